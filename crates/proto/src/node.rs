@@ -1,0 +1,74 @@
+//! A [`Node`] is anything with a network port: an endpoint, a router, a cloner, an impairment.
+//!
+//! | call | when | what it may do |
+//! |---|---|---|
+//! | [`Node::handle_datagram`] | a datagram arrived | change state, queue datagrams and events |
+//! | [`Node::handle_timeout`] | the deadline has passed | the same |
+//! | [`Node::poll_transmit`] | after any number of inputs, until `None` | hand out queued datagrams |
+//! | [`Node::poll_timeout`] | after the transmits are drained | tell the next deadline |
+//!
+//! Spurious calls are harmless and every call does bounded work. One node lives on one thread.
+
+use std::net::SocketAddr;
+
+/// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the simulator. Never decreases.
+pub type Time = u64;
+
+/// Where a datagram came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Source address of the datagram. IPv4 is never in its IPv6-mapped form here.
+    pub peer: SocketAddr,
+}
+
+/// One datagram, or a train of datagrams to one destination, that a node wrote to the driver's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Destination.
+    pub to: SocketAddr,
+    /// Source to put on the datagram where it is not the node's own: only a router that keeps the client's address sets it,
+    /// and only a raw datapath can honour it.
+    pub from: Option<SocketAddr>,
+    /// Bytes written to the buffer.
+    pub len: usize,
+    /// Bytes of each datagram of the train but the last, which may be shorter. Equal to `len` for a single datagram.
+    pub segment_len: usize,
+    /// Network priority, 0 lowest to 7.
+    pub priority: u8,
+    /// Identifies the datagram to whoever asked for its transmit timestamp; 0 when nobody did.
+    pub token: u64,
+}
+
+impl Transmit {
+    /// A single datagram of `len` bytes.
+    pub fn single(to: SocketAddr, len: usize) -> Self {
+        Self { to, from: None, len, segment_len: len, priority: 0, token: 0 }
+    }
+
+    /// Datagrams in the train.
+    pub fn datagram_count(&self) -> usize {
+        self.len.div_ceil(self.segment_len.max(1))
+    }
+}
+
+/// Most datagrams in one train: the kernel takes 64 segments, and an AF_XDP frame one.
+pub const TRAIN_DATAGRAMS_MAX: usize = 64;
+
+/// Most bytes in one train: the largest UDP payload over IPv4.
+pub const TRAIN_BYTES_MAX: usize = 65_507;
+
+/// Anything with a network port.
+pub trait Node {
+    /// Takes one datagram. Malformed bytes are counted and dropped.
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]);
+
+    /// Does what is due at `now`; harmless when nothing is.
+    fn handle_timeout(&mut self, now: Time);
+
+    /// Writes the next datagram, or a train of datagrams of equal size to one destination, to `buffer`. `None` when there is
+    /// nothing to send. A buffer of one datagram's size yields single datagrams.
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
+
+    /// When [`Node::handle_timeout`] wants to be called next; `None` for never. May be earlier than there is work.
+    fn poll_timeout(&self) -> Option<Time>;
+}

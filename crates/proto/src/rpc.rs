@@ -1,0 +1,171 @@
+//! The edge towards the application: an [`Rpc`] is a [`Node`] that can be called through and asked to serve.
+//!
+//! Messages are `Vec<u8>` that the application takes from [`Rpc::buffer`] and gives back by [`Rpc::recycle`], so that a
+//! warm endpoint allocates nothing.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::DropReason;
+
+use crate::node::{Node, Time};
+
+/// A call that this endpoint has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub u64);
+
+/// A request that this endpoint has been asked to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(pub u64);
+
+/// What to call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// A server, or a router that picks one.
+    pub target: SocketAddr,
+    /// The request's bytes.
+    pub payload: Vec<u8>,
+    /// When the caller stops waiting, as an absolute [`Time`].
+    pub deadline: Time,
+    /// Returned untouched in the call's event.
+    pub context: u64,
+    /// How the request may be treated.
+    pub options: CallOptions,
+}
+
+/// How a request may be treated on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallOptions {
+    /// The request may run more than once: routers may clone it and it may be retried at another server.
+    pub idempotent: bool,
+    /// The router must use its first server ("sticky", FIXED_ROUTE).
+    pub fixed: bool,
+    /// The peer speaks version 1 only.
+    pub v1: bool,
+}
+
+/// What happened, in the order it happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A request to answer by [`Rpc::reply`] or [`Rpc::refuse`].
+    Request {
+        /// Names it in the answer.
+        id: RequestId,
+        /// Who asks: the client itself, also behind a router.
+        client: SocketAddr,
+        /// The request's bytes; give them back by [`Rpc::recycle`].
+        payload: Vec<u8>,
+        /// When the client stops waiting.
+        deadline: Time,
+    },
+    /// The client gave up on a request before it was answered; an answer is now refused with [`AnswerError::Gone`].
+    Cancelled {
+        /// The request.
+        id: RequestId,
+    },
+    /// A call was answered.
+    Replied {
+        /// The call.
+        id: CallId,
+        /// [`Call::context`].
+        context: u64,
+        /// Who answered.
+        server: SocketAddr,
+        /// The reply's bytes; give them back by [`Rpc::recycle`].
+        payload: Vec<u8>,
+    },
+    /// A call ended without an answer.
+    Failed {
+        /// The call.
+        id: CallId,
+        /// [`Call::context`].
+        context: u64,
+        /// Why.
+        failure: Failure,
+    },
+}
+
+/// Why a call ended without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The deadline passed. The request may or may not have run.
+    #[error("no reply by the deadline")]
+    Deadline,
+    /// The server or the router refused it. It has not run because of this call's last attempt.
+    #[error("refused: {0:?}")]
+    Refused(DropReason),
+    /// A version 1 reply came out of order, which that protocol cannot mend.
+    #[error("a packet of a version 1 reply was lost or reordered")]
+    Broken,
+    /// The reply is longer than this endpoint takes.
+    #[error("the reply is longer than the configured limit")]
+    ReplyTooLarge,
+}
+
+/// Why a call could not be made. Nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// As many calls are outstanding as the configuration allows.
+    #[error("{limit} calls are outstanding, which is the limit")]
+    TooManyOutstanding {
+        /// The configured limit.
+        limit: usize,
+    },
+    /// The request is longer than the configuration, or version 1, allows.
+    #[error("the request has {len} bytes, of at most {limit}")]
+    TooLarge {
+        /// Bytes of the request.
+        len: usize,
+        /// Most bytes allowed.
+        limit: usize,
+    },
+    /// The deadline is not in the future, or further away than the configuration allows.
+    #[error("the deadline is in the past or more than {limit_ns} ns ahead")]
+    BadDeadline {
+        /// Furthest that a deadline may be ahead.
+        limit_ns: u64,
+    },
+}
+
+/// Why an answer could not be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// The request was cancelled, has expired or has been answered.
+    #[error("the request is gone: cancelled, expired or answered before")]
+    Gone,
+    /// The reply is longer than the configuration, or version 1, allows. The request was refused.
+    #[error("the reply has {len} bytes, of at most {limit}")]
+    TooLarge {
+        /// Bytes of the reply.
+        len: usize,
+        /// Most bytes allowed.
+        limit: usize,
+    },
+    /// A version 1 client at an address outside the trusted prefixes cannot prove itself, and the reply is more than three
+    /// times what it sent. The request was refused.
+    #[error("the reply is more than three times the request and the client's address is not validated")]
+    Unvalidated,
+}
+
+/// An endpoint with an application.
+pub trait Rpc: Node {
+    /// Begins a call; it ends by exactly one [`Event::Replied`] or [`Event::Failed`], or by [`Rpc::cancel`].
+    fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError>;
+
+    /// Forgets a call: no event will come of it. Harmless when it has ended.
+    fn cancel(&mut self, now: Time, id: CallId);
+
+    /// Answers a request.
+    fn reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>) -> Result<(), AnswerError>;
+
+    /// Refuses a request that has not been answered.
+    fn refuse(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError>;
+
+    /// The next event; `None` when there is none.
+    fn poll_event(&mut self) -> Option<Event>;
+
+    /// An empty buffer for a message, used before where possible.
+    fn buffer(&mut self) -> Vec<u8>;
+
+    /// Gives a message's buffer back.
+    fn recycle(&mut self, buffer: Vec<u8>);
+}

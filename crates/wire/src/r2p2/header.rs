@@ -1,0 +1,380 @@
+//! Header layouts and the enumerations in them. Offsets are those of `docs/protocol/r2p2.md`.
+
+use zerocopy::byteorder::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{EXTENDED_LEN, EXTENSION_VERSION, MAGIC};
+
+/// Bits of [`BaseHeader::flags`].
+pub mod flags {
+    /// First packet of its message; `p_order` is then the number of packets.
+    pub const FIRST: u8 = 0x80;
+    /// Last packet of its message.
+    pub const LAST: u8 = 0x40;
+    /// Both: a message of one packet.
+    pub const ONLY: u8 = FIRST | LAST;
+}
+
+/// The 8 bytes that every R2P2 packet begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct BaseHeader {
+    /// [`MAGIC`].
+    pub magic: u8,
+    /// Bytes before the payload: 8, 48 or 72.
+    pub header_size: u8,
+    /// Message type in the high nibble, policy in the low one.
+    pub type_policy: u8,
+    /// [`flags`].
+    pub flags: u8,
+    /// Request id of version 1; between tailcut peers the caller's own index, echoed.
+    pub rid: U16,
+    /// Packet count on the first packet of a message, 0-based index on the others.
+    pub p_order: U16,
+}
+
+impl BaseHeader {
+    /// A version 1 header.
+    pub fn v1(kind: MessageType, policy: Policy, flags: u8, rid: u16, p_order: u16) -> Self {
+        Self {
+            magic: MAGIC,
+            header_size: 8,
+            type_policy: type_policy(kind, policy),
+            flags,
+            rid: U16::new(rid),
+            p_order: U16::new(p_order),
+        }
+    }
+}
+
+/// The extension: 40 bytes after the base header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Extension {
+    /// [`RpcId`] of the call.
+    pub rpc_id: U64,
+    /// Bytes of the whole message that the packet belongs to; 0 on control packets.
+    pub message_len: U32,
+    /// [`Marks`].
+    pub marks: u8,
+    /// [`EXTENSION_VERSION`].
+    pub version: u8,
+    /// Requests queued or running at the server, on what a server sends; 0 otherwise.
+    pub server_load: U16,
+    /// The server's configured identity, on what a server sends; 0 otherwise.
+    pub server_id: U32,
+    /// Microseconds that the caller will still wait, on requests; 0 on the rest.
+    pub deadline_us: U32,
+    /// Address token: given by a server, echoed by the client to prove that it receives at its address; 0 when unknown.
+    pub token: U64,
+    /// Sequence below which the client has finished every call of this session, on requests; 0 otherwise.
+    pub floor: U32,
+    /// Payload bytes of every packet of the message but the last; 0 on control packets.
+    pub segment_len: U16,
+    /// 0 when sent, ignored when received.
+    pub reserved: U16,
+}
+
+/// The route block: 24 bytes after the extension, on the first packet of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Route {
+    /// The client's address as the router saw it, IPv4 in its IPv6-mapped form; zero from the client itself.
+    pub client_ip: [u8; 16],
+    /// The client's port; 0 when no router has written its address here.
+    pub client_port: U16,
+    /// 1 when a router has written `placement`.
+    pub routed: u8,
+    /// 0 when sent, ignored when received.
+    pub reserved: u8,
+    /// The router's own count of what it has placed on this server, for feedback that heals.
+    pub placement: U32,
+}
+
+/// A base header and its extension, as tailcut peers send them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ExtHeader {
+    /// The first 8 bytes.
+    pub base: BaseHeader,
+    /// The 40 that follow.
+    pub ext: Extension,
+}
+
+impl ExtHeader {
+    /// A control header with every optional field zero.
+    pub fn control(kind: MessageType, rid: u16, rpc_id: RpcId) -> Self {
+        Self {
+            base: BaseHeader {
+                magic: MAGIC,
+                header_size: EXTENDED_LEN as u8,
+                type_policy: type_policy(kind, Policy::Fixed),
+                flags: flags::ONLY,
+                rid: U16::new(rid),
+                p_order: U16::new(1),
+            },
+            ext: Extension {
+                rpc_id: U64::new(rpc_id.0),
+                message_len: U32::ZERO,
+                marks: 0,
+                version: EXTENSION_VERSION,
+                server_load: U16::ZERO,
+                server_id: U32::ZERO,
+                deadline_us: U32::ZERO,
+                token: U64::ZERO,
+                floor: U32::ZERO,
+                segment_len: U16::ZERO,
+                reserved: U16::ZERO,
+            },
+        }
+    }
+
+    /// Makes this the header of packet `index` of a message of `count` packets.
+    #[must_use]
+    pub fn with_packet(mut self, index: u16, count: u16) -> Self {
+        let first = if index == 0 { flags::FIRST } else { 0 };
+        let last = if index + 1 == count { flags::LAST } else { 0 };
+        self.base.flags = first | last;
+        self.base.p_order = U16::new(if index == 0 { count } else { index });
+        self
+    }
+}
+
+/// What a packet is. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MessageType {
+    /// Data of a request, client to server.
+    Request = 0,
+    /// Data of a reply, server to client.
+    Response = 1,
+    /// A server's report to its router.
+    Feedback = 2,
+    /// A server's credit and receipt for request data.
+    Ack = 3,
+    /// A refusal by a server or a router.
+    Drop = 4,
+    /// Extension: a client's credit and receipt for reply data.
+    ReplyAck = 12,
+    /// Extension: the client no longer wants the reply.
+    Cancel = 13,
+    /// Extension: a router asks a server for feedback.
+    Probe = 14,
+}
+
+impl MessageType {
+    /// The type in a `type_policy` byte, if it is one that tailcut takes.
+    pub fn from_byte(type_policy: u8) -> Option<Self> {
+        Some(match type_policy >> 4 {
+            0 => Self::Request,
+            1 => Self::Response,
+            2 => Self::Feedback,
+            3 => Self::Ack,
+            4 => Self::Drop,
+            12 => Self::ReplyAck,
+            13 => Self::Cancel,
+            14 => Self::Probe,
+            _ => return None,
+        })
+    }
+
+    /// Whether the type exists only with the extension.
+    pub fn needs_extension(self) -> bool {
+        matches!(self, Self::ReplyAck | Self::Cancel | Self::Probe)
+    }
+}
+
+/// Who may choose the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Policy {
+    /// The router may choose (LB_ROUTE, "unrestricted").
+    Unrestricted = 0,
+    /// The router must use its first server (FIXED_ROUTE, "sticky").
+    Fixed = 1,
+}
+
+impl Policy {
+    /// The policy in a `type_policy` byte; HovercRaft's 2 and 3 are refused.
+    pub fn from_byte(type_policy: u8) -> Option<Self> {
+        match type_policy & 0x0f {
+            0 => Some(Self::Unrestricted),
+            1 => Some(Self::Fixed),
+            _ => None,
+        }
+    }
+}
+
+/// The byte that holds both.
+pub(super) fn type_policy(kind: MessageType, policy: Policy) -> u8 {
+    (kind as u8) << 4 | policy as u8
+}
+
+/// The marks of a packet, one byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(pub u8);
+
+impl Marks {
+    /// The request may run more than once: it may be cloned and retried.
+    pub const IDEMPOTENT: u8 = 0x01;
+    /// The packet has been sent before.
+    pub const AGAIN: u8 = 0x02;
+    /// On a SACK: send the holes below the highest packet received.
+    pub const RESEND: u8 = 0x10;
+    /// On a SACK: send everything that is granted and not received.
+    pub const RESEND_TAIL: u8 = 0x20;
+
+    /// Whether every bit of `mark` is set.
+    pub fn has(self, mark: u8) -> bool {
+        self.0 & mark == mark
+    }
+
+    /// The clone mark, bits 2 and 3.
+    pub fn clone_mark(self) -> CloneMark {
+        match self.0 >> 2 & 3 {
+            0 => CloneMark::Single,
+            1 => CloneMark::Original,
+            _ => CloneMark::Copy,
+        }
+    }
+}
+
+/// Whether a request was cloned in the network (NetClone's CLO field).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloneMark {
+    /// Not cloned.
+    Single,
+    /// The first of two.
+    Original,
+    /// The second of two.
+    Copy,
+}
+
+/// A call's identity: a 40-bit random session and a 24-bit sequence in it. The session makes it hard to guess; the
+/// sequence lets a server remember every id of a client in one small window. Never reused: a client draws a new session
+/// before its sequence wraps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RpcId(pub u64);
+
+impl RpcId {
+    /// Bits of the sequence.
+    pub const SEQUENCE_BITS: u32 = 24;
+    /// Highest sequence of a session.
+    pub const SEQUENCE_MAX: u32 = (1 << Self::SEQUENCE_BITS) - 1;
+
+    /// The id of call `sequence` of `session`.
+    pub fn new(session: SessionId, sequence: u32) -> Self {
+        Self(session.0 << Self::SEQUENCE_BITS | u64::from(sequence & Self::SEQUENCE_MAX))
+    }
+
+    /// The session, 40 bits.
+    pub fn session(self) -> SessionId {
+        SessionId(self.0 >> Self::SEQUENCE_BITS)
+    }
+
+    /// The sequence, 24 bits.
+    pub fn sequence(self) -> u32 {
+        self.0 as u32 & Self::SEQUENCE_MAX
+    }
+}
+
+/// The random part of an [`RpcId`], 40 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// Payload of an extended ACK or REPLY_ACK: what has arrived, and how far the sender may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct SackBody {
+    /// Every packet below this index has arrived.
+    pub base: U16,
+    /// Packets below this index may be sent.
+    pub granted: U16,
+    /// Bit `i` (from the least significant bit of byte 0): packet `base + 1 + i` has arrived.
+    pub bitmap: [u8; SackBody::BITMAP_LEN],
+}
+
+impl SackBody {
+    /// Bytes of the bitmap.
+    pub const BITMAP_LEN: usize = 32;
+    /// Bits of the bitmap.
+    pub const BITS: u16 = Self::BITMAP_LEN as u16 * 8;
+
+    /// Whether packet `index` has arrived, as far as this says.
+    pub fn has(&self, index: u16) -> bool {
+        let base = self.base.get();
+        if index <= base {
+            return index < base;
+        }
+        let bit = usize::from(index - base - 1);
+        self.bitmap.get(bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
+    }
+}
+
+/// Payload of an extended FEEDBACK. All four are absolute, so that a lost or repeated one does no harm:
+/// outstanding = (placed - placement_seen) + (received - concluded), in wrapping arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FeedbackBody {
+    /// Random at the server's start: another one means that the counts began anew.
+    pub epoch: U32,
+    /// Highest [`Route::placement`] seen from this router.
+    pub placement_seen: U32,
+    /// Routed requests received from this router.
+    pub received: U32,
+    /// Of these, finished: answered, refused, cancelled or expired.
+    pub concluded: U32,
+}
+
+/// Payload of a version 1 FEEDBACK; the header bytes before it, but for the type, are undefined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct FeedbackV1 {
+    /// Request id of the finished RPC.
+    pub rid: U16,
+    /// Client port of the finished RPC.
+    pub client_port: U16,
+    /// Client IPv4 address of the finished RPC.
+    pub client_ip: [u8; 4],
+}
+
+/// Why a request was refused: the first payload byte of an extended DROP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DropReason {
+    /// Unknown, or a version 1 peer that gives none.
+    Unspecified = 0,
+    /// A queue or a table was full.
+    Overload = 1,
+    /// The message is longer than the receiver takes.
+    TooLarge = 2,
+    /// The id is outside the window in which the server can tell that it has not run yet.
+    TooOld = 3,
+    /// It waited longer than its deadline or than the router holds requests.
+    Expired = 4,
+    /// The router has no server in service.
+    NoServer = 5,
+    /// The application refused it, or does not serve.
+    Application = 6,
+    /// It may have run at a server that can no longer tell.
+    Uncertain = 7,
+    /// The reply would exceed what may be sent to an address that has not proven itself.
+    Unvalidated = 8,
+}
+
+impl DropReason {
+    /// The reason in a payload; unknown numbers read as [`DropReason::Unspecified`].
+    pub fn from_payload(payload: &[u8]) -> Self {
+        match payload.first() {
+            Some(1) => Self::Overload,
+            Some(2) => Self::TooLarge,
+            Some(3) => Self::TooOld,
+            Some(4) => Self::Expired,
+            Some(5) => Self::NoServer,
+            Some(6) => Self::Application,
+            Some(7) => Self::Uncertain,
+            Some(8) => Self::Unvalidated,
+            _ => Self::Unspecified,
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The one way in: [`Packet::parse`] refuses whatever is not coherent, so that nothing behind it checks lengths again.
+
+use zerocopy::FromBytes;
+
+use super::{
+    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, ExtHeader, FeedbackBody, FeedbackV1, MAGIC, Marks, MessageType,
+    Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_PACKETS_MAX, flags,
+};
+
+/// A packet whose header is coherent with itself and with its length.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// What it is.
+    pub kind: Kind<'a>,
+    /// Message type.
+    pub message_type: MessageType,
+    /// Who may choose the server.
+    pub policy: Policy,
+    /// 0-based index of the packet in its message.
+    pub index: u16,
+    /// Packets of the message; 0 where a version 1 packet does not say (every one but the first).
+    pub count: u16,
+    /// Whether this is the last packet of its message.
+    pub is_last: bool,
+    /// The request id of version 1.
+    pub rid: u16,
+    /// The bytes after the header.
+    pub payload: &'a [u8],
+}
+
+/// Which form a packet has.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind<'a> {
+    /// Version 1: nothing but the base header.
+    V1,
+    /// tailcut's extension.
+    Extended {
+        /// The extension.
+        header: &'a ExtHeader,
+        /// The route block, on the first packet of a request.
+        route: Option<&'a Route>,
+    },
+}
+
+/// Why bytes are not a packet. Each is a counter at the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Shorter than its header.
+    Truncated,
+    /// The first byte is not [`MAGIC`].
+    Magic,
+    /// `header_size` is none of 8, 48 and 72.
+    HeaderSize,
+    /// A message type that tailcut does not take, or one that needs the extension without it.
+    Type,
+    /// A policy that tailcut does not take.
+    Policy,
+    /// A reserved flag is set.
+    Flags,
+    /// The flags, the index and the count contradict each other.
+    Order,
+    /// The extension's version is unknown.
+    Version,
+    /// The payload's length contradicts the header.
+    Length,
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a datagram. Never panics, whatever the bytes.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let Ok((base, rest)) = BaseHeader::ref_from_prefix(bytes) else {
+            return Err(Malformed::Truncated);
+        };
+        if base.magic != MAGIC {
+            return Err(Malformed::Magic);
+        }
+        let message_type = MessageType::from_byte(base.type_policy).ok_or(Malformed::Type)?;
+        // The reference leaves every other header byte of a FEEDBACK uninitialised.
+        if message_type == MessageType::Feedback && rest.len() == size_of::<FeedbackV1>() {
+            return Ok(Self::v1_feedback(rest));
+        }
+        let policy = Policy::from_byte(base.type_policy).ok_or(Malformed::Policy)?;
+        if base.flags & !flags::ONLY != 0 {
+            return Err(Malformed::Flags);
+        }
+        match usize::from(base.header_size) {
+            BASE_LEN => Self::parse_v1(base, rest, message_type, policy),
+            EXTENDED_LEN | ROUTED_LEN => Self::parse_extended(bytes, message_type, policy),
+            _ => Err(Malformed::HeaderSize),
+        }
+    }
+
+    /// The extension's header, or `None` for version 1.
+    pub fn extended(&self) -> Option<&'a ExtHeader> {
+        match self.kind {
+            Kind::V1 => None,
+            Kind::Extended { header, .. } => Some(header),
+        }
+    }
+
+    /// The call's id; version 1 has none.
+    pub fn rpc_id(&self) -> Option<RpcId> {
+        self.extended().map(|header| RpcId(header.ext.rpc_id.get()))
+    }
+
+    /// The marks; none in version 1.
+    pub fn marks(&self) -> Marks {
+        Marks(self.extended().map_or(0, |header| header.ext.marks))
+    }
+
+    /// The receipt and credit of an extended ACK or REPLY_ACK.
+    pub fn sack(&self) -> Option<&'a SackBody> {
+        let is_sack = matches!(self.message_type, MessageType::Ack | MessageType::ReplyAck);
+        (is_sack && self.extended().is_some()).then(|| SackBody::ref_from_bytes(self.payload).ok()).flatten()
+    }
+
+    /// The counts of an extended FEEDBACK.
+    pub fn feedback(&self) -> Option<&'a FeedbackBody> {
+        let is_feedback = self.message_type == MessageType::Feedback && self.extended().is_some();
+        is_feedback.then(|| FeedbackBody::ref_from_bytes(self.payload).ok()).flatten()
+    }
+
+    /// Whether the packet carries bytes of a message: a request or a reply.
+    pub fn is_data(&self) -> bool {
+        matches!(self.message_type, MessageType::Request | MessageType::Response)
+    }
+
+    fn v1_feedback(payload: &'a [u8]) -> Self {
+        Self {
+            kind: Kind::V1,
+            message_type: MessageType::Feedback,
+            policy: Policy::Unrestricted,
+            index: 0,
+            count: 1,
+            is_last: true,
+            rid: 0,
+            payload,
+        }
+    }
+
+    fn parse_v1(base: &BaseHeader, payload: &'a [u8], message_type: MessageType, policy: Policy) -> Result<Self, Malformed> {
+        if message_type.needs_extension() || message_type == MessageType::Feedback {
+            return Err(Malformed::Type);
+        }
+        let (index, count, is_last) = order(base)?;
+        if count > V1_PACKETS_MAX || index >= V1_PACKETS_MAX {
+            return Err(Malformed::Order);
+        }
+        let rid = base.rid.get();
+        Ok(Self { kind: Kind::V1, message_type, policy, index, count, is_last, rid, payload })
+    }
+
+    fn parse_extended(bytes: &'a [u8], message_type: MessageType, policy: Policy) -> Result<Self, Malformed> {
+        let Ok((header, rest)) = ExtHeader::ref_from_prefix(bytes) else {
+            return Err(Malformed::Truncated);
+        };
+        if header.ext.version != EXTENSION_VERSION {
+            return Err(Malformed::Version);
+        }
+        let (route, payload) = if usize::from(header.base.header_size) == ROUTED_LEN {
+            let (route, payload) = Route::ref_from_prefix(rest).map_err(|_| Malformed::Truncated)?;
+            (Some(route), payload)
+        } else {
+            (None, rest)
+        };
+        let (index, said, is_last) = order(&header.base)?;
+        if route.is_some() && (message_type != MessageType::Request || index != 0) {
+            return Err(Malformed::HeaderSize);
+        }
+        let rid = header.base.rid.get();
+        let kind = Kind::Extended { header, route };
+        let mut packet = Self { kind, message_type, policy, index, count: said, is_last, rid, payload };
+        if packet.is_data() {
+            packet.count = data_count(header, &packet)?;
+            if said != 0 && said != packet.count {
+                return Err(Malformed::Order);
+            }
+        } else {
+            packet.check_control()?;
+        }
+        Ok(packet)
+    }
+
+    fn check_control(&self) -> Result<(), Malformed> {
+        if self.count != 1 || !self.is_last {
+            return Err(Malformed::Order);
+        }
+        let expected = match self.message_type {
+            MessageType::Ack | MessageType::ReplyAck => size_of::<SackBody>(),
+            MessageType::Feedback => size_of::<FeedbackBody>(),
+            MessageType::Probe => 4,
+            MessageType::Cancel => 0,
+            MessageType::Drop => 1,
+            MessageType::Request | MessageType::Response => return Ok(()),
+        };
+        if self.payload.len() == expected { Ok(()) } else { Err(Malformed::Length) }
+    }
+}
+
+/// Packets of a message of `message_len` bytes cut every `segment_len`; `None` where 16 bits do not hold them.
+/// An empty message is one packet.
+pub fn packet_count(message_len: u32, segment_len: u16) -> Option<u16> {
+    if message_len == 0 {
+        return Some(1);
+    }
+    if segment_len == 0 {
+        return None;
+    }
+    let count = message_len.div_ceil(u32::from(segment_len));
+    u16::try_from(count).ok().filter(|&count| count < u16::MAX)
+}
+
+/// Offset and length of packet `index` in its message; the length is 0 past the end.
+pub fn payload_span(index: u16, message_len: u32, segment_len: u16) -> (usize, usize) {
+    let offset = index as usize * segment_len as usize;
+    let len = (message_len as usize).saturating_sub(offset).min(segment_len as usize);
+    (offset, len)
+}
+
+/// Index, count (0 where the packet does not say) and whether it is the last.
+fn order(base: &BaseHeader) -> Result<(u16, u16, bool), Malformed> {
+    let is_first = base.flags & flags::FIRST != 0;
+    let is_last = base.flags & flags::LAST != 0;
+    let p_order = base.p_order.get();
+    if p_order == 0 || (is_first && is_last != (p_order == 1)) {
+        return Err(Malformed::Order);
+    }
+    Ok(if is_first { (0, p_order, is_last) } else { (p_order, 0, is_last) })
+}
+
+/// The packet count that an extended data packet implies, if its own length and place agree with it.
+fn data_count(header: &ExtHeader, packet: &Packet) -> Result<u16, Malformed> {
+    let message_len = header.ext.message_len.get();
+    let segment_len = header.ext.segment_len.get();
+    let count = packet_count(message_len, segment_len).ok_or(Malformed::Length)?;
+    if packet.index >= count || packet.is_last != (packet.index + 1 == count) {
+        return Err(Malformed::Order);
+    }
+    let (_, len) = payload_span(packet.index, message_len, segment_len);
+    if packet.payload.len() != len {
+        return Err(Malformed::Length);
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn hex(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        digits.chunks(2).map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    }
+
+    /// The reference's own packets: type, policy, index, count, last, rid, payload length.
+    fn check(text: &str, expected: (MessageType, Policy, u16, u16, bool, u16, usize)) {
+        let bytes = hex(text);
+        let packet = Packet::parse(&bytes).unwrap();
+        let found =
+            (packet.message_type, packet.policy, packet.index, packet.count, packet.is_last, packet.rid, packet.payload.len());
+        assert_eq!(found, expected, "{text}");
+        assert!(packet.extended().is_none());
+    }
+
+    fn check_refused(text: &str, reason: Malformed) {
+        assert_eq!(Packet::parse(&hex(text)).unwrap_err(), reason, "{text}");
+    }
+
+    #[test]
+    fn single_packet_request_of_the_reference() {
+        check("cc0800c00001000131323334", (MessageType::Request, Policy::Unrestricted, 0, 1, true, 1, 4));
+    }
+
+    #[test]
+    fn single_packet_reply_of_the_reference() {
+        check("cc0811c00001000131323334", (MessageType::Response, Policy::Fixed, 0, 1, true, 1, 4));
+    }
+
+    #[test]
+    fn three_packet_exchange_of_the_reference() {
+        let (request, response) = (MessageType::Request, MessageType::Response);
+        check(&("cc08008000010004".to_owned() + &"00".repeat(14)), (request, Policy::Unrestricted, 0, 4, false, 1, 14));
+        check("cc0831c00001000141434b", (MessageType::Ack, Policy::Fixed, 0, 1, true, 1, 3));
+        check(&("cc08000000010001".to_owned() + &"00".repeat(1464)), (request, Policy::Unrestricted, 1, 0, false, 1, 1464));
+        check(&("cc08004000010003".to_owned() + &"00".repeat(58)), (request, Policy::Unrestricted, 3, 0, true, 1, 58));
+        check(&("cc08118000010003".to_owned() + &"00".repeat(1464)), (response, Policy::Fixed, 0, 3, false, 1, 1464));
+        check(&("cc08114000010002".to_owned() + &"00".repeat(72)), (response, Policy::Fixed, 2, 0, true, 1, 72));
+    }
+
+    #[test]
+    fn feedback_is_known_by_its_type_alone() {
+        check("cc002000000000000001a7f87f000001", (MessageType::Feedback, Policy::Unrestricted, 0, 1, true, 0, 8));
+        check("ccec202cfd7f00000002a7f97f000001", (MessageType::Feedback, Policy::Unrestricted, 0, 1, true, 0, 8));
+    }
+
+    #[test]
+    fn drop_of_the_reference() {
+        check("cc0841c00001000144524f50", (MessageType::Drop, Policy::Fixed, 0, 1, true, 1, 4));
+    }
+
+    #[test]
+    fn empty_payload_is_legal() {
+        check("cc0800c000010001", (MessageType::Request, Policy::Unrestricted, 0, 1, true, 1, 0));
+    }
+
+    #[test]
+    fn what_aborts_the_reference_is_refused() {
+        check_refused("", Malformed::Truncated);
+        check_refused("cc0800c0000100", Malformed::Truncated);
+        check_refused("cd0800c000010001", Malformed::Magic);
+        check_refused("ccc800c000010001", Malformed::HeaderSize);
+        check_refused("cc0870c000010001", Malformed::Type);
+        check_refused("cc0890c000010001", Malformed::Type);
+        check_refused("cc0802c000010001", Malformed::Policy);
+        check_refused("cc0800c100010001", Malformed::Flags);
+        check_refused("cc0800c000010002", Malformed::Order);
+        check_refused("cc08008000010001", Malformed::Order);
+        check_refused("cc08000000010000", Malformed::Order);
+        check_refused("cc080080000100ff", Malformed::Order);
+        check_refused("cc08e0c000010001", Malformed::Type);
+    }
+
+    #[test]
+    fn count_of_an_empty_message_is_one() {
+        assert_eq!(packet_count(0, 0), Some(1));
+        assert_eq!(packet_count(1, 0), None);
+        assert_eq!(packet_count(1401, 1400), Some(2));
+        assert_eq!(packet_count(u32::MAX, 1), None);
+    }
+
+    use std::borrow::ToOwned;
+}
