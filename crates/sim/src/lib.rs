@@ -1,1 +1,14 @@
-//! x
+//! Drives the nodes of `proto` in virtual time: the same code as over sockets, in a network that loses, delays, reorders,
+//! duplicates and corrupts as a seed says.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`impair`] | what a path does to datagrams; also behind the user-space relay |
+//! | [`network`] | nodes at addresses, joined by impaired paths |
+//! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
+//!
+//! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
+
+pub mod impair;
+pub mod network;
+pub mod pair;

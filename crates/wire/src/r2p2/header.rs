@@ -71,8 +71,9 @@ pub struct Extension {
     pub floor: U32,
     /// Payload bytes of every packet of the message but the last; 0 on control packets.
     pub segment_len: U16,
-    /// 0 when sent, ignored when received.
-    pub reserved: U16,
+    /// Milliseconds since the packet was first sent, rounded up, on a request marked [`Marks::AGAIN`]; 0 otherwise. Whoever
+    /// has been up for less cannot know whether the request has run.
+    pub age_ms: U16,
 }
 
 /// The route block: 24 bytes after the extension, on the first packet of a request.
@@ -124,7 +125,7 @@ impl ExtHeader {
                 token: U64::ZERO,
                 floor: U32::ZERO,
                 segment_len: U16::ZERO,
-                reserved: U16::ZERO,
+                age_ms: U16::ZERO,
             },
         }
     }

@@ -1,0 +1,623 @@
+//! The client half: calls from first packet to reply.
+//!
+//! | state of a call | what is known | what the timer does |
+//! |---|---|---|
+//! | asking | nothing | sends packet 0 to the target again |
+//! | sending | a server has receipted part of the request | sends again what it has not receipted |
+//! | held | a server has all of the request | sends packet 0 to that server again, which makes it say what it knows |
+//! | receiving | part of the reply | tells what has arrived and asks for the rest |
+//!
+//! The client alone keeps time for recovery; a server answers what it is asked. Every call ends by a reply, a refusal or its
+//! deadline. Calls to version 1 peers live in the same table; their rules are in [`super::client_v1`].
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use foldhash::fast::FixedState;
+use tailcut_wire::r2p2::{
+    DropReason, EXTENDED_LEN, ExtHeader, Marks, MessageType, Packet, Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_FIRST_LEN,
+    V1_PACKETS_MAX, V1_SEGMENT_LEN,
+};
+use zerocopy::IntoBytes;
+
+use super::UNSCHEDULED_PACKETS;
+use super::config::Config;
+use super::incoming::{Arrival, Incoming};
+use super::outgoing::Outgoing;
+use super::servers::Servers;
+use super::session::Sessions;
+use super::shared::Shared;
+use super::train::Train;
+use crate::node::{Time, Transmit};
+use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
+use crate::wheel::Wheel;
+
+/// The calls of an endpoint.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) slots: Vec<Slot>,
+    free: Vec<u32>,
+    sessions: Sessions,
+    servers: Servers,
+    wheel: Wheel,
+    queue: VecDeque<Item>,
+    /// Slots of calls to version 1 peers, by their request id.
+    pub(super) v1_slots: HashMap<u16, u32, FixedState>,
+    pub(super) v1_last_rid: u16,
+}
+
+/// One call. The slot outlives it and is used again.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    generation: u32,
+    pub(super) is_live: bool,
+    rpc_id: RpcId,
+    pub(super) rid: u16,
+    pub(super) target: Option<SocketAddr>,
+    target_peer: u32,
+    /// Who has answered for the request so far.
+    pub(super) server: Option<SocketAddr>,
+    server_peer: u32,
+    pub(super) options: CallOptions,
+    context: u64,
+    deadline: Time,
+    pub(super) request: Outgoing,
+    pub(super) reply: Incoming,
+    /// Version 1: the next reply packet, which must come in order.
+    pub(super) v1_next: u16,
+    pub(super) v1_reply: Vec<u8>,
+    pub(super) v1_count: u16,
+    /// When packet 0 first went out; 0 before.
+    pub(super) first_sent_at: Time,
+    /// Timeouts since the last progress.
+    attempt: u32,
+    /// Packet 0 has gone out more than once, so that no round trip can be told from its answer.
+    is_ambiguous: bool,
+    retry_at: Time,
+    /// When holes were last asked for or sent again.
+    mended_at: Time,
+    is_data_queued: bool,
+    is_sack_queued: bool,
+    sack_marks: u8,
+}
+
+/// What waits to be sent.
+#[derive(Clone, Copy, Debug)]
+enum Item {
+    /// Whatever a call's request may send.
+    Data { slot: u32, generation: u32 },
+    /// A call's receipt for its reply.
+    Sack { slot: u32, generation: u32 },
+    /// The last word on a call that has ended.
+    End { to: SocketAddr, token: u64, rid: u16, rpc_id: RpcId, end: End },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// All packets of the reply, this many, have arrived.
+    Received(u16),
+    /// The reply is not wanted.
+    Cancelled,
+}
+
+impl Client {
+    pub(super) fn new(config: &Config, seed: u64) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            sessions: Sessions::new(config.secret),
+            servers: Servers::new(config.servers_max, seed),
+            wheel: Wheel::new(TICK_BITS),
+            queue: VecDeque::new(),
+            v1_slots: HashMap::with_hasher(FixedState::with_seed(seed)),
+            v1_last_rid: 0,
+        }
+    }
+
+    pub(super) fn call(&mut self, now: Time, call: Call, shared: &mut Shared) -> Result<CallId, CallError> {
+        let limit_ns = shared.config.lifetime_ns_max;
+        if call.deadline <= now || call.deadline - now > limit_ns {
+            return Err(CallError::BadDeadline { limit_ns });
+        }
+        let limit = if call.options.v1 { V1_REQUEST_MAX } else { usize::MAX }.min(shared.config.message_len_max);
+        if call.payload.len() > limit {
+            return Err(CallError::TooLarge { len: call.payload.len(), limit });
+        }
+        let index = self.take_slot(shared)?;
+        let target_peer = self.servers.find_or_add(call.target);
+        let slot = &mut self.slots[index as usize];
+        slot.target = Some(call.target);
+        slot.target_peer = target_peer;
+        slot.server = None;
+        slot.options = call.options;
+        slot.context = call.context;
+        slot.deadline = call.deadline;
+        slot.first_sent_at = 0;
+        slot.attempt = 0;
+        slot.is_ambiguous = false;
+        slot.mended_at = 0;
+        slot.sack_marks = 0;
+        if call.options.v1 {
+            self.begin_v1(index, call.payload);
+        } else {
+            slot.rid = index as u16;
+            slot.rpc_id = self.sessions.draw();
+            slot.request.begin(call.payload, shared.config.segment_len, 1);
+        }
+        shared.metrics.calls += 1;
+        self.queue_data(index);
+        self.arm_retry(now, index, &shared.config);
+        Ok(self.call_id(index))
+    }
+
+    pub(super) fn cancel(&mut self, id: CallId, shared: &mut Shared) {
+        let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
+        if self.slots.get(index as usize).is_some_and(|slot| slot.is_live && slot.generation == generation) {
+            shared.metrics.cancelled += 1;
+            self.say_cancelled(index);
+            self.release(index, shared);
+        }
+    }
+
+    /// A reply packet.
+    pub(super) fn handle_response(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+        let Some(header) = packet.extended() else {
+            return self.handle_response_v1(now, peer, packet, shared);
+        };
+        let Some(index) = self.find(packet) else {
+            shared.metrics.unknown += 1;
+            return;
+        };
+        self.learn(index, peer, header.ext.token.get());
+        let lengths = (header.ext.message_len.get(), header.ext.segment_len.get());
+        let slot = &mut self.slots[index as usize];
+        if !slot.reply.is_begun() {
+            self.sample_reply(now, index);
+            if lengths.0 as usize > shared.config.message_len_max {
+                self.slots[index as usize].server = Some(peer);
+                self.say_cancelled(index);
+                shared.metrics.failed += 1;
+                return self.fail(index, Failure::ReplyTooLarge, shared);
+            }
+            if packet.count == 1 {
+                let mut payload = shared.buffers.take();
+                payload.extend_from_slice(packet.payload);
+                return self.finish(index, peer, payload, shared);
+            }
+            let slot = &mut self.slots[index as usize];
+            slot.server = Some(peer);
+            slot.server_peer = self.servers.find_or_add(peer);
+            slot.reply.begin(shared.buffers.take(), lengths.0, lengths.1, UNSCHEDULED_PACKETS);
+            shared.note_expected(0, &slot.reply);
+        } else if slot.server != Some(peer) {
+            shared.metrics.contradicted += 1;
+            return;
+        }
+        self.receive(now, index, (packet.index, lengths), packet.payload, shared);
+    }
+
+    /// A server's receipt and credit for the request.
+    pub(super) fn handle_ack(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+        let (Some(sack), Some(header)) = (packet.sack(), packet.extended()) else {
+            return self.handle_ack_v1(now, peer, packet, shared);
+        };
+        let Some(index) = self.find(packet) else {
+            shared.metrics.unknown += 1;
+            return;
+        };
+        if self.slots[index as usize].server.is_some_and(|server| server != peer) {
+            shared.metrics.contradicted += 1;
+            return;
+        }
+        self.learn(index, peer, header.ext.token.get());
+        let server_peer = self.servers.find_or_add(peer);
+        let slot = &mut self.slots[index as usize];
+        if sack.granted.get() == 0 {
+            // The server asks for its token before it keeps or sends anything.
+            slot.server = Some(peer);
+            slot.server_peer = server_peer;
+            slot.request.resend_first();
+            return self.queue_data(index);
+        }
+        if slot.server.is_none() {
+            slot.server = Some(peer);
+            slot.server_peer = server_peer;
+            if !slot.is_ambiguous {
+                self.servers.peer_mut(server_peer).receipt.sample(now.saturating_sub(slot.first_sent_at));
+            }
+        }
+        if slot.request.apply(sack) {
+            slot.attempt = 0;
+        }
+        self.mend_request(now, index, shared);
+        if self.slots[index as usize].request.peek().is_some() {
+            self.queue_data(index);
+        }
+        self.arm_retry(now, index, &shared.config);
+    }
+
+    /// A refusal.
+    pub(super) fn handle_drop(&mut self, packet: &Packet, shared: &mut Shared) {
+        let (found, reason) = match packet.extended() {
+            Some(_) => (self.find(packet), DropReason::from_payload(packet.payload)),
+            None => (self.v1_slots.get(&packet.rid).copied(), DropReason::Unspecified),
+        };
+        let Some(index) = found else {
+            shared.metrics.unknown += 1;
+            return;
+        };
+        shared.metrics.refused += 1;
+        self.fail(index, Failure::Refused(reason), shared);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
+        while let Some(index) = self.wheel.pop_due(now) {
+            let slot = &self.slots[index as usize];
+            if !slot.is_live {
+                continue;
+            }
+            if slot.deadline <= now {
+                shared.metrics.deadlines += 1;
+                self.say_cancelled(index);
+                self.fail(index, Failure::Deadline, shared);
+            } else if slot.retry_at <= now {
+                self.retry(now, index, shared);
+            } else {
+                self.wheel.arm(index, slot.retry_at.min(slot.deadline));
+            }
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.wheel.next_due()
+    }
+
+    pub(super) fn poll_transmit(&mut self, now: Time, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
+        let mut train = Train::new(buffer);
+        while let Some(&item) = self.queue.front() {
+            let is_written = match item {
+                Item::Data { slot, generation } => match self.live(slot, generation) {
+                    Some(slot) => self.write_data(now, slot, &mut train, shared),
+                    None => true,
+                },
+                Item::Sack { slot, generation } => match self.live(slot, generation) {
+                    Some(slot) => self.write_sack(slot, &mut train),
+                    None => true,
+                },
+                Item::End { to, token, rid, rpc_id, end } => write_end(&mut train, to, token, (rid, rpc_id), end),
+            };
+            if !is_written {
+                break;
+            }
+            self.queue.pop_front();
+        }
+        shared.metrics.datagrams_out += train.count() as u64;
+        train.finish()
+    }
+
+    fn take_slot(&mut self, shared: &mut Shared) -> Result<u32, CallError> {
+        let limit = shared.config.calls_max.min(usize::from(u16::MAX));
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() < limit => {
+                self.slots.push(Slot::default());
+                self.slots.len() as u32 - 1
+            }
+            None => return Err(CallError::TooManyOutstanding { limit }),
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.is_live = true;
+        Ok(index)
+    }
+
+    fn call_id(&self, index: u32) -> CallId {
+        CallId(u64::from(self.slots[index as usize].generation) << 32 | u64::from(index))
+    }
+
+    /// The live call that an extended packet speaks of.
+    fn find(&self, packet: &Packet) -> Option<u32> {
+        let slot = self.slots.get(usize::from(packet.rid))?;
+        (slot.is_live && !slot.options.v1 && Some(slot.rpc_id) == packet.rpc_id()).then_some(u32::from(packet.rid))
+    }
+
+    fn live(&self, slot: u32, generation: u32) -> Option<u32> {
+        let found = &self.slots[slot as usize];
+        (found.is_live && found.generation == generation).then_some(slot)
+    }
+
+    /// Remembers the token that `peer` gave, for it and for the target that leads to it.
+    fn learn(&mut self, index: u32, peer: SocketAddr, token: u64) {
+        if token == 0 {
+            return;
+        }
+        let server = self.servers.find_or_add(peer);
+        self.servers.peer_mut(server).token = token;
+        let target = self.slots[index as usize].target_peer;
+        self.servers.peer_mut(target).token = token;
+    }
+
+    /// A reply to a request of one packet that was sent once tells the round trip.
+    fn sample_reply(&mut self, now: Time, index: u32) {
+        let slot = &self.slots[index as usize];
+        if !slot.is_ambiguous && slot.request.count() == 1 {
+            let sample = now.saturating_sub(slot.first_sent_at);
+            self.servers.peer_mut(slot.target_peer).reply.sample(sample);
+        }
+    }
+
+    fn receive(&mut self, now: Time, index: u32, place: (u16, (u32, u16)), bytes: &[u8], shared: &mut Shared) {
+        let slot = &mut self.slots[index as usize];
+        let before = slot.reply.expected_packets();
+        let arrival = slot.reply.accept(place.0, place.1, bytes);
+        shared.note_expected(before, &slot.reply);
+        match arrival {
+            Arrival::Refused => shared.metrics.contradicted += 1,
+            Arrival::Duplicate => shared.metrics.duplicates += 1,
+            Arrival::Complete => {
+                let (peer, count) = (slot.server, slot.reply.count());
+                let payload = shared.end(&mut slot.reply);
+                if let Some(peer) = peer {
+                    self.say(index, peer, End::Received(count));
+                    self.finish(index, peer, payload, shared);
+                }
+            }
+            Arrival::New => {
+                slot.attempt = 0;
+                shared.extend_credit(&mut slot.reply);
+                let guard_ns = self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS);
+                if slot.reply.has_gap(shared.config.reorder_packets) && now >= slot.mended_at + guard_ns {
+                    slot.mended_at = now;
+                    slot.sack_marks |= Marks::RESEND;
+                    self.queue_sack(index);
+                } else if shared.is_credit_due(&slot.reply) {
+                    self.queue_sack(index);
+                }
+                self.arm_retry(now, index, &shared.config);
+            }
+        }
+    }
+
+    /// Sends again the holes that the server's receipts show, each at most once in a round trip.
+    fn mend_request(&mut self, now: Time, index: u32, shared: &mut Shared) {
+        let slot = &mut self.slots[index as usize];
+        let guard_ns = self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS).max(GUARD_NS);
+        if now >= slot.mended_at + guard_ns {
+            let marked = slot.request.resend_holes(shared.config.reorder_packets);
+            if marked > 0 {
+                slot.mended_at = now;
+                shared.metrics.resent += u64::from(marked);
+            }
+        }
+    }
+
+    fn retry(&mut self, now: Time, index: u32, shared: &mut Shared) {
+        shared.metrics.timeouts += 1;
+        let slot = &mut self.slots[index as usize];
+        slot.attempt += 1;
+        if slot.options.v1 {
+            if slot.options.idempotent && slot.request.count() == 1 {
+                slot.request.resend_first();
+                self.queue_data(index);
+            }
+        } else if slot.reply.is_begun() {
+            slot.sack_marks |= Marks::RESEND | Marks::RESEND_TAIL;
+            self.queue_sack(index);
+        } else {
+            if slot.options.idempotent && slot.attempt >= ATTEMPTS_BEFORE_ANOTHER && slot.server != slot.target {
+                // The server that took it is silent; another may run it again.
+                slot.server = None;
+                slot.request.restart();
+            }
+            if slot.server.is_none() || slot.request.is_complete() {
+                slot.request.resend_first();
+            } else {
+                shared.metrics.resent += u64::from(slot.request.resend_all(RESEND_PACKETS_MAX));
+            }
+            self.queue_data(index);
+        }
+        self.arm_retry(now, index, &shared.config);
+    }
+
+    pub(super) fn arm_retry(&mut self, now: Time, index: u32, config: &Config) {
+        let slot = &mut self.slots[index as usize];
+        let is_receipted = slot.server.is_some() && !slot.request.is_complete() || slot.reply.is_begun();
+        let timeout_ns = if slot.options.v1 && !slot.options.idempotent {
+            u64::MAX / 2
+        } else if is_receipted {
+            self.servers.peer(slot.server_peer).receipt.timeout_ns(config, slot.attempt)
+        } else {
+            self.servers.peer(slot.target_peer).reply.timeout_ns(config, slot.attempt)
+        };
+        slot.retry_at = now + timeout_ns;
+        self.wheel.arm(index, slot.retry_at.min(slot.deadline));
+    }
+
+    pub(super) fn finish(&mut self, index: u32, server: SocketAddr, payload: Vec<u8>, shared: &mut Shared) {
+        shared.metrics.replied += 1;
+        let id = self.call_id(index);
+        let context = self.slots[index as usize].context;
+        shared.events.push_back(Event::Replied { id, context, server, payload });
+        self.release(index, shared);
+    }
+
+    pub(super) fn fail(&mut self, index: u32, failure: Failure, shared: &mut Shared) {
+        let id = self.call_id(index);
+        let context = self.slots[index as usize].context;
+        shared.events.push_back(Event::Failed { id, context, failure });
+        self.release(index, shared);
+    }
+
+    fn release(&mut self, index: u32, shared: &mut Shared) {
+        self.wheel.disarm(index);
+        let slot = &mut self.slots[index as usize];
+        slot.is_live = false;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.is_data_queued = false;
+        slot.is_sack_queued = false;
+        if slot.reply.is_begun() {
+            let rest = shared.end(&mut slot.reply);
+            shared.buffers.give(rest);
+        }
+        shared.buffers.give(slot.request.end());
+        shared.buffers.give(std::mem::take(&mut slot.v1_reply));
+        if slot.options.v1 {
+            self.v1_slots.remove(&slot.rid);
+        } else {
+            self.sessions.end(slot.rpc_id);
+        }
+        self.free.push(index);
+    }
+
+    /// Tells the server, or whoever leads to it, that the reply is no longer wanted.
+    fn say_cancelled(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        if let Some(to) = slot.server.or(slot.target)
+            && !slot.options.v1
+            && !slot.request.is_unsent()
+        {
+            self.say(index, to, End::Cancelled);
+        }
+    }
+
+    fn say(&mut self, index: u32, to: SocketAddr, end: End) {
+        let peer = self.servers.find_or_add(to);
+        let token = self.servers.peer(peer).token;
+        let slot = &self.slots[index as usize];
+        self.queue.push_back(Item::End { to, token, rid: slot.rid, rpc_id: slot.rpc_id, end });
+    }
+
+    pub(super) fn queue_data(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.is_data_queued {
+            slot.is_data_queued = true;
+            self.queue.push_back(Item::Data { slot: index, generation: slot.generation });
+        }
+    }
+
+    fn queue_sack(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.is_sack_queued {
+            slot.is_sack_queued = true;
+            self.queue.push_back(Item::Sack { slot: index, generation: slot.generation });
+        }
+    }
+
+    /// Writes the packets that the call may send; `false` when some did not fit.
+    fn write_data(&mut self, now: Time, index: u32, train: &mut Train, shared: &mut Shared) -> bool {
+        while let Some(packet) = self.slots[index as usize].request.peek() {
+            let is_written = if self.slots[index as usize].options.v1 {
+                self.write_packet_v1(index, packet, train)
+            } else {
+                self.write_packet(now, index, packet, train)
+            };
+            if !is_written {
+                return false;
+            }
+            let slot = &mut self.slots[index as usize];
+            if packet == 0 {
+                if slot.first_sent_at == 0 {
+                    slot.first_sent_at = now.max(1);
+                } else {
+                    slot.is_ambiguous = true;
+                    shared.metrics.resent += 1;
+                }
+            }
+            slot.request.sent(packet);
+        }
+        self.slots[index as usize].is_data_queued = false;
+        true
+    }
+
+    fn write_packet(&self, now: Time, index: u32, packet: u16, train: &mut Train) -> bool {
+        let slot = &self.slots[index as usize];
+        let (Some(to), true) = (slot.server.or(slot.target), packet == 0 || slot.server.is_some()) else {
+            return true;
+        };
+        let header_len = if packet == 0 { ROUTED_LEN } else { EXTENDED_LEN };
+        let segment = slot.request.segment(packet);
+        let Some(room) = train.room(to, header_len + segment.len()) else {
+            return false;
+        };
+        let peer = if slot.server.is_some() { slot.server_peer } else { slot.target_peer };
+        let mut header =
+            ExtHeader::control(MessageType::Request, slot.rid, slot.rpc_id).with_packet(packet, slot.request.count());
+        header.base.header_size = header_len as u8;
+        let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };
+        header.base.type_policy = (MessageType::Request as u8) << 4 | policy as u8;
+        header.ext.message_len = (slot.request.len() as u32).into();
+        header.ext.segment_len = slot.request.segment_len().into();
+        header.ext.deadline_us = deadline_us(now, slot.deadline).into();
+        header.ext.token = self.servers.peer(peer).token.into();
+        header.ext.floor = self.sessions.floor_for(slot.rpc_id).into();
+        if slot.options.idempotent {
+            header.ext.marks |= Marks::IDEMPOTENT;
+        }
+        if packet == 0 && slot.first_sent_at != 0 {
+            header.ext.marks |= Marks::AGAIN;
+            let age_ms = now.saturating_sub(slot.first_sent_at).div_ceil(1_000_000);
+            header.ext.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX).into();
+        }
+        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+        if packet == 0 {
+            room[EXTENDED_LEN..ROUTED_LEN].copy_from_slice(Route::default().as_bytes());
+        }
+        room[header_len..].copy_from_slice(segment);
+        true
+    }
+
+    fn write_sack(&mut self, index: u32, train: &mut Train) -> bool {
+        let slot = &mut self.slots[index as usize];
+        let Some(to) = slot.server else {
+            return true;
+        };
+        let Some(room) = train.room(to, EXTENDED_LEN + size_of::<SackBody>()) else {
+            return false;
+        };
+        let mut header = ExtHeader::control(MessageType::ReplyAck, slot.rid, slot.rpc_id);
+        header.ext.marks = std::mem::take(&mut slot.sack_marks);
+        header.ext.token = self.servers.peer(slot.server_peer).token.into();
+        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+        room[EXTENDED_LEN..].copy_from_slice(slot.reply.sack().as_bytes());
+        slot.is_sack_queued = false;
+        true
+    }
+}
+
+fn write_end(train: &mut Train, to: SocketAddr, token: u64, call: (u16, RpcId), end: End) -> bool {
+    let (kind, sack) = match end {
+        End::Received(count) => {
+            let bitmap = [0; SackBody::BITMAP_LEN];
+            (MessageType::ReplyAck, Some(SackBody { base: count.into(), granted: count.into(), bitmap }))
+        }
+        End::Cancelled => (MessageType::Cancel, None),
+    };
+    let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
+    let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
+        return false;
+    };
+    let mut header = ExtHeader::control(kind, call.0, call.1);
+    header.ext.token = token.into();
+    room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+    room[EXTENDED_LEN..].copy_from_slice(body);
+    true
+}
+
+/// What is left until `deadline`, in whole microseconds, at least one: 0 would mean none.
+fn deadline_us(now: Time, deadline: Time) -> u32 {
+    u32::try_from(deadline.saturating_sub(now) / 1000).unwrap_or(u32::MAX).max(1)
+}
+
+/// Ticks of 2^16 ns, 66 us: an eighth of the shortest timeout.
+const TICK_BITS: u32 = 16;
+
+/// A hole is mended at most once in this time where the round trip is not known or shorter.
+const GUARD_NS: u64 = 50_000;
+
+/// Packets that one timeout sends again: a train's worth.
+const RESEND_PACKETS_MAX: u16 = 44;
+
+/// Timeouts without a sign of life after which an idempotent call leaves its server.
+const ATTEMPTS_BEFORE_ANOTHER: u32 = 6;
+
+/// The longest request that a version 1 server takes.
+const V1_REQUEST_MAX: usize = V1_FIRST_LEN + (V1_PACKETS_MAX as usize - 1) * V1_SEGMENT_LEN;

@@ -1,0 +1,101 @@
+//! The client's rules towards version 1 peers, which abort or misbehave at anything else: 14 bytes in the first packet of a
+//! longer request, the rest in one burst to whoever acknowledged it, replies in order, and no retransmission but of requests
+//! that are idempotent and fit one packet.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::{
+    BASE_LEN, BaseHeader, MessageType, Packet, Policy, V1_ACK, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN, flags,
+};
+use zerocopy::IntoBytes;
+
+use super::client::Client;
+use super::shared::Shared;
+use super::train::Train;
+use crate::node::Time;
+use crate::rpc::Failure;
+
+impl Client {
+    /// Gives the call a request id that is free, and its packets.
+    pub(super) fn begin_v1(&mut self, index: u32, payload: Vec<u8>) {
+        loop {
+            self.v1_last_rid = self.v1_last_rid.wrapping_add(1);
+            if !self.v1_slots.contains_key(&self.v1_last_rid) {
+                break;
+            }
+        }
+        self.v1_slots.insert(self.v1_last_rid, index);
+        let slot = &mut self.slots[index as usize];
+        slot.rid = self.v1_last_rid;
+        slot.v1_next = 0;
+        slot.v1_count = 0;
+        let lead = if payload.len() <= V1_SEGMENT_LEN { 0 } else { V1_SEGMENT_LEN - V1_FIRST_LEN };
+        slot.request.begin_after_lead(payload, V1_SEGMENT_LEN as u16, lead as u16, 1);
+    }
+
+    pub(super) fn handle_ack_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+        let Some(&index) = self.v1_slots.get(&packet.rid) else {
+            shared.metrics.unknown += 1;
+            return;
+        };
+        let slot = &mut self.slots[index as usize];
+        if packet.payload != V1_ACK || slot.request.count() == 1 || slot.server.is_some() {
+            shared.metrics.contradicted += 1;
+            return;
+        }
+        slot.server = Some(peer);
+        slot.request.grant(u16::MAX);
+        self.queue_data(index);
+        self.arm_retry(now, index, &shared.config);
+    }
+
+    pub(super) fn handle_response_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+        let Some(&index) = self.v1_slots.get(&packet.rid) else {
+            shared.metrics.unknown += 1;
+            return;
+        };
+        let slot = &mut self.slots[index as usize];
+        if packet.index < slot.v1_next {
+            shared.metrics.duplicates += 1;
+            return;
+        }
+        let is_expected = packet.index == slot.v1_next && (slot.v1_next == 0 || slot.server == Some(peer));
+        if !is_expected || packet.count > V1_PACKETS_MAX {
+            shared.metrics.failed += 1;
+            return self.fail(index, Failure::Broken, shared);
+        }
+        if packet.index == 0 {
+            slot.v1_count = packet.count;
+            slot.v1_reply = shared.buffers.take();
+            slot.server = Some(peer);
+        }
+        slot.v1_reply.extend_from_slice(packet.payload);
+        slot.v1_next += 1;
+        if slot.v1_next == slot.v1_count {
+            let payload = std::mem::take(&mut slot.v1_reply);
+            self.finish(index, peer, payload, shared);
+        } else {
+            self.arm_retry(now, index, &shared.config);
+        }
+    }
+
+    /// Writes packet `packet` of the call; `false` when it did not fit.
+    pub(super) fn write_packet_v1(&self, index: u32, packet: u16, train: &mut Train) -> bool {
+        let slot = &self.slots[index as usize];
+        let Some(to) = (if packet == 0 { slot.target } else { slot.server }) else {
+            return true;
+        };
+        let (payload, count) = (slot.request.segment(packet), slot.request.count());
+        let Some(room) = train.room(to, BASE_LEN + payload.len()) else {
+            return false;
+        };
+        let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };
+        let first = if packet == 0 { flags::FIRST } else { 0 };
+        let last = if packet + 1 == count { flags::LAST } else { 0 };
+        let p_order = if packet == 0 { count } else { packet };
+        let header = BaseHeader::v1(MessageType::Request, policy, first | last, slot.rid, p_order);
+        room[..BASE_LEN].copy_from_slice(header.as_bytes());
+        room[BASE_LEN..].copy_from_slice(payload);
+        true
+    }
+}

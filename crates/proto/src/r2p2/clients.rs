@@ -1,0 +1,156 @@
+//! What a server remembers of each client: whether its address is proven, what it holds, and its sessions.
+//!
+//! Invariant: the table is bounded, and a client is forgotten only when it holds nothing and has been idle for longer than the
+//! network can hold a duplicate. Above half of the bound, an address must be proven before it is added, so that forged
+//! addresses cannot fill it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use foldhash::fast::FixedState;
+use tailcut_wire::r2p2::SessionId;
+
+use super::config::Serving;
+use super::token::Tokens;
+use super::window::Window;
+use crate::node::Time;
+
+/// Clients of a server, by address.
+#[derive(Debug)]
+pub(super) struct Clients {
+    index: HashMap<SocketAddr, u32, FixedState>,
+    records: Vec<ClientRecord>,
+    tokens: Tokens,
+    /// Found last; most packets come from the client of the one before.
+    last: u32,
+    /// Where the search for a client to forget goes on.
+    hand: usize,
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct ClientRecord {
+    pub(super) address: SocketAddr,
+    pub(super) token: u64,
+    pub(super) is_validated: bool,
+    /// Requests of it that the server holds, in any state.
+    pub(super) requests: usize,
+    /// Bytes of them.
+    pub(super) held_bytes: usize,
+    used_at: Time,
+    sessions: Vec<Session>,
+}
+
+/// One session of a client.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) window: Window,
+    /// Replies kept, in the order they were given: sequence and slot.
+    pub(super) kept: VecDeque<(u32, u32)>,
+    used_at: Time,
+}
+
+impl Clients {
+    pub(super) fn new(tokens: Tokens, seed: u64) -> Self {
+        let index = HashMap::with_hasher(FixedState::with_seed(seed));
+        Self { index, records: Vec::new(), tokens, last: 0, hand: 0 }
+    }
+
+    pub(super) fn record(&self, client: u32) -> &ClientRecord {
+        &self.records[client as usize]
+    }
+
+    pub(super) fn record_mut(&mut self, client: u32) -> &mut ClientRecord {
+        &mut self.records[client as usize]
+    }
+
+    /// Whether `token` proves `address`.
+    pub(super) fn is_proof(&self, address: SocketAddr, token: u64) -> bool {
+        token != 0 && token == self.tokens.token(address)
+    }
+
+    /// The token to give to `address`.
+    pub(super) fn token(&self, address: SocketAddr) -> u64 {
+        self.tokens.token(address)
+    }
+
+    pub(super) fn find(&mut self, address: SocketAddr) -> Option<u32> {
+        if self.records.get(self.last as usize).is_some_and(|record| record.address == address) {
+            return Some(self.last);
+        }
+        self.last = self.index.get(&address).copied()?;
+        Some(self.last)
+    }
+
+    /// Whether a client that has not proven its address would still be added.
+    pub(super) fn takes_unproven(&self, serving: &Serving) -> bool {
+        self.index.len() < serving.clients_max / 2
+    }
+
+    /// Adds a client; `None` when the table is full of clients that may not be forgotten.
+    pub(super) fn add(&mut self, now: Time, address: SocketAddr, serving: &Serving) -> Option<u32> {
+        let token = self.tokens.token(address);
+        let is_validated = serving.trusted.iter().any(|prefix| prefix.contains(address.ip()));
+        let (requests, held_bytes, sessions) = (0, 0, Vec::new());
+        let record = ClientRecord { address, token, is_validated, requests, held_bytes, used_at: now, sessions };
+        let added = if self.records.len() < serving.clients_max {
+            self.records.push(record);
+            self.records.len() as u32 - 1
+        } else {
+            let place = self.forgettable(now, serving)?;
+            let old = std::mem::replace(&mut self.records[place as usize], record);
+            self.index.remove(&old.address);
+            place
+        };
+        self.index.insert(address, added);
+        self.last = added;
+        Some(added)
+    }
+
+    fn forgettable(&mut self, now: Time, serving: &Serving) -> Option<u32> {
+        for _ in 0..FORGET_STEPS.min(self.records.len()) {
+            self.hand = (self.hand + 1) % self.records.len();
+            let record = &self.records[self.hand];
+            if record.requests == 0 && now.saturating_sub(record.used_at) > serving.session_idle_ns {
+                return Some(self.hand as u32);
+            }
+        }
+        None
+    }
+}
+
+impl ClientRecord {
+    /// Its session `id`, most recently used first.
+    pub(super) fn session(&mut self, id: SessionId) -> Option<&mut Session> {
+        let place = self.sessions.iter().position(|session| session.id == id)?;
+        self.sessions.get_mut(place)
+    }
+
+    /// Adds a session; `None` when the limit is reached by sessions that may not be forgotten.
+    pub(super) fn add_session(&mut self, now: Time, id: SessionId, serving: &Serving) -> Option<&mut Session> {
+        if self.sessions.len() < serving.sessions_per_client_max {
+            self.sessions.push(Session { id, window: Window::new(), kept: VecDeque::new(), used_at: now });
+            return self.sessions.last_mut();
+        }
+        let idlest = self.sessions.iter_mut().filter(|session| session.kept.is_empty()).min_by_key(|session| session.used_at)?;
+        if now.saturating_sub(idlest.used_at) <= serving.session_idle_ns {
+            return None;
+        }
+        idlest.id = id;
+        idlest.used_at = now;
+        idlest.window.clear();
+        Some(idlest)
+    }
+
+    /// Takes note that a request of session `id` came.
+    pub(super) fn touch(&mut self, now: Time, id: SessionId) {
+        self.used_at = now;
+        if let Some(session) = self.session(id) {
+            session.used_at = now;
+        }
+    }
+}
+
+/// Clients looked at for one that may be forgotten, each time one is needed.
+const FORGET_STEPS: usize = 32;

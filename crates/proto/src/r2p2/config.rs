@@ -1,0 +1,190 @@
+//! What an R2P2 endpoint may be told, with the defaults and their reasons.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// Configuration of an R2P2 endpoint.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Payload bytes of a packet. Default 1400: with the 72 bytes of the longest header it fits an Ethernet MTU of 1500 over
+    /// IPv4 and IPv6. Raise it only where every path carries more.
+    pub segment_len: u16,
+    /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
+    pub message_len_max: usize,
+    /// Bytes that peers together may be given credit for. Default 104 kB, half of Linux's default socket buffer; `net` sets
+    /// it to half of the buffer it got, since the kernel charges up to twice a packet's bytes.
+    pub credit_bytes: usize,
+    /// Retransmission timeout before anything is known of a peer. Default 2 ms: above a round trip with two wake-ups.
+    pub rto_initial_ns: u64,
+    /// Shortest retransmission timeout. Default 500 us: several wake-ups of a blocking peer.
+    pub rto_min_ns: u64,
+    /// Longest retransmission timeout. Default 32 ms: some thirty attempts within a deadline of one second.
+    pub rto_max_ns: u64,
+    /// Distance in packets that a packet may be overtaken by before it counts as lost. Default 3, as in TCP.
+    pub reorder_packets: u16,
+    /// Calls outstanding at once. Default 16 384; at most 65 535, the width of the index on the wire.
+    pub calls_max: usize,
+    /// Furthest that a deadline may be ahead, and how long a request without one is kept. Default 60 s.
+    pub lifetime_ns_max: u64,
+    /// Bytes of capacity kept for reuse. Default 64 MiB.
+    pub pool_bytes_max: usize,
+    /// Servers whose token and round trip the client remembers. Default 4096.
+    pub servers_max: usize,
+    /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.
+    pub secret: [u8; 16],
+    /// What the endpoint does as a server.
+    pub serving: Serving,
+}
+
+/// Configuration of the server half.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// Whether requests are taken at all; otherwise they are refused. Default true.
+    pub is_enabled: bool,
+    /// The server's identity in replies and feedback. Default 0.
+    pub server_id: u32,
+    /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a pool behind one router share
+    /// one, so that a client proves its address once for all.
+    pub pool_key: Option<[u8; 16]>,
+    /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router that writes the client's
+    /// address into the packet needs no entry.
+    pub router: Option<SocketAddr>,
+    /// Addresses taken for validated: default the loopback networks, from which nothing can be spoofed. Version 1 clients, who
+    /// cannot prove themselves, get replies of more than three times their request only from here.
+    pub trusted: Vec<Prefix>,
+    /// Requests being received, waiting for the application or kept with their reply, in all. Default 65 536.
+    pub requests_max: usize,
+    /// The same from one client. Default 16 384, a client's own default limit.
+    pub requests_per_client_max: usize,
+    /// Messages half received, in all. Default 4096.
+    pub partials_max: usize,
+    /// Bytes of messages half received and of replies kept, in all. Default 256 MiB.
+    pub held_bytes_max: usize,
+    /// The same for one client. Default 64 MiB.
+    pub held_bytes_per_client_max: usize,
+    /// How long a half-received message may make no progress. Default 1 s.
+    pub partial_ns_max: u64,
+    /// Clients remembered. Default 4096. Above half of it, only clients that have proven their address are added.
+    pub clients_max: usize,
+    /// Sessions remembered for each client. Default 64.
+    pub sessions_per_client_max: usize,
+    /// How long an idle client or session is remembered, so that a late duplicate does not run. Default 5 s: longer than any
+    /// network of a datacenter holds a packet.
+    pub session_idle_ns: u64,
+    /// Routers whose requests are counted. Default 16.
+    pub routers_max: usize,
+}
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// An address in the range.
+    pub ip: IpAddr,
+    /// Leading bits that are the same in all of them.
+    pub bits: u8,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            segment_len: 1400,
+            message_len_max: 8 << 20,
+            credit_bytes: 104_000,
+            rto_initial_ns: 2_000_000,
+            rto_min_ns: 500_000,
+            rto_max_ns: 32_000_000,
+            reorder_packets: 3,
+            calls_max: 16_384,
+            lifetime_ns_max: 60_000_000_000,
+            pool_bytes_max: 64 << 20,
+            servers_max: 4096,
+            secret: [0; 16],
+            serving: Serving::default(),
+        }
+    }
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self {
+            is_enabled: true,
+            server_id: 0,
+            pool_key: None,
+            router: None,
+            trusted: vec![
+                Prefix { ip: IpAddr::from([127, 0, 0, 0]), bits: 8 },
+                Prefix { ip: IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]), bits: 128 },
+            ],
+            requests_max: 65_536,
+            requests_per_client_max: 16_384,
+            partials_max: 4096,
+            held_bytes_max: 256 << 20,
+            held_bytes_per_client_max: 64 << 20,
+            partial_ns_max: 1_000_000_000,
+            clients_max: 4096,
+            sessions_per_client_max: 64,
+            session_idle_ns: 5_000_000_000,
+            routers_max: 16,
+        }
+    }
+}
+
+impl Config {
+    /// Packets that the credit amounts to, at least 4 so that a message always moves.
+    pub(super) fn credit_packets(&self) -> u32 {
+        (self.credit_bytes / usize::from(self.segment_len.max(1))).max(4) as u32
+    }
+}
+
+impl Prefix {
+    /// Whether `ip` is in the range.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.ip, ip) {
+            (IpAddr::V4(own), IpAddr::V4(ip)) => {
+                let shift = 32 - u32::from(self.bits.min(32));
+                (u64::from(own.to_bits()) ^ u64::from(ip.to_bits())) >> shift == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(ip)) => {
+                self.bits == 0 || (own.to_bits() ^ ip.to_bits()) >> (128 - u32::from(self.bits.min(128))) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl std::str::FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let describe = || format!("`{text}` is not a network such as 10.0.0.0/8 or fd00::/8");
+        let (ip, bits) = text.split_once('/').ok_or_else(describe)?;
+        let prefix = Self { ip: ip.parse().map_err(|_| describe())?, bits: bits.parse().map_err(|_| describe())? };
+        let widest = if prefix.ip.is_ipv4() { 32 } else { 128 };
+        if prefix.bits > widest { Err(describe()) } else { Ok(prefix) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(prefix: &str, ip: &str, expected: bool) {
+        assert_eq!(prefix.parse::<Prefix>().unwrap().contains(ip.parse().unwrap()), expected, "{prefix} {ip}");
+    }
+
+    #[test]
+    fn prefixes_contain_what_shares_their_bits() {
+        check("127.0.0.0/8", "127.9.9.9", true);
+        check("127.0.0.0/8", "128.0.0.1", false);
+        check("0.0.0.0/0", "1.2.3.4", true);
+        check("10.1.2.3/32", "10.1.2.3", true);
+        check("10.1.2.3/32", "10.1.2.2", false);
+        check("fd00::/8", "fd12::1", true);
+        check("::/0", "::1", true);
+        check("::/0", "1.2.3.4", false);
+    }
+
+    #[test]
+    fn a_bad_prefix_says_what_a_good_one_looks_like() {
+        assert!("10.0.0.0/33".parse::<Prefix>().unwrap_err().contains("10.0.0.0/8"));
+    }
+}

@@ -1,0 +1,139 @@
+//! The R2P2 endpoint: client and server over one port.
+//!
+//! [`Endpoint`] is a [`Node`] and an [`Rpc`]. It parses each datagram once and hands it to the half it concerns:
+//!
+//! | packet | half |
+//! |---|---|
+//! | REQUEST, REPLY_ACK, CANCEL, PROBE | [`server`] |
+//! | RESPONSE, ACK, DROP | [`client`] |
+//! | FEEDBACK | none; it is a router's |
+//!
+//! Both halves speak version 1 to version 1 peers and the extension to the rest; see `docs/protocol/r2p2.md`.
+
+mod bits;
+mod buffers;
+mod client;
+mod client_v1;
+mod clients;
+mod config;
+mod incoming;
+mod metrics;
+mod outgoing;
+mod routers;
+mod rtt;
+mod server;
+mod server_v1;
+mod servers;
+mod session;
+mod shared;
+mod token;
+mod train;
+mod window;
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use tailcut_wire::r2p2::{DropReason, MessageType, Packet};
+
+pub use self::config::{Config, Prefix, Serving};
+pub use self::metrics::Metrics;
+
+use self::client::Client;
+use self::server::Server;
+use self::shared::Shared;
+use crate::node::{Node, Path, Time, Transmit};
+use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
+
+/// Reply packets that a server sends before the client has given credit, and that a client therefore takes.
+pub const UNSCHEDULED_PACKETS: u16 = 12;
+
+/// An R2P2 client and server on one port.
+#[derive(Debug)]
+pub struct Endpoint {
+    client: Client,
+    server: Server,
+    shared: Shared,
+}
+
+impl Endpoint {
+    /// An endpoint that starts at `now`.
+    pub fn new(now: Time, config: Config) -> Self {
+        let mut hasher = SipHasher24::new_with_key(&config.secret);
+        hasher.write(b"tables");
+        let seed = hasher.finish();
+        let client = Client::new(&config, seed);
+        let server = Server::new(now, &config, (seed, (seed >> 32) as u32));
+        Self { client, server, shared: Shared::new(config) }
+    }
+
+    /// Counters since the start.
+    pub fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+}
+
+impl Node for Endpoint {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        let shared = &mut self.shared;
+        shared.metrics.datagrams_in += 1;
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(reason) => return shared.metrics.malformed(reason),
+        };
+        match packet.message_type {
+            MessageType::Request => self.server.handle_request(now, path.peer, &packet, bytes.len(), shared),
+            MessageType::ReplyAck => self.server.handle_reply_ack(path.peer, &packet, bytes.len(), shared),
+            MessageType::Cancel => self.server.handle_cancel(&packet, shared),
+            MessageType::Probe => self.server.handle_probe(now, path.peer, &packet, &shared.config.serving),
+            MessageType::Response => self.client.handle_response(now, path.peer, &packet, shared),
+            MessageType::Ack => self.client.handle_ack(now, path.peer, &packet, shared),
+            MessageType::Drop => self.client.handle_drop(&packet, shared),
+            MessageType::Feedback => shared.metrics.unexpected += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.client.handle_timeout(now, &mut self.shared);
+        self.server.handle_timeout(now, &mut self.shared);
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        let from_server = self.server.poll_transmit(buffer, &mut self.shared);
+        from_server.or_else(|| self.client.poll_transmit(now, buffer, &mut self.shared))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let (client, server) = (self.client.poll_timeout(), self.server.poll_timeout());
+        client.into_iter().chain(server).min()
+    }
+}
+
+impl Rpc for Endpoint {
+    fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
+        self.client.call(now, call, &mut self.shared)
+    }
+
+    fn cancel(&mut self, _now: Time, id: CallId) {
+        self.client.cancel(id, &mut self.shared);
+    }
+
+    fn reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>) -> Result<(), AnswerError> {
+        self.server.reply(now, id, payload, &mut self.shared)
+    }
+
+    fn refuse(&mut self, _now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
+        self.server.refuse(id, reason, &mut self.shared)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.shared.events.pop_front()
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        self.shared.buffers.take()
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        self.shared.buffers.give(buffer);
+    }
+}

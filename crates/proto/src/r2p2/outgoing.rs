@@ -1,0 +1,278 @@
+//! A message on its way out: which packets may go, which have arrived, which must go again.
+//!
+//! Used for request data at the client and for reply data at the server. It knows nothing of time: its owner decides when a
+//! hole is a loss.
+
+use tailcut_wire::r2p2::{SackBody, packet_count, payload_span};
+
+use super::bits::Bits;
+
+/// A message that is being sent.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    payload: Vec<u8>,
+    segment_len: u16,
+    /// Bytes by which packet 0 is shorter than the others; 0 but for version 1 requests of several packets.
+    lead: u16,
+    /// Packets of the message.
+    count: u16,
+    /// Packets below this have been sent at least once.
+    next: u16,
+    /// Packets below this may be sent.
+    granted: u16,
+    /// Packets below this have arrived.
+    base: u16,
+    /// Arrived, at or above `base`.
+    arrived: Bits,
+    /// One past the highest that has arrived.
+    arrived_end: u16,
+    /// To be sent again.
+    resend: Bits,
+    resend_count: u16,
+    /// Packet 0 is to be sent again although it may have arrived, to make the peer speak.
+    is_first_due: bool,
+}
+
+impl Outgoing {
+    /// Begins a message; `false` when it has more packets than a message can have.
+    pub(super) fn begin(&mut self, payload: Vec<u8>, segment_len: u16, granted: u16) -> bool {
+        self.begin_after_lead(payload, segment_len, 0, granted)
+    }
+
+    /// The same, with a first packet that is `lead` bytes shorter than the others.
+    pub(super) fn begin_after_lead(&mut self, payload: Vec<u8>, segment_len: u16, lead: u16, granted: u16) -> bool {
+        let virtual_len = payload.len() + usize::from(lead);
+        let Some(count) = u32::try_from(virtual_len).ok().and_then(|len| packet_count(len, segment_len)) else {
+            return false;
+        };
+        self.payload = payload;
+        self.segment_len = segment_len;
+        self.lead = lead;
+        self.count = count;
+        self.granted = granted.min(count);
+        self.restart();
+        true
+    }
+
+    /// Forgets what was sent and what has arrived, so that all of it goes again.
+    pub(super) fn restart(&mut self) {
+        self.next = 0;
+        self.base = 0;
+        self.arrived_end = 0;
+        self.resend_count = 0;
+        self.is_first_due = false;
+        self.arrived.clear();
+        self.resend.clear();
+    }
+
+    /// Ends the message and hands its buffer back.
+    pub(super) fn end(&mut self) -> Vec<u8> {
+        self.count = 0;
+        self.granted = 0;
+        self.restart();
+        std::mem::take(&mut self.payload)
+    }
+
+    pub(super) fn count(&self) -> u16 {
+        self.count
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    pub(super) fn segment_len(&self) -> u16 {
+        self.segment_len
+    }
+
+    /// Whether every packet has arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.base == self.count
+    }
+
+    /// Whether packet 0 has never been sent.
+    pub(super) fn is_unsent(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Raises the credit to packets below `granted`.
+    pub(super) fn grant(&mut self, granted: u16) {
+        self.granted = self.granted.max(granted.min(self.count));
+    }
+
+    /// The packet to send next.
+    pub(super) fn peek(&self) -> Option<u16> {
+        if self.is_first_due {
+            return Some(0);
+        }
+        if self.resend_count > 0 {
+            return self.resend.first_from(self.base);
+        }
+        (self.next < self.granted).then_some(self.next)
+    }
+
+    /// Takes note that packet `index`, the one that [`Outgoing::peek`] gave, is sent.
+    pub(super) fn sent(&mut self, index: u16) {
+        if self.is_first_due {
+            self.is_first_due = false;
+            self.next = self.next.max(1);
+        } else if self.resend_count > 0 {
+            self.resend.remove(index);
+            self.resend_count -= 1;
+        } else {
+            self.next = index + 1;
+        }
+    }
+
+    /// The bytes of packet `index`.
+    pub(super) fn segment(&self, index: u16) -> &[u8] {
+        let lead = usize::from(self.lead);
+        let (offset, len) = payload_span(index, (self.payload.len() + lead) as u32, self.segment_len);
+        &self.payload[offset.saturating_sub(lead)..(offset + len).saturating_sub(lead)]
+    }
+
+    /// Takes a receipt; tells whether anything is new in it.
+    pub(super) fn apply(&mut self, sack: &SackBody) -> bool {
+        let before = (self.base, self.arrived_end, self.granted);
+        let mut is_new = false;
+        let base = sack.base.get().min(self.count);
+        for index in self.base..base {
+            self.arrive(index);
+        }
+        self.base = self.base.max(base);
+        if sack.bitmap != [0; SackBody::BITMAP_LEN] {
+            for bit in 0..SackBody::BITS {
+                let index = sack.base.get().saturating_add(1).saturating_add(bit);
+                if index >= self.count {
+                    break;
+                }
+                if sack.has(index) && index >= self.base && !self.arrived.has(index) {
+                    self.arrived.insert(index);
+                    self.arrive(index);
+                    is_new = true;
+                }
+            }
+        }
+        self.base = self.base.max(self.arrived.first_absent_from(self.base)).min(self.count);
+        self.arrived_end = self.arrived_end.max(self.base);
+        self.next = self.next.max(self.base);
+        self.grant(sack.granted.get());
+        is_new || before != (self.base, self.arrived_end, self.granted)
+    }
+
+    /// Marks to be sent again what was sent, has not arrived, and lies at least `reorder` below the highest that has.
+    /// Tells how many.
+    pub(super) fn resend_holes(&mut self, reorder: u16) -> u16 {
+        self.resend_below(self.arrived_end.saturating_sub(reorder))
+    }
+
+    /// Marks to be sent again everything that was sent and has not arrived, at most `limit` packets.
+    pub(super) fn resend_all(&mut self, limit: u16) -> u16 {
+        let end = self.next.min(self.base.saturating_add(limit));
+        self.resend_below(end)
+    }
+
+    /// Marks packet 0 to be sent again, whatever has arrived.
+    pub(super) fn resend_first(&mut self) {
+        self.is_first_due = self.count > 0;
+    }
+
+    fn resend_below(&mut self, end: u16) -> u16 {
+        let mut marked = 0;
+        for index in self.base..end.min(self.next) {
+            if !self.arrived.has(index) && self.resend.insert(index) {
+                self.resend_count += 1;
+                marked += 1;
+            }
+        }
+        marked
+    }
+
+    fn arrive(&mut self, index: u16) {
+        self.arrived_end = self.arrived_end.max(index + 1);
+        if self.resend_count > 0 && self.resend.has(index) {
+            self.resend.remove(index);
+            self.resend_count -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sack(base: u16, more: &[u16], granted: u16) -> SackBody {
+        let mut bitmap = [0; SackBody::BITMAP_LEN];
+        for index in more {
+            let bit = usize::from(index - base - 1);
+            bitmap[bit / 8] |= 1 << (bit % 8);
+        }
+        SackBody { base: base.into(), granted: granted.into(), bitmap }
+    }
+
+    fn message(packets: usize, granted: u16) -> Outgoing {
+        let mut message = Outgoing::default();
+        assert!(message.begin(vec![7; packets * 10], 10, granted));
+        message
+    }
+
+    fn drain(message: &mut Outgoing) -> Vec<u16> {
+        std::iter::from_fn(|| message.peek().inspect(|&index| message.sent(index))).collect()
+    }
+
+    #[test]
+    fn sends_no_further_than_its_credit() {
+        let mut message = message(10, 1);
+        assert_eq!(drain(&mut message), [0]);
+        assert!(message.apply(&sack(1, &[], 4)));
+        assert_eq!(drain(&mut message), [1, 2, 3]);
+    }
+
+    #[test]
+    fn resends_exactly_the_holes() {
+        let mut message = message(10, 10);
+        drain(&mut message);
+        assert!(message.apply(&sack(2, &[3, 4, 7], 10)));
+        assert_eq!(message.resend_holes(0), 3);
+        assert_eq!(drain(&mut message), [2, 5, 6]);
+        assert_eq!(message.resend_holes(3), 1);
+        assert_eq!(drain(&mut message), [2]);
+    }
+
+    #[test]
+    fn an_arrival_takes_back_a_resend() {
+        let mut message = message(4, 4);
+        drain(&mut message);
+        assert_eq!(message.resend_all(64), 4);
+        assert!(message.apply(&sack(2, &[], 4)));
+        assert_eq!(drain(&mut message), [2, 3]);
+    }
+
+    #[test]
+    fn a_repeated_receipt_is_no_progress() {
+        let mut message = message(4, 4);
+        drain(&mut message);
+        assert!(message.apply(&sack(1, &[2], 4)));
+        assert!(!message.apply(&sack(1, &[2], 4)));
+        assert!(!message.is_complete());
+        assert!(message.apply(&sack(4, &[], 4)));
+        assert!(message.is_complete());
+    }
+
+    #[test]
+    fn a_lead_shortens_the_first_packet_alone() {
+        let mut message = Outgoing::default();
+        assert!(message.begin_after_lead((0..35).collect(), 10, 6, 9));
+        let lengths: Vec<usize> = drain(&mut message).into_iter().map(|index| message.segment(index).len()).collect();
+        assert_eq!(lengths, [4, 10, 10, 10, 1]);
+        assert_eq!(message.segment(1), &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn a_receipt_beyond_the_message_is_harmless() {
+        let mut message = message(4, 4);
+        message.apply(&sack(60_000, &[60_100], 65_535));
+        assert!(message.is_complete());
+        assert_eq!(message.peek(), None);
+    }
+}

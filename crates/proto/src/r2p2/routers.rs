@@ -1,0 +1,192 @@
+//! A server's counts towards each router: what it has received of the router and what of that is concluded.
+//!
+//! The counts are absolute, so that lost feedback heals with the next. They begin anew, under a new epoch, when the router's
+//! own count leaps, which is how a restarted router looks.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::FeedbackBody;
+
+use crate::node::Time;
+
+/// Routers of a server.
+#[derive(Debug)]
+pub(super) struct Routers {
+    records: Vec<RouterRecord>,
+    records_max: usize,
+    next_epoch: u32,
+}
+
+#[derive(Debug)]
+struct RouterRecord {
+    address: SocketAddr,
+    epoch: u32,
+    placement_seen: u32,
+    received: u32,
+    concluded: u32,
+    used_at: Time,
+    is_report_due: bool,
+}
+
+/// The router that a request came through, and the epoch it was counted in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Via {
+    router: u32,
+    epoch: u32,
+}
+
+impl Routers {
+    pub(super) fn new(records_max: usize, epoch: u32) -> Self {
+        Self { records: Vec::new(), records_max, next_epoch: epoch }
+    }
+
+    /// Takes note of what `router` says that it has placed here. `None` when too many routers are known.
+    pub(super) fn see(&mut self, now: Time, address: SocketAddr, placement: u32) -> Option<Via> {
+        let place = match self.records.iter().position(|record| record.address == address) {
+            Some(place) => place,
+            None => self.add(now, address, placement)?,
+        };
+        let record = &mut self.records[place];
+        let ahead = placement.wrapping_sub(record.placement_seen);
+        if ahead < LEAP {
+            record.placement_seen = placement;
+        } else if ahead.wrapping_neg() >= LEAP {
+            record.epoch = self.next_epoch;
+            self.next_epoch = self.next_epoch.wrapping_add(1);
+            record.placement_seen = placement;
+            record.received = 0;
+            record.concluded = 0;
+        }
+        record.used_at = now;
+        Some(Via { router: place as u32, epoch: record.epoch })
+    }
+
+    /// A request came through a router.
+    pub(super) fn receive(&mut self, via: Via) {
+        if let Some(record) = self.current(via) {
+            record.received = record.received.wrapping_add(1);
+        }
+    }
+
+    /// A request that came through a router has ended.
+    pub(super) fn conclude(&mut self, via: Via) {
+        if let Some(record) = self.current(via) {
+            record.concluded = record.concluded.wrapping_add(1);
+            record.is_report_due = true;
+        }
+    }
+
+    /// A router asked for a report.
+    pub(super) fn ask(&mut self, via: Via) {
+        if let Some(record) = self.current(via) {
+            record.is_report_due = true;
+        }
+    }
+
+    /// A report that is due, and to whom.
+    pub(super) fn peek_report(&self) -> Option<(SocketAddr, FeedbackBody)> {
+        let record = self.records.iter().find(|record| record.is_report_due)?;
+        let body = FeedbackBody {
+            epoch: record.epoch.into(),
+            placement_seen: record.placement_seen.into(),
+            received: record.received.into(),
+            concluded: record.concluded.into(),
+        };
+        Some((record.address, body))
+    }
+
+    /// The report that [`Routers::peek_report`] gave has been written.
+    pub(super) fn report_sent(&mut self) {
+        if let Some(record) = self.records.iter_mut().find(|record| record.is_report_due) {
+            record.is_report_due = false;
+        }
+    }
+
+    fn current(&mut self, via: Via) -> Option<&mut RouterRecord> {
+        self.records.get_mut(via.router as usize).filter(|record| record.epoch == via.epoch)
+    }
+
+    fn add(&mut self, now: Time, address: SocketAddr, placement: u32) -> Option<usize> {
+        let epoch = self.next_epoch;
+        let (received, concluded, is_report_due) = (0, 0, false);
+        let record = RouterRecord { address, epoch, placement_seen: placement, received, concluded, used_at: now, is_report_due };
+        let place = if self.records.len() < self.records_max {
+            self.records.push(record);
+            self.records.len() - 1
+        } else {
+            let (place, idlest) = self.records.iter_mut().enumerate().min_by_key(|(_, record)| record.used_at)?;
+            if now.saturating_sub(idlest.used_at) < IDLE_NS {
+                return None;
+            }
+            *idlest = record;
+            place
+        };
+        self.next_epoch = epoch.wrapping_add(1);
+        Some(place)
+    }
+}
+
+/// A count this far from the last is another router's, or the same one restarted.
+const LEAP: u32 = 1 << 16;
+
+/// A router silent for this long makes room for another.
+const IDLE_NS: u64 = 10_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router() -> SocketAddr {
+        "10.0.0.9:9000".parse().unwrap()
+    }
+
+    fn counts(routers: &Routers) -> (u32, u32, u32) {
+        let (_, body) = routers.peek_report().unwrap();
+        (body.placement_seen.get(), body.received.get(), body.concluded.get())
+    }
+
+    #[test]
+    fn counts_are_absolute_and_reported_once_for_a_burst() {
+        let mut routers = Routers::new(4, 77);
+        for placement in 1000..1010 {
+            let via = routers.see(0, router(), placement).unwrap();
+            routers.receive(via);
+            routers.conclude(via);
+        }
+        assert_eq!(counts(&routers), (1009, 10, 10));
+        routers.report_sent();
+        assert!(routers.peek_report().is_none());
+    }
+
+    #[test]
+    fn a_reordered_placement_does_not_go_back() {
+        let mut routers = Routers::new(4, 77);
+        routers.see(0, router(), u32::MAX);
+        routers.see(0, router(), 2);
+        let via = routers.see(0, router(), 1).unwrap();
+        routers.ask(via);
+        assert_eq!(counts(&routers).0, 2);
+    }
+
+    #[test]
+    fn a_restarted_router_begins_a_new_epoch_and_old_requests_do_not_count() {
+        let mut routers = Routers::new(4, 77);
+        let before = routers.see(0, router(), 5).unwrap();
+        routers.receive(before);
+        let after = routers.see(0, router(), 1 << 30).unwrap();
+        routers.receive(after);
+        routers.conclude(before);
+        assert!(routers.peek_report().is_none());
+        routers.conclude(after);
+        assert_eq!(counts(&routers), (1 << 30, 1, 1));
+    }
+
+    #[test]
+    fn strangers_cannot_fill_the_table_for_ever() {
+        let mut routers = Routers::new(1, 77);
+        assert!(routers.see(0, router(), 5).is_some());
+        let other = "10.0.0.8:9000".parse().unwrap();
+        assert!(routers.see(1, other, 5).is_none());
+        assert!(routers.see(IDLE_NS + 1, other, 5).is_some());
+    }
+}

@@ -1,0 +1,865 @@
+//! The server half: requests from first packet to the end of their reply.
+//!
+//! | phase of a request | enters | a packet of the request again | ends |
+//! |---|---|---|---|
+//! | receiving | its first packet of several | receipt and credit | complete; no progress for `partial_ns_max` |
+//! | waiting | complete, handed to the application | receipt that says "I have it" | answered; cancelled; deadline |
+//! | replying | answered | the reply again | the client has the reply; cancelled; deadline |
+//!
+//! The server keeps no timer for recovery: it answers what the client asks. It never runs an id twice: a session's
+//! [`super::window`] remembers every sequence, also after the reply was let go. To an address that is not validated it sends at
+//! most three bytes for each byte of that request. Version 1 requests live in the same table, by [`super::server_v1`]'s rules.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use foldhash::fast::FixedState;
+use tailcut_wire::r2p2::{
+    DropReason, EXTENDED_LEN, ExtHeader, FeedbackBody, Kind, Marks, MessageType, Packet, Route, RpcId, SackBody, SessionId,
+};
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U16;
+
+use super::UNSCHEDULED_PACKETS;
+use super::clients::Clients;
+use super::config::{Config, Serving};
+use super::incoming::{Arrival, Incoming};
+use super::outgoing::Outgoing;
+use super::routers::{Routers, Via};
+use super::shared::Shared;
+use super::token::Tokens;
+use super::train::Train;
+use super::window::Memory;
+use crate::node::{Time, Transmit};
+use crate::rpc::{AnswerError, Event, RequestId};
+use crate::wheel::Wheel;
+
+/// The requests of an endpoint.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) slots: Vec<Slot>,
+    free: Vec<u32>,
+    live: HashMap<u64, u32, FixedState>,
+    pub(super) live_v1: HashMap<(SocketAddr, u16), u32, FixedState>,
+    pub(super) clients: Clients,
+    routers: Routers,
+    wheel: Wheel,
+    pub(super) queue: VecDeque<Item>,
+    requests: usize,
+    partials: usize,
+    held_bytes: usize,
+    started_at: Time,
+}
+
+/// One request. The slot outlives it and is used again.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    pub(super) phase: Phase,
+    rpc_id: RpcId,
+    pub(super) rid: u16,
+    pub(super) is_v1: bool,
+    client: u32,
+    /// Where the reply goes.
+    pub(super) address: SocketAddr,
+    via: Option<Via>,
+    deadline: Time,
+    request: Incoming,
+    /// Version 1: the bytes so far, and the packets in all and to come next.
+    pub(super) v1_request: Vec<u8>,
+    pub(super) v1_count: u16,
+    pub(super) v1_next: u16,
+    pub(super) reply: Outgoing,
+    /// Bytes that this request holds against the limits.
+    held_bytes: usize,
+    pub(super) bytes_in: u64,
+    bytes_out: u64,
+    is_data_queued: bool,
+    is_sack_queued: bool,
+    /// The next receipt asks for the token.
+    is_proof_asked: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Free,
+    Receiving,
+    Waiting,
+    Replying,
+}
+
+/// What waits to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Item {
+    /// Whatever a request's reply may send.
+    Data { slot: u32, generation: u32 },
+    /// A receipt and credit for a request.
+    Sack { slot: u32, generation: u32 },
+    /// A refusal.
+    Drop { to: SocketAddr, rid: u16, rpc_id: RpcId, reason: DropReason },
+    /// A demand to prove the address before anything is kept.
+    Prove { to: SocketAddr, rid: u16, rpc_id: RpcId },
+    /// Version 1: the go-ahead, three bytes.
+    AckV1 { to: SocketAddr, rid: u16 },
+    /// Version 1: a refusal.
+    DropV1 { to: SocketAddr, rid: u16 },
+    /// Version 1: a report to the router.
+    FeedbackV1 { to: SocketAddr, client: SocketAddr, rid: u16 },
+}
+
+/// What an admitted request brings along.
+pub(super) struct Admission {
+    pub(super) client: u32,
+    pub(super) address: SocketAddr,
+    pub(super) rid: u16,
+    pub(super) deadline: Time,
+    pub(super) bytes_in: u64,
+}
+
+/// Why a request is not admitted.
+enum Refusal {
+    Drop(DropReason),
+    /// It has run, or is none of ours: say nothing.
+    Silence,
+    /// The address must be proven first.
+    Prove,
+}
+
+impl Server {
+    pub(super) fn new(now: Time, config: &Config, seeds: (u64, u32)) -> Self {
+        let key = config.serving.pool_key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
+        let hash = || FixedState::with_seed(seeds.0);
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            live: HashMap::with_hasher(hash()),
+            live_v1: HashMap::with_hasher(hash()),
+            clients: Clients::new(Tokens::new(&key), seeds.0),
+            routers: Routers::new(config.serving.routers_max, seeds.1),
+            wheel: Wheel::new(TICK_BITS),
+            queue: VecDeque::new(),
+            requests: 0,
+            partials: 0,
+            held_bytes: 0,
+            started_at: now,
+        }
+    }
+
+    /// A packet of a request; `datagram_len` is what the client paid for it.
+    pub(super) fn handle_request(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        datagram_len: usize,
+        shared: &mut Shared,
+    ) {
+        let Kind::Extended { header, route } = packet.kind else {
+            return self.handle_request_v1(now, peer, packet, shared);
+        };
+        let rpc_id = RpcId(header.ext.rpc_id.get());
+        let (address, via) = self.resolve(now, peer, route, &shared.config.serving);
+        if let Some(via) = via {
+            self.routers.receive(via);
+        }
+        if let Some(&index) = self.live.get(&rpc_id.0) {
+            let is_same = self.slots[index as usize].address == address;
+            if is_same {
+                self.handle_again(now, index, packet, datagram_len, shared);
+            } else {
+                shared.metrics.contradicted += 1;
+            }
+        } else if packet.index != 0 {
+            shared.metrics.unknown += 1;
+        } else {
+            match self.admit(now, address, packet, header, shared) {
+                Ok(client) => {
+                    let deadline = deadline(now, header, shared.config.lifetime_ns_max);
+                    let (rid, bytes_in) = (packet.rid, datagram_len as u64);
+                    let index = self.take_slot(Admission { client, address, rid, deadline, bytes_in });
+                    let slot = &mut self.slots[index as usize];
+                    slot.rpc_id = rpc_id;
+                    slot.is_v1 = false;
+                    slot.via = via;
+                    self.live.insert(rpc_id.0, index);
+                    return self.begin(now, index, packet, shared);
+                }
+                Err(refusal) => self.refuse_packet(address, packet.rid, rpc_id, refusal, shared),
+            }
+        }
+        if let Some(via) = via {
+            // It is not, or no longer, a request of its own.
+            self.routers.conclude(via);
+        }
+    }
+
+    /// A client's receipt and credit for a reply.
+    pub(super) fn handle_reply_ack(&mut self, peer: SocketAddr, packet: &Packet, datagram_len: usize, shared: &mut Shared) {
+        let (Some(index), Some(sack)) = (self.find(peer, packet), packet.sack()) else {
+            shared.metrics.unknown += 1;
+            return;
+        };
+        self.validate(index, packet, datagram_len);
+        let slot = &mut self.slots[index as usize];
+        if slot.phase != Phase::Replying {
+            shared.metrics.unexpected += 1;
+            return;
+        }
+        slot.reply.apply(sack);
+        if slot.reply.is_complete() {
+            return self.release(index, shared);
+        }
+        let marks = packet.marks();
+        let mut resent = 0;
+        if marks.has(Marks::RESEND) {
+            resent += slot.reply.resend_holes(0);
+        }
+        if marks.has(Marks::RESEND_TAIL) {
+            resent += slot.reply.resend_all(RESEND_PACKETS_MAX);
+        }
+        shared.metrics.resent += u64::from(resent);
+        self.queue_data(index);
+    }
+
+    /// The client no longer wants the reply.
+    ///
+    /// Through a router the source is the router's; the id, which cannot be guessed, is proof enough to stop work.
+    pub(super) fn handle_cancel(&mut self, packet: &Packet, shared: &mut Shared) {
+        let Some(index) = packet.rpc_id().and_then(|id| self.live.get(&id.0).copied()) else {
+            shared.metrics.unknown += 1;
+            return;
+        };
+        self.conclude(index);
+        self.give_up(index, shared);
+    }
+
+    /// A router asks for a report.
+    pub(super) fn handle_probe(&mut self, now: Time, peer: SocketAddr, packet: &Packet, serving: &Serving) {
+        let Ok(placed) = <[u8; 4]>::try_from(packet.payload) else {
+            return;
+        };
+        if serving.is_enabled
+            && let Some(via) = self.routers.see(now, peer, u32::from_be_bytes(placed))
+        {
+            self.routers.ask(via);
+        }
+    }
+
+    pub(super) fn reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>, shared: &mut Shared) -> Result<(), AnswerError> {
+        let index = self.waiting(id).ok_or(AnswerError::Gone)?;
+        if self.slots[index as usize].is_v1 {
+            return self.reply_v1(index, payload, shared);
+        }
+        let (len, limit) = (payload.len(), shared.config.message_len_max);
+        if len > limit {
+            self.refuse(id, DropReason::TooLarge, shared)?;
+            return Err(AnswerError::TooLarge { len, limit });
+        }
+        let slot = &mut self.slots[index as usize];
+        if slot.deadline <= now {
+            self.conclude(index);
+            self.give_up(index, shared);
+            return Err(AnswerError::Gone);
+        }
+        slot.reply.begin(payload, shared.config.segment_len, UNSCHEDULED_PACKETS);
+        slot.phase = Phase::Replying;
+        let (client, rpc_id) = (slot.client, slot.rpc_id);
+        self.hold(index, len);
+        if let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) {
+            session.kept.push_back((rpc_id.sequence(), index));
+        }
+        self.queue_data(index);
+        self.conclude(index);
+        Ok(())
+    }
+
+    pub(super) fn refuse(&mut self, id: RequestId, reason: DropReason, shared: &mut Shared) -> Result<(), AnswerError> {
+        let index = self.waiting(id).ok_or(AnswerError::Gone)?;
+        let slot = &self.slots[index as usize];
+        let (to, rid, rpc_id) = (slot.address, slot.rid, slot.rpc_id);
+        self.queue.push_back(if slot.is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } });
+        shared.metrics.drop(reason);
+        self.conclude(index);
+        self.release(index, shared);
+        Ok(())
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
+        while let Some(index) = self.wheel.pop_due(now) {
+            let slot = &mut self.slots[index as usize];
+            match slot.phase {
+                Phase::Free => {}
+                Phase::Receiving => {
+                    shared.metrics.partials_expired += 1;
+                    let (client, rpc_id) = (slot.client, slot.rpc_id);
+                    if let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) {
+                        session.window.forget(rpc_id.sequence());
+                    }
+                    self.conclude(index);
+                    self.release(index, shared);
+                }
+                Phase::Waiting | Phase::Replying => {
+                    if slot.phase == Phase::Waiting {
+                        shared.metrics.unanswered += 1;
+                        self.conclude(index);
+                    }
+                    self.give_up(index, shared);
+                }
+            }
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Time> {
+        self.wheel.next_due()
+    }
+
+    pub(super) fn poll_transmit(&mut self, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
+        let mut train = Train::new(buffer);
+        while let Some(&item) = self.queue.front() {
+            let is_written = match item {
+                Item::Data { slot, generation } if self.is_live(slot, generation) => self.write_data(slot, &mut train, shared),
+                Item::Sack { slot, generation } if self.is_live(slot, generation) => self.write_sack(slot, &mut train),
+                Item::Data { .. } | Item::Sack { .. } => true,
+                Item::Drop { to, rid, rpc_id, reason } => {
+                    let header = self.header(MessageType::Drop, (rid, rpc_id), to, &shared.config.serving);
+                    write_control(&mut train, to, &header, &[reason as u8])
+                }
+                Item::Prove { to, rid, rpc_id } => {
+                    let header = self.header(MessageType::Ack, (rid, rpc_id), to, &shared.config.serving);
+                    write_control(&mut train, to, &header, EMPTY_SACK.as_bytes())
+                }
+                v1 => super::server_v1::write_item_v1(&mut train, v1),
+            };
+            if !is_written {
+                break;
+            }
+            self.queue.pop_front();
+        }
+        if self.queue.is_empty() {
+            self.write_reports(&mut train, shared);
+        }
+        shared.metrics.datagrams_out += train.count() as u64;
+        train.finish()
+    }
+
+    /// The client's address and the router, if the packet came through one.
+    fn resolve(&mut self, now: Time, peer: SocketAddr, route: Option<&Route>, serving: &Serving) -> (SocketAddr, Option<Via>) {
+        let Some(route) = route.filter(|route| route.routed != 0) else {
+            return (peer, None);
+        };
+        let placement = route.placement.get();
+        if route.client_port.get() == 0 {
+            return (peer, serving.router.and_then(|router| self.routers.see(now, router, placement)));
+        }
+        let ip = Ipv6Addr::from(route.client_ip);
+        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+        (SocketAddr::new(ip, route.client_port.get()), self.routers.see(now, peer, placement))
+    }
+
+    /// Whether a first packet becomes a request of its own; the client's index if so.
+    fn admit(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        packet: &Packet,
+        header: &ExtHeader,
+        shared: &mut Shared,
+    ) -> Result<u32, Refusal> {
+        let (config, serving) = (&shared.config, &shared.config.serving);
+        if !serving.is_enabled {
+            return Err(Refusal::Drop(DropReason::Application));
+        }
+        if header.ext.message_len.get() as usize > config.message_len_max {
+            return Err(Refusal::Drop(DropReason::TooLarge));
+        }
+        let client = self.admit_client(now, address, header.ext.token.get(), serving)?;
+        if self.is_full(client, header.ext.message_len.get() as usize, packet.count > 1, serving) {
+            return Err(Refusal::Drop(DropReason::Overload));
+        }
+        let rpc_id = RpcId(header.ext.rpc_id.get());
+        let is_idempotent = packet.marks().has(Marks::IDEMPOTENT);
+        let uptime_ms = now.saturating_sub(self.started_at) / 1_000_000;
+        let age_ms = u64::from(header.ext.age_ms.get());
+        let remembered_ms = uptime_ms.min(serving.session_idle_ns / 1_000_000);
+        let record = self.clients.record_mut(client);
+        if record.session(rpc_id.session()).is_none() {
+            if !is_idempotent && packet.marks().has(Marks::AGAIN) && age_ms > remembered_ms {
+                return Err(Refusal::Drop(DropReason::Uncertain));
+            }
+            if record.add_session(now, rpc_id.session(), serving).is_none() {
+                return Err(Refusal::Drop(DropReason::Overload));
+            }
+        }
+        record.touch(now, rpc_id.session());
+        self.release_below(client, rpc_id.session(), header.ext.floor.get(), shared);
+        let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) else {
+            return Err(Refusal::Drop(DropReason::Overload));
+        };
+        let memory = session.window.recall(rpc_id.sequence());
+        if memory == Memory::Fresh {
+            session.window.take(rpc_id.sequence());
+        }
+        match memory {
+            Memory::Fresh => Ok(client),
+            Memory::Seen if is_idempotent => Ok(client),
+            Memory::Seen => {
+                shared.metrics.forgotten += 1;
+                Err(Refusal::Silence)
+            }
+            Memory::TooOld => Err(Refusal::Drop(DropReason::TooOld)),
+        }
+    }
+
+    fn admit_client(&mut self, now: Time, address: SocketAddr, token: u64, serving: &Serving) -> Result<u32, Refusal> {
+        let client = match self.clients.find(address) {
+            Some(client) => client,
+            None => {
+                if !self.clients.takes_unproven(serving) && !self.clients.is_proof(address, token) {
+                    return Err(Refusal::Prove);
+                }
+                self.clients.add(now, address, serving).ok_or(Refusal::Drop(DropReason::Overload))?
+            }
+        };
+        let record = self.clients.record_mut(client);
+        record.is_validated |= token == record.token;
+        Ok(client)
+    }
+
+    /// Whether one more request of `client` would exceed a limit.
+    pub(super) fn is_full(&self, client: u32, message_len: usize, is_partial: bool, serving: &Serving) -> bool {
+        let record = self.clients.record(client);
+        self.requests >= serving.requests_max
+            || record.requests >= serving.requests_per_client_max
+            || self.held_bytes + message_len > serving.held_bytes_max
+            || record.held_bytes + message_len > serving.held_bytes_per_client_max
+            || is_partial && self.partials >= serving.partials_max
+    }
+
+    fn refuse_packet(&mut self, to: SocketAddr, rid: u16, rpc_id: RpcId, refusal: Refusal, shared: &mut Shared) {
+        match refusal {
+            Refusal::Silence => {}
+            Refusal::Drop(reason) => {
+                shared.metrics.drop(reason);
+                self.queue.push_back(Item::Drop { to, rid, rpc_id, reason });
+            }
+            Refusal::Prove => {
+                shared.metrics.validations += 1;
+                self.queue.push_back(Item::Prove { to, rid, rpc_id });
+            }
+        }
+    }
+
+    pub(super) fn take_slot(&mut self, admission: Admission) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::new(admission.address));
+            self.slots.len() as u32 - 1
+        });
+        self.requests += 1;
+        self.clients.record_mut(admission.client).requests += 1;
+        let slot = &mut self.slots[index as usize];
+        slot.client = admission.client;
+        slot.address = admission.address;
+        slot.rid = admission.rid;
+        slot.deadline = admission.deadline;
+        slot.bytes_in = admission.bytes_in;
+        slot.bytes_out = 0;
+        slot.held_bytes = 0;
+        slot.via = None;
+        slot.is_proof_asked = false;
+        index
+    }
+
+    /// The first packet of an admitted request.
+    fn begin(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
+        let mut payload = shared.buffers.take();
+        if packet.count == 1 {
+            payload.extend_from_slice(packet.payload);
+            return self.deliver(index, payload, shared);
+        }
+        let Some(header) = packet.extended() else {
+            return;
+        };
+        let message_len = header.ext.message_len.get();
+        let slot = &mut self.slots[index as usize];
+        slot.phase = Phase::Receiving;
+        slot.request.begin(payload, message_len, header.ext.segment_len.get(), 1);
+        shared.note_expected(0, &slot.request);
+        self.partials += 1;
+        self.hold(index, message_len as usize);
+        self.receive(now, index, packet, shared);
+    }
+
+    /// A packet of a request that the server holds.
+    fn handle_again(&mut self, now: Time, index: u32, packet: &Packet, datagram_len: usize, shared: &mut Shared) {
+        self.validate(index, packet, datagram_len);
+        let slot = &mut self.slots[index as usize];
+        match slot.phase {
+            Phase::Free => {}
+            Phase::Receiving => self.receive(now, index, packet, shared),
+            Phase::Waiting => {
+                shared.metrics.repeated += 1;
+                self.queue_sack(index);
+            }
+            Phase::Replying if packet.index == 0 => {
+                shared.metrics.repeated += 1;
+                let resent = slot.reply.resend_all(UNSCHEDULED_PACKETS);
+                shared.metrics.resent += u64::from(resent);
+                self.queue_data(index);
+            }
+            Phase::Replying => shared.metrics.duplicates += 1,
+        }
+    }
+
+    fn receive(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
+        let Some(header) = packet.extended() else {
+            return;
+        };
+        let lengths = (header.ext.message_len.get(), header.ext.segment_len.get());
+        let slot = &mut self.slots[index as usize];
+        let before = slot.request.expected_packets();
+        let arrival = slot.request.accept(packet.index, lengths, packet.payload);
+        shared.note_expected(before, &slot.request);
+        match arrival {
+            Arrival::Refused => shared.metrics.contradicted += 1,
+            Arrival::Duplicate => {
+                shared.metrics.duplicates += 1;
+                self.queue_sack(index);
+            }
+            Arrival::New => {
+                shared.extend_credit(&mut slot.request);
+                let is_due = shared.is_credit_due(&slot.request) || slot.request.has_gap(0) || packet.index == 0;
+                let expiry = slot.deadline.min(now + shared.config.serving.partial_ns_max);
+                if is_due {
+                    self.queue_sack(index);
+                }
+                self.wheel.arm(index, expiry);
+            }
+            Arrival::Complete => {
+                self.partials -= 1;
+                let payload = shared.end(&mut slot.request);
+                slot.v1_count = packet.count;
+                self.deliver(index, payload, shared);
+                self.queue_sack(index);
+            }
+        }
+    }
+
+    /// Hands a complete request to the application.
+    pub(super) fn deliver(&mut self, index: u32, payload: Vec<u8>, shared: &mut Shared) {
+        let slot = &mut self.slots[index as usize];
+        slot.phase = Phase::Waiting;
+        self.wheel.arm(index, slot.deadline);
+        shared.metrics.requests += 1;
+        let id = RequestId(u64::from(slot.generation) << 32 | u64::from(index));
+        shared.events.push_back(Event::Request { id, client: slot.address, payload, deadline: slot.deadline });
+    }
+
+    /// The live request that a packet from its client speaks of.
+    fn find(&self, peer: SocketAddr, packet: &Packet) -> Option<u32> {
+        let index = *self.live.get(&packet.rpc_id()?.0)?;
+        (self.slots[index as usize].address == peer).then_some(index)
+    }
+
+    fn waiting(&self, id: RequestId) -> Option<u32> {
+        let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
+        let slot = self.slots.get(index as usize)?;
+        (slot.phase == Phase::Waiting && slot.generation == generation).then_some(index)
+    }
+
+    fn is_live(&self, slot: u32, generation: u32) -> bool {
+        let found = &self.slots[slot as usize];
+        found.phase != Phase::Free && found.generation == generation
+    }
+
+    /// Counts what the client paid and looks at its proof.
+    fn validate(&mut self, index: u32, packet: &Packet, datagram_len: usize) {
+        let slot = &mut self.slots[index as usize];
+        slot.bytes_in += datagram_len as u64;
+        let record = self.clients.record_mut(slot.client);
+        let token = packet.extended().map_or(0, |header| header.ext.token.get());
+        record.is_validated |= token == record.token;
+    }
+
+    /// Counts `bytes` more against the limits.
+    fn hold(&mut self, index: u32, bytes: usize) {
+        let slot = &mut self.slots[index as usize];
+        let record = self.clients.record_mut(slot.client);
+        self.held_bytes = self.held_bytes - slot.held_bytes + bytes;
+        record.held_bytes = record.held_bytes - slot.held_bytes + bytes;
+        slot.held_bytes = bytes;
+    }
+
+    /// Tells the router, if there is one, that the request no longer occupies this server.
+    pub(super) fn conclude(&mut self, index: u32) {
+        if let Some(via) = self.slots[index as usize].via.take() {
+            self.routers.conclude(via);
+        }
+    }
+
+    /// Ends a request that nobody waits for; the application hears of it if it still has it.
+    fn give_up(&mut self, index: u32, shared: &mut Shared) {
+        let slot = &self.slots[index as usize];
+        if slot.phase == Phase::Waiting {
+            let id = RequestId(u64::from(slot.generation) << 32 | u64::from(index));
+            shared.events.push_back(Event::Cancelled { id });
+        }
+        self.release(index, shared);
+    }
+
+    /// Lets go of kept replies whose calls the client says have ended.
+    fn release_below(&mut self, client: u32, session: SessionId, floor: u32, shared: &mut Shared) {
+        while let Some(record) = self.clients.record_mut(client).session(session)
+            && let Some(&(sequence, index)) = record.kept.front()
+            && sequence < floor
+        {
+            record.kept.pop_front();
+            let slot = &self.slots[index as usize];
+            if slot.phase == Phase::Replying && slot.rpc_id == RpcId::new(session, sequence) && !slot.is_v1 {
+                self.release(index, shared);
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, index: u32, shared: &mut Shared) {
+        self.wheel.disarm(index);
+        self.hold(index, 0);
+        let slot = &mut self.slots[index as usize];
+        if slot.phase == Phase::Receiving {
+            self.partials -= 1;
+        }
+        if slot.request.is_begun() {
+            let rest = shared.end(&mut slot.request);
+            shared.buffers.give(rest);
+        }
+        shared.buffers.give(slot.reply.end());
+        shared.buffers.give(std::mem::take(&mut slot.v1_request));
+        slot.phase = Phase::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.is_data_queued = false;
+        slot.is_sack_queued = false;
+        if slot.is_v1 {
+            self.live_v1.remove(&(slot.address, slot.rid));
+        } else {
+            self.live.remove(&slot.rpc_id.0);
+        }
+        self.requests -= 1;
+        let record = self.clients.record_mut(slot.client);
+        record.requests -= 1;
+        self.free.push(index);
+    }
+
+    /// Sets when a version 1 request that is being received is let go.
+    pub(super) fn expect_v1(&mut self, now: Time, index: u32, serving: &Serving) {
+        let slot = &mut self.slots[index as usize];
+        slot.phase = Phase::Receiving;
+        self.wheel.arm(index, slot.deadline.min(now + serving.partial_ns_max));
+    }
+
+    pub(super) fn count_partial_v1(&mut self, index: u32) {
+        self.partials += 1;
+        self.hold(index, 0);
+    }
+
+    pub(super) fn end_partial_v1(&mut self, index: u32) {
+        if self.slots[index as usize].phase == Phase::Receiving {
+            self.partials -= 1;
+        }
+    }
+
+    pub(super) fn hold_v1(&mut self, index: u32, bytes: usize) {
+        self.hold(index, bytes);
+    }
+
+    pub(super) fn queue_data(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.is_data_queued {
+            slot.is_data_queued = true;
+            self.queue.push_back(Item::Data { slot: index, generation: slot.generation });
+        }
+    }
+
+    fn queue_sack(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.is_sack_queued {
+            slot.is_sack_queued = true;
+            self.queue.push_back(Item::Sack { slot: index, generation: slot.generation });
+        }
+    }
+
+    pub(super) fn is_validated(&self, index: u32) -> bool {
+        self.clients.record(self.slots[index as usize].client).is_validated
+    }
+
+    /// Whether `len` more bytes may go to the client of the request.
+    fn may_send(&self, index: u32, len: usize) -> bool {
+        let slot = &self.slots[index as usize];
+        self.is_validated(index) || slot.bytes_out + len as u64 <= AMPLIFICATION_MAX * slot.bytes_in
+    }
+
+    /// Writes the reply packets that may go; `false` when some did not fit.
+    fn write_data(&mut self, index: u32, train: &mut Train, shared: &mut Shared) -> bool {
+        while let Some(packet) = self.slots[index as usize].reply.peek() {
+            let slot = &self.slots[index as usize];
+            if slot.is_v1 {
+                if !super::server_v1::write_packet_v1(slot, packet, train) {
+                    return false;
+                }
+                self.slots[index as usize].reply.sent(packet);
+                continue;
+            }
+            let segment = slot.reply.segment(packet);
+            let len = EXTENDED_LEN + segment.len();
+            if !self.may_send(index, len) {
+                return self.hold_back(index, shared);
+            }
+            let Some(room) = train.room(slot.address, len) else {
+                return false;
+            };
+            let mut header = self.slot_header(index, MessageType::Response, shared).with_packet(packet, slot.reply.count());
+            header.ext.message_len = (slot.reply.len() as u32).into();
+            header.ext.segment_len = slot.reply.segment_len().into();
+            room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+            room[EXTENDED_LEN..].copy_from_slice(segment);
+            let slot = &mut self.slots[index as usize];
+            slot.bytes_out += len as u64;
+            slot.reply.sent(packet);
+        }
+        let slot = &mut self.slots[index as usize];
+        slot.is_data_queued = false;
+        if slot.is_v1 {
+            self.release(index, shared);
+        }
+        true
+    }
+
+    /// The reply must wait until the address is proven: ask for the token instead.
+    fn hold_back(&mut self, index: u32, shared: &mut Shared) -> bool {
+        shared.metrics.held_back += 1;
+        let slot = &mut self.slots[index as usize];
+        slot.is_data_queued = false;
+        slot.is_proof_asked = true;
+        self.queue_sack(index);
+        true
+    }
+
+    fn write_sack(&mut self, index: u32, train: &mut Train) -> bool {
+        let len = EXTENDED_LEN + size_of::<SackBody>();
+        let slot = &self.slots[index as usize];
+        if !self.may_send(index, len) {
+            self.slots[index as usize].is_sack_queued = false;
+            return true;
+        }
+        let Some(room) = train.room(slot.address, len) else {
+            return false;
+        };
+        let mut header = ExtHeader::control(MessageType::Ack, slot.rid, slot.rpc_id);
+        header.ext.token = self.clients.record(slot.client).token.into();
+        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        let slot = &mut self.slots[index as usize];
+        let body = match slot.phase {
+            _ if slot.is_proof_asked => EMPTY_SACK,
+            Phase::Receiving => slot.request.sack(),
+            _ => HAVE_IT,
+        };
+        slot.is_proof_asked = false;
+        slot.is_sack_queued = false;
+        slot.bytes_out += len as u64;
+        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+        room[EXTENDED_LEN..].copy_from_slice(body.as_bytes());
+        true
+    }
+
+    fn write_reports(&mut self, train: &mut Train, shared: &mut Shared) {
+        while let Some((to, body)) = self.routers.peek_report() {
+            let header = self.report_header(&shared.config.serving);
+            if !write_control(train, to, &header, FeedbackBody::as_bytes(&body)) {
+                return;
+            }
+            shared.metrics.feedback += 1;
+            self.routers.report_sent();
+        }
+    }
+
+    fn slot_header(&self, index: u32, kind: MessageType, shared: &Shared) -> ExtHeader {
+        let slot = &self.slots[index as usize];
+        let mut header = ExtHeader::control(kind, slot.rid, slot.rpc_id);
+        header.ext.token = self.clients.record(slot.client).token.into();
+        header.ext.server_id = shared.config.serving.server_id.into();
+        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        header
+    }
+
+    fn header(&self, kind: MessageType, call: (u16, RpcId), to: SocketAddr, serving: &Serving) -> ExtHeader {
+        let mut header = ExtHeader::control(kind, call.0, call.1);
+        header.ext.token = self.clients.token(to).into();
+        header.ext.server_id = serving.server_id.into();
+        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        header
+    }
+
+    fn report_header(&self, serving: &Serving) -> ExtHeader {
+        let mut header = ExtHeader::control(MessageType::Feedback, 0, RpcId(0));
+        header.ext.server_id = serving.server_id.into();
+        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        header
+    }
+}
+
+impl Slot {
+    fn new(address: SocketAddr) -> Self {
+        Self {
+            generation: 0,
+            phase: Phase::Free,
+            rpc_id: RpcId(0),
+            rid: 0,
+            is_v1: false,
+            client: 0,
+            address,
+            via: None,
+            deadline: 0,
+            request: Incoming::default(),
+            v1_request: Vec::new(),
+            v1_count: 0,
+            v1_next: 0,
+            reply: Outgoing::default(),
+            held_bytes: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            is_data_queued: false,
+            is_sack_queued: false,
+            is_proof_asked: false,
+        }
+    }
+}
+
+pub(super) fn write_control(train: &mut Train, to: SocketAddr, header: &ExtHeader, body: &[u8]) -> bool {
+    let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
+        return false;
+    };
+    room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+    room[EXTENDED_LEN..].copy_from_slice(body);
+    true
+}
+
+/// When the client stops waiting, as its packet says.
+fn deadline(now: Time, header: &ExtHeader, lifetime_ns_max: u64) -> Time {
+    match u64::from(header.ext.deadline_us.get()) {
+        0 => now + lifetime_ns_max,
+        us => now + (us * 1000).min(lifetime_ns_max),
+    }
+}
+
+/// A receipt for nothing, with no credit: "say packet 0 again, with this token".
+const EMPTY_SACK: SackBody = SackBody { base: U16::ZERO, granted: U16::ZERO, bitmap: [0; SackBody::BITMAP_LEN] };
+
+/// A receipt for every packet that a message can have.
+const HAVE_IT: SackBody = SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
+
+/// Bytes that may go out for each that came in from an address that is not validated (QUIC's bound, RFC 9000 section 8).
+const AMPLIFICATION_MAX: u64 = 3;
+
+/// Packets that one receipt makes go again: a train's worth.
+const RESEND_PACKETS_MAX: u16 = 44;
+
+/// Ticks of 2^20 ns, about 1 ms: what expires here is counted in seconds.
+const TICK_BITS: u32 = 20;

@@ -1,0 +1,65 @@
+//! What a client remembers of each server or router it has spoken to: its token and its round trips.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use foldhash::fast::FixedState;
+
+use super::rtt::Rtt;
+
+/// Peers of a client, by address.
+#[derive(Debug)]
+pub(super) struct Servers {
+    index: HashMap<SocketAddr, u32, FixedState>,
+    peers: Vec<Peer>,
+    peers_max: usize,
+    /// The peer found last; most packets come from the one before.
+    last: u32,
+}
+
+/// One server or router.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) address: Option<SocketAddr>,
+    /// 0 before the peer has given one.
+    pub(super) token: u64,
+    /// From a packet to its receipt.
+    pub(super) receipt: Rtt,
+    /// From a request to its reply, service included.
+    pub(super) reply: Rtt,
+}
+
+impl Servers {
+    pub(super) fn new(peers_max: usize, seed: u64) -> Self {
+        let nobody = Peer { address: None, token: 0, receipt: Rtt::default(), reply: Rtt::default() };
+        Self { index: HashMap::with_hasher(FixedState::with_seed(seed)), peers: vec![nobody], peers_max, last: 0 }
+    }
+
+    /// The record of `address`. Once the table is full, newcomers share one record, which costs them precise timeouts.
+    pub(super) fn find_or_add(&mut self, address: SocketAddr) -> u32 {
+        if self.peers[self.last as usize].address == Some(address) {
+            return self.last;
+        }
+        if let Some(&found) = self.index.get(&address) {
+            self.last = found;
+            return found;
+        }
+        if self.peers.len() > self.peers_max {
+            return 0;
+        }
+        let added = self.peers.len() as u32;
+        self.peers.push(Peer { address: Some(address), ..self.peers[0] });
+        self.peers[added as usize].token = 0;
+        self.index.insert(address, added);
+        self.last = added;
+        added
+    }
+
+    pub(super) fn peer(&self, index: u32) -> &Peer {
+        &self.peers[index as usize]
+    }
+
+    pub(super) fn peer_mut(&mut self, index: u32) -> &mut Peer {
+        &mut self.peers[index as usize]
+    }
+}

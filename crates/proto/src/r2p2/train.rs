@@ -1,0 +1,85 @@
+//! Fills the driver's buffer with datagrams of equal size to one destination.
+
+use std::net::SocketAddr;
+
+use crate::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
+
+/// A train of datagrams that is being written.
+pub(super) struct Train<'a> {
+    buffer: &'a mut [u8],
+    to: Option<SocketAddr>,
+    len: usize,
+    segment_len: usize,
+    count: usize,
+    /// A shorter datagram has ended it.
+    is_closed: bool,
+}
+
+impl<'a> Train<'a> {
+    pub(super) fn new(buffer: &'a mut [u8]) -> Self {
+        Self { buffer, to: None, len: 0, segment_len: 0, count: 0, is_closed: false }
+    }
+
+    /// Room for one more datagram of `len` bytes to `to`; `None` when it must go in another train.
+    pub(super) fn room(&mut self, to: SocketAddr, len: usize) -> Option<&mut [u8]> {
+        match self.to {
+            None => {
+                if len > self.buffer.len() {
+                    return None;
+                }
+                self.to = Some(to);
+                self.segment_len = len;
+            }
+            Some(first) => {
+                let fits = self.len + len <= self.buffer.len().min(TRAIN_BYTES_MAX) && self.count < TRAIN_DATAGRAMS_MAX;
+                if self.is_closed || first != to || len > self.segment_len || !fits {
+                    return None;
+                }
+                self.is_closed = len < self.segment_len;
+            }
+        }
+        let start = self.len;
+        self.len += len;
+        self.count += 1;
+        Some(&mut self.buffer[start..start + len])
+    }
+
+    /// Datagrams written so far.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn finish(self) -> Option<Transmit> {
+        let to = self.to?;
+        Some(Transmit { segment_len: self.segment_len, ..Transmit::single(to, self.len) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_equal_datagrams_to_one_peer_and_one_shorter_last() {
+        let (one, other): (SocketAddr, SocketAddr) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap());
+        let mut buffer = [0; 1000];
+        let mut train = Train::new(&mut buffer);
+        assert!(train.room(one, 100).is_some());
+        assert!(train.room(one, 100).is_some());
+        assert!(train.room(other, 100).is_none());
+        assert!(train.room(one, 101).is_none());
+        assert!(train.room(one, 40).is_some());
+        assert!(train.room(one, 40).is_none());
+        let transmit = train.finish().unwrap();
+        assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (240, 100, 3));
+    }
+
+    #[test]
+    fn a_buffer_of_one_datagram_yields_single_datagrams() {
+        let to: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let mut buffer = [0; 150];
+        let mut train = Train::new(&mut buffer);
+        assert!(train.room(to, 100).is_some());
+        assert!(train.room(to, 100).is_none());
+    }
+}

@@ -1,0 +1,206 @@
+//! A timer wheel: one timer for each slot of a table, armed and disarmed in constant time.
+//!
+//! Deadlines are rounded up to ticks, so that a timer never fires early. Timers further away than one turn of the wheel stay
+//! in their bucket until their turn comes. Nothing is allocated but when the table grows.
+
+use crate::node::Time;
+
+/// A timer wheel over slot indexes.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    tick_bits: u32,
+    /// No timer is due in a tick before this one.
+    cursor: u64,
+    heads: Box<[u32; BUCKETS]>,
+    occupied: [u64; BUCKETS / 64],
+    timers: Vec<Timer>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    /// `IDLE` when not armed.
+    tick: u64,
+    previous: u32,
+    next: u32,
+}
+
+impl Wheel {
+    /// A wheel whose ticks are `2^tick_bits` ns long.
+    pub(crate) fn new(tick_bits: u32) -> Self {
+        Self { tick_bits, cursor: 0, heads: Box::new([NONE; BUCKETS]), occupied: [0; BUCKETS / 64], timers: Vec::new() }
+    }
+
+    /// Sets the timer of `slot` to `at`, replacing an earlier setting.
+    pub(crate) fn arm(&mut self, slot: u32, at: Time) {
+        let tick = at.div_ceil(1 << self.tick_bits).max(self.cursor);
+        if self.timers.len() <= slot as usize {
+            self.timers.resize(slot as usize + 1, Timer { tick: IDLE, previous: NONE, next: NONE });
+        }
+        if self.timers[slot as usize].tick == tick {
+            return;
+        }
+        self.disarm(slot);
+        let bucket = tick as usize % BUCKETS;
+        let next = self.heads[bucket];
+        if next != NONE {
+            self.timers[next as usize].previous = slot;
+        }
+        self.heads[bucket] = slot;
+        self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        self.timers[slot as usize] = Timer { tick, previous: NONE, next };
+    }
+
+    /// Stops the timer of `slot`; harmless when it is not armed.
+    pub(crate) fn disarm(&mut self, slot: u32) {
+        let Some(&Timer { tick, previous, next }) = self.timers.get(slot as usize).filter(|timer| timer.tick != IDLE) else {
+            return;
+        };
+        let bucket = tick as usize % BUCKETS;
+        if next != NONE {
+            self.timers[next as usize].previous = previous;
+        }
+        if previous != NONE {
+            self.timers[previous as usize].next = next;
+        } else {
+            self.heads[bucket] = next;
+            if next == NONE {
+                self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+            }
+        }
+        self.timers[slot as usize].tick = IDLE;
+    }
+
+    /// Takes one timer that is due at `now`.
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<u32> {
+        let current = now >> self.tick_bits;
+        self.cursor = self.cursor.max(current.saturating_sub(BUCKETS as u64 - 1));
+        while self.cursor <= current {
+            let mut slot = self.heads[self.cursor as usize % BUCKETS];
+            while slot != NONE {
+                let timer = self.timers[slot as usize];
+                if timer.tick <= current {
+                    self.disarm(slot);
+                    return Some(slot);
+                }
+                slot = timer.next;
+            }
+            if self.cursor == current {
+                break;
+            }
+            self.cursor += 1;
+        }
+        None
+    }
+
+    /// A time at or before the earliest timer, and after the last [`Wheel::pop_due`] when that found nothing; `None` when no
+    /// timer is armed.
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        let here = self.cursor as usize % BUCKETS;
+        if self.has_due_at_cursor(here) {
+            return Some(self.cursor << self.tick_bits);
+        }
+        let bucket = self.occupied_from((here + 1) % BUCKETS)?;
+        let ahead = (bucket + BUCKETS - here - 1) % BUCKETS + 1;
+        Some((self.cursor + ahead as u64) << self.tick_bits)
+    }
+
+    fn has_due_at_cursor(&self, bucket: usize) -> bool {
+        let mut slot = self.heads[bucket];
+        while slot != NONE {
+            let timer = self.timers[slot as usize];
+            if timer.tick <= self.cursor {
+                return true;
+            }
+            slot = timer.next;
+        }
+        false
+    }
+
+    /// The first bucket with a timer at or after `start`, around the wheel.
+    fn occupied_from(&self, start: usize) -> Option<usize> {
+        let words = self.occupied.len();
+        for step in 0..=words {
+            let index = (start / 64 + step) % words;
+            let mut word = self.occupied[index];
+            if step == 0 {
+                word &= u64::MAX << (start % 64);
+            } else if step == words {
+                word &= !(u64::MAX << (start % 64));
+            }
+            if word != 0 {
+                return Some(index * 64 + word.trailing_zeros() as usize);
+            }
+        }
+        None
+    }
+}
+
+const BUCKETS: usize = 512;
+const NONE: u32 = u32::MAX;
+const IDLE: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(wheel: &mut Wheel, now: Time) -> Vec<u32> {
+        std::iter::from_fn(|| wheel.pop_due(now)).collect()
+    }
+
+    #[test]
+    fn fires_at_or_after_its_time_and_never_before() {
+        let mut wheel = Wheel::new(10);
+        wheel.arm(3, 5000);
+        assert!(wheel.next_due().unwrap() >= 5000);
+        assert!(drain(&mut wheel, 4999).is_empty());
+        assert_eq!(drain(&mut wheel, 5120), [3]);
+        assert_eq!(wheel.next_due(), None);
+    }
+
+    #[test]
+    fn waits_for_its_turn_when_it_is_more_than_a_turn_away() {
+        let mut wheel = Wheel::new(0);
+        wheel.arm(0, 3 * BUCKETS as u64 + 7);
+        assert!(drain(&mut wheel, BUCKETS as u64 + 7).is_empty());
+        assert!(drain(&mut wheel, 3 * BUCKETS as u64 + 6).is_empty());
+        assert_eq!(drain(&mut wheel, 3 * BUCKETS as u64 + 7), [0]);
+    }
+
+    #[test]
+    fn a_timer_a_turn_away_does_not_ask_for_a_call_at_once() {
+        let mut wheel = Wheel::new(0);
+        assert!(drain(&mut wheel, 7).is_empty());
+        wheel.arm(0, 7 + BUCKETS as u64);
+        assert!(wheel.next_due().unwrap() > 7);
+    }
+
+    #[test]
+    fn rearming_moves_and_disarming_removes() {
+        let mut wheel = Wheel::new(0);
+        wheel.arm(0, 10);
+        wheel.arm(1, 10);
+        wheel.arm(2, 10);
+        wheel.arm(1, 20);
+        wheel.disarm(0);
+        assert_eq!(drain(&mut wheel, 15), [2]);
+        assert_eq!(drain(&mut wheel, 25), [1]);
+    }
+
+    #[test]
+    fn catches_up_after_a_long_pause() {
+        let mut wheel = Wheel::new(4);
+        for slot in 0..100 {
+            wheel.arm(slot, u64::from(slot) * 997);
+        }
+        assert_eq!(drain(&mut wheel, 1 << 40).len(), 100);
+    }
+
+    #[test]
+    fn a_time_in_the_past_is_due_at_once() {
+        let mut wheel = Wheel::new(4);
+        wheel.arm(0, 1000);
+        assert_eq!(drain(&mut wheel, 2000), [0]);
+        wheel.arm(0, 5);
+        assert_eq!(drain(&mut wheel, 2000), [0]);
+    }
+}

@@ -1,0 +1,217 @@
+//! Two R2P2 endpoints and an application, for protocol tests: a client that calls, a server whose handler is checked.
+//!
+//! The handler answers with the request's bytes in reverse, so that a reply that is not the handler's is noticed, and counts
+//! how often it has run each request.
+
+use std::net::SocketAddr;
+
+use tailcut_proto::node::Time;
+use tailcut_proto::r2p2::{Config, Endpoint, Metrics};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, RequestId, Rpc};
+
+use crate::impair::Impairment;
+use crate::network::{Network, Statistics};
+
+/// Two endpoints over an impaired path.
+#[derive(Debug)]
+pub struct Pair {
+    network: Network<Endpoint>,
+    /// How the server's application behaves.
+    pub handler: Handler,
+    /// What the client's application has heard, in order.
+    pub outcomes: Vec<Outcome>,
+    /// How often the server has run each request, by the number in its first 8 bytes.
+    pub runs: Vec<u32>,
+    /// Requests that the server's application was told are cancelled.
+    pub cancelled: u64,
+    waiting: Vec<(Time, RequestId, Vec<u8>)>,
+    /// Replies that were refused because the request was gone.
+    pub gone: u64,
+}
+
+/// How the server's application behaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Handler {
+    /// Time between a request and its answer.
+    pub service_ns: u64,
+    /// Bytes of the answer where it is not the request in reverse.
+    pub reply_len: Option<usize>,
+    /// Never answers.
+    pub is_silent: bool,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// [`Call::context`].
+    pub context: u64,
+    /// When.
+    pub at: Time,
+    /// The reply's bytes or the failure.
+    pub result: Result<Vec<u8>, Failure>,
+}
+
+impl Pair {
+    /// The client's address.
+    pub const CLIENT: &'static str = "10.0.0.1:33000";
+    /// The server's address.
+    pub const SERVER: &'static str = "10.0.0.2:8000";
+
+    /// Two endpoints with default configurations.
+    pub fn new(impairment: Impairment, seed: u64) -> Self {
+        Self::with_config(impairment, seed, |_, _| {})
+    }
+
+    /// Two endpoints whose configurations, the client's and the server's, `adjust` changes.
+    pub fn with_config(impairment: Impairment, seed: u64, adjust: impl FnOnce(&mut Config, &mut Config)) -> Self {
+        let mut client = Config { secret: secret(seed, 1), ..Config::default() };
+        let mut server = Config { secret: secret(seed, 2), ..Config::default() };
+        adjust(&mut client, &mut server);
+        let mut network = Network::new();
+        network.add(address(Self::CLIENT), Endpoint::new(0, client), impairment, seed.wrapping_mul(2).wrapping_add(1));
+        network.add(address(Self::SERVER), Endpoint::new(0, server), impairment, seed.wrapping_mul(2).wrapping_add(2));
+        let (outcomes, runs, waiting) = (Vec::new(), Vec::new(), Vec::new());
+        Self { network, handler: Handler::default(), outcomes, runs, cancelled: 0, waiting, gone: 0 }
+    }
+
+    /// The virtual time.
+    pub fn now(&self) -> Time {
+        self.network.now()
+    }
+
+    /// The network, to impair it or look at what went over it.
+    pub fn network(&mut self) -> &mut Network<Endpoint> {
+        &mut self.network
+    }
+
+    /// What went over the network.
+    pub fn statistics(&self) -> Statistics {
+        self.network.statistics()
+    }
+
+    /// The client's counters.
+    pub fn client_metrics(&self) -> Metrics {
+        *self.network.node(0).metrics()
+    }
+
+    /// The server's counters.
+    pub fn server_metrics(&self) -> Metrics {
+        *self.network.node(1).metrics()
+    }
+
+    /// Begins a call numbered `context` with a request of `len` bytes (at least 8: they hold the number).
+    pub fn call(&mut self, context: u64, len: usize, timeout_ns: u64, options: CallOptions) -> CallId {
+        let now = self.network.now();
+        let payload = request(context, len);
+        let call = Call { target: address(Self::SERVER), payload, deadline: now + timeout_ns, context, options };
+        let id = self.network.node_mut(0).call(now, call);
+        self.network.flush(0);
+        id.unwrap_or_else(|error| panic!("call {context}: {error}"))
+    }
+
+    /// Gives up a call.
+    pub fn cancel(&mut self, id: CallId) {
+        let now = self.network.now();
+        self.network.node_mut(0).cancel(now, id);
+        self.network.flush(0);
+    }
+
+    /// Runs for `duration_ns` of virtual time.
+    pub fn run_for(&mut self, duration_ns: u64) {
+        let until = self.network.now() + duration_ns;
+        loop {
+            let answer_at = self.waiting.first().map_or(u64::MAX, |(at, ..)| *at);
+            let next = self.network.next_time().unwrap_or(u64::MAX).min(answer_at);
+            if next > until {
+                return self.network.run(until, |_, _, _| {});
+            }
+            self.run_network(next);
+            if answer_at <= next {
+                let (_, id, payload) = self.waiting.remove(0);
+                self.answer(id, payload);
+            }
+        }
+    }
+
+    /// Runs until every call has ended, or for a minute of virtual time.
+    pub fn run_to_end(&mut self, calls: usize) {
+        let limit = self.network.now() + 60_000_000_000;
+        while self.outcomes.len() < calls && self.network.now() < limit {
+            self.run_for(1_000_000);
+        }
+    }
+
+    /// The bytes that a correct reply to call `context` of `len` bytes has.
+    pub fn expected_reply(&self, context: u64, len: usize) -> Vec<u8> {
+        answer_to(&self.handler, request(context, len))
+    }
+
+    fn run_network(&mut self, until: Time) {
+        let Self { network, handler, outcomes, runs, cancelled, waiting, .. } = self;
+        network.run(until, |node, now, _| {
+            while let Some(event) = node.poll_event() {
+                match event {
+                    Event::Request { id, payload, .. } => {
+                        note_run(runs, &payload);
+                        if handler.service_ns > 0 && !handler.is_silent {
+                            waiting.push((now + handler.service_ns, id, payload));
+                        } else if !handler.is_silent {
+                            // A request that is gone by now needs no answer.
+                            let _ = node.reply(now, id, answer_to(handler, payload));
+                        }
+                    }
+                    Event::Cancelled { .. } => *cancelled += 1,
+                    Event::Replied { context, payload, .. } => {
+                        outcomes.push(Outcome { context, at: now, result: Ok(payload) });
+                    }
+                    Event::Failed { context, failure, .. } => {
+                        outcomes.push(Outcome { context, at: now, result: Err(failure) });
+                    }
+                }
+            }
+        });
+    }
+
+    fn answer(&mut self, id: RequestId, payload: Vec<u8>) {
+        let now = self.network.now();
+        let answer = answer_to(&self.handler, payload);
+        if self.network.node_mut(1).reply(now, id, answer).is_err() {
+            self.gone += 1;
+        }
+        self.network.flush(1);
+    }
+}
+
+fn request(context: u64, len: usize) -> Vec<u8> {
+    let mut bytes = context.to_be_bytes().to_vec();
+    bytes.extend((8..len.max(8)).map(|place| (place as u64 * 31 + context) as u8));
+    bytes
+}
+
+fn answer_to(handler: &Handler, mut request: Vec<u8>) -> Vec<u8> {
+    if let Some(len) = handler.reply_len {
+        let first = request.first().copied().unwrap_or(0);
+        return (0..len).map(|place| (place as u8).wrapping_mul(7) ^ first).collect();
+    }
+    request.reverse();
+    request
+}
+
+fn note_run(runs: &mut Vec<u32>, payload: &[u8]) {
+    let number = payload.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)) as usize;
+    // A corrupted number must not make the table large.
+    if number < 1 << 20 {
+        if runs.len() <= number {
+            runs.resize(number + 1, 0);
+        }
+        runs[number] += 1;
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap_or_else(|_| panic!("{text} is an address"))
+}
+
+fn secret(seed: u64, salt: u64) -> [u8; 16] {
+    (u128::from(seed) << 64 | u128::from(salt)).to_be_bytes()
+}
