@@ -11,5 +11,9 @@
 //! of nanoseconds.
 //!
 //! - [`quantity`]: times, sizes and rates as people write them.
+//! - [`distribution`]: the grammar of distributions, their samples and their moments.
+//! - [`generator`]: the named, seeded generator of random numbers.
 
+pub mod distribution;
+pub mod generator;
 pub mod quantity;
