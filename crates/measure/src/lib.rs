@@ -13,7 +13,9 @@
 //! - [`quantity`]: times, sizes and rates as people write them.
 //! - [`distribution`]: the grammar of distributions, their samples and their moments.
 //! - [`generator`]: the named, seeded generator of random numbers.
+//! - [`workers`]: emulated workers that serve in order.
 
 pub mod distribution;
 pub mod generator;
 pub mod quantity;
+pub mod workers;
