@@ -13,8 +13,10 @@
 //! - [`quantity`]: times, sizes and rates as people write them.
 //! - [`distribution`]: the grammar of distributions, their samples and their moments.
 //! - [`generator`]: the named, seeded generator of random numbers.
+//! - [`arrivals`]: intended send times.
 //! - [`workers`]: emulated workers that serve in order.
 
+pub mod arrivals;
 pub mod distribution;
 pub mod generator;
 pub mod quantity;
