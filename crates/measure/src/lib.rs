@@ -14,10 +14,14 @@
 //! - [`distribution`]: the grammar of distributions, their samples and their moments.
 //! - [`generator`]: the named, seeded generator of random numbers.
 //! - [`arrivals`]: intended send times.
+//! - [`load`]: open and closed loops, and the phases of a run.
+//! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`workers`]: emulated workers that serve in order.
 
 pub mod arrivals;
 pub mod distribution;
 pub mod generator;
+pub mod load;
 pub mod quantity;
+pub mod recorder;
 pub mod workers;
