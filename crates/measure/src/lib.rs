@@ -16,6 +16,7 @@
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
+//! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`workers`]: emulated workers that serve in order.
 
 pub mod arrivals;
@@ -23,5 +24,6 @@ pub mod distribution;
 pub mod generator;
 pub mod load;
 pub mod quantity;
+pub mod queueing;
 pub mod recorder;
 pub mod workers;
