@@ -1,1 +1,29 @@
-//! x
+//! Load, service times, latency records and queueing theory, sans-IO.
+//!
+//! A claim about a tail needs two things that must not depend on each other: a protocol, and an
+//! instrument. This crate is the instrument. It decides when a request should leave, remembers
+//! what became of it, and knows the exact answer of the queues that have one, so that the
+//! instrument can be tried in the simulator against known answers before anyone trusts it on
+//! hardware.
+//!
+//! Invariant: time and randomness are arguments. Nothing here reads a clock, owns a global
+//! generator or does IO; the same seed and the same calls give the same numbers. Time is a `u64`
+//! of nanoseconds.
+//!
+//! - [`quantity`]: times, sizes and rates as people write them.
+//! - [`distribution`]: the grammar of distributions, their samples and their moments.
+//! - [`generator`]: the named, seeded generator of random numbers.
+//! - [`arrivals`]: intended send times.
+//! - [`load`]: open and closed loops, and the phases of a run.
+//! - [`recorder`]: latencies and counts, and the percentiles that they support.
+//! - [`queueing`]: exact sojourn times of reference queues.
+//! - [`workers`]: emulated workers that serve in order.
+
+pub mod arrivals;
+pub mod distribution;
+pub mod generator;
+pub mod load;
+pub mod quantity;
+pub mod queueing;
+pub mod recorder;
+pub mod workers;
