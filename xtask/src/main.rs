@@ -1,17 +1,31 @@
-//! The house's own commands: `cargo xtask tidy`.
+//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`.
 
 mod tidy;
 mod tree;
+mod wasm;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Its own words only: a backtrace would hide the list of what is wrong.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
     let root = root()?;
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    match arguments {
         ["tidy"] => tidy::run(&root),
+        ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
     }
 }
@@ -25,4 +39,5 @@ fn root() -> Result<PathBuf> {
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  tidy  check the rules of DESIGN and of the style that no compiler checks";
+  tidy         check the rules of DESIGN and of the style that no compiler checks
+  wasm         prove that wire, proto and measure compile to WebAssembly without imports";
