@@ -1,5 +1,6 @@
-//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`.
+//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`, `cargo xtask conformance`.
 
+mod conformance;
 mod tidy;
 mod tree;
 mod wasm;
@@ -26,6 +27,7 @@ fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["tidy"] => tidy::run(&root),
         ["wasm"] => wasm::run(&root),
+        ["conformance"] => conformance::run(&root),
         _ => bail!("{USAGE}"),
     }
 }
@@ -40,4 +42,5 @@ fn root() -> Result<PathBuf> {
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy         check the rules of DESIGN and of the style that no compiler checks
-  wasm         prove that wire, proto and measure compile to WebAssembly without imports";
+  wasm         prove that wire, proto and measure compile to WebAssembly without imports
+  conformance  run the dissectors over the captures and compare";
