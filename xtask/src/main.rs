@@ -1,2 +1,46 @@
-//! x
-fn main() {}
+//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`, `cargo xtask conformance`.
+
+mod conformance;
+mod tidy;
+mod tree;
+mod wasm;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Its own words only: a backtrace would hide the list of what is wrong.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    let root = root()?;
+    match arguments {
+        ["tidy"] => tidy::run(&root),
+        ["wasm"] => wasm::run(&root),
+        ["conformance"] => conformance::run(&root),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// The repository's root, from the environment that `cargo run` gives.
+fn root() -> Result<PathBuf> {
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").context("start this as `cargo xtask`")?;
+    let root = Path::new(&manifest_dir).parent().context("xtask has no parent directory")?;
+    Ok(root.to_path_buf())
+}
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  tidy         check the rules of DESIGN and of the style that no compiler checks
+  wasm         prove that wire, proto and measure compile to WebAssembly without imports
+  conformance  run the dissectors over the captures and compare";

@@ -1,0 +1,32 @@
+# What a person types. Each command first makes sure that what it needs is installed (scripts/setup).
+
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+# Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
+export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
+
+.PHONY: help demo test bench setup
+
+help:
+	@echo 'make demo    show what a short tail is; writes target/demo.html'
+	@echo 'make test    run every test'
+	@echo 'make bench   compare with other stacks on this machine'
+	@echo 'make setup   install what these need'
+
+demo:
+	scripts/setup build
+	cargo run --release --locked -p tailcut-cli --bin tailcut -- demo
+
+# The output of tests that pass is shown, because a test that skips says so there.
+test:
+	scripts/setup test
+	cargo test --workspace -- --show-output
+	cargo xtask conformance
+
+bench:
+	scripts/setup bench
+	cargo bench -p tailcut --bench ratios
+
+setup:
+	scripts/setup test
+	scripts/setup bench

@@ -1,0 +1,258 @@
+//! Rules that read Rust through a real parser: the size of functions, module docs, module names, and where unsafe lives.
+
+use proc_macro2::{TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+
+use super::text::is_vague;
+use crate::tree::{Tree, Violation};
+
+/// Refuses a function whose body has more lines between its braces than the style allows.
+pub(super) fn functions_are_short(tree: &Tree) -> Vec<Violation> {
+    check_functions(tree, |function| {
+        let lines = function.body_lines;
+        let message = format!("`{}` has {lines} lines; at most {BODY_LINES_MAX}", function.name);
+        (lines > BODY_LINES_MAX).then_some(message)
+    })
+}
+
+/// Refuses a function that takes more arguments than the style allows; `self` is none.
+pub(super) fn functions_take_few_arguments(tree: &Tree) -> Vec<Violation> {
+    check_functions(tree, |function| {
+        let count = function.argument_count;
+        let message = format!("`{}` takes {count} arguments; at most {ARGUMENTS_MAX}", function.name);
+        (count > ARGUMENTS_MAX).then_some(message)
+    })
+}
+
+/// Refuses a file of a crate's source that does not begin with what it is for.
+pub(super) fn modules_begin_with_a_doc(tree: &Tree) -> Vec<Violation> {
+    let is_module = |path: &str| path.starts_with("crates/") && path.split('/').nth(2) == Some("src");
+    let modules = tree.texts_of(&["rs"]).filter(|(path, _)| is_module(path));
+    let silent = modules.filter(|(_, text)| !text.starts_with("//!"));
+    silent.map(|(path, _)| Violation::new(path, 1, "begin with a `//!` that says what the module is for")).collect()
+}
+
+/// Refuses an inline module whose name says nothing about what it holds; files are checked by their paths.
+pub(super) fn modules_have_telling_names(tree: &Tree) -> Vec<Violation> {
+    tree.texts_of(&["rs"]).flat_map(|(path, text)| survey(path, text).vague_modules).collect()
+}
+
+/// Refuses the word `unsafe` as a token anywhere but in net: blocks, functions, impls, attributes, and inside of macros.
+pub(super) fn unsafe_lives_in_net(tree: &Tree) -> Vec<Violation> {
+    let is_home = |path: &str| UNSAFE_HOMES.iter().any(|home| path.starts_with(home));
+    let mut violations = Vec::new();
+    for (path, text) in tree.texts_of(&["rs"]).filter(|(path, _)| !is_home(path)) {
+        let tokens = text.parse::<TokenStream>().unwrap_or_default();
+        let found = unsafe_lines(tokens).into_iter();
+        violations.extend(found.map(|line| Violation::new(path, line, "unsafe lives in crates/net alone (law 5)")));
+    }
+    violations
+}
+
+/// What the rules need to know of a function.
+struct Function {
+    name: String,
+    line: usize,
+    /// Strictly between the braces; 0 for a declaration.
+    body_lines: usize,
+    argument_count: usize,
+}
+
+/// What one walk over a file finds.
+#[derive(Default)]
+struct Survey {
+    path: String,
+    functions: Vec<Function>,
+    vague_modules: Vec<Violation>,
+    /// Set when the file is not Rust.
+    unparsable: Option<Violation>,
+}
+
+impl Survey {
+    fn add(&mut self, signature: &syn::Signature, body: Option<&syn::Block>) {
+        let braces = body.map(|block| block.brace_token.span);
+        let height = braces.map_or(0, |span| span.close().start().line - span.open().start().line);
+        self.functions.push(Function {
+            name: signature.ident.to_string(),
+            line: signature.ident.span().start().line,
+            body_lines: height.saturating_sub(1),
+            argument_count: signature.inputs.iter().filter(|input| matches!(input, syn::FnArg::Typed(_))).count(),
+        });
+    }
+}
+
+impl<'ast> Visit<'ast> for Survey {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.add(&item.sig, Some(&item.block));
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.add(&item.sig, Some(&item.block));
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
+        self.add(&item.sig, item.default.as_ref());
+        visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        let name = item.ident.to_string();
+        if item.content.is_some() && is_vague(&name) {
+            let line = item.ident.span().start().line;
+            self.vague_modules.push(Violation::new(&self.path, line, format!("`{name}` does not say what is in it")));
+        }
+        visit::visit_item_mod(self, item);
+    }
+}
+
+fn check_functions(tree: &Tree, refuse: fn(&Function) -> Option<String>) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, text) in tree.texts_of(&["rs"]) {
+        let survey = survey(path, text);
+        violations.extend(survey.unparsable);
+        let refused = survey.functions.iter().filter_map(|function| Some((function.line, refuse(function)?)));
+        violations.extend(refused.map(|(line, message)| Violation::new(path, line, message)));
+    }
+    violations
+}
+
+fn survey(path: &str, text: &str) -> Survey {
+    let mut survey = Survey { path: path.to_owned(), ..Survey::default() };
+    match syn::parse_file(text) {
+        Ok(file) => survey.visit_file(&file),
+        Err(error) => {
+            let line = error.span().start().line;
+            survey.unparsable = Some(Violation::new(path, line, format!("not Rust: {error}")));
+        }
+    }
+    survey
+}
+
+fn unsafe_lines(tokens: TokenStream) -> Vec<usize> {
+    let mut lines = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Ident(word) if word == "unsafe" => lines.push(word.span().start().line),
+            TokenTree::Group(group) => lines.extend(unsafe_lines(group.stream())),
+            _ => {}
+        }
+    }
+    lines
+}
+
+const BODY_LINES_MAX: usize = 70;
+
+const ARGUMENTS_MAX: usize = 5;
+
+/// The probe exports a symbol, and an edition-2024 export is spelled `#[unsafe(no_mangle)]`.
+const UNSAFE_HOMES: &[&str] = &["crates/net/", "xtask/wasm-probe/src/lib.rs"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines that a rule refuses in one file.
+    fn check(rule: fn(&Tree) -> Vec<Violation>, path: &str, text: &str) -> Vec<usize> {
+        rule(&Tree::from([(path, text)])).into_iter().map(|violation| violation.line).collect()
+    }
+
+    fn body_of(lines: usize) -> String {
+        format!("{{\n{}}}", "    call();\n".repeat(lines))
+    }
+
+    #[test]
+    fn a_function_of_70_lines_passes() {
+        assert_eq!(check(functions_are_short, "a.rs", &format!("fn f() {}", body_of(70))), []);
+    }
+
+    #[test]
+    fn a_function_of_71_lines_is_refused() {
+        assert_eq!(check(functions_are_short, "a.rs", &format!("\nfn f() {}", body_of(71))), [2]);
+    }
+
+    #[test]
+    fn a_long_method_is_refused() {
+        assert_eq!(check(functions_are_short, "a.rs", &format!("impl A {{ fn f(&self) {} }}", body_of(71))), [1]);
+    }
+
+    #[test]
+    fn a_long_method_of_a_trait_is_refused() {
+        assert_eq!(check(functions_are_short, "a.rs", &format!("trait A {{ fn f(&self) {} }}", body_of(71))), [1]);
+    }
+
+    #[test]
+    fn a_long_function_within_a_module_is_refused() {
+        assert_eq!(check(functions_are_short, "a.rs", &format!("mod m {{\nfn f() {} }}", body_of(71))), [2]);
+    }
+
+    #[test]
+    fn what_is_not_rust_is_refused() {
+        assert_eq!(check(functions_are_short, "a.rs", "fn f() {}\nfn 1\n"), [2]);
+    }
+
+    #[test]
+    fn five_arguments_and_self_pass() {
+        let text = "impl A { fn f(&self, a: u8, b: u8, c: u8, d: u8, e: u8) {} }";
+        assert_eq!(check(functions_take_few_arguments, "a.rs", text), []);
+    }
+
+    #[test]
+    fn six_arguments_are_refused() {
+        let text = "fn f(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8) {}";
+        assert_eq!(check(functions_take_few_arguments, "a.rs", text), [1]);
+    }
+
+    #[test]
+    fn six_arguments_of_a_declaration_are_refused() {
+        let text = "trait A {\n fn f(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8); }";
+        assert_eq!(check(functions_take_few_arguments, "a.rs", text), [2]);
+    }
+
+    #[test]
+    fn a_module_with_a_doc_passes() {
+        assert_eq!(check(modules_begin_with_a_doc, "crates/wire/src/r2p2.rs", "//! The header.\n"), []);
+    }
+
+    #[test]
+    fn a_module_without_a_doc_is_refused() {
+        assert_eq!(check(modules_begin_with_a_doc, "crates/wire/src/r2p2/flags.rs", "use core::fmt;\n"), [1]);
+    }
+
+    #[test]
+    fn a_test_of_a_crate_needs_no_module_doc() {
+        assert_eq!(check(modules_begin_with_a_doc, "crates/wire/tests/r2p2.rs", "use core::fmt;\n"), []);
+    }
+
+    #[test]
+    fn a_vague_inline_module_is_refused() {
+        assert_eq!(check(modules_have_telling_names, "a.rs", "mod outer {\nmod helpers { }\n}"), [2]);
+    }
+
+    #[test]
+    fn unsafe_in_net_passes() {
+        assert_eq!(check(unsafe_lives_in_net, "crates/net/src/lib.rs", "fn f() { unsafe { g() } }"), []);
+    }
+
+    #[test]
+    fn an_unsafe_block_is_refused() {
+        assert_eq!(check(unsafe_lives_in_net, "crates/proto/src/lib.rs", "fn f() {\nunsafe { g() } }"), [2]);
+    }
+
+    #[test]
+    fn an_unsafe_impl_is_refused() {
+        assert_eq!(check(unsafe_lives_in_net, "crates/proto/tests/a.rs", "unsafe impl Send for A {}"), [1]);
+    }
+
+    #[test]
+    fn unsafe_within_a_macro_is_refused() {
+        assert_eq!(check(unsafe_lives_in_net, "crates/proto/src/lib.rs", "m! {\n {\n unsafe { g() } } }"), [3]);
+    }
+
+    #[test]
+    fn the_word_in_a_comment_or_a_string_or_a_lint_passes() {
+        let text = "#![forbid(unsafe_code)]\n// unsafe\n/// unsafe\nconst A: &str = \"unsafe\";";
+        assert_eq!(check(unsafe_lives_in_net, "crates/proto/src/lib.rs", text), []);
+    }
+}

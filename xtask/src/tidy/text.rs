@@ -1,0 +1,140 @@
+//! Rules that read a file as lines: its length, its name, and words that may not stay.
+
+use std::path::Path;
+
+use crate::tree::{Tree, Violation};
+
+/// Refuses a source file of 1,000 lines or more.
+pub(super) fn files_are_short(tree: &Tree) -> Vec<Violation> {
+    let sources = tree.texts_of(&["rs", "c", "h", "py", "p4", "lua"]);
+    let sized = sources.map(|(path, text)| (path, text.lines().count()));
+    let long = sized.filter(|(_, lines)| *lines >= FILE_LINES_MAX);
+    long.map(|(path, lines)| Violation::new(path, lines, format!("{lines} lines; a file stays under {FILE_LINES_MAX}"))).collect()
+}
+
+/// Refuses a file or directory whose name says nothing about what it holds.
+pub(super) fn files_have_telling_names(tree: &Tree) -> Vec<Violation> {
+    let named = tree.paths().filter_map(|path| Some((path, path.split('/').find(|part| is_vague(part))?)));
+    named.map(|(path, part)| Violation::new(path, 1, format!("`{part}` does not say what is in it"))).collect()
+}
+
+/// Whether a name, with or without an extension, is one of those that fit anything.
+pub(super) fn is_vague(name: &str) -> bool {
+    let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
+    stem.is_some_and(|stem| VAGUE_NAMES.contains(&stem))
+}
+
+/// Refuses marks of unfinished work.
+pub(super) fn no_loose_ends(tree: &Tree) -> Vec<Violation> {
+    let lines = tree.texts().flat_map(|(path, text)| text.lines().enumerate().map(move |(index, line)| (path, index, line)));
+    let ends = lines.filter_map(|(path, index, line)| {
+        let word = LOOSE_ENDS.iter().find(|word| has_word(line, word))?;
+        Some(Violation::new(path, index + 1, format!("`{word}`: finish it, or say what holds today")))
+    });
+    ends.collect()
+}
+
+/// Refuses a path that exists on one machine only.
+pub(super) fn no_machine_paths(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, text) in tree.texts() {
+        for (index, line) in text.lines().enumerate() {
+            let found = MACHINE_ROOTS.iter().map(|root| format!("/{root}/")).find(|root| has_path(line, root));
+            let message = |root| format!("`{root}` is a path of one machine");
+            violations.extend(found.map(|root| Violation::new(path, index + 1, message(root))));
+        }
+    }
+    violations
+}
+
+/// Whether the word stands alone in the line: no letter, digit or underscore touches it.
+fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(start, _)| {
+        let after = &line[start + word.len()..];
+        !line[..start].ends_with(continues_a_name) && !after.starts_with(continues_a_name)
+    })
+}
+
+/// Whether an absolute path below `root` is in the line, and not merely a directory of that name further down.
+fn has_path(line: &str, root: &str) -> bool {
+    line.match_indices(root).any(|(start, _)| !line[..start].ends_with(continues_a_name))
+}
+
+fn continues_a_name(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+const FILE_LINES_MAX: usize = 1_000;
+
+const VAGUE_NAMES: &[&str] = &["common", "utils", "helpers", "types"];
+
+// Put together from halves, so that this file does not break its own rules.
+const LOOSE_ENDS: &[&str] =
+    &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("to", "do!"), concat!("un", "implemented!")];
+
+const MACHINE_ROOTS: &[&str] = &["work", "farm", "root", "home"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines that a rule refuses in one file.
+    fn check(rule: fn(&Tree) -> Vec<Violation>, path: &str, text: &str) -> Vec<usize> {
+        rule(&Tree::from([(path, text)])).into_iter().map(|violation| violation.line).collect()
+    }
+
+    #[test]
+    fn a_source_of_999_lines_passes() {
+        assert_eq!(check(files_are_short, "a.rs", &"\n".repeat(999)), []);
+    }
+
+    #[test]
+    fn a_source_of_1000_lines_is_refused() {
+        assert_eq!(check(files_are_short, "a.rs", &"\n".repeat(1_000)), [1_000]);
+        assert_eq!(check(files_are_short, "a.lua", &"\n".repeat(1_000)), [1_000]);
+    }
+
+    #[test]
+    fn data_may_be_long() {
+        assert_eq!(check(files_are_short, "a.csv", &"\n".repeat(1_000)), []);
+    }
+
+    #[test]
+    fn a_telling_name_passes() {
+        assert_eq!(check(files_have_telling_names, "crates/wire/src/common_header.rs", ""), []);
+    }
+
+    #[test]
+    fn a_vague_file_is_refused() {
+        assert_eq!(check(files_have_telling_names, "crates/wire/src/utils.rs", ""), [1]);
+    }
+
+    #[test]
+    fn a_vague_directory_is_refused() {
+        assert_eq!(check(files_have_telling_names, "crates/wire/tests/common/mod.rs", ""), [1]);
+    }
+
+    #[test]
+    fn every_loose_end_is_refused() {
+        for word in LOOSE_ENDS {
+            assert_eq!(check(no_loose_ends, "a.md", &format!("fine\n// {word}(later)\n")), [2], "{word}");
+        }
+    }
+
+    #[test]
+    fn a_longer_word_is_no_loose_end() {
+        assert_eq!(check(no_loose_ends, "a.md", concat!("AUTO", "DOC TO", "DOS")), []);
+    }
+
+    #[test]
+    fn every_machine_root_is_refused() {
+        for root in MACHINE_ROOTS {
+            assert_eq!(check(no_machine_paths, "a.toml", &format!("\npath = \"/{root}/x\"")), [2], "{root}");
+        }
+    }
+
+    #[test]
+    fn a_directory_further_down_is_no_machine_path() {
+        assert_eq!(check(no_machine_paths, "a.md", concat!("https://example.com/ho", "me/x")), []);
+    }
+}
