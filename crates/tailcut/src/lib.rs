@@ -1,1 +1,45 @@
-//! x
+//! Microsecond RPCs with a short tail.
+//!
+//! A [`Server`] answers requests, a [`Client`] makes calls and blocks, an [`AsyncClient`] makes calls from any asynchronous
+//! runtime. A call goes to a server or to a `tailcut route` router that picks one; the code is the same.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), tailcut::Error> {
+//! let client = tailcut::Client::connect("127.0.0.1:8000")?;
+//! let reply = client.call(b"hello")?;
+//! assert_eq!(&reply[..], b"hello");
+//! # Ok(()) }
+//! ```
+//!
+//! | you want | use |
+//! |---|---|
+//! | one call after another | [`Client::call`] |
+//! | many calls outstanding from one thread | [`Client::start`], then [`Pending::wait`] |
+//! | calls from many threads | a [`Client`] each: it is one socket |
+//! | calls from tasks | [`AsyncClient::call`] |
+//! | a handler that answers at once | [`Server::run`] |
+//! | a handler that computes for longer than a few microseconds | [`Server::run_workers`] |
+//! | several I/O threads on one port | [`ServerBuilder::bind_group`] |
+//!
+//! # What a call promises
+//!
+//! Every call ends: by the reply, by a refusal, or by its deadline. A request runs at most once unless it is marked idempotent
+//! ([`CallOptions::idempotent`]), which lets it be retried elsewhere. Messages may have up to 8 MiB; lost packets are sent again
+//! within a round trip or two. Dropping a [`Pending`] or the future of a call cancels it.
+
+mod async_client;
+mod client;
+mod error;
+mod options;
+mod server;
+
+pub use tailcut_net::driver::Wait;
+pub use tailcut_net::udp::Coalescing;
+pub use tailcut_proto::r2p2::{Config, Metrics, Prefix, Serving};
+pub use tailcut_proto::rpc::{AnswerError, CallError, CallOptions, Failure};
+
+pub use self::async_client::{AsyncCall, AsyncClient};
+pub use self::client::{Client, Pending, Reply};
+pub use self::error::Error;
+pub use self::options::{ClientBuilder, ServerBuilder};
+pub use self::server::{Request, Server, Stop};

@@ -1,0 +1,22 @@
+//! Many calls outstanding from one thread, served by two worker threads.
+
+use std::time::Instant;
+
+use tailcut::{Client, Server};
+
+fn main() -> Result<(), tailcut::Error> {
+    let mut server = Server::bind("127.0.0.1:0")?;
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    let serving = std::thread::spawn(move || server.run_workers(2, |request, reply| reply.extend(request.iter().rev())));
+
+    let client = Client::connect(address)?;
+    let started = Instant::now();
+    let pending: Vec<_> = (0..1000u64).map(|n| client.start(&n.to_be_bytes())).collect::<Result<_, _>>()?;
+    for (n, call) in (0..1000u64).zip(pending) {
+        assert_eq!(&call.wait()?[..], n.to_le_bytes());
+    }
+    println!("1000 calls in {:?}", started.elapsed());
+
+    stop.stop();
+    serving.join().expect("the server does not panic")
+}

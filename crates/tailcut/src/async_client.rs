@@ -1,0 +1,270 @@
+//! The asynchronous client: a thread drives the socket, futures wait for what it hears. It needs no particular runtime.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tailcut_net::driver::{Driver, Waker};
+use tailcut_proto::r2p2::Endpoint;
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
+
+use crate::error::Error;
+use crate::options::ClientBuilder;
+
+/// A client for tasks. Cloning it is cheap, and clones share one socket and one thread, which end with the last of them.
+#[derive(Clone, Debug)]
+pub struct AsyncClient {
+    shared: Arc<Handle>,
+    timeout: Duration,
+    options: CallOptions,
+}
+
+/// A call in progress: resolves to the reply's bytes. Dropping it cancels the call.
+#[derive(Debug)]
+#[must_use = "a call is made when it is awaited or kept; dropping it cancels it"]
+pub struct AsyncCall {
+    state: Arc<Mutex<CallState>>,
+    shared: Arc<Handle>,
+}
+
+/// What the callers hold: dropping the last ends the thread.
+#[derive(Debug)]
+struct Handle {
+    inbox: Arc<Mutex<Inbox>>,
+    waker: Waker,
+    target: SocketAddr,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What callers hand to the thread.
+#[derive(Debug, Default)]
+struct Inbox {
+    orders: VecDeque<Order>,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+enum Order {
+    Call { payload: Vec<u8>, options: CallOptions, timeout_ns: u64, state: Arc<Mutex<CallState>> },
+    Cancel(Arc<Mutex<CallState>>),
+}
+
+#[derive(Debug, Default)]
+struct CallState {
+    /// Known to the thread alone.
+    id: Option<CallId>,
+    is_cancelled: bool,
+    result: Option<Result<Vec<u8>, Error>>,
+    task: Option<std::task::Waker>,
+}
+
+impl AsyncClient {
+    /// A client of the server or router at `target`, with the defaults of [`ClientBuilder`].
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect_async`].
+    pub fn connect(target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Self, Error> {
+        ClientBuilder::new().connect_async(target)
+    }
+
+    pub(crate) fn new(target: SocketAddr, driver: Driver<Endpoint>, builder: &ClientBuilder) -> Result<Self, Error> {
+        let waker = driver.waker();
+        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let theirs = inbox.clone();
+        let run = move || Engine { driver, inbox: theirs, target, calls: Vec::new(), free: Vec::new() }.run();
+        let thread = std::thread::Builder::new().name("tailcut-client".to_owned()).spawn(run)?;
+        let shared = Arc::new(Handle { inbox, waker, target, thread: Mutex::new(Some(thread)) });
+        Ok(Self { shared, timeout: builder.timeout, options: builder.options })
+    }
+
+    /// Calls. The request leaves at once, whether or not the future is polled.
+    pub fn call(&self, request: impl Into<Vec<u8>>) -> AsyncCall {
+        self.call_with(request, self.options, self.timeout)
+    }
+
+    /// Calls with options and a timeout of its own.
+    pub fn call_with(&self, request: impl Into<Vec<u8>>, options: CallOptions, timeout: Duration) -> AsyncCall {
+        let state = Arc::new(Mutex::new(CallState::default()));
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.order(Order::Call { payload: request.into(), options, timeout_ns, state: state.clone() });
+        AsyncCall { state, shared: self.shared.clone() }
+    }
+
+    /// Where calls go.
+    pub fn target(&self) -> SocketAddr {
+        self.shared.target
+    }
+}
+
+impl Future for AsyncCall {
+    type Output = Result<Vec<u8>, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = lock(&self.state);
+        if let Some(result) = state.result.take() {
+            return Poll::Ready(result);
+        }
+        state.task = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for AsyncCall {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        let is_over = state.result.is_some() || state.is_cancelled;
+        state.is_cancelled = true;
+        drop(state);
+        if !is_over {
+            self.shared.order(Order::Cancel(self.state.clone()));
+        }
+    }
+}
+
+impl Handle {
+    fn order(&self, order: Order) {
+        let mut inbox = lock(&self.inbox);
+        if inbox.is_closed {
+            if let Order::Call { state, .. } = order {
+                end(&state, Err(Error::Closed));
+            }
+            return;
+        }
+        inbox.orders.push_back(order);
+        drop(inbox);
+        self.waker.wake();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        lock(&self.inbox).is_closed = true;
+        self.waker.wake();
+        if let Some(thread) = lock(&self.thread).take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // The thread has nothing to report, and a panic in it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct Engine {
+    driver: Driver<Endpoint>,
+    inbox: Arc<Mutex<Inbox>>,
+    target: SocketAddr,
+    calls: Vec<Option<Arc<Mutex<CallState>>>>,
+    free: Vec<usize>,
+}
+
+impl Engine {
+    fn run(mut self) {
+        let mut orders = VecDeque::new();
+        loop {
+            {
+                let mut inbox = lock(&self.inbox);
+                if inbox.is_closed {
+                    break;
+                }
+                std::mem::swap(&mut orders, &mut inbox.orders);
+            }
+            let Self { driver, target, calls, free, .. } = &mut self;
+            let turned = driver.turn_with(|_, node, now| {
+                orders.drain(..).for_each(|order| take_order(node, (now, *target), order, (calls, free)));
+                take_events(node, calls, free);
+            });
+            if turned.is_err() || driver.wait(None, None).is_err() {
+                break;
+            }
+        }
+        self.close();
+    }
+
+    /// No call is left waiting for ever.
+    fn close(&mut self) {
+        let mut inbox = lock(&self.inbox);
+        inbox.is_closed = true;
+        let orders = std::mem::take(&mut inbox.orders);
+        drop(inbox);
+        for order in orders {
+            if let Order::Call { state, .. } = order {
+                end(&state, Err(Error::Closed));
+            }
+        }
+        self.calls.drain(..).flatten().for_each(|state| end(&state, Err(Error::Closed)));
+    }
+}
+
+type Table<'a> = (&'a mut Vec<Option<Arc<Mutex<CallState>>>>, &'a mut Vec<usize>);
+
+fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Order, (calls, free): Table<'_>) {
+    match order {
+        Order::Call { payload, options, timeout_ns, state } => {
+            if lock(&state).is_cancelled {
+                return;
+            }
+            let place = free.pop().unwrap_or_else(|| {
+                calls.push(None);
+                calls.len() - 1
+            });
+            let deadline = now.saturating_add(timeout_ns);
+            match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
+                Ok(id) => {
+                    lock(&state).id = Some(id);
+                    calls[place] = Some(state);
+                }
+                Err(error) => {
+                    free.push(place);
+                    end(&state, Err(error.into()));
+                }
+            }
+        }
+        Order::Cancel(state) => {
+            let id = lock(&state).id;
+            if let (Some(id), Some(place)) = (id, calls.iter().position(|known| is_same(known.as_ref(), &state))) {
+                node.cancel(now, id);
+                calls[place] = None;
+                free.push(place);
+            }
+        }
+    }
+}
+
+fn take_events(node: &mut Endpoint, calls: &mut [Option<Arc<Mutex<CallState>>>], free: &mut Vec<usize>) {
+    while let Some(event) = node.poll_event() {
+        let (context, result) = match event {
+            Event::Replied { context, payload, .. } => (context, Ok(payload)),
+            Event::Failed { context, failure, .. } => (context, Err(failure.into())),
+            Event::Request { .. } | Event::Cancelled { .. } => continue,
+        };
+        if let Some(state) = calls[context as usize].take() {
+            free.push(context as usize);
+            end(&state, result);
+        }
+    }
+}
+
+fn is_same(known: Option<&Arc<Mutex<CallState>>>, state: &Arc<Mutex<CallState>>) -> bool {
+    known.is_some_and(|known| Arc::ptr_eq(known, state))
+}
+
+fn end(state: &Mutex<CallState>, result: Result<Vec<u8>, Error>) {
+    let mut state = lock(state);
+    state.result = Some(result);
+    if let Some(task) = state.task.take() {
+        drop(state);
+        task.wake();
+    }
+}
+
+/// A thread that panicked while holding the lock left nothing half done: every critical section is a few assignments.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

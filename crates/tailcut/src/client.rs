@@ -1,0 +1,270 @@
+//! The blocking client: one socket, driven by whoever waits.
+
+use std::cell::RefCell;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::Deref;
+use std::time::Duration;
+
+use tailcut_net::driver::Driver;
+use tailcut_proto::node::Time;
+use tailcut_proto::r2p2::{Endpoint, Metrics};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, Rpc};
+
+use crate::error::Error;
+use crate::options::ClientBuilder;
+
+/// A client of one server or router. It belongs to one thread at a time and costs one socket; make one for each thread.
+#[derive(Debug)]
+pub struct Client {
+    inner: RefCell<Inner>,
+    target: SocketAddr,
+    timeout: Duration,
+    options: CallOptions,
+}
+
+/// A call that has been started. Dropping it cancels the call.
+#[derive(Debug)]
+#[must_use = "dropping a pending call cancels it"]
+pub struct Pending<'a> {
+    client: &'a Client,
+    place: usize,
+}
+
+/// A reply's bytes. Dropping it gives the buffer back to its client.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    client: &'a Client,
+    bytes: Vec<u8>,
+    server: SocketAddr,
+}
+
+#[derive(Debug)]
+struct Inner {
+    driver: Driver<Endpoint>,
+    /// By a call's context: what is known of it.
+    calls: Vec<Slot>,
+    free: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Waiting(CallId),
+    Replied(Vec<u8>, SocketAddr),
+    Failed(Failure),
+}
+
+impl Client {
+    /// A client of the server or router at `target`, with the defaults of [`ClientBuilder`]. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub fn connect(target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Self, Error> {
+        ClientBuilder::new().connect(target)
+    }
+
+    pub(crate) fn new(target: SocketAddr, driver: Driver<Endpoint>, builder: &ClientBuilder) -> Self {
+        let inner = RefCell::new(Inner { driver, calls: Vec::new(), free: Vec::new() });
+        Self { inner, target, timeout: builder.timeout, options: builder.options }
+    }
+
+    /// Calls and waits for the reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`] when the call could not be made, [`Error::Failed`] when it was refused or its deadline passed.
+    pub fn call(&self, request: &[u8]) -> Result<Reply<'_>, Error> {
+        self.start(request)?.wait()
+    }
+
+    /// Calls with options and a timeout of its own and waits for the reply.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::call`].
+    pub fn call_with(&self, request: &[u8], options: CallOptions, timeout: Duration) -> Result<Reply<'_>, Error> {
+        self.start_with(request, options, timeout)?.wait()
+    }
+
+    /// Starts a call and returns at once, so that many can be outstanding. The request has left when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`] when as many calls are outstanding as the configuration allows, or the request is too long.
+    pub fn start(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
+        self.start_with(request, self.options, self.timeout)
+    }
+
+    /// The same with options and a timeout of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::start`].
+    pub fn start_with(&self, request: &[u8], options: CallOptions, timeout: Duration) -> Result<Pending<'_>, Error> {
+        let place = self.inner.borrow_mut().queue(self.target, request, options, timeout)?;
+        self.inner.borrow_mut().flush();
+        Ok(Pending { client: self, place })
+    }
+
+    /// Starts a call for each request; they leave together, as one train where their sizes are equal.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::start`]; the calls before the one that failed are cancelled.
+    pub fn start_all<'a>(&'a self, requests: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Pending<'a>>, Error> {
+        let mut pending = Vec::new();
+        for request in requests {
+            let place = self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
+            pending.push(Pending { client: self, place });
+        }
+        self.inner.borrow_mut().flush();
+        Ok(pending)
+    }
+
+    /// The client's own address.
+    pub fn local_address(&self) -> SocketAddr {
+        self.inner.borrow().driver.port(0).local_address()
+    }
+
+    /// Counters since the start.
+    pub fn metrics(&self) -> Metrics {
+        *self.inner.borrow().driver.node(0).metrics()
+    }
+}
+
+impl<'a> Pending<'a> {
+    /// Waits for the reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] when the call was refused or its deadline passed; [`Error::Io`] when the socket has become useless.
+    pub fn wait(self) -> Result<Reply<'a>, Error> {
+        let mut inner = self.client.inner.borrow_mut();
+        while !inner.is_done(self.place) {
+            inner.turn()?;
+            if !inner.is_done(self.place) {
+                inner.driver.wait(None, None)?;
+            }
+        }
+        let ended = std::mem::replace(&mut inner.calls[self.place], Slot::Free);
+        inner.free.push(self.place);
+        drop(inner);
+        let client = self.client;
+        match ended {
+            Slot::Replied(bytes, server) => Ok(Reply { client, bytes, server }),
+            Slot::Failed(failure) => Err(failure.into()),
+            Slot::Free | Slot::Waiting(_) => unreachable!("the call has ended"),
+        }
+    }
+
+    /// Whether the call has ended, after looking at the socket once. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when the socket has become useless.
+    pub fn is_done(&self) -> Result<bool, Error> {
+        let mut inner = self.client.inner.borrow_mut();
+        if !inner.is_done(self.place) {
+            inner.turn()?;
+        }
+        Ok(inner.is_done(self.place))
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.client.inner.borrow_mut().abandon(self.place);
+    }
+}
+
+impl Reply<'_> {
+    /// Who answered: the server itself, also behind a router.
+    pub fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    /// Keeps the bytes.
+    pub fn into_vec(mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Deref for Reply<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Reply<'_> {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.client.inner.borrow_mut().driver.node_mut(0).recycle(bytes);
+    }
+}
+
+impl Inner {
+    fn queue(&mut self, target: SocketAddr, request: &[u8], options: CallOptions, timeout: Duration) -> Result<usize, Error> {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.calls.push(Slot::Free);
+            self.calls.len() - 1
+        });
+        let now = self.driver.clock().now();
+        let node = self.driver.node_mut(0);
+        let mut payload = node.buffer();
+        payload.extend_from_slice(request);
+        let deadline = now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
+            Ok(id) => {
+                self.calls[place] = Slot::Waiting(id);
+                Ok(place)
+            }
+            Err(error) => {
+                self.free.push(place);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let now = self.driver.clock().now();
+        self.driver.flush(now);
+    }
+
+    fn is_done(&self, place: usize) -> bool {
+        !matches!(self.calls[place], Slot::Waiting(_))
+    }
+
+    fn turn(&mut self) -> Result<(), Error> {
+        let calls = &mut self.calls;
+        self.driver.turn_with(|_, node, _now: Time| {
+            while let Some(event) = node.poll_event() {
+                match event {
+                    Event::Replied { context, payload, server, .. } => calls[context as usize] = Slot::Replied(payload, server),
+                    Event::Failed { context, failure, .. } => calls[context as usize] = Slot::Failed(failure),
+                    Event::Request { payload, .. } => node.recycle(payload),
+                    Event::Cancelled { .. } => {}
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// A pending call is dropped: cancels it, or forgets how it ended.
+    fn abandon(&mut self, place: usize) {
+        match std::mem::replace(&mut self.calls[place], Slot::Free) {
+            // Waiting for it has freed the place already.
+            Slot::Free => return,
+            Slot::Waiting(id) => {
+                let now = self.driver.clock().now();
+                self.driver.node_mut(0).cancel(now, id);
+                self.driver.flush(now);
+            }
+            Slot::Replied(bytes, _) => self.driver.node_mut(0).recycle(bytes),
+            Slot::Failed(_) => {}
+        }
+        self.free.push(place);
+    }
+}
