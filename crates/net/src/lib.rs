@@ -1,1 +1,20 @@
-//! x
+//! The only crate of tailcut with sockets, the clock and unsafe code. Linux only.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`clock`] | the monotonic clock |
+//! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
+//! | [`affinity`] | pins threads and raises their priority |
+//!
+//! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
+//! crate fail: it is counted instead.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport programs have no equal elsewhere");
+
+pub mod affinity;
+pub mod clock;
+pub mod udp;
+
+#[allow(unsafe_code)]
+mod sys;
