@@ -147,7 +147,7 @@ impl UdpPort {
     }
 
     /// Sends a datagram or a train at once, and what is queued before it. What cannot be sent is counted in [`UdpMetrics`] and
-    /// dropped: the protocol recovers. [`Transmit::from`] is for raw sockets and is not looked at.
+    /// dropped: the protocol recovers. [`Transmit::from`] is for [`crate::raw`] and is not looked at.
     ///
     /// # Panics
     ///
