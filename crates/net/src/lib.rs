@@ -5,6 +5,7 @@
 //! | [`clock`] | the monotonic clock |
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
+//! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`affinity`] | pins threads and raises their priority |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
@@ -16,6 +17,7 @@ compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport 
 pub mod affinity;
 pub mod clock;
 pub mod raw;
+pub mod reuseport;
 pub mod udp;
 
 #[allow(unsafe_code)]
