@@ -5,6 +5,7 @@
 
 mod counters;
 mod distribution_file;
+mod measure;
 mod network;
 mod output;
 mod serve;
@@ -26,6 +27,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Measure(measure::Args),
     Completions(shell::Completions),
     Man(shell::Man),
 }
@@ -33,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Measure(args) => measure::run(&args),
         Command::Completions(args) => shell::print_completions::<Cli>(&args),
         Command::Man(args) => shell::write_man_pages::<Cli>(&args),
     };
