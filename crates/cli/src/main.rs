@@ -3,11 +3,13 @@
 //! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
 //! 2 when the command line makes no sense.
 
+mod control;
 mod counters;
 mod distribution_file;
 mod measure;
 mod network;
 mod output;
+mod route;
 mod serve;
 mod shell;
 mod signals;
@@ -27,6 +29,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Route(route::Args),
+    Control(control::Args),
     Measure(measure::Args),
     Completions(shell::Completions),
     Man(shell::Man),
@@ -35,6 +39,8 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::run(args),
+        Command::Route(args) => route::run(args),
+        Command::Control(args) => control::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Completions(args) => shell::print_completions::<Cli>(&args),
         Command::Man(args) => shell::write_man_pages::<Cli>(&args),
