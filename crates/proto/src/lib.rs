@@ -17,4 +17,5 @@
 //! proportion to what the input claims.
 
 pub mod node;
+pub mod policy;
 pub mod rpc;
