@@ -19,3 +19,4 @@
 pub mod node;
 pub mod policy;
 pub mod rpc;
+pub mod scheduler;
