@@ -18,5 +18,6 @@
 
 pub mod node;
 pub mod policy;
+pub mod router;
 pub mod rpc;
 pub mod scheduler;
