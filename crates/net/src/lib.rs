@@ -7,8 +7,9 @@
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
+//! | [`workers`] | worker threads behind one I/O thread, fed from one queue |
+//! | [`entropy`] | secrets |
 //! | [`affinity`] | pins threads and raises their priority |
-//! | [`entropy`] | secrets from the kernel |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
 //! crate fail: it is counted instead.
@@ -24,6 +25,7 @@ pub mod raw;
 pub mod reuseport;
 pub mod udp;
 mod waker;
+pub mod workers;
 
 #[allow(unsafe_code)]
 mod sys;

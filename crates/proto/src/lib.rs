@@ -8,7 +8,7 @@
 //! | [`node`] | the edge towards the network: what every participant is |
 //! | [`rpc`] | the edge towards the application: call, reply, cancel, events |
 //! | [`policy`] | where a request goes |
-//! | [`scheduler`] | the central queue and who is outstanding where |
+//! | [`scheduler`] | the central queue, and who has what outstanding |
 //! | [`r2p2`] | the R2P2 endpoint: client and server |
 //! | [`router`] | the R2P2 router |
 //!
