@@ -5,6 +5,7 @@
 
 mod control;
 mod counters;
+mod dissect;
 mod distribution_file;
 mod measure;
 mod network;
@@ -14,6 +15,8 @@ mod serve;
 mod shell;
 mod signals;
 
+use std::io::stdout;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -32,8 +35,20 @@ enum Command {
     Route(route::Args),
     Control(control::Args),
     Measure(measure::Args),
+    Dissect(DissectArgs),
     Completions(shell::Completions),
     Man(shell::Man),
+}
+
+/// Print the R2P2 packets of a capture, one line each
+///
+/// Reads classic pcap and pcapng, and shows every UDP datagram, whatever its port: as R2P2, or with the reason why it is not.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DISSECT_AFTER_HELP)]
+struct DissectArgs {
+    /// The capture
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
 fn main() -> ExitCode {
@@ -42,6 +57,7 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args),
         Command::Control(args) => control::run(&args),
         Command::Measure(args) => measure::run(&args),
+        Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())),
         Command::Completions(args) => shell::print_completions::<Cli>(&args),
         Command::Man(args) => shell::write_man_pages::<Cli>(&args),
     };
@@ -72,3 +88,8 @@ Exit codes:
   0  it did what was asked, or was ended by SIGINT or SIGTERM while serving
   1  it could not; standard error says why
   2  the command line makes no sense";
+
+const DISSECT_AFTER_HELP: &str = "\
+Examples:
+  tcpdump -i lo -w calls.pcap udp port 8000
+  tailcut dissect calls.pcap";

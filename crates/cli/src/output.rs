@@ -9,9 +9,16 @@ use anyhow::{Context, Result};
 /// Writes to standard output. A reader that has gone, such as `head`, is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write to standard output"),
-        _ => Ok(()),
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    unless_reader_left(written.context("cannot write to standard output"))
+}
+
+/// Takes it for success that nobody reads the rest.
+pub(crate) fn unless_reader_left(result: Result<()>) -> Result<()> {
+    let is_broken_pipe = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
+    match result {
+        Err(error) if error.chain().filter_map(|cause| cause.downcast_ref()).any(is_broken_pipe) => Ok(()),
+        result => result,
     }
 }
 
