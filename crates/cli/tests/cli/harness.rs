@@ -1,0 +1,116 @@
+//! Runs the real binary: servers and routers that are waited for by what they print, and commands that end.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A `serve` or `route` that runs until it is dropped.
+pub(crate) struct Service {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// Where it listens, in the order of its ports.
+    pub(crate) addresses: Vec<String>,
+}
+
+impl Service {
+    /// Starts `tailcut` and waits until it listens at `ports` ports.
+    pub(crate) fn start(args: &[&str], ports: usize) -> Self {
+        let mut command = tailcut();
+        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let addresses = (0..ports).map(|_| listening(&mut child, &mut stdout)).collect();
+        Self { child, stdout, addresses }
+    }
+
+    /// The address of the first port.
+    pub(crate) fn address(&self) -> &str {
+        &self.addresses[0]
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
+        assert!(status.expect("a shell").success());
+    }
+
+    /// Waits for the end; gives the exit code, and what was left on standard output and error.
+    pub(crate) fn wait(mut self) -> (Option<i32>, String, String) {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).expect("it is text");
+        self.child.stderr.take().expect("it is piped").read_to_string(&mut stderr).expect("it is text");
+        (self.child.wait().expect("it ends").code(), stdout, stderr)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server of `app` with more arguments, on a free port of loopback.
+pub(crate) fn serve(app: &str, more: &[&str]) -> Service {
+    Service::start(&[&["serve", "--listen", "127.0.0.1:0", "--app", app], more].concat(), 1)
+}
+
+/// The binary, deaf to the environment's width.
+pub(crate) fn tailcut() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailcut"));
+    command.env_remove("COLUMNS").stdin(Stdio::null());
+    command
+}
+
+/// Runs `tailcut` to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    tailcut().args(args).output().expect("the binary starts")
+}
+
+/// Runs `tailcut` to its success and gives its standard output.
+pub(crate) fn succeed(args: &[&str]) -> String {
+    let output = run(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tailcut {}: {stderr}", args.join(" "));
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+/// Starts a measurement whose JSON [`finish`] reads.
+pub(crate) fn start_measure(target: &str, more: &[&str]) -> Child {
+    let args = [&["measure", "--target", target, "--json", "-"], more].concat();
+    tailcut().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+}
+
+/// The result of a measurement.
+pub(crate) fn finish(measure: Child) -> Value {
+    let output = measure.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).expect("it prints JSON and nothing else")
+}
+
+/// Measures to the end.
+pub(crate) fn measure(target: &str, more: &[&str]) -> Value {
+    finish(start_measure(target, more))
+}
+
+/// Asserts that every request sent was answered, and that there were some.
+pub(crate) fn assert_all_replied(result: &Value) {
+    let counts = &result["counts"];
+    assert!(counts["sent"].as_u64() > Some(0), "{result:#}");
+    assert_eq!(counts["replied"], counts["sent"], "{result:#}");
+    assert_eq!(result["client"]["mismatched"], 0, "{result:#}");
+}
+
+fn listening(child: &mut Child, stdout: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("it is text");
+    let Some(address) = line.trim_end().strip_prefix("listening ") else {
+        let mut stderr = String::new();
+        // Whatever it says is only shown.
+        let _ = child.kill().and_then(|()| child.stderr.take().expect("it is piped").read_to_string(&mut stderr));
+        panic!("{line:?} instead of an address: {stderr}");
+    };
+    address.to_owned()
+}

@@ -1,0 +1,6 @@
+//! The real binary over loopback, on free ports.
+
+mod command_line;
+mod harness;
+mod route;
+mod serve_and_measure;
