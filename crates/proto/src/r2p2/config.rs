@@ -70,6 +70,10 @@ pub struct Serving {
     /// How long an idle client or session is remembered, so that a late duplicate does not run. Default 5 s: longer than any
     /// network of a datacenter holds a packet.
     pub session_idle_ns: u64,
+    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent and may have been sent first
+    /// before this server started, or before it forgot the session, is refused, since it may have run. Default 10 ms: more
+    /// than a datacenter's queues hold.
+    pub transit_ns_max: u64,
     /// Routers whose requests are counted. Default 16.
     pub routers_max: usize,
 }
@@ -123,6 +127,7 @@ impl Default for Serving {
             clients_max: 4096,
             sessions_per_client_max: 64,
             session_idle_ns: 5_000_000_000,
+            transit_ns_max: 10_000_000,
             routers_max: 16,
         }
     }
