@@ -329,6 +329,7 @@ mod tests {
         check_refused("cc08008000010001", Malformed::Order);
         check_refused("cc08000000010000", Malformed::Order);
         check_refused("cc080080000100ff", Malformed::Order);
+        check_refused("cc080000000100fe", Malformed::Order);
         check_refused("cc08e0c000010001", Malformed::Type);
     }
 
@@ -348,6 +349,12 @@ mod tests {
         assert_eq!(packet_count(1, 0), None);
         assert_eq!(packet_count(1401, 1400), Some(2));
         assert_eq!(packet_count(u32::MAX, 1), None);
+    }
+
+    #[test]
+    fn count_leaves_room_for_one_past_the_last_index() {
+        assert_eq!(packet_count(65_534, 1), Some(65_534));
+        assert_eq!(packet_count(65_535, 1), None);
     }
 
     use std::borrow::ToOwned;
