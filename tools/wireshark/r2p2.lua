@@ -71,7 +71,7 @@ local f = {
     token = ProtoField.uint64("r2p2.ext.token", "Address token", base.HEX),
     floor = ProtoField.uint32("r2p2.ext.floor", "Floor", base.DEC),
     segment_len = ProtoField.uint16("r2p2.ext.segment_len", "Segment length", base.DEC),
-    ext_reserved = ProtoField.uint16("r2p2.ext.reserved", "Reserved", base.HEX),
+    age_ms = ProtoField.uint16("r2p2.ext.age_ms", "Age (ms)", base.DEC),
 
     route = ProtoField.none("r2p2.route", "Route"),
     client_ip = ProtoField.ipv6("r2p2.route.client_ip", "Client address"),
@@ -111,7 +111,7 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "marks", "idempotent", "again", "clone", "resend",
-    "resend_tail", "version", "server_load", "server_id", "deadline_us", "token", "floor", "segment_len", "ext_reserved",
+    "resend_tail", "version", "server_load", "server_id", "deadline_us", "token", "floor", "segment_len", "age_ms",
     "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
@@ -258,7 +258,7 @@ local function add_extension(tvb, tree)
     ext:add(f.token, tvb(32, 8))
     ext:add(f.floor, tvb(40, 4))
     ext:add(f.segment_len, tvb(44, 2))
-    ext:add(f.ext_reserved, tvb(46, 2))
+    ext:add(f.age_ms, tvb(46, 2))
 end
 
 local function add_route(tvb, tree)

@@ -38,7 +38,7 @@ fn page_has_the_base_header() {
 #[test]
 fn page_has_the_extension() {
     check_rows!(BASE_LEN, Extension, rpc_id, message_len, marks, version, server_load, server_id);
-    check_rows!(BASE_LEN, Extension, deadline_us, token, floor, segment_len);
+    check_rows!(BASE_LEN, Extension, deadline_us, token, floor, segment_len, age_ms);
 }
 
 #[test]

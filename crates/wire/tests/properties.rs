@@ -197,8 +197,8 @@ fn v1_feedback() -> impl Strategy<Value = Built> {
 }
 
 fn ext_header(message_type: MessageType, policy: Policy) -> impl Strategy<Value = ExtHeader> {
-    type Numbers = (u16, u64, u8, u16, u32, u32, u64, u32);
-    any::<Numbers>().prop_map(move |(rid, id, marks, load, server_id, deadline, token, floor)| {
+    type Numbers = (u16, u64, u8, u16, u32, u32, u64, u32, u16);
+    any::<Numbers>().prop_map(move |(rid, id, marks, load, server_id, deadline, token, floor, age_ms)| {
         let mut header = ExtHeader::control(message_type, rid, RpcId(id));
         header.base.type_policy = (message_type as u8) << 4 | policy as u8;
         header.ext.marks = Marks(marks).0;
@@ -207,6 +207,7 @@ fn ext_header(message_type: MessageType, policy: Policy) -> impl Strategy<Value 
         header.ext.deadline_us = deadline.into();
         header.ext.token = token.into();
         header.ext.floor = floor.into();
+        header.ext.age_ms = age_ms.into();
         header
     })
 }

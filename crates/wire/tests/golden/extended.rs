@@ -72,6 +72,7 @@ impl Message {
             header.base.type_policy = Policy::Unrestricted as u8;
             header.ext.deadline_us = 500.into();
             header.ext.floor = FLOOR.into();
+            header.ext.age_ms = u16::from(Marks(self.marks).has(Marks::AGAIN)).into();
             header.ext.token = if self.sequence > FLOOR { TOKEN } else { 0 }.into();
         }
         header
@@ -94,8 +95,9 @@ pub(crate) fn control(kind: MessageType, sequence: u32) -> ExtHeader {
     header
 }
 
-/// An ACK or REPLY_ACK of the packets below `base` and of `more`.
-pub(crate) fn sack(kind: MessageType, sequence: u32, base: u16, more: &[u16], granted: u16, marks: u8) -> Vec<u8> {
+/// An ACK or REPLY_ACK. What has arrived: the packets below an index, and more above it.
+pub(crate) fn sack(kind: MessageType, sequence: u32, arrived: (u16, &[u16]), granted: u16, marks: u8) -> Vec<u8> {
+    let (base, more) = arrived;
     let mut header = control(kind, sequence);
     header.ext.marks = marks;
     let mut body = SackBody { base: base.into(), granted: granted.into(), bitmap: [0; SackBody::BITMAP_LEN] };
@@ -117,7 +119,7 @@ fn annotated() -> Vec<Datagram> {
         Datagram::new(SERVER, CLIENT, Message::reply(1, 9).packet(0)),
         Datagram::new(SERVER, ROUTER, feedback(1, 1, 1)),
         Datagram::new(CLIENT, ROUTER, again.packet(0)),
-        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 1, 1, &[], 1, 0)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 1, (1, &[]), 1, 0)),
     ]
 }
 
@@ -128,12 +130,12 @@ fn kept() -> Vec<Datagram> {
     vec![
         Datagram::new(CLIENT, ROUTER, request.packet(0)),
         Datagram::new(CLIENT, SERVER, request.routed(route)),
-        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, 1, &[], 4, 0)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (1, &[]), 4, 0)),
         Datagram::new(CLIENT, SERVER, request.packet(2)),
         Datagram::new(CLIENT, SERVER, request.packet(3)),
-        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, 1, &[2, 3], 4, Marks::RESEND)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (1, &[2, 3]), 4, Marks::RESEND)),
         Datagram::new(CLIENT, SERVER, request.marked(Marks::AGAIN).packet(1)),
-        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, 4, &[], 4, 0)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (4, &[]), 4, 0)),
         Datagram::new(SERVER, CLIENT, Message::reply(2, 0).packet(0)),
         Datagram::new(ROUTER, SERVER, probe(2)),
         Datagram::new(SERVER, ROUTER, feedback(2, 2, 2)),
@@ -148,17 +150,17 @@ fn long_reply() -> Vec<Datagram> {
         Datagram::new(SERVER, CLIENT, reply.packet(0)),
         Datagram::new(SERVER, CLIENT, reply.packet(2)),
         Datagram::new(SERVER, CLIENT, reply.packet(257)),
-        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, 1, &[2, 257], 260, Marks::RESEND)),
+        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (1, &[2, 257]), 260, Marks::RESEND)),
         Datagram::new(SERVER, CLIENT, reply.marked(Marks::AGAIN).packet(1)),
         Datagram::new(SERVER, CLIENT, reply.packet(259)),
-        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, 260, &[], 260, 0)),
+        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (260, &[]), 260, 0)),
     ]
 }
 
 /// A reply whose last packet is lost, and then a caller that gives up.
 fn lost_tail() -> Vec<Datagram> {
     vec![
-        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 4, 2, &[], 3, Marks::RESEND_TAIL)),
+        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 4, (2, &[]), 3, Marks::RESEND_TAIL)),
         Datagram::new(SERVER, CLIENT, Message::reply(4, 2801).marked(Marks::AGAIN).packet(2)),
         Datagram::new(CLIENT, SERVER, control(MessageType::Cancel, 4).as_bytes().to_vec()),
     ]
@@ -206,7 +208,7 @@ fn over_ipv6() -> Vec<Datagram> {
     let request = Message { segment_len: 1380, ..Message::request(8, 1381) };
     vec![
         Datagram::new(client, server, request.packet(0)),
-        Datagram::new(server, client, sack(MessageType::Ack, 8, 1, &[], 2, 0)),
+        Datagram::new(server, client, sack(MessageType::Ack, 8, (1, &[]), 2, 0)),
         Datagram::new(client, server, request.packet(1)),
         Datagram::new(server, client, Message::reply(8, 1).packet(0)),
     ]

@@ -17,7 +17,7 @@ pub(crate) fn on_other_ports() -> Vec<Datagram> {
     let payloads = [
         hex("cc0800c0 0001 0001 31323334"),
         Message::request(9, 5).packet(0),
-        sack(MessageType::Ack, 9, 1, &[], 1, 0),
+        sack(MessageType::Ack, 9, (1, &[]), 1, 0),
         // A version 1 FEEDBACK has too few certain bits to be known without its port.
         hex("ccec202c fd7f0000 0002 a7f9 7f000001"),
         hex("cc0800c0 0001 0002 31323334"),
@@ -30,7 +30,7 @@ pub(crate) fn on_other_ports() -> Vec<Datagram> {
 pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
     let request = Message::request(1, 5).packet(0);
     let long = Message::request(2, 5000);
-    let ack = sack(MessageType::Ack, 2, 1, &[], 4, 0);
+    let ack = sack(MessageType::Ack, 2, (1, &[]), 4, 0);
     vec![
         (Malformed::Truncated, Vec::new()),
         (Malformed::Truncated, hex("cc0800c0 0001 00")),

@@ -59,6 +59,6 @@ fn seeds(capture: &Capture) -> impl Iterator<Item = File> {
 }
 
 /// Where the seeds of the packet fuzz target are.
-pub(crate) const SEED_FOLDER: &str = "fuzz/corpus/r2p2_packet";
+pub(crate) const SEED_FOLDER: &str = "fuzz/corpus/r2p2_header";
 
 const SEED_LEN_MAX: usize = 160;
