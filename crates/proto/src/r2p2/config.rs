@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 /// Configuration of an R2P2 endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Payload bytes of a packet. Default 1400: with the 72 bytes of the longest header it fits an Ethernet MTU of 1500 over
+    /// Payload bytes of a packet. Default 1380: with the 72 bytes of the longest header it fits an Ethernet MTU of 1500 over
     /// IPv4 and IPv6. Raise it only where every path carries more.
     pub segment_len: u16,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
@@ -90,7 +90,7 @@ pub struct Prefix {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            segment_len: 1400,
+            segment_len: 1380,
             message_len_max: 8 << 20,
             credit_bytes: 104_000,
             rto_initial_ns: 2_000_000,
