@@ -8,6 +8,7 @@
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
 //! | [`affinity`] | pins threads and raises their priority |
+//! | [`bare`] | the least that the kernel's UDP costs: the floor that benches compare with |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
 //! crate fail: it is counted instead.
@@ -16,6 +17,7 @@
 compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport programs have no equal elsewhere");
 
 pub mod affinity;
+pub mod bare;
 pub mod clock;
 pub mod driver;
 pub mod raw;
