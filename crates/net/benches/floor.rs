@@ -173,6 +173,8 @@ fn with_bare<T>(echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + S
         start.wait();
         let result = shielded(|| client(target));
         stop.store(true, Ordering::Relaxed);
+        // Ends the sleep of an echo that blocks.
+        gro_socket().send_to(&[0], target).expect("a last datagram");
         thread.join().expect("the echo").expect("the echo's calls");
         result
     })

@@ -16,7 +16,6 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::sys::{self, Outgoing, ReceiveBatch, SendBatch};
@@ -83,14 +82,14 @@ pub fn echo_spin(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     echo(socket, stop)
 }
 
-/// Sends each datagram back, asleep in between. Sees the stop flag within 10 ms.
+/// Sends each datagram back, asleep in between. Sees the stop flag after the next datagram: a receive with a time limit would
+/// arm a timer for each one, and be no floor.
 ///
 /// # Errors
 ///
 /// What the kernel says.
 pub fn echo_blocking(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(STOP_LATENCY))?;
     echo(socket, stop)
 }
 
@@ -109,10 +108,9 @@ pub fn ping_spin(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips:
 ///
 /// # Errors
 ///
-/// What the kernel says; WouldBlock when the echo does not answer within 10 ms.
+/// What the kernel says.
 pub fn ping_blocking(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
     socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(STOP_LATENCY))?;
     ping(socket, payload, slice_ns, round_trips)
 }
 
@@ -345,9 +343,6 @@ const SMALL_LEN: usize = 2048;
 /// The longest train.
 const TRAIN_LEN: usize = 1 << 16;
 
-/// How long a blocking receive may miss the stop flag.
-const STOP_LATENCY: Duration = Duration::from_millis(10);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,6 +356,7 @@ mod tests {
             let thread = scope.spawn(|| echo(&server, &stop));
             let result = run(target);
             stop.store(true, Ordering::Relaxed);
+            bind(loopback()).and_then(|socket| socket.send_to(&[0], target)).expect("a last datagram");
             thread.join().expect("the echo").expect("the echo's calls");
             result
         })
