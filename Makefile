@@ -21,7 +21,7 @@ demo:
 test:
 	scripts/setup test
 	cargo test --workspace -- --show-output
-	cargo xtask conformance
+	tools/wireshark/check.sh
 
 bench:
 	scripts/setup bench

@@ -1,6 +1,5 @@
-//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`, `cargo xtask conformance`.
+//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`.
 
-mod conformance;
 mod tidy;
 mod tree;
 mod wasm;
@@ -27,7 +26,6 @@ fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["tidy"] => tidy::run(&root),
         ["wasm"] => wasm::run(&root),
-        ["conformance"] => conformance::run(&root),
         _ => bail!("{USAGE}"),
     }
 }
@@ -42,5 +40,4 @@ fn root() -> Result<PathBuf> {
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy         check the rules of DESIGN and of the style that no compiler checks
-  wasm         prove that wire, proto and measure compile to WebAssembly without imports
-  conformance  run the dissectors over the captures and compare";
+  wasm         prove that wire, proto and measure compile to WebAssembly without imports";

@@ -10,6 +10,7 @@
 //! | [`workers`] | worker threads behind one I/O thread, fed from one queue |
 //! | [`entropy`] | secrets |
 //! | [`affinity`] | pins threads and raises their priority |
+//! | [`bare`] | the least that the kernel's UDP costs: the floor that benches compare with |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
 //! crate fail: it is counted instead.
@@ -18,6 +19,7 @@
 compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport programs have no equal elsewhere");
 
 pub mod affinity;
+pub mod bare;
 pub mod clock;
 pub mod driver;
 pub mod entropy;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use tailcut_net::clock::Clock;
 use tailcut_net::reuseport::bind_group;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::node::Transmit;
@@ -37,8 +38,7 @@ fn a_train_reaches_the_thread_of_its_session() {
     let mut client = UdpPort::bind("127.0.0.1:0".parse().expect("an address"), UdpConfig::default()).expect("a port");
     let train: Vec<u8> = (0..32).flat_map(|sequence| extended(0xabcd_ef01_2300_0000 | sequence)).collect();
     client.send(&Transmit { segment_len: 48, ..Transmit::single(to, train.len()) }, &train);
-    let reached = read_all(&mut group);
-    assert_eq!(reached.len(), 32);
+    let reached = read_all(&mut group, 32);
     assert!(reached.iter().all(|(thread, _)| *thread == reached[0].0));
 }
 
@@ -52,13 +52,15 @@ fn a_group_of_none_is_refused() {
 fn steer(address: &str, packets: impl Fn(usize) -> Vec<Vec<u8>>) -> Vec<(usize, Vec<u8>)> {
     let mut group = group(address);
     let to = group[0].local_address();
+    let mut sent = 0;
     for client in 0..CLIENTS {
         let mut port = UdpPort::bind(address.parse().expect("an address"), UdpConfig::default()).expect("a port");
         for packet in packets(client) {
             port.send(&Transmit::single(to, packet.len()), &packet);
+            sent += 1;
         }
     }
-    read_all(&mut group)
+    read_all(&mut group, sent)
 }
 
 fn group(address: &str) -> Vec<UdpPort> {
@@ -67,11 +69,15 @@ fn group(address: &str) -> Vec<UdpPort> {
     group
 }
 
-/// On loopback a datagram is in its socket when the send returns, so that an empty receive means that all was read.
-fn read_all(group: &mut [UdpPort]) -> Vec<(usize, Vec<u8>)> {
+/// Reads until `count` packets have been found, wherever they went.
+fn read_all(group: &mut [UdpPort], count: usize) -> Vec<(usize, Vec<u8>)> {
     let mut reached = Vec::new();
-    for (thread, port) in group.iter_mut().enumerate() {
-        while port.recv_burst(|_, bytes| reached.push((thread, bytes.to_vec()))).expect("a receive") > 0 {}
+    let deadline = Clock.now() + PATIENCE_NS;
+    while reached.len() < count {
+        for (thread, port) in group.iter_mut().enumerate() {
+            port.recv_burst(|_, bytes| reached.push((thread, bytes.to_vec()))).expect("a receive");
+        }
+        assert!(Clock.now() < deadline, "{} of {count} arrived", reached.len());
     }
     reached
 }
@@ -100,6 +106,9 @@ fn version_1(rid: u16) -> Vec<u8> {
     let [high, low] = rid.to_be_bytes();
     vec![0x77, 8, 0, 0xc0, high, low, 0, 1]
 }
+
+/// Longer than any machine takes to move a datagram over loopback.
+const PATIENCE_NS: u64 = 10_000_000_000;
 
 const THREADS: usize = 4;
 const SESSIONS: u64 = 1000;

@@ -72,11 +72,16 @@ fn a_message_longer_than_the_buffer_is_counted_and_dropped() {
 fn a_crowd_is_received_in_few_calls() {
     let (mut sender, mut receiver) = pair(UdpConfig::default());
     send_many(&mut sender, receiver.local_address(), 200);
-    let mut counts = Vec::new();
-    while counts.iter().sum::<usize>() < 200 {
-        counts.push(receiver.recv_burst(|_, _| ()).expect("a receive"));
+    let (mut received, mut calls, mut most) = (0, 0, 0);
+    let deadline = Clock.now() + PATIENCE_NS;
+    while received < 200 {
+        let count = receiver.recv_burst(|_, _| ()).expect("a receive");
+        received += count;
+        calls += usize::from(count > 0);
+        most = most.max(count);
+        assert!(Clock.now() < deadline, "{received} of 200 arrived");
     }
-    assert_eq!(counts, [1, 1, 1, 1, 64, 64, 64, 4]);
+    assert!(calls < 50 && most > 1 && most <= 64, "{calls} calls, at most {most} datagrams");
 }
 
 #[test]
@@ -111,10 +116,12 @@ fn a_closed_port_is_counted_and_harms_nobody() {
     }
     assert_eq!(collect(&mut receiver, 10).len(), 10);
     assert_eq!(sender.recv_burst(|_, _| ()).expect("not fatal"), 0);
-    sender.take_errors();
-    let metrics = sender.metrics();
-    assert!(metrics.icmp_errors > 0, "{metrics:?}");
-    assert_eq!((metrics.datagrams_out, metrics.dropped_unreachable), (20, 0));
+    assert_eq!((sender.metrics().datagrams_out, sender.metrics().dropped_unreachable), (20, 0));
+    let deadline = Clock.now() + PATIENCE_NS;
+    while sender.metrics().icmp_errors == 0 {
+        sender.take_errors();
+        assert!(Clock.now() < deadline, "{:?}", sender.metrics());
+    }
 }
 
 #[test]
@@ -128,7 +135,10 @@ fn an_address_of_the_other_family_is_counted() {
 fn a_full_receive_buffer_is_counted_by_the_kernel() {
     let (mut sender, receiver) = pair(UdpConfig { receive_buffer_bytes: 4096, ..UdpConfig::default() });
     send_many(&mut sender, receiver.local_address(), 200);
-    assert!(receiver.kernel_drops().expect("the figure") > 0);
+    let deadline = Clock.now() + PATIENCE_NS;
+    while receiver.kernel_drops().expect("the figure") == 0 {
+        assert!(Clock.now() < deadline, "nothing was dropped");
+    }
 }
 
 #[test]

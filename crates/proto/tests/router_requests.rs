@@ -195,14 +195,14 @@ fn a_full_table_forwards_idempotent_requests_only() {
 }
 
 #[test]
-fn while_settling_an_unknown_retransmission_is_uncertain() {
-    let mut bench = Bench::new(Speaks::Extension, 2, |config| config.settle_ns = 10 * MS);
+fn a_retransmission_of_what_was_sent_before_the_router_started_is_uncertain() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| config.transit_ns_max = 10 * MS);
     let again = |id| Ask { marks: Marks::AGAIN, ..Ask::id(id) }.bytes();
     assert_eq!(drop_reason(&bench.send(client(), &again(1))), DropReason::Uncertain);
     assert_eq!(bench.place(&Ask::id(2).bytes()), Some(0));
     assert_eq!(bench.place(&again(2)), Some(0));
     assert_eq!(bench.place(&Ask { marks: Marks::AGAIN | Marks::IDEMPOTENT, ..Ask::id(3) }.bytes()), Some(1));
-    bench.advance(10 * MS);
+    bench.advance(11 * MS);
     assert_eq!(bench.place(&again(1)), Some(1));
 }
 

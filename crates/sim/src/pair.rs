@@ -52,6 +52,8 @@ pub struct Outcome {
 }
 
 impl Pair {
+    /// When the first call can be made.
+    pub const START: Time = 1_000_000_000;
     /// The client's address.
     pub const CLIENT: &'static str = "10.0.0.1:33000";
     /// The server's address.
@@ -62,7 +64,7 @@ impl Pair {
         Self::with_config(impairment, seed, |_, _| {})
     }
 
-    /// Two endpoints whose configurations, the client's and the server's, `adjust` changes.
+    /// Two endpoints whose configurations, the client's and the server's, `adjust` changes. They have been up for a second.
     pub fn with_config(impairment: Impairment, seed: u64, adjust: impl FnOnce(&mut Config, &mut Config)) -> Self {
         let mut client = Config { secret: secret(seed, 1), ..Config::default() };
         let mut server = Config { secret: secret(seed, 2), ..Config::default() };
@@ -70,6 +72,7 @@ impl Pair {
         let mut network = Network::new();
         network.add(address(Self::CLIENT), Endpoint::new(0, client), impairment, seed.wrapping_mul(2).wrapping_add(1));
         network.add(address(Self::SERVER), Endpoint::new(0, server), impairment, seed.wrapping_mul(2).wrapping_add(2));
+        network.run(Self::START, |_, _, _| {});
         let (outcomes, runs, waiting) = (Vec::new(), Vec::new(), Vec::new());
         Self { network, handler: Handler::default(), outcomes, runs, cancelled: 0, waiting, gone: 0 }
     }

@@ -102,6 +102,16 @@ impl ReceiveBatch {
         Message { peer: slot.name.address(), bytes, segment_len: segment_len.max(1), is_truncated }
     }
 
+    /// All buffers, to send a message back from where it lies.
+    pub(crate) fn arena(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Where in [`ReceiveBatch::arena`] a message begins.
+    pub(crate) fn offset(&self, index: usize) -> usize {
+        index * stride(self.message_len_max)
+    }
+
     /// Tells the kernel the room for names and control messages again, which it overwrote with what it used.
     #[inline]
     fn rearm(&mut self) {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 /// Configuration of an R2P2 endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Payload bytes of a packet. Default 1400: with the 72 bytes of the longest header it fits an Ethernet MTU of 1500 over
+    /// Payload bytes of a packet. Default 1380: with the 72 bytes of the longest header it fits an Ethernet MTU of 1500 over
     /// IPv4 and IPv6. Raise it only where every path carries more.
     pub segment_len: u16,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
@@ -70,6 +70,10 @@ pub struct Serving {
     /// How long an idle client or session is remembered, so that a late duplicate does not run. Default 5 s: longer than any
     /// network of a datacenter holds a packet.
     pub session_idle_ns: u64,
+    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent and may have been sent first
+    /// before this server started, or before it forgot the session, is refused, since it may have run. Default 10 ms: more
+    /// than a datacenter's queues hold.
+    pub transit_ns_max: u64,
     /// Routers whose requests are counted. Default 16.
     pub routers_max: usize,
 }
@@ -86,7 +90,7 @@ pub struct Prefix {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            segment_len: 1400,
+            segment_len: 1380,
             message_len_max: 8 << 20,
             credit_bytes: 104_000,
             rto_initial_ns: 2_000_000,
@@ -123,6 +127,7 @@ impl Default for Serving {
             clients_max: 4096,
             sessions_per_client_max: 64,
             session_idle_ns: 5_000_000_000,
+            transit_ns_max: 10_000_000,
             routers_max: 16,
         }
     }

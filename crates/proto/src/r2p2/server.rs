@@ -382,11 +382,11 @@ impl Server {
         let rpc_id = RpcId(header.ext.rpc_id.get());
         let is_idempotent = packet.marks().has(Marks::IDEMPOTENT);
         let uptime_ms = now.saturating_sub(self.started_at) / 1_000_000;
-        let age_ms = u64::from(header.ext.age_ms.get());
+        let age_ms = u64::from(header.ext.age_ms.get()) + serving.transit_ns_max / 1_000_000;
         let remembered_ms = uptime_ms.min(serving.session_idle_ns / 1_000_000);
         let record = self.clients.record_mut(client);
         if record.session(rpc_id.session()).is_none() {
-            if !is_idempotent && packet.marks().has(Marks::AGAIN) && age_ms > remembered_ms {
+            if !is_idempotent && packet.marks().has(Marks::AGAIN) && age_ms >= remembered_ms {
                 return Err(Refusal::Drop(DropReason::Uncertain));
             }
             if record.add_session(now, rpc_id.session(), serving).is_none() {

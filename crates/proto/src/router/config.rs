@@ -70,9 +70,10 @@ pub struct RouterConfig {
     /// Longest that an RPC id is remembered, and how long where the request has no deadline. Default 60 s. Longer deadlines
     /// are at most once only for so long.
     pub lifetime_ns_max: u64,
-    /// How long after the start a request that is not idempotent, was sent before and is unknown is refused as uncertain,
-    /// for the router's previous incarnation may have placed it. Default 10 s; at least the clients' longest deadline.
-    pub settle_ns: u64,
+    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent and may have been sent first
+    /// before this router started is refused, since the router cannot know where it went. Default 10 ms: more than a
+    /// datacenter's queues hold.
+    pub transit_ns_max: u64,
     /// Time between two probes of a server, less up to an eighth at random. Default 10 ms: a lost request or feedback is
     /// forgotten after that, for 100 small packets a second and server. Raise it with hundreds of servers.
     pub probe_interval_ns: u64,
@@ -108,9 +109,9 @@ impl Default for RouterConfig {
             hold_ns_max: 100 * MILLISECOND,
             packet_len_max: 8_972,
             outbox_len_max: 8_192,
-            table_len_max: 1 << 20,
+            table_len_max: 1 << 19,
             lifetime_ns_max: 60 * SECOND,
-            settle_ns: 10 * SECOND,
+            transit_ns_max: 10 * MILLISECOND,
             probe_interval_ns: 10 * MILLISECOND,
             stall_probe_ns: MILLISECOND,
             silent_ns: 50 * MILLISECOND,

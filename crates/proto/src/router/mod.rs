@@ -53,7 +53,7 @@ use crate::scheduler::{Outcome, Scheduler, Service, Ticket};
 #[derive(Debug)]
 pub struct Router {
     config: RouterConfig,
-    /// When it was made; the time to settle counts from here.
+    /// When it was made: nothing is known of requests sent before.
     started_at: Time,
     /// The servers by slot; `None` where one was removed.
     servers: Vec<Option<Server>>,
@@ -218,7 +218,7 @@ impl Router {
                 arrival.entry = Some(entry);
                 self.handle_duplicate(now, arrival, whereabouts, bytes);
             }
-            Entered::New(entry) if !arrival.is_idempotent && arrival.is_again && now < self.settled_at() => {
+            Entered::New(entry) if !arrival.is_idempotent && self.predates(now, &arrival) => {
                 self.table.forget(entry);
                 self.refuse(&arrival, DropReason::Uncertain);
             }
@@ -245,7 +245,7 @@ impl Router {
             entry: None,
             is_fixed: packet.policy == PolicyNibble::Fixed,
             is_idempotent: packet.marks().has(Marks::IDEMPOTENT),
-            is_again: packet.marks().has(Marks::AGAIN),
+            age_ns: None,
             arrived_at: now,
             deadline: held_to,
         };
@@ -268,6 +268,7 @@ impl Router {
             deadline_us => (u64::from(deadline_us) * 1_000).min(self.config.lifetime_ns_max),
         };
         arrival.rpc_id = packet.rpc_id();
+        arrival.age_ns = packet.marks().has(Marks::AGAIN).then(|| u64::from(header.ext.age_ms.get()) * 1_000_000);
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
     }
@@ -586,8 +587,9 @@ impl Router {
         (self.config.forward == Forward::Keep).then_some(peer)
     }
 
-    fn settled_at(&self) -> Time {
-        self.started_at.saturating_add(self.config.settle_ns)
+    /// Whether the request was sent before this router started, so that an earlier run of it may have placed the request.
+    fn predates(&self, now: Time, arrival: &Arrival) -> bool {
+        arrival.age_ns.is_some_and(|age_ns| now.saturating_sub(self.started_at) <= age_ns + self.config.transit_ns_max)
     }
 }
 
@@ -669,7 +671,8 @@ struct Arrival {
     entry: Option<EntryId>,
     is_fixed: bool,
     is_idempotent: bool,
-    is_again: bool,
+    /// How long ago it was first sent, if it was sent before.
+    age_ns: Option<u64>,
     arrived_at: Time,
     /// When the client stops waiting, or its id is forgotten.
     deadline: Time,
@@ -681,10 +684,15 @@ fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Fo
     let arrival = &request.arrival;
     let (header, rest) = ExtHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
     let (route, _) = Route::mut_from_prefix(rest).expect("the request was parsed with a route");
-    let waited_us = u32::try_from(now.saturating_sub(arrival.arrived_at) / 1_000).unwrap_or(u32::MAX);
+    let waited_ns = now.saturating_sub(arrival.arrived_at);
+    let waited_us = u32::try_from(waited_ns / 1_000).unwrap_or(u32::MAX);
     // 0 means no deadline, and stays; else some time is left, for the request has not expired.
     let deadline_us = header.ext.deadline_us.get();
     header.ext.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
+    if arrival.age_ns.is_some() {
+        let waited_ms = u16::try_from(waited_ns.div_ceil(1_000_000)).unwrap_or(u16::MAX);
+        header.ext.age_ms.set(header.ext.age_ms.get().saturating_add(waited_ms));
+    }
     route.routed = 1;
     route.placement.set(placement);
     if forward == Forward::Annotate && route.client_port.get() == 0 {

@@ -1,0 +1,171 @@
+//! What the benches share: the bare loops on two pinned cores, alternated with ours in short slices, and the ratio's median
+//! and quartiles. Absolute figures depend on the machine and the minute; ratios of neighbouring slices do not.
+
+#![allow(dead_code, unreachable_pub, reason = "each bench uses its part")]
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tailcut_net::affinity;
+use tailcut_net::bare::{self, Load};
+use tailcut_net::clock::Clock;
+
+/// Runs one side for a slice and returns its figure.
+pub type Side = fn(u64) -> f64;
+
+pub struct Plan {
+    pub pairs: usize,
+    pub slice_ns: u64,
+}
+
+pub fn compare(name: &str, unit: &str, plan: &Plan, (bare, ours): (Side, Side)) {
+    let mut rows: Vec<(f64, f64)> = (0..plan.pairs).map(|_| (bare(plan.slice_ns), ours(plan.slice_ns))).collect();
+    let core_to_core = core_round_trip();
+    let (bare, ours) = (median(rows.iter().map(|row| row.0)), median(rows.iter().map(|row| row.1)));
+    rows.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
+    let ratio = |quarter: usize| rows[(rows.len() - 1) * quarter / 4].1 / rows[(rows.len() - 1) * quarter / 4].0;
+    let quartiles = format!("{:.2}-{:.2}", ratio(1), ratio(3));
+    println!("{name:<40} {unit:>3} {bare:>10.2} {ours:>10.2} {:>7.2} {quartiles:>15} {core_to_core:>6.2} us", ratio(2));
+}
+
+pub fn bare_ping_spin(slice_ns: u64) -> f64 {
+    bare_ping(slice_ns, bare::echo_spin, bare::ping_spin)
+}
+
+pub fn bare_ping_blocking(slice_ns: u64) -> f64 {
+    bare_ping(slice_ns, bare::echo_blocking, bare::ping_blocking)
+}
+
+pub fn bare_ping(
+    slice_ns: u64,
+    echo: fn(&UdpSocket, &AtomicBool) -> io::Result<()>,
+    ping: fn(&UdpSocket, &[u8], u64, &mut Vec<u64>) -> io::Result<()>,
+) -> f64 {
+    with_bare(echo, |target| {
+        let client = bare::bind(loopback()).expect("a socket");
+        client.connect(target).expect("a connection");
+        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
+        ping(&client, &[1; 32], slice_ns, &mut round_trips).expect("the client's calls");
+        p50_us(&mut round_trips)
+    })
+}
+
+pub fn bare_batched(slice_ns: u64) -> f64 {
+    bare_exchange(slice_ns, bare::echo_batched, bare::exchange_batched)
+}
+
+pub fn bare_trains(slice_ns: u64) -> f64 {
+    bare_exchange(slice_ns, bare::echo_trains, bare::exchange_trains)
+}
+
+pub fn bare_exchange(
+    slice_ns: u64,
+    echo: fn(&UdpSocket, &AtomicBool) -> io::Result<()>,
+    exchange: fn(&UdpSocket, &Load) -> io::Result<bare::Moved>,
+) -> f64 {
+    with_bare(echo, |target| {
+        let client = gro_socket();
+        let load = Load { target, payload_len: 32, outstanding: 64, slice_ns };
+        exchange(&client, &load).expect("the client's calls").rate() / 1e6
+    })
+}
+
+pub fn bare_stream(slice_ns: u64) -> f64 {
+    let received = AtomicU64::new(0);
+    let receive = |socket: &UdpSocket, stop: &AtomicBool| {
+        let moved = bare::stream_receive(socket, stop)?;
+        received.store((moved.rate() / 1e3) as u64, Ordering::Relaxed);
+        Ok(())
+    };
+    with_bare(receive, |target| {
+        let load = Load { target, payload_len: 1024, outstanding: STREAM_TRAIN, slice_ns };
+        bare::stream_send(&gro_socket(), &load).expect("the sender's calls");
+    });
+    received.into_inner() as f64 / 1e3
+}
+
+/// Runs `echo` on the server's core while `client` runs here.
+pub fn with_bare<T>(
+    echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send,
+    client: impl FnOnce(SocketAddr) -> T,
+) -> T {
+    let server = gro_socket();
+    let target = server.local_addr().expect("an address");
+    let (stop, start) = (AtomicBool::new(false), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            affinity::pin_to(SERVER_CORE).expect("two cores");
+            start.wait();
+            shielded(|| echo(&server, &stop))
+        });
+        start.wait();
+        let result = shielded(|| client(target));
+        stop.store(true, Ordering::Relaxed);
+        // Ends the sleep of an echo that blocks.
+        gro_socket().send_to(&[0], target).expect("a last datagram");
+        thread.join().expect("the echo").expect("the echo's calls");
+        result
+    })
+}
+
+/// Keeps the rest of the machine away while a slice runs, where that is permitted.
+pub fn shielded<T>(slice: impl FnOnce() -> T) -> T {
+    let is_shielded = affinity::set_fifo(10).is_ok();
+    let result = slice();
+    if is_shielded {
+        affinity::set_normal().expect("a class may be given back");
+    }
+    result
+}
+
+pub fn gro_socket() -> UdpSocket {
+    let socket = bare::bind(loopback()).expect("a socket");
+    bare::set_gro(&socket).expect("a kernel with GRO");
+    socket.set_nonblocking(true).expect("the option");
+    socket
+}
+
+pub fn p50_us(round_trips: &mut [u64]) -> f64 {
+    let middle = round_trips.len() / 2;
+    *round_trips.select_nth_unstable(middle).1 as f64 / 1e3
+}
+
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
+    let middle = figures.len() / 2;
+    *figures.select_nth_unstable_by(middle, f64::total_cmp).1
+}
+
+/// Microseconds there and back of a cache line between the two cores: tells whether the host has them near or far.
+pub fn core_round_trip() -> f64 {
+    let (there, back, start) = (AtomicU64::new(0), AtomicU64::new(0), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            affinity::pin_to(SERVER_CORE).expect("two cores");
+            start.wait();
+            for round in 1..=CORE_ROUNDS {
+                while there.load(Ordering::Acquire) < round {}
+                back.store(round, Ordering::Release);
+            }
+        });
+        start.wait();
+        let began = Clock.now();
+        for round in 1..=CORE_ROUNDS {
+            there.store(round, Ordering::Release);
+            while back.load(Ordering::Acquire) < round {}
+        }
+        (Clock.now() - began) as f64 / CORE_ROUNDS as f64 / 1e3
+    })
+}
+
+pub fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+pub const SERVER_CORE: usize = 0;
+pub const CLIENT_CORE: usize = 1;
+pub const ROUND_TRIPS: usize = 100_000;
+pub const STREAM_TRAIN: usize = 56;
+pub const CORE_ROUNDS: u64 = 100_000;

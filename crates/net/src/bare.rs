@@ -1,0 +1,435 @@
+//! The floor that the benches compare with: the least code that moves datagrams through the kernel's UDP.
+//!
+//! | exchange | one side | other side |
+//! |---|---|---|
+//! | ping-pong, polling | [`ping_spin`] | [`echo_spin`] |
+//! | ping-pong, blocking | [`ping_blocking`] | [`echo_blocking`] |
+//! | many outstanding, a message each | [`exchange_batched`] | [`echo_batched`] |
+//! | many outstanding, in trains | [`exchange_trains`] | [`echo_trains`] |
+//! | one-way stream of trains | [`stream_send`] | [`stream_receive`] |
+//! | a hop between two | [`ping_spin`] and [`echo_spin`] | [`hop_spin`] |
+//!
+//! Each function runs for a slice of time or until its stop flag is set, so that a bench can alternate slices of the floor and
+//! of tailcut: on a machine that others share, only the ratio of neighbours means something.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::clock::Clock;
+use crate::sys::{self, Outgoing, ReceiveBatch, SendBatch};
+
+/// A closed-loop exchange with an echo.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// The echo.
+    pub target: SocketAddr,
+    /// Payload bytes of a datagram.
+    pub payload_len: usize,
+    /// Datagrams on their way at a time; at most 64, and within one train of 65,507 bytes for [`exchange_trains`].
+    pub outstanding: usize,
+    /// How long to go on.
+    pub slice_ns: u64,
+}
+
+/// What came of an exchange or a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Datagrams that came back, or were sent or received.
+    pub datagrams: u64,
+    /// From the first to the last, in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+impl Moved {
+    /// Datagrams a second.
+    pub fn rate(&self) -> f64 {
+        self.datagrams as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+/// A socket with buffers of 4 MiB, as a port of tailcut has by default.
+///
+/// # Errors
+///
+/// What the kernel says of the address.
+pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(address)?;
+    for name in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
+        // Without the capability the default has to do: nothing here keeps more than a burst on its way.
+        let _ = sys::set_int_option(socket.as_fd(), (libc::SOL_SOCKET, name), 4 << 20);
+    }
+    Ok(socket)
+}
+
+/// Lets a socket receive trains whole.
+///
+/// # Errors
+///
+/// On a kernel without UDP_GRO.
+pub fn set_gro(socket: &UdpSocket) -> io::Result<()> {
+    sys::set_int_option(socket.as_fd(), GRO, 1)
+}
+
+/// Sends each datagram back, polling.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn echo_spin(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    echo(socket, stop)
+}
+
+/// Sends each datagram back, asleep in between. Sees the stop flag after the next datagram: a receive with a time limit would
+/// arm a timer for each one, and be no floor.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn echo_blocking(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
+    socket.set_nonblocking(false)?;
+    echo(socket, stop)
+}
+
+/// One datagram there and back at a time over a connected socket, polling. Fills `round_trips` with nanoseconds from answer to
+/// answer, as far as it has capacity; the clock is read once a round trip, as a driver does.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn ping_spin(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    ping(socket, payload, slice_ns, round_trips)
+}
+
+/// As [`ping_spin`], asleep in between.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn ping_blocking(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+    socket.set_nonblocking(false)?;
+    ping(socket, payload, slice_ns, round_trips)
+}
+
+/// Sends each datagram back, in bursts of up to 64 messages, polling.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn echo_batched(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
+    let mut batches = Batches::new(SMALL_LEN);
+    while !stop.load(Ordering::Relaxed) {
+        let received = batches.receive(socket)?;
+        batches.send_back(socket, received)?;
+    }
+    Ok(())
+}
+
+/// Keeps datagrams on their way to an echo, in bursts of up to 64 messages, polling. Needs an unconnected socket.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn exchange_batched(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
+    let mut batches = Batches::new(SMALL_LEN);
+    let payload = vec![0x5a; load.payload_len];
+    for _ in 0..load.outstanding {
+        socket.send_to(&payload, load.target)?;
+    }
+    count(load.slice_ns, || {
+        let received = batches.receive(socket)?;
+        batches.send_back(socket, received)?;
+        Ok(received as u64)
+    })
+}
+
+/// Sends each message back as it came, as a train where it is one, polling. Needs [`set_gro`].
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn echo_trains(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
+    let mut batches = Batches::new(TRAIN_LEN);
+    while !stop.load(Ordering::Relaxed) {
+        if batches.receive_one(socket)? > 0 {
+            batches.send_back(socket, 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps datagrams on their way to an echo, in trains, polling. Needs [`set_gro`] and an unconnected socket.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn exchange_trains(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
+    let mut batches = Batches::new(TRAIN_LEN);
+    let payload = vec![0x5a; load.payload_len * load.outstanding];
+    batches.sender.send(socket.as_fd(), &payload, &[train(load.target, payload.len(), load.payload_len)])?;
+    count(load.slice_ns, || {
+        let datagrams = batches.receive_one(socket)?;
+        if datagrams > 0 {
+            batches.send_back(socket, 1)?;
+        }
+        Ok(datagrams)
+    })
+}
+
+/// Sends trains of `outstanding` datagrams as fast as the kernel takes them.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn stream_send(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
+    let mut sender = SendBatch::new(1);
+    let payload = vec![0x5a; load.payload_len * load.outstanding];
+    let message = [train(load.target, payload.len(), load.payload_len)];
+    count(load.slice_ns, || {
+        sender.send(socket.as_fd(), &payload, &message)?;
+        Ok(load.outstanding as u64)
+    })
+}
+
+/// Receives trains, polling, until the stop flag is set and nothing waits any more. Needs [`set_gro`].
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn stream_receive(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<Moved> {
+    let mut batches = Batches::new(TRAIN_LEN);
+    let (mut moved, mut first, mut last) = (Moved::default(), None, 0);
+    loop {
+        let datagrams = batches.receive_one(socket)?;
+        if datagrams > 0 {
+            moved.datagrams += datagrams;
+            last = Clock.now();
+            first = first.or(Some(last));
+        } else if stop.load(Ordering::Relaxed) {
+            moved.elapsed_ns = last - first.unwrap_or(last);
+            return Ok(moved);
+        }
+    }
+}
+
+/// Passes each datagram on: those from `server` to whoever sent last, all others to `server`. Polling.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn hop_spin(socket: &UdpSocket, server: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    let mut buffer = [0; SMALL_LEN];
+    let mut client = server;
+    while !stop.load(Ordering::Relaxed) {
+        let Some((len, from)) = pending(socket.recv_from(&mut buffer))? else { continue };
+        if from != server {
+            client = from;
+        }
+        socket.send_to(&buffer[..len], if from == server { client } else { server })?;
+    }
+    Ok(())
+}
+
+/// Buffers of both directions.
+struct Batches {
+    receiver: ReceiveBatch,
+    sender: SendBatch,
+    answers: Vec<Outgoing>,
+}
+
+impl Batches {
+    fn new(message_len_max: usize) -> Self {
+        Self {
+            receiver: ReceiveBatch::new(BURST, message_len_max),
+            sender: SendBatch::new(BURST),
+            answers: Vec::with_capacity(BURST),
+        }
+    }
+
+    /// Messages received; 0 when none wait.
+    fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        Ok(pending(self.receiver.receive_many(socket.as_fd()))?.unwrap_or(0))
+    }
+
+    /// Datagrams of one message; 0 when none waits.
+    fn receive_one(&mut self, socket: &UdpSocket) -> io::Result<u64> {
+        let received = pending(self.receiver.receive_one(socket.as_fd()))?;
+        Ok(received.map_or(0, |()| {
+            let message = self.receiver.message(0);
+            message.bytes.len().div_ceil(message.segment_len) as u64
+        }))
+    }
+
+    /// Sends the messages of the last receive back from where they lie.
+    fn send_back(&mut self, socket: &UdpSocket, count: usize) -> io::Result<()> {
+        self.answers.clear();
+        for index in 0..count {
+            let message = self.receiver.message(index);
+            let Some(to) = message.peer else { continue };
+            let answer = train(to, message.bytes.len(), message.segment_len);
+            self.answers.push(Outgoing { offset: self.receiver.offset(index), ..answer });
+        }
+        let mut rest = &self.answers[..];
+        while !rest.is_empty() {
+            let sent = self.sender.send(socket.as_fd(), self.receiver.arena(), rest)?;
+            rest = &rest[sent..];
+        }
+        Ok(())
+    }
+}
+
+fn echo(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
+    let mut buffer = [0; SMALL_LEN];
+    while !stop.load(Ordering::Relaxed) {
+        if let Some((len, from)) = pending(socket.recv_from(&mut buffer))? {
+            socket.send_to(&buffer[..len], from)?;
+        }
+    }
+    Ok(())
+}
+
+fn ping(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+    let mut buffer = [0; SMALL_LEN];
+    let mut last = Clock.now();
+    let end = last + slice_ns;
+    while last < end {
+        socket.send(payload)?;
+        while pending(socket.recv(&mut buffer))?.is_none() {}
+        let now = Clock.now();
+        if round_trips.len() < round_trips.capacity() {
+            round_trips.push(now - last);
+        }
+        last = now;
+    }
+    Ok(())
+}
+
+/// Repeats `step` for a slice, and adds up what it moved.
+fn count(slice_ns: u64, mut step: impl FnMut() -> io::Result<u64>) -> io::Result<Moved> {
+    let start = Clock.now();
+    let mut moved = Moved::default();
+    while moved.elapsed_ns < slice_ns {
+        moved.datagrams += step()?;
+        moved.elapsed_ns = Clock.now() - start;
+    }
+    Ok(moved)
+}
+
+fn train(to: SocketAddr, len: usize, segment_len: usize) -> Outgoing {
+    Outgoing { to, offset: 0, len, segment_len, traffic_class: 0 }
+}
+
+/// Nothing where nothing waits yet.
+fn pending<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+const GRO: (i32, i32) = (libc::SOL_UDP, libc::UDP_GRO);
+
+/// Messages in a burst.
+const BURST: usize = 64;
+
+/// More than the benches' datagrams have.
+const SMALL_LEN: usize = 2048;
+
+/// The longest train.
+const TRAIN_LEN: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs both sides of an exchange for a slice; returns what the first one says.
+    fn check<T>(echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send, run: impl FnOnce(SocketAddr) -> T) -> T {
+        let server = bind(loopback()).and_then(|socket| set_gro(&socket).map(|()| socket)).expect("a socket");
+        let target = server.local_addr().expect("an address");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| echo(&server, &stop));
+            let result = run(target);
+            stop.store(true, Ordering::Relaxed);
+            bind(loopback()).and_then(|socket| socket.send_to(&[0], target)).expect("a last datagram");
+            thread.join().expect("the echo").expect("the echo's calls");
+            result
+        })
+    }
+
+    fn ping_pong(
+        echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send,
+        ping: impl FnOnce(&UdpSocket, &[u8], u64, &mut Vec<u64>) -> io::Result<()>,
+    ) {
+        let round_trips = check(echo, |target| {
+            let client = bind(loopback()).expect("a socket");
+            client.connect(target).expect("a connection");
+            let mut round_trips = Vec::with_capacity(1_000_000);
+            ping(&client, &[1; 32], SLICE_NS, &mut round_trips).expect("the client's calls");
+            round_trips
+        });
+        assert!(!round_trips.is_empty());
+    }
+
+    fn exchange(
+        echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send,
+        run: impl FnOnce(&UdpSocket, &Load) -> io::Result<Moved>,
+    ) {
+        let moved = check(echo, |target| {
+            let client = bind(loopback()).and_then(|socket| set_gro(&socket).map(|()| socket)).expect("a socket");
+            client.set_nonblocking(true).expect("the option");
+            run(&client, &Load { target, payload_len: 64, outstanding: 64, slice_ns: SLICE_NS }).expect("the client's calls")
+        });
+        assert!(moved.datagrams > 0 && moved.rate() > 0.0, "{moved:?}");
+    }
+
+    #[test]
+    fn a_polling_ping_pong_runs() {
+        ping_pong(echo_spin, ping_spin);
+    }
+
+    #[test]
+    fn a_blocking_ping_pong_runs() {
+        ping_pong(echo_blocking, ping_blocking);
+    }
+
+    #[test]
+    fn a_batched_exchange_runs() {
+        exchange(echo_batched, exchange_batched);
+    }
+
+    #[test]
+    fn an_exchange_of_trains_runs() {
+        exchange(echo_trains, exchange_trains);
+    }
+
+    #[test]
+    fn a_stream_runs() {
+        exchange(|socket, stop| stream_receive(socket, stop).map(|moved| assert!(moved.datagrams > 0)), stream_send);
+    }
+
+    #[test]
+    fn a_hop_passes_both_ways() {
+        let behind = bind(loopback()).expect("a socket");
+        let server = behind.local_addr().expect("an address");
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| echo_spin(&behind, &stop));
+            ping_pong(|socket, stop| hop_spin(socket, server, stop), ping_spin);
+            stop.store(true, Ordering::Relaxed);
+            thread.join().expect("the echo").expect("the echo's calls");
+        });
+    }
+
+    fn loopback() -> SocketAddr {
+        "127.0.0.1:0".parse().expect("an address")
+    }
+
+    /// Longer than a scheduler's slice, so that both sides run even where they share a core.
+    const SLICE_NS: u64 = 50_000_000;
+}
