@@ -58,6 +58,11 @@ pub(crate) fn bind(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPor
     UdpPort::bind(address, config).with_context(|| format!("cannot listen at {address}"))
 }
 
+/// What peers may be given credit for: half of the buffer, for the kernel charges up to twice a packet's bytes.
+pub(crate) fn credit_bytes(port: &UdpPort) -> Result<usize> {
+    Ok(port.receive_buffer_bytes().context("cannot read the socket's buffer size")? / 2)
+}
+
 /// Whether an address belongs to this machine or to a private network.
 pub(crate) fn is_private(ip: IpAddr) -> bool {
     PRIVATE.iter().any(|prefix| prefix.contains(ip.to_canonical()))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
@@ -63,9 +63,9 @@ pub(crate) struct Args {
     /// How long a version 1 request counts as outstanding without feedback; longer than the longest service
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
     lease: u64,
-    /// How long after the start a retried request that may have run before is refused; at least the clients' longest deadline
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_ns)]
-    settle: u64,
+    /// Longest that the network carries a datagram: retries of requests that may be older than the router are refused
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
+    transit: u64,
     #[command(flatten)]
     polling: Polling,
 }
@@ -167,9 +167,8 @@ fn open(args: &Args) -> Result<Service> {
     };
     let port = network::bind(network::resolve(&args.listen)?, Coalescing::On)?;
     let listen = port.local_address();
-    let hint = "--forward annotate needs no privilege; version 1 clients need --forward keep";
     let raw = match forward {
-        Forward::Keep => Some(RawPort::open(listen.ip()).with_context(|| hint.to_owned())?),
+        Forward::Keep => Some(RawPort::open(listen.ip()).map_err(|error| anyhow!("{error}; --forward annotate works without"))?),
         Forward::Annotate => None,
     };
     let config = router_config(args, listen, forward)?;
@@ -204,7 +203,7 @@ fn router_config(args: &Args, listen: SocketAddr, forward: Forward) -> Result<Ro
         probe_interval_ns: args.probe_interval,
         silent_ns: args.silent_after,
         lease_ns: args.lease,
-        settle_ns: args.settle,
+        transit_ns_max: args.transit,
         seed: u64::from_be_bytes(*seed),
         ..RouterConfig::default()
     })
@@ -222,7 +221,7 @@ fn check_family(listen: SocketAddr, server: SocketAddr) -> Result<()> {
 /// The configuration's fields by the options that set them.
 fn name_option(error: RouterError) -> anyhow::Error {
     match error {
-        RouterError::TooLarge { field: "queue_len_max", limit } => anyhow::anyhow!("--queue must be at most {limit}"),
+        RouterError::TooLarge { field: "queue_len_max", limit } => anyhow!("--queue must be at most {limit}"),
         error => error.into(),
     }
 }

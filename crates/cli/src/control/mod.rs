@@ -108,8 +108,10 @@ fn status(path: &Path) -> Result<Status> {
 }
 
 fn ask(path: &Path, request: Request) -> Result<Reply> {
-    let connect = || format!("cannot reach a router at {}; is `tailcut route --control` running?", path.display());
-    let mut stream = UnixStream::connect(path).with_context(connect)?;
+    let connected = UnixStream::connect(path);
+    let mut stream = connected.map_err(|error| {
+        anyhow!("no router answers at {0} ({error}); start one by `tailcut route --control {0}`", path.display())
+    })?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.write_all(format!("{}\n", serde_json::to_string(&request)?).as_bytes())?;
     let mut line = String::new();

@@ -14,7 +14,7 @@ use serde_json::json;
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
 use tailcut_measure::load::{Phase, Plan, Run};
-use tailcut_measure::quantity::{parse_duration_ns, parse_rate_per_s};
+use tailcut_measure::quantity::{Unit, parse_duration_ns, parse_rate_per_s};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
 use tailcut_net::udp::Coalescing;
@@ -27,7 +27,7 @@ use self::loader::{Aim, Loader};
 use self::report::{Client, Report};
 use crate::distribution_file::parse_positive_ns;
 use crate::network::{self, Polling};
-use crate::{output, serve};
+use crate::output;
 
 /// Load a server or a router, and report its latency
 ///
@@ -107,6 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         saturated: loader.saturated,
         resent: driver.node(ENDPOINT).metrics().resent,
         sleeps: driver.metrics().sleeps,
+        icmp_errors: driver.port(ENDPOINT).metrics().icmp_errors,
         kernel_drops: driver.port(ENDPOINT).kernel_drops().map_or(0, u64::from),
     };
     let (recorder, rates) = loader.run.finish();
@@ -114,7 +115,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(file) = &args.json {
         output::write_json(file, &report.json())?;
     }
-    if args.json.as_deref() == Some("-") { Ok(()) } else { output::print(&report.describe()) }
+    if args.json.as_deref() == Some("-") {
+        Ok(())
+    } else {
+        output::print(&format!("{}\n\n{}", headline(args), report.describe()))
+    }
 }
 
 /// Turns until the run is done.
@@ -150,7 +155,7 @@ fn open(args: &Args, target: SocketAddr) -> Result<Driver<Endpoint>> {
     let port = network::bind(SocketAddr::new(any, 0), Coalescing::On)?;
     let mut config = Config { calls_max: CALLS_MAX, ..Config::default() };
     config.secret = entropy::secret().context("cannot draw a secret")?;
-    config.credit_bytes = serve::credit_bytes(&port)?;
+    config.credit_bytes = network::credit_bytes(&port)?;
     config.serving.is_enabled = false;
     let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
     let endpoint = Endpoint::new(driver.clock().now(), config);
@@ -228,6 +233,17 @@ fn config_json(args: &Args, target: SocketAddr) -> serde_json::Value {
         "seed": args.seed,
         "polling": args.polling.to_string(),
     })
+}
+
+/// What was measured, in a line.
+fn headline(args: &Args) -> String {
+    let time = |ns: u64| Unit::Time.format(ns as f64);
+    let load = match (args.outstanding, args.rate) {
+        (Some(outstanding), _) => format!("closed loop, {outstanding} outstanding"),
+        (None, rate) => format!("open loop, {} {}/s", process_name(&args.arrivals), rate.unwrap_or_default()),
+    };
+    let (duration, warmup) = (time(args.duration), time(args.warmup));
+    format!("{} at {}: {load}, {duration} after {warmup} of warm-up, seed {}", args.app, args.target, args.seed)
 }
 
 fn process_name(process: &Process) -> String {

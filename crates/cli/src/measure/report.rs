@@ -27,6 +27,8 @@ pub(super) struct Client {
     pub(super) resent: u64,
     /// Times that the thread slept, and may have been woken late.
     pub(super) sleeps: u64,
+    /// Times that the network answered that a datagram cannot be delivered.
+    pub(super) icmp_errors: u64,
     /// Datagrams that the kernel dropped before the client read them.
     pub(super) kernel_drops: u64,
 }
@@ -38,7 +40,7 @@ impl Report {
 
     pub(super) fn json(&self) -> Value {
         let counts = self.summary.counts;
-        let Client { mismatched, saturated, resent, sleeps, kernel_drops } = self.client;
+        let Client { mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops } = self.client;
         json!({
             "schema": "tailcut.measure/1",
             "config": self.config,
@@ -60,6 +62,7 @@ impl Report {
                 "saturated": saturated,
                 "resent": resent,
                 "sleeps": sleeps,
+                "icmp_errors": icmp_errors,
                 "kernel_drops": kernel_drops,
             },
             "warnings": self.warnings(),
@@ -88,8 +91,9 @@ impl Report {
         };
         let latencies =
             [head, from("from intended send", &self.summary.intended), from("from actual send", &self.summary.actual)];
-        let warnings: String = self.warnings().iter().map(|warning| format!("\nwarning: {warning}\n")).collect();
-        format!("{}\n{}{warnings}", output::table(&[names, values], 0), output::table(&latencies, 1))
+        let warnings: String = self.warnings().iter().map(|warning| format!("warning: {warning}\n")).collect();
+        let gap = if warnings.is_empty() { "" } else { "\n" };
+        format!("{}\n{}{gap}{warnings}", output::table(&[names, values], 0), output::table(&latencies, 1))
     }
 
     /// What makes the figures say something else than they seem to.
@@ -110,6 +114,15 @@ impl Report {
         if client.mismatched > 0 {
             let count = client.mismatched;
             warnings.push(format!("{count} replies have another length than this app's; does the target serve it?"));
+        }
+        if client.icmp_errors > 0 {
+            let count = client.icmp_errors;
+            warnings
+                .push(format!("the network reported {count} times that nobody listens at the target, or that none can reach it"));
+        }
+        if client.kernel_drops > 0 {
+            let count = client.kernel_drops;
+            warnings.push(format!("the kernel dropped {count} datagrams before the client read them; raise net.core.rmem_max"));
         }
         let failed = counts.lost + counts.refused + counts.timeout;
         if failed > 0 {

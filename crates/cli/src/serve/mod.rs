@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, anyhow, bail};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
-use tailcut_net::udp::{Coalescing, UdpPort};
+use tailcut_net::udp::Coalescing;
 use tailcut_proto::r2p2::{Config, Endpoint, Prefix};
 
 use self::app::{App, Desk, DeskConfig, Left};
@@ -139,7 +139,7 @@ fn open(args: &Args) -> Result<Servers> {
         let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
         let port = network::bind(address, coalescing)?;
         config.secret = entropy::secret().context("cannot draw a secret")?;
-        config.credit_bytes = credit_bytes(&port)?;
+        config.credit_bytes = network::credit_bytes(&port)?;
         config.serving.server_id = args.server_id.wrapping_add(index as u32);
         let endpoint = Endpoint::new(driver.clock().now(), config.clone());
         driver.add(endpoint, port, None);
@@ -177,11 +177,6 @@ fn desk_config(args: &Args, index: usize) -> DeskConfig {
         seed: args.seed,
         stream: index as u64,
     }
-}
-
-/// Half of the buffer: the kernel charges up to twice a packet's bytes.
-pub(crate) fn credit_bytes(port: &UdpPort) -> Result<usize> {
-    Ok(port.receive_buffer_bytes().context("cannot read the socket's buffer size")? / 2)
 }
 
 fn read_pool_key(path: &Path) -> Result<[u8; 16]> {

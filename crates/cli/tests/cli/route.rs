@@ -136,7 +136,7 @@ fn a_socket_left_behind_is_replaced() {
 fn mistakes_of_control_say_what_is_wrong() {
     let control = socket_path("mistakes");
     let path = control.to_str().expect("a text");
-    check_failure(&["control", path, "status"], "is `tailcut route --control` running?");
+    check_failure(&["control", path, "status"], "start one by `tailcut route --control ");
     let _router = route(&[], &["--control", path]);
     check_failure(&["control", path, "drain", "127.0.0.1:9"], "there is no server at 127.0.0.1:9");
     check_failure(&["control", path, "add", "[::1]:9"], "give it an IPv4 address");

@@ -133,7 +133,7 @@ fn a_result_names_what_repeats_it() {
 fn people_get_a_table() {
     let server = serve("echo", &[]);
     let text = succeed(&[&["measure", "--target", server.address(), "--app", "echo:64", "--rate", "200"], &SHORT[..]].concat());
-    assert!(text.starts_with("offered/s") && text.contains("from intended send"), "{text}");
+    assert!(text.starts_with("echo:64 at 127.0.0.1:") && text.contains("from intended send"), "{text}");
 }
 
 #[test]
