@@ -129,7 +129,7 @@ impl Service {
             Request::Drain { address } => router.drain_server(now, address)?,
             Request::Resume { address } => router.resume_server(now, address)?,
         }
-        Ok(Reply::Done)
+        Ok(Reply::Done {})
     }
 
     fn status(&self, now: Time) -> protocol::Status {

@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn change(path: &Path, addresses: &str, request: impl Fn(SocketAddr) -> Request) -> Result<()> {
     for address in network::resolve_range(addresses)? {
         match ask(path, request(address))? {
-            Reply::Done => {}
+            Reply::Done {} => {}
             reply => return Err(unexpected(reply)),
         }
     }
@@ -236,4 +236,4 @@ Examples:
   tailcut control /run/tailcut.sock remove 10.0.0.7:8000
 
 The socket takes one JSON object a line, such as {\"command\":\"status\"} or
-{\"command\":\"add\",\"address\":\"10.0.0.7:8000\",\"speaks\":\"extension\"}, and answers each with a line.";
+{\"command\":\"add\",\"address\":\"10.0.0.7:8000\",\"speaks\":\"extension\"}, and answers each with a line: {\"done\":{}}, {\"status\":{...}} or {\"error\":\"...\"}.";

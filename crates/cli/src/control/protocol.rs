@@ -25,7 +25,7 @@ pub(crate) enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
-    Done,
+    Done {},
     Status(Box<Status>),
     Error(String),
 }
@@ -112,6 +112,13 @@ mod tests {
         check(Request::Status, r#"{"command":"status"}"#);
         check(Request::Add { address, speaks: Speaks::V1 }, r#"{"command":"add","address":"127.0.0.1:8001","speaks":"v1"}"#);
         check(Request::Drain { address }, r#"{"command":"drain","address":"127.0.0.1:8001"}"#);
+    }
+
+    #[test]
+    fn replies_are_objects() {
+        let line = |reply: Reply| serde_json::to_string(&reply).expect("it serializes");
+        assert_eq!(line(Reply::Done {}), r#"{"done":{}}"#);
+        assert_eq!(line(Reply::Error("no".to_owned())), r#"{"error":"no"}"#);
     }
 
     #[test]

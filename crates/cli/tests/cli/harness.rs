@@ -76,9 +76,10 @@ pub(crate) fn succeed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("it is text")
 }
 
-/// Starts a measurement whose JSON [`finish`] reads.
+/// Starts a measurement whose JSON [`finish`] reads. Its requests wait long, for a busy machine may stop any of the processes.
 pub(crate) fn start_measure(target: &str, more: &[&str]) -> Child {
-    let args = [&["measure", "--target", target, "--json", "-"], more].concat();
+    let patience: &[&str] = if more.contains(&"--timeout") { &[] } else { &["--timeout", "30s"] };
+    let args = [&["measure", "--target", target, "--json", "-"], patience, more].concat();
     tailcut().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
 }
 

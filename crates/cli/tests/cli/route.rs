@@ -14,7 +14,12 @@ fn four_servers(more: &[&str]) -> Service {
 }
 
 fn route(servers: &[String], more: &[&str]) -> Service {
-    let mut args = vec!["route", "--listen", "127.0.0.1:0"];
+    route_at("127.0.0.1:0", servers, more)
+}
+
+/// A router with patience: a busy machine may stop servers for longer than any network would.
+fn route_at(listen: &str, servers: &[String], more: &[&str]) -> Service {
+    let mut args = vec!["route", "--listen", listen, "--hold", "30s", "--silent-after", "30s", "--lease", "30s"];
     args.extend(servers.iter().flat_map(|address| ["--server", address.as_str()]));
     args.extend(more);
     Service::start(&args, 1)
@@ -29,10 +34,7 @@ fn check_policies(forward: &str) {
         let servers = four_servers(&["--router", &router_port]);
         let control = socket_path(&format!("{forward}-{}", policy.replace(':', "-")));
         let more = ["--policy", policy, "--forward", forward, "--control", control.to_str().expect("a text")];
-        let mut args = vec!["route", "--listen", &router_port];
-        args.extend(servers.addresses.iter().flat_map(|address| ["--server", address.as_str()]));
-        args.extend(more);
-        let router = Service::start(&args, 1);
+        let router = route_at(&router_port, &servers.addresses, &more);
         assert_all_replied(&measure(router.address(), &LOAD));
         let status = status(&control);
         assert_eq!(status["config"]["policy"], policy);
@@ -64,9 +66,9 @@ fn version_1_clients_are_routed_where_the_client_is_kept() {
     }
     let router_port = free_port();
     let servers = four_servers(&["--router", &router_port]);
-    let mut args = vec!["route", "--listen", &router_port, "--forward", "keep", "--policy", "jbsq:2"];
-    args.extend(servers.addresses.iter().flat_map(|address| ["--server-v1", address.as_str()]));
-    let router = Service::start(&args, 1);
+    let v1_servers: Vec<&str> = servers.addresses.iter().flat_map(|address| ["--server-v1", address.as_str()]).collect();
+    let more = [&["--forward", "keep", "--policy", "jbsq:2"], &v1_servers[..]].concat();
+    let router = route_at(&router_port, &[], &more);
     assert_all_replied(&measure(router.address(), &[&LOAD[..], &["--v1"]].concat()));
 }
 
