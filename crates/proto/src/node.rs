@@ -51,8 +51,9 @@ impl Transmit {
     }
 }
 
-/// Most datagrams in one train: the kernel takes 64 segments, and an AF_XDP frame one.
-pub const TRAIN_DATAGRAMS_MAX: usize = 64;
+/// Most datagrams in one train. The kernel takes 64; half of that lets the peer work on one train while the next is made, which
+/// carried 1.6 times as many small calls with 64 outstanding (docs/perf-notes.md).
+pub const TRAIN_DATAGRAMS_MAX: usize = 32;
 
 /// Most bytes in one train: the largest UDP payload over IPv4.
 pub const TRAIN_BYTES_MAX: usize = 65_507;

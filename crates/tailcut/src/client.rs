@@ -44,6 +44,8 @@ struct Inner {
     /// By a call's context: what is known of it.
     calls: Vec<Slot>,
     free: Vec<usize>,
+    /// When the first of the calls was made that have not left yet: the time of all of them.
+    queued_at: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,7 @@ impl Client {
     }
 
     pub(crate) fn new(target: SocketAddr, driver: Driver<Endpoint>, builder: &ClientBuilder) -> Self {
-        let inner = RefCell::new(Inner { driver, calls: Vec::new(), free: Vec::new() });
+        let inner = RefCell::new(Inner { driver, calls: Vec::new(), free: Vec::new(), queued_at: None });
         Self { inner, target, timeout: builder.timeout, options: builder.options }
     }
 
@@ -102,24 +104,26 @@ impl Client {
     ///
     /// As [`Client::start`].
     pub fn start_with(&self, request: &[u8], options: CallOptions, timeout: Duration) -> Result<Pending<'_>, Error> {
-        let place = self.inner.borrow_mut().queue(self.target, request, options, timeout)?;
-        self.inner.borrow_mut().flush();
+        let mut inner = self.inner.borrow_mut();
+        let place = inner.queue(self.target, request, options, timeout)?;
+        inner.flush();
         Ok(Pending { client: self, place })
     }
 
-    /// Starts a call for each request; they leave together, as one train where their sizes are equal.
+    /// Starts a call that leaves with the next [`Pending::wait`] or [`Client::flush`], so that several leave together: as one
+    /// train where their sizes are equal. The timeout of all of them counts from the first.
     ///
     /// # Errors
     ///
-    /// As [`Client::start`]; the calls before the one that failed are cancelled.
-    pub fn start_all<'a>(&'a self, requests: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<Pending<'a>>, Error> {
-        let mut pending = Vec::new();
-        for request in requests {
-            let place = self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
-            pending.push(Pending { client: self, place });
-        }
+    /// As [`Client::start`].
+    pub fn enqueue(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
+        let place = self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
+        Ok(Pending { client: self, place })
+    }
+
+    /// Sends what has been enqueued.
+    pub fn flush(&self) {
         self.inner.borrow_mut().flush();
-        Ok(pending)
     }
 
     /// The client's own address.
@@ -211,7 +215,8 @@ impl Inner {
             self.calls.push(Slot::Free);
             self.calls.len() - 1
         });
-        let now = self.driver.clock().now();
+        let clock = self.driver.clock();
+        let now = *self.queued_at.get_or_insert_with(|| clock.now());
         let node = self.driver.node_mut(0);
         let mut payload = node.buffer();
         payload.extend_from_slice(request);
@@ -229,8 +234,9 @@ impl Inner {
     }
 
     fn flush(&mut self) {
-        let now = self.driver.clock().now();
-        self.driver.flush(now);
+        if let Some(now) = self.queued_at.take() {
+            self.driver.flush(now);
+        }
     }
 
     fn is_done(&self, place: usize) -> bool {
@@ -239,6 +245,7 @@ impl Inner {
 
     fn turn(&mut self) -> Result<(), Error> {
         let calls = &mut self.calls;
+        self.queued_at = None;
         self.driver.turn_with(|_, node, _now: Time| {
             while let Some(event) = node.poll_event() {
                 match event {

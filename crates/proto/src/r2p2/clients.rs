@@ -138,7 +138,7 @@ impl ClientRecord {
     /// Adds a session; `None` when the limit is reached by sessions that may not be forgotten.
     pub(super) fn add_session(&mut self, now: Time, id: SessionId, serving: &Serving) -> Option<&mut Session> {
         if self.sessions.len() < serving.sessions_per_client_max {
-            self.sessions.push(Session { id, window: Window::new(), kept: VecDeque::new(), used_at: now });
+            self.sessions.push(Session { id, window: Window::new(), kept: VecDeque::with_capacity(KEPT_LEN), used_at: now });
             return self.sessions.last_mut();
         }
         let idlest = self.sessions.iter_mut().filter(|session| session.kept.is_empty()).min_by_key(|session| session.used_at)?;
@@ -162,3 +162,6 @@ impl ClientRecord {
 
 /// Clients looked at for one that may be forgotten, each time one is needed.
 const FORGET_STEPS: usize = 32;
+
+/// Replies of one session for which there is room from the start.
+const KEPT_LEN: usize = 256;

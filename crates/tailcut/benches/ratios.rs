@@ -1,0 +1,135 @@
+//! The library against the kernel's own floor, and the router against NGINX: every row that the project promises.
+//!
+//! `make bench` runs it. Each row alternates slices of the baseline and of tailcut on the same two pinned cores and prints the
+//! median of the ratios with its quartiles; no row is gated on time. `TAILCUT_BENCH_QUICK=1` runs every row briefly.
+
+#[path = "../../net/benches/support/mod.rs"]
+mod support;
+
+mod routing;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Barrier;
+
+use support::*;
+use tailcut::{Client, ClientBuilder, Coalescing, Pending, ServerBuilder, Wait};
+use tailcut_net::affinity;
+use tailcut_net::clock::Clock;
+
+fn main() {
+    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some() || !std::env::args().any(|argument| argument == "--bench");
+    let plan = if is_quick { Plan { pairs: 3, slice_ns: 20_000_000 } } else { Plan { pairs: 15, slice_ns: 100_000_000 } };
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    println!("{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}", "", "baseline", "tailcut", "ratio", "quartiles", "core-core");
+    affinity::pin_to(CLIENT_CORE).expect("two cores");
+    for (name, unit, baseline, ours) in library_rows() {
+        if wanted(name) {
+            compare(name, unit, &plan, (baseline, ours));
+        }
+    }
+    for (name, unit, baseline, ours) in routing::rows() {
+        if wanted(name) {
+            compare(name, unit, &plan, (baseline, ours));
+        }
+    }
+}
+
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 6] {
+    [
+        ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| ping(slice, Wait::BusyPoll)),
+        ("B2 ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| ping(slice, Wait::Block { spin_ns: 0 })),
+        ("B2 the same, spinning 20 us before sleep", "us", bare_ping_blocking, |slice| ping(slice, Wait::default())),
+        ("B4 64 outstanding, a datagram a message", "M/s", bare_batched, |slice| exchange(slice, Coalescing::Off)),
+        ("B5 64 outstanding, coalesced", "M/s", bare_batched, |slice| exchange(slice, Coalescing::On)),
+        ("B11 1 MB messages: goodput", "GB/s", stream_goodput, message_goodput),
+    ]
+}
+
+fn ping(slice_ns: u64, wait: Wait) -> f64 {
+    with_server(ServerBuilder::new().wait(wait), |target| {
+        let client = ClientBuilder::new().wait(wait).connect(target).expect("a client");
+        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
+        let end = Clock.now() + slice_ns;
+        let mut now = Clock.now();
+        while now < end {
+            drop(client.call(&[1; 32]).expect("a reply"));
+            let after = Clock.now();
+            round_trips.push(after - now);
+            now = after;
+        }
+        p50_us(&mut round_trips)
+    })
+}
+
+fn exchange(slice_ns: u64, coalescing: Coalescing) -> f64 {
+    let server = ServerBuilder::new().busy_poll().coalescing(coalescing);
+    with_server(server, |target| {
+        let client = ClientBuilder::new().busy_poll().coalescing(coalescing).connect(target).expect("a client");
+        keep_outstanding(&client, 64, slice_ns)
+    })
+}
+
+/// Millions of calls a second with `outstanding` of them outstanding.
+pub(crate) fn keep_outstanding(client: &Client, outstanding: usize, slice_ns: u64) -> f64 {
+    let mut calls: VecDeque<Pending<'_>> = (0..outstanding).map(|_| client.enqueue(&[1; 32]).expect("a call")).collect();
+    let started = Clock.now();
+    let mut completed: u64 = 0;
+    while !completed.is_multiple_of(64) || Clock.now() - started < slice_ns {
+        let oldest = calls.pop_front().expect("calls are outstanding");
+        drop(oldest.wait().expect("a reply"));
+        calls.push_back(client.enqueue(&[1; 32]).expect("a call"));
+        completed += 1;
+    }
+    completed as f64 * 1e3 / (Clock.now() - started) as f64
+}
+
+fn message_goodput(slice_ns: u64) -> f64 {
+    let message = vec![7; MESSAGE_LEN];
+    with_server_of(ServerBuilder::new().busy_poll(), 8, |target| {
+        let client = ClientBuilder::new().busy_poll().connect(target).expect("a client");
+        let started = Clock.now();
+        let mut moved = 0;
+        while Clock.now() - started < slice_ns {
+            drop(client.call(&message).expect("a reply"));
+            moved += MESSAGE_LEN as u64;
+        }
+        moved as f64 / (Clock.now() - started) as f64
+    })
+}
+
+/// The bare stream's figure, 1 KB datagrams, in bytes.
+fn stream_goodput(slice_ns: u64) -> f64 {
+    bare_stream(slice_ns) * 1024.0 / 1e3
+}
+
+/// An echo server on the server's core while `client` runs here.
+fn with_server<T>(builder: ServerBuilder, client: impl FnOnce(SocketAddr) -> T) -> T {
+    with_server_of(builder, usize::MAX, client)
+}
+
+/// The same, with replies cut to `reply_len_max` bytes.
+fn with_server_of<T>(builder: ServerBuilder, reply_len_max: usize, client: impl FnOnce(SocketAddr) -> T) -> T {
+    let mut server = builder.bind("127.0.0.1:0").expect("a server");
+    let (target, stop, start) = (server.local_address(), server.stop_handle(), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            affinity::pin_to(SERVER_CORE).expect("two cores");
+            start.wait();
+            shielded(|| {
+                server.run(|request| {
+                    // A client that has gone needs no answer.
+                    let _ = request.reply_in_place(|bytes| bytes.truncate(reply_len_max));
+                })
+            })
+        });
+        start.wait();
+        let result = shielded(|| client(target));
+        stop.stop();
+        thread.join().expect("the server").expect("the server's calls");
+        result
+    })
+}
+
+const MESSAGE_LEN: usize = 1_000_000;
