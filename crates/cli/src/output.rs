@@ -1,7 +1,7 @@
 //! Standard output, files, and tables for people.
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 
 use anyhow::{Context, Result};
@@ -29,6 +29,14 @@ pub(crate) fn write_json(path: &str, value: &serde_json::Value) -> Result<()> {
         return print(&text);
     }
     fs::write(path, text).with_context(|| format!("cannot write {path}"))
+}
+
+/// Makes sure that [`write_json`] will be able to write, before the work whose result it is.
+pub(crate) fn check_writable(path: &str) -> Result<()> {
+    if path != "-" {
+        OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("cannot write {path}"))?;
+    }
+    Ok(())
 }
 
 /// Rows under a head, columns as wide as they need; the first column is flush left, figures flush right.

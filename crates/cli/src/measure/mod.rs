@@ -95,6 +95,7 @@ enum Transport {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let target = network::resolve(&args.target)?;
     check_harmless(args, target)?;
+    args.json.as_deref().map_or(Ok(()), output::check_writable)?;
     let mut driver = open(args, target)?;
     let start_ns = driver.clock().now().saturating_add(HEAD_START_NS);
     let run = plan_run(args, start_ns)?;

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Address to serve at; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     listen: String,
-    /// What to answer: echo, synthetic[:DIST] or spin[:DIST]
+    /// What to answer: echo, synthetic, synthetic:DIST, spin or spin:DIST
     #[arg(long, value_name = "APP", value_parser = App::parse)]
     app: App,
     /// Emulated workers of each port, behind one queue (synthetic only)

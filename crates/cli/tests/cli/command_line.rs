@@ -35,6 +35,7 @@ fn what_cannot_be_done_exits_with_1_and_says_what_to_do() {
     check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--workers", "2"], 1, "drop --workers");
     check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--pool-key-file", "/dev/null"], 1, "openssl rand -hex 16");
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "2M"], 1, "raise --rate-max");
+    check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--json", "/"], 1, "cannot write /");
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--arrivals", "fixed:0"], 1, "--arrivals");
 }
 
