@@ -66,8 +66,8 @@ local f = {
     resend_tail = ProtoField.bool("r2p2.ext.marks.resend_tail", "Resend tail", 8, nil, 0x20),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
-    server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
-    deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us)", base.DEC),
+    server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id, or clock (us) on a request", base.DEC),
+    deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us), or echoed clock on an answer", base.DEC),
     token = ProtoField.uint64("r2p2.ext.token", "Address token", base.HEX),
     floor = ProtoField.uint32("r2p2.ext.floor", "Floor", base.DEC),
     segment_len = ProtoField.uint16("r2p2.ext.segment_len", "Segment length", base.DEC),
@@ -355,8 +355,9 @@ local function extension_text(tvb, packet)
     local text = is_data(packet) and string.format(" of %d B", tvb(16, 4):uint()) or ""
     text = text .. marks_text(tvb(20, 1):uint())
     local deadline_us, server_id, server_load = tvb(28, 4):uint(), tvb(24, 4):uint(), tvb(22, 2):uint()
-    if deadline_us ~= 0 then text = text .. string.format(" deadline %dus", deadline_us) end
-    if server_id ~= 0 or server_load ~= 0 then text = text .. string.format(" server %d load %d", server_id, server_load) end
+    local is_request = tvb(2, 1):bitfield(0, 4) == 0
+    if is_request and deadline_us ~= 0 then text = text .. string.format(" deadline %dus", deadline_us) end
+    if not is_request and (server_id ~= 0 or server_load ~= 0) then text = text .. string.format(" server %d load %d", server_id, server_load) end
     if packet.header_len == ROUTED_LEN and tvb(66, 1):uint() ~= 0 then
         text = text .. string.format(" placement %d", tvb(68, 4):uint())
     end

@@ -71,8 +71,6 @@ pub(super) struct Slot {
     pub(super) first_sent_at: Time,
     /// Timeouts since the last progress.
     attempt: u32,
-    /// Packet 0 has gone out more than once, so that no round trip can be told from its answer.
-    is_ambiguous: bool,
     retry_at: Time,
     /// When holes were last asked for or sent again.
     mended_at: Time,
@@ -134,7 +132,6 @@ impl Client {
         slot.deadline = call.deadline;
         slot.first_sent_at = 0;
         slot.attempt = 0;
-        slot.is_ambiguous = false;
         slot.mended_at = 0;
         slot.sack_marks = 0;
         if call.options.v1 {
@@ -172,7 +169,10 @@ impl Client {
         let lengths = (header.ext.message_len.get(), header.ext.segment_len.get());
         let slot = &mut self.slots[index as usize];
         if !slot.reply.is_begun() {
-            self.sample_reply(now, index);
+            let target = self.slots[index as usize].target_peer;
+            if let Some(sample) = round_trip_ns(now, header) {
+                self.servers.peer_mut(target).reply.sample(sample);
+            }
             if lengths.0 as usize > shared.config.message_len_max {
                 self.slots[index as usize].server = Some(peer);
                 self.say_cancelled(index);
@@ -222,9 +222,9 @@ impl Client {
         if slot.server.is_none() {
             slot.server = Some(peer);
             slot.server_peer = server_peer;
-            if !slot.is_ambiguous {
-                self.servers.peer_mut(server_peer).receipt.sample(now.saturating_sub(slot.first_sent_at));
-            }
+        }
+        if let Some(sample) = round_trip_ns(now, header) {
+            self.servers.peer_mut(server_peer).receipt.sample(sample);
         }
         if slot.request.apply(sack) {
             slot.attempt = 0;
@@ -334,15 +334,6 @@ impl Client {
         self.servers.peer_mut(server).token = token;
         let target = self.slots[index as usize].target_peer;
         self.servers.peer_mut(target).token = token;
-    }
-
-    /// A reply to a request of one packet that was sent once tells the round trip.
-    fn sample_reply(&mut self, now: Time, index: u32) {
-        let slot = &self.slots[index as usize];
-        if !slot.is_ambiguous && slot.request.count() == 1 {
-            let sample = now.saturating_sub(slot.first_sent_at);
-            self.servers.peer_mut(slot.target_peer).reply.sample(sample);
-        }
     }
 
     fn receive(&mut self, now: Time, index: u32, place: (u16, (u32, u16)), bytes: &[u8], shared: &mut Shared) {
@@ -518,7 +509,6 @@ impl Client {
                 if slot.first_sent_at == 0 {
                     slot.first_sent_at = now.max(1);
                 } else {
-                    slot.is_ambiguous = true;
                     shared.metrics.resent += 1;
                 }
             }
@@ -547,6 +537,7 @@ impl Client {
         header.ext.message_len = (slot.request.len() as u32).into();
         header.ext.segment_len = slot.request.segment_len().into();
         header.ext.deadline_us = deadline_us(now, slot.deadline).into();
+        header.ext.server_id = clock_us(now).into();
         header.ext.token = self.servers.peer(peer).token.into();
         header.ext.floor = self.sessions.floor_for(slot.rpc_id).into();
         if slot.options.idempotent {
@@ -606,6 +597,21 @@ fn write_end(train: &mut Train, to: SocketAddr, token: u64, call: (u16, RpcId), 
 fn deadline_us(now: Time, deadline: Time) -> u32 {
     u32::try_from(deadline.saturating_sub(now) / 1000).unwrap_or(u32::MAX).max(1)
 }
+
+/// The clock that a request carries and its answer echoes; never 0, which stands for none.
+fn clock_us(now: Time) -> u32 {
+    ((now / 1000) as u32).max(1)
+}
+
+/// How long ago the packet was sent that `header` answers; `None` when it echoes nothing, or nonsense.
+fn round_trip_ns(now: Time, header: &ExtHeader) -> Option<u64> {
+    let echo = header.ext.deadline_us.get();
+    let round_trip_us = clock_us(now).wrapping_sub(echo);
+    (echo != 0 && round_trip_us < ROUND_TRIP_US_MAX).then(|| u64::from(round_trip_us) * 1000)
+}
+
+/// Longer than any call lasts.
+const ROUND_TRIP_US_MAX: u32 = 120_000_000;
 
 /// Ticks of 2^16 ns, 66 us: an eighth of the shortest timeout.
 const TICK_BITS: u32 = 16;

@@ -11,7 +11,7 @@ pub(super) struct Rtt {
 }
 
 impl Rtt {
-    /// Takes a sample of a packet that was sent once (Karn's rule is the caller's to keep).
+    /// Takes a sample. Echoed clocks make every answer one, also to a retransmission.
     pub(super) fn sample(&mut self, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);
         if self.smoothed_ns == 0 {

@@ -62,6 +62,8 @@ pub(super) struct Slot {
     client: u32,
     /// Where the reply goes.
     pub(super) address: SocketAddr,
+    /// The client's clock in the latest packet of the request, to echo.
+    clock_us: u32,
     via: Option<Via>,
     deadline: Time,
     request: Incoming,
@@ -181,6 +183,7 @@ impl Server {
                     let slot = &mut self.slots[index as usize];
                     slot.rpc_id = rpc_id;
                     slot.is_v1 = false;
+                    slot.clock_us = header.ext.server_id.get();
                     slot.via = via;
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
@@ -573,6 +576,9 @@ impl Server {
         let slot = &mut self.slots[index as usize];
         slot.bytes_in += paid as u64;
         let token = packet.extended().map_or(0, |header| header.ext.token.get());
+        if let Some(header) = packet.extended().filter(|_| packet.message_type == MessageType::Request) {
+            slot.clock_us = header.ext.server_id.get();
+        }
         self.clients.record_mut(slot.client).validate(token, sender, serving);
     }
 
@@ -750,6 +756,7 @@ impl Server {
         };
         let mut header = ExtHeader::control(MessageType::Ack, slot.rid, slot.rpc_id);
         header.ext.token = self.clients.record(slot.client).token.into();
+        header.ext.deadline_us = slot.clock_us.into();
         header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
         let slot = &mut self.slots[index as usize];
         let body = match slot.phase {
@@ -780,6 +787,7 @@ impl Server {
         let slot = &self.slots[index as usize];
         let mut header = ExtHeader::control(kind, slot.rid, slot.rpc_id);
         header.ext.token = self.clients.record(slot.client).token.into();
+        header.ext.deadline_us = slot.clock_us.into();
         header.ext.server_id = shared.config.serving.server_id.into();
         header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
         header
@@ -811,6 +819,7 @@ impl Slot {
             is_v1: false,
             client: 0,
             address,
+            clock_us: 0,
             via: None,
             deadline: 0,
             request: Incoming::default(),

@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn a_train_ends_at_64_datagrams() {
-        check(&[(1, false, 10); 65], 9_000, &[(1, 640, 10), (1, 10, 10)]);
+    fn a_train_ends_at_its_limit() {
+        check(&[(1, false, 10); TRAIN_DATAGRAMS_MAX + 1], 9_000, &[(1, 10 * TRAIN_DATAGRAMS_MAX, 10), (1, 10, 10)]);
     }
 
     #[test]

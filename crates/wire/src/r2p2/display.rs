@@ -27,10 +27,11 @@ impl fmt::Display for Packet<'_> {
                 write!(f, " of {} B", ext.message_len)?;
             }
             write_marks(f, Marks(ext.marks))?;
-            if ext.deadline_us.get() != 0 {
+            let is_request = self.message_type == MessageType::Request;
+            if is_request && ext.deadline_us.get() != 0 {
                 write!(f, " deadline {}us", ext.deadline_us)?;
             }
-            if ext.server_id.get() != 0 || ext.server_load.get() != 0 {
+            if !is_request && (ext.server_id.get() != 0 || ext.server_load.get() != 0) {
                 write!(f, " server {} load {}", ext.server_id, ext.server_load)?;
             }
             if let Some(route) = route.filter(|route| route.routed != 0) {

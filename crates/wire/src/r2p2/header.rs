@@ -61,9 +61,10 @@ pub struct Extension {
     pub version: u8,
     /// Requests queued or running at the server, on what a server sends; 0 otherwise.
     pub server_load: U16,
-    /// The server's configured identity, on what a server sends; 0 otherwise.
+    /// The server's configured identity, on what a server sends. On requests the client's clock in microseconds, for the echo.
     pub server_id: U32,
-    /// Microseconds that the caller will still wait, on requests; 0 on the rest.
+    /// Microseconds that the caller will still wait, on requests. On replies and ACKs the echo: the clock of the latest request
+    /// packet that the server has of this call, so that a round trip is told also from an answer to a retransmission.
     pub deadline_us: U32,
     /// Address token: given by a server, echoed by the client to prove that it receives at its address; 0 when unknown.
     pub token: U64,
