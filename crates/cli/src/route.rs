@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = RouterConfig::default().queue_len_max)]
     queue: usize,
     /// Longest that a request is held
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_positive_ns)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
     hold: u64,
     /// Time between two probes of a server
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]

@@ -58,7 +58,8 @@ pub struct RouterConfig {
     /// Most requests held, for each generation of servers. Default 4,096: at a million requests a second 4 ms of them, and
     /// who waits longer is better refused. Raise it for long services.
     pub queue_len_max: usize,
-    /// Longest that a request is held. Default 100 ms: beyond any deadline of a microsecond service. Raise it for batch work.
+    /// Longest that a request is held, if its own deadline is not sooner. Default 1 s: a client's default deadline, and longer
+    /// than a busy machine stalls a router, which would find everything expired at once.
     pub hold_ns_max: u64,
     /// Longest datagram of a request. Default 8,972: a jumbo frame less IPv4 and UDP. It bounds the memory of what is held.
     pub packet_len_max: usize,
@@ -106,7 +107,7 @@ impl Default for RouterConfig {
             forward: Forward::Annotate,
             servers: Vec::new(),
             queue_len_max: 4_096,
-            hold_ns_max: 100 * MILLISECOND,
+            hold_ns_max: SECOND,
             packet_len_max: 8_972,
             outbox_len_max: 8_192,
             table_len_max: 1 << 19,

@@ -1,0 +1,206 @@
+//! The library over real sockets on loopback.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tailcut::{AsyncClient, CallError, CallOptions, Client, ClientBuilder, Error, Failure, Request, Server, ServerBuilder};
+
+/// Runs `server` with `handler` on a thread of its own while `client` runs here.
+fn with_server<T>(mut server: Server, handler: impl FnMut(Request<'_>) + Send, client: impl FnOnce(SocketAddr) -> T) -> T {
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || server.run(handler));
+        // Stops the server also when the client's part panics.
+        let guard = OnDrop(Some(|| stop.stop()));
+        let result = client(address);
+        drop(guard);
+        thread.join().expect("the server does not panic").expect("the socket holds");
+        result
+    })
+}
+
+struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(action) = self.0.take() {
+            action();
+        }
+    }
+}
+
+fn reverse(request: Request<'_>) {
+    // A client that has gone needs no answer.
+    let _ = request.reply_in_place(|bytes| bytes.reverse());
+}
+
+fn patient() -> ClientBuilder {
+    ClientBuilder::new().timeout(Duration::from_secs(20))
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|place| (place as u8).wrapping_mul(31) ^ seed).collect()
+}
+
+#[test]
+fn a_call_is_answered_over_ipv4_and_ipv6() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        with_server(Server::bind(address).unwrap(), reverse, |target| {
+            let client = Client::connect(target).unwrap();
+            let reply = client.call(b"stressed").unwrap();
+            assert_eq!((&reply[..], reply.server()), (&b"desserts"[..], target));
+        });
+    }
+}
+
+#[test]
+fn messages_of_every_size_arrive_whole() {
+    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
+        let client = patient().connect(target).unwrap();
+        for len in [0, 1, 1379, 1380, 1381, 16_560, 100_000, 1 << 20, 8 << 20] {
+            let request = pattern(len, 5);
+            let reply = client.call(&request).unwrap().into_vec();
+            assert!(reply.iter().rev().eq(&request), "{len} bytes");
+        }
+    });
+}
+
+#[test]
+fn many_long_calls_at_once_do_not_overrun_the_sockets() {
+    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
+        let client = patient().connect(target).unwrap();
+        let requests: Vec<Vec<u8>> = (0..24).map(|seed| pattern(300_000, seed)).collect();
+        let calls: Vec<_> = requests.iter().map(|request| client.start(request).unwrap()).collect();
+        for (call, request) in calls.into_iter().zip(&requests) {
+            assert!(call.wait().unwrap().iter().rev().eq(request));
+        }
+    });
+}
+
+#[test]
+fn calls_outstanding_are_waited_for_in_any_order() {
+    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
+        let client = patient().connect(target).unwrap();
+        let mut calls: Vec<_> = (0..500u64).map(|n| client.enqueue(&n.to_be_bytes()).unwrap()).collect();
+        for n in (0..500u64).rev() {
+            assert_eq!(&calls.pop().unwrap().wait().unwrap()[..], n.to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn a_call_that_nobody_answers_ends_by_its_deadline() {
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let client = ClientBuilder::new().timeout(Duration::from_millis(30)).connect(nobody).unwrap();
+    let error = client.call(b"anybody?").unwrap_err();
+    assert!(error.is_deadline(), "{error}");
+    assert_eq!(error.to_string(), "the call failed: no reply by the deadline");
+}
+
+#[test]
+fn a_request_dropped_by_the_handler_is_refused() {
+    with_server(
+        Server::bind("127.0.0.1:0").unwrap(),
+        |request| drop(request),
+        |target| {
+            let client = Client::connect(target).unwrap();
+            let error = client.call(b"please").unwrap_err();
+            assert!(error.is_refused(), "{error}");
+        },
+    );
+}
+
+#[test]
+fn dropping_a_pending_call_cancels_it() {
+    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
+        let client = Client::connect(target).unwrap();
+        drop(client.start(b"never mind").unwrap());
+        assert_eq!(client.metrics().cancelled, 1);
+        assert_eq!(&client.call(b"still here").unwrap()[..], b"ereh llits");
+    });
+}
+
+#[test]
+fn misuse_is_a_typed_error() {
+    let client = Client::connect("127.0.0.1:9").unwrap();
+    let long = vec![0; (8 << 20) + 1];
+    assert!(matches!(client.start(&long).unwrap_err(), Error::Call(CallError::TooLarge { .. })));
+    let hours = Duration::from_secs(7200);
+    let error = client.start_with(b"", CallOptions::default(), hours).unwrap_err();
+    assert!(matches!(error, Error::Call(CallError::BadDeadline { .. })));
+    assert!(matches!(Client::connect("no port").unwrap_err(), Error::Io(_)));
+}
+
+#[test]
+fn worker_threads_answer_and_each_request_runs_once() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    let (address, stop, runs) = (server.local_address(), server.stop_handle(), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let runs = &runs;
+        let thread = scope.spawn(move || {
+            server.run_workers(3, |request, reply| {
+                runs.fetch_add(1, Ordering::Relaxed);
+                reply.extend(request.iter().rev());
+            })
+        });
+        let guard = OnDrop(Some(|| stop.stop()));
+        let client = patient().connect(address).unwrap();
+        let calls: Vec<_> = (0..1000u64).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
+        for (n, call) in (0..1000u64).zip(calls) {
+            assert_eq!(&call.wait().unwrap()[..], n.to_le_bytes());
+        }
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
+    assert_eq!(runs.into_inner(), 1000);
+}
+
+#[test]
+fn a_handler_that_panics_on_a_worker_ends_the_server() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    let address = server.local_address();
+    let thread = std::thread::spawn(move || server.run_workers(1, |_, _| panic!("on purpose")));
+    let client = ClientBuilder::new().timeout(Duration::from_millis(200)).connect(address).unwrap();
+    assert!(client.call(b"boom").is_err());
+    assert!(!matches!(thread.join(), Ok(Ok(()))));
+}
+
+#[test]
+fn several_threads_share_a_port() {
+    let servers = ServerBuilder::new().bind_group("127.0.0.1:0", 2).unwrap();
+    let address = servers[0].local_address();
+    let stops: Vec<_> = servers.iter().map(Server::stop_handle).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = servers.into_iter().map(|mut server| scope.spawn(move || server.run(reverse))).collect();
+        let guard = OnDrop(Some(|| stops.iter().for_each(|stop| stop.stop())));
+        for seed in 0..8 {
+            let client = patient().connect(address).unwrap();
+            let request = pattern(50_000, seed);
+            assert!(client.call(&request).unwrap().iter().rev().eq(&request));
+        }
+        drop(guard);
+        threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+    });
+}
+
+#[tokio::test]
+async fn tasks_call_at_once_and_a_dropped_future_cancels() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    let thread = std::thread::spawn(move || server.run(reverse));
+    let client = patient().connect_async(address).unwrap();
+    drop(client.call("never mind"));
+    let call = |n: u64| {
+        let client: AsyncClient = client.clone();
+        tokio::spawn(async move { client.call(n.to_be_bytes()).await.unwrap() })
+    };
+    let tasks: Vec<_> = (0..100).map(call).collect();
+    for (n, task) in (0..100u64).zip(tasks) {
+        assert_eq!(task.await.unwrap(), n.to_le_bytes());
+    }
+    stop.stop();
+    thread.join().unwrap().unwrap();
+    let short = client.call_with("gone", CallOptions::default(), Duration::from_millis(30)).await.unwrap_err();
+    assert!(matches!(short, Error::Failed(Failure::Deadline)));
+}
