@@ -5,10 +5,12 @@
 //! |---|---|
 //! | [`impair`] | what a path does to datagrams; also behind the user-space relay |
 //! | [`network`] | nodes at addresses, joined by impaired paths |
+//! | [`cluster`] | clients, a router and servers, under faults |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
+pub mod cluster;
 pub mod impair;
 pub mod network;
 pub mod pair;

@@ -46,6 +46,8 @@ pub(super) struct ClientRecord {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) window: Window,
+    /// A request of this session that was first sent after this has run only if the window says so.
+    pub(super) known_since: Time,
     /// Replies kept, in the order they were given: sequence and slot.
     pub(super) kept: VecDeque<(u32, u32)>,
     used_at: Time,
@@ -136,9 +138,17 @@ impl ClientRecord {
     }
 
     /// Adds a session; `None` when the limit is reached by sessions that may not be forgotten.
-    pub(super) fn add_session(&mut self, now: Time, id: SessionId, serving: &Serving) -> Option<&mut Session> {
+    pub(super) fn add_session(&mut self, now: Time, started_at: Time, id: SessionId, serving: &Serving) -> Option<&mut Session> {
+        // The session may have been known before, and forgotten after it was idle for so long.
+        let known_since = started_at.max(now.saturating_sub(serving.session_idle_ns));
         if self.sessions.len() < serving.sessions_per_client_max {
-            self.sessions.push(Session { id, window: Window::new(), kept: VecDeque::with_capacity(KEPT_LEN), used_at: now });
+            self.sessions.push(Session {
+                id,
+                window: Window::new(),
+                known_since,
+                kept: VecDeque::with_capacity(KEPT_LEN),
+                used_at: now,
+            });
             return self.sessions.last_mut();
         }
         let idlest = self.sessions.iter_mut().filter(|session| session.kept.is_empty()).min_by_key(|session| session.used_at)?;
@@ -146,6 +156,7 @@ impl ClientRecord {
             return None;
         }
         idlest.id = id;
+        idlest.known_since = known_since;
         idlest.used_at = now;
         idlest.window.clear();
         Some(idlest)

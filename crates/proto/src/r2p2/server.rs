@@ -384,29 +384,26 @@ impl Server {
         }
         let rpc_id = RpcId(header.ext.rpc_id.get());
         let is_idempotent = packet.marks().has(Marks::IDEMPOTENT);
-        let uptime_ms = now.saturating_sub(self.started_at) / 1_000_000;
-        let age_ms = u64::from(header.ext.age_ms.get()) + serving.transit_ns_max / 1_000_000;
-        let remembered_ms = uptime_ms.min(serving.session_idle_ns / 1_000_000);
         let record = self.clients.record_mut(client);
-        if record.session(rpc_id.session()).is_none() {
-            if !is_idempotent && packet.marks().has(Marks::AGAIN) && age_ms >= remembered_ms {
-                return Err(Refusal::Drop(DropReason::Uncertain));
-            }
-            if record.add_session(now, rpc_id.session(), serving).is_none() {
-                return Err(Refusal::Drop(DropReason::Overload));
-            }
+        if record.session(rpc_id.session()).is_none()
+            && record.add_session(now, self.started_at, rpc_id.session(), serving).is_none()
+        {
+            return Err(Refusal::Drop(DropReason::Overload));
         }
         record.touch(now, rpc_id.session());
+        let transit_ns = serving.transit_ns_max;
         self.release_below(client, rpc_id.session(), header.ext.floor.get(), shared);
         let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) else {
             return Err(Refusal::Drop(DropReason::Overload));
         };
-        let memory = session.window.recall(rpc_id.sequence());
-        if memory == Memory::Fresh {
-            session.window.take(rpc_id.sequence());
-        }
-        match memory {
-            Memory::Fresh => Ok(client),
+        match session.window.recall(rpc_id.sequence()) {
+            Memory::Fresh if !is_idempotent && may_predate(now, header, (session.known_since, transit_ns)) => {
+                Err(Refusal::Drop(DropReason::Uncertain))
+            }
+            Memory::Fresh => {
+                session.window.take(rpc_id.sequence());
+                Ok(client)
+            }
             Memory::Seen if is_idempotent => Ok(client),
             Memory::Seen => {
                 shared.metrics.forgotten += 1;
@@ -852,6 +849,13 @@ fn deadline(now: Time, header: &ExtHeader, lifetime_ns_max: u64) -> Time {
         0 => now + lifetime_ns_max,
         us => now + (us * 1000).min(lifetime_ns_max),
     }
+}
+
+/// Whether a request was sent before and may have been sent first before `since`, if the network held this packet for
+/// `transit_ns`.
+fn may_predate(now: Time, header: &ExtHeader, (since, transit_ns): (Time, u64)) -> bool {
+    let age_ns = u64::from(header.ext.age_ms.get()) * 1_000_000;
+    Marks(header.ext.marks).has(Marks::AGAIN) && now.saturating_sub(age_ns + transit_ns) <= since
 }
 
 /// A receipt for nothing, with no credit: "say packet 0 again, with this token".
