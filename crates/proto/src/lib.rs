@@ -13,6 +13,9 @@
 //! proportion to what the input claims.
 
 pub mod node;
+pub mod policy;
 pub mod r2p2;
+pub mod router;
 pub mod rpc;
+pub mod scheduler;
 mod wheel;

@@ -1,0 +1,225 @@
+//! What a router is told: [`RouterConfig`], a default and a reason for each of its limits, and what is wrong with one.
+//!
+//! | limit | what happens when it is reached |
+//! |---|---|
+//! | `queue_len_max` | the request is refused: overload |
+//! | `hold_ns_max` | the request is refused: expired |
+//! | `packet_len_max` | the request is refused: too large |
+//! | `outbox_len_max` | the datagram is dropped and counted; the driver does not drain |
+//! | `table_len_max` | idempotent requests are forwarded untracked, the others refused: overload |
+//! | `lease_len_max` | the oldest lease gives way |
+//! | `servers_max` | adding a server fails |
+
+use std::net::SocketAddr;
+
+use crate::node::Time;
+use crate::policy::PolicySpec;
+
+/// One server behind the router: one queue, at one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where requests go and feedback comes from.
+    pub addr: SocketAddr,
+    /// What the server speaks. A server of the reference must be marked, or it would take the extension for payload.
+    pub speaks: Speaks,
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// Version 1 only: no probes, feedback counts one, and tailcut requests do not go there.
+    V1,
+    /// The extension, and version 1 to clients that have nothing else.
+    Extension,
+}
+
+/// How a request is sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forward {
+    /// The client stays the datagram's source, so that the server answers it directly. Needs a raw datapath and a network
+    /// that lets such datagrams through, and clients and servers of one IP family.
+    Keep,
+    /// The router is the source and the route block carries the client's address. Works everywhere; version 1 requests have
+    /// no route block and are refused.
+    Annotate,
+}
+
+/// A router's configuration.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// Where requests go. Default `jbsq:auto`: the bound follows what is measured. Take `jbsq:N` where the service time and
+    /// the network are known and constant, the others to compare.
+    pub policy: PolicySpec,
+    /// How requests are sent on. Default [`Forward::Annotate`], which needs no privilege. Take [`Forward::Keep`] for
+    /// version 1 clients.
+    pub forward: Forward,
+    /// The servers; the first takes the requests of the fixed policy. Default none: they may be added at run time.
+    pub servers: Vec<ServerConfig>,
+    /// Most requests held, for each generation of servers. Default 4,096: at a million requests a second 4 ms of them, and
+    /// who waits longer is better refused. Raise it for long services.
+    pub queue_len_max: usize,
+    /// Longest that a request is held. Default 100 ms: beyond any deadline of a microsecond service. Raise it for batch work.
+    pub hold_ns_max: u64,
+    /// Longest datagram of a request. Default 8,972: a jumbo frame less IPv4 and UDP. It bounds the memory of what is held.
+    pub packet_len_max: usize,
+    /// Most datagrams waiting for the driver. Default 8,192: what the queue may release at once, and as much again.
+    pub outbox_len_max: usize,
+    /// Most RPC ids remembered. Default 1,048,576, about 100 MB when full: a million requests a second that each have a
+    /// second to their deadline.
+    pub table_len_max: usize,
+    /// Longest that an RPC id is remembered, and how long where the request has no deadline. Default 60 s. Longer deadlines
+    /// are at most once only for so long.
+    pub lifetime_ns_max: u64,
+    /// How long after the start a request that is not idempotent, was sent before and is unknown is refused as uncertain,
+    /// for the router's previous incarnation may have placed it. Default 10 s; at least the clients' longest deadline.
+    pub settle_ns: u64,
+    /// Time between two probes of a server, less up to an eighth at random. Default 10 ms: a lost request or feedback is
+    /// forgotten after that, for 100 small packets a second and server. Raise it with hundreds of servers.
+    pub probe_interval_ns: u64,
+    /// How long a server may be at its bound without feedback before it is probed out of turn. Default 1 ms. Raise it where
+    /// services take longer than that as a rule.
+    pub stall_probe_ns: u64,
+    /// How long a server may leave probes unanswered before it is taken out. Default 50 ms, five probes: a false alarm
+    /// needs five losses in a row.
+    pub silent_ns: u64,
+    /// How long a version 1 request counts as outstanding without feedback. Default 1 s; longer than the longest service,
+    /// for a lost feedback costs a slot for so long.
+    pub lease_ns: u64,
+    /// Most leases of one server. Default 4,096: policies without a bound would otherwise remember every request that goes
+    /// to a server that sends no feedback.
+    pub lease_len_max: usize,
+    /// Leases of a version 1 server that expire in a row before it is taken out. Default 3, as many as the reference loses.
+    pub v1_failures_max: u32,
+    /// Time between two trial requests to a version 1 server that is out. Default 1 s: each may be lost.
+    pub v1_trial_interval_ns: u64,
+    /// Most servers. Default 1,024: a placement looks at each.
+    pub servers_max: usize,
+    /// Seed of every random choice. Default 0; a router in service takes one that nobody can guess.
+    pub seed: u64,
+}
+
+impl Default for RouterConfig {
+    fn default() -> Self {
+        Self {
+            policy: PolicySpec::JbsqAuto,
+            forward: Forward::Annotate,
+            servers: Vec::new(),
+            queue_len_max: 4_096,
+            hold_ns_max: 100 * MILLISECOND,
+            packet_len_max: 8_972,
+            outbox_len_max: 8_192,
+            table_len_max: 1 << 20,
+            lifetime_ns_max: 60 * SECOND,
+            settle_ns: 10 * SECOND,
+            probe_interval_ns: 10 * MILLISECOND,
+            stall_probe_ns: MILLISECOND,
+            silent_ns: 50 * MILLISECOND,
+            lease_ns: SECOND,
+            lease_len_max: 4_096,
+            v1_failures_max: 3,
+            v1_trial_interval_ns: SECOND,
+            servers_max: 1_024,
+            seed: 0,
+        }
+    }
+}
+
+impl RouterConfig {
+    /// Checks what can be checked without a server.
+    pub(super) fn check(&self) -> Result<(), RouterError> {
+        let at_least_one = [
+            ("hold_ns_max", self.hold_ns_max),
+            ("outbox_len_max", self.outbox_len_max as u64),
+            ("table_len_max", self.table_len_max as u64),
+            ("lifetime_ns_max", self.lifetime_ns_max),
+            ("probe_interval_ns", self.probe_interval_ns),
+            ("stall_probe_ns", self.stall_probe_ns),
+            ("silent_ns", self.silent_ns),
+            ("lease_ns", self.lease_ns),
+            ("lease_len_max", self.lease_len_max as u64),
+            ("v1_failures_max", u64::from(self.v1_failures_max)),
+            ("v1_trial_interval_ns", self.v1_trial_interval_ns),
+        ];
+        if let Some((field, _)) = at_least_one.into_iter().find(|&(_, value)| value == 0) {
+            return Err(RouterError::Zero { field });
+        }
+        let at_most = [
+            ("queue_len_max", self.queue_len_max, LEN_MAX),
+            ("outbox_len_max", self.outbox_len_max, LEN_MAX),
+            ("table_len_max", self.table_len_max, LEN_MAX),
+            ("lease_len_max", self.lease_len_max, LEN_MAX),
+            ("packet_len_max", self.packet_len_max, crate::node::TRAIN_BYTES_MAX),
+            ("servers_max", self.servers_max, SERVERS_MAX),
+        ];
+        match at_most.into_iter().find(|&(_, value, limit)| value > limit) {
+            Some((field, _, limit)) => Err(RouterError::TooLarge { field, limit }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a router cannot be made, or its servers cannot be changed so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouterError {
+    /// A field that must be at least 1 is 0.
+    #[error("{field} must be at least 1")]
+    Zero {
+        /// The field.
+        field: &'static str,
+    },
+    /// A field is above what the implementation can hold.
+    #[error("{field} must be at most {limit}")]
+    TooLarge {
+        /// The field.
+        field: &'static str,
+        /// Its largest value.
+        limit: usize,
+    },
+    /// There is a server at that address.
+    #[error("there is already a server at {addr}")]
+    Exists {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// There is no server at that address.
+    #[error("there is no server at {addr}")]
+    Unknown {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// There are as many servers as the configuration allows.
+    #[error("{limit} servers are the limit")]
+    TooManyServers {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+const MILLISECOND: Time = 1_000_000;
+const SECOND: Time = 1_000 * MILLISECOND;
+const LEN_MAX: usize = 1 << 30;
+/// An outbox or a table names a server by 16 bits.
+const SERVERS_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(change: impl Fn(&mut RouterConfig), message: &str) {
+        let mut config = RouterConfig::default();
+        change(&mut config);
+        assert_eq!(config.check().map_err(|error| error.to_string()), Err(message.to_owned()));
+    }
+
+    #[test]
+    fn the_default_is_sound() {
+        assert_eq!(RouterConfig::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn senseless_limits_are_refused() {
+        check(|config| config.probe_interval_ns = 0, "probe_interval_ns must be at least 1");
+        check(|config| config.packet_len_max = 70_000, "packet_len_max must be at most 65507");
+        check(|config| config.table_len_max = 1 << 31, "table_len_max must be at most 1073741824");
+    }
+}

@@ -1,0 +1,365 @@
+//! The RPC ids that were placed or are held, so that a request that may run once never reaches two servers.
+//!
+//! | an id is | event | then |
+//! |---|---|---|
+//! | unknown | entered | undecided, until the caller says where it is or forgets it |
+//! | undecided | the request is held | waiting |
+//! | undecided, waiting | the request is placed | placed |
+//! | waiting, placed | entered again | known, and nothing changes |
+//! | placed, past its expiry | entered again | undecided, as if unknown |
+//! | any | forgotten, or reaped after its expiry | unknown |
+//!
+//! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps a few that are past.
+//!
+//! Invariant: at most `len_max` entries, each in the wheel and in the map once.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::net::{IpAddr, SocketAddr};
+
+use foldhash::fast::FixedState;
+use tailcut_wire::r2p2::RpcId;
+
+use crate::node::Time;
+use crate::scheduler::Ticket;
+
+/// What identifies a request: its RPC id, and the client, so that one client's ids cannot be taken by another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RequestKey {
+    rpc_id: RpcId,
+    /// The client's address, IPv4 in its IPv6-mapped form.
+    ip: u128,
+    port: u16,
+}
+
+impl RequestKey {
+    pub(super) fn new(rpc_id: RpcId, client: SocketAddr) -> Self {
+        let ip = match client.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        Self { rpc_id, ip, port: client.port() }
+    }
+}
+
+/// Names a server for as long as it is configured; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ServerKey {
+    /// Its place among the servers.
+    pub(super) slot: u16,
+    /// Counts the servers ever added.
+    pub(super) serial: u32,
+}
+
+/// Where a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whereabouts {
+    /// Being decided.
+    Undecided,
+    /// Held: in the queue of this lane, under this ticket.
+    Waiting(usize, Ticket),
+    /// Placed on this server.
+    Placed(ServerKey),
+}
+
+/// Names an entry. Once the entry is forgotten it names nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EntryId {
+    index: u32,
+    generation: u32,
+}
+
+/// What [`Table::enter`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    /// The id is known.
+    Known(EntryId, Whereabouts),
+    /// The id is new; the caller must [`Table::set`] or [`Table::forget`] it.
+    New(EntryId),
+    /// The id is new and the table is full.
+    Full,
+}
+
+/// The table.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Entry of each key.
+    map: HashMap<RequestKey, u32, FixedState>,
+    /// Entries, in use or free.
+    entries: Vec<Entry>,
+    /// First free entry, or `NONE`; the others follow by `Entry::next`.
+    free: u32,
+    /// Most entries in use.
+    len_max: usize,
+    /// First entry of each tick of the wheel, or `NONE`.
+    ticks: Vec<u32>,
+    /// Length of a tick, nanoseconds.
+    tick_ns: u64,
+    /// The oldest tick that may have entries.
+    cursor: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: RequestKey,
+    whereabouts: Whereabouts,
+    /// When the entry means nothing more.
+    expires_at: Time,
+    /// Counts the keys that the entry has had.
+    generation: u32,
+    /// Neighbours in the tick's list, or `NONE`.
+    next: u32,
+    previous: u32,
+    /// The tick it hangs in.
+    tick: u64,
+}
+
+impl Table {
+    /// A table of at most `len_max` ids, none of which lives longer than `lifetime_ns_max`.
+    pub(super) fn new(len_max: usize, lifetime_ns_max: u64, seed: u64) -> Self {
+        Self {
+            map: HashMap::with_hasher(FixedState::with_seed(seed)),
+            entries: Vec::new(),
+            free: NONE,
+            len_max,
+            ticks: vec![NONE; TICKS as usize],
+            tick_ns: lifetime_ns_max / (TICKS - 2) + 1,
+            cursor: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Looks the key up, and enters it when it is unknown or has expired.
+    pub(super) fn enter(&mut self, now: Time, key: RequestKey, expires_at: Time) -> Entered {
+        self.reap(now, REAP_COUNT);
+        let is_full = self.map.len() >= self.len_max;
+        let index = match self.map.entry(key) {
+            MapEntry::Occupied(occupied) => {
+                let index = *occupied.get();
+                let entry = &self.entries[index as usize];
+                let is_placed = matches!(entry.whereabouts, Whereabouts::Placed(_));
+                if entry.expires_at > now || !is_placed {
+                    return Entered::Known(EntryId { index, generation: entry.generation }, entry.whereabouts);
+                }
+                self.unlink(index);
+                index
+            }
+            MapEntry::Vacant(_) if is_full => return Entered::Full,
+            MapEntry::Vacant(vacant) => {
+                let index = allocate(&mut self.entries, &mut self.free, key);
+                vacant.insert(index);
+                index
+            }
+        };
+        let entry = &mut self.entries[index as usize];
+        entry.whereabouts = Whereabouts::Undecided;
+        entry.expires_at = expires_at;
+        let generation = entry.generation;
+        self.link(index);
+        Entered::New(EntryId { index, generation })
+    }
+
+    /// Where the request of this key is; `None` when it is not known.
+    pub(super) fn find(&self, now: Time, key: RequestKey) -> Option<(EntryId, Whereabouts)> {
+        let &index = self.map.get(&key)?;
+        let entry = &self.entries[index as usize];
+        (entry.expires_at > now).then_some((EntryId { index, generation: entry.generation }, entry.whereabouts))
+    }
+
+    /// Says where the request is. Harmless when the entry is gone.
+    pub(super) fn set(&mut self, id: EntryId, whereabouts: Whereabouts) {
+        if let Some(entry) = self.entries.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation) {
+            entry.whereabouts = whereabouts;
+        }
+    }
+
+    /// Forgets the request. Harmless when the entry is gone.
+    pub(super) fn forget(&mut self, id: EntryId) {
+        if self.entries.get(id.index as usize).is_some_and(|entry| entry.generation == id.generation) {
+            self.release(id.index);
+        }
+    }
+
+    /// Forgets at most `count` entries whose expiry has passed, and passes over the empty ticks between them.
+    fn reap(&mut self, now: Time, count: usize) {
+        let now_tick = now / self.tick_ns;
+        // Every tick is visited after one turn of the wheel.
+        self.cursor = self.cursor.max(now_tick.saturating_sub(TICKS));
+        let mut left = count;
+        while self.cursor < now_tick {
+            let index = self.ticks[(self.cursor % TICKS) as usize];
+            if index == NONE {
+                self.cursor += 1;
+                continue;
+            }
+            if left == 0 {
+                return;
+            }
+            left -= 1;
+            if self.entries[index as usize].expires_at <= now {
+                self.release(index);
+            } else {
+                self.unlink(index);
+                self.link(index);
+            }
+        }
+    }
+
+    /// Hangs the entry in the first tick that has passed when it has expired, or as far ahead as the wheel reaches.
+    fn link(&mut self, index: u32) {
+        let expiry_tick = self.entries[index as usize].expires_at / self.tick_ns;
+        let tick = expiry_tick.clamp(self.cursor, self.cursor + TICKS - 1);
+        let head = &mut self.ticks[(tick % TICKS) as usize];
+        let next = std::mem::replace(head, index);
+        let entry = &mut self.entries[index as usize];
+        (entry.tick, entry.previous, entry.next) = (tick, NONE, next);
+        if next != NONE {
+            self.entries[next as usize].previous = index;
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Entry { next, previous, tick, .. } = self.entries[index as usize];
+        if previous == NONE {
+            self.ticks[(tick % TICKS) as usize] = next;
+        } else {
+            self.entries[previous as usize].next = next;
+        }
+        if next != NONE {
+            self.entries[next as usize].previous = previous;
+        }
+    }
+
+    fn release(&mut self, index: u32) {
+        self.unlink(index);
+        let entry = &mut self.entries[index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.next = std::mem::replace(&mut self.free, index);
+        let key = entry.key;
+        self.map.remove(&key);
+    }
+}
+
+/// A free entry for `key`, hanging nowhere.
+fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
+    let index = *free;
+    if index != NONE {
+        let entry = &mut entries[index as usize];
+        *free = entry.next;
+        entry.key = key;
+        return index;
+    }
+    let (whereabouts, expires_at, generation) = (Whereabouts::Undecided, 0, 0);
+    entries.push(Entry { key, whereabouts, expires_at, generation, next: NONE, previous: NONE, tick: 0 });
+    u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
+}
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// Ticks of the wheel: with a lifetime of 60 s an entry is kept 59 ms too long at most.
+const TICKS: u64 = 1_024;
+
+/// Entries that are reaped for each that is entered: more than one, so that a full table empties.
+const REAP_COUNT: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIFETIME: u64 = 1_000_000;
+
+    fn key(id: u64) -> RequestKey {
+        RequestKey::new(RpcId(id), SocketAddr::from(([10, 0, 0, 1], 7)))
+    }
+
+    fn enter_placed(table: &mut Table, now: Time, id: u64, expires_at: Time) {
+        match table.enter(now, key(id), expires_at) {
+            Entered::New(entry) => table.set(entry, PLACED),
+            entered => panic!("{entered:?}"),
+        }
+    }
+
+    const PLACED: Whereabouts = Whereabouts::Placed(ServerKey { slot: 3, serial: 5 });
+
+    #[test]
+    fn an_id_is_known_until_it_expires() {
+        let mut table = Table::new(10, LIFETIME, 1);
+        enter_placed(&mut table, 0, 1, 500);
+        assert!(matches!(table.enter(499, key(1), 900), Entered::Known(_, PLACED)));
+        assert!(matches!(table.enter(500, key(1), 900), Entered::New(_)));
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn another_client_with_the_same_id_is_another_request() {
+        let mut table = Table::new(10, LIFETIME, 1);
+        enter_placed(&mut table, 0, 1, 500);
+        let other = RequestKey::new(RpcId(1), SocketAddr::from(([10, 0, 0, 1], 8)));
+        assert!(matches!(table.enter(0, other, 500), Entered::New(_)));
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more_until_entries_expire() {
+        let mut table = Table::new(2, LIFETIME, 1);
+        enter_placed(&mut table, 0, 1, 500);
+        enter_placed(&mut table, 0, 2, 500);
+        assert_eq!(table.enter(0, key(3), 500), Entered::Full);
+        assert!(matches!(table.enter(500 + 2 * table.tick_ns, key(3), 5_000), Entered::New(_)));
+    }
+
+    #[test]
+    fn a_forgotten_entry_names_nothing() {
+        let mut table = Table::new(2, LIFETIME, 1);
+        let Entered::New(old) = table.enter(0, key(1), 500) else { panic!("new") };
+        table.forget(old);
+        assert_eq!(table.find(0, key(1)), None);
+        enter_placed(&mut table, 0, 2, 500);
+        table.forget(old);
+        table.set(old, Whereabouts::Undecided);
+        assert!(matches!(table.find(0, key(2)), Some((_, PLACED))));
+    }
+
+    #[test]
+    fn a_long_pause_loses_and_keeps_nothing_wrongly() {
+        let mut table = Table::new(10, LIFETIME, 1);
+        enter_placed(&mut table, 0, 1, LIFETIME);
+        let later = 1_000 * LIFETIME;
+        enter_placed(&mut table, later, 2, later + LIFETIME);
+        assert_eq!(table.len(), 1);
+        assert!(table.find(later, key(2)).is_some());
+    }
+
+    proptest! {
+        /// Against a list: what has not expired is known, and what is kept too long is bounded by the reaping.
+        #[test]
+        fn agrees_with_a_list(steps in proptest::collection::vec((0u64..40, 1u64..LIFETIME, 0u64..LIFETIME / 8), 1..300)) {
+            let mut table = Table::new(1_000, LIFETIME, 7);
+            let mut list: std::collections::BTreeMap<u64, Time> = Default::default();
+            let mut now = 0;
+            for (id, lifetime, wait) in steps {
+                now += wait;
+                let known = list.get(&id).is_some_and(|&expiry| expiry > now);
+                match table.enter(now, key(id), now + lifetime) {
+                    Entered::Known(_, whereabouts) => prop_assert!(known && whereabouts == PLACED),
+                    Entered::New(entry) => {
+                        prop_assert!(!known);
+                        table.set(entry, PLACED);
+                        list.insert(id, now + lifetime);
+                    }
+                    Entered::Full => prop_assert!(false),
+                }
+                for (&id, &expiry) in &list {
+                    prop_assert_eq!(table.find(now, key(id)).is_some(), expiry > now);
+                }
+            }
+            let end = now + 2 * LIFETIME;
+            table.reap(end, 1_000);
+            prop_assert_eq!(table.len(), 0);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What a router counts and reports: [`RouterMetrics`] and [`RouterStatus`].
+//!
+//! | a datagram is | counted in |
+//! |---|---|
+//! | any | `received` |
+//! | no packet, or none that a router can use | one of `malformed` |
+//! | a packet for somebody else | `not_first`, `unexpected` |
+//! | a request | `forwarded`, `duplicates_held`, one of `refused`, `outbox_full`; before that perhaps `held` |
+//! | feedback | `feedback_taken`, `feedback_stale`, `feedback_unmatched`, `feedback_mismatched`, `feedback_stranger` |
+//! | a cancel | `cancelled_held`, `cancelled_forwarded`, `cancels_unknown` |
+//!
+//! Invariant: counters only rise.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::{DropReason, Malformed};
+
+use super::config::Speaks;
+
+/// A router's counters since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterMetrics {
+    /// Datagrams received.
+    pub received: u64,
+    /// Requests sent to a server, duplicates among them.
+    pub forwarded: u64,
+    /// Requests that had to wait in the queue.
+    pub held: u64,
+    /// Requests refused, by reason.
+    pub refused: Refused,
+    /// Datagrams that are not packets, by reason.
+    pub malformed: MalformedCounts,
+    /// Request packets other than the first, which go to the server directly.
+    pub not_first: u64,
+    /// Packets that a router does not take: replies, ACKs, DROPs, probes.
+    pub unexpected: u64,
+    /// Requests of the fixed policy forwarded to the first server.
+    pub fixed: u64,
+    /// Of these, past the policy's bound.
+    pub fixed_past_bound: u64,
+    /// Requests of a known id sent to the same server again.
+    pub duplicates_forwarded: u64,
+    /// Requests of an id that is held already, dropped.
+    pub duplicates_held: u64,
+    /// Idempotent requests of a known id placed anew, for their server is gone.
+    pub duplicates_moved: u64,
+    /// Idempotent requests forwarded without being remembered, for the table was full.
+    pub untracked: u64,
+    /// Feedback that was taken into account.
+    pub feedback_taken: u64,
+    /// Extended feedback that is older than what is known, or contradicts itself.
+    pub feedback_stale: u64,
+    /// Version 1 feedback from a server without a lease: its lease had expired, or it was sent twice.
+    pub feedback_unmatched: u64,
+    /// Extended feedback from a server that is configured as version 1.
+    pub feedback_mismatched: u64,
+    /// Feedback from an address that is no server's.
+    pub feedback_stranger: u64,
+    /// Feedback that told of a server's restart.
+    pub server_restarts: u64,
+    /// Leases that expired without feedback, or gave way to newer ones.
+    pub leases_expired: u64,
+    /// Trial requests to version 1 servers that are out.
+    pub trials: u64,
+    /// Probes sent, those out of turn among them.
+    pub probes: u64,
+    /// Of these, sent because a server was at its bound without feedback.
+    pub stall_probes: u64,
+    /// Servers taken out because they were silent.
+    pub servers_silenced: u64,
+    /// Silent servers that returned.
+    pub servers_returned: u64,
+    /// Cancels of held requests.
+    pub cancelled_held: u64,
+    /// Cancels sent on to the server.
+    pub cancelled_forwarded: u64,
+    /// Cancels of requests that are not known, or whose server is gone.
+    pub cancels_unknown: u64,
+    /// Datagrams dropped because the driver does not drain the outbox.
+    pub outbox_full: u64,
+    /// Datagrams dropped because they are longer than the driver's buffer.
+    pub oversize: u64,
+}
+
+/// Requests refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// The queue or the table was full.
+    pub overload: u64,
+    /// Longer than the configuration allows.
+    pub too_large: u64,
+    /// Held to the deadline or for the longest time allowed.
+    pub expired: u64,
+    /// No server in service can take it.
+    pub no_server: u64,
+    /// May have run at a server that can no longer tell.
+    pub uncertain: u64,
+    /// Version 1 requests at a router that annotates.
+    pub v1_annotate: u64,
+}
+
+impl Refused {
+    /// Requests refused for any reason.
+    pub fn total(&self) -> u64 {
+        self.overload + self.too_large + self.expired + self.no_server + self.uncertain + self.v1_annotate
+    }
+
+    pub(super) fn count(&mut self, reason: DropReason) {
+        match reason {
+            DropReason::TooLarge => self.too_large += 1,
+            DropReason::Expired => self.expired += 1,
+            DropReason::NoServer => self.no_server += 1,
+            DropReason::Uncertain => self.uncertain += 1,
+            DropReason::Unspecified => self.v1_annotate += 1,
+            _ => self.overload += 1,
+        }
+    }
+}
+
+/// Datagrams that are not packets, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MalformedCounts {
+    /// [`Malformed::Truncated`].
+    pub truncated: u64,
+    /// [`Malformed::Magic`].
+    pub magic: u64,
+    /// [`Malformed::HeaderSize`].
+    pub header_size: u64,
+    /// [`Malformed::Type`].
+    pub message_type: u64,
+    /// [`Malformed::Policy`].
+    pub policy: u64,
+    /// [`Malformed::Flags`].
+    pub flags: u64,
+    /// [`Malformed::Order`].
+    pub order: u64,
+    /// [`Malformed::Version`].
+    pub version: u64,
+    /// [`Malformed::Length`].
+    pub length: u64,
+    /// Extended requests without room for the route.
+    pub no_route: u64,
+    /// Extended requests whose route names a client that nobody can answer.
+    pub client_address: u64,
+}
+
+impl MalformedCounts {
+    /// Malformed datagrams of any kind.
+    pub fn total(&self) -> u64 {
+        let header = self.truncated + self.magic + self.header_size + self.message_type + self.policy + self.flags;
+        header + self.order + self.version + self.length + self.no_route + self.client_address
+    }
+
+    pub(super) fn count(&mut self, malformed: Malformed) {
+        match malformed {
+            Malformed::Truncated => self.truncated += 1,
+            Malformed::Magic => self.magic += 1,
+            Malformed::HeaderSize => self.header_size += 1,
+            Malformed::Type => self.message_type += 1,
+            Malformed::Policy => self.policy += 1,
+            Malformed::Flags => self.flags += 1,
+            Malformed::Order => self.order += 1,
+            Malformed::Version => self.version += 1,
+            Malformed::Length => self.length += 1,
+        }
+    }
+}
+
+/// A router at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterStatus {
+    /// The servers, the first of them first.
+    pub servers: Vec<ServerStatus>,
+    /// Requests held.
+    pub queue_len: usize,
+    /// RPC ids remembered.
+    pub table_len: usize,
+    /// The policy's bound, where it has one.
+    pub bound: Option<u32>,
+    /// The counters.
+    pub metrics: RouterMetrics,
+}
+
+/// A server as its router sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// What it speaks.
+    pub speaks: Speaks,
+    /// Whether it gets requests.
+    pub state: ServerState,
+    /// Requests placed and not known to be concluded.
+    pub outstanding: u32,
+    /// Requests placed since it was added.
+    pub placed: u64,
+    /// Of these, known to be concluded; expired leases are not among them.
+    pub concluded: u64,
+    /// Average round trip of probes to the idle server, nanoseconds.
+    pub rtt_ns: Option<u64>,
+    /// Average service of requests that found it idle, nanoseconds.
+    pub service_ns: Option<u64>,
+}
+
+/// Whether a server gets requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerState {
+    /// It does.
+    InService,
+    /// It does not, because it is to be removed.
+    Draining,
+    /// It does not, because it does not answer.
+    Silent,
+}

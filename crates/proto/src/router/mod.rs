@@ -1,0 +1,716 @@
+//! The R2P2 router: takes the first packet of each request, picks a server, and gets out of the way.
+//!
+//! | a request is | event | then |
+//! |---|---|---|
+//! | new | a server has room | placed: forwarded with the placement written into its route |
+//! | new | every server is at the bound | held |
+//! | new | no server in service, queue or table full, uncertain | refused by a DROP |
+//! | held | a server has room and it is the first in the queue | placed |
+//! | held | its deadline or `hold_ns_max` passes | refused: expired |
+//! | held | cancelled | forgotten |
+//! | held | its id arrives again | held, the newcomer is dropped |
+//! | placed | its id arrives again | forwarded to the same server again |
+//! | placed | its id arrives again, and the server is out or removed | idempotent: placed anew; else refused: uncertain |
+//! | placed | cancelled | the cancel is forwarded to the server |
+//! | placed | its deadline passes | forgotten |
+//!
+//! What the server answers goes to the client directly; the router sees only feedback (see [`Server`] for the accounting).
+//! A router speaks both generations. Each has its own scheduler, because a server of the reference would take the
+//! extension for payload: tailcut requests go to tailcut servers only, version 1 requests to version 1 servers, or to
+//! tailcut servers where no version 1 server is in service. Both schedulers number the servers alike.
+//!
+//! Invariant: as long as the id is remembered (to the deadline, at most `lifetime_ns_max`), a request that is not
+//! idempotent reaches one server only. A server's worker in a scheduler has the server's outstanding count whenever the
+//! router decides. No datagram is answered with more than three times its length.
+
+mod config;
+mod ids;
+mod metrics;
+mod outbox;
+mod server;
+
+pub use config::{Forward, RouterConfig, RouterError, ServerConfig, Speaks};
+pub use metrics::{MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus};
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use foldhash::fast::FixedState;
+use tailcut_wire::r2p2::{
+    BaseHeader, DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Policy as PolicyNibble, Route, RpcId, V1_DROP, flags,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use self::ids::{Entered, EntryId, RequestKey, ServerKey, Table, Whereabouts};
+use self::outbox::{Datagram, Outbox};
+use self::server::{ProbeCause, Server, Told};
+use crate::node::{Node, Path, Time, Transmit};
+use crate::policy::{BoundEstimator, Draws, PolicySpec, WorkerId};
+use crate::scheduler::{Outcome, Scheduler, Service, Ticket};
+
+/// A router between clients and servers. See the module for what it does and [`RouterConfig`] for its limits.
+#[derive(Debug)]
+pub struct Router {
+    config: RouterConfig,
+    /// When it was made; the time to settle counts from here.
+    started_at: Time,
+    /// The servers by slot; `None` where one was removed.
+    servers: Vec<Option<Server>>,
+    /// Slot of each server's address.
+    slots: HashMap<SocketAddr, u16, FixedState>,
+    /// Slots in the order in which the servers were added; the first takes the fixed policy.
+    order: Vec<u16>,
+    /// Servers ever added.
+    serial: u32,
+    /// One scheduler for each [`Lane`], with a worker for each slot.
+    schedulers: [Scheduler<Request>; 2],
+    /// Requests placed or held that have an RPC id.
+    table: Table,
+    /// Datagrams to send.
+    outbox: Outbox,
+    /// Every random choice.
+    draws: Draws,
+    /// Derives the bound, where the policy asks for it.
+    estimator: Option<BoundEstimator>,
+    /// No server has anything due before this.
+    servers_at: Time,
+    /// No silent version 1 server may get a trial request before this.
+    trial_at: Time,
+    /// When held requests are to be looked at again, because the last look was cut short.
+    pump_at: Option<Time>,
+    metrics: RouterMetrics,
+}
+
+impl Router {
+    /// A router that starts at `now` with the servers of the configuration.
+    ///
+    /// # Errors
+    /// When a field is out of its range, or the servers are too many or two share an address.
+    pub fn new(now: Time, mut config: RouterConfig) -> Result<Self, RouterError> {
+        config.check()?;
+        let servers = std::mem::take(&mut config.servers);
+        let scheduler = || Scheduler::new(config.policy.build(), config.queue_len_max);
+        let mut draws = Draws::new(config.seed);
+        let mut router = Self {
+            started_at: now,
+            servers: Vec::new(),
+            slots: HashMap::with_hasher(FixedState::with_seed(draws.word())),
+            order: Vec::new(),
+            serial: 0,
+            schedulers: [scheduler(), scheduler()],
+            table: Table::new(config.table_len_max, config.lifetime_ns_max, draws.word()),
+            outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
+            draws,
+            estimator: (config.policy == PolicySpec::JbsqAuto).then(BoundEstimator::new),
+            servers_at: now,
+            trial_at: Time::MAX,
+            pump_at: None,
+            metrics: RouterMetrics::default(),
+            config,
+        };
+        for server in servers {
+            router.add_server(now, server)?;
+        }
+        Ok(router)
+    }
+
+    /// Adds a server behind the others. It is in service at once and probed at the next timeout.
+    pub fn add_server(&mut self, now: Time, config: ServerConfig) -> Result<(), RouterError> {
+        if self.slots.contains_key(&config.addr) {
+            return Err(RouterError::Exists { addr: config.addr });
+        }
+        if self.order.len() >= self.config.servers_max {
+            return Err(RouterError::TooManyServers { limit: self.config.servers_max });
+        }
+        let lane = Lane::of(config.speaks);
+        let worker = self.schedulers[lane as usize].add_worker();
+        let shadow = self.schedulers[lane.other() as usize].add_worker();
+        assert_eq!(worker, shadow, "the schedulers number the servers alike");
+        self.schedulers[lane.other() as usize].set_in_service(shadow, Service::Out);
+        let slot = u16::try_from(worker.0).expect("servers_max fits 16 bits");
+        let key = ServerKey { slot, serial: self.serial };
+        self.serial += 1;
+        let server = Server::new(key, config, now, self.draws.word() as u32);
+        self.servers_at = self.servers_at.min(server.next_event());
+        if worker.index() == self.servers.len() {
+            self.servers.push(None);
+        }
+        self.servers[worker.index()] = Some(server);
+        self.slots.insert(config.addr, slot);
+        self.order.push(slot);
+        self.pump(now);
+        Ok(())
+    }
+
+    /// Gives the server no new requests; those that it has are still accounted for, and go there again when they arrive again. It can be removed when [`Router::status`] shows nothing outstanding.
+    pub fn drain_server(&mut self, now: Time, addr: SocketAddr) -> Result<(), RouterError> {
+        self.set_draining(now, addr, Service::Out)
+    }
+
+    /// Takes a draining server back into service.
+    pub fn resume_server(&mut self, now: Time, addr: SocketAddr) -> Result<(), RouterError> {
+        self.set_draining(now, addr, Service::In)
+    }
+
+    /// Forgets the server. Of the requests placed there, those that arrive again are placed anew if they are idempotent,
+    /// else refused as uncertain.
+    pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
+        let slot = self.slots.remove(&addr).ok_or(RouterError::Unknown { addr })?;
+        self.order.retain(|&other| other != slot);
+        self.servers[usize::from(slot)] = None;
+        for scheduler in &mut self.schedulers {
+            scheduler.remove_worker(WorkerId(slot.into()));
+        }
+        Ok(())
+    }
+
+    /// The router as it is now. Allocates; not for the data path.
+    pub fn status(&self) -> RouterStatus {
+        let servers = self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
+        RouterStatus {
+            servers: servers.map(Server::status).collect(),
+            queue_len: self.schedulers.iter().map(Scheduler::queue_len).sum(),
+            table_len: self.table.len(),
+            bound: self.schedulers[0].bound(),
+            metrics: self.metrics(),
+        }
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> RouterMetrics {
+        RouterMetrics { oversize: self.outbox.oversize_count, ..self.metrics }
+    }
+
+    fn set_draining(&mut self, now: Time, addr: SocketAddr, service: Service) -> Result<(), RouterError> {
+        let &slot = self.slots.get(&addr).ok_or(RouterError::Unknown { addr })?;
+        let server = self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        server.is_draining = service == Service::Out;
+        self.refresh(now, slot);
+        self.pump(now);
+        Ok(())
+    }
+
+    fn handle_request(&mut self, now: Time, peer: SocketAddr, packet: &Packet, bytes: &[u8]) {
+        if packet.index != 0 {
+            self.metrics.not_first += 1;
+            return;
+        }
+        if self.outbox.is_full() {
+            self.metrics.outbox_full += 1;
+            return;
+        }
+        let Some(mut arrival) = self.read_arrival(now, peer, packet) else {
+            return;
+        };
+        if bytes.len() > self.config.packet_len_max {
+            return self.refuse(&arrival, DropReason::TooLarge);
+        }
+        let Some(rpc_id) = arrival.rpc_id else {
+            // Version 1 gives no reason on the wire; this one is counted as `v1_annotate`.
+            return match self.config.forward {
+                Forward::Keep => self.admit(now, arrival, bytes),
+                Forward::Annotate => self.refuse(&arrival, DropReason::Unspecified),
+            };
+        };
+        match self.table.enter(now, RequestKey::new(rpc_id, arrival.client), arrival.deadline) {
+            Entered::Known(entry, whereabouts) => {
+                arrival.entry = Some(entry);
+                self.handle_duplicate(now, arrival, whereabouts, bytes);
+            }
+            Entered::New(entry) if !arrival.is_idempotent && arrival.is_again && now < self.settled_at() => {
+                self.table.forget(entry);
+                self.refuse(&arrival, DropReason::Uncertain);
+            }
+            Entered::New(entry) => {
+                arrival.entry = Some(entry);
+                self.admit(now, arrival, bytes);
+            }
+            Entered::Full if arrival.is_idempotent => {
+                self.metrics.untracked += 1;
+                self.admit(now, arrival, bytes);
+            }
+            Entered::Full => self.refuse(&arrival, DropReason::Overload),
+        }
+    }
+
+    /// Reads what matters of a request; counts and drops those that a router cannot use.
+    fn read_arrival(&mut self, now: Time, peer: SocketAddr, packet: &Packet) -> Option<Arrival> {
+        let held_to = now.saturating_add(self.config.hold_ns_max);
+        let mut arrival = Arrival {
+            peer,
+            client: peer,
+            rid: packet.rid,
+            rpc_id: None,
+            entry: None,
+            is_fixed: packet.policy == PolicyNibble::Fixed,
+            is_idempotent: packet.marks().has(Marks::IDEMPOTENT),
+            is_again: packet.marks().has(Marks::AGAIN),
+            arrived_at: now,
+            deadline: held_to,
+        };
+        let Kind::Extended { header, route } = packet.kind else {
+            return Some(arrival);
+        };
+        let Some(route) = route else {
+            self.metrics.malformed.no_route += 1;
+            return None;
+        };
+        if route.client_port.get() != 0 {
+            arrival.client = annotated_client(route);
+            if is_unanswerable(arrival.client.ip()) {
+                self.metrics.malformed.client_address += 1;
+                return None;
+            }
+        }
+        let lifetime_ns = match header.ext.deadline_us.get() {
+            0 => self.config.lifetime_ns_max,
+            deadline_us => (u64::from(deadline_us) * 1_000).min(self.config.lifetime_ns_max),
+        };
+        arrival.rpc_id = packet.rpc_id();
+        arrival.deadline = now.saturating_add(lifetime_ns);
+        Some(arrival)
+    }
+
+    fn handle_duplicate(&mut self, now: Time, arrival: Arrival, whereabouts: Whereabouts, bytes: &[u8]) {
+        let Whereabouts::Placed(key) = whereabouts else {
+            self.metrics.duplicates_held += 1;
+            return;
+        };
+        let server = self.servers[usize::from(key.slot)].as_ref();
+        if server.is_some_and(|server| server.key == key && !server.is_silent) {
+            self.metrics.duplicates_forwarded += 1;
+            let bytes = self.outbox.buffer(bytes);
+            self.forward(now, key.slot, Request { arrival, bytes });
+        } else if arrival.is_idempotent {
+            self.metrics.duplicates_moved += 1;
+            self.admit(now, arrival, bytes);
+        } else {
+            self.refuse(&arrival, DropReason::Uncertain);
+        }
+    }
+
+    /// Places, holds or refuses a request that is nowhere yet.
+    fn admit(&mut self, now: Time, arrival: Arrival, bytes: &[u8]) {
+        let lane = self.lane(&arrival);
+        if arrival.is_fixed {
+            return match self.first_server(now, &arrival) {
+                Some(slot) => self.forward_fixed(now, slot, arrival, bytes),
+                None => self.refuse_and_forget(arrival, DropReason::NoServer),
+            };
+        }
+        if let Some(slot) = self.take_trial(now, &arrival) {
+            let bytes = self.outbox.buffer(bytes);
+            return self.forward(now, slot, Request { arrival, bytes });
+        }
+        if self.schedulers[lane as usize].in_service_count() == 0 {
+            return self.refuse_and_forget(arrival, DropReason::NoServer);
+        }
+        let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
+        let expires_at = arrival.deadline.min(now.saturating_add(self.config.hold_ns_max));
+        match self.schedulers[lane as usize].offer(request, expires_at, self.draws.word()) {
+            Outcome::Placed(workers, request) => self.forward(now, slot_of(workers.first), request),
+            Outcome::Held(ticket) => self.note_held(lane, arrival, ticket),
+            Outcome::Full(request) => {
+                self.outbox.recycle(request.bytes);
+                self.refuse_and_forget(arrival, DropReason::Overload);
+            }
+        }
+    }
+
+    fn note_held(&mut self, lane: Lane, arrival: Arrival, ticket: Ticket) {
+        self.metrics.held += 1;
+        if let Some(entry) = arrival.entry {
+            self.table.set(entry, Whereabouts::Waiting(lane as usize, ticket));
+        }
+    }
+
+    /// The scheduler for a request.
+    fn lane(&self, arrival: &Arrival) -> Lane {
+        let has_v1 = self.schedulers[Lane::V1 as usize].in_service_count() > 0;
+        if arrival.rpc_id.is_none() && has_v1 { Lane::V1 } else { Lane::Extension }
+    }
+
+    /// The first server, if it can take the request: the fixed policy knows no other.
+    fn first_server(&mut self, now: Time, arrival: &Arrival) -> Option<u16> {
+        let &slot = self.order.first()?;
+        let server = self.servers[usize::from(slot)].as_mut()?;
+        let is_understood = arrival.rpc_id.is_none() || server.speaks() == Speaks::Extension;
+        if server.is_in_service() {
+            return is_understood.then_some(slot);
+        }
+        let is_trial = is_understood && server.speaks() == Speaks::V1 && !server.is_draining && server.trial_at <= now;
+        if is_trial {
+            server.trial_at = now.saturating_add(self.config.v1_trial_interval_ns);
+            self.metrics.trials += 1;
+        }
+        is_trial.then_some(slot)
+    }
+
+    fn forward_fixed(&mut self, now: Time, slot: u16, arrival: Arrival, bytes: &[u8]) {
+        let server = self.servers[usize::from(slot)].as_ref().expect("the first server is configured");
+        let is_past = self.schedulers[0].bound().is_some_and(|bound| server.outstanding() >= bound);
+        self.metrics.fixed += 1;
+        self.metrics.fixed_past_bound += u64::from(is_past);
+        let bytes = self.outbox.buffer(bytes);
+        self.forward(now, slot, Request { arrival, bytes });
+    }
+
+    /// A silent version 1 server that this request shall try. Without trials it could never return: the reference's router
+    /// gave a revived server 0 of 200 requests.
+    fn take_trial(&mut self, now: Time, arrival: &Arrival) -> Option<u16> {
+        if arrival.rpc_id.is_some() || now < self.trial_at {
+            return None;
+        }
+        let interval_ns = self.config.v1_trial_interval_ns;
+        let is_out = |server: &&mut Server| server.speaks() == Speaks::V1 && server.is_silent && !server.is_draining;
+        let mut chosen = None;
+        self.trial_at = Time::MAX;
+        for server in self.servers.iter_mut().flatten().filter(is_out) {
+            if chosen.is_none() && server.trial_at <= now {
+                server.trial_at = now.saturating_add(interval_ns);
+                chosen = Some(server.key.slot);
+            }
+            self.trial_at = self.trial_at.min(server.trial_at);
+        }
+        self.metrics.trials += u64::from(chosen.is_some());
+        chosen
+    }
+
+    /// Sends a request to a server and counts it there. The caller has seen that the outbox has room.
+    fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
+        let arrival = &request.arrival;
+        let server = self.servers[usize::from(slot)].as_mut().expect("requests are placed on configured servers");
+        if arrival.rpc_id.is_some() {
+            let placement = server.place(now);
+            write_route(&mut request, (now, placement), self.config.forward);
+        } else if server.lease(now, &self.config) {
+            self.metrics.leases_expired += 1;
+        }
+        if let Some(entry) = request.arrival.entry {
+            self.table.set(entry, Whereabouts::Placed(server.key));
+        }
+        let to = server.addr();
+        let from = self.source(request.arrival.peer);
+        self.outbox.push(Datagram { to, from, bytes: request.bytes });
+        self.metrics.forwarded += 1;
+        self.refresh(now, slot);
+    }
+
+    fn handle_feedback(&mut self, now: Time, peer: SocketAddr, packet: &Packet) {
+        let Some(&slot) = self.slots.get(&peer) else {
+            self.metrics.feedback_stranger += 1;
+            return;
+        };
+        let server = self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        let was_silent = server.is_silent;
+        match (packet.feedback(), server.speaks()) {
+            (Some(_), Speaks::V1) => {
+                self.metrics.feedback_mismatched += 1;
+                return;
+            }
+            (Some(body), Speaks::Extension) => {
+                let Ok(told) = server.take_feedback(now, body, &self.config) else {
+                    self.metrics.feedback_stale += 1;
+                    return;
+                };
+                self.metrics.feedback_taken += 1;
+                self.learn(told);
+            }
+            (None, _) if server.conclude_lease() => self.metrics.feedback_taken += 1,
+            (None, _) => self.metrics.feedback_unmatched += 1,
+        }
+        let server = self.servers[usize::from(slot)].as_mut().expect("the server is still there");
+        server.rewatch_bound();
+        self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
+        self.refresh(now, slot);
+        self.pump(now);
+    }
+
+    /// Derives the bound anew from what a feedback has shown.
+    fn learn(&mut self, told: Told) {
+        self.metrics.server_restarts += u64::from(told.is_restart);
+        let Some(estimator) = &mut self.estimator else {
+            return;
+        };
+        if told.delay_ns.is_none() && told.service_ns.is_none() {
+            return;
+        }
+        told.delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
+        told.service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
+        for scheduler in &mut self.schedulers {
+            scheduler.set_bound(estimator.bound());
+        }
+    }
+
+    fn handle_cancel(&mut self, now: Time, peer: SocketAddr, packet: &Packet, bytes: &[u8]) {
+        let key = RequestKey::new(packet.rpc_id().unwrap_or_default(), peer);
+        match self.table.find(now, key) {
+            Some((entry, Whereabouts::Waiting(lane, ticket))) => {
+                if let Some(request) = self.schedulers[lane].remove(ticket) {
+                    self.outbox.recycle(request.bytes);
+                }
+                self.table.forget(entry);
+                self.metrics.cancelled_held += 1;
+            }
+            Some((_, Whereabouts::Placed(key))) => self.forward_cancel(key, peer, bytes),
+            _ => self.metrics.cancels_unknown += 1,
+        }
+    }
+
+    fn forward_cancel(&mut self, key: ServerKey, peer: SocketAddr, bytes: &[u8]) {
+        let server = self.servers[usize::from(key.slot)].as_ref();
+        let Some(to) = server.filter(|server| server.key == key).map(Server::addr) else {
+            self.metrics.cancels_unknown += 1;
+            return;
+        };
+        if self.outbox.is_full() {
+            self.metrics.outbox_full += 1;
+            return;
+        }
+        let (from, bytes) = (self.source(peer), self.outbox.buffer(bytes));
+        self.outbox.push(Datagram { to, from, bytes });
+        self.metrics.cancelled_forwarded += 1;
+    }
+
+    /// Refuses held requests that have expired and places those that may go, a bounded number at a time.
+    fn pump(&mut self, now: Time) {
+        self.pump_at = None;
+        for lane in [Lane::V1, Lane::Extension] {
+            let mut left = PUMP_COUNT;
+            while self.schedulers[lane as usize].queue_len() > 0 {
+                if left == 0 || self.outbox.is_full() {
+                    self.pump_at = Some(now);
+                    break;
+                }
+                left -= 1;
+                if !self.pump_one(now, lane) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether a held request has left. The outbox has room.
+    fn pump_one(&mut self, now: Time, lane: Lane) -> bool {
+        let scheduler = &mut self.schedulers[lane as usize];
+        if let Some(request) = scheduler.poll_expired(now) {
+            self.outbox.recycle(request.bytes);
+            self.refuse_and_forget(request.arrival, DropReason::Expired);
+            return true;
+        }
+        let placed = scheduler.poll_placed(now, self.draws.word());
+        let has_left = placed.is_some();
+        if let Some((workers, request)) = placed {
+            self.forward(now, slot_of(workers.first), request);
+        }
+        has_left
+    }
+
+    /// Does what is due at every server, and finds out when the next thing is.
+    fn serve_servers(&mut self, now: Time) {
+        self.servers_at = Time::MAX;
+        for at in 0..self.order.len() {
+            let slot = self.order[at];
+            let server = self.servers[usize::from(slot)].as_mut().expect("the order names configured servers");
+            let was_silent = server.is_silent;
+            let expired_count = (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
+            self.metrics.leases_expired += expired_count as u64;
+            server.check_silence(now, &self.config);
+            if server.is_silent && !was_silent {
+                self.metrics.servers_silenced += 1;
+                if server.speaks() == Speaks::V1 {
+                    self.trial_at = self.trial_at.min(server.trial_at);
+                }
+            }
+            if let Some(cause) = server.probe_due(now).filter(|_| !self.outbox.is_full()) {
+                self.send_probe(now, slot, cause);
+            }
+            self.refresh(now, slot);
+        }
+    }
+
+    fn send_probe(&mut self, now: Time, slot: u16, cause: ProbeCause) {
+        let jitter_max = u32::try_from(self.config.probe_interval_ns / 8).unwrap_or(u32::MAX);
+        let jitter_ns = u64::from(self.draws.below(jitter_max.max(1)));
+        let server = self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
+        let placed = server.probe(now, jitter_ns, &self.config);
+        let to = server.addr();
+        let mut bytes = self.outbox.buffer(ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes());
+        bytes.extend_from_slice(&placed.to_be_bytes());
+        self.outbox.push(Datagram { to, from: None, bytes });
+        self.metrics.probes += 1;
+        self.metrics.stall_probes += u64::from(cause == ProbeCause::Stall);
+    }
+
+    /// Tells the scheduler what a server has and whether it is in service, and notes when something is due there.
+    fn refresh(&mut self, now: Time, slot: u16) {
+        let server = self.servers[usize::from(slot)].as_mut().expect("only configured servers are refreshed");
+        let scheduler = &mut self.schedulers[Lane::of(server.speaks()) as usize];
+        let worker = WorkerId(slot.into());
+        let service = if server.is_in_service() { Service::In } else { Service::Out };
+        scheduler.set_in_service(worker, service);
+        scheduler.set_outstanding(worker, server.outstanding());
+        server.watch_bound(now, scheduler.bound(), &self.config);
+        self.servers_at = self.servers_at.min(server.next_event());
+    }
+
+    fn refuse_and_forget(&mut self, arrival: Arrival, reason: DropReason) {
+        if let Some(entry) = arrival.entry {
+            self.table.forget(entry);
+        }
+        self.refuse(&arrival, reason);
+    }
+
+    /// Sends a DROP: 12 bytes for a request of at least 8, or 49 for one of at least 72.
+    fn refuse(&mut self, arrival: &Arrival, reason: DropReason) {
+        self.metrics.refused.count(reason);
+        let bytes = match arrival.rpc_id {
+            Some(rpc_id) => {
+                let mut bytes = self.outbox.buffer(ExtHeader::control(MessageType::Drop, arrival.rid, rpc_id).as_bytes());
+                bytes.push(reason as u8);
+                bytes
+            }
+            None => {
+                let header = BaseHeader::v1(MessageType::Drop, PolicyNibble::Fixed, flags::ONLY, arrival.rid, 1);
+                let mut bytes = self.outbox.buffer(header.as_bytes());
+                bytes.extend_from_slice(V1_DROP);
+                bytes
+            }
+        };
+        self.outbox.push(Datagram { to: arrival.client, from: None, bytes });
+    }
+
+    /// The source of what is sent on for `peer`.
+    fn source(&self, peer: SocketAddr) -> Option<SocketAddr> {
+        (self.config.forward == Forward::Keep).then_some(peer)
+    }
+
+    fn settled_at(&self) -> Time {
+        self.started_at.saturating_add(self.config.settle_ns)
+    }
+}
+
+impl Node for Router {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        self.metrics.received += 1;
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(malformed) => return self.metrics.malformed.count(malformed),
+        };
+        match packet.message_type {
+            MessageType::Request => self.handle_request(now, path.peer, &packet, bytes),
+            MessageType::Feedback => self.handle_feedback(now, path.peer, &packet),
+            MessageType::Cancel => self.handle_cancel(now, path.peer, &packet, bytes),
+            _ => self.metrics.unexpected += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        if self.servers_at <= now {
+            self.serve_servers(now);
+        }
+        self.pump(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.outbox.poll(buffer)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let servers_at = (self.servers_at < Time::MAX).then_some(self.servers_at);
+        let expiries = self.schedulers.iter().filter_map(Scheduler::next_expiry);
+        expiries.chain(servers_at).chain(self.pump_at).min()
+    }
+}
+
+/// A generation of servers, and its scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    V1 = 0,
+    Extension = 1,
+}
+
+impl Lane {
+    fn of(speaks: Speaks) -> Self {
+        match speaks {
+            Speaks::V1 => Self::V1,
+            Speaks::Extension => Self::Extension,
+        }
+    }
+
+    fn other(self) -> Self {
+        match self {
+            Self::V1 => Self::Extension,
+            Self::Extension => Self::V1,
+        }
+    }
+}
+
+/// A request that waits for a server.
+#[derive(Debug)]
+struct Request {
+    arrival: Arrival,
+    /// The datagram as it came.
+    bytes: Vec<u8>,
+}
+
+/// What the router has read of a request.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    /// Who sent the datagram.
+    peer: SocketAddr,
+    /// Who waits for the reply: another than the peer behind a chain of routers.
+    client: SocketAddr,
+    rid: u16,
+    /// `None` for version 1.
+    rpc_id: Option<RpcId>,
+    /// Its entry in the table; `None` when it is not tracked.
+    entry: Option<EntryId>,
+    is_fixed: bool,
+    is_idempotent: bool,
+    is_again: bool,
+    arrived_at: Time,
+    /// When the client stops waiting, or its id is forgotten.
+    deadline: Time,
+}
+
+/// Writes the placement, the time left and, where the router shows itself as the source, the client into the route. A
+/// client that another router has written stays.
+fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Forward) {
+    let arrival = &request.arrival;
+    let (header, rest) = ExtHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
+    let (route, _) = Route::mut_from_prefix(rest).expect("the request was parsed with a route");
+    let waited_us = u32::try_from(now.saturating_sub(arrival.arrived_at) / 1_000).unwrap_or(u32::MAX);
+    // 0 means no deadline, and stays; else some time is left, for the request has not expired.
+    let deadline_us = header.ext.deadline_us.get();
+    header.ext.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
+    route.routed = 1;
+    route.placement.set(placement);
+    if forward == Forward::Annotate && route.client_port.get() == 0 {
+        route.client_ip = match arrival.peer.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        route.client_port.set(arrival.peer.port());
+    }
+}
+
+/// The client that another router has written into the route.
+fn annotated_client(route: &Route) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(route.client_ip).to_canonical(), route.client_port.get())
+}
+
+fn is_unanswerable(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    ip.is_unspecified() || ip.is_multicast() || is_broadcast
+}
+
+fn slot_of(worker: WorkerId) -> u16 {
+    u16::try_from(worker.0).expect("servers_max fits 16 bits")
+}
+
+/// Held requests that one call places or refuses, for each generation: a batch that fits a burst of the network card.
+const PUMP_COUNT: usize = 256;
+
+/// Leases of one server that one call ends.
+const LEASE_COUNT: usize = 64;

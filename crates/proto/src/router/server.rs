@@ -1,0 +1,470 @@
+//! One server as its router accounts for it.
+//!
+//! | a server is | event | then |
+//! |---|---|---|
+//! | in service | extended: its probes stay unanswered for `silent_ns` | silent |
+//! | in service | version 1: `v1_failures_max` leases expire in a row | silent, with a trial request now and then |
+//! | silent | feedback that is taken | in service |
+//! | in service, silent | `drain` | draining: no new requests, feedback counts on |
+//!
+//! Extended requests are accounted for absolutely: outstanding = (placed - seen) + (received - concluded), of which the
+//! router knows the first and the server says the other three. Nothing else is remembered, so a lost, repeated or
+//! reordered feedback heals with the next, and a lost request with the answer to the next probe, which makes the server
+//! see everything placed so far. What the server says it has seen is used only if it lies between what it said before and
+//! what was placed; else it does not know this router yet (either has restarted), and `seen` stays where it was: the count
+//! is then too high, never too low, until the answer to the probe that this causes.
+//!
+//! Version 1 requests have no placement and are leases instead: each counts until a feedback of version 1 or its expiry
+//! takes the oldest away.
+//!
+//! Invariant: `outstanding` is never below what has been placed and can still be on its way or at the server, as far as
+//! packets in flight allow.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::FeedbackBody;
+
+use super::config::{RouterConfig, ServerConfig, Speaks};
+use super::ids::ServerKey;
+use super::metrics::{ServerState, ServerStatus};
+use crate::node::Time;
+
+/// A server.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Names it.
+    pub(super) key: ServerKey,
+    /// Its address and what it speaks.
+    config: ServerConfig,
+    /// It gets no new requests, because it is to be removed.
+    pub(super) is_draining: bool,
+    /// It gets no new requests, because it does not answer.
+    pub(super) is_silent: bool,
+    /// Placement number of the last extended request placed; begins at a random word. Wraps.
+    placed: u32,
+    /// Placement number up to which the server has seen or will never see; at most `placed`, wrapping.
+    seen: u32,
+    /// The newest feedback taken.
+    heard: Option<FeedbackBody>,
+    /// The epoch before that of `heard`, and until when it is ignored: it can only be an old packet.
+    retired_epoch: Option<(u32, Time)>,
+    /// Expiries of the version 1 requests placed, oldest first; at most `lease_len_max`.
+    leases: VecDeque<Time>,
+    /// Leases expired since the last feedback.
+    failures: u32,
+    /// When the next trial request may go to a silent version 1 server.
+    pub(super) trial_at: Time,
+    /// When the next probe in turn is due; never for version 1.
+    probe_at: Time,
+    /// When a probe was last sent.
+    probed_at: Option<Time>,
+    /// When a probe out of turn is due, for the server is at its bound; `None` when it is not.
+    stall_at: Option<Time>,
+    /// When feedback was last taken, or the server added.
+    heard_at: Time,
+    /// Probes sent since feedback was last taken.
+    unanswered: u32,
+    /// A probe sent while nothing was outstanding, when it was sent; `None` once something has been placed since.
+    idle_probe: Option<Time>,
+    /// A request placed while nothing was outstanding, when it was placed, and the server's concluded count then.
+    lone_request: Option<(Time, u32)>,
+    /// Requests placed since the server was added.
+    placed_total: u64,
+    /// Requests concluded since then.
+    concluded_total: u64,
+    /// Average round trip of idle probes, nanoseconds.
+    rtt_ns: Option<u64>,
+    /// Average service of lone requests, nanoseconds.
+    service_ns: Option<u64>,
+}
+
+/// What a taken feedback has told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The server has restarted.
+    pub(super) is_restart: bool,
+    /// The server does not know this router's placements.
+    pub(super) is_unaware: bool,
+    /// Round trip to the idle server, nanoseconds.
+    pub(super) delay_ns: Option<u64>,
+    /// Service time of a request that found it idle, nanoseconds.
+    pub(super) service_ns: Option<u64>,
+}
+
+/// Feedback that is older than what is known, or contradicts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stale;
+
+/// Why a server is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProbeCause {
+    /// It is its turn.
+    Turn,
+    /// It is at its bound without feedback.
+    Stall,
+}
+
+impl Server {
+    /// A server in service, to be probed at once. `placed` is a random word, so that a server that remembers an earlier
+    /// incarnation of the router does not seem to know this one.
+    pub(super) fn new(key: ServerKey, config: ServerConfig, now: Time, placed: u32) -> Self {
+        Self {
+            key,
+            config,
+            is_draining: false,
+            is_silent: false,
+            placed,
+            seen: placed,
+            heard: None,
+            retired_epoch: None,
+            leases: VecDeque::new(),
+            failures: 0,
+            trial_at: 0,
+            probe_at: if config.speaks == Speaks::V1 { Time::MAX } else { now },
+            probed_at: None,
+            stall_at: None,
+            heard_at: now,
+            unanswered: 0,
+            idle_probe: None,
+            lone_request: None,
+            placed_total: 0,
+            concluded_total: 0,
+            rtt_ns: None,
+            service_ns: None,
+        }
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.config.addr
+    }
+
+    pub(super) fn speaks(&self) -> Speaks {
+        self.config.speaks
+    }
+
+    /// Whether it gets new requests.
+    pub(super) fn is_in_service(&self) -> bool {
+        !self.is_draining && !self.is_silent
+    }
+
+    /// Requests placed and not known to be concluded.
+    pub(super) fn outstanding(&self) -> u32 {
+        let at_server = self.heard.map_or(0, |heard| heard.received.get().wrapping_sub(heard.concluded.get()));
+        let in_flight = self.placed.wrapping_sub(self.seen);
+        in_flight.saturating_add(at_server).saturating_add(self.leases.len() as u32)
+    }
+
+    /// Places an extended request; its placement number.
+    pub(super) fn place(&mut self, now: Time) -> u32 {
+        self.note_placement(now);
+        self.placed = self.placed.wrapping_add(1);
+        self.placed
+    }
+
+    /// Places a version 1 request; whether the oldest lease had to give way.
+    #[must_use]
+    pub(super) fn lease(&mut self, now: Time, config: &RouterConfig) -> bool {
+        self.note_placement(now);
+        let gives_way = self.leases.len() >= config.lease_len_max;
+        if gives_way {
+            self.leases.pop_front();
+        }
+        self.leases.push_back(now.saturating_add(config.lease_ns));
+        gives_way
+    }
+
+    /// Takes a version 1 feedback; whether a lease was there for it. A version 1 server is back in service.
+    pub(super) fn conclude_lease(&mut self) -> bool {
+        if self.config.speaks == Speaks::V1 {
+            self.failures = 0;
+            self.is_silent = false;
+        }
+        let had_lease = self.leases.pop_front().is_some();
+        self.concluded_total += u64::from(had_lease);
+        had_lease
+    }
+
+    /// Ends the oldest lease if it has expired.
+    pub(super) fn expire_lease(&mut self, now: Time, config: &RouterConfig) -> bool {
+        if self.leases.front().is_none_or(|&expiry| expiry > now) {
+            return false;
+        }
+        self.leases.pop_front();
+        self.failures = self.failures.saturating_add(1);
+        if self.config.speaks == Speaks::V1 && self.failures >= config.v1_failures_max && !self.is_silent {
+            self.is_silent = true;
+            self.trial_at = now.saturating_add(config.v1_trial_interval_ns);
+        }
+        true
+    }
+
+    /// Takes an extended feedback.
+    pub(super) fn take_feedback(&mut self, now: Time, body: &FeedbackBody, config: &RouterConfig) -> Result<Told, Stale> {
+        let mut told = Told::default();
+        let at_server = body.received.get().wrapping_sub(body.concluded.get());
+        let in_flight = self.placed.wrapping_sub(body.placement_seen.get());
+        let is_backward = is_before(body.placement_seen.get(), self.seen);
+        if at_server > AT_SERVER_MAX {
+            return Err(Stale);
+        }
+        match &self.heard {
+            Some(heard) if heard.epoch == body.epoch => {
+                let counts_back = is_before(body.received.get(), heard.received.get())
+                    || is_before(body.concluded.get(), heard.concluded.get());
+                if counts_back || (is_backward && in_flight <= IN_FLIGHT_MAX) {
+                    return Err(Stale);
+                }
+                let newly = body.concluded.get().wrapping_sub(heard.concluded.get());
+                self.concluded_total += u64::from(newly);
+                told.service_ns = self.lone_service(now, body.concluded.get());
+            }
+            Some(heard) => {
+                if self.retired_epoch.is_some_and(|(epoch, until)| epoch == body.epoch.get() && now < until) {
+                    return Err(Stale);
+                }
+                self.retired_epoch = Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
+                self.lone_request = None;
+                told.is_restart = true;
+            }
+            None => self.lone_request = None,
+        }
+        if in_flight > IN_FLIGHT_MAX || is_backward {
+            told.is_unaware = true;
+        } else {
+            self.seen = body.placement_seen.get();
+        }
+        self.heard = Some(*body);
+        self.heard_at = now;
+        self.unanswered = 0;
+        self.is_silent = false;
+        if told.is_unaware {
+            // Not at once: a server that never learns would be probed for each answer to a probe.
+            let soonest = self.probed_at.map_or(now, |at| at.saturating_add(config.stall_probe_ns));
+            self.probe_at = self.probe_at.min(soonest.max(now));
+        } else {
+            told.delay_ns = self.idle_probe.take().map(|sent_at| now.saturating_sub(sent_at));
+            self.rtt_ns = smooth(self.rtt_ns, told.delay_ns);
+        }
+        Ok(told)
+    }
+
+    /// The cause, if a probe is due.
+    pub(super) fn probe_due(&self, now: Time) -> Option<ProbeCause> {
+        if self.config.speaks == Speaks::V1 {
+            None
+        } else if self.stall_at.is_some_and(|at| at <= now) {
+            Some(ProbeCause::Stall)
+        } else {
+            (self.probe_at <= now).then_some(ProbeCause::Turn)
+        }
+    }
+
+    /// A probe goes out; the placement number it carries. `jitter_ns` shortens the time to the next.
+    pub(super) fn probe(&mut self, now: Time, jitter_ns: u64, config: &RouterConfig) -> u32 {
+        self.probe_at = now.saturating_add(config.probe_interval_ns - jitter_ns);
+        self.probed_at = Some(now);
+        self.stall_at = self.stall_at.map(|_| now.saturating_add(config.stall_probe_ns));
+        self.unanswered = self.unanswered.saturating_add(1);
+        let is_known_idle = self.unanswered == 1 && self.heard.is_some();
+        self.idle_probe = (is_known_idle && self.outstanding() == 0).then_some(now);
+        self.placed
+    }
+
+    /// Takes the server out if its probes have stayed unanswered for too long; whether it did so now. The number of probes
+    /// counts besides the time, lest a pause of the router itself looks like the silence of all servers.
+    pub(super) fn check_silence(&mut self, now: Time, config: &RouterConfig) -> bool {
+        let probes_max = (config.silent_ns / config.probe_interval_ns).max(1);
+        let is_late = now >= self.heard_at.saturating_add(config.silent_ns) && u64::from(self.unanswered) >= probes_max;
+        let is_news = self.config.speaks == Speaks::Extension && is_late && !self.is_silent;
+        if is_news {
+            self.is_silent = true;
+            self.stall_at = None;
+        }
+        is_news
+    }
+
+    /// Starts or stops the time to a probe out of turn. A silent server waits for its turn.
+    pub(super) fn watch_bound(&mut self, now: Time, bound: Option<u32>, config: &RouterConfig) {
+        let is_at_bound = bound.is_some_and(|bound| self.outstanding() >= bound);
+        let at = now.saturating_add(config.stall_probe_ns);
+        self.stall_at = (is_at_bound && !self.is_silent).then(|| self.stall_at.unwrap_or(at));
+    }
+
+    /// Feedback was taken: the time to a probe out of turn begins anew.
+    pub(super) fn rewatch_bound(&mut self) {
+        self.stall_at = None;
+    }
+
+    /// When something is due here; [`Time::MAX`] for never.
+    pub(super) fn next_event(&self) -> Time {
+        let lease = self.leases.front().copied().unwrap_or(Time::MAX);
+        let stall = self.stall_at.filter(|_| self.config.speaks == Speaks::Extension).unwrap_or(Time::MAX);
+        lease.min(stall).min(self.probe_at)
+    }
+
+    pub(super) fn status(&self) -> ServerStatus {
+        ServerStatus {
+            addr: self.config.addr,
+            speaks: self.config.speaks,
+            state: match (self.is_draining, self.is_silent) {
+                (true, _) => ServerState::Draining,
+                (false, true) => ServerState::Silent,
+                (false, false) => ServerState::InService,
+            },
+            outstanding: self.outstanding(),
+            placed: self.placed_total,
+            concluded: self.concluded_total,
+            rtt_ns: self.rtt_ns,
+            service_ns: self.service_ns,
+        }
+    }
+
+    fn note_placement(&mut self, now: Time) {
+        self.placed_total += 1;
+        self.idle_probe = None;
+        if self.outstanding() == 0 {
+            self.lone_request = self.heard.map(|heard| (now, heard.concluded.get()));
+        }
+    }
+
+    /// The service time that the conclusion of a lone request shows, if `concluded` is exactly that.
+    fn lone_service(&mut self, now: Time, concluded: u32) -> Option<u64> {
+        let (placed_at, before) = self.lone_request?;
+        let newly = concluded.wrapping_sub(before);
+        if newly == 0 {
+            return None;
+        }
+        self.lone_request = None;
+        let sojourn = now.saturating_sub(placed_at);
+        let service = self.rtt_ns.filter(|_| newly == 1).map(|rtt| sojourn.saturating_sub(rtt));
+        self.service_ns = smooth(self.service_ns, service);
+        service
+    }
+}
+
+/// Whether count `a` lies before `b`, wrapping.
+fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+fn smooth(old: Option<u64>, sample: Option<u64>) -> Option<u64> {
+    match (old, sample) {
+        (Some(old), Some(sample)) => Some(old - old / 8 + sample / 8),
+        (old, sample) => sample.or(old),
+    }
+}
+
+/// Most requests on their way to a server: what lies further back is another incarnation's count.
+const IN_FLIGHT_MAX: u32 = 1 << 16;
+
+/// Most requests that a server can have: more is a count gone wrong.
+const AT_SERVER_MAX: u32 = 1 << 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACED: u32 = u32::MAX - 1;
+
+    fn server() -> (Server, RouterConfig) {
+        let addr = SocketAddr::from(([10, 0, 0, 1], 1));
+        let config = ServerConfig { addr, speaks: Speaks::Extension };
+        (Server::new(ServerKey { slot: 0, serial: 0 }, config, 0, PLACED), RouterConfig::default())
+    }
+
+    fn body(epoch: u32, placement_seen: u32, received: u32, concluded: u32) -> FeedbackBody {
+        let [epoch, placement_seen, received, concluded] = [epoch, placement_seen, received, concluded].map(Into::into);
+        FeedbackBody { epoch, placement_seen, received, concluded }
+    }
+
+    /// After four placements, across the wrap: the feedback (epoch, seen beyond the start, received, concluded) in order,
+    /// each with the outstanding count after it, or `None` where it is stale and changes nothing.
+    fn check(steps: &[(u32, u32, u32, u32, Option<u32>)]) {
+        let (mut server, config) = server();
+        for _ in 0..4 {
+            server.place(0);
+        }
+        assert_eq!(server.outstanding(), 4);
+        for &(epoch, seen, received, concluded, expected) in steps {
+            let before = server.outstanding();
+            let taken = server.take_feedback(1, &body(epoch, PLACED.wrapping_add(seen), received, concluded), &config);
+            assert_eq!(taken.is_ok(), expected.is_some(), "{steps:?}");
+            assert_eq!(server.outstanding(), expected.unwrap_or(before), "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn feedback_is_absolute() {
+        check(&[(1, 1, 1, 0, Some(4)), (1, 2, 2, 1, Some(3)), (1, 4, 4, 4, Some(0))]);
+    }
+
+    #[test]
+    fn lost_feedback_heals_with_the_next() {
+        check(&[(1, 4, 4, 4, Some(0))]);
+    }
+
+    #[test]
+    fn repeated_feedback_changes_nothing() {
+        check(&[(1, 4, 4, 2, Some(2)), (1, 4, 4, 2, Some(2))]);
+    }
+
+    #[test]
+    fn reordered_feedback_is_stale() {
+        check(&[(1, 4, 4, 3, Some(1)), (1, 4, 4, 1, None), (1, 3, 3, 3, None), (1, 3, 4, 3, None)]);
+    }
+
+    #[test]
+    fn a_lost_request_heals_when_a_later_one_is_seen() {
+        check(&[(1, 4, 3, 0, Some(3)), (1, 4, 3, 3, Some(0))]);
+    }
+
+    #[test]
+    fn counts_that_wrap_are_counts() {
+        check(&[(1, 4, u32::MAX, u32::MAX - 2, Some(2)), (1, 4, 1, 0, Some(1)), (1, 4, u32::MAX, u32::MAX, None)]);
+    }
+
+    #[test]
+    fn feedback_that_contradicts_itself_is_stale() {
+        check(&[(1, 4, 3, 4, None), (1, 4, u32::MAX / 2, 0, None)]);
+    }
+
+    #[test]
+    fn a_restarted_server_begins_anew_and_its_old_epoch_is_ignored() {
+        check(&[(1, 4, 9, 7, Some(2)), (2, 4, 0, 0, Some(0)), (1, 4, 9, 8, None), (2, 4, 1, 0, Some(1))]);
+    }
+
+    #[test]
+    fn a_retired_epoch_that_stays_is_believed() {
+        let (mut server, config) = server();
+        for (now, epoch, is_ok) in [(0, 1, true), (10, 2, true), (20, 1, false), (10 + config.silent_ns, 1, true)] {
+            let taken = server.take_feedback(now, &body(epoch, PLACED, 0, 0), &config);
+            assert_eq!(taken.is_ok(), is_ok, "epoch {epoch} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_the_placements_keeps_them_in_flight() {
+        // 1 million is far outside the window.
+        check(&[(1, 1_000_000, 3, 1, Some(6)), (1, 4, 3, 1, Some(2))]);
+    }
+
+    #[test]
+    fn a_lone_request_measures_the_service_and_an_idle_probe_the_round_trip() {
+        let (mut server, config) = server();
+        server.take_feedback(0, &body(1, PLACED, 0, 0), &config).unwrap();
+        server.probe(100, 0, &config);
+        let told = server.take_feedback(150, &body(1, PLACED, 0, 0), &config).unwrap();
+        assert_eq!(told.delay_ns, Some(50));
+        let placement = server.place(200);
+        let told = server.take_feedback(500, &body(1, placement, 1, 1), &config).unwrap();
+        assert_eq!(told.service_ns, Some(250));
+    }
+
+    #[test]
+    fn a_pause_of_the_router_is_not_a_silence_of_the_server() {
+        let (mut server, config) = server();
+        server.probe(0, 0, &config);
+        assert!(!server.check_silence(100 * config.silent_ns, &config));
+    }
+}

@@ -1,0 +1,626 @@
+//! The central queue, the outstanding counts and a policy: who runs next, and where.
+//!
+//! | an item is | event | then |
+//! |---|---|---|
+//! | offered | nobody is held and the policy names a worker | placed, the worker's count rises |
+//! | offered | somebody is held, or the policy holds | held, behind those held before |
+//! | offered | as many are held as may be | returned: full |
+//! | held | a worker may take one more, and it is the first of the queue | placed |
+//! | held | its expiry passes | handed back as expired |
+//! | held | it is removed | handed back |
+//!
+//! | a worker is | event | then |
+//! |---|---|---|
+//! | in service | `set_in_service(.., Out)`, `drain_worker` | out of service: it gets nothing, what it has counts on |
+//! | out of service | `set_in_service(.., In)` | in service |
+//! | any | `remove_worker` | removed: its index is given to the next worker that is added |
+//!
+//! It serves three times unchanged: the router over its servers, the host over its cores, and the simulator for both. So it
+//! knows nothing of what it queues.
+//!
+//! Invariant: items leave in the order in which they came, no item leaves by placement at or after its expiry, and no
+//! worker that is out of service gets one.
+
+use std::collections::VecDeque;
+
+use crate::node::Time;
+use crate::policy::{AnyPolicy, OUT_OF_SERVICE, Placement, Policy, WorkerId};
+
+/// What became of an offered item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// It goes to these workers now.
+    Placed(Workers, T),
+    /// It waits in the queue; the ticket takes it out again.
+    Held(Ticket),
+    /// The queue is full.
+    Full(T),
+}
+
+/// The one or two workers that an item goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// The worker.
+    pub first: WorkerId,
+    /// The worker of the clone, where the policy clones.
+    pub second: Option<WorkerId>,
+}
+
+/// Names a held item. A ticket whose item has left names nothing, also when its place has been used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// Index of the slot.
+    slot: u32,
+    /// The slot's generation when the ticket was given.
+    generation: u32,
+}
+
+/// Whether a worker takes items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// It does.
+    In,
+    /// It does not.
+    Out,
+}
+
+/// A bounded FIFO queue in front of workers, with a policy that pairs them.
+#[derive(Debug)]
+pub struct Scheduler<T, P = AnyPolicy> {
+    /// Pairs the first of the queue with a worker.
+    policy: P,
+    /// The held items.
+    queue: Queue<T>,
+    /// What the policy sees: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
+    loads: Vec<u32>,
+    /// Every worker that was ever added.
+    workers: Vec<Worker>,
+    /// Workers in service.
+    in_service_count: u32,
+}
+
+impl<T, P: Policy> Scheduler<T, P> {
+    /// A scheduler without workers that holds at most `queue_len_max` items.
+    ///
+    /// # Panics
+    /// When `queue_len_max` does not fit 31 bits.
+    pub fn new(policy: P, queue_len_max: usize) -> Self {
+        assert!(queue_len_max < NONE as usize / 2, "a queue of {queue_len_max} items is not supported");
+        Self { policy, queue: Queue::new(queue_len_max), loads: Vec::new(), workers: Vec::new(), in_service_count: 0 }
+    }
+
+    /// Places `item`, or holds it behind those that are held. `random` is 64 uniform bits, fresh for each call. After
+    /// [`Scheduler::conclude`] or a change of workers, drain [`Scheduler::poll_placed`] first, or the item queues for nothing.
+    pub fn offer(&mut self, item: T, expires_at: Time, random: u64) -> Outcome<T> {
+        if self.queue.len() == 0
+            && let Some(workers) = self.place(random)
+        {
+            return Outcome::Placed(workers, item);
+        }
+        match self.queue.push(item, expires_at) {
+            Ok(ticket) => Outcome::Held(ticket),
+            Err(item) => Outcome::Full(item),
+        }
+    }
+
+    /// The next held item that may go now. `None` when there is none, or while an expired item has not been taken by
+    /// [`Scheduler::poll_expired`].
+    pub fn poll_placed(&mut self, now: Time, random: u64) -> Option<(Workers, T)> {
+        let ticket = self.queue.first()?;
+        if self.queue.next_expiry().is_some_and(|expiry| expiry <= now) {
+            return None;
+        }
+        let workers = self.place(random)?;
+        let item = self.queue.remove(ticket).expect("the first of the queue is held");
+        Some((workers, item))
+    }
+
+    /// A held item whose expiry has passed, the earliest expiry first.
+    pub fn poll_expired(&mut self, now: Time) -> Option<T> {
+        let (ticket, expiry) = self.queue.earliest()?;
+        if expiry > now { None } else { self.queue.remove(ticket) }
+    }
+
+    /// When the next held item expires.
+    pub fn next_expiry(&self) -> Option<Time> {
+        self.queue.next_expiry()
+    }
+
+    /// Takes a held item out; `None` when it has left.
+    pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
+        self.queue.remove(ticket)
+    }
+
+    /// Takes out the first held item, in queue order, that `wanted` accepts. Looks at every held item: where the caller can
+    /// keep a ticket, [`Scheduler::remove`] is cheaper.
+    pub fn remove_if(&mut self, wanted: impl FnMut(&T) -> bool) -> Option<T> {
+        let ticket = self.queue.find(wanted)?;
+        self.queue.remove(ticket)
+    }
+
+    /// Adds a worker, in service and with nothing outstanding. It takes the lowest index that is free.
+    pub fn add_worker(&mut self) -> WorkerId {
+        let index = self.workers.iter().position(|worker| worker.state == State::Removed).unwrap_or(self.workers.len());
+        if index == self.workers.len() {
+            self.workers.push(Worker { outstanding: 0, state: State::Removed });
+            self.loads.push(OUT_OF_SERVICE);
+        }
+        let worker = WorkerId::at(index);
+        self.workers[index].outstanding = 0;
+        self.set_state(worker, State::In);
+        worker
+    }
+
+    /// Gives the worker nothing more; what it has is concluded as before. The same as taking it out of service.
+    pub fn drain_worker(&mut self, worker: WorkerId) {
+        self.set_in_service(worker, Service::Out);
+    }
+
+    /// Forgets the worker and what it has outstanding; its index may be given to another. Harmless when it is removed.
+    pub fn remove_worker(&mut self, worker: WorkerId) {
+        self.set_state(worker, State::Removed);
+    }
+
+    /// Takes the worker into service or out of it. Harmless when it is there, or removed.
+    pub fn set_in_service(&mut self, worker: WorkerId, service: Service) {
+        if self.workers[worker.index()].state != State::Removed {
+            self.set_state(worker, if service == Service::In { State::In } else { State::Out });
+        }
+    }
+
+    /// Replaces the outstanding count of a worker, where something else than this scheduler knows it.
+    pub fn set_outstanding(&mut self, worker: WorkerId, outstanding: u32) {
+        let slot = &mut self.workers[worker.index()];
+        slot.outstanding = outstanding.min(OUT_OF_SERVICE - 1);
+        if slot.state == State::In {
+            self.loads[worker.index()] = slot.outstanding;
+        }
+    }
+
+    /// One item of the worker has ended. Harmless when it has none.
+    pub fn conclude(&mut self, worker: WorkerId) {
+        self.set_outstanding(worker, self.outstanding(worker).saturating_sub(1));
+    }
+
+    /// Counts one more item at the worker, which somebody else placed there: past the bound if need be.
+    pub fn charge(&mut self, worker: WorkerId) {
+        self.set_outstanding(worker, self.outstanding(worker).saturating_add(1));
+    }
+
+    /// Items that the worker has.
+    pub fn outstanding(&self, worker: WorkerId) -> u32 {
+        self.workers[worker.index()].outstanding
+    }
+
+    /// Workers in service.
+    pub fn in_service_count(&self) -> u32 {
+        self.in_service_count
+    }
+
+    /// Items held.
+    pub fn queue_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The policy's bound, where it has one.
+    pub fn bound(&self) -> Option<u32> {
+        self.policy.bound()
+    }
+
+    /// Sets the bound of a policy that has one. Drain [`Scheduler::poll_placed`] after.
+    pub fn set_bound(&mut self, bound: u32) {
+        self.policy.set_bound(bound);
+    }
+
+    fn place(&mut self, random: u64) -> Option<Workers> {
+        let workers = match self.policy.place(&self.loads, random) {
+            Placement::Hold => return None,
+            Placement::One(first) => Workers { first, second: None },
+            Placement::Two(first, second) => Workers { first, second: Some(second) },
+        };
+        for worker in [Some(workers.first), workers.second].into_iter().flatten() {
+            let in_service = self.workers[worker.index()].state == State::In;
+            assert!(in_service, "a policy places on workers in service");
+            self.charge(worker);
+        }
+        Some(workers)
+    }
+
+    fn set_state(&mut self, worker: WorkerId, state: State) {
+        let slot = &mut self.workers[worker.index()];
+        let (was, is) = (slot.state == State::In, state == State::In);
+        slot.state = state;
+        self.loads[worker.index()] = if is { slot.outstanding } else { OUT_OF_SERVICE };
+        self.in_service_count = self.in_service_count + u32::from(is) - u32::from(was);
+    }
+}
+
+/// One worker.
+#[derive(Clone, Copy, Debug)]
+struct Worker {
+    /// Items placed and not concluded; below `OUT_OF_SERVICE`.
+    outstanding: u32,
+    /// Whether it takes more.
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    In,
+    Out,
+    Removed,
+}
+
+/// A bounded FIFO from which any item can be taken in O(log n), with the earliest expiry at hand.
+///
+/// The order is a ring of tickets; the ticket of an item that left early is skipped when it comes to the front, and the ring
+/// is swept when more than half of it are such. The expiries are a binary heap of slots, each of which knows its place in it.
+#[derive(Debug)]
+struct Queue<T> {
+    /// Most items.
+    len_max: usize,
+    /// Items and free slots.
+    slots: Vec<Slot<T>>,
+    /// First free slot, or `NONE`; the others follow by `Slot::heap_at`.
+    free: u32,
+    /// Tickets in the order of arrival, some of which are stale.
+    order: VecDeque<Ticket>,
+    /// Slots of the held items as a min-heap by expiry, then by sequence.
+    heap: Vec<u32>,
+    /// Sequence of the next item, so that equal expiries leave in order.
+    sequence: u64,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    /// The item; `None` when the slot is free.
+    item: Option<T>,
+    /// When it expires, and its sequence.
+    expiry: (Time, u64),
+    /// Its place in the heap; in a free slot the next free one.
+    heap_at: u32,
+    /// Counts the items that the slot has had.
+    generation: u32,
+}
+
+impl<T> Queue<T> {
+    fn new(len_max: usize) -> Self {
+        Self { len_max, slots: Vec::new(), free: NONE, order: VecDeque::new(), heap: Vec::new(), sequence: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    fn push(&mut self, item: T, expires_at: Time) -> Result<Ticket, T> {
+        if self.heap.len() >= self.len_max {
+            return Err(item);
+        }
+        if self.free == NONE {
+            self.free = u32::try_from(self.slots.len()).expect("the queue's limit fits 31 bits");
+            self.slots.push(Slot { item: None, expiry: (0, 0), heap_at: NONE, generation: 0 });
+        }
+        let index = self.free;
+        let heap_at = self.heap.len();
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.heap_at;
+        slot.item = Some(item);
+        slot.expiry = (expires_at, self.sequence);
+        let ticket = Ticket { slot: index, generation: slot.generation };
+        self.sequence += 1;
+        self.heap.push(index);
+        self.sift_up(heap_at);
+        self.sweep();
+        self.order.push_back(ticket);
+        Ok(ticket)
+    }
+
+    /// The first in order of arrival.
+    fn first(&mut self) -> Option<Ticket> {
+        while let Some(&ticket) = self.order.front() {
+            if self.holds(ticket) {
+                return Some(ticket);
+            }
+            self.order.pop_front();
+        }
+        None
+    }
+
+    fn earliest(&self) -> Option<(Ticket, Time)> {
+        let &index = self.heap.first()?;
+        let slot = &self.slots[index as usize];
+        Some((Ticket { slot: index, generation: slot.generation }, slot.expiry.0))
+    }
+
+    fn next_expiry(&self) -> Option<Time> {
+        self.earliest().map(|(_, expiry)| expiry)
+    }
+
+    fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<Ticket> {
+        let held = self.order.iter().copied().filter(|&ticket| self.holds(ticket));
+        held.into_iter().find(|ticket| self.slots[ticket.slot as usize].item.as_ref().is_some_and(&mut wanted))
+    }
+
+    fn remove(&mut self, ticket: Ticket) -> Option<T> {
+        if !self.holds(ticket) {
+            return None;
+        }
+        let free = self.free;
+        let slot = &mut self.slots[ticket.slot as usize];
+        let hole = slot.heap_at as usize;
+        let item = slot.item.take();
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.heap_at = free;
+        self.free = ticket.slot;
+        self.heap.swap_remove(hole);
+        if hole < self.heap.len() {
+            self.sift_up(hole);
+            self.sift_down(hole);
+        }
+        if self.order.front() == Some(&ticket) {
+            self.order.pop_front();
+        }
+        item
+    }
+
+    fn holds(&self, ticket: Ticket) -> bool {
+        let slot = self.slots.get(ticket.slot as usize);
+        slot.is_some_and(|slot| slot.generation == ticket.generation && slot.item.is_some())
+    }
+
+    /// Keeps the ring at most twice as long as the queue, at a cost of O(1) for each item that left early.
+    fn sweep(&mut self) {
+        if self.order.len() > 2 * self.heap.len() + SWEEP_SLACK {
+            let slots = &self.slots;
+            self.order.retain(|ticket| slots[ticket.slot as usize].generation == ticket.generation);
+        }
+    }
+
+    fn expiry_at(&self, at: usize) -> (Time, u64) {
+        self.slots[self.heap[at] as usize].expiry
+    }
+
+    /// Moves the slot at `at` towards the root, and in any case tells it where it is.
+    fn sift_up(&mut self, mut at: usize) {
+        while at > 0 && self.expiry_at(at) < self.expiry_at((at - 1) / 2) {
+            self.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+        self.slots[self.heap[at] as usize].heap_at = at as u32;
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let children = 2 * at + 1..self.heap.len().min(2 * at + 3);
+            let Some(child) = children.min_by_key(|&child| self.expiry_at(child)) else {
+                return;
+            };
+            if self.expiry_at(at) <= self.expiry_at(child) {
+                return;
+            }
+            self.swap(at, child);
+            at = child;
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        for at in [a, b] {
+            self.slots[self.heap[at] as usize].heap_at = at as u32;
+        }
+    }
+}
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// Stale tickets that a short queue may keep before it is worth a sweep.
+const SWEEP_SLACK: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::PolicySpec;
+    use proptest::prelude::*;
+
+    fn scheduler(policy: &str, workers: usize, queue_len_max: usize) -> Scheduler<u32> {
+        let mut scheduler = Scheduler::new(policy.parse::<PolicySpec>().unwrap().build(), queue_len_max);
+        for _ in 0..workers {
+            scheduler.add_worker();
+        }
+        scheduler
+    }
+
+    fn one(worker: u32) -> Workers {
+        Workers { first: WorkerId(worker), second: None }
+    }
+
+    fn drain(scheduler: &mut Scheduler<u32>, now: Time) -> Vec<(u32, u32)> {
+        std::iter::from_fn(|| scheduler.poll_placed(now, 0)).map(|(workers, item)| (workers.first.0, item)).collect()
+    }
+
+    /// One worker with one item, and the items 1.. held with these expiries.
+    fn held(expiries: &[Time]) -> (Scheduler<u32>, Vec<Ticket>) {
+        let mut scheduler = scheduler("jbsq:1", 1, 100);
+        assert_eq!(scheduler.offer(0, 1_000, 0), Outcome::Placed(one(0), 0));
+        let tickets = expiries.iter().zip(1..).map(|(&expiry, item)| match scheduler.offer(item, expiry, 0) {
+            Outcome::Held(ticket) => ticket,
+            outcome => panic!("{outcome:?}"),
+        });
+        let tickets = tickets.collect();
+        (scheduler, tickets)
+    }
+
+    #[test]
+    fn an_item_goes_at_once_where_there_is_room() {
+        let mut scheduler = scheduler("jbsq:1", 2, 1);
+        assert_eq!(scheduler.offer(7, 100, 0), Outcome::Placed(one(0), 7));
+        assert_eq!(scheduler.offer(8, 100, 0), Outcome::Placed(one(1), 8));
+        assert!(matches!(scheduler.offer(9, 100, 0), Outcome::Held(_)));
+        assert_eq!(scheduler.offer(10, 100, 0), Outcome::Full(10));
+    }
+
+    #[test]
+    fn held_items_go_in_order_as_workers_conclude() {
+        let (mut scheduler, _) = held(&[500, 400, 300]);
+        assert_eq!(drain(&mut scheduler, 10), []);
+        scheduler.conclude(WorkerId(0));
+        assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
+        scheduler.conclude(WorkerId(0));
+        assert_eq!(drain(&mut scheduler, 10), [(0, 2)]);
+    }
+
+    #[test]
+    fn a_newcomer_does_not_overtake_the_held() {
+        let (mut scheduler, _) = held(&[500]);
+        scheduler.conclude(WorkerId(0));
+        assert!(matches!(scheduler.offer(2, 500, 0), Outcome::Held(_)));
+        assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
+    }
+
+    #[test]
+    fn expired_items_come_earliest_first_and_are_never_placed() {
+        let (mut scheduler, _) = held(&[500, 300, 400]);
+        assert_eq!(scheduler.next_expiry(), Some(300));
+        scheduler.conclude(WorkerId(0));
+        assert_eq!(drain(&mut scheduler, 400), []);
+        assert_eq!(scheduler.poll_expired(400), Some(2));
+        assert_eq!(scheduler.poll_expired(400), Some(3));
+        assert_eq!(scheduler.poll_expired(400), None);
+        assert_eq!(drain(&mut scheduler, 400), [(0, 1)]);
+        assert_eq!(scheduler.next_expiry(), None);
+    }
+
+    #[test]
+    fn a_ticket_takes_its_item_out_once() {
+        let (mut scheduler, tickets) = held(&[500, 500]);
+        assert_eq!(scheduler.remove(tickets[0]), Some(1));
+        assert_eq!(scheduler.remove(tickets[0]), None);
+        assert!(matches!(scheduler.offer(3, 500, 0), Outcome::Held(_)));
+        assert_eq!(scheduler.remove(tickets[0]), None);
+        assert_eq!(scheduler.queue_len(), 2);
+    }
+
+    #[test]
+    fn remove_if_takes_the_first_match() {
+        let (mut scheduler, _) = held(&[500, 500, 500]);
+        assert_eq!(scheduler.remove_if(|&item| item > 1), Some(2));
+        assert_eq!(scheduler.remove_if(|&item| item > 9), None);
+    }
+
+    #[test]
+    fn a_worker_out_of_service_gets_nothing_and_keeps_its_count() {
+        let mut scheduler = scheduler("jbsq:2", 2, 10);
+        assert_eq!(scheduler.offer(1, 100, 0), Outcome::Placed(one(0), 1));
+        scheduler.drain_worker(WorkerId(0));
+        assert_eq!(scheduler.in_service_count(), 1);
+        assert_eq!(scheduler.offer(2, 100, 0), Outcome::Placed(one(1), 2));
+        assert_eq!(scheduler.offer(3, 100, 0), Outcome::Placed(one(1), 3));
+        assert!(matches!(scheduler.offer(4, 100, 0), Outcome::Held(_)));
+        assert_eq!(scheduler.outstanding(WorkerId(0)), 1);
+        scheduler.set_in_service(WorkerId(0), Service::In);
+        assert_eq!(drain(&mut scheduler, 10), [(0, 4)]);
+    }
+
+    #[test]
+    fn a_removed_index_is_given_again() {
+        let mut scheduler = scheduler("jbsq:2", 2, 10);
+        scheduler.set_outstanding(WorkerId(0), 2);
+        scheduler.remove_worker(WorkerId(0));
+        scheduler.set_in_service(WorkerId(0), Service::In);
+        assert_eq!(scheduler.in_service_count(), 1);
+        assert_eq!(scheduler.add_worker(), WorkerId(0));
+        assert_eq!(scheduler.outstanding(WorkerId(0)), 0);
+    }
+
+    #[test]
+    fn a_raised_bound_releases_the_held() {
+        let (mut scheduler, _) = held(&[500, 500]);
+        scheduler.set_bound(2);
+        assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
+    }
+
+    #[test]
+    fn a_clone_counts_at_both_workers() {
+        #[derive(Debug)]
+        struct Cloner;
+        impl Policy for Cloner {
+            fn place(&mut self, _: &[u32], _: u64) -> Placement {
+                Placement::Two(WorkerId(0), WorkerId(2))
+            }
+        }
+        let mut scheduler = Scheduler::new(Cloner, 1);
+        for _ in 0..3 {
+            scheduler.add_worker();
+        }
+        let workers = Workers { first: WorkerId(0), second: Some(WorkerId(2)) };
+        assert_eq!(scheduler.offer(1, 100, 0), Outcome::Placed(workers, 1));
+        assert_eq!([0, 1, 2].map(|index| scheduler.outstanding(WorkerId(index))), [1, 0, 1]);
+    }
+
+    /// Exact identity (ii) of the RPCValet tables: with a fixed service JBSQ's rotation is the circle of round robin.
+    #[test]
+    fn rotation_is_a_circle_under_fixed_service() {
+        let mut scheduler = scheduler("jbsq:2", 4, 10);
+        for round in 0..20u32 {
+            assert_eq!(scheduler.offer(round, 1_000, 0), Outcome::Placed(one(round % 4), round));
+            if round >= 5 {
+                scheduler.conclude(WorkerId((round - 5) % 4));
+            }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Offer(u64),
+        Conclude(u32),
+        Cancel(usize),
+        Wait(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1u64..200).prop_map(Step::Offer),
+            3 => (0u32..3).prop_map(Step::Conclude),
+            1 => (0usize..64).prop_map(Step::Cancel),
+            1 => (0u64..60).prop_map(Step::Wait),
+        ]
+    }
+
+    proptest! {
+        /// Against a plain list: same order, same expiries, same bound.
+        #[test]
+        fn agrees_with_a_list(steps in proptest::collection::vec(step(), 1..300)) {
+            let mut scheduler = scheduler("jbsq:2", 3, 16);
+            let mut list: Vec<(u32, Time, Ticket)> = Vec::new();
+            let mut now = 0;
+            for (item, step) in (0u32..).zip(steps) {
+                match step {
+                    Step::Offer(lifetime) => match scheduler.offer(item, now + lifetime, 0) {
+                        Outcome::Placed(..) => prop_assert!(list.is_empty()),
+                        Outcome::Held(ticket) => list.push((item, now + lifetime, ticket)),
+                        Outcome::Full(_) => prop_assert_eq!(list.len(), 16),
+                    },
+                    Step::Conclude(worker) => scheduler.conclude(WorkerId(worker)),
+                    Step::Cancel(at) if at < list.len() => {
+                        let (item, _, ticket) = list.remove(at);
+                        prop_assert_eq!(scheduler.remove(ticket), Some(item));
+                    }
+                    Step::Cancel(_) => {}
+                    Step::Wait(time) => now += time,
+                }
+                while let Some(item) = scheduler.poll_expired(now) {
+                    let earliest = list.iter().map(|&(item, expiry, _)| (expiry, item)).min();
+                    prop_assert!(earliest.is_some_and(|found| found.1 == item && found.0 <= now));
+                    list.retain(|held| held.0 != item);
+                }
+                for (_, item) in drain(&mut scheduler, now) {
+                    prop_assert_eq!(list.remove(0).0, item);
+                }
+                prop_assert_eq!(scheduler.queue_len(), list.len());
+                prop_assert_eq!(scheduler.next_expiry(), list.iter().map(|held| held.1).min());
+                prop_assert!(scheduler.loads.iter().all(|&load| load <= 2));
+            }
+        }
+    }
+}
