@@ -134,12 +134,7 @@ impl Distribution {
         not_negative("the constant", offset)?;
         form.check(offset)?;
         let sampler = Sampler::new(&form);
-        Ok(Self {
-            form,
-            offset,
-            unit,
-            sampler,
-        })
+        Ok(Self { form, offset, unit, sampler })
     }
 
     /// A distribution over recorded samples, each equally likely. `path` says where they came
@@ -148,16 +143,9 @@ impl Distribution {
     /// # Errors
     ///
     /// No samples, or one that is negative or not finite.
-    pub fn empirical(
-        path: &str,
-        mut samples: Vec<f64>,
-        unit: Unit,
-    ) -> Result<Self, DistributionError> {
+    pub fn empirical(path: &str, mut samples: Vec<f64>, unit: Unit) -> Result<Self, DistributionError> {
         samples.sort_unstable_by(f64::total_cmp);
-        let form = Form::Empirical {
-            path: path.to_owned(),
-            samples: samples.into(),
-        };
+        let form = Form::Empirical { path: path.to_owned(), samples: samples.into() };
         Self::new(form, unit)
     }
 
@@ -186,14 +174,9 @@ impl Distribution {
             Some((offset, rest)) if !offset.contains(':') => (unit.parse(offset)?, rest),
             _ => (0.0, text),
         };
-        let (name, parameters) = rest
-            .split_once(':')
-            .ok_or_else(|| DistributionError::FormUnknown(rest.to_owned()))?;
+        let (name, parameters) = rest.split_once(':').ok_or_else(|| DistributionError::FormUnknown(rest.to_owned()))?;
         if name == "file" {
-            let samples = load(parameters).map_err(|reason| DistributionError::Load {
-                path: parameters.to_owned(),
-                reason,
-            })?;
+            let samples = load(parameters).map_err(|reason| DistributionError::Load { path: parameters.to_owned(), reason })?;
             let loaded = Self::empirical(parameters, samples, unit)?;
             return Self::with_offset(offset, loaded.form, unit);
         }
@@ -237,10 +220,7 @@ impl Distribution {
 
     /// The mean in the base unit; `None` where it is infinite.
     pub fn mean(&self) -> Option<f64> {
-        self.form
-            .mean()
-            .map(|mean| mean + self.offset)
-            .filter(|mean| mean.is_finite())
+        self.form.mean().map(|mean| mean + self.offset).filter(|mean| mean.is_finite())
     }
 
     /// The variance in the base unit squared; `None` where it is infinite (or beyond an `f64`).
@@ -273,29 +253,15 @@ impl fmt::Display for Distribution {
             Form::Fixed { value: v } => write!(f, "fixed:{}", value(v)),
             Form::Uniform { max } => write!(f, "uni:{}", value(max)),
             Form::Exponential { mean } => write!(f, "exp:{}", value(mean)),
-            Form::Bimodal {
-                values: [v1, v2],
-                probability,
-            } => write!(f, "bimodal:{}:{}:{probability}", value(v1), value(v2)),
-            Form::Trimodal {
-                values: [v1, v2, v3],
-                probabilities: [p1, p2],
-            } => {
+            Form::Bimodal { values: [v1, v2], probability } => write!(f, "bimodal:{}:{}:{probability}", value(v1), value(v2)),
+            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
                 let (v1, v2, v3) = (value(v1), value(v2), value(v3));
                 write!(f, "trimodal:{v1}:{v2}:{v3}:{p1}:{p2}")
             }
             Form::LogNormal { mu, sigma } => write!(f, "lognorm:{mu}:{sigma}"),
             Form::Gamma { shape, scale } => write!(f, "gamma:{shape}:{}", value(scale)),
-            Form::Pareto {
-                location,
-                scale,
-                shape,
-            } => write!(f, "pareto:{}:{}:{shape}", value(location), value(scale)),
-            Form::ExtremeValue {
-                location,
-                scale,
-                shape,
-            } => write!(f, "gev:{}:{}:{shape}", value(location), value(scale)),
+            Form::Pareto { location, scale, shape } => write!(f, "pareto:{}:{}:{shape}", value(location), value(scale)),
+            Form::ExtremeValue { location, scale, shape } => write!(f, "gev:{}:{}:{shape}", value(location), value(scale)),
             Form::Zipf { ranks, exponent } => write!(f, "zipf:{ranks}:{exponent}"),
             Form::Empirical { path, .. } => write!(f, "file:{path}"),
         }
@@ -373,30 +339,21 @@ impl Sampler {
         match *form {
             Form::Fixed { value } => Sampler::Constant(value),
             Form::Exponential { mean } => Sampler::Exponential(mean),
-            Form::Bimodal {
-                values: [v1, v2],
-                probability,
-            } => Sampler::Points(Points::new(&[(v1, probability), (v2, 1.0 - probability)])),
-            Form::Trimodal {
-                values: [v1, v2, v3],
-                probabilities: [p1, p2],
-            } => Sampler::Points(Points::new(&[(v1, p1), (v2, p2), (v3, rest(p1, p2))])),
-            Form::LogNormal { mu, sigma } => {
-                Sampler::LogNormal(LogNormal::new(mu, sigma).expect("sigma is checked"))
+            Form::Bimodal { values: [v1, v2], probability } => {
+                Sampler::Points(Points::new(&[(v1, probability), (v2, 1.0 - probability)]))
             }
-            Form::Gamma { shape, scale } => {
-                Sampler::Gamma(Gamma::new(shape, scale).expect("shape and scale are checked"))
+            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
+                Sampler::Points(Points::new(&[(v1, p1), (v2, p2), (v3, rest(p1, p2))]))
             }
+            Form::LogNormal { mu, sigma } => Sampler::LogNormal(LogNormal::new(mu, sigma).expect("sigma is checked")),
+            Form::Gamma { shape, scale } => Sampler::Gamma(Gamma::new(shape, scale).expect("shape and scale are checked")),
             Form::Zipf { ranks, exponent } => {
                 let ranks = ranks as f64;
                 let exponent = settled(exponent);
                 let inner = Zipf::new(ranks, exponent).expect("ranks and exponent are checked");
                 Sampler::Zipf(inner, ranks)
             }
-            Form::Uniform { .. }
-            | Form::Pareto { .. }
-            | Form::ExtremeValue { .. }
-            | Form::Empirical { .. } => Sampler::Inverse,
+            Form::Uniform { .. } | Form::Pareto { .. } | Form::ExtremeValue { .. } | Form::Empirical { .. } => Sampler::Inverse,
         }
     }
 }
@@ -443,31 +400,19 @@ impl Form {
             }
             "bimodal" => {
                 let [v1, v2, p1] = split("bimodal:V1:V2:P1", parameters)?;
-                Form::Bimodal {
-                    values: [value(v1)?, value(v2)?],
-                    probability: plain(p1)?,
-                }
+                Form::Bimodal { values: [value(v1)?, value(v2)?], probability: plain(p1)? }
             }
             "trimodal" => {
                 let [v1, v2, v3, p1, p2] = split("trimodal:V1:V2:V3:P1:P2", parameters)?;
-                Form::Trimodal {
-                    values: [value(v1)?, value(v2)?, value(v3)?],
-                    probabilities: [plain(p1)?, plain(p2)?],
-                }
+                Form::Trimodal { values: [value(v1)?, value(v2)?, value(v3)?], probabilities: [plain(p1)?, plain(p2)?] }
             }
             "lognorm" => {
                 let [mu, sigma] = split("lognorm:MU:SIGMA", parameters)?;
-                Form::LogNormal {
-                    mu: plain(mu)?,
-                    sigma: plain(sigma)?,
-                }
+                Form::LogNormal { mu: plain(mu)?, sigma: plain(sigma)? }
             }
             "gamma" => {
                 let [shape, scale] = split("gamma:SHAPE:SCALE", parameters)?;
-                Form::Gamma {
-                    shape: plain(shape)?,
-                    scale: value(scale)?,
-                }
+                Form::Gamma { shape: plain(shape)?, scale: value(scale)? }
             }
             _ => return Self::parse_tailed(name, parameters, unit),
         })
@@ -479,19 +424,11 @@ impl Form {
         Ok(match name {
             "pareto" => {
                 let [location, scale, shape] = split("pareto:LOC:SCALE:SHAPE", parameters)?;
-                Form::Pareto {
-                    location: value(location)?,
-                    scale: value(scale)?,
-                    shape: plain(shape)?,
-                }
+                Form::Pareto { location: value(location)?, scale: value(scale)?, shape: plain(shape)? }
             }
             "gev" => {
                 let [location, scale, shape] = split("gev:LOC:SCALE:SHAPE", parameters)?;
-                Form::ExtremeValue {
-                    location: value(location)?,
-                    scale: value(scale)?,
-                    shape: plain(shape)?,
-                }
+                Form::ExtremeValue { location: value(location)?, scale: value(scale)?, shape: plain(shape)? }
             }
             "zipf" => {
                 let [ranks, exponent] = split("zipf:N:S", parameters)?;
@@ -499,10 +436,7 @@ impl Form {
                 if ranks.fract() != 0.0 || ranks < 0.0 {
                     return Err(out_of_range("the ranks of zipf", RANKS_RULE, ranks));
                 }
-                Form::Zipf {
-                    ranks: ranks as u64,
-                    exponent: plain(exponent)?,
-                }
+                Form::Zipf { ranks: ranks as u64, exponent: plain(exponent)? }
             }
             _ => return Err(DistributionError::FormUnknown(name.to_owned())),
         })
@@ -514,42 +448,22 @@ impl Form {
             Form::Fixed { value } => not_negative("the value of fixed", *value),
             Form::Uniform { max } => positive("the maximum of uni", *max),
             Form::Exponential { mean } => positive("the mean of exp", *mean),
-            Form::Bimodal {
-                values,
-                probability,
-            } => {
+            Form::Bimodal { values, probability } => {
                 not_negative("the first value of bimodal", values[0])?;
                 not_negative("the second value of bimodal", values[1])?;
                 is_probability("the probability of bimodal", *probability)
             }
-            Form::Trimodal {
-                values,
-                probabilities,
-            } => check_trimodal(values, probabilities),
+            Form::Trimodal { values, probabilities } => check_trimodal(values, probabilities),
             Form::LogNormal { mu, sigma } => {
                 let mu_max = MAGNITUDE_MAX.ln();
-                within(
-                    "the mu of lognorm",
-                    *mu,
-                    (-mu_max, mu_max),
-                    "within 41.4 of zero",
-                )?;
+                within("the mu of lognorm", *mu, (-mu_max, mu_max), "within 41.4 of zero")?;
                 within("the sigma of lognorm", *sigma, (0.0, 20.0), "from 0 to 20")
             }
             Form::Gamma { shape, scale } => {
-                within(
-                    "the shape of gamma",
-                    *shape,
-                    (1e-3, 1e9),
-                    "from 0.001 to 1e9",
-                )?;
+                within("the shape of gamma", *shape, (1e-3, 1e9), "from 0.001 to 1e9")?;
                 positive("the scale of gamma", *scale)
             }
-            Form::Pareto {
-                location,
-                scale,
-                shape,
-            } => {
+            Form::Pareto { location, scale, shape } => {
                 not_negative("the location of pareto", *location)?;
                 positive("the scale of pareto", *scale)?;
                 within("the shape of pareto", *shape, SHAPE_RANGE, SHAPE_RULE)
@@ -558,33 +472,18 @@ impl Form {
             Form::Zipf { ranks, exponent } => {
                 let ranks = *ranks as f64;
                 within("the ranks of zipf", ranks, (1.0, RANKS_MAX), RANKS_RULE)?;
-                within(
-                    "the exponent of zipf",
-                    *exponent,
-                    (0.0, 100.0),
-                    "from 0 to 100",
-                )
+                within("the exponent of zipf", *exponent, (0.0, 100.0), "from 0 to 100")
             }
             Form::Empirical { path, samples } => check_samples(path, samples),
         }
     }
 
     fn check_extreme_value(&self, offset: f64) -> Result<(), DistributionError> {
-        let Form::ExtremeValue {
-            location,
-            scale,
-            shape,
-        } = *self
-        else {
+        let Form::ExtremeValue { location, scale, shape } = *self else {
             return Ok(());
         };
         let magnitudes = (-MAGNITUDE_MAX, MAGNITUDE_MAX);
-        within(
-            "the location of gev",
-            location,
-            magnitudes,
-            "finite, at most 1e18",
-        )?;
+        within("the location of gev", location, magnitudes, "finite, at most 1e18")?;
         positive("the scale of gev", scale)?;
         within("the shape of gev", shape, SHAPE_RANGE, SHAPE_RULE)?;
         let probability = extreme_value_cdf(location, scale, shape, -offset);
@@ -599,32 +498,16 @@ impl Form {
             Form::Fixed { value } => value,
             Form::Uniform { max } => max / 2.0,
             Form::Exponential { mean } => mean,
-            Form::Bimodal {
-                values: [v1, v2],
-                probability: p,
-            } => p * v1 + (1.0 - p) * v2,
-            Form::Trimodal {
-                values: [v1, v2, v3],
-                probabilities: [p1, p2],
-            } => p1 * v1 + p2 * v2 + rest(p1, p2) * v3,
+            Form::Bimodal { values: [v1, v2], probability: p } => p * v1 + (1.0 - p) * v2,
+            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => p1 * v1 + p2 * v2 + rest(p1, p2) * v3,
             Form::LogNormal { mu, sigma } => (mu + sigma * sigma / 2.0).exp(),
             Form::Gamma { shape, scale } => shape * scale,
             Form::Pareto { shape, .. } | Form::ExtremeValue { shape, .. } if shape >= 1.0 => {
                 return None;
             }
-            Form::Pareto {
-                location,
-                scale,
-                shape,
-            } => location + scale / (1.0 - shape),
-            Form::ExtremeValue {
-                location,
-                scale,
-                shape,
-            } => location + scale * extreme_value_mean(shape),
-            Form::Zipf { ranks, exponent } => {
-                power_sum(ranks, exponent - 1.0) / power_sum(ranks, exponent)
-            }
+            Form::Pareto { location, scale, shape } => location + scale / (1.0 - shape),
+            Form::ExtremeValue { location, scale, shape } => location + scale * extreme_value_mean(shape),
+            Form::Zipf { ranks, exponent } => power_sum(ranks, exponent - 1.0) / power_sum(ranks, exponent),
             Form::Empirical { ref samples, .. } => mean_of(samples.iter().copied()),
         })
     }
@@ -634,18 +517,10 @@ impl Form {
             Form::Fixed { .. } => 0.0,
             Form::Uniform { max } => max * max / 12.0,
             Form::Exponential { mean } => mean * mean,
-            Form::Bimodal {
-                values: [v1, v2],
-                probability: p,
-            } => p * (1.0 - p) * (v1 - v2).powi(2),
-            Form::Trimodal {
-                values: [v1, v2, v3],
-                probabilities: [p1, p2],
-            } => {
+            Form::Bimodal { values: [v1, v2], probability: p } => p * (1.0 - p) * (v1 - v2).powi(2),
+            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
                 let mean = self.mean()?;
-                p1 * (v1 - mean).powi(2)
-                    + p2 * (v2 - mean).powi(2)
-                    + rest(p1, p2) * (v3 - mean).powi(2)
+                p1 * (v1 - mean).powi(2) + p2 * (v2 - mean).powi(2) + rest(p1, p2) * (v3 - mean).powi(2)
             }
             Form::LogNormal { mu, sigma } => {
                 let squared = sigma * sigma;
@@ -655,9 +530,7 @@ impl Form {
             Form::Pareto { shape, .. } | Form::ExtremeValue { shape, .. } if shape >= 0.5 => {
                 return None;
             }
-            Form::Pareto { scale, shape, .. } => {
-                (scale / (1.0 - shape)).powi(2) / (1.0 - 2.0 * shape)
-            }
+            Form::Pareto { scale, shape, .. } => (scale / (1.0 - shape)).powi(2) / (1.0 - 2.0 * shape),
             Form::ExtremeValue { scale, shape, .. } => scale * scale * extreme_value_spread(shape),
             Form::Zipf { ranks, exponent } => {
                 let second = power_sum(ranks, exponent - 2.0) / power_sum(ranks, exponent);
@@ -676,58 +549,30 @@ impl Form {
             Form::Fixed { value } => value,
             Form::Uniform { max } => p * max,
             Form::Exponential { mean } => -mean * (-p).ln_1p(),
-            Form::Pareto {
-                location,
-                scale,
-                shape,
-            } => location + scale * box_cox(-(-p).ln_1p(), shape),
-            Form::ExtremeValue {
-                location,
-                scale,
-                shape,
-            } => location + scale * box_cox(-(-p.ln()).ln(), shape),
+            Form::Pareto { location, scale, shape } => location + scale * box_cox(-(-p).ln_1p(), shape),
+            Form::ExtremeValue { location, scale, shape } => location + scale * box_cox(-(-p.ln()).ln(), shape),
             Form::Empirical { ref samples, .. } => {
                 let rank = (p * samples.len() as f64).ceil() as usize;
                 samples[rank.saturating_sub(1).min(samples.len() - 1)]
             }
-            Form::Bimodal { .. }
-            | Form::Trimodal { .. }
-            | Form::LogNormal { .. }
-            | Form::Gamma { .. }
-            | Form::Zipf { .. } => return None,
+            Form::Bimodal { .. } | Form::Trimodal { .. } | Form::LogNormal { .. } | Form::Gamma { .. } | Form::Zipf { .. } => {
+                return None;
+            }
         })
     }
 }
 
-fn split<'a, const N: usize>(
-    usage: &'static str,
-    parameters: &'a str,
-) -> Result<[&'a str; N], DistributionError> {
+fn split<'a, const N: usize>(usage: &'static str, parameters: &'a str) -> Result<[&'a str; N], DistributionError> {
     let parts: Vec<_> = parameters.split(':').collect();
     let given = parts.len();
-    parts
-        .try_into()
-        .map_err(|_| DistributionError::ParameterCount {
-            usage,
-            expected: N,
-            given,
-        })
+    parts.try_into().map_err(|_| DistributionError::ParameterCount { usage, expected: N, given })
 }
 
 fn out_of_range(parameter: &'static str, rule: &'static str, value: f64) -> DistributionError {
-    DistributionError::OutOfRange {
-        parameter,
-        rule,
-        value,
-    }
+    DistributionError::OutOfRange { parameter, rule, value }
 }
 
-fn within(
-    parameter: &'static str,
-    value: f64,
-    (low, high): (f64, f64),
-    rule: &'static str,
-) -> Result<(), DistributionError> {
+fn within(parameter: &'static str, value: f64, (low, high): (f64, f64), rule: &'static str) -> Result<(), DistributionError> {
     if (low..=high).contains(&value) {
         return Ok(());
     }
@@ -759,19 +604,12 @@ fn check_trimodal(values: &[f64; 3], [p1, p2]: &[f64; 2]) -> Result<(), Distribu
     is_probability("the second probability of trimodal", *p2)?;
     // Decimals such as 0.9 and 0.1 may add up to just above one.
     let sums = (0.0, 1.0 + 1e-12);
-    within(
-        "the sum of trimodal's P1 and P2",
-        p1 + p2,
-        sums,
-        "at most 1",
-    )
+    within("the sum of trimodal's P1 and P2", p1 + p2, sums, "at most 1")
 }
 
 fn check_samples(path: &str, samples: &[f64]) -> Result<(), DistributionError> {
     if samples.is_empty() {
-        return Err(DistributionError::Empty {
-            path: path.to_owned(),
-        });
+        return Err(DistributionError::Empty { path: path.to_owned() });
     }
     for sample in samples {
         not_negative("each sample of file", *sample)?;
@@ -838,20 +676,14 @@ fn extreme_value_spread(shape: f64) -> f64 {
 
 /// An exponent within rounding of 1 makes the sampler's closed forms lose every digit.
 fn settled(exponent: f64) -> f64 {
-    if (exponent - 1.0).abs() < 1e-9 {
-        1.0
-    } else {
-        exponent
-    }
+    if (exponent - 1.0).abs() < 1e-9 { 1.0 } else { exponent }
 }
 
 /// The sum of r^-exponent over the ranks 1 to `ranks`: exact for the first thousand, then by
 /// Euler and Maclaurin, whose first neglected term is below 1e-12 of the sum.
 fn power_sum(ranks: u64, exponent: f64) -> f64 {
     let term = |rank: f64| rank.powf(-exponent);
-    let head: f64 = (1..=ranks.min(HEAD_RANKS))
-        .map(|rank| term(rank as f64))
-        .sum();
+    let head: f64 = (1..=ranks.min(HEAD_RANKS)).map(|rank| term(rank as f64)).sum();
     if ranks <= HEAD_RANKS {
         return head;
     }

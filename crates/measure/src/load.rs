@@ -99,11 +99,7 @@ impl OpenLoop {
     /// A load of `arrivals` that begins at `start_ns`.
     pub fn new(mut arrivals: Arrivals, start_ns: u64) -> Self {
         let next_ns = start_ns.saturating_add(arrivals.next_ns());
-        Self {
-            arrivals,
-            start_ns,
-            next_ns,
-        }
+        Self { arrivals, start_ns, next_ns }
     }
 
     /// The next intended time, ns; in the past where the driver is late.
@@ -115,10 +111,7 @@ impl OpenLoop {
     pub fn handle_sent(&mut self, now_ns: u64) -> Sample {
         let intended_ns = self.next_ns;
         self.next_ns = self.start_ns.saturating_add(self.arrivals.next_ns());
-        Sample {
-            intended_ns,
-            sent_ns: now_ns,
-        }
+        Sample { intended_ns, sent_ns: now_ns }
     }
 }
 
@@ -136,9 +129,7 @@ pub struct ClosedLoop {
 impl ClosedLoop {
     /// A load with `outstanding` requests in flight, all due at `start_ns`.
     pub fn new(outstanding: usize, start_ns: u64) -> Self {
-        Self {
-            free_since_ns: VecDeque::from(vec![start_ns; outstanding]),
-        }
+        Self { free_since_ns: VecDeque::from(vec![start_ns; outstanding]) }
     }
 
     /// Since when a place is free, ns; `None` where all are taken.
@@ -149,10 +140,7 @@ impl ClosedLoop {
     /// Takes the place that has been free longest for a request that leaves at `now_ns`, which is
     /// also its intended time where no place is free.
     pub fn handle_sent(&mut self, now_ns: u64) -> Sample {
-        Sample {
-            intended_ns: self.free_since_ns.pop_front().unwrap_or(now_ns),
-            sent_ns: now_ns,
-        }
+        Sample { intended_ns: self.free_since_ns.pop_front().unwrap_or(now_ns), sent_ns: now_ns }
     }
 
     /// Frees the place of a request whose outcome came at `now_ns`.
@@ -208,14 +196,7 @@ impl Run {
     }
 
     fn new(plan: Plan, load: Load) -> Self {
-        Self {
-            plan,
-            load,
-            recorder: Recorder::new(),
-            in_flight: 0,
-            sent_in_phase: 0,
-            replied_in_phase: 0,
-        }
+        Self { plan, load, recorder: Recorder::new(), in_flight: 0, sent_in_phase: 0, replied_in_phase: 0 }
     }
 
     /// When the next request should leave, ns; in the past where it is overdue. `None` where none
@@ -322,11 +303,7 @@ impl Run {
         let unsent = self.unsent();
         let duration_s = self.plan.duration_ns as f64 / NS_PER_S;
         let per_s = |count: u64| {
-            if duration_s > 0.0 {
-                count as f64 / duration_s
-            } else {
-                0.0
-            }
+            if duration_s > 0.0 { count as f64 / duration_s } else { 0.0 }
         };
         let rates = Rates {
             offered_per_s: per_s(self.recorder.counts().sent + unsent),
@@ -495,10 +472,7 @@ mod tests {
     #[test]
     #[should_panic = "more requests resolved than were sent"]
     fn an_outcome_without_a_request_is_a_broken_invariant() {
-        let forged = Sample {
-            intended_ns: 1_200,
-            sent_ns: 1_200,
-        };
+        let forged = Sample { intended_ns: 1_200, sent_ns: 1_200 };
         open_run().handle_reply(forged, 1_300);
     }
 
@@ -506,12 +480,7 @@ mod tests {
     /// one request in ten meets the freeze, and waits for what is left of it.
     #[test]
     fn a_frozen_server_shows_in_the_tail() {
-        let plan = Plan {
-            start_ns: 0,
-            warmup_ns: 0,
-            duration_ns: 5_000_000_000,
-            drain_ns: 1_000_000_000,
-        };
+        let plan = Plan { start_ns: 0, warmup_ns: 0, duration_ns: 5_000_000_000, drain_ns: 1_000_000_000 };
         let arrivals = Arrivals::new(Process::Poisson, 10e3, generator(3, 0)).unwrap();
         let mut run = Run::open(plan, arrivals);
         let mut worker = FifoWorker::new();
@@ -543,10 +512,5 @@ mod tests {
         samples
     }
 
-    const PLAN: Plan = Plan {
-        start_ns: 1_000,
-        warmup_ns: 200,
-        duration_ns: 500,
-        drain_ns: 1_000,
-    };
+    const PLAN: Plan = Plan { start_ns: 1_000, warmup_ns: 200, duration_ns: 500, drain_ns: 1_000 };
 }

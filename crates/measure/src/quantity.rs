@@ -34,32 +34,22 @@ impl Unit {
             .find(|&(at, c)| !(c.is_ascii_digit() || c == '.' || (at == 0 && c == '-')))
             .map_or(text.len(), |(at, _)| at);
         let (number, suffix) = text.split_at(digits_end);
-        let bare: f64 = number.parse().map_err(|_| QuantityError::NotANumber {
-            text: text.to_owned(),
-        })?;
+        let bare: f64 = number.parse().map_err(|_| QuantityError::NotANumber { text: text.to_owned() })?;
         if suffix.is_empty() {
             if self == Unit::Time && bare != 0.0 {
-                return Err(QuantityError::UnitMissing {
-                    text: text.to_owned(),
-                });
+                return Err(QuantityError::UnitMissing { text: text.to_owned() });
             }
             return bounded(text, bare);
         }
-        let scale = self
-            .scales()
-            .iter()
-            .find(|scale| scale.suffix == suffix)
-            .ok_or_else(|| QuantityError::UnitUnknown {
-                text: text.to_owned(),
-                suffix: suffix.to_owned(),
-                unit: self,
-            })?;
+        let scale = self.scales().iter().find(|scale| scale.suffix == suffix).ok_or_else(|| QuantityError::UnitUnknown {
+            text: text.to_owned(),
+            suffix: suffix.to_owned(),
+            unit: self,
+        })?;
         // The decimal exponent joins the digits, so that the decimal is rounded once.
         let scaled: f64 = format!("{number}e{}", scale.decimal_exponent)
             .parse()
-            .map_err(|_| QuantityError::NotANumber {
-                text: text.to_owned(),
-            })?;
+            .map_err(|_| QuantityError::NotANumber { text: text.to_owned() })?;
         bounded(text, scaled * scale.binary_factor)
     }
 
@@ -68,10 +58,8 @@ impl Unit {
         if self != Unit::Time {
             return format!("{value}");
         }
-        let (divisor, suffix) = TIME_DIVISORS
-            .into_iter()
-            .find(|(divisor, _)| value != 0.0 && value % divisor == 0.0)
-            .unwrap_or((1.0, "ns"));
+        let (divisor, suffix) =
+            TIME_DIVISORS.into_iter().find(|(divisor, _)| value != 0.0 && value % divisor == 0.0).unwrap_or((1.0, "ns"));
         format!("{}{suffix}", value / divisor)
     }
 
@@ -181,23 +169,17 @@ pub fn parse_size_bytes(text: &str) -> Result<u64, QuantityError> {
 pub fn parse_rate_per_s(text: &str) -> Result<f64, QuantityError> {
     let rate = Unit::Plain.parse(text)?;
     if rate < 0.0 {
-        return Err(QuantityError::Negative {
-            text: text.to_owned(),
-        });
+        return Err(QuantityError::Negative { text: text.to_owned() });
     }
     if rate == 0.0 {
-        return Err(QuantityError::Zero {
-            text: text.to_owned(),
-        });
+        return Err(QuantityError::Zero { text: text.to_owned() });
     }
     Ok(rate)
 }
 
 fn bounded(text: &str, value: f64) -> Result<f64, QuantityError> {
     if value.abs() > MAGNITUDE_MAX {
-        return Err(QuantityError::TooLarge {
-            text: text.to_owned(),
-        });
+        return Err(QuantityError::TooLarge { text: text.to_owned() });
     }
     // Turns -0 into 0, so that equal values print alike.
     Ok(value + 0.0)
@@ -205,44 +187,26 @@ fn bounded(text: &str, value: f64) -> Result<f64, QuantityError> {
 
 fn whole(text: &str, value: f64, of: &'static str) -> Result<u64, QuantityError> {
     if value < 0.0 {
-        return Err(QuantityError::Negative {
-            text: text.to_owned(),
-        });
+        return Err(QuantityError::Negative { text: text.to_owned() });
     }
     if value.fract() != 0.0 {
-        return Err(QuantityError::NotWhole {
-            text: text.to_owned(),
-            of,
-        });
+        return Err(QuantityError::NotWhole { text: text.to_owned(), of });
     }
     Ok(value as u64)
 }
 
 const fn decimal(suffix: &'static str, decimal_exponent: u8) -> Scale {
-    Scale {
-        suffix,
-        decimal_exponent,
-        binary_factor: 1.0,
-    }
+    Scale { suffix, decimal_exponent, binary_factor: 1.0 }
 }
 
 const fn binary(suffix: &'static str, shift: u8) -> Scale {
-    Scale {
-        suffix,
-        decimal_exponent: 0,
-        binary_factor: (1u64 << shift) as f64,
-    }
+    Scale { suffix, decimal_exponent: 0, binary_factor: (1u64 << shift) as f64 }
 }
 
 /// The largest magnitude accepted, in the base unit: 31 years in nanoseconds, an exabyte.
 pub const MAGNITUDE_MAX: f64 = 1e18;
 
-const TIME_SCALES: &[Scale] = &[
-    decimal("ns", 0),
-    decimal("us", 3),
-    decimal("ms", 6),
-    decimal("s", 9),
-];
+const TIME_SCALES: &[Scale] = &[decimal("ns", 0), decimal("us", 3), decimal("ms", 6), decimal("s", 9)];
 const SIZE_SCALES: &[Scale] = &[
     decimal("B", 0),
     decimal("kB", 3),
@@ -263,27 +227,15 @@ mod tests {
 
     #[test]
     fn durations_carry_units() {
-        for (text, ns) in [
-            ("300ns", 300),
-            ("25us", 25_000),
-            ("0.3us", 300),
-            ("1ms", 1_000_000),
-            ("2s", 2_000_000_000),
-            ("0", 0),
-        ] {
+        for (text, ns) in [("300ns", 300), ("25us", 25_000), ("0.3us", 300), ("1ms", 1_000_000), ("2s", 2_000_000_000), ("0", 0)]
+        {
             assert_eq!(parse_duration_ns(text), Ok(ns), "{text}");
         }
     }
 
     #[test]
     fn sizes_are_bytes_unless_they_say_otherwise() {
-        for (text, bytes) in [
-            ("64", 64),
-            ("64B", 64),
-            ("100kB", 100_000),
-            ("1MiB", 1 << 20),
-            ("1.5KiB", 1536),
-        ] {
+        for (text, bytes) in [("64", 64), ("64B", 64), ("100kB", 100_000), ("1MiB", 1 << 20), ("1.5KiB", 1536)] {
             assert_eq!(parse_size_bytes(text), Ok(bytes), "{text}");
         }
     }

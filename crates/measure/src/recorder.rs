@@ -94,11 +94,7 @@ pub struct Recorder {
 impl Recorder {
     /// An empty recorder. It takes all its memory (about 0.5 MB) now.
     pub fn new() -> Self {
-        Self {
-            counts: Counts::default(),
-            intended: Latencies::new(),
-            actual: Latencies::new(),
-        }
+        Self { counts: Counts::default(), intended: Latencies::new(), actual: Latencies::new() }
     }
 
     /// Counts a request that left.
@@ -109,8 +105,7 @@ impl Recorder {
     /// Counts a reply that arrived at `now_ns`, and records both latencies.
     pub fn handle_reply(&mut self, sample: &Sample, now_ns: u64) {
         self.counts.replied += 1;
-        self.intended
-            .record(now_ns.saturating_sub(sample.intended_ns));
+        self.intended.record(now_ns.saturating_sub(sample.intended_ns));
         self.actual.record(now_ns.saturating_sub(sample.sent_ns));
     }
 
@@ -144,11 +139,7 @@ impl Recorder {
 
     /// The figures so far.
     pub fn summary(&self) -> Summary {
-        Summary {
-            counts: self.counts,
-            intended: self.intended.summary(),
-            actual: self.actual.summary(),
-        }
+        Summary { counts: self.counts, intended: self.intended.summary(), actual: self.actual.summary() }
     }
 
     /// The histogram of latencies from the intended send time, ns. A value beyond
@@ -183,24 +174,17 @@ impl Latencies {
     fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, SIGNIFICANT_DIGITS)
             .expect("the bounds and the digits are valid constants");
-        Self {
-            histogram,
-            sum_ns: 0,
-            max_ns: 0,
-        }
+        Self { histogram, sum_ns: 0, max_ns: 0 }
     }
 
     fn record(&mut self, latency_ns: u64) {
-        self.histogram
-            .saturating_record(latency_ns.min(LATENCY_MAX_NS));
+        self.histogram.saturating_record(latency_ns.min(LATENCY_MAX_NS));
         self.sum_ns += u128::from(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
     fn merge(&mut self, other: &Latencies) {
-        self.histogram
-            .add(&other.histogram)
-            .expect("all recorders have the same bounds");
+        self.histogram.add(&other.histogram).expect("all recorders have the same bounds");
         self.sum_ns += other.sum_ns;
         self.max_ns = self.max_ns.max(other.max_ns);
     }
@@ -225,9 +209,7 @@ impl Latencies {
         if self.histogram.len() < (SAMPLES_BEYOND_MIN * 1000).div_ceil(beyond_per_mille) {
             return None;
         }
-        let value_ns = self
-            .histogram
-            .value_at_quantile(f64::from(per_mille) / 1000.0);
+        let value_ns = self.histogram.value_at_quantile(f64::from(per_mille) / 1000.0);
         // The histogram gives the upper end of a bucket, which may exceed every sample in it.
         Some(value_ns.min(self.max_ns) as f64 / NS_PER_US)
     }
@@ -275,17 +257,10 @@ mod tests {
     #[test]
     fn percentiles_are_within_a_thousandth() {
         let summary = ramp(1..=10_000).summary().intended;
-        for (value, expected) in [
-            (summary.p50, 5_000.0),
-            (summary.p90, 9_000.0),
-            (summary.p99, 9_900.0),
-            (summary.p999, 9_990.0),
-        ] {
+        for (value, expected) in [(summary.p50, 5_000.0), (summary.p90, 9_000.0), (summary.p99, 9_900.0), (summary.p999, 9_990.0)]
+        {
             let value = value.unwrap();
-            assert!(
-                (value / expected - 1.0).abs() <= 1e-3,
-                "{value} is not {expected}"
-            );
+            assert!((value / expected - 1.0).abs() <= 1e-3, "{value} is not {expected}");
         }
     }
 
@@ -311,13 +286,7 @@ mod tests {
             recorder.handle_failure(failure);
         }
         recorder.handle_sent();
-        let expected = Counts {
-            sent: 4,
-            replied: 0,
-            lost: 1,
-            refused: 1,
-            timeout: 1,
-        };
+        let expected = Counts { sent: 4, replied: 0, lost: 1, refused: 1, timeout: 1 };
         assert_eq!(*recorder.counts(), expected);
         assert_eq!(recorder.counts().unresolved(), 1);
     }
@@ -331,10 +300,7 @@ mod tests {
     }
 
     fn record(recorder: &mut Recorder, intended_ns: u64, sent_ns: u64, now_ns: u64) {
-        let sample = Sample {
-            intended_ns,
-            sent_ns,
-        };
+        let sample = Sample { intended_ns, sent_ns };
         recorder.handle_sent();
         recorder.handle_reply(&sample, now_ns);
     }
@@ -351,11 +317,7 @@ mod tests {
     fn check_supported(count: u64, supported: [bool; 4]) {
         let summary = ramp(1..=count).summary().intended;
         let given = [summary.p50, summary.p90, summary.p99, summary.p999];
-        assert_eq!(
-            given.map(|figure| figure.is_some()),
-            supported,
-            "{count} samples"
-        );
+        assert_eq!(given.map(|figure| figure.is_some()), supported, "{count} samples");
         assert!(summary.mean.is_some() && summary.max.is_some());
     }
 }

@@ -1,1 +1,31 @@
-//! x
+//! The only crate of tailcut with sockets, the clock and unsafe code. Linux only.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`clock`] | the monotonic clock |
+//! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
+//! | [`raw`] | raw IP for datagrams whose source is somebody else's |
+//! | [`reuseport`] | several threads on one port, a client's session on one of them |
+//! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
+//! | [`workers`] | worker threads behind one I/O thread, fed from one queue |
+//! | [`entropy`] | secrets |
+//! | [`affinity`] | pins threads and raises their priority |
+//!
+//! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
+//! crate fail: it is counted instead.
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport programs have no equal elsewhere");
+
+pub mod affinity;
+pub mod clock;
+pub mod driver;
+pub mod entropy;
+pub mod raw;
+pub mod reuseport;
+pub mod udp;
+mod waker;
+pub mod workers;
+
+#[allow(unsafe_code)]
+mod sys;

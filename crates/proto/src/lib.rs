@@ -7,7 +7,10 @@
 //! |---|---|
 //! | [`node`] | the edge towards the network: what every participant is |
 //! | [`rpc`] | the edge towards the application: call, reply, cancel, events |
+//! | [`policy`] | where a request goes |
+//! | [`scheduler`] | the central queue, and who has what outstanding |
 //! | [`r2p2`] | the R2P2 endpoint: client and server |
+//! | [`router`] | the R2P2 router |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never makes it allocate in
 //! proportion to what the input claims.

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::r2p2::DropReason;
+pub use tailcut_wire::r2p2::DropReason;
 
 use crate::node::{Node, Time};
 

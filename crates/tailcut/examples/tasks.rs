@@ -8,7 +8,12 @@ use tailcut::{AsyncClient, CallOptions, Server};
 async fn main() -> Result<(), tailcut::Error> {
     let mut server = Server::bind("127.0.0.1:0")?;
     let (address, stop) = (server.local_address(), server.stop_handle());
-    let serving = std::thread::spawn(move || server.run(|request| drop(request.reply_in_place(|bytes| bytes.reverse()))));
+    let serving = std::thread::spawn(move || {
+        server.run(|request| {
+            // A client that has gone needs no answer.
+            let _ = request.reply_in_place(|bytes| bytes.reverse());
+        })
+    });
 
     let client = AsyncClient::connect(address)?;
     let tasks = ["stressed", "drawer", "live"].map(|word| {

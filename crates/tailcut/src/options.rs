@@ -40,7 +40,7 @@ impl Default for ClientBuilder {
             wait: Wait::default(),
             timeout: Duration::from_secs(1),
             options: CallOptions::default(),
-            coalescing: Coalescing::default(),
+            coalescing: Coalescing::On,
             config,
         }
     }
@@ -124,7 +124,7 @@ impl ClientBuilder {
 
 impl Default for ServerBuilder {
     fn default() -> Self {
-        Self { wait: Wait::default(), coalescing: Coalescing::default(), config: Config::default() }
+        Self { wait: Wait::default(), coalescing: Coalescing::On, config: Config::default() }
     }
 }
 

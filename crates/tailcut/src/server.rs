@@ -9,8 +9,7 @@ use tailcut_net::driver::{Driver, Waker};
 use tailcut_net::workers::{Job, Workers};
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::{Endpoint, Metrics};
-use tailcut_proto::rpc::{AnswerError, Event, RequestId, Rpc};
-use tailcut_wire::r2p2::DropReason;
+use tailcut_proto::rpc::{AnswerError, DropReason, Event, RequestId, Rpc};
 
 use crate::error::Error;
 use crate::options::ServerBuilder;
@@ -106,14 +105,15 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the socket has become useless or no thread is to be had.
+    /// [`Error::Io`] when the socket has become useless, no thread is to be had, or a handler has panicked.
     pub fn run_workers(&mut self, count: usize, handler: impl Fn(&[u8], &mut Vec<u8>) + Send + Sync) -> Result<(), Error> {
         let waker = self.driver.waker();
         std::thread::scope(|scope| {
             let mut workers = Workers::start(scope, count, &waker, &handler)?;
             while !self.stop.load(Ordering::Relaxed) {
+                let mut health = Ok(());
                 self.driver.turn_with(|_, endpoint, now| {
-                    workers.poll_done(|job| {
+                    health = workers.poll_done(now, |job| {
                         // A request that is gone by now needs no answer.
                         let _ = endpoint.reply(now, job.id, job.reply);
                         endpoint.recycle(job.request);
@@ -128,8 +128,8 @@ impl Server {
                             }
                         }
                     }
-                    workers.dispatch(now);
                 })?;
+                health?;
                 self.driver.wait(None, None)?;
             }
             Ok(())

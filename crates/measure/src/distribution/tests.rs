@@ -26,11 +26,7 @@ fn bimodal_has_its_moments() {
 #[test]
 fn trimodal_has_its_moments() {
     // Mean 0.5 + 1 + 20 = 21.5; second moment 0.5 + 5 + 2000 = 2005.5.
-    check_moments(
-        "trimodal:1ns:5ns:100ns:0.5:0.3",
-        22.0,
-        0.5 + 7.5 + 2000.0 - 484.0,
-    );
+    check_moments("trimodal:1ns:5ns:100ns:0.5:0.3", 22.0, 0.5 + 7.5 + 2000.0 - 484.0);
 }
 
 #[test]
@@ -148,11 +144,7 @@ fn samples_follow_the_closed_quantiles() {
 fn a_lognormal_has_its_median() {
     check_below(&parse_plain("lognorm:7:0.5"), 7f64.exp(), 0.5);
     // The normal distribution's 0.99 quantile is 2.326348.
-    check_below(
-        &parse_plain("lognorm:7:0.5"),
-        (7.0 + 0.5 * 2.326_348f64).exp(),
-        0.99,
-    );
+    check_below(&parse_plain("lognorm:7:0.5"), (7.0 + 0.5 * 2.326_348f64).exp(), 0.99);
 }
 
 #[test]
@@ -172,15 +164,8 @@ fn zipf_gives_each_rank_its_probability() {
 #[test]
 fn zipf_moments_agree_with_direct_sums() {
     for exponent in [0.0, 0.5, 0.99, 1.0, 1.2, 2.0, 3.5] {
-        let direct = |power: f64| -> f64 {
-            (1..=100_000u32)
-                .map(|rank| f64::from(rank).powf(power - exponent))
-                .sum()
-        };
-        let form = Form::Zipf {
-            ranks: 100_000,
-            exponent,
-        };
+        let direct = |power: f64| -> f64 { (1..=100_000u32).map(|rank| f64::from(rank).powf(power - exponent)).sum() };
+        let form = Form::Zipf { ranks: 100_000, exponent };
         let zipf = Distribution::new(form, Unit::Plain).unwrap();
         let mean = direct(1.0) / direct(0.0);
         check_near(zipf.mean().unwrap(), mean, 1e-10);
@@ -194,10 +179,7 @@ fn the_points_of_a_mixture_are_its_quantiles() {
     let bimodal = parse_plain("bimodal:10:1:0.1");
     assert_eq!(bimodal.quantile(0.9), Some(1.0));
     assert_eq!(bimodal.quantile(0.91), Some(10.0));
-    assert_eq!(
-        parse_plain("trimodal:1:2:3:0.9:0.1").quantile(1.0),
-        Some(2.0)
-    );
+    assert_eq!(parse_plain("trimodal:1:2:3:0.9:0.1").quantile(1.0), Some(2.0));
 }
 
 #[test]
@@ -219,9 +201,7 @@ fn units_are_read_and_written() {
         ("fixed:0", "fixed:0ns"),
     ] {
         let read = Distribution::parse(text, Unit::Time);
-        let read = read.map_or("refused".to_owned(), |distribution| {
-            distribution.to_string()
-        });
+        let read = read.map_or("refused".to_owned(), |distribution| distribution.to_string());
         assert_eq!(read, written);
     }
 }
@@ -237,10 +217,7 @@ fn parameters_that_could_not_work_are_refused_with_the_reason() {
         ("exp:NaN", "is not a number"),
         ("uni:0", "the maximum of uni must be above 0"),
         ("fixed:-1", "the value of fixed must be 0 or more"),
-        (
-            "bimodal:1:2:1.5",
-            "the probability of bimodal must be from 0 to 1",
-        ),
+        ("bimodal:1:2:1.5", "the probability of bimodal must be from 0 to 1"),
         ("trimodal:1:2:3:0.6:0.6", "the sum of trimodal's P1 and P2"),
         ("lognorm:0:-1", "the sigma of lognorm"),
         ("lognorm:800:1", "the mu of lognorm"),
@@ -248,10 +225,7 @@ fn parameters_that_could_not_work_are_refused_with_the_reason() {
         ("gamma:1:0", "the scale of gamma"),
         ("pareto:-1:1:0", "the location of pareto"),
         ("pareto:0:0:0", "the scale of pareto"),
-        (
-            "pareto:0:1:100",
-            "the shape of pareto must be from -10 to 10",
-        ),
+        ("pareto:0:1:100", "the shape of pareto must be from -10 to 10"),
         ("gev:0:1:0.1", "gev would be negative with probability"),
         ("zipf:0:1", "the ranks of zipf must be a whole number"),
         ("zipf:1.5:1", "the ranks of zipf must be a whole number"),
@@ -260,18 +234,14 @@ fn parameters_that_could_not_work_are_refused_with_the_reason() {
         ("1+2+exp:1", "\"2+exp\" is no distribution"),
         ("file:a", "the file form needs a loader"),
     ] {
-        let message = Distribution::parse(text, Unit::Plain)
-            .unwrap_err()
-            .to_string();
+        let message = Distribution::parse(text, Unit::Plain).unwrap_err().to_string();
         assert!(message.contains(reason), "{text}: {message}");
     }
 }
 
 #[test]
 fn a_time_without_unit_is_refused() {
-    let message = Distribution::parse("exp:25", Unit::Time)
-        .unwrap_err()
-        .to_string();
+    let message = Distribution::parse("exp:25", Unit::Time).unwrap_err().to_string();
     assert!(message.contains("ns, us, ms or s"), "{message}");
 }
 
@@ -319,18 +289,11 @@ fn parse_plain(text: &str) -> Distribution {
 
 fn check_near(value: f64, expected: f64, relative: f64) {
     let error = (value - expected).abs();
-    assert!(
-        error <= relative * expected.abs(),
-        "{value} is not {expected}"
-    );
+    assert!(error <= relative * expected.abs(), "{value} is not {expected}");
 }
 
 fn check_moments(text: &str, mean: f64, variance: f64) {
-    let unit = if text.starts_with("zipf") || text.starts_with("lognorm") {
-        Unit::Plain
-    } else {
-        Unit::Time
-    };
+    let unit = if text.starts_with("zipf") || text.starts_with("lognorm") { Unit::Plain } else { Unit::Time };
     check_moments_of(&Distribution::parse(text, unit).unwrap(), mean, variance);
 }
 
@@ -339,39 +302,23 @@ fn check_moments(text: &str, mean: f64, variance: f64) {
 fn check_moments_of(distribution: &Distribution, mean: f64, variance: f64) {
     check_near(distribution.mean().unwrap(), mean, 1e-7);
     let closed = distribution.variance().unwrap();
-    assert!(
-        (closed - variance).abs() <= 1e-6 * variance,
-        "{closed} is not {variance}"
-    );
+    assert!((closed - variance).abs() <= 1e-6 * variance, "{closed} is not {variance}");
     let mut rng = generator(17, 0);
-    let samples: Vec<f64> = (0..SAMPLES)
-        .map(|_| distribution.sample(&mut rng))
-        .collect();
+    let samples: Vec<f64> = (0..SAMPLES).map(|_| distribution.sample(&mut rng)).collect();
     let sampled_mean = mean_of(samples.iter().copied());
     let standard_error = (variance / SAMPLES as f64).sqrt();
-    assert!(
-        (sampled_mean - mean).abs() <= 5.0 * standard_error + 1e-9 * mean,
-        "{distribution}: {sampled_mean} is not {mean}"
-    );
+    assert!((sampled_mean - mean).abs() <= 5.0 * standard_error + 1e-9 * mean, "{distribution}: {sampled_mean} is not {mean}");
     let sampled_variance = mean_of(samples.iter().map(|sample| (sample - mean).powi(2)));
-    assert!(
-        (sampled_variance - variance).abs() <= 0.05 * variance,
-        "{distribution}: {sampled_variance} is not {variance}"
-    );
+    assert!((sampled_variance - variance).abs() <= 0.05 * variance, "{distribution}: {sampled_variance} is not {variance}");
 }
 
 /// The share of samples below `value` is `p` within five standard errors.
 fn check_below(distribution: &Distribution, value: f64, p: f64) {
     let mut rng = generator(23, 0);
-    let below = (0..SAMPLES)
-        .filter(|_| distribution.sample(&mut rng) <= value)
-        .count();
+    let below = (0..SAMPLES).filter(|_| distribution.sample(&mut rng) <= value).count();
     let share = below as f64 / SAMPLES as f64;
     let standard_error = (p * (1.0 - p) / SAMPLES as f64).sqrt();
-    assert!(
-        (share - p).abs() <= 5.0 * standard_error,
-        "{distribution}: {share} of samples are below {value}, not {p}"
-    );
+    assert!((share - p).abs() <= 5.0 * standard_error, "{distribution}: {share} of samples are below {value}, not {p}");
 }
 
 fn any_form() -> impl Strategy<Value = Form> {
@@ -383,28 +330,13 @@ fn any_form() -> impl Strategy<Value = Form> {
         value().prop_map(|value| Form::Fixed { value }),
         scale().prop_map(|max| Form::Uniform { max }),
         scale().prop_map(|mean| Form::Exponential { mean }),
-        (value(), value(), 0.0..=1.0).prop_map(|(a, b, probability)| Form::Bimodal {
-            values: [a, b],
-            probability
-        }),
-        ([value(), value(), value()], 0.0..=1.0, 0.0..=1.0).prop_map(|(values, p, q)| {
-            Form::Trimodal {
-                values,
-                probabilities: [p, (1.0 - p) * q],
-            }
-        }),
+        (value(), value(), 0.0..=1.0).prop_map(|(a, b, probability)| Form::Bimodal { values: [a, b], probability }),
+        ([value(), value(), value()], 0.0..=1.0, 0.0..=1.0)
+            .prop_map(|(values, p, q)| { Form::Trimodal { values, probabilities: [p, (1.0 - p) * q] } }),
         (-41.0..41.0, 0.0..20.0).prop_map(|(mu, sigma)| Form::LogNormal { mu, sigma }),
         (0.001..1e9, scale()).prop_map(|(shape, scale)| Form::Gamma { shape, scale }),
-        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::Pareto {
-            location,
-            scale,
-            shape
-        }),
-        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::ExtremeValue {
-            location,
-            scale,
-            shape
-        }),
+        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::Pareto { location, scale, shape }),
+        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::ExtremeValue { location, scale, shape }),
         (1u64..=1 << 53, exponent()).prop_map(|(ranks, exponent)| Form::Zipf { ranks, exponent }),
         (1u64..=20, exponent()).prop_map(|(ranks, exponent)| Form::Zipf { ranks, exponent }),
     ]

@@ -53,11 +53,7 @@ impl Jbsq {
         let total: f64 = least_held.iter().sum();
         least_held.iter_mut().for_each(|weight| *weight /= total);
         let full = least_held.pop().unwrap_or(0.0);
-        Ok(Self {
-            least_held,
-            full,
-            drain_rate: workers as f64 * (1.0 - load),
-        })
+        Ok(Self { least_held, full, drain_rate: workers as f64 * (1.0 - load) })
     }
 
     /// The probability that some worker is idle.
@@ -73,10 +69,7 @@ impl Jbsq {
 
 impl Sojourn for Jbsq {
     fn mean(&self) -> f64 {
-        let placed: f64 = (1u32..)
-            .zip(&self.least_held)
-            .map(|(services, probability)| f64::from(services) * probability)
-            .sum();
+        let placed: f64 = (1u32..).zip(&self.least_held).map(|(services, probability)| f64::from(services) * probability).sum();
         placed + self.full * (1.0 / self.drain_rate + self.least_held.len() as f64)
     }
 
@@ -117,11 +110,7 @@ impl Chain {
         let mut states = Vec::new();
         compose(workers as u32, bound, &mut Vec::new(), &mut states);
         states.sort_by_key(|state| level(state));
-        let index: BTreeMap<&[u32], usize> = states
-            .iter()
-            .enumerate()
-            .map(|(at, state)| (state.as_slice(), at))
-            .collect();
+        let index: BTreeMap<&[u32], usize> = states.iter().enumerate().map(|(at, state)| (state.as_slice(), at)).collect();
         let arrival_rate = workers as f64 * load;
         let mut incoming = vec![Vec::new(); states.len()];
         for (from, state) in states.iter().enumerate() {
@@ -134,23 +123,14 @@ impl Chain {
                 incoming[index[moved(state, held, held - 1).as_slice()]].push((from, rate));
             }
         }
-        let busy = states
-            .iter()
-            .map(|state| workers as f64 - f64::from(state[0]))
-            .collect();
+        let busy = states.iter().map(|state| workers as f64 - f64::from(state[0])).collect();
         let levels = (0..=workers * bound)
             .map(|held| {
                 let first = states.partition_point(|state| level(state) < held);
                 first..states.partition_point(|state| level(state) <= held)
             })
             .collect();
-        Self {
-            states,
-            levels,
-            incoming,
-            busy,
-            arrival_rate,
-        }
+        Self { states, levels, incoming, busy, arrival_rate }
     }
 
     /// The stationary weights, by Gauss-Seidel sweeps up and down the levels with aggregation of
@@ -181,10 +161,7 @@ impl Chain {
         let is_full = state + 1 == self.states.len();
         // Arrivals to the full state join the central queue, which the chain leaves out.
         let arrivals = if is_full { 0.0 } else { self.arrival_rate };
-        let inflow: f64 = self.incoming[state]
-            .iter()
-            .map(|&(from, rate)| weights[from] * rate)
-            .sum();
+        let inflow: f64 = self.incoming[state].iter().map(|&(from, rate)| weights[from] * rate).sum();
         inflow / (arrivals + self.busy[state])
     }
 
@@ -228,18 +205,12 @@ fn compose(workers: u32, held: usize, above: &mut Vec<u32>, states: &mut Vec<Vec
 
 /// The requests that a state's workers hold.
 fn level(state: &[u32]) -> usize {
-    (0..)
-        .zip(state)
-        .map(|(held, &count)| held * count as usize)
-        .sum()
+    (0..).zip(state).map(|(held, &count)| held * count as usize).sum()
 }
 
 /// The requests that the least loaded worker holds.
 fn least(state: &[u32]) -> usize {
-    state
-        .iter()
-        .position(|&count| count > 0)
-        .expect("a state has at least one worker")
+    state.iter().position(|&count| count > 0).expect("a state has at least one worker")
 }
 
 fn moved(state: &[u32], from: usize, to: usize) -> Vec<u32> {

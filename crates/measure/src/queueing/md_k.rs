@@ -36,12 +36,8 @@ impl MDk {
         }
         let arrival_rate = servers as f64 * load;
         let in_system = Band::new(servers, arrival_rate, load)?.stationary();
-        let mean_queue: f64 = in_system
-            .iter()
-            .skip(servers + 1)
-            .zip(1u32..)
-            .map(|(probability, waiting)| probability * f64::from(waiting))
-            .sum();
+        let mean_queue: f64 =
+            in_system.iter().skip(servers + 1).zip(1u32..).map(|(probability, waiting)| probability * f64::from(waiting)).sum();
         let cumulative = in_system
             .iter()
             .scan(0.0, |sum, probability| {
@@ -49,12 +45,7 @@ impl MDk {
                 Some(*sum)
             })
             .collect();
-        Ok(Self {
-            servers,
-            arrival_rate,
-            cumulative,
-            mean_wait: mean_queue / arrival_rate,
-        })
+        Ok(Self { servers, arrival_rate, cumulative, mean_wait: mean_queue / arrival_rate })
     }
 
     /// The probability that a request does not wait.
@@ -119,12 +110,7 @@ impl Band {
             return Err(QueueingError::TooLarge("the load is too near to 1"));
         }
         let states = states as usize;
-        Ok(Self {
-            servers,
-            states,
-            width,
-            cells: poisson.repeat(states),
-        })
+        Ok(Self { servers, states, width, cells: poisson.repeat(states) })
     }
 
     fn first(&self, row: usize) -> usize {
@@ -153,10 +139,7 @@ impl Band {
         }
         let mut stationary = vec![1.0];
         for state in 1..self.states {
-            let inflow = self
-                .rows_into(state)
-                .map(|from| stationary[from] * self.cells[self.cell(from, state)])
-                .sum();
+            let inflow = self.rows_into(state).map(|from| stationary[from] * self.cells[self.cell(from, state)]).sum();
             stationary.push(inflow);
         }
         let total: f64 = stationary.iter().sum();
@@ -165,11 +148,7 @@ impl Band {
 
     /// The rows below `state` that reach it.
     fn rows_into(&self, state: usize) -> std::ops::Range<usize> {
-        let earliest = if state < self.width {
-            0
-        } else {
-            state + 1 + self.servers - self.width
-        };
+        let earliest = if state < self.width { 0 } else { state + 1 + self.servers - self.width };
         earliest.min(state)..state
     }
 }

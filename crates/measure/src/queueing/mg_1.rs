@@ -28,9 +28,7 @@ impl MG1 {
         }
         let squared_variation = variance / mean / mean;
         let mean_wait = load * (1.0 + squared_variation) / (2.0 * (1.0 - load));
-        Ok(Self {
-            mean: 1.0 + mean_wait,
-        })
+        Ok(Self { mean: 1.0 + mean_wait })
     }
 
     /// The mean sojourn time in units of the mean service time (Pollaczek and Khinchine).

@@ -103,12 +103,7 @@ fn one_server_of_fixed_service_is_idle_for_what_the_load_leaves() {
 
 #[test]
 fn the_root_of_the_round_robin_is_published() {
-    for (load, sigma) in [
-        (0.5, 0.229743),
-        (0.7, 0.491309),
-        (0.8, 0.647407),
-        (0.9, 0.817506),
-    ] {
+    for (load, sigma) in [(0.5, 0.229743), (0.7, 0.491309), (0.8, 0.647407), (0.9, 0.817506)] {
         let queue = EkM1::new(16, load).unwrap();
         check(queue.wait_probability(), sigma, 0.51e-6);
     }
@@ -140,10 +135,7 @@ fn the_use_of_the_central_queue_is_published() {
 #[test]
 fn a_bound_of_1_is_the_single_queue() {
     for (workers, load) in [(1, 0.9), (2, 0.5), (8, 0.875), (16, 0.9375), (16, 0.99)] {
-        check_equal(
-            &Jbsq::new(workers, 1, load).unwrap(),
-            &MMk::new(workers, load).unwrap(),
-        );
+        check_equal(&Jbsq::new(workers, 1, load).unwrap(), &MMk::new(workers, load).unwrap());
     }
 }
 
@@ -160,8 +152,7 @@ fn a_round_robin_of_one_is_the_single_server() {
 #[test]
 fn the_pole_of_the_single_queue_is_taken_out() {
     // 16 (1 - load) is 1 at 0.9375.
-    let [below, at, above] =
-        [0.937_499_999, 0.9375, 0.937_500_001].map(|load| MMk::new(16, load).unwrap());
+    let [below, at, above] = [0.937_499_999, 0.9375, 0.937_500_001].map(|load| MMk::new(16, load).unwrap());
     for p in [0.5, 0.99] {
         check(below.percentile(p), at.percentile(p), 1e-6);
         check(above.percentile(p), at.percentile(p), 1e-6);
@@ -202,33 +193,17 @@ fn any_service_time_has_pollaczeks_mean() {
 fn a_service_without_variance_is_refused() {
     for text in ["gev:363:100:0.65", "fixed:0"] {
         let service = Distribution::parse(text, Unit::Plain).unwrap();
-        assert_eq!(
-            MG1::new(&service, 0.5),
-            Err(QueueingError::Service),
-            "{text}"
-        );
+        assert_eq!(MG1::new(&service, 0.5), Err(QueueingError::Service), "{text}");
     }
 }
 
 #[test]
 fn loads_that_never_settle_are_refused() {
     for load in [0.0, 1.0, -0.5, 1.5, f64::NAN] {
-        assert!(
-            matches!(MMk::new(4, load), Err(QueueingError::Load(_))),
-            "{load}"
-        );
-        assert!(
-            matches!(MDk::new(4, load), Err(QueueingError::Load(_))),
-            "{load}"
-        );
-        assert!(
-            matches!(EkM1::new(4, load), Err(QueueingError::Load(_))),
-            "{load}"
-        );
-        assert!(
-            matches!(Jbsq::new(4, 2, load), Err(QueueingError::Load(_))),
-            "{load}"
-        );
+        assert!(matches!(MMk::new(4, load), Err(QueueingError::Load(_))), "{load}");
+        assert!(matches!(MDk::new(4, load), Err(QueueingError::Load(_))), "{load}");
+        assert!(matches!(EkM1::new(4, load), Err(QueueingError::Load(_))), "{load}");
+        assert!(matches!(Jbsq::new(4, 2, load), Err(QueueingError::Load(_))), "{load}");
     }
 }
 
@@ -243,26 +218,11 @@ fn models_without_servers_are_refused() {
 
 #[test]
 fn models_too_large_to_solve_are_refused() {
-    assert!(matches!(
-        MDk::new(257, 0.5),
-        Err(QueueingError::TooLarge(_))
-    ));
-    assert!(matches!(
-        MDk::new(1, 0.999_999_9),
-        Err(QueueingError::TooLarge(_))
-    ));
-    assert!(matches!(
-        Jbsq::new(64, 8, 0.5),
-        Err(QueueingError::TooLarge(_))
-    ));
-    assert!(matches!(
-        Jbsq::new(usize::MAX, 1, 0.5),
-        Err(QueueingError::TooLarge(_))
-    ));
-    assert!(matches!(
-        Jbsq::new(1, usize::MAX, 0.5),
-        Err(QueueingError::TooLarge(_))
-    ));
+    assert!(matches!(MDk::new(257, 0.5), Err(QueueingError::TooLarge(_))));
+    assert!(matches!(MDk::new(1, 0.999_999_9), Err(QueueingError::TooLarge(_))));
+    assert!(matches!(Jbsq::new(64, 8, 0.5), Err(QueueingError::TooLarge(_))));
+    assert!(matches!(Jbsq::new(usize::MAX, 1, 0.5), Err(QueueingError::TooLarge(_))));
+    assert!(matches!(Jbsq::new(1, usize::MAX, 0.5), Err(QueueingError::TooLarge(_))));
 }
 
 #[test]
@@ -279,10 +239,7 @@ fn a_queue_near_saturation_keeps_its_tail() {
     let queue = MMk::new(1, 0.9999).unwrap();
     let time = 1e4 * 1000f64.ln();
     check(queue.percentile(0.999), time, 1e-6 * time);
-    check_equal(
-        &Jbsq::new(4, 1, 0.9999).unwrap(),
-        &MMk::new(4, 0.9999).unwrap(),
-    );
+    check_equal(&Jbsq::new(4, 1, 0.9999).unwrap(), &MMk::new(4, 0.9999).unwrap());
 }
 
 #[test]
@@ -318,10 +275,7 @@ fn check_table<S: Sojourn>(table: &[Row], queue: impl Fn(f64) -> Result<S, Queue
 
 #[track_caller]
 fn check(value: f64, expected: f64, error: f64) {
-    assert!(
-        (value - expected).abs() <= error,
-        "{value} is not {expected}"
-    );
+    assert!((value - expected).abs() <= error, "{value} is not {expected}");
 }
 
 #[track_caller]
@@ -338,9 +292,7 @@ fn check_equal(queue: &impl Sojourn, expected: &impl Sojourn) {
 fn check_integral(queue: &impl Sojourn) {
     const STEP: f64 = 1e-3;
     let steps = (40.0 / STEP) as u32;
-    let integral: f64 = (0..steps)
-        .map(|step| queue.tail((f64::from(step) + 0.5) * STEP))
-        .sum();
+    let integral: f64 = (0..steps).map(|step| queue.tail((f64::from(step) + 0.5) * STEP)).sum();
     check(integral * STEP, queue.mean(), STEP);
 }
 

@@ -1,0 +1,59 @@
+//! Where and with which priority the calling thread runs. Both matter more to a tail than any code: a migrated or preempted
+//! poller costs milliseconds.
+
+use std::io;
+
+use crate::sys;
+
+/// Ties the calling thread to one core, counted from 0.
+///
+/// # Errors
+///
+/// InvalidInput when the machine, or the thread's cgroup, has no such core.
+pub fn pin_to(core: usize) -> io::Result<()> {
+    sys::set_affinity(core)
+}
+
+/// Gives the calling thread the real-time class SCHED_FIFO at `priority`, 1 lowest to 99. It then runs until it sleeps: a
+/// poller under it must be short or alone on its core (the kernel's fair server takes 50 ms of each second back).
+///
+/// # Errors
+///
+/// PermissionDenied without the capability CAP_SYS_NICE, InvalidInput for a priority out of range. A caller who can live
+/// without goes on.
+pub fn set_fifo(priority: u8) -> io::Result<()> {
+    sys::set_scheduler(libc::SCHED_FIFO, priority)
+}
+
+/// Gives the calling thread back to the normal class.
+///
+/// # Errors
+///
+/// What the kernel says; giving a class back is always permitted.
+pub fn set_normal() -> io::Result<()> {
+    sys::set_scheduler(libc::SCHED_OTHER, 0)
+}
+
+/// Wakes the calling thread's timed sleeps to the nanosecond, instead of up to 50 us late so as to wake together with others.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn set_precise_sleeps() -> io::Result<()> {
+    sys::set_timer_slack(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_to_the_first_core() {
+        pin_to(0).expect("core 0 exists");
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_an_error() {
+        assert!(pin_to(1_000_000).is_err());
+    }
+}

@@ -1,0 +1,389 @@
+//! Drives nodes over their ports: the data-path loop.
+//!
+//! | step of a turn | calls |
+//! |---|---|
+//! | receive one burst of each port | [`Node::handle_datagram`] for each datagram |
+//! | what is due | [`Node::handle_timeout`] |
+//! | the owner's work | the closure: drain events, call, reply |
+//! | send one burst | [`Node::poll_transmit`] until `None`, or until the burst is full |
+//!
+//! One turn reads the clock once, after the first datagram has been received and before it is handled, so that a latency
+//! measured in a node's time never lacks a part of the way. Between turns, [`Driver::wait`] spins or sleeps.
+//!
+//! Invariants: a turn does bounded work however much arrives or is to be sent; a warm driver allocates nothing; one driver
+//! lives on one thread, and other threads reach it by a [`Waker`].
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::thread::ThreadId;
+
+use tailcut_proto::node::{Node, Path, Time};
+
+use crate::affinity;
+use crate::clock::Clock;
+use crate::raw::RawPort;
+use crate::sys;
+use crate::udp::UdpPort;
+pub use crate::waker::Waker;
+
+/// What a driver does between turns that find nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing: it turns again. Shortest latency, a whole core. [`Driver::wait`] returns at once.
+    BusyPoll,
+    /// Sleeps until a datagram, a deadline or a wake-up.
+    Block {
+        /// How long it keeps turning after the last traffic before it sleeps. [`Wait::SPIN_NS`] by default; 0 where it would
+        /// take the core from the very peer that it waits for, as when client and server share one.
+        spin_ns: u64,
+    },
+}
+
+impl Wait {
+    /// As long as a wake-up takes (13-25 us where this was measured): who spins that long before sleeping never takes more
+    /// than twice the best choice's time, whenever the next datagram comes.
+    pub const SPIN_NS: u64 = 20_000;
+}
+
+impl Default for Wait {
+    fn default() -> Self {
+        Self::Block { spin_ns: Self::SPIN_NS }
+    }
+}
+
+/// What one turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The turn's time, to pass to the nodes until the next turn.
+    pub now: Time,
+    /// Datagrams received.
+    pub received: usize,
+    /// Nodes whose deadline was due.
+    pub timeouts: usize,
+    /// Transmits sent; a train is one.
+    pub sent: usize,
+}
+
+impl Turn {
+    /// Nothing happened.
+    pub fn is_idle(&self) -> bool {
+        self.received == 0 && self.timeouts == 0 && self.sent == 0
+    }
+}
+
+/// What a [`Driver`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverMetrics {
+    /// Times that the thread was put to sleep.
+    pub sleeps: u64,
+    /// Bursts that were full before a node had handed out everything; the rest left in the next turn.
+    pub bursts_full: u64,
+    /// Datagrams dropped because they name a source of their own and there is no [`RawPort`].
+    pub dropped_no_raw: u64,
+}
+
+/// One thread's nodes, each on its port. Numbered in the order they were added.
+#[derive(Debug)]
+pub struct Driver<N> {
+    stations: Vec<Station<N>>,
+    clock: Clock,
+    wait: Wait,
+    waker: Waker,
+    /// The waker's event, the owner's descriptor, then one per station.
+    fds: Vec<libc::pollfd>,
+    /// `fds` says what is ready, as of the sleep that has just ended.
+    is_poll_fresh: bool,
+    /// Transmits are left over from a full burst.
+    has_backlog: bool,
+    /// Time of the last turn.
+    now: Time,
+    /// Time of the last turn or flush that was not idle.
+    active: Time,
+    /// The thread whose sleeps have been made precise.
+    precise_thread: Option<ThreadId>,
+    metrics: DriverMetrics,
+}
+
+impl<N: Node> Driver<N> {
+    /// A driver without nodes.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says when it gives no event descriptor for the waker.
+    pub fn new(wait: Wait) -> io::Result<Self> {
+        let waker = Waker::new()?;
+        let fds = vec![poll_entry(waker.as_fd().as_raw_fd()), poll_entry(NO_FD)];
+        Ok(Self {
+            stations: Vec::new(),
+            clock: Clock,
+            wait,
+            waker,
+            fds,
+            is_poll_fresh: false,
+            has_backlog: false,
+            now: 0,
+            active: 0,
+            precise_thread: None,
+            metrics: DriverMetrics::default(),
+        })
+    }
+
+    /// Adds a node on its port; returns its number. `raw` honours sources that are not the port's own.
+    pub fn add(&mut self, node: N, port: UdpPort, raw: Option<RawPort>) -> usize {
+        self.fds.push(poll_entry(port.as_fd().as_raw_fd()));
+        self.stations.push(Station { node, port, raw });
+        self.stations.len() - 1
+    }
+
+    /// A node. Panics for a number that was never given.
+    pub fn node(&self, index: usize) -> &N {
+        &self.stations[index].node
+    }
+
+    /// A node, to call between turns with the last turn's time; [`Driver::flush`] then sends what came of it. Panics for a
+    /// number that was never given.
+    pub fn node_mut(&mut self, index: usize) -> &mut N {
+        &mut self.stations[index].node
+    }
+
+    /// A node's port. Panics for a number that was never given.
+    pub fn port(&self, index: usize) -> &UdpPort {
+        &self.stations[index].port
+    }
+
+    /// A node's raw port, if it has one. Panics for a number that was never given.
+    pub fn raw(&self, index: usize) -> Option<&RawPort> {
+        self.stations[index].raw.as_ref()
+    }
+
+    /// The clock that the turns read.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// What other threads wake this driver with.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// What has been counted so far.
+    pub fn metrics(&self) -> DriverMetrics {
+        self.metrics
+    }
+
+    /// One turn without work of the owner's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::turn_with`].
+    #[inline]
+    pub fn turn(&mut self) -> io::Result<Turn> {
+        self.turn_with(|_, _, _| ())
+    }
+
+    /// One turn. `work` is called for each node, with its number, after the node's inputs and before its transmits, also when
+    /// nothing arrived: what it calls and replies leaves in the same burst.
+    ///
+    /// # Errors
+    ///
+    /// Only what makes a socket useless. Whatever the network does is counted in the ports' metrics.
+    #[inline]
+    pub fn turn_with(&mut self, mut work: impl FnMut(usize, &mut N, Time)) -> io::Result<Turn> {
+        let mut reading = Reading { clock: self.clock, now: None };
+        let received = self.receive(&mut reading)?;
+        let now = reading.now();
+        let mut timeouts = 0;
+        for (index, station) in self.stations.iter_mut().enumerate() {
+            if station.node.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                station.node.handle_timeout(now);
+                timeouts += 1;
+            }
+            work(index, &mut station.node, now);
+        }
+        self.now = now;
+        let sent = self.send(now);
+        let turn = Turn { now, received, timeouts, sent };
+        if !turn.is_idle() {
+            self.active = now;
+        }
+        Ok(turn)
+    }
+
+    /// Sends what calls of [`Driver::node_mut`] have queued. `now` is the time that the calls were given.
+    pub fn flush(&mut self, now: Time) -> usize {
+        let sent = self.send(now);
+        if sent > 0 {
+            self.active = now;
+        }
+        sent
+    }
+
+    /// Passes the time until there is something to do: returns at once when busy-polling, within the spin time after the last
+    /// traffic, or when a burst is left over; otherwise sleeps until a datagram, a node's deadline, `until`, a [`Waker`], or
+    /// until `extra` is readable. While it does not sleep, `extra` is not looked at. May return for no reason.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of `extra`, and when it lacks memory.
+    #[inline]
+    pub fn wait(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
+        match self.wait {
+            Wait::BusyPoll => Ok(()),
+            Wait::Block { spin_ns } if self.has_backlog || self.now.saturating_sub(self.active) < spin_ns => Ok(()),
+            Wait::Block { .. } => self.sleep(extra, until),
+        }
+    }
+
+    fn sleep(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
+        self.make_precise()?;
+        let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
+        let timeout_ns = deadlines.chain(until).min().map(|deadline| deadline.saturating_sub(self.clock.now()));
+        if timeout_ns == Some(0) || !self.waker.fall_asleep() {
+            return Ok(());
+        }
+        self.fds[EXTRA].fd = extra.map_or(NO_FD, |fd| fd.as_raw_fd());
+        let polled = sys::poll(&mut self.fds, timeout_ns);
+        self.waker.get_up();
+        self.metrics.sleeps += 1;
+        let ready = polled?;
+        if self.fds[WAKER].revents != 0 {
+            self.waker.take_event();
+        }
+        self.is_poll_fresh = ready > 0;
+        self.take_errors();
+        Ok(())
+    }
+
+    /// Sleeps of this thread end on time: by default the kernel delays them by up to 50 us.
+    #[inline]
+    fn make_precise(&mut self) -> io::Result<()> {
+        let thread = Some(std::thread::current().id());
+        if self.precise_thread != thread {
+            affinity::set_precise_sleeps()?;
+            self.precise_thread = thread;
+        }
+        Ok(())
+    }
+
+    /// Receives one burst of each port that has something. A single port is simply asked.
+    #[inline]
+    fn receive(&mut self, reading: &mut Reading) -> io::Result<usize> {
+        if let [only] = &mut self.stations[..] {
+            return only.receive(reading);
+        }
+        if !self.is_poll_fresh {
+            sys::poll(&mut self.fds[STATIONS..], Some(0))?;
+            self.take_errors();
+        }
+        self.is_poll_fresh = false;
+        let mut received = 0;
+        for (station, fd) in self.stations.iter_mut().zip(&self.fds[STATIONS..]) {
+            if fd.revents != 0 {
+                received += station.receive(reading)?;
+            }
+        }
+        Ok(received)
+    }
+
+    /// Empties the error queues that the last poll found something in: they would end every sleep.
+    fn take_errors(&mut self) {
+        for (station, fd) in self.stations.iter_mut().zip(&self.fds[STATIONS..]) {
+            if fd.revents & libc::POLLERR != 0 {
+                station.port.take_errors();
+            }
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, now: Time) -> usize {
+        self.has_backlog = false;
+        let mut sent = 0;
+        for station in &mut self.stations {
+            let burst = station.send(now, &mut self.metrics);
+            sent += burst.transmits;
+            self.has_backlog |= burst.is_full;
+        }
+        sent
+    }
+}
+
+/// A node and its ports.
+#[derive(Debug)]
+struct Station<N> {
+    node: N,
+    port: UdpPort,
+    raw: Option<RawPort>,
+}
+
+impl<N: Node> Station<N> {
+    #[inline]
+    fn receive(&mut self, reading: &mut Reading) -> io::Result<usize> {
+        let node = &mut self.node;
+        self.port.recv_burst(|peer, bytes| node.handle_datagram(reading.now(), Path { peer }, bytes))
+    }
+
+    /// Drains the node's transmits into one burst.
+    #[inline]
+    fn send(&mut self, now: Time, metrics: &mut DriverMetrics) -> Burst {
+        let mut burst = Burst { transmits: 0, is_full: false };
+        let mut bytes = 0;
+        loop {
+            if burst.transmits == TURN_TRANSMITS_MAX || bytes >= TURN_BYTES_MAX {
+                burst.is_full = true;
+                metrics.bursts_full += 1;
+                break;
+            }
+            let space = self.port.space();
+            let Some(transmit) = self.node.poll_transmit(now, space) else { break };
+            burst.transmits += 1;
+            bytes += transmit.len;
+            match (transmit.from, &mut self.raw) {
+                (None, _) => self.port.queue(&transmit),
+                (Some(_), Some(raw)) => raw.send(&transmit, space),
+                (Some(_), None) => metrics.dropped_no_raw += transmit.datagram_count().max(1) as u64,
+            }
+        }
+        if burst.transmits > 0 {
+            self.port.flush();
+        }
+        burst
+    }
+}
+
+/// What left a station in one turn.
+struct Burst {
+    transmits: usize,
+    is_full: bool,
+}
+
+/// The turn's one reading of the clock, made when it is first asked for.
+struct Reading {
+    clock: Clock,
+    now: Option<Time>,
+}
+
+impl Reading {
+    #[inline]
+    fn now(&mut self) -> Time {
+        *self.now.get_or_insert_with(|| self.clock.now())
+    }
+}
+
+fn poll_entry(fd: i32) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}
+
+/// Places in [`Driver::fds`].
+const WAKER: usize = 0;
+const EXTRA: usize = 1;
+const STATIONS: usize = 2;
+
+/// A descriptor that ppoll passes over.
+const NO_FD: i32 = -1;
+
+/// Transmits of one node in one turn: single datagrams cost 2.7 us each, so that whoever waits to be received waits for 170 us
+/// at most.
+const TURN_TRANSMITS_MAX: usize = 64;
+
+/// Bytes of one node in one turn: eight of the longest trains, which cost about 6 us each.
+const TURN_BYTES_MAX: usize = 1 << 19;

@@ -1,0 +1,27 @@
+//! System calls that no library wraps the way the data path needs them, behind safe functions. The only unsafe code of
+//! tailcut.
+//!
+//! Invariant: a pointer handed to the kernel points into memory that the function's arguments or `self` hold, and the kernel
+//! keeps none after the call returns.
+
+mod address;
+mod control;
+mod options;
+mod receive;
+mod send;
+mod thread;
+
+#[cfg(test)]
+pub(crate) use options::int_option;
+pub(crate) use options::{attach_reuseport_filter, memory_info, set_int_option};
+pub(crate) use receive::{Message, NetworkError, ReceiveBatch, take_error};
+pub(crate) use send::{Outgoing, SendBatch, send_one};
+pub(crate) use thread::{event_fd, monotonic_ns, poll, set_affinity, set_scheduler, set_timer_slack};
+
+use std::io;
+
+/// What a call returned, with -1 turned to the thread's error.
+#[inline]
+fn check(returned: isize) -> io::Result<usize> {
+    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned.unsigned_abs()) }
+}

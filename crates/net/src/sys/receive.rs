@@ -1,0 +1,205 @@
+//! Receiving: one message by recvmsg or up to a batch by recvmmsg, and the socket's error queue.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::address::SockAddr;
+use super::check;
+use super::control::Control;
+
+/// Buffers for a batch of messages, allocated once.
+///
+/// The headers hold pointers into `slots` and `bytes`. Neither vector is ever resized, and both are read through their
+/// `as_ptr`, so that the pointers stay good for as long as the batch lives, wherever it is moved.
+pub(crate) struct ReceiveBatch {
+    headers: Vec<libc::mmsghdr>,
+    slots: Vec<Slot>,
+    bytes: Vec<u8>,
+    message_len_max: usize,
+    /// Headers that the last call may have changed.
+    used: usize,
+}
+
+/// A received message: a datagram, or a train of them from one peer.
+pub(crate) struct Message<'a> {
+    /// Who sent it; `None` when the kernel named nobody that IP knows.
+    pub(crate) peer: Option<SocketAddr>,
+    /// The payload.
+    pub(crate) bytes: &'a [u8],
+    /// Bytes of each datagram but the last; all of them when it is a single datagram.
+    pub(crate) segment_len: usize,
+    /// The message was longer than the buffer.
+    pub(crate) is_truncated: bool,
+}
+
+/// What the error queue holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NetworkError {
+    /// An ICMP message answered one of our datagrams.
+    Icmp,
+    /// This host's own account of a send that has already failed.
+    Local,
+}
+
+impl ReceiveBatch {
+    /// Buffers for `count` messages of at most `message_len_max` bytes. Pages are only taken from the machine once used.
+    pub(crate) fn new(count: usize, message_len_max: usize) -> Self {
+        assert!(count > 0 && message_len_max > 0, "a batch holds something");
+        let stride = stride(message_len_max);
+        let mut bytes = vec![0_u8; count * stride];
+        let mut slots = vec![Slot::EMPTY; count];
+        let mut headers = Vec::with_capacity(count);
+        for index in 0..count {
+            // SAFETY: index < count, so both offsets are inside the vectors.
+            let (slot, part) = unsafe { (slots.as_mut_ptr().add(index), bytes.as_mut_ptr().add(index * stride)) };
+            // SAFETY: the slot is inside its vector and nobody else refers to it.
+            headers.push(unsafe { Slot::header(slot, part, message_len_max) });
+        }
+        Self { headers, slots, bytes, message_len_max, used: 0 }
+    }
+
+    /// Receives one message, or fails at once with WouldBlock.
+    #[inline]
+    pub(crate) fn receive_one(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.rearm();
+        self.used = 1;
+        let header = self.headers.as_mut_ptr();
+        // SAFETY: the header and what it points to live in `self`, which is borrowed mutably for the call.
+        let len = check(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut (*header).msg_hdr, libc::MSG_DONTWAIT) })?;
+        self.headers[0].msg_len = len as u32;
+        Ok(())
+    }
+
+    /// Receives as many messages as wait, up to the batch's size, or fails at once with WouldBlock.
+    #[inline]
+    pub(crate) fn receive_many(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        self.rearm();
+        let count = self.headers.len();
+        self.used = count;
+        let (flags, no_timeout) = (libc::MSG_DONTWAIT as _, std::ptr::null_mut());
+        // SAFETY: all `count` headers and what they point to live in `self`, which is borrowed mutably for the call.
+        let returned = unsafe { libc::recvmmsg(fd.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, flags, no_timeout) };
+        let received = check(returned as isize)?;
+        self.used = received;
+        Ok(received)
+    }
+
+    /// A message of the last receive.
+    #[inline]
+    pub(crate) fn message(&self, index: usize) -> Message<'_> {
+        let header = &self.headers[index];
+        let len = (header.msg_len as usize).min(self.message_len_max);
+        // SAFETY: the offset is inside the vector for every header, and the length inside its stride.
+        let bytes = unsafe { std::slice::from_raw_parts(header.msg_hdr.msg_iov.read().iov_base.cast::<u8>(), len) };
+        // SAFETY: `index` is in bounds, as the line that took the header checked; nobody writes while `self` is borrowed.
+        let slot = unsafe { &*self.slots.as_ptr().add(index) };
+        let segment_len = match header.msg_hdr.msg_controllen {
+            0 => len,
+            used => slot.control.find(used as _, GRO).map_or(len, segment_len),
+        };
+        let is_truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+        Message { peer: slot.name.address(), bytes, segment_len: segment_len.max(1), is_truncated }
+    }
+
+    /// Tells the kernel the room for names and control messages again, which it overwrote with what it used.
+    #[inline]
+    fn rearm(&mut self) {
+        for header in &mut self.headers[..self.used] {
+            header.msg_hdr.msg_namelen = SockAddr::CAPACITY as _;
+            header.msg_hdr.msg_controllen = Control::CAPACITY as _;
+        }
+        self.used = 0;
+    }
+}
+
+// SAFETY: the pointers in the headers point to memory that the batch owns and nobody else knows.
+unsafe impl Send for ReceiveBatch {}
+
+impl std::fmt::Debug for ReceiveBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (messages, bytes) = (self.headers.len(), self.bytes.len());
+        f.debug_struct("ReceiveBatch").field("messages", &messages).field("bytes", &bytes).finish()
+    }
+}
+
+/// Takes the oldest entry of the socket's error queue; WouldBlock when there is none.
+pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<NetworkError> {
+    let mut slot = Slot::EMPTY;
+    let mut payload = [0_u8; 8];
+    let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+    // SAFETY: slot and payload outlive the header, and nobody else refers to them meanwhile.
+    let mut header = unsafe { Slot::header(&raw mut slot, payload.as_mut_ptr(), payload.len()) };
+    // SAFETY: the header points to `slot` and `payload`, which outlive the call.
+    check(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header.msg_hdr, flags) })?;
+    let used = header.msg_hdr.msg_controllen as _;
+    let kinds = [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
+    let data = kinds.into_iter().find_map(|kind| slot.control.find(used, kind));
+    // The fifth byte of a sock_extended_err is its origin.
+    match data.and_then(|data| data.get(4)) {
+        Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6) => Ok(NetworkError::Icmp),
+        _ => Ok(NetworkError::Local),
+    }
+}
+
+/// What one header points to, besides the payload.
+#[derive(Clone, Copy)]
+struct Slot {
+    name: SockAddr,
+    control: Control,
+    part: libc::iovec,
+}
+
+impl Slot {
+    const EMPTY: Self =
+        Self { name: SockAddr::NONE, control: Control::EMPTY, part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } };
+
+    /// A header that points to `slot` and to `len` bytes at `payload`.
+    ///
+    /// # Safety
+    ///
+    /// `slot` is valid for writes, and both live as long as the header is used.
+    unsafe fn header(slot: *mut Self, payload: *mut u8, len: usize) -> libc::mmsghdr {
+        // SAFETY: all bits zero is a valid header: null pointers, no lengths.
+        let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        // SAFETY: the caller vouches for `slot`.
+        unsafe {
+            (*slot).part = libc::iovec { iov_base: payload.cast(), iov_len: len };
+            header.msg_hdr.msg_name = (&raw mut (*slot).name).cast();
+            header.msg_hdr.msg_control = (&raw mut (*slot).control).cast();
+            header.msg_hdr.msg_iov = &raw mut (*slot).part;
+        }
+        header.msg_hdr.msg_iovlen = 1;
+        header.msg_hdr.msg_namelen = SockAddr::CAPACITY as _;
+        header.msg_hdr.msg_controllen = Control::CAPACITY as _;
+        header
+    }
+}
+
+#[inline]
+fn segment_len(data: &[u8]) -> usize {
+    data.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes)).unsigned_abs() as usize
+}
+
+/// Distance between two buffers: an odd number of cache lines, so that the first lines of the batch's buffers, the ones that
+/// small datagrams use, do not all fall on one set of the cache.
+fn stride(message_len_max: usize) -> usize {
+    (message_len_max.div_ceil(CACHE_LINE) | 1) * CACHE_LINE
+}
+
+const CACHE_LINE: usize = 64;
+
+const GRO: (i32, i32) = (libc::SOL_UDP, libc::UDP_GRO);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stride_is_an_odd_number_of_lines() {
+        for len in [1, 64, 1500, 65_536] {
+            let stride = stride(len);
+            assert!(stride >= len && stride.is_multiple_of(CACHE_LINE) && stride / CACHE_LINE % 2 == 1, "{len}: {stride}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Sending: one datagram by sendto, a train by sendmsg, a burst by sendmmsg.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::address::SockAddr;
+use super::check;
+use super::control::Control;
+
+/// A datagram or a train, whose bytes stand in an arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing {
+    /// Destination.
+    pub(crate) to: SocketAddr,
+    /// First byte in the arena.
+    pub(crate) offset: usize,
+    /// Bytes.
+    pub(crate) len: usize,
+    /// Bytes of each datagram of a train but the last; `len` or more for a single datagram.
+    pub(crate) segment_len: usize,
+    /// The IP header's traffic class (TOS) byte.
+    pub(crate) traffic_class: u8,
+}
+
+impl Outgoing {
+    /// Several datagrams, which only the kernel's segmentation sends in one message.
+    #[inline]
+    pub(crate) fn is_train(&self) -> bool {
+        self.len > self.segment_len
+    }
+}
+
+/// Headers for a burst, allocated once and written anew for each call.
+pub(crate) struct SendBatch {
+    headers: Vec<libc::mmsghdr>,
+    slots: Vec<Slot>,
+}
+
+impl SendBatch {
+    /// Headers for up to `count` messages a call.
+    pub(crate) fn new(count: usize) -> Self {
+        assert!(count > 0, "a burst holds something");
+        // SAFETY: all bits zero is a valid header: null pointers, no lengths.
+        let headers = (0..count).map(|_| unsafe { std::mem::zeroed() }).collect();
+        Self { headers, slots: vec![Slot::EMPTY; count] }
+    }
+
+    /// Sends messages in order until one fails; returns how many were sent, or the error of the first.
+    ///
+    /// # Panics
+    ///
+    /// When `messages` is empty or longer than the batch, or a message is not inside the arena.
+    #[inline]
+    pub(crate) fn send(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing]) -> io::Result<usize> {
+        assert!(!messages.is_empty() && messages.len() <= self.headers.len(), "between one message and the batch's size");
+        for (index, message) in messages.iter().enumerate() {
+            let payload = &arena[message.offset..message.offset + message.len];
+            // SAFETY: index < messages.len() <= slots.len() = headers.len(), as asserted.
+            unsafe { Slot::fill(self.slots.as_mut_ptr().add(index), self.headers.as_mut_ptr().add(index), message, payload) };
+        }
+        let flags = libc::MSG_DONTWAIT;
+        if messages.len() == 1 {
+            // SAFETY: the header points to `self.slots` and `arena`, which outlive the call; the kernel only reads.
+            let returned = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const (*self.headers.as_ptr()).msg_hdr, flags) };
+            return check(returned).map(|_| 1);
+        }
+        let (headers, count) = (self.headers.as_mut_ptr(), messages.len() as u32);
+        // SAFETY: the first `count` headers point to `self.slots` and `arena`, which outlive the call.
+        check(unsafe { libc::sendmmsg(fd.as_raw_fd(), headers, count, flags as _) } as isize)
+    }
+}
+
+// SAFETY: the pointers in the headers are only used inside `send`, which writes them first.
+unsafe impl Send for SendBatch {}
+
+impl std::fmt::Debug for SendBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SendBatch").field("messages", &self.headers.len()).finish()
+    }
+}
+
+/// Sends one datagram without control messages: the shortest way into the kernel.
+#[inline]
+pub(crate) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], to: &SocketAddr) -> io::Result<()> {
+    let name = SockAddr::new(to);
+    let (data, len, flags) = (bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT);
+    // SAFETY: bytes and name outlive the call, with the lengths given; the kernel only reads them.
+    check(unsafe { libc::sendto(fd.as_raw_fd(), data, len, flags, name.as_ptr(), name.len()) }).map(|_| ())
+}
+
+/// What one header points to, besides the payload.
+#[derive(Clone, Copy)]
+struct Slot {
+    name: SockAddr,
+    control: Control,
+    part: libc::iovec,
+}
+
+impl Slot {
+    const EMPTY: Self =
+        Self { name: SockAddr::NONE, control: Control::EMPTY, part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } };
+
+    /// Writes the slot and the header that sends `message` with it.
+    ///
+    /// # Safety
+    ///
+    /// `slot` and `header` are valid for writes.
+    #[inline]
+    unsafe fn fill(slot: *mut Self, header: *mut libc::mmsghdr, message: &Outgoing, payload: &[u8]) {
+        // SAFETY: the caller vouches for both, and the references end with this function.
+        let (slot, header) = unsafe { (&mut *slot, &mut (*header).msg_hdr) };
+        slot.name = SockAddr::new(&message.to);
+        slot.part = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+        let mut used = 0;
+        if message.is_train() {
+            used = slot.control.push(used, SEGMENT, &(message.segment_len as u16).to_ne_bytes());
+        }
+        if message.traffic_class != 0 {
+            let kind = if message.to.is_ipv4() { TOS_V4 } else { TOS_V6 };
+            used = slot.control.push(used, kind, &i32::from(message.traffic_class).to_ne_bytes());
+        }
+        header.msg_name = slot.name.as_ptr().cast_mut().cast();
+        header.msg_namelen = slot.name.len();
+        header.msg_iov = &raw mut slot.part;
+        header.msg_iovlen = 1;
+        header.msg_control = if used == 0 { std::ptr::null_mut() } else { slot.control.as_ptr().cast_mut() };
+        header.msg_controllen = used as _;
+    }
+}
+
+const SEGMENT: (i32, i32) = (libc::SOL_UDP, libc::UDP_SEGMENT);
+const TOS_V4: (i32, i32) = (libc::IPPROTO_IP, libc::IP_TOS);
+const TOS_V6: (i32, i32) = (libc::IPPROTO_IPV6, libc::IPV6_TCLASS);

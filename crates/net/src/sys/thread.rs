@@ -1,0 +1,71 @@
+//! The clock, sleeping and scheduling.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use super::check;
+
+/// CLOCK_MONOTONIC in nanoseconds.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer is good.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sleeps until a descriptor is ready or `timeout_ns` have passed, `None` for never; returns how many are ready. A signal ends
+/// the sleep with none ready.
+pub(crate) fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> io::Result<usize> {
+    let timeout = timeout_ns
+        .map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as libc::time_t, tv_nsec: (ns % 1_000_000_000) as libc::c_long });
+    let timeout_ptr = timeout.as_ref().map_or(std::ptr::null(), |timeout| &raw const *timeout);
+    // SAFETY: the descriptors' array has the length given, the timeout outlives the call, and no signal mask is passed.
+    let returned = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ptr, std::ptr::null()) };
+    match check(returned as isize) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            fds.iter_mut().for_each(|fd| fd.revents = 0);
+            Ok(0)
+        }
+        other => other,
+    }
+}
+
+/// A non-blocking event counter (eventfd): a write of 8 bytes makes it readable, a read of 8 bytes takes that back.
+pub(crate) fn event_fd() -> io::Result<File> {
+    // SAFETY: the call takes no pointer.
+    let returned = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+    check(returned as isize)?;
+    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(returned) }))
+}
+
+/// Ties the calling thread to one core.
+pub(crate) fn set_affinity(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    // SAFETY: all bits zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `core` is inside the set, as checked above.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: the set outlives the call and has the size given; 0 is the calling thread.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } as isize).map(|_| ())
+}
+
+/// Sets the calling thread's scheduling class.
+pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
+    // SAFETY: all bits zero is a valid parameter block.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = i32::from(priority);
+    // SAFETY: the parameters outlive the call; 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } as isize).map(|_| ())
+}
+
+/// Sets by how much the calling thread's timed sleeps may be late.
+pub(crate) fn set_timer_slack(slack_ns: u32) -> io::Result<()> {
+    // SAFETY: the call takes no pointer.
+    let returned = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(slack_ns), 0, 0, 0) };
+    check(returned as isize).map(|_| ())
+}

@@ -1,0 +1,102 @@
+//! Receiving: how many messages to ask for, and splitting trains.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use super::{UdpMetrics, take_errors};
+use crate::sys;
+
+/// The receiving half of a port.
+///
+/// A lone message is cheapest by recvmsg (recvmmsg costs 13 % of a ping-pong more), a crowd by recvmmsg. Which it will be is
+/// guessed from the last calls: [`DENSE_AFTER`] calls in a row that each found a message mean a crowd, a recvmmsg that found
+/// one message or none means it is over.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    batch: sys::ReceiveBatch,
+    /// Calls in a row that found one message.
+    streak: u32,
+    /// Ask for a whole burst next time.
+    is_dense: bool,
+}
+
+impl Receiver {
+    pub(super) fn new(burst_max: usize, message_len_max: usize) -> Self {
+        Self { batch: sys::ReceiveBatch::new(burst_max, message_len_max), streak: 0, is_dense: false }
+    }
+
+    /// Receives one message or one burst, and hands out the datagrams.
+    #[inline]
+    pub(super) fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        metrics: &mut UdpMetrics,
+        mut f: impl FnMut(SocketAddr, &[u8]),
+    ) -> io::Result<usize> {
+        let received = if self.is_dense { self.batch.receive_many(fd) } else { self.batch.receive_one(fd).map(|()| 1) };
+        let messages = match received {
+            Ok(messages) => messages,
+            Err(error) => {
+                (self.streak, self.is_dense) = (0, false);
+                return failed(fd, metrics, error);
+            }
+        };
+        self.adapt(messages);
+        Ok((0..messages).map(|index| hand_out(self.batch.message(index), metrics, &mut f)).sum())
+    }
+
+    #[inline]
+    fn adapt(&mut self, messages: usize) {
+        if self.is_dense {
+            self.is_dense = messages > 1;
+            self.streak = 0;
+        } else {
+            self.streak += 1;
+            self.is_dense = self.streak >= DENSE_AFTER;
+        }
+    }
+}
+
+/// Splits a message into its datagrams; returns how many.
+#[inline]
+fn hand_out(message: sys::Message<'_>, metrics: &mut UdpMetrics, f: &mut impl FnMut(SocketAddr, &[u8])) -> usize {
+    if message.is_truncated {
+        metrics.truncated += 1;
+        return 0;
+    }
+    let Some(peer) = message.peer else {
+        metrics.nameless += 1;
+        return 0;
+    };
+    metrics.bytes_in += message.bytes.len() as u64;
+    if message.bytes.len() <= message.segment_len {
+        metrics.datagrams_in += 1;
+        f(peer, message.bytes);
+        return 1;
+    }
+    let datagrams = message.bytes.chunks(message.segment_len);
+    let count = datagrams.len();
+    metrics.trains_in += 1;
+    metrics.datagrams_in += count as u64;
+    datagrams.for_each(|datagram| f(peer, datagram));
+    count
+}
+
+/// No message: because there is none, because of something that the network or the device did, or for good.
+#[inline]
+fn failed(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics, error: io::Error) -> io::Result<usize> {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EINTR) => Ok(0),
+        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL) => Err(error),
+        _ => {
+            metrics.receive_errors += 1;
+            take_errors(fd, metrics);
+            Ok(0)
+        }
+    }
+}
+
+/// Messages found in a row before a burst is asked for. Two would already be wrong in a ping-pong over a driver that sleeps
+/// between messages, where no call is ever empty; with four, only one call in five is a recvmmsg there.
+const DENSE_AFTER: u32 = 4;

@@ -1,0 +1,282 @@
+//! Sending: the burst that is being gathered, and what to do when the kernel does not take it.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use tailcut_proto::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
+
+use super::{Coalescing, UdpMetrics, take_errors};
+use crate::sys::{self, Outgoing};
+
+/// Datagrams that wait for the burst to leave.
+///
+/// Invariant: after [`Queue::space`] there is room for the longest train and for one more message.
+#[derive(Debug)]
+pub(super) struct Queue {
+    arena: Vec<u8>,
+    /// Bytes of `arena` that belong to `messages`.
+    used: usize,
+    messages: Vec<Outgoing>,
+    burst_max: usize,
+}
+
+impl Queue {
+    pub(super) fn new(burst_max: usize) -> Self {
+        let messages = Vec::with_capacity(burst_max + TRAIN_DATAGRAMS_MAX);
+        Self { arena: vec![0; ARENA_LEN], used: 0, messages, burst_max }
+    }
+
+    #[inline]
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        &mut self.arena[self.used..self.used + TRAIN_BYTES_MAX]
+    }
+
+    /// Queues what was written to the space; returns whether the burst must leave before there is space again.
+    #[inline]
+    pub(super) fn push(&mut self, transmit: &Transmit, coalescing: Coalescing) -> bool {
+        assert!(transmit.len <= TRAIN_BYTES_MAX, "the transmit fits the space it was written to");
+        let message = outgoing(transmit, self.used);
+        self.used += transmit.len.next_multiple_of(ALIGNMENT);
+        let is_train = message.is_train();
+        if !is_train || (coalescing == Coalescing::On && transmit.datagram_count() <= TRAIN_DATAGRAMS_MAX) {
+            self.messages.push(message);
+        } else {
+            self.messages.extend(datagrams(&message));
+        }
+        is_train || self.messages.len() >= self.burst_max || self.used + TRAIN_BYTES_MAX > self.arena.len()
+    }
+
+    /// Hands the burst to `send` and forgets it.
+    #[inline]
+    pub(super) fn flush(&mut self, mut send: impl FnMut(&[u8], &[Outgoing])) {
+        for burst in self.messages.chunks(self.burst_max) {
+            send(&self.arena, burst);
+        }
+        self.messages.clear();
+        self.used = 0;
+    }
+}
+
+/// The sending half of a port.
+#[derive(Debug)]
+pub(super) struct Sender {
+    batch: sys::SendBatch,
+    /// Off when it was never wanted, or from the first train on that the kernel refused.
+    coalescing: Coalescing,
+    send_wait_ns: u64,
+    /// The last wait for room was in vain: the next datagrams do not wait too, or a burst would stall for 64 waits.
+    is_congested: bool,
+}
+
+impl Sender {
+    pub(super) fn new(burst_max: usize, send_wait_ns: u64) -> Self {
+        let batch = sys::SendBatch::new(burst_max);
+        Self { batch, coalescing: Coalescing::Off, send_wait_ns, is_congested: false }
+    }
+
+    pub(super) fn set_coalescing(&mut self, coalescing: Coalescing) {
+        self.coalescing = coalescing;
+    }
+
+    #[inline]
+    pub(super) fn coalescing(&self) -> Coalescing {
+        self.coalescing
+    }
+
+    /// Sends all messages, at most a batch of them, or counts why not.
+    #[inline]
+    pub(super) fn send(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing], metrics: &mut UdpMetrics) {
+        let mut rest = messages;
+        while let Some((first, others)) = rest.split_first() {
+            match self.attempt(fd, arena, rest) {
+                Ok(sent) => {
+                    rest[..sent].iter().for_each(|message| count_sent(message, metrics));
+                    rest = &rest[sent..];
+                    self.is_congested = false;
+                }
+                Err(error) => {
+                    self.recover(fd, (arena, first), &error, metrics);
+                    rest = others;
+                }
+            }
+        }
+    }
+
+    /// One system call for as many messages as the kernel takes.
+    #[inline]
+    fn attempt(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing]) -> io::Result<usize> {
+        match messages {
+            [only] if only.traffic_class == 0 && !only.is_train() => {
+                sys::send_one(fd, &arena[only.offset..only.offset + only.len], &only.to).map(|()| 1)
+            }
+            _ => self.batch.send(fd, arena, messages),
+        }
+    }
+
+    /// After a failure: a train leaves as single datagrams when the kernel cannot segment it, anything else gets one more
+    /// chance.
+    #[cold]
+    fn recover(&mut self, fd: BorrowedFd<'_>, message: (&[u8], &Outgoing), error: &io::Error, metrics: &mut UdpMetrics) {
+        let (arena, outgoing) = message;
+        if !outgoing.is_train() || !matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
+            self.retry(fd, message, error, metrics);
+            return;
+        }
+        metrics.trains_refused += 1;
+        let sent_before = metrics.datagrams_out;
+        for datagram in datagrams(outgoing) {
+            match self.attempt(fd, arena, &[datagram]) {
+                Ok(_) => count_sent(&datagram, metrics),
+                Err(error) => self.retry(fd, (arena, &datagram), &error, metrics),
+            }
+        }
+        // Where the parts pass and the whole does not, it is segmentation that is refused.
+        if metrics.datagrams_out > sent_before {
+            self.coalescing = Coalescing::Off;
+        }
+    }
+
+    /// One more attempt after room was made, or after taking an error that belongs to an earlier datagram; then counts.
+    fn retry(&mut self, fd: BorrowedFd<'_>, message: (&[u8], &Outgoing), error: &io::Error, metrics: &mut UdpMetrics) {
+        let (arena, outgoing) = message;
+        let is_full = error.raw_os_error() == Some(libc::EAGAIN);
+        let another = if is_full {
+            metrics.would_block += 1;
+            !self.is_congested && is_writable_within(fd, self.send_wait_ns)
+        } else {
+            take_errors(fd, metrics) > 0 || error.kind() == io::ErrorKind::Interrupted
+        };
+        self.is_congested = is_full && !another;
+        let last = if another { self.attempt(fd, arena, std::slice::from_ref(outgoing)).err() } else { None };
+        match (another, last) {
+            (true, None) => count_sent(outgoing, metrics),
+            (true, Some(error)) => count_dropped(outgoing, &error, metrics),
+            (false, _) => count_dropped(outgoing, error, metrics),
+        }
+    }
+}
+
+/// A transmit whose bytes begin at `offset` of the arena.
+#[inline]
+fn outgoing(transmit: &Transmit, offset: usize) -> Outgoing {
+    Outgoing {
+        to: transmit.to,
+        offset,
+        len: transmit.len,
+        segment_len: transmit.segment_len.max(1),
+        // Class selector: the three highest bits of the byte.
+        traffic_class: transmit.priority.min(7) << 5,
+    }
+}
+
+/// The single datagrams of a train.
+fn datagrams(train: &Outgoing) -> impl Iterator<Item = Outgoing> + use<> {
+    let train = *train;
+    (0..train.len).step_by(train.segment_len).map(move |start| {
+        let len = train.segment_len.min(train.len - start);
+        Outgoing { offset: train.offset + start, len, segment_len: len, ..train }
+    })
+}
+
+fn is_writable_within(fd: BorrowedFd<'_>, wait_ns: u64) -> bool {
+    let mut fds = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
+    sys::poll(&mut fds, Some(wait_ns)).is_ok_and(|ready| ready > 0)
+}
+
+#[inline]
+fn count_sent(message: &Outgoing, metrics: &mut UdpMetrics) {
+    metrics.bytes_out += message.len as u64;
+    if message.is_train() {
+        metrics.trains_out += 1;
+        metrics.datagrams_out += message.len.div_ceil(message.segment_len) as u64;
+    } else {
+        metrics.datagrams_out += 1;
+    }
+}
+
+fn count_dropped(message: &Outgoing, error: &io::Error, metrics: &mut UdpMetrics) {
+    let counter = match error.raw_os_error() {
+        Some(libc::EAGAIN) => &mut metrics.dropped_full,
+        Some(libc::ENOBUFS | libc::ENOMEM) => &mut metrics.dropped_no_buffers,
+        Some(libc::EMSGSIZE) => &mut metrics.dropped_too_large,
+        Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN) => {
+            &mut metrics.dropped_unreachable
+        }
+        _ => &mut metrics.dropped_other,
+    };
+    *counter += message.len.div_ceil(message.segment_len).max(1) as u64;
+}
+
+/// Bytes of a burst: the longest train after as many again of single datagrams.
+const ARENA_LEN: usize = 2 * (1 << 16);
+
+/// Datagrams begin at multiples of this, so that copying them never splits a word.
+const ALIGNMENT: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train(len: usize, segment_len: usize) -> Transmit {
+        Transmit { segment_len, ..Transmit::single("127.0.0.1:9".parse().expect("an address"), len) }
+    }
+
+    fn lens(len: usize, segment_len: usize) -> Vec<usize> {
+        datagrams(&outgoing(&train(len, segment_len), 0)).map(|datagram| datagram.len).collect()
+    }
+
+    #[test]
+    fn the_last_datagram_of_a_train_is_the_rest() {
+        assert_eq!(lens(250, 100), [100, 100, 50]);
+        assert_eq!(lens(200, 100), [100, 100]);
+        assert_eq!(lens(100, 100), [100]);
+    }
+
+    #[test]
+    fn single_datagrams_wait_for_the_burst() {
+        let mut queue = Queue::new(3);
+        let full: Vec<bool> = (0..3).map(|_| queue.push(&train(64, 64), Coalescing::On)).collect();
+        assert_eq!(full, [false, false, true]);
+    }
+
+    #[test]
+    fn a_train_does_not_wait() {
+        assert!(Queue::new(8).push(&train(128, 64), Coalescing::On));
+    }
+
+    #[test]
+    fn a_refused_train_is_queued_as_single_datagrams() {
+        let mut queue = Queue::new(2);
+        queue.push(&train(250, 100), Coalescing::Off);
+        let mut bursts = Vec::new();
+        queue.flush(|_, messages| bursts.push(messages.iter().map(|message| message.len).collect::<Vec<_>>()));
+        assert_eq!(bursts, [vec![100, 100], vec![50]]);
+    }
+
+    #[test]
+    fn more_datagrams_than_the_kernel_takes_are_queued_alone() {
+        let mut queue = Queue::new(64);
+        queue.push(&train(65, 1), Coalescing::On);
+        let mut count = 0;
+        queue.flush(|_, messages| count += messages.len());
+        assert_eq!(count, 65);
+    }
+
+    #[test]
+    fn there_is_always_space_for_the_longest_train() {
+        let mut queue = Queue::new(1000);
+        for _ in 0..1000 {
+            assert_eq!(queue.space().len(), TRAIN_BYTES_MAX);
+            if queue.push(&train(9000, 9000), Coalescing::On) {
+                queue.flush(|_, _| ());
+            }
+        }
+    }
+
+    #[test]
+    fn priorities_are_class_selectors() {
+        let top = Transmit { priority: 7, ..train(1, 1) };
+        assert_eq!(outgoing(&top, 0).traffic_class, 0xe0);
+        assert_eq!(outgoing(&train(1, 1), 0).traffic_class, 0);
+    }
+}

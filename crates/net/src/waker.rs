@@ -1,0 +1,106 @@
+//! Wakes a sleeping driver from another thread.
+//!
+//! | state | `wake` | driver goes to sleep | driver is up again |
+//! |---|---|---|---|
+//! | awake | notified | asleep | awake |
+//! | asleep | notified, and writes the event | - | awake |
+//! | notified | notified | does not sleep: awake | awake |
+//!
+//! Invariant: a wake-up is never lost, and costs one atomic swap while the driver is awake.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::sys;
+
+/// Wakes one driver; clones wake the same one, from any thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Shared>);
+
+impl Waker {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(Shared { state: AtomicU8::new(AWAKE), event: sys::event_fd()? })))
+    }
+
+    /// Ends the driver's sleep, or keeps it from its next one. Call it after handing the driver something, such as an entry
+    /// of a ring.
+    pub fn wake(&self) {
+        if self.0.state.swap(NOTIFIED, Ordering::SeqCst) == ASLEEP {
+            // Only a counter at its maximum, which is readable already, refuses the write.
+            let _ = (&self.0.event).write(&1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Announces a sleep; false, and awake, when there was a wake-up since the last one.
+    pub(crate) fn fall_asleep(&self) -> bool {
+        if self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            return true;
+        }
+        // A swap and not a store: it must see what the latest waker did before its own swap.
+        self.0.state.swap(AWAKE, Ordering::SeqCst);
+        false
+    }
+
+    /// Ends an announced sleep; returns whether there was a wake-up.
+    pub(crate) fn get_up(&self) -> bool {
+        self.0.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
+    }
+
+    /// Takes the event that made the descriptor readable.
+    pub(crate) fn take_event(&self) {
+        // Nothing to read means that it has been taken.
+        let _ = (&self.0.event).read(&mut [0; 8]);
+    }
+
+    /// Readable when the sleep should end.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.event.as_fd()
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: AtomicU8,
+    event: File,
+}
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const NOTIFIED: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_up_before_the_sleep_prevents_it_once() {
+        let waker = Waker::new().expect("an event");
+        waker.wake();
+        assert!(!waker.fall_asleep());
+        assert!(waker.fall_asleep());
+    }
+
+    #[test]
+    fn only_a_sleeper_is_written_to() {
+        let waker = Waker::new().expect("an event");
+        waker.wake();
+        assert!((&waker.0.event).read(&mut [0; 8]).is_err());
+        assert!(!waker.fall_asleep() && waker.fall_asleep());
+        waker.wake();
+        waker.wake();
+        assert!(waker.get_up());
+        let mut count = [0; 8];
+        (&waker.0.event).read_exact(&mut count).expect("an event");
+        assert_eq!(u64::from_ne_bytes(count), 1);
+    }
+
+    #[test]
+    fn an_undisturbed_sleep_says_so() {
+        let waker = Waker::new().expect("an event");
+        assert!(waker.fall_asleep());
+        assert!(!waker.get_up());
+    }
+}
