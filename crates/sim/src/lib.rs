@@ -6,9 +6,11 @@
 //! | [`impair`] | what a path does to datagrams; also behind the user-space relay |
 //! | [`network`] | nodes at addresses, joined by impaired paths |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
+//! | [`queue`] | a policy before workers, at the grain of queues |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
 pub mod impair;
 pub mod network;
 pub mod pair;
+pub mod queue;
