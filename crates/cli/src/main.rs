@@ -1,2 +1,74 @@
-//! x
-fn main() {}
+//! The `tailcut` command: the only crate that knows files, terminals and formats.
+//!
+//! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
+//! 2 when the command line makes no sense.
+
+mod control;
+mod counters;
+mod distribution_file;
+mod measure;
+mod network;
+mod output;
+mod route;
+mod serve;
+mod shell;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Microsecond RPCs with a short tail: serve, route and measure R2P2.
+#[derive(Debug, Parser)]
+#[command(name = "tailcut", version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Args),
+    Route(route::Args),
+    Control(control::Args),
+    Measure(measure::Args),
+    Completions(shell::Completions),
+    Man(shell::Man),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Route(args) => route::run(args),
+        Command::Control(args) => control::run(&args),
+        Command::Measure(args) => measure::run(&args),
+        Command::Completions(args) => shell::print_completions::<Cli>(&args),
+        Command::Man(args) => shell::write_man_pages::<Cli>(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tailcut: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  tailcut serve --listen 127.0.0.1:8000 --app echo
+  tailcut measure --target 127.0.0.1:8000 --app echo:64 --rate 10k --duration 5s
+
+  tailcut serve --listen 127.0.0.1:8001 --ports 8 --app synthetic
+  tailcut route --listen 127.0.0.1:8000 --policy jbsq:2 --server 127.0.0.1:8001+8
+  tailcut measure --target 127.0.0.1:8000 --app synthetic:exp:500us --rate 8k
+
+Times carry a unit (300ns, 25us, 1ms, 2s); sizes and rates may (64, 100kB, 1MiB; 10k, 2.5M).
+Distributions: fixed:V uni:MAX exp:MEAN bimodal:V1:V2:P1 trimodal:V1:V2:V3:P1:P2
+lognorm:MU:SIGMA gamma:SHAPE:SCALE pareto:LOC:SCALE:SHAPE gev:LOC:SCALE:SHAPE zipf:N:S
+file:PATH (one value a line), and V+DISTRIBUTION.
+
+Exit codes:
+  0  it did what was asked, or was ended by SIGINT or SIGTERM while serving
+  1  it could not; standard error says why
+  2  the command line makes no sense";

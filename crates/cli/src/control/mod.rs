@@ -1,0 +1,237 @@
+//! `tailcut control`: looks at a running router and changes its servers.
+
+pub(crate) mod protocol;
+pub(crate) mod socket;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use self::protocol::{LINE_LEN_MAX, Reply, Request, Server, Speaks, State, Status};
+use crate::counters::{self, Counters};
+use crate::{network, output, signals};
+
+/// Look at a running router, or change its servers
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The router's control socket, as given to `tailcut route --control`
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show the servers, the queue and the counters
+    Status {
+        /// Show them again every second until SIGINT, with what was placed in that second
+        #[arg(long, conflicts_with = "json")]
+        watch: bool,
+        /// Write them as JSON to FILE, or with `-` to standard output and nothing else
+        #[arg(long, value_name = "FILE")]
+        json: Option<String>,
+    },
+    /// Take servers into service
+    Add {
+        /// The server, or ADDR+COUNT for consecutive ports
+        #[arg(value_name = "ADDR")]
+        address: String,
+        /// It speaks version 1 only
+        #[arg(long)]
+        v1: bool,
+    },
+    /// Forget servers at once; requests that run there may be lost to their clients' retries. Drain them first
+    Remove {
+        /// The server, or ADDR+COUNT
+        #[arg(value_name = "ADDR")]
+        address: String,
+    },
+    /// Give servers nothing more; what they have ends as usual
+    Drain {
+        /// The server, or ADDR+COUNT
+        #[arg(value_name = "ADDR")]
+        address: String,
+        /// Wait until they have nothing outstanding
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Give drained servers requests again
+    Resume {
+        /// The server, or ADDR+COUNT
+        #[arg(value_name = "ADDR")]
+        address: String,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let path = &args.path;
+    match &args.action {
+        Action::Status { watch: true, .. } => watch(path),
+        Action::Status { json: Some(file), .. } => output::write_json(file, &serde_json::to_value(status(path)?)?),
+        Action::Status { .. } => output::print(&describe(&status(path)?, None)),
+        Action::Add { address, v1 } => {
+            let speaks = if *v1 { Speaks::V1 } else { Speaks::Extension };
+            change(path, address, |address| Request::Add { address, speaks })
+        }
+        Action::Remove { address } => change(path, address, |address| Request::Remove { address }),
+        Action::Resume { address } => change(path, address, |address| Request::Resume { address }),
+        Action::Drain { address, wait } => {
+            change(path, address, |address| Request::Drain { address })?;
+            if *wait { wait_until_idle(path, &network::resolve_range(address)?) } else { Ok(()) }
+        }
+    }
+}
+
+fn change(path: &Path, addresses: &str, request: impl Fn(SocketAddr) -> Request) -> Result<()> {
+    for address in network::resolve_range(addresses)? {
+        match ask(path, request(address))? {
+            Reply::Done => {}
+            reply => return Err(unexpected(reply)),
+        }
+    }
+    Ok(())
+}
+
+fn status(path: &Path) -> Result<Status> {
+    match ask(path, Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        reply => Err(unexpected(reply)),
+    }
+}
+
+fn ask(path: &Path, request: Request) -> Result<Reply> {
+    let connect = || format!("cannot reach a router at {}; is `tailcut route --control` running?", path.display());
+    let mut stream = UnixStream::connect(path).with_context(connect)?;
+    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    stream.write_all(format!("{}\n", serde_json::to_string(&request)?).as_bytes())?;
+    let mut line = String::new();
+    let answered = BufReader::new(stream.take(LINE_LEN_MAX)).read_line(&mut line);
+    answered.context("the router does not answer")?;
+    if line.is_empty() {
+        bail!("the router hung up: it is ending, or busy with other connections");
+    }
+    serde_json::from_str(&line).context("the router answered in a way that this version does not know")
+}
+
+fn unexpected(reply: Reply) -> anyhow::Error {
+    match reply {
+        Reply::Error(error) => anyhow!(error),
+        reply => anyhow!("the router answered something else: {reply:?}"),
+    }
+}
+
+/// Asks until the servers have nothing outstanding, or are gone.
+fn wait_until_idle(path: &Path, addresses: &[SocketAddr]) -> Result<()> {
+    let stopped = stop_channel()?;
+    loop {
+        let is_busy = |server: &Server| addresses.contains(&server.address) && server.outstanding > 0;
+        if !status(path)?.servers.iter().any(is_busy) {
+            return Ok(());
+        }
+        if stopped.recv_timeout(ASK_AGAIN_AFTER).is_ok() {
+            bail!("interrupted; the servers stay drained");
+        }
+    }
+}
+
+fn watch(path: &Path) -> Result<()> {
+    let stopped = stop_channel()?;
+    let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+    let mut earlier = None;
+    loop {
+        let status = status(path)?;
+        output::print(&format!("{clear}{}", describe(&status, earlier.as_ref())))?;
+        earlier = Some(status);
+        if stopped.recv_timeout(WATCH_EVERY).is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+/// Gets a message at SIGINT or SIGTERM.
+fn stop_channel() -> Result<mpsc::Receiver<()>> {
+    let (stop, stopped) = mpsc::channel();
+    // Nobody listens any more only when the command ends anyway.
+    signals::on_stop(move || stop.send(()).unwrap_or_default())?;
+    Ok(stopped)
+}
+
+/// A status for people; `earlier` gives the rates.
+fn describe(status: &Status, earlier: Option<&Status>) -> String {
+    let config = &status.config;
+    let bound = status.bound.map_or(String::new(), |bound| format!(" (bound {bound})"));
+    let uptime_s = status.uptime_ns / 1_000_000_000;
+    let (queue_len, table_len) = (status.queue_len, status.table_len);
+    let counters: Counters = status.counters.iter().map(|(name, &count)| (name.clone(), count)).collect();
+    format!(
+        "router {}  policy {}{bound}  forward {}  up {uptime_s} s  held {queue_len}  remembered {table_len}\n\n{}\n{}",
+        config.listen,
+        config.policy,
+        config.forward,
+        servers(status, earlier),
+        counters::lines(&counters),
+    )
+}
+
+fn servers(status: &Status, earlier: Option<&Status>) -> String {
+    let mut head = vec!["server", "speaks", "state", "outstanding", "placed", "concluded", "round trip", "service"];
+    head.extend(earlier.map(|_| "placed/s"));
+    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    let placed_earlier: BTreeMap<_, _> =
+        earlier.iter().flat_map(|status| &status.servers).map(|server| (server.address, server.placed)).collect();
+    let passed_s = earlier.map(|earlier| status.uptime_ns.saturating_sub(earlier.uptime_ns) as f64 / 1e9);
+    for server in &status.servers {
+        let mut row = row(server);
+        row.extend(passed_s.map(|passed_s| {
+            let before = placed_earlier.get(&server.address).copied().unwrap_or(server.placed);
+            format!("{:.0}", server.placed.saturating_sub(before) as f64 / passed_s.max(1e-3))
+        }));
+        rows.push(row);
+    }
+    output::table(&rows, 3)
+}
+
+fn row(server: &Server) -> Vec<String> {
+    let speaks = match server.speaks {
+        Speaks::Extension => "extension",
+        Speaks::V1 => "version 1",
+    };
+    let state = match server.state {
+        State::InService => "in service",
+        State::Draining => "draining",
+        State::Silent => "silent",
+    };
+    let us = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1} us"));
+    vec![
+        server.address.to_string(),
+        speaks.to_owned(),
+        state.to_owned(),
+        server.outstanding.to_string(),
+        server.placed.to_string(),
+        server.concluded.to_string(),
+        us(server.round_trip_us),
+        us(server.service_us),
+    ]
+}
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+const AFTER_HELP: &str = "\
+Examples:
+  tailcut control /run/tailcut.sock status --watch
+  tailcut control /run/tailcut.sock add 10.0.0.7:8000+8
+  tailcut control /run/tailcut.sock drain 10.0.0.7:8000 --wait
+  tailcut control /run/tailcut.sock remove 10.0.0.7:8000
+
+The socket takes one JSON object a line, such as {\"command\":\"status\"} or
+{\"command\":\"add\",\"address\":\"10.0.0.7:8000\",\"speaks\":\"extension\"}, and answers each with a line.";

@@ -1,0 +1,121 @@
+//! What goes over a router's control socket: one JSON object a line, a request and then its reply.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a router is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// Tell how it is.
+    Status,
+    /// Take a server into service.
+    Add { address: SocketAddr, speaks: Speaks },
+    /// Forget a server, and what is placed there.
+    Remove { address: SocketAddr },
+    /// Give a server nothing more.
+    Drain { address: SocketAddr },
+    /// Give a draining server requests again.
+    Resume { address: SocketAddr },
+}
+
+/// What a router answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reply {
+    Done,
+    Status(Box<Status>),
+    Error(String),
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Speaks {
+    Extension,
+    V1,
+}
+
+/// A router at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) schema: String,
+    pub(crate) config: Config,
+    /// Since its start.
+    pub(crate) uptime_ns: u64,
+    /// Requests that one server may have, where the policy bounds them.
+    pub(crate) bound: Option<u32>,
+    /// Requests held.
+    pub(crate) queue_len: usize,
+    /// RPC ids remembered.
+    pub(crate) table_len: usize,
+    pub(crate) servers: Vec<Server>,
+    /// Counters since the start, all of them by name.
+    pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// How the router was started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Config {
+    pub(crate) listen: SocketAddr,
+    pub(crate) policy: String,
+    pub(crate) forward: String,
+}
+
+/// A server as its router sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) speaks: Speaks,
+    pub(crate) state: State,
+    /// Requests placed and not known to be concluded.
+    pub(crate) outstanding: u32,
+    /// Requests placed since it was added.
+    pub(crate) placed: u64,
+    /// Of these, known to be concluded.
+    pub(crate) concluded: u64,
+    /// Of probes that find it idle.
+    pub(crate) round_trip_us: Option<f64>,
+    /// Of requests that find it idle.
+    pub(crate) service_us: Option<f64>,
+}
+
+/// Whether a server gets requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum State {
+    InService,
+    Draining,
+    Silent,
+}
+
+/// The schema of [`Status`].
+pub(crate) const STATUS_SCHEMA: &str = "tailcut.router-status/1";
+
+/// Longest line that either side reads: a status of 1,024 servers has 250 kB.
+pub(crate) const LINE_LEN_MAX: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(request: Request, line: &str) {
+        assert_eq!(serde_json::to_string(&request).expect("it serializes"), line);
+        assert_eq!(serde_json::from_str::<Request>(line).expect("it parses"), request);
+    }
+
+    #[test]
+    fn requests_are_written_so() {
+        let address = "127.0.0.1:8001".parse().expect("an address");
+        check(Request::Status, r#"{"command":"status"}"#);
+        check(Request::Add { address, speaks: Speaks::V1 }, r#"{"command":"add","address":"127.0.0.1:8001","speaks":"v1"}"#);
+        check(Request::Drain { address }, r#"{"command":"drain","address":"127.0.0.1:8001"}"#);
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        assert!(serde_json::from_str::<Request>(r#"{"command":"drain","address":"127.0.0.1:1","force":true}"#).is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! The counters of endpoints, routers and ports by their names, for reports.
+
+use tailcut_net::raw::RawMetrics;
+use tailcut_net::udp::UdpMetrics;
+use tailcut_proto::r2p2::Metrics;
+use tailcut_proto::router::{MalformedCounts, Refused, RouterMetrics};
+use tailcut_wire::r2p2::DropReason;
+
+/// Names and counts, in a fixed order.
+pub(crate) type Counters = Vec<(String, u64)>;
+
+/// Lists every field of a struct of counters under its name; a field that is missing here does not compile.
+macro_rules! listed {
+    ($counters:expr, $kind:ident { $($name:ident),* $(,)? } $(, $nested:ident)*) => {{
+        let $kind { $($name,)* $($nested: _,)* } = $counters;
+        vec![$((stringify!($name).to_owned(), $name)),*]
+    }};
+}
+
+/// An endpoint's counters.
+pub(crate) fn of_endpoint(metrics: &Metrics) -> Counters {
+    #[rustfmt::skip]
+    let mut counters = listed!(*metrics, Metrics {
+        datagrams_in, datagrams_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused, deadlines, failed,
+        cancelled, resent, timeouts, requests, repeated, forgotten, partials_expired, unanswered, validations, held_back,
+        feedback,
+    }, malformed, drops);
+    counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));
+    let reasons = (0_u8..).map(|reason| DropReason::from_payload(&[reason]));
+    let drops = reasons.zip(metrics.drops).map(|(reason, count)| (snake("drop", &format!("{reason:?}")), count));
+    counters.extend(drops);
+    counters
+}
+
+/// A router's counters.
+pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
+    #[rustfmt::skip]
+    let mut counters = listed!(*metrics, RouterMetrics {
+        received, forwarded, held, not_first, unexpected, fixed, fixed_past_bound, duplicates_forwarded, duplicates_held,
+        duplicates_moved, untracked, feedback_taken, feedback_stale, feedback_unmatched, feedback_mismatched,
+        feedback_stranger, server_restarts, leases_expired, trials, probes, stall_probes, servers_silenced, servers_returned,
+        cancelled_held, cancelled_forwarded, cancels_unknown, outbox_full, oversize,
+    }, refused, malformed);
+    let refused = listed!(metrics.refused, Refused { overload, too_large, expired, no_server, uncertain, v1_annotate });
+    #[rustfmt::skip]
+    let malformed = listed!(metrics.malformed, MalformedCounts {
+        truncated, magic, header_size, message_type, policy, flags, order, version, length, no_route, client_address,
+    });
+    counters.extend(refused.into_iter().map(|(name, count)| (format!("refused_{name}"), count)));
+    counters.extend(malformed.into_iter().map(|(name, count)| (format!("malformed_{name}"), count)));
+    counters
+}
+
+/// A UDP port's counters.
+pub(crate) fn of_udp(metrics: &UdpMetrics) -> Counters {
+    #[rustfmt::skip]
+    let counters = listed!(*metrics, UdpMetrics {
+        datagrams_in, bytes_in, trains_in, truncated, nameless, datagrams_out, bytes_out, trains_out, would_block,
+        dropped_full, dropped_no_buffers, dropped_too_large, dropped_unreachable, dropped_other, trains_refused,
+        icmp_errors, receive_errors,
+    });
+    prefixed("udp", counters)
+}
+
+/// A raw port's counters.
+pub(crate) fn of_raw(metrics: &RawMetrics) -> Counters {
+    #[rustfmt::skip]
+    let counters = listed!(*metrics, RawMetrics {
+        datagrams_out, bytes_out, dropped_full, dropped_too_large, dropped_address, dropped_other,
+    });
+    prefixed("raw", counters)
+}
+
+/// Adds `other`, which names the same counters.
+pub(crate) fn add(counters: &mut Counters, other: &Counters) {
+    if counters.is_empty() {
+        counters.clone_from(other);
+        return;
+    }
+    for ((_, count), (_, more)) in counters.iter_mut().zip(other) {
+        *count += more;
+    }
+}
+
+/// The counters that are not 0, a line each.
+pub(crate) fn lines(counters: &Counters) -> String {
+    let counted = counters.iter().filter(|(_, count)| *count > 0);
+    let rows: Vec<_> = counted.map(|(name, count)| vec![format!("  {name}"), count.to_string()]).collect();
+    crate::output::table(&rows, 1)
+}
+
+fn prefixed(prefix: &str, counters: Counters) -> Counters {
+    counters.into_iter().map(|(name, count)| (format!("{prefix}_{name}"), count)).collect()
+}
+
+/// `TooLarge` as `drop_too_large`.
+fn snake(prefix: &str, name: &str) -> String {
+    name.chars().fold(prefix.to_owned(), |mut text, letter| {
+        if letter.is_uppercase() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_lowercase());
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_reason() {
+        let mut metrics = Metrics::default();
+        metrics.drops[DropReason::TooLarge as usize] = 3;
+        assert!(lines(&of_endpoint(&metrics)).ends_with("drop_too_large  3\n"));
+    }
+}

@@ -1,0 +1,208 @@
+//! Emulated workers behind one queue: a service occupies its worker, not a core.
+//!
+//! | a request | event | then |
+//! |---|---|---|
+//! | arrives | a worker is free | it starts now |
+//! | arrives | all workers are busy | it waits, first come first served |
+//! | waits | a worker finishes | it starts at that ideal finish, however late the loop looks at it |
+//! | waits | its deadline passes, it is cancelled | it leaves |
+//! | runs | its service has passed | finished |
+//!
+//! The queue is the router's own scheduler with a bound of one: RPCValet's single queue. So hundreds of servers fit on a core,
+//! and their queueing is that of real ones as long as the loop keeps up.
+//!
+//! Invariant: starts and finishes depend on arrivals and services alone, not on when the loop looks.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::num::NonZeroU32;
+
+use foldhash::fast::FixedState;
+use tailcut_measure::workers::FifoWorker;
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::{Jbsq, WorkerId};
+use tailcut_proto::rpc::RequestId;
+use tailcut_proto::scheduler::{Outcome, Scheduler, Ticket, Workers};
+
+/// A request and its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) id: RequestId,
+    /// When it came, ns.
+    pub(super) arrived_at: Time,
+    /// How long it occupies its worker, ns.
+    pub(super) service_ns: u64,
+}
+
+/// Workers behind one queue.
+#[derive(Debug)]
+pub(super) struct Emulated {
+    scheduler: Scheduler<Job, Jbsq>,
+    workers: Vec<FifoWorker>,
+    /// What runs, the first to finish on top.
+    running: BinaryHeap<Reverse<Running>>,
+    /// Places in the queue, for cancels.
+    held: HashMap<RequestId, Ticket, FixedState>,
+}
+
+impl Emulated {
+    /// Idle workers; at most `queue_len_max` requests wait.
+    pub(super) fn new(worker_count: u32, queue_len_max: usize) -> Self {
+        let mut scheduler = Scheduler::new(Jbsq::new(NonZeroU32::MIN), queue_len_max);
+        for _ in 0..worker_count {
+            scheduler.add_worker();
+        }
+        Self {
+            scheduler,
+            workers: vec![FifoWorker::new(); worker_count as usize],
+            running: BinaryHeap::new(),
+            held: HashMap::with_hasher(FixedState::with_seed(0)),
+        }
+    }
+
+    /// Takes a request; false when the queue is full. Drain [`Emulated::poll_finished`] first.
+    pub(super) fn offer(&mut self, job: Job, deadline: Time) -> bool {
+        match self.scheduler.offer(job, deadline, NO_RANDOM) {
+            Outcome::Placed(workers, job) => self.start(job.arrived_at, workers, job),
+            Outcome::Held(ticket) => self.held.extend([(job.id, ticket)]),
+            Outcome::Full(_) => return false,
+        }
+        true
+    }
+
+    /// Takes a request out of the queue. One that runs occupies its worker to the end.
+    pub(super) fn cancel(&mut self, id: RequestId) {
+        if let Some(ticket) = self.held.remove(&id) {
+            self.scheduler.remove(ticket);
+        }
+    }
+
+    /// The next request that has finished by `now`. Its worker starts the first of the queue.
+    pub(super) fn poll_finished(&mut self, now: Time) -> Option<Job> {
+        let &Reverse(finished) = self.running.peek().filter(|Reverse(running)| running.finish_at <= now)?;
+        self.running.pop();
+        self.scheduler.conclude(finished.worker);
+        self.forget_expired(finished.finish_at);
+        if let Some((workers, job)) = self.scheduler.poll_placed(finished.finish_at, NO_RANDOM) {
+            self.held.remove(&job.id);
+            self.start(finished.finish_at, workers, job);
+        }
+        Some(finished.job)
+    }
+
+    /// When the next request finishes.
+    pub(super) fn next_finish(&self) -> Option<Time> {
+        self.running.peek().map(|Reverse(running)| running.finish_at)
+    }
+
+    fn start(&mut self, at: Time, workers: Workers, job: Job) {
+        let worker = workers.first;
+        let finish_at = self.workers[worker.index()].serve(at, job.service_ns);
+        self.running.push(Reverse(Running { finish_at, worker, job }));
+    }
+
+    /// Their clients no longer wait, and the endpoint has given them up.
+    fn forget_expired(&mut self, now: Time) {
+        while let Some(job) = self.scheduler.poll_expired(now) {
+            self.held.remove(&job.id);
+        }
+    }
+}
+
+/// A request at its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Running {
+    finish_at: Time,
+    worker: WorkerId,
+    job: Job,
+}
+
+/// By finish, then by worker: no two that run share one, so the order is total.
+impl Ord for Running {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.finish_at, self.worker).cmp(&(other.finish_at, other.worker))
+    }
+}
+
+impl PartialOrd for Running {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// JBSQ breaks ties by rotation and needs no random word.
+const NO_RANDOM: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOREVER: Time = Time::MAX;
+
+    fn job(id: u64, arrived_at: Time, service_ns: u64) -> Job {
+        Job { id: RequestId(id), arrived_at, service_ns }
+    }
+
+    /// Ids and finishes in order, each looked at as late as `now`.
+    fn finishes(emulated: &mut Emulated, now: Time) -> Vec<(u64, Time)> {
+        let next = || {
+            let finish_at = emulated.next_finish()?;
+            emulated.poll_finished(now).map(|job| (job.id.0, finish_at))
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn one_worker_serves_in_order() {
+        let mut emulated = Emulated::new(1, 10);
+        assert!(emulated.offer(job(1, 100, 50), FOREVER) && emulated.offer(job(2, 110, 30), FOREVER));
+        assert_eq!(finishes(&mut emulated, 149), []);
+        assert_eq!(finishes(&mut emulated, 1_000), [(1, 150), (2, 180)]);
+    }
+
+    #[test]
+    fn several_workers_share_the_queue() {
+        let mut emulated = Emulated::new(2, 10);
+        for (id, service_ns) in [(1, 100), (2, 10), (3, 10), (4, 10)] {
+            emulated.offer(job(id, 0, service_ns), FOREVER);
+        }
+        assert_eq!(finishes(&mut emulated, 1_000), [(2, 10), (3, 20), (4, 30), (1, 100)]);
+    }
+
+    #[test]
+    fn an_idle_worker_does_not_start_before_the_arrival() {
+        let mut emulated = Emulated::new(1, 10);
+        emulated.offer(job(1, 0, 10), FOREVER);
+        assert_eq!(finishes(&mut emulated, 500), [(1, 10)]);
+        emulated.offer(job(2, 500, 10), FOREVER);
+        assert_eq!(finishes(&mut emulated, 1_000), [(2, 510)]);
+    }
+
+    #[test]
+    fn a_full_queue_refuses() {
+        let mut emulated = Emulated::new(1, 1);
+        assert!(emulated.offer(job(1, 0, 10), FOREVER) && emulated.offer(job(2, 0, 10), FOREVER));
+        assert!(!emulated.offer(job(3, 0, 10), FOREVER));
+    }
+
+    #[test]
+    fn a_cancelled_request_does_not_run() {
+        let mut emulated = Emulated::new(1, 10);
+        for id in [1, 2, 3] {
+            emulated.offer(job(id, 0, 10), FOREVER);
+        }
+        emulated.cancel(RequestId(2));
+        emulated.cancel(RequestId(2));
+        assert_eq!(finishes(&mut emulated, 1_000), [(1, 10), (3, 20)]);
+    }
+
+    #[test]
+    fn an_expired_request_does_not_run() {
+        let mut emulated = Emulated::new(1, 10);
+        emulated.offer(job(1, 0, 10), FOREVER);
+        emulated.offer(job(2, 0, 10), 5);
+        emulated.offer(job(3, 0, 10), FOREVER);
+        assert_eq!(finishes(&mut emulated, 1_000), [(1, 10), (3, 20)]);
+        assert!(emulated.held.is_empty());
+    }
+}
