@@ -10,7 +10,6 @@
 //! | [`workers`] | worker threads behind one I/O thread, fed from one queue |
 //! | [`entropy`] | secrets |
 //! | [`affinity`] | pins threads and raises their priority |
-//! | [`entropy`] | secrets from the kernel |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
 //! crate fail: it is counted instead.

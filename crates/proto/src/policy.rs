@@ -161,22 +161,14 @@ impl Jbsq {
 impl Policy for Jbsq {
     fn place(&mut self, loads: &[u32], _random: u64) -> Placement {
         let start = if self.next < loads.len() { self.next } else { 0 };
-        let (before, after) = loads.split_at(start);
-        let mut fewest = self.bound;
-        let mut chosen = None;
-        for (offset, &load) in after.iter().enumerate() {
-            if load < fewest {
-                (fewest, chosen) = (load, Some(start + offset));
-            }
-        }
-        for (index, &load) in before.iter().enumerate() {
-            if load < fewest {
-                (fewest, chosen) = (load, Some(index));
-            }
-        }
-        let Some(index) = chosen else {
+        // Two passes, because each is a loop without branches that the compiler turns into vector instructions.
+        let Some(fewest) = loads.iter().copied().min().filter(|&fewest| fewest < self.bound) else {
             return Placement::Hold;
         };
+        let (before, after) = loads.split_at(start);
+        let is_fewest = |&load: &u32| load == fewest;
+        let found = after.iter().position(is_fewest).map(|offset| start + offset).or_else(|| before.iter().position(is_fewest));
+        let index = found.expect("the fewest is somewhere");
         self.next = index + 1;
         Placement::One(WorkerId::at(index))
     }

@@ -193,6 +193,17 @@ fn a_version_1_server_gets_no_probes_and_no_extension() {
     assert_eq!(drop_reason(&bench.send(client(), &Ask::id(1).bytes())), DropReason::NoServer);
 }
 
+#[test]
+fn leases_that_expire_between_feedback_are_no_silence() {
+    let mut bench = v1_bench(1);
+    for rid in 0..4 {
+        bench.place(&v1_request(rid));
+        bench.advance(101 * MS);
+        bench.send(server(0), &v1_feedback());
+    }
+    assert_eq!((bench.metrics().leases_expired, bench.metrics().servers_silenced), (4, 0));
+}
+
 /// The reference's defect: a server that died and came back got 0 of 200 requests, because lost tokens were never restored.
 #[test]
 fn a_revived_version_1_server_gets_requests_again() {

@@ -91,8 +91,7 @@ impl Clients {
     /// Adds a client; `None` when the table is full of clients that may not be forgotten.
     pub(super) fn add(&mut self, now: Time, address: SocketAddr, serving: &Serving) -> Option<u32> {
         let token = self.tokens.token(address);
-        let is_validated = serving.trusted.iter().any(|prefix| prefix.contains(address.ip()));
-        let (requests, held_bytes, sessions) = (0, 0, Vec::new());
+        let (is_validated, requests, held_bytes, sessions) = (false, 0, 0, Vec::new());
         let record = ClientRecord { address, token, is_validated, requests, held_bytes, used_at: now, sessions };
         let added = if self.records.len() < serving.clients_max {
             self.records.push(record);
@@ -121,6 +120,15 @@ impl Clients {
 }
 
 impl ClientRecord {
+    /// Looks at what proves the address: the token, or that the address and whoever sent the packet, which may be a router
+    /// that names the address, are both trusted.
+    pub(super) fn validate(&mut self, token: u64, sender: SocketAddr, serving: &Serving) {
+        if !self.is_validated {
+            let is_trusted = |ip| serving.trusted.iter().any(|prefix| prefix.contains(ip));
+            self.is_validated = token == self.token || is_trusted(self.address.ip()) && is_trusted(sender.ip());
+        }
+    }
+
     /// Its session `id`, most recently used first.
     pub(super) fn session(&mut self, id: SessionId) -> Option<&mut Session> {
         let place = self.sessions.iter().position(|session| session.id == id)?;

@@ -165,14 +165,15 @@ impl Server {
         if let Some(&index) = self.live.get(&rpc_id.0) {
             let is_same = self.slots[index as usize].address == address;
             if is_same {
-                self.handle_again(now, index, packet, datagram_len, shared);
+                self.validate(index, (peer, datagram_len), packet, &shared.config.serving);
+                self.handle_again(now, index, packet, shared);
             } else {
                 shared.metrics.contradicted += 1;
             }
         } else if packet.index != 0 {
             shared.metrics.unknown += 1;
         } else {
-            match self.admit(now, address, packet, header, shared) {
+            match self.admit(now, (peer, address), packet, header, shared) {
                 Ok(client) => {
                     let deadline = deadline(now, header, shared.config.lifetime_ns_max);
                     let (rid, bytes_in) = (packet.rid, datagram_len as u64);
@@ -199,7 +200,7 @@ impl Server {
             shared.metrics.unknown += 1;
             return;
         };
-        self.validate(index, packet, datagram_len);
+        self.validate(index, (peer, datagram_len), packet, &shared.config.serving);
         let slot = &mut self.slots[index as usize];
         if slot.phase != Phase::Replying {
             shared.metrics.unexpected += 1;
@@ -360,7 +361,7 @@ impl Server {
     fn admit(
         &mut self,
         now: Time,
-        address: SocketAddr,
+        (sender, address): (SocketAddr, SocketAddr),
         packet: &Packet,
         header: &ExtHeader,
         shared: &mut Shared,
@@ -372,7 +373,9 @@ impl Server {
         if header.ext.message_len.get() as usize > config.message_len_max {
             return Err(Refusal::Drop(DropReason::TooLarge));
         }
-        let client = self.admit_client(now, address, header.ext.token.get(), serving)?;
+        let token = header.ext.token.get();
+        let client = self.admit_client(now, address, token, serving)?;
+        self.clients.record_mut(client).validate(token, sender, serving);
         if self.is_full(client, header.ext.message_len.get() as usize, packet.count > 1, serving) {
             return Err(Refusal::Drop(DropReason::Overload));
         }
@@ -411,18 +414,13 @@ impl Server {
     }
 
     fn admit_client(&mut self, now: Time, address: SocketAddr, token: u64, serving: &Serving) -> Result<u32, Refusal> {
-        let client = match self.clients.find(address) {
-            Some(client) => client,
-            None => {
-                if !self.clients.takes_unproven(serving) && !self.clients.is_proof(address, token) {
-                    return Err(Refusal::Prove);
-                }
-                self.clients.add(now, address, serving).ok_or(Refusal::Drop(DropReason::Overload))?
-            }
-        };
-        let record = self.clients.record_mut(client);
-        record.is_validated |= token == record.token;
-        Ok(client)
+        if let Some(client) = self.clients.find(address) {
+            return Ok(client);
+        }
+        if !self.clients.takes_unproven(serving) && !self.clients.is_proof(address, token) {
+            return Err(Refusal::Prove);
+        }
+        self.clients.add(now, address, serving).ok_or(Refusal::Drop(DropReason::Overload))
     }
 
     /// Whether one more request of `client` would exceed a limit.
@@ -490,8 +488,7 @@ impl Server {
     }
 
     /// A packet of a request that the server holds.
-    fn handle_again(&mut self, now: Time, index: u32, packet: &Packet, datagram_len: usize, shared: &mut Shared) {
-        self.validate(index, packet, datagram_len);
+    fn handle_again(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
         let slot = &mut self.slots[index as usize];
         match slot.phase {
             Phase::Free => {}
@@ -572,12 +569,11 @@ impl Server {
     }
 
     /// Counts what the client paid and looks at its proof.
-    fn validate(&mut self, index: u32, packet: &Packet, datagram_len: usize) {
+    fn validate(&mut self, index: u32, (sender, paid): (SocketAddr, usize), packet: &Packet, serving: &Serving) {
         let slot = &mut self.slots[index as usize];
-        slot.bytes_in += datagram_len as u64;
-        let record = self.clients.record_mut(slot.client);
+        slot.bytes_in += paid as u64;
         let token = packet.extended().map_or(0, |header| header.ext.token.get());
-        record.is_validated |= token == record.token;
+        self.clients.record_mut(slot.client).validate(token, sender, serving);
     }
 
     /// Counts `bytes` more against the limits.

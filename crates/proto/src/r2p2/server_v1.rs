@@ -62,6 +62,7 @@ impl Server {
         let Some(client) = client.filter(|&client| !self.is_full(client, packet.payload.len(), packet.count > 1, serving)) else {
             return self.drop_v1(peer, packet.rid, DropReason::Overload, shared);
         };
+        self.clients.record_mut(client).validate(0, peer, serving);
         let deadline = now + shared.config.lifetime_ns_max;
         let bytes_in = (BASE_LEN + packet.payload.len()) as u64;
         let index = self.take_slot(Admission { client, address: peer, rid: packet.rid, deadline, bytes_in });

@@ -4,7 +4,7 @@ use zerocopy::FromBytes;
 
 use super::{
     BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, ExtHeader, FeedbackBody, FeedbackV1, MAGIC, Marks, MessageType,
-    Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_PACKETS_MAX, flags,
+    Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_ACK, V1_PACKETS_MAX, flags,
 };
 
 /// A packet whose header is coherent with itself and with its length.
@@ -139,7 +139,7 @@ impl<'a> Packet<'a> {
     }
 
     fn parse_v1(base: &BaseHeader, payload: &'a [u8], message_type: MessageType, policy: Policy) -> Result<Self, Malformed> {
-        if message_type.needs_extension() || message_type == MessageType::Feedback {
+        if message_type.needs_extension() {
             return Err(Malformed::Type);
         }
         let (index, count, is_last) = order(base)?;
@@ -147,7 +147,11 @@ impl<'a> Packet<'a> {
             return Err(Malformed::Order);
         }
         let rid = base.rid.get();
-        Ok(Self { kind: Kind::V1, message_type, policy, index, count, is_last, rid, payload })
+        let packet = Self { kind: Kind::V1, message_type, policy, index, count, is_last, rid, payload };
+        if !packet.is_data() {
+            packet.check_control()?;
+        }
+        Ok(packet)
     }
 
     fn parse_extended(bytes: &'a [u8], message_type: MessageType, policy: Policy) -> Result<Self, Malformed> {
@@ -185,7 +189,12 @@ impl<'a> Packet<'a> {
         if self.count != 1 || !self.is_last {
             return Err(Malformed::Order);
         }
+        let is_v1 = self.extended().is_none();
         let expected = match self.message_type {
+            MessageType::Ack if is_v1 => V1_ACK.len(),
+            MessageType::Feedback if is_v1 => size_of::<FeedbackV1>(),
+            // A version 1 DROP says nothing by its payload.
+            MessageType::Drop if is_v1 => return Ok(()),
             MessageType::Ack | MessageType::ReplyAck => size_of::<SackBody>(),
             MessageType::Feedback => size_of::<FeedbackBody>(),
             MessageType::Probe => 4,
@@ -320,7 +329,18 @@ mod tests {
         check_refused("cc08008000010001", Malformed::Order);
         check_refused("cc08000000010000", Malformed::Order);
         check_refused("cc080080000100ff", Malformed::Order);
+        check_refused("cc080000000100fe", Malformed::Order);
         check_refused("cc08e0c000010001", Malformed::Type);
+    }
+
+    #[test]
+    fn version_1_control_packets_are_whole_messages() {
+        check_refused("cc0831800001000241434b", Malformed::Order);
+        check_refused("cc0831000001000141434b", Malformed::Order);
+        check_refused("cc0831c0000100014143", Malformed::Length);
+        check_refused("cc0841400001000144524f50", Malformed::Order);
+        check_refused("cc0820c0000000010001a7f87f0000", Malformed::Length);
+        check("cc0841c000010001", (MessageType::Drop, Policy::Fixed, 0, 1, true, 1, 0));
     }
 
     #[test]
@@ -329,6 +349,12 @@ mod tests {
         assert_eq!(packet_count(1, 0), None);
         assert_eq!(packet_count(1401, 1400), Some(2));
         assert_eq!(packet_count(u32::MAX, 1), None);
+    }
+
+    #[test]
+    fn count_leaves_room_for_one_past_the_last_index() {
+        assert_eq!(packet_count(65_534, 1), Some(65_534));
+        assert_eq!(packet_count(65_535, 1), None);
     }
 
     use std::borrow::ToOwned;

@@ -1,0 +1,245 @@
+//! tailcut's extension: each message type, each mark, both forms of a router, IPv4 and IPv6.
+
+use tailcut_wire::r2p2::{
+    DropReason, ExtHeader, FeedbackBody, Marks, MessageType, Policy, ROUTED_LEN, Route, RpcId, SackBody, SessionId, packet_count,
+    payload_span,
+};
+use zerocopy::IntoBytes;
+
+use super::capture::Datagram;
+use super::message;
+
+/// Every conversation, one after the other.
+pub(crate) fn datagrams() -> Vec<Datagram> {
+    [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones(), over_ipv6()].into_iter().flatten().collect()
+}
+
+/// A message of a call, from which its packets are cut.
+#[derive(Clone, Copy)]
+pub(crate) struct Message {
+    /// Request or reply.
+    pub(crate) kind: MessageType,
+    /// Sequence of the call in [`SESSION`].
+    pub(crate) sequence: u32,
+    /// Bytes of the message.
+    pub(crate) len: u32,
+    /// Payload of every packet but the last.
+    pub(crate) segment_len: u16,
+    /// Marks of every packet.
+    pub(crate) marks: u8,
+}
+
+impl Message {
+    /// A request of `len` bytes in packets of the default size.
+    pub(crate) fn request(sequence: u32, len: u32) -> Self {
+        Self { kind: MessageType::Request, sequence, len, segment_len: SEGMENT_LEN, marks: 0 }
+    }
+
+    /// A reply of `len` bytes in packets of the default size.
+    pub(crate) fn reply(sequence: u32, len: u32) -> Self {
+        Self { kind: MessageType::Response, ..Self::request(sequence, len) }
+    }
+
+    /// The same with `mark` set.
+    pub(crate) fn marked(self, mark: u8) -> Self {
+        Self { marks: self.marks | mark, ..self }
+    }
+
+    /// Packet `index`; packet 0 of a request has the route block.
+    pub(crate) fn packet(self, index: u16) -> Vec<u8> {
+        if index == 0 && self.kind == MessageType::Request { self.routed(Route::default()) } else { self.unrouted(index) }
+    }
+
+    /// Packet 0 of a request with what a router wrote.
+    pub(crate) fn routed(self, route: Route) -> Vec<u8> {
+        let mut header = self.header(0);
+        header.base.header_size = ROUTED_LEN as u8;
+        [header.as_bytes(), route.as_bytes(), &self.payload(0)].concat()
+    }
+
+    /// Packet `index` with the 48-byte header.
+    pub(crate) fn unrouted(self, index: u16) -> Vec<u8> {
+        [self.header(index).as_bytes(), &self.payload(index)].concat()
+    }
+
+    fn header(self, index: u16) -> ExtHeader {
+        let count = packet_count(self.len, self.segment_len).expect("a message that fits");
+        let mut header = control(self.kind, self.sequence).with_packet(index, count);
+        header.ext.message_len = self.len.into();
+        header.ext.segment_len = self.segment_len.into();
+        header.ext.marks = self.marks;
+        if self.kind == MessageType::Request {
+            header.base.type_policy = Policy::Unrestricted as u8;
+            header.ext.deadline_us = 500.into();
+            header.ext.floor = FLOOR.into();
+            header.ext.age_ms = u16::from(Marks(self.marks).has(Marks::AGAIN)).into();
+            header.ext.token = if self.sequence > FLOOR { TOKEN } else { 0 }.into();
+        }
+        header
+    }
+
+    fn payload(self, index: u16) -> Vec<u8> {
+        let (offset, len) = payload_span(index, self.len, self.segment_len);
+        message(offset, len)
+    }
+}
+
+/// The header of a control packet, or of what a server sends.
+pub(crate) fn control(kind: MessageType, sequence: u32) -> ExtHeader {
+    let mut header = ExtHeader::control(kind, 0x1000 + sequence as u16, RpcId::new(SESSION, sequence));
+    if matches!(kind, MessageType::Response | MessageType::Ack | MessageType::Drop | MessageType::Feedback) {
+        header.ext.server_id = 4.into();
+        header.ext.server_load = 2.into();
+        header.ext.token = TOKEN.into();
+    }
+    header
+}
+
+/// An ACK or REPLY_ACK. What has arrived: the packets below an index, and more above it.
+pub(crate) fn sack(kind: MessageType, sequence: u32, arrived: (u16, &[u16]), granted: u16, marks: u8) -> Vec<u8> {
+    let (base, more) = arrived;
+    let mut header = control(kind, sequence);
+    header.ext.marks = marks;
+    let mut body = SackBody { base: base.into(), granted: granted.into(), bitmap: [0; SackBody::BITMAP_LEN] };
+    for bit in more.iter().map(|index| usize::from(index - base - 1)) {
+        body.bitmap[bit / 8] |= 1 << (bit % 8);
+    }
+    [header.as_bytes(), body.as_bytes()].concat()
+}
+
+/// A single-packet call through a router that sends from its own address, and the feedback for it.
+fn annotated() -> Vec<Datagram> {
+    let request = Message::request(1, 5).marked(Marks::IDEMPOTENT);
+    let again = request.marked(Marks::AGAIN);
+    let route =
+        Route { client_ip: mapped([10, 77, 0, 3]), client_port: 33000.into(), routed: 1, placement: 1.into(), reserved: 0 };
+    vec![
+        Datagram::new(CLIENT, ROUTER, request.packet(0)),
+        Datagram::new(ROUTER, SERVER, request.routed(route)),
+        Datagram::new(SERVER, CLIENT, Message::reply(1, 9).packet(0)),
+        Datagram::new(SERVER, ROUTER, feedback(1, 1, 1)),
+        Datagram::new(CLIENT, ROUTER, again.packet(0)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 1, (1, &[]), 1, 0)),
+    ]
+}
+
+/// A request of four packets through a router that keeps the client's address; packet 1 is lost once.
+fn kept() -> Vec<Datagram> {
+    let request = Message::request(2, 5000);
+    let route = Route { routed: 1, placement: 2.into(), ..Route::default() };
+    vec![
+        Datagram::new(CLIENT, ROUTER, request.packet(0)),
+        Datagram::new(CLIENT, SERVER, request.routed(route)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (1, &[]), 4, 0)),
+        Datagram::new(CLIENT, SERVER, request.packet(2)),
+        Datagram::new(CLIENT, SERVER, request.packet(3)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (1, &[2, 3]), 4, Marks::RESEND)),
+        Datagram::new(CLIENT, SERVER, request.marked(Marks::AGAIN).packet(1)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (4, &[]), 4, 0)),
+        Datagram::new(SERVER, CLIENT, Message::reply(2, 0).packet(0)),
+        Datagram::new(ROUTER, SERVER, probe(2)),
+        Datagram::new(SERVER, ROUTER, feedback(2, 2, 2)),
+    ]
+}
+
+/// A reply of 260 packets of 100 bytes, of which the ends are shown: the bitmap's first and last bits.
+fn long_reply() -> Vec<Datagram> {
+    let reply = Message { segment_len: 100, ..Message::reply(3, 25_950) };
+    vec![
+        Datagram::new(CLIENT, SERVER, Message::request(3, 64).packet(0)),
+        Datagram::new(SERVER, CLIENT, reply.packet(0)),
+        Datagram::new(SERVER, CLIENT, reply.packet(2)),
+        Datagram::new(SERVER, CLIENT, reply.packet(257)),
+        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (1, &[2, 257]), 260, Marks::RESEND)),
+        Datagram::new(SERVER, CLIENT, reply.marked(Marks::AGAIN).packet(1)),
+        Datagram::new(SERVER, CLIENT, reply.packet(259)),
+        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (260, &[]), 260, 0)),
+    ]
+}
+
+/// A reply whose last packet is lost, and then a caller that gives up.
+fn lost_tail() -> Vec<Datagram> {
+    vec![
+        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 4, (2, &[]), 3, Marks::RESEND_TAIL)),
+        Datagram::new(SERVER, CLIENT, Message::reply(4, 2801).marked(Marks::AGAIN).packet(2)),
+        Datagram::new(CLIENT, SERVER, control(MessageType::Cancel, 4).as_bytes().to_vec()),
+    ]
+}
+
+/// A DROP for each reason, and one with a number that nobody has defined.
+fn refusals() -> Vec<Datagram> {
+    let reasons = [
+        DropReason::Unspecified,
+        DropReason::Overload,
+        DropReason::TooLarge,
+        DropReason::TooOld,
+        DropReason::Expired,
+        DropReason::NoServer,
+        DropReason::Application,
+        DropReason::Uncertain,
+        DropReason::Unvalidated,
+    ];
+    let numbers = reasons.iter().map(|&reason| reason as u8).chain([200]);
+    numbers
+        .map(|number| {
+            let header = control(MessageType::Drop, 5);
+            Datagram::new(SERVER, CLIENT, [header.as_bytes(), &[number]].concat())
+        })
+        .collect()
+}
+
+/// A request that a router cloned, its two copies, just before the count of placements wraps, and one that is bound to the
+/// first server.
+fn clones() -> Vec<Datagram> {
+    let request = Message::request(6, 8).marked(Marks::IDEMPOTENT);
+    let route = Route { routed: 1, placement: u32::MAX.into(), ..Route::default() };
+    let mut fixed = Message::request(7, 8).packet(0);
+    fixed[2] = Policy::Fixed as u8;
+    vec![
+        Datagram::new(CLIENT, SERVER, request.marked(0x04).routed(route)),
+        Datagram::new(CLIENT, "10.77.0.5:8000", request.marked(0x08).routed(route)),
+        Datagram::new(CLIENT, ROUTER, fixed),
+    ]
+}
+
+fn over_ipv6() -> Vec<Datagram> {
+    let (client, server) = ("[fd00::3]:33000", "[fd00::4]:8000");
+    // What an IPv6 MTU of 1500 leaves after the 72-byte header.
+    let request = Message { segment_len: 1380, ..Message::request(8, 1381) };
+    vec![
+        Datagram::new(client, server, request.packet(0)),
+        Datagram::new(server, client, sack(MessageType::Ack, 8, (1, &[]), 2, 0)),
+        Datagram::new(client, server, request.packet(1)),
+        Datagram::new(server, client, Message::reply(8, 1).packet(0)),
+    ]
+}
+
+fn feedback(placement_seen: u32, received: u32, concluded: u32) -> Vec<u8> {
+    let mut header = control(MessageType::Feedback, 0);
+    header.base.rid = 0.into();
+    header.ext.rpc_id = 0.into();
+    let body = FeedbackBody {
+        epoch: 0xfeed_beef.into(),
+        placement_seen: placement_seen.into(),
+        received: received.into(),
+        concluded: concluded.into(),
+    };
+    [header.as_bytes(), body.as_bytes()].concat()
+}
+
+fn probe(placement: u32) -> Vec<u8> {
+    let header = ExtHeader::control(MessageType::Probe, 0, RpcId(0));
+    [header.as_bytes(), &placement.to_be_bytes()].concat()
+}
+
+fn mapped(ipv4: [u8; 4]) -> [u8; 16] {
+    std::net::Ipv4Addr::from(ipv4).to_ipv6_mapped().octets()
+}
+
+const SESSION: SessionId = SessionId(0x5e_5510_0001);
+const SEGMENT_LEN: u16 = 1400;
+const TOKEN: u64 = 0x7083_0000_1111_2222;
+const FLOOR: u32 = 1;
+const CLIENT: &str = "10.77.0.3:33000";
+const ROUTER: &str = "10.77.0.2:8000";
+const SERVER: &str = "10.77.0.4:8000";

@@ -1,0 +1,176 @@
+//! The committed captures, their expected fields and the fuzz seeds are what the code makes of them.
+
+mod golden;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+
+use golden::capture::Capture;
+use tailcut_wire::r2p2::{Kind, MessageType, Packet};
+
+#[test]
+fn committed_files_are_fresh() {
+    for file in golden::files() {
+        let committed = fs::read(root().join(&file.path)).unwrap_or_default();
+        assert!(committed == file.bytes, "{} is stale: {REGENERATE}", file.path);
+    }
+}
+
+#[test]
+fn no_file_is_left_over() {
+    let generated: BTreeSet<String> = golden::files().into_iter().map(|file| file.path).collect();
+    for folder in ["conformance/pcap", golden::SEED_FOLDER] {
+        for entry in fs::read_dir(root().join(folder)).expect("the folder is committed") {
+            let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
+            let path = format!("{folder}/{name}");
+            // Seeds of other origin have names instead of numbers.
+            let number = name.rsplit_once('-').map_or("", |(_, number)| number);
+            let is_generated = name.ends_with(".pcap") || number.parse::<u8>().is_ok();
+            assert!(!is_generated || generated.contains(&path), "{path} is left over: remove it");
+        }
+    }
+}
+
+/// The dissector's summary, which tshark printed, is this crate's Display; so one text serves both.
+#[test]
+fn dissector_says_what_display_says() {
+    for capture in golden::captures() {
+        for (index, (frame, datagram)) in expected_frames(&capture).iter().zip(&capture.datagrams).enumerate() {
+            let found = frame.lines().find_map(|line| line.trim().strip_prefix("r2p2.summary "));
+            let is_claimed = match capture.name {
+                "other-ports" => is_recognised(&datagram.payload),
+                // Wireshark calls no dissector for an empty datagram.
+                _ => !datagram.payload.is_empty(),
+            };
+            let summary = is_claimed.then(|| summary(&datagram.payload));
+            assert_eq!(found, summary.as_deref(), "{}, frame {}", capture.name, index + 1);
+        }
+    }
+}
+
+#[test]
+fn dissector_reads_what_the_parser_reads() {
+    for capture in golden::captures().iter().filter(|capture| ["v1", "extended"].contains(&capture.name)) {
+        for (index, (frame, datagram)) in expected_frames(capture).iter().zip(&capture.datagrams).enumerate() {
+            let found: BTreeSet<&str> = frame.lines().map(str::trim).collect();
+            for field in fields(&Packet::parse(&datagram.payload).expect("a packet")) {
+                assert!(found.contains(field.as_str()), "{}, frame {} lacks `{field}`", capture.name, index + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn captures_show_every_message_type() {
+    let all = [
+        MessageType::Request,
+        MessageType::Response,
+        MessageType::Feedback,
+        MessageType::Ack,
+        MessageType::Drop,
+        MessageType::ReplyAck,
+        MessageType::Cancel,
+        MessageType::Probe,
+    ];
+    for capture in golden::captures() {
+        let parsed = || capture.datagrams.iter().filter_map(|datagram| Packet::parse(&datagram.payload).ok());
+        let expected: &[MessageType] = match capture.name {
+            "v1" => &all[..5],
+            "extended" => &all,
+            _ => continue,
+        };
+        assert_eq!(parsed().count(), capture.datagrams.len(), "{} has a malformed packet", capture.name);
+        for wanted in expected {
+            assert!(parsed().any(|packet| packet.message_type == *wanted), "{} lacks {wanted:?}", capture.name);
+        }
+        assert!(parsed().all(|packet| matches!(packet.kind, Kind::V1) == (capture.name == "v1")));
+    }
+}
+
+#[test]
+fn malformed_datagrams_are_refused_for_their_reason() {
+    for (reason, bytes) in golden::malformed::cases() {
+        assert_eq!(Packet::parse(&bytes).err(), Some(reason), "{bytes:02x?}");
+    }
+}
+
+/// What a dissector takes on a port that says nothing: a coherent packet that is not a version 1 FEEDBACK.
+fn is_recognised(bytes: &[u8]) -> bool {
+    Packet::parse(bytes).is_ok_and(|packet| packet.message_type != MessageType::Feedback || packet.extended().is_some())
+}
+
+/// The expected text of each frame.
+fn expected_frames(capture: &Capture) -> Vec<String> {
+    let name = format!("conformance/pcap/{}.expected.txt", capture.name);
+    let text = fs::read_to_string(root().join(&name)).unwrap_or_else(|error| panic!("{name}: {error}; {BLESS}"));
+    let frames: Vec<String> = text.split("frame.number ").skip(1).map(str::to_owned).collect();
+    assert_eq!(frames.len(), capture.datagrams.len(), "{name}: {BLESS}");
+    frames
+}
+
+/// The fields of a coherent packet as tshark prints them.
+fn fields(packet: &Packet) -> Vec<String> {
+    let mut fields = vec![
+        format!("r2p2.type {}", packet.message_type as u8),
+        format!("r2p2.index {}", packet.index),
+        format!("r2p2.payload_len {}", packet.payload.len()),
+    ];
+    if packet.count != 0 {
+        fields.push(format!("r2p2.count {}", packet.count));
+    }
+    if let Kind::Extended { header, route } = packet.kind {
+        let ext = &header.ext;
+        fields.push(format!("r2p2.header_size {}", header.base.header_size));
+        fields.push(format!("r2p2.flags {:#04x}", header.base.flags));
+        fields.push(format!("r2p2.rid {}", header.base.rid));
+        fields.push(format!("r2p2.p_order {}", header.base.p_order));
+        fields.push(format!("r2p2.ext.rpc_id {:#018x}", ext.rpc_id));
+        fields.push(format!("r2p2.ext.message_len {}", ext.message_len));
+        fields.push(format!("r2p2.ext.marks {:#04x}", ext.marks));
+        fields.push(format!("r2p2.ext.version {}", ext.version));
+        fields.push(format!("r2p2.ext.server_load {}", ext.server_load));
+        fields.push(format!("r2p2.ext.server_id {}", ext.server_id));
+        fields.push(format!("r2p2.ext.deadline_us {}", ext.deadline_us));
+        fields.push(format!("r2p2.ext.token {:#018x}", ext.token));
+        fields.push(format!("r2p2.ext.floor {}", ext.floor));
+        fields.push(format!("r2p2.ext.segment_len {}", ext.segment_len));
+        fields.push(format!("r2p2.ext.age_ms {}", ext.age_ms));
+        if let Some(route) = route {
+            fields.push(format!("r2p2.route.client_ip {}", Ipv6Addr::from(route.client_ip)));
+            fields.push(format!("r2p2.route.client_port {}", route.client_port));
+            fields.push(format!("r2p2.route.routed {}", route.routed));
+            fields.push(format!("r2p2.route.placement {}", route.placement));
+        }
+    }
+    if let Some(id) = packet.rpc_id() {
+        fields.push(format!("r2p2.ext.session {:#018x}", id.session().0));
+        fields.push(format!("r2p2.ext.sequence {}", id.sequence()));
+    }
+    if let Some(sack) = packet.sack() {
+        fields.push(format!("r2p2.sack.base {}", sack.base));
+        fields.push(format!("r2p2.sack.granted {}", sack.granted));
+    }
+    if let Some(feedback) = packet.feedback() {
+        fields.push(format!("r2p2.feedback.epoch {:#010x}", feedback.epoch));
+        fields.push(format!("r2p2.feedback.placement_seen {}", feedback.placement_seen));
+        fields.push(format!("r2p2.feedback.received {}", feedback.received));
+        fields.push(format!("r2p2.feedback.concluded {}", feedback.concluded));
+    }
+    fields
+}
+
+fn summary(bytes: &[u8]) -> String {
+    match Packet::parse(bytes) {
+        Ok(packet) => packet.to_string(),
+        Err(reason) => format!("not R2P2: {reason:?}"),
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+const REGENERATE: &str = "run `cargo run -p tailcut-wire --example write_pcaps`, then `tools/wireshark/check.sh --bless`";
+const BLESS: &str = "run `tools/wireshark/check.sh --bless`";

@@ -1,0 +1,285 @@
+//! The parser against arbitrary bytes, against bytes that are nearly packets, and against every packet that can be built.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tailcut_wire::r2p2::{
+    BASE_LEN, BaseHeader, EXTENDED_LEN, ExtHeader, FeedbackBody, FeedbackV1, Kind, Malformed, Marks, MessageType, Packet, Policy,
+    ROUTED_LEN, Route, RpcId, SackBody, SessionId, V1_ACK, V1_DROP, V1_PACKETS_MAX, flags, packet_count, payload_span,
+};
+use zerocopy::IntoBytes;
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_do_not_panic(bytes in vec(any::<u8>(), 0..200), magic in any::<bool>()) {
+        let mut bytes = bytes;
+        if let Some(first) = bytes.first_mut().filter(|_| magic) {
+            *first = 0xcc;
+        }
+        exercise(&bytes);
+    }
+
+    #[test]
+    fn damaged_packets_do_not_panic(built in any_packet(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+        let mut bytes = built.bytes;
+        for (at, byte) in damage {
+            let at = at.index(bytes.len().min(EXTENDED_LEN + size_of::<SackBody>()));
+            bytes[at] = byte;
+        }
+        exercise(&bytes);
+    }
+
+    #[test]
+    fn built_packets_parse_to_what_was_built(built in any_packet()) {
+        let packet = Packet::parse(&built.bytes).unwrap();
+        prop_assert_eq!(packet.message_type, built.message_type);
+        prop_assert_eq!(packet.policy, built.policy);
+        prop_assert_eq!((packet.index, packet.count, packet.is_last), (built.index, built.count, built.is_last));
+        prop_assert_eq!(packet.rid, built.rid);
+        prop_assert_eq!(packet.payload, &built.bytes[built.header_len..]);
+        prop_assert_eq!(packet.extended().copied(), built.header);
+        prop_assert_eq!(packet.sack().copied(), built.sack);
+        prop_assert_eq!(packet.feedback().copied(), built.feedback);
+        match packet.kind {
+            Kind::Extended { route, .. } => prop_assert_eq!(route.is_some(), built.header_len == ROUTED_LEN),
+            Kind::V1 => prop_assert_eq!(built.header_len, BASE_LEN),
+        }
+    }
+
+    /// A version 1 data packet does not say how long it is, so that a shorter one is a packet too; nothing else is. The first
+    /// 16 bytes of an extended FEEDBACK read as a version 1 one, whose header is not to be looked at.
+    #[test]
+    fn truncated_packets_are_refused_or_coherent(built in any_packet()) {
+        for len in 0..built.bytes.len() {
+            let Ok(packet) = Packet::parse(&built.bytes[..len]) else { continue };
+            prop_assert!(packet.extended().is_none(), "{len} bytes of an extended packet");
+            prop_assert_eq!(packet.message_type, built.message_type);
+            let is_v1_feedback = built.message_type == MessageType::Feedback && len == 16;
+            let is_v1 = built.header_len == BASE_LEN && (packet.is_data() || built.message_type == MessageType::Drop);
+            prop_assert!(is_v1_feedback || is_v1, "{len} bytes of {built:?}");
+        }
+    }
+
+    #[test]
+    fn extended_packets_with_a_byte_too_many_are_refused(built in any_packet(), byte in any::<u8>()) {
+        let mut bytes = built.bytes;
+        bytes.push(byte);
+        if built.header.is_some() {
+            prop_assert_eq!(Packet::parse(&bytes).unwrap_err(), Malformed::Length);
+        }
+    }
+
+    #[test]
+    fn spans_of_a_message_cover_it_once(message_len in 0u32..2_000_000, segment_len in 1u16..) {
+        if let Some(count) = packet_count(message_len, segment_len) {
+            let mut end = 0;
+            for index in 0..count {
+                let (offset, len) = payload_span(index, message_len, segment_len);
+                prop_assert_eq!(offset, end);
+                prop_assert!(len > 0 || message_len == 0);
+                end += len;
+            }
+            prop_assert_eq!(end, message_len as usize);
+            prop_assert_eq!(payload_span(count, message_len, segment_len).1, 0);
+        } else {
+            prop_assert!(message_len.div_ceil(u32::from(segment_len)) >= u32::from(u16::MAX));
+        }
+    }
+
+    #[test]
+    fn sack_knows_the_packets_that_it_was_told(base in any::<u16>(), bitmap in any::<[u8; 32]>(), distance in -20i32..300) {
+        let index = (i32::from(base) + distance).clamp(0, i32::from(u16::MAX)) as u16;
+        let sack = SackBody { base: base.into(), granted: 0.into(), bitmap };
+        let expected = match index.checked_sub(base) {
+            None => true,
+            Some(0) => false,
+            Some(above) => {
+                let bit = usize::from(above - 1);
+                bit < 256 && bitmap[bit / 8] & 1 << (bit % 8) != 0
+            }
+        };
+        prop_assert_eq!(sack.has(index), expected);
+    }
+
+    #[test]
+    fn rpc_id_keeps_its_parts(session in 0u64..1 << 40, sequence in 0..=RpcId::SEQUENCE_MAX) {
+        let id = RpcId::new(SessionId(session), sequence);
+        prop_assert_eq!((id.session(), id.sequence()), (SessionId(session), sequence));
+    }
+}
+
+/// A packet's bytes and what they must parse to.
+#[derive(Clone, Debug)]
+struct Built {
+    bytes: Vec<u8>,
+    header_len: usize,
+    message_type: MessageType,
+    policy: Policy,
+    index: u16,
+    count: u16,
+    is_last: bool,
+    rid: u16,
+    header: Option<ExtHeader>,
+    sack: Option<SackBody>,
+    feedback: Option<FeedbackBody>,
+}
+
+/// Does with bytes whatever a receiver does before it knows anything about them.
+fn exercise(bytes: &[u8]) {
+    if let Ok(packet) = Packet::parse(bytes) {
+        assert!(!packet.to_string().is_empty());
+        assert!(packet.marks().clone_mark() as u8 <= 2);
+        assert_eq!(packet.rpc_id().is_some(), packet.extended().is_some());
+        assert!(packet.count == 0 || packet.index < packet.count);
+        if let Some(sack) = packet.sack() {
+            assert!(!sack.has(sack.base.get()));
+        }
+        let is_feedback = packet.message_type == MessageType::Feedback && packet.extended().is_some();
+        assert_eq!(packet.feedback().is_some(), is_feedback);
+    }
+}
+
+fn any_packet() -> impl Strategy<Value = Built> {
+    prop_oneof![v1_data(), v1_control(), v1_feedback(), extended_data(), extended_control()]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![Just(Policy::Unrestricted), Just(Policy::Fixed)]
+}
+
+fn data_type() -> impl Strategy<Value = MessageType> {
+    prop_oneof![Just(MessageType::Request), Just(MessageType::Response)]
+}
+
+fn v1(message_type: MessageType, policy: Policy, rid: u16, place: (u16, u16), payload: &[u8]) -> Built {
+    let (index, count) = place;
+    let first = if index == 0 { flags::FIRST } else { 0 };
+    let is_last = index + 1 == count;
+    let last = if is_last { flags::LAST } else { 0 };
+    let header = BaseHeader::v1(message_type, policy, first | last, rid, if index == 0 { count } else { index });
+    Built {
+        bytes: [header.as_bytes(), payload].concat(),
+        header_len: BASE_LEN,
+        message_type,
+        policy,
+        index,
+        count: if index == 0 { count } else { 0 },
+        is_last,
+        rid,
+        header: None,
+        sack: None,
+        feedback: None,
+    }
+}
+
+fn v1_data() -> impl Strategy<Value = Built> {
+    let place = (1..=V1_PACKETS_MAX).prop_flat_map(|count| (0..count, Just(count)));
+    (data_type(), policy(), any::<u16>(), place, vec(any::<u8>(), 0..100))
+        .prop_map(|(message_type, policy, rid, place, payload)| v1(message_type, policy, rid, place, &payload))
+}
+
+fn v1_control() -> impl Strategy<Value = Built> {
+    (any::<bool>(), any::<u16>()).prop_map(|(is_ack, rid)| {
+        let (message_type, payload) = if is_ack { (MessageType::Ack, &V1_ACK[..]) } else { (MessageType::Drop, &V1_DROP[..]) };
+        v1(message_type, Policy::Fixed, rid, (0, 1), payload)
+    })
+}
+
+/// A version 1 FEEDBACK, whose other header bytes may be anything.
+fn v1_feedback() -> impl Strategy<Value = Built> {
+    (any::<[u8; 6]>(), 0u8..16, any::<(u16, u16, [u8; 4])>()).prop_map(|(garbage, policy, (rid, port, client_ip))| {
+        let body = FeedbackV1 { rid: rid.into(), client_port: port.into(), client_ip };
+        let mut built = v1(MessageType::Feedback, Policy::Unrestricted, 0, (0, 1), body.as_bytes());
+        built.bytes[1] = garbage[0];
+        built.bytes[2] |= policy;
+        built.bytes[3..8].copy_from_slice(&garbage[1..]);
+        built
+    })
+}
+
+fn ext_header(message_type: MessageType, policy: Policy) -> impl Strategy<Value = ExtHeader> {
+    type Numbers = (u16, u64, u8, u16, u32, u32, u64, u32, u16);
+    any::<Numbers>().prop_map(move |(rid, id, marks, load, server_id, deadline, token, floor, age_ms)| {
+        let mut header = ExtHeader::control(message_type, rid, RpcId(id));
+        header.base.type_policy = (message_type as u8) << 4 | policy as u8;
+        header.ext.marks = Marks(marks).0;
+        header.ext.server_load = load.into();
+        header.ext.server_id = server_id.into();
+        header.ext.deadline_us = deadline.into();
+        header.ext.token = token.into();
+        header.ext.floor = floor.into();
+        header.ext.age_ms = age_ms.into();
+        header
+    })
+}
+
+fn extended(header: ExtHeader, message_type: MessageType, policy: Policy, payload: &[u8]) -> Built {
+    Built {
+        bytes: [header.as_bytes(), payload].concat(),
+        header_len: EXTENDED_LEN,
+        message_type,
+        policy,
+        index: 0,
+        count: 1,
+        is_last: true,
+        rid: header.base.rid.get(),
+        header: Some(header),
+        sack: None,
+        feedback: None,
+    }
+}
+
+/// A packet of a message of up to 65,534 packets; packet 0 of a request with the route block or without it.
+fn extended_data() -> impl Strategy<Value = Built> {
+    let message = (1u16..200, 0u32..u32::MAX)
+        .prop_map(|(segment_len, len)| (segment_len, len % (u32::from(segment_len) * u32::from(u16::MAX - 1) + 1)));
+    let header = (data_type(), policy()).prop_flat_map(|(kind, policy)| (Just(kind), Just(policy), ext_header(kind, policy)));
+    (header, message, any::<prop::sample::Index>(), any::<u8>(), any::<bool>()).prop_map(
+        |((message_type, policy, header), (segment_len, message_len), at, fill, with_route)| {
+            let count = packet_count(message_len, segment_len).expect("at most 65,534 packets");
+            // Half of the packets are the first, which has the most forms.
+            let index = if fill & 1 == 0 { 0 } else { at.index(count.into()) as u16 };
+            let mut header = header.with_packet(index, count);
+            header.ext.message_len = message_len.into();
+            header.ext.segment_len = segment_len.into();
+            let payload = vec![fill; payload_span(index, message_len, segment_len).1];
+            let mut built = extended(header, message_type, policy, &payload);
+            (built.index, built.count, built.is_last) = (index, count, index + 1 == count);
+            if with_route && index == 0 && message_type == MessageType::Request {
+                header.base.header_size = ROUTED_LEN as u8;
+                let route = Route { routed: 1, placement: 7.into(), ..Route::default() };
+                built.bytes = [header.as_bytes(), route.as_bytes(), &payload].concat();
+                (built.header, built.header_len) = (Some(header), ROUTED_LEN);
+            }
+            built
+        },
+    )
+}
+
+fn extended_control() -> impl Strategy<Value = Built> {
+    let kinds = vec![
+        MessageType::Feedback,
+        MessageType::Ack,
+        MessageType::Drop,
+        MessageType::ReplyAck,
+        MessageType::Cancel,
+        MessageType::Probe,
+    ];
+    let header = (prop::sample::select(kinds), policy())
+        .prop_flat_map(|(kind, policy)| (Just(kind), Just(policy), ext_header(kind, policy)));
+    (header, any::<(u16, u16, [u8; 32])>(), any::<[u32; 4]>()).prop_map(|((kind, policy, header), sack, counts)| {
+        let sack = SackBody { base: sack.0.into(), granted: sack.1.into(), bitmap: sack.2 };
+        let [epoch, placement_seen, received, concluded] = counts.map(Into::into);
+        let feedback = FeedbackBody { epoch, placement_seen, received, concluded };
+        let payload: &[u8] = match kind {
+            MessageType::Ack | MessageType::ReplyAck => sack.as_bytes(),
+            MessageType::Feedback => feedback.as_bytes(),
+            MessageType::Drop => &[3],
+            MessageType::Probe => &[0, 0, 0, 9],
+            _ => &[],
+        };
+        let mut built = extended(header, kind, policy, payload);
+        built.sack = matches!(kind, MessageType::Ack | MessageType::ReplyAck).then_some(sack);
+        built.feedback = (kind == MessageType::Feedback).then_some(feedback);
+        built
+    })
+}

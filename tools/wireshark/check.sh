@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Runs the dissector over conformance/pcap and compares every field of every packet with the expected text.
+# check.sh --bless writes the expected text anew.
+set -euo pipefail
+export LC_ALL=C TZ=UTC
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+if ! command -v tshark >/dev/null; then
+    echo "SKIPPED: the Wireshark dissector is not tested: tshark is not installed"
+    exit 0
+fi
+
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# The user's own preferences and plugins stay out of it.
+export WIRESHARK_CONFIG_DIR="$scratch/config"
+mkdir "$WIRESHARK_CONFIG_DIR"
+
+run() { tshark "$@" -X lua_script:tools/wireshark/r2p2.lua 2>"$scratch/errors"; }
+
+die() {
+    echo "$1" >&2
+    cat "$scratch/errors" >&2
+    exit 1
+}
+
+# Every field that the dissector registers, in the order of the header; presence alone (FT_NONE) is not a value.
+run -G fields | awk -F'\t' '$1 == "F" && $5 == "r2p2" && $4 != "FT_NONE" { print $3 }' >"$scratch/fields" ||
+    die "tshark does not list the dissector's fields"
+[ -s "$scratch/fields" ] || die "tshark did not load the dissector"
+
+# A line a field, empty ones left out, long payloads cut; newer versions print True and False for 1 and 0.
+dissect() {
+    local -a columns=(-e frame.number)
+    while read -r field; do columns+=(-e "$field"); done <"$scratch/fields"
+    run -r "$1" -T fields -E header=y -E separator=/t -E occurrence=a "${columns[@]}" -e _ws.expert.message |
+        awk -F'\t' '
+            NR == 1 { for (i = 1; i <= NF; i++) name[i] = $i; next }
+            {
+                for (i = 1; i <= NF; i++) {
+                    if ($i == "") continue
+                    value = $i == "True" ? 1 : $i == "False" ? 0 : $i
+                    if (name[i] == "r2p2.payload" && length(value) > 32) value = substr(value, 1, 32) "..."
+                    print (i == 1 ? "" : "  ") name[i] " " value
+                }
+            }'
+}
+
+status=0
+for capture in conformance/pcap/*.pcap; do
+    expected="${capture%.pcap}.expected.txt"
+    dissect "$capture" >"$scratch/found" || die "$capture: tshark failed"
+    if [ "${1-}" = --bless ]; then
+        cp "$scratch/found" "$expected"
+        echo "wrote $expected"
+    elif diff -u "$expected" "$scratch/found" >"$scratch/difference"; then
+        echo "ok $capture"
+    else
+        cat "$scratch/difference"
+        echo "DIFFERENT $capture" >&2
+        status=1
+    fi
+done
+
+# The port preference and a display filter: the version 1 feedback on another port is known once the port is.
+count=$(run -r conformance/pcap/other-ports.pcap -o r2p2.ports:7777 -Y r2p2.feedback_v1.rid==2 | wc -l)
+if [ "$count" -ne 1 ]; then
+    echo "DIFFERENT: the preference r2p2.ports found $count packets of 1" >&2
+    status=1
+fi
+exit "$status"

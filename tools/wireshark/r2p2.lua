@@ -1,0 +1,443 @@
+-- R2P2 version 1 and tailcut's extension of it, as docs/protocol/r2p2.md lays them down.
+--
+-- wireshark -X lua_script:tools/wireshark/r2p2.lua capture.pcap, or copy the file to Wireshark's personal Lua plugins.
+--
+-- `parse` makes the decisions of Packet::parse in crates/wire in the same order and gives the same reasons, and `summary`
+-- the line of its Display; tools/wireshark/check.sh holds both to it. Messages are not reassembled.
+
+local r2p2 = Proto("r2p2", "R2P2 remote procedure calls")
+
+local MAGIC = 0xcc
+local BASE_LEN, EXTENDED_LEN, ROUTED_LEN = 8, 48, 72
+local EXTENSION_VERSION = 1
+local V1_PACKETS_MAX = 254
+local SACK_LEN, FEEDBACK_LEN, FEEDBACK_V1_LEN = 36, 16, 8
+-- The longest header and control payload: what a capture must hold of a packet for its fields to be read.
+local PREFIX_MAX = EXTENDED_LEN + SACK_LEN
+
+local REQUEST, RESPONSE, FEEDBACK, ACK, DROP, REPLY_ACK, CANCEL, PROBE = 0, 1, 2, 3, 4, 12, 13, 14
+
+local types = {
+    [REQUEST] = "request", [RESPONSE] = "reply", [FEEDBACK] = "feedback", [ACK] = "ack", [DROP] = "drop",
+    [REPLY_ACK] = "reply-ack", [CANCEL] = "cancel", [PROBE] = "probe",
+}
+local policies = { [0] = "unrestricted", [1] = "fixed" }
+local clone_marks = { [0] = "single", [1] = "original", [2] = "copy", [3] = "copy" }
+local drop_reasons = {
+    [0] = "Unspecified", [1] = "Overload", [2] = "TooLarge", [3] = "TooOld", [4] = "Expired", [5] = "NoServer",
+    [6] = "Application", [7] = "Uncertain", [8] = "Unvalidated",
+}
+local malformed_texts = {
+    Truncated = "shorter than its header",
+    Magic = "the first byte is not 0xcc",
+    HeaderSize = "header_size is none of 8, 48 and 72, or the route block is where it must not be",
+    Type = "an unknown message type, or one that needs the extension",
+    Policy = "an unknown policy",
+    Flags = "a reserved flag is set",
+    Order = "the flags, the index and the count contradict each other",
+    Version = "an unknown version of the extension",
+    Length = "the length of the payload contradicts the header",
+}
+
+-- In the order of the header; the generated ones last.
+local f = {
+    magic = ProtoField.uint8("r2p2.magic", "Magic", base.HEX),
+    header_size = ProtoField.uint8("r2p2.header_size", "Header size", base.DEC),
+    type = ProtoField.uint8("r2p2.type", "Type", base.DEC, types, 0xf0),
+    policy = ProtoField.uint8("r2p2.policy", "Policy", base.DEC, policies, 0x0f),
+    flags = ProtoField.uint8("r2p2.flags", "Flags", base.HEX),
+    first = ProtoField.bool("r2p2.flags.first", "First packet", 8, nil, 0x80),
+    last = ProtoField.bool("r2p2.flags.last", "Last packet", 8, nil, 0x40),
+    flags_reserved = ProtoField.uint8("r2p2.flags.reserved", "Reserved", base.HEX, nil, 0x3f),
+    rid = ProtoField.uint16("r2p2.rid", "Request id", base.DEC),
+    p_order = ProtoField.uint16("r2p2.p_order", "Packet order", base.DEC),
+    undefined = ProtoField.bytes("r2p2.undefined", "Undefined in a version 1 feedback"),
+
+    ext = ProtoField.none("r2p2.ext", "Extension"),
+    rpc_id = ProtoField.uint64("r2p2.ext.rpc_id", "RPC id", base.HEX),
+    session = ProtoField.uint64("r2p2.ext.session", "Session", base.HEX),
+    sequence = ProtoField.uint32("r2p2.ext.sequence", "Sequence", base.DEC),
+    message_len = ProtoField.uint32("r2p2.ext.message_len", "Message length", base.DEC),
+    marks = ProtoField.uint8("r2p2.ext.marks", "Marks", base.HEX),
+    idempotent = ProtoField.bool("r2p2.ext.marks.idempotent", "Idempotent", 8, nil, 0x01),
+    again = ProtoField.bool("r2p2.ext.marks.again", "Again", 8, nil, 0x02),
+    clone = ProtoField.uint8("r2p2.ext.marks.clone", "Clone", base.DEC, clone_marks, 0x0c),
+    resend = ProtoField.bool("r2p2.ext.marks.resend", "Resend", 8, nil, 0x10),
+    resend_tail = ProtoField.bool("r2p2.ext.marks.resend_tail", "Resend tail", 8, nil, 0x20),
+    version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
+    server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
+    server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
+    deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us)", base.DEC),
+    token = ProtoField.uint64("r2p2.ext.token", "Address token", base.HEX),
+    floor = ProtoField.uint32("r2p2.ext.floor", "Floor", base.DEC),
+    segment_len = ProtoField.uint16("r2p2.ext.segment_len", "Segment length", base.DEC),
+    age_ms = ProtoField.uint16("r2p2.ext.age_ms", "Age (ms)", base.DEC),
+
+    route = ProtoField.none("r2p2.route", "Route"),
+    client_ip = ProtoField.ipv6("r2p2.route.client_ip", "Client address"),
+    client_port = ProtoField.uint16("r2p2.route.client_port", "Client port", base.DEC),
+    routed = ProtoField.uint8("r2p2.route.routed", "Routed", base.DEC),
+    route_reserved = ProtoField.uint8("r2p2.route.reserved", "Reserved", base.HEX),
+    placement = ProtoField.uint32("r2p2.route.placement", "Placement", base.DEC),
+
+    sack = ProtoField.none("r2p2.sack", "Receipt and credit"),
+    sack_base = ProtoField.uint16("r2p2.sack.base", "Base", base.DEC),
+    sack_granted = ProtoField.uint16("r2p2.sack.granted", "Granted", base.DEC),
+    sack_bitmap = ProtoField.bytes("r2p2.sack.bitmap", "Bitmap"),
+    sack_more = ProtoField.uint16("r2p2.sack.more", "Arrived above the base", base.DEC),
+
+    feedback = ProtoField.none("r2p2.feedback", "Feedback"),
+    feedback_epoch = ProtoField.uint32("r2p2.feedback.epoch", "Epoch", base.HEX),
+    feedback_placement_seen = ProtoField.uint32("r2p2.feedback.placement_seen", "Placement seen", base.DEC),
+    feedback_received = ProtoField.uint32("r2p2.feedback.received", "Received", base.DEC),
+    feedback_concluded = ProtoField.uint32("r2p2.feedback.concluded", "Concluded", base.DEC),
+
+    feedback_v1 = ProtoField.none("r2p2.feedback_v1", "Feedback of version 1"),
+    feedback_v1_rid = ProtoField.uint16("r2p2.feedback_v1.rid", "Request id", base.DEC),
+    feedback_v1_port = ProtoField.uint16("r2p2.feedback_v1.client_port", "Client port", base.DEC),
+    feedback_v1_ip = ProtoField.ipv4("r2p2.feedback_v1.client_ip", "Client address"),
+
+    drop_reason = ProtoField.uint8("r2p2.drop.reason", "Reason", base.DEC, drop_reasons),
+    probe_placement = ProtoField.uint32("r2p2.probe.placement", "Placement", base.DEC),
+    payload = ProtoField.bytes("r2p2.payload", "Payload"),
+
+    index = ProtoField.uint16("r2p2.index", "Packet index", base.DEC),
+    count = ProtoField.uint16("r2p2.count", "Packet count", base.DEC),
+    payload_len = ProtoField.uint32("r2p2.payload_len", "Payload length", base.DEC),
+    reason = ProtoField.string("r2p2.malformed", "Malformed"),
+    summary = ProtoField.string("r2p2.summary", "Summary"),
+}
+
+local field_order = {
+    "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
+    "ext", "rpc_id", "session", "sequence", "message_len", "marks", "idempotent", "again", "clone", "resend",
+    "resend_tail", "version", "server_load", "server_id", "deadline_us", "token", "floor", "segment_len", "age_ms",
+    "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
+    "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
+    "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
+    "feedback_v1", "feedback_v1_rid", "feedback_v1_port", "feedback_v1_ip",
+    "drop_reason", "probe_placement", "payload", "index", "count", "payload_len", "reason", "summary",
+}
+local fields = {}
+for position, name in ipairs(field_order) do fields[position] = f[name] end
+r2p2.fields = fields
+
+local malformed_expert = ProtoExpert.new("r2p2.malformed.expert", "Malformed R2P2", expert.group.MALFORMED, expert.severity.ERROR)
+local again_expert = ProtoExpert.new("r2p2.again.expert", "Sent again", expert.group.SEQUENCE, expert.severity.NOTE)
+local drop_expert = ProtoExpert.new("r2p2.drop.expert", "Refused", expert.group.RESPONSE_CODE, expert.severity.WARN)
+r2p2.experts = { malformed_expert, again_expert, drop_expert }
+
+r2p2.prefs.ports = Pref.range("UDP ports", "8000,9000", "Datagrams to or from these ports are R2P2", 65535)
+
+local function flag(byte, mask) return math.floor(byte / mask) % 2 == 1 end
+
+local function is_data(packet) return packet.type == REQUEST or packet.type == RESPONSE end
+
+-- Index, count (0 where the packet does not say) and whether it is the last; nothing where they are incoherent.
+local function order(tvb)
+    local flags, p_order = tvb(3, 1):uint(), tvb(6, 2):uint()
+    local is_first, is_last = flag(flags, 0x80), flag(flags, 0x40)
+    if p_order == 0 or (is_first and is_last ~= (p_order == 1)) then return nil end
+    if is_first then return 0, p_order, is_last end
+    return p_order, 0, is_last
+end
+
+-- Packets of a message; nothing where 16 bits do not hold them.
+local function packet_count(message_len, segment_len)
+    if message_len == 0 then return 1 end
+    if segment_len == 0 then return nil end
+    local count = math.ceil(message_len / segment_len)
+    if count < 65535 then return count end
+    return nil
+end
+
+local function control_len(packet)
+    if packet.type == ACK then return packet.is_extended and SACK_LEN or 3 end
+    if packet.type == REPLY_ACK then return SACK_LEN end
+    if packet.type == FEEDBACK then return packet.is_extended and FEEDBACK_LEN or FEEDBACK_V1_LEN end
+    if packet.type == PROBE then return 4 end
+    if packet.type == CANCEL then return 0 end
+    return packet.is_extended and 1 or nil
+end
+
+-- Why a control packet is malformed, or nothing.
+local function judge_control(packet)
+    if packet.count ~= 1 or not packet.is_last then return "Order" end
+    local expected = control_len(packet)
+    if expected and packet.payload_len ~= expected then return "Length" end
+    return nil
+end
+
+-- Why an extended data packet is malformed, or nothing; learns its count.
+local function judge_data(tvb, packet)
+    local message_len, segment_len = tvb(16, 4):uint(), tvb(44, 2):uint()
+    local said = packet.count
+    local count = packet_count(message_len, segment_len)
+    if not count then return "Length" end
+    if packet.index >= count or packet.is_last ~= (packet.index + 1 == count) then return "Order" end
+    local rest = message_len - packet.index * segment_len
+    if packet.payload_len ~= math.max(0, math.min(rest, segment_len)) then return "Length" end
+    if said ~= 0 and said ~= count then return "Order" end
+    packet.count = count
+    return nil
+end
+
+local function judge_extended(tvb, packet, len)
+    if len < EXTENDED_LEN then return "Truncated" end
+    if tvb(21, 1):uint() ~= EXTENSION_VERSION then return "Version" end
+    if len < packet.header_len then return "Truncated" end
+    packet.index, packet.count, packet.is_last = order(tvb)
+    if not packet.index then return "Order" end
+    if packet.header_len == ROUTED_LEN and (packet.type ~= REQUEST or packet.index ~= 0) then return "HeaderSize" end
+    if is_data(packet) then return judge_data(tvb, packet) end
+    return judge_control(packet)
+end
+
+local function judge_v1(tvb, packet)
+    if packet.type >= REPLY_ACK then return "Type" end
+    packet.index, packet.count, packet.is_last = order(tvb)
+    if not packet.index or packet.count > V1_PACKETS_MAX or packet.index >= V1_PACKETS_MAX then return "Order" end
+    if not is_data(packet) then return judge_control(packet) end
+    return nil
+end
+
+-- What a datagram is: the packet, or nothing and why.
+local function parse(tvb)
+    local len = tvb:reported_len()
+    if len < BASE_LEN then return nil, "Truncated" end
+    if tvb(0, 1):uint() ~= MAGIC then return nil, "Magic" end
+    local packet = { type = tvb(2, 1):bitfield(0, 4), policy = tvb(2, 1):bitfield(4, 4), header_len = BASE_LEN }
+    if not types[packet.type] then return nil, "Type" end
+    if packet.type == FEEDBACK and len == BASE_LEN + FEEDBACK_V1_LEN then
+        packet.is_v1_feedback, packet.index, packet.count, packet.is_last = true, 0, 1, true
+        packet.payload_len = FEEDBACK_V1_LEN
+        return packet
+    end
+    if not policies[packet.policy] then return nil, "Policy" end
+    if tvb(3, 1):bitfield(2, 6) ~= 0 then return nil, "Flags" end
+    packet.header_len = tvb(1, 1):uint()
+    packet.payload_len = len - packet.header_len
+    local reason
+    if packet.header_len == BASE_LEN then
+        reason = judge_v1(tvb, packet)
+    elseif packet.header_len == EXTENDED_LEN or packet.header_len == ROUTED_LEN then
+        packet.is_extended = true
+        reason = judge_extended(tvb, packet, len)
+    else
+        reason = "HeaderSize"
+    end
+    if reason then return nil, reason end
+    return packet
+end
+
+local function add_base(tvb, tree)
+    tree:add(f.magic, tvb(0, 1))
+    tree:add(f.header_size, tvb(1, 1))
+    tree:add(f.type, tvb(2, 1))
+    tree:add(f.policy, tvb(2, 1))
+    local flags = tree:add(f.flags, tvb(3, 1))
+    flags:add(f.first, tvb(3, 1))
+    flags:add(f.last, tvb(3, 1))
+    flags:add(f.flags_reserved, tvb(3, 1))
+    tree:add(f.rid, tvb(4, 2))
+    tree:add(f.p_order, tvb(6, 2))
+end
+
+local function add_extension(tvb, tree)
+    local ext = tree:add(f.ext, tvb(BASE_LEN, EXTENDED_LEN - BASE_LEN))
+    local id = ext:add(f.rpc_id, tvb(8, 8))
+    id:add(f.session, tvb(8, 5), tvb(8, 5):uint64())
+    id:add(f.sequence, tvb(13, 3))
+    ext:add(f.message_len, tvb(16, 4))
+    local marks = ext:add(f.marks, tvb(20, 1))
+    for _, mark in ipairs({ f.idempotent, f.again, f.clone, f.resend, f.resend_tail }) do marks:add(mark, tvb(20, 1)) end
+    ext:add(f.version, tvb(21, 1))
+    ext:add(f.server_load, tvb(22, 2))
+    ext:add(f.server_id, tvb(24, 4))
+    ext:add(f.deadline_us, tvb(28, 4))
+    ext:add(f.token, tvb(32, 8))
+    ext:add(f.floor, tvb(40, 4))
+    ext:add(f.segment_len, tvb(44, 2))
+    ext:add(f.age_ms, tvb(46, 2))
+end
+
+local function add_route(tvb, tree)
+    local route = tree:add(f.route, tvb(EXTENDED_LEN, ROUTED_LEN - EXTENDED_LEN))
+    route:add(f.client_ip, tvb(48, 16))
+    route:add(f.client_port, tvb(64, 2))
+    route:add(f.routed, tvb(66, 1))
+    route:add(f.route_reserved, tvb(67, 1))
+    route:add(f.placement, tvb(68, 4))
+end
+
+local function add_v1_feedback(tvb, tree)
+    tree:add(f.magic, tvb(0, 1))
+    tree:add(f.undefined, tvb(1, 1))
+    tree:add(f.type, tvb(2, 1))
+    tree:add(f.undefined, tvb(3, 5))
+    local feedback = tree:add(f.feedback_v1, tvb(8, 8))
+    feedback:add(f.feedback_v1_rid, tvb(8, 2))
+    feedback:add(f.feedback_v1_port, tvb(10, 2))
+    feedback:add(f.feedback_v1_ip, tvb(12, 4))
+end
+
+-- Arrived packets above the base: the bits of the bitmap.
+local function bits(range)
+    local set = 0
+    for position = 0, range:len() - 1 do
+        for bit = 0, 7 do set = set + range(position, 1):bitfield(bit, 1) end
+    end
+    return set
+end
+
+-- The payload of a coherent packet.
+local function add_payload(tvb, tree, packet)
+    local start = packet.header_len
+    if packet.is_extended and (packet.type == ACK or packet.type == REPLY_ACK) then
+        local sack = tree:add(f.sack, tvb(start, SACK_LEN))
+        sack:add(f.sack_base, tvb(start, 2))
+        sack:add(f.sack_granted, tvb(start + 2, 2))
+        sack:add(f.sack_bitmap, tvb(start + 4, 32))
+        sack:add(f.sack_more, tvb(start + 4, 32), bits(tvb(start + 4, 32))):set_generated()
+    elseif packet.is_extended and packet.type == FEEDBACK then
+        local feedback = tree:add(f.feedback, tvb(start, FEEDBACK_LEN))
+        feedback:add(f.feedback_epoch, tvb(start, 4))
+        feedback:add(f.feedback_placement_seen, tvb(start + 4, 4))
+        feedback:add(f.feedback_received, tvb(start + 8, 4))
+        feedback:add(f.feedback_concluded, tvb(start + 12, 4))
+    elseif packet.is_extended and packet.type == DROP then
+        tree:add(f.drop_reason, tvb(start, 1))
+    elseif packet.type == PROBE then
+        tree:add(f.probe_placement, tvb(start, 4))
+    elseif packet.payload_len > 0 and tvb:len() > start then
+        tree:add(f.payload, tvb(start))
+    end
+end
+
+local function marks_text(marks)
+    local text = ""
+    if flag(marks, 0x01) then text = text .. " idempotent" end
+    if flag(marks, 0x02) then text = text .. " again" end
+    if flag(marks, 0x10) then text = text .. " resend" end
+    if flag(marks, 0x20) then text = text .. " resend-tail" end
+    local clone = math.floor(marks / 4) % 4
+    if clone == 1 then text = text .. " clone-original" end
+    if clone >= 2 then text = text .. " clone-copy" end
+    return text
+end
+
+local function body_text(tvb, packet)
+    local start = packet.header_len
+    if packet.type == ACK or packet.type == REPLY_ACK then
+        return string.format(" below %d and %d more, granted %d", tvb(start, 2):uint(), bits(tvb(start + 4, 32)),
+            tvb(start + 2, 2):uint())
+    elseif packet.type == FEEDBACK then
+        return string.format(" epoch %08x seen %d received %d concluded %d", tvb(start, 4):uint(), tvb(start + 4, 4):uint(),
+            tvb(start + 8, 4):uint(), tvb(start + 12, 4):uint())
+    elseif packet.type == DROP then
+        return " " .. (drop_reasons[tvb(start, 1):uint()] or "Unspecified")
+    end
+    return ""
+end
+
+local function order_text(packet)
+    local text
+    if packet.count == 0 then
+        text = string.format(" %d%s", packet.index, packet.is_last and " last" or "")
+    else
+        text = string.format(" %d/%d", packet.index, packet.count)
+    end
+    if packet.policy == 1 and packet.type == REQUEST then text = text .. " fixed" end
+    return text
+end
+
+local function extension_text(tvb, packet)
+    local text = is_data(packet) and string.format(" of %d B", tvb(16, 4):uint()) or ""
+    text = text .. marks_text(tvb(20, 1):uint())
+    local deadline_us, server_id, server_load = tvb(28, 4):uint(), tvb(24, 4):uint(), tvb(22, 2):uint()
+    if deadline_us ~= 0 then text = text .. string.format(" deadline %dus", deadline_us) end
+    if server_id ~= 0 or server_load ~= 0 then text = text .. string.format(" server %d load %d", server_id, server_load) end
+    if packet.header_len == ROUTED_LEN and tvb(66, 1):uint() ~= 0 then
+        text = text .. string.format(" placement %d", tvb(68, 4):uint())
+    end
+    return text
+end
+
+local function summary(tvb, packet)
+    local text = "R2P2 " .. types[packet.type]
+    if packet.is_extended then
+        text = text .. " id " .. tvb(8, 8):bytes():tohex(true)
+    elseif not packet.is_v1_feedback then
+        text = text .. string.format(" rid %d", tvb(4, 2):uint())
+    end
+    if is_data(packet) then text = text .. order_text(packet) end
+    if packet.is_extended then text = text .. extension_text(tvb, packet) .. body_text(tvb, packet) end
+    return text .. string.format(", length %d", packet.payload_len)
+end
+
+local function show_malformed(tvb, tree, reason)
+    local header_len = tvb:len() >= BASE_LEN and tvb(1, 1):uint() or 0
+    if tvb:len() >= BASE_LEN then add_base(tvb, tree) end
+    if tvb:len() >= EXTENDED_LEN and (header_len == EXTENDED_LEN or header_len == ROUTED_LEN) then add_extension(tvb, tree) end
+    if tvb:len() >= ROUTED_LEN and header_len == ROUTED_LEN then add_route(tvb, tree) end
+    tree:add(f.reason, tvb(), reason):set_generated()
+    tree:add_proto_expert_info(malformed_expert, "Malformed R2P2: " .. malformed_texts[reason])
+    return "not R2P2: " .. reason
+end
+
+local function show_packet(tvb, tree, packet)
+    if packet.is_v1_feedback then
+        add_v1_feedback(tvb, tree)
+    else
+        add_base(tvb, tree)
+        if packet.is_extended then add_extension(tvb, tree) end
+        if packet.header_len == ROUTED_LEN then add_route(tvb, tree) end
+        add_payload(tvb, tree, packet)
+    end
+    tree:add(f.index, packet.index):set_generated()
+    if packet.count ~= 0 then tree:add(f.count, packet.count):set_generated() end
+    tree:add(f.payload_len, packet.payload_len):set_generated()
+    if packet.is_extended and flag(tvb(20, 1):uint(), 0x02) then tree:add_proto_expert_info(again_expert) end
+    if packet.type == DROP then tree:add_proto_expert_info(drop_expert) end
+    return summary(tvb, packet)
+end
+
+-- Whether the capture left out a part of the header.
+local function is_cut(tvb) return tvb:len() < math.min(tvb:reported_len(), PREFIX_MAX) end
+
+function r2p2.dissector(tvb, pinfo, root)
+    pinfo.cols.protocol = "R2P2"
+    local tree = root:add(r2p2, tvb())
+    local text
+    if is_cut(tvb) then
+        text = string.format("R2P2 cut by the capture to %d of %d B", tvb:len(), tvb:reported_len())
+    else
+        local packet, reason = parse(tvb)
+        text = packet and show_packet(tvb, tree, packet) or show_malformed(tvb, tree, reason)
+    end
+    tree:add(f.summary, tvb(), text):set_generated()
+    pinfo.cols.info = text
+    return tvb:len()
+end
+
+-- On other ports: a coherent packet, but for a version 1 FEEDBACK, of which only the magic and the type are certain.
+local function heuristic(tvb, pinfo, root)
+    if tvb:len() < BASE_LEN or is_cut(tvb) or tvb(0, 1):uint() ~= MAGIC then return false end
+    local packet = parse(tvb)
+    if not packet or packet.is_v1_feedback then return false end
+    r2p2.dissector(tvb, pinfo, root)
+    return true
+end
+
+local udp_ports = DissectorTable.get("udp.port")
+local registered = r2p2.prefs.ports
+udp_ports:add(registered, r2p2)
+
+function r2p2.prefs_changed()
+    if registered == r2p2.prefs.ports then return end
+    udp_ports:remove(registered, r2p2)
+    registered = r2p2.prefs.ports
+    udp_ports:add(registered, r2p2)
+end
+
+r2p2:register_heuristic("udp", heuristic)
