@@ -5,6 +5,7 @@
 
 mod control;
 mod counters;
+mod demo;
 mod distribution_file;
 mod measure;
 mod network;
@@ -32,6 +33,7 @@ enum Command {
     Route(route::Args),
     Control(control::Args),
     Measure(measure::Args),
+    Demo(demo::Args),
     Completions(shell::Completions),
     Man(shell::Man),
 }
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args),
         Command::Control(args) => control::run(&args),
         Command::Measure(args) => measure::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => shell::print_completions::<Cli>(&args),
         Command::Man(args) => shell::write_man_pages::<Cli>(&args),
     };
