@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     probe_interval: u64,
     /// How long a server may leave probes unanswered before it is taken out of service
-    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = parse_positive_ns)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_positive_ns)]
     silent_after: u64,
     /// How long a version 1 request counts as outstanding without feedback; longer than the longest service
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]

@@ -81,8 +81,8 @@ pub struct RouterConfig {
     /// How long a server may be at its bound without feedback before it is probed out of turn. Default 1 ms. Raise it where
     /// services take longer than that as a rule.
     pub stall_probe_ns: u64,
-    /// How long a server may leave probes unanswered before it is taken out. Default 50 ms, five probes: a false alarm
-    /// needs five losses in a row.
+    /// How long a server may leave probes unanswered before it is taken out. Default 200 ms: longer than a busy machine
+    /// leaves a server without a core.
     pub silent_ns: u64,
     /// How long a version 1 request counts as outstanding without feedback. Default 1 s; longer than the longest service,
     /// for a lost feedback costs a slot for so long.
@@ -115,7 +115,7 @@ impl Default for RouterConfig {
             transit_ns_max: 10 * MILLISECOND,
             probe_interval_ns: 10 * MILLISECOND,
             stall_probe_ns: MILLISECOND,
-            silent_ns: 50 * MILLISECOND,
+            silent_ns: 200 * MILLISECOND,
             lease_ns: SECOND,
             lease_len_max: 4_096,
             v1_failures_max: 3,

@@ -279,7 +279,8 @@ impl Router {
             return;
         };
         let server = self.servers[usize::from(key.slot)].as_ref();
-        if server.is_some_and(|server| server.key == key && !server.is_silent) {
+        // A request that may run once stays with its server, also a silent one, which may only be slow.
+        if server.is_some_and(|server| server.key == key && (!server.is_silent || !arrival.is_idempotent)) {
             self.metrics.duplicates_forwarded += 1;
             let bytes = self.outbox.buffer(bytes);
             self.forward(now, key.slot, Request { arrival, bytes });

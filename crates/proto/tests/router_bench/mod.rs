@@ -36,7 +36,8 @@ impl Bench {
     /// A router over `count` servers of one kind, those of `server(0..)`, after its first probes.
     pub(crate) fn new(speaks: Speaks, count: u16, change: impl FnOnce(&mut RouterConfig)) -> Self {
         let servers = (0..count).map(|index| ServerConfig { addr: server(index), speaks }).collect();
-        let mut config = RouterConfig { policy: "jbsq:2".parse().unwrap(), servers, ..RouterConfig::default() };
+        let mut config =
+            RouterConfig { policy: "jbsq:2".parse().unwrap(), servers, silent_ns: 50_000_000, ..RouterConfig::default() };
         change(&mut config);
         let mut bench = Self { router: Router::new(0, config).unwrap(), now: 0 };
         bench.advance(0);
