@@ -22,7 +22,7 @@ pub(crate) fn of_endpoint(metrics: &Metrics) -> Counters {
     #[rustfmt::skip]
     let mut counters = listed!(*metrics, Metrics {
         datagrams_in, datagrams_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused, deadlines, failed,
-        cancelled, resent, timeouts, requests, repeated, forgotten, partials_expired, unanswered, validations, held_back,
+        cancelled, resent, timeouts, requests, repeated, forgotten, partials_expired, unanswered, validations, held_back, unsaid,
         feedback,
     }, malformed, drops);
     counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));

@@ -13,7 +13,7 @@
 use std::io;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{Scope, Thread};
 
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -134,6 +134,8 @@ impl Lane {
     fn push(&mut self, job: Job) {
         // The bound keeps the ring from filling; a ring whose worker has died is noticed by `poll_done`.
         let _ = self.jobs.push(job);
+        // The worker must see the job or be seen parked.
+        fence(Ordering::SeqCst);
         if self.signals.is_parked.swap(false, Ordering::SeqCst) {
             self.thread.unpark();
         }
@@ -150,8 +152,14 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, handler: &impl Fn(&[u8], &mut Vec<u8>)) {
-        // Wakes the driver also when the handler panics, so that the loss is noticed.
-        let _notice = Notice(self.waker.clone());
+        // The panic has been printed; the ring that is abandoned with it tells the driver, which is woken to look.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.work(handler)));
+        let waker = self.waker.clone();
+        drop(self);
+        waker.wake();
+    }
+
+    fn work(&mut self, handler: &impl Fn(&[u8], &mut Vec<u8>)) {
         let mut idle_spins = 0;
         while !self.signals.is_stopping.load(Ordering::Relaxed) {
             if let Ok(mut job) = self.jobs.pop() {
@@ -171,18 +179,11 @@ impl Worker {
 
     fn park(&self) {
         self.signals.is_parked.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.jobs.is_empty() && !self.signals.is_stopping.load(Ordering::SeqCst) {
             std::thread::park();
         }
         self.signals.is_parked.store(false, Ordering::SeqCst);
-    }
-}
-
-struct Notice(Waker);
-
-impl Drop for Notice {
-    fn drop(&mut self) {
-        self.0.wake();
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Spurious calls are harmless and every call does bounded work. One node lives on one thread.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the simulator. Never decreases.
 pub type Time = u64;
@@ -57,6 +57,12 @@ pub const TRAIN_DATAGRAMS_MAX: usize = 32;
 
 /// Most bytes in one train: the largest UDP payload over IPv4.
 pub const TRAIN_BYTES_MAX: usize = 65_507;
+
+/// Whether no single host answers at `ip`: nothing is sent there.
+pub(crate) fn is_unanswerable(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    ip.is_unspecified() || ip.is_multicast() || is_broadcast
+}
 
 /// Anything with a network port.
 pub trait Node {

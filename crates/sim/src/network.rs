@@ -124,7 +124,7 @@ impl<N: Node> Network<N> {
             self.now = self.now.max(next);
             self.step(&mut application);
         }
-        self.now = until;
+        self.now = self.now.max(until);
     }
 
     /// When something happens next.

@@ -123,14 +123,15 @@ impl Pair {
     pub fn run_for(&mut self, duration_ns: u64) {
         let until = self.network.now() + duration_ns;
         loop {
-            let answer_at = self.waiting.first().map_or(u64::MAX, |(at, ..)| *at);
+            let earliest = (0..self.waiting.len()).min_by_key(|&place| self.waiting[place].0);
+            let answer_at = earliest.map_or(u64::MAX, |place| self.waiting[place].0);
             let next = self.network.next_time().unwrap_or(u64::MAX).min(answer_at);
             if next > until {
                 return self.network.run(until, |_, _, _| {});
             }
             self.run_network(next);
-            if answer_at <= next {
-                let (_, id, payload) = self.waiting.remove(0);
+            if let Some(place) = earliest.filter(|_| answer_at <= next) {
+                let (_, id, payload) = self.waiting.remove(place);
                 self.answer(id, payload);
             }
         }

@@ -56,9 +56,11 @@ enum Order {
 
 #[derive(Debug, Default)]
 struct CallState {
-    /// Known to the thread alone.
-    id: Option<CallId>,
+    /// Where the thread keeps the call, and its id; known to the thread alone.
+    place: Option<(usize, CallId)>,
     is_cancelled: bool,
+    /// The result has been taken.
+    is_over: bool,
     result: Option<Result<Vec<u8>, Error>>,
     task: Option<std::task::Waker>,
 }
@@ -77,8 +79,8 @@ impl AsyncClient {
         let waker = driver.waker();
         let inbox = Arc::new(Mutex::new(Inbox::default()));
         let theirs = inbox.clone();
-        let run = move || Engine { driver, inbox: theirs, target, calls: Vec::new(), free: Vec::new() }.run();
-        let thread = std::thread::Builder::new().name("tailcut-client".to_owned()).spawn(run)?;
+        let engine = Engine { driver, inbox: theirs, orders: VecDeque::new(), target, calls: Vec::new(), free: Vec::new() };
+        let thread = std::thread::Builder::new().name("tailcut-client".to_owned()).spawn(move || engine.run())?;
         let shared = Arc::new(Handle { inbox, waker, target, thread: Mutex::new(Some(thread)) });
         Ok(Self { shared, timeout: builder.timeout, options: builder.options })
     }
@@ -108,6 +110,7 @@ impl Future for AsyncCall {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = lock(&self.state);
         if let Some(result) = state.result.take() {
+            state.is_over = true;
             return Poll::Ready(result);
         }
         state.task = Some(context.waker().clone());
@@ -118,7 +121,7 @@ impl Future for AsyncCall {
 impl Drop for AsyncCall {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        let is_over = state.result.is_some() || state.is_cancelled;
+        let is_over = state.is_over || state.result.is_some();
         state.is_cancelled = true;
         drop(state);
         if !is_over {
@@ -159,52 +162,56 @@ impl Drop for Handle {
 struct Engine {
     driver: Driver<Endpoint>,
     inbox: Arc<Mutex<Inbox>>,
+    /// Taken from the inbox and not carried out yet.
+    orders: VecDeque<Order>,
     target: SocketAddr,
-    calls: Vec<Option<Arc<Mutex<CallState>>>>,
+    calls: Table,
     free: Vec<usize>,
 }
 
 impl Engine {
     fn run(mut self) {
-        let mut orders = VecDeque::new();
         loop {
             {
                 let mut inbox = lock(&self.inbox);
                 if inbox.is_closed {
                     break;
                 }
-                std::mem::swap(&mut orders, &mut inbox.orders);
+                self.orders.append(&mut inbox.orders);
             }
-            let Self { driver, target, calls, free, .. } = &mut self;
+            let Self { driver, target, calls, free, orders, .. } = &mut self;
             let turned = driver.turn_with(|_, node, now| {
-                orders.drain(..).for_each(|order| take_order(node, (now, *target), order, (calls, free)));
+                // Events first: an order may free a place that an event still speaks of.
                 take_events(node, calls, free);
+                orders.drain(..).for_each(|order| take_order(node, (now, *target), order, (calls, free)));
             });
             if turned.is_err() || driver.wait(None, None).is_err() {
                 break;
             }
         }
-        self.close();
     }
+}
 
-    /// No call is left waiting for ever.
-    fn close(&mut self) {
+impl Drop for Engine {
+    /// No call is left waiting for ever, however the thread ends.
+    fn drop(&mut self) {
         let mut inbox = lock(&self.inbox);
         inbox.is_closed = true;
-        let orders = std::mem::take(&mut inbox.orders);
+        self.orders.append(&mut inbox.orders);
         drop(inbox);
-        for order in orders {
+        for order in std::mem::take(&mut self.orders) {
             if let Order::Call { state, .. } = order {
                 end(&state, Err(Error::Closed));
             }
         }
-        self.calls.drain(..).flatten().for_each(|state| end(&state, Err(Error::Closed)));
+        self.calls.drain(..).flatten().for_each(|(_, state)| end(&state, Err(Error::Closed)));
     }
 }
 
-type Table<'a> = (&'a mut Vec<Option<Arc<Mutex<CallState>>>>, &'a mut Vec<usize>);
+/// Calls by place, which is their context.
+type Table = Vec<Option<(CallId, Arc<Mutex<CallState>>)>>;
 
-fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Order, (calls, free): Table<'_>) {
+fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Order, (calls, free): (&mut Table, &mut Vec<usize>)) {
     match order {
         Order::Call { payload, options, timeout_ns, state } => {
             if lock(&state).is_cancelled {
@@ -217,8 +224,8 @@ fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Orde
             let deadline = now.saturating_add(timeout_ns);
             match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
                 Ok(id) => {
-                    lock(&state).id = Some(id);
-                    calls[place] = Some(state);
+                    lock(&state).place = Some((place, id));
+                    calls[place] = Some((id, state));
                 }
                 Err(error) => {
                     free.push(place);
@@ -227,8 +234,8 @@ fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Orde
             }
         }
         Order::Cancel(state) => {
-            let id = lock(&state).id;
-            if let (Some(id), Some(place)) = (id, calls.iter().position(|known| is_same(known.as_ref(), &state))) {
+            let Some((place, id)) = lock(&state).place else { return };
+            if calls[place].as_ref().is_some_and(|(known, _)| *known == id) {
                 node.cancel(now, id);
                 calls[place] = None;
                 free.push(place);
@@ -237,22 +244,18 @@ fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Orde
     }
 }
 
-fn take_events(node: &mut Endpoint, calls: &mut [Option<Arc<Mutex<CallState>>>], free: &mut Vec<usize>) {
+fn take_events(node: &mut Endpoint, calls: &mut Table, free: &mut Vec<usize>) {
     while let Some(event) = node.poll_event() {
-        let (context, result) = match event {
-            Event::Replied { context, payload, .. } => (context, Ok(payload)),
-            Event::Failed { context, failure, .. } => (context, Err(failure.into())),
+        let (id, context, result) = match event {
+            Event::Replied { id, context, payload, .. } => (id, context, Ok(payload)),
+            Event::Failed { id, context, failure, .. } => (id, context, Err(failure.into())),
             Event::Request { .. } | Event::Cancelled { .. } => continue,
         };
-        if let Some(state) = calls[context as usize].take() {
+        if let Some((_, state)) = calls[context as usize].take_if(|(known, _)| *known == id) {
             free.push(context as usize);
             end(&state, result);
         }
     }
-}
-
-fn is_same(known: Option<&Arc<Mutex<CallState>>>, state: &Arc<Mutex<CallState>>) -> bool {
-    known.is_some_and(|known| Arc::ptr_eq(known, state))
 }
 
 fn end(state: &Mutex<CallState>, result: Result<Vec<u8>, Error>) {

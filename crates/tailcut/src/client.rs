@@ -215,14 +215,14 @@ impl Inner {
             self.calls.push(Slot::Free);
             self.calls.len() - 1
         });
-        let clock = self.driver.clock();
-        let now = *self.queued_at.get_or_insert_with(|| clock.now());
+        let now = self.queued_at.unwrap_or_else(|| self.driver.clock().now());
         let node = self.driver.node_mut(0);
         let mut payload = node.buffer();
         payload.extend_from_slice(request);
         let deadline = now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
             Ok(id) => {
+                self.queued_at = Some(now);
                 self.calls[place] = Slot::Waiting(id);
                 Ok(place)
             }
@@ -234,7 +234,8 @@ impl Inner {
     }
 
     fn flush(&mut self) {
-        if let Some(now) = self.queued_at.take() {
+        if self.queued_at.take().is_some() {
+            let now = self.driver.clock().now();
             self.driver.flush(now);
         }
     }
@@ -267,6 +268,7 @@ impl Inner {
             Slot::Waiting(id) => {
                 let now = self.driver.clock().now();
                 self.driver.node_mut(0).cancel(now, id);
+                self.queued_at = None;
                 self.driver.flush(now);
             }
             Slot::Replied(bytes, _) => self.driver.node_mut(0).recycle(bytes),

@@ -116,9 +116,11 @@ impl ClientBuilder {
 
     fn open(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<(SocketAddr, Driver<Endpoint>), Error> {
         let target = resolve(target)?;
+        let mut config = self.config.clone();
+        config.serving.is_enabled = false;
         let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let port = UdpPort::bind(SocketAddr::new(any, 0), udp_config(self.coalescing))?;
-        Ok((target, drive(port, self.wait, &self.config)?))
+        Ok((target, drive(port, self.wait, &config)?))
     }
 }
 

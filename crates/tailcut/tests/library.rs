@@ -163,7 +163,7 @@ fn a_handler_that_panics_on_a_worker_ends_the_server() {
     let thread = std::thread::spawn(move || server.run_workers(1, |_, _| panic!("on purpose")));
     let client = ClientBuilder::new().timeout(Duration::from_millis(200)).connect(address).unwrap();
     assert!(client.call(b"boom").is_err());
-    assert!(!matches!(thread.join(), Ok(Ok(()))));
+    assert!(matches!(thread.join(), Ok(Err(Error::Io(_)))));
 }
 
 #[test]
@@ -182,6 +182,48 @@ fn several_threads_share_a_port() {
         drop(guard);
         threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
     });
+}
+
+#[test]
+fn a_call_that_could_not_be_made_does_not_age_the_next() {
+    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
+        let client = ClientBuilder::new().timeout(Duration::from_millis(100)).connect(target).unwrap();
+        assert!(client.start(&vec![0; (8 << 20) + 1]).is_err());
+        // Another client's call that nobody answers passes the time.
+        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let other = ClientBuilder::new().timeout(Duration::from_millis(150)).connect(nobody.local_addr().unwrap()).unwrap();
+        assert!(other.call(b"").unwrap_err().is_deadline());
+        assert_eq!(&client.call(b"ping").unwrap()[..], b"gnip");
+    });
+}
+
+#[test]
+fn a_client_serves_nobody_whatever_its_configuration() {
+    let client = ClientBuilder::new().config(tailcut::Config::default()).connect("127.0.0.1:9").unwrap();
+    let port = client.local_address().port();
+    let other = patient().connect(("127.0.0.1", port)).unwrap();
+    let call = other.start(b"hello").unwrap();
+    let short = Duration::from_millis(50);
+    assert!(client.call_with(b"", CallOptions::default(), short).is_err());
+    assert!(call.wait().unwrap_err().is_refused());
+}
+
+#[tokio::test]
+async fn a_call_never_gets_the_reply_of_another_that_was_dropped() {
+    let mut server = Server::bind("127.0.0.1:0").unwrap();
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    let thread = std::thread::spawn(move || server.run(reverse));
+    let client = patient().connect_async(address).unwrap();
+    for n in 0..2000u64 {
+        let dropped = client.call((n + 1_000_000).to_be_bytes());
+        if n % 3 == 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(dropped);
+        assert_eq!(client.call(n.to_be_bytes()).await.unwrap(), n.to_le_bytes());
+    }
+    stop.stop();
+    thread.join().unwrap().unwrap();
 }
 
 #[tokio::test]

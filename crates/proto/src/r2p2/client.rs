@@ -117,7 +117,8 @@ impl Client {
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
-        let limit = if call.options.v1 { V1_REQUEST_MAX } else { usize::MAX }.min(shared.config.message_len_max);
+        let limit =
+            if call.options.v1 { V1_REQUEST_MAX } else { shared.config.packets_len_max() }.min(shared.config.message_len_max);
         if call.payload.len() > limit {
             return Err(CallError::TooLarge { len: call.payload.len(), limit });
         }
@@ -216,7 +217,12 @@ impl Client {
             // The server asks for its token before it keeps or sends anything.
             slot.server = Some(peer);
             slot.server_peer = server_peer;
-            slot.request.resend_first();
+            if slot.request.is_under_way() && !slot.reply.is_begun() {
+                // It has let go of what it had, or never had it.
+                slot.request.restart();
+            } else {
+                slot.request.resend_first();
+            }
             return self.queue_data(index);
         }
         if slot.server.is_none() {
@@ -426,7 +432,12 @@ impl Client {
     pub(super) fn finish(&mut self, index: u32, server: SocketAddr, payload: Vec<u8>, shared: &mut Shared) {
         shared.metrics.replied += 1;
         let id = self.call_id(index);
-        let context = self.slots[index as usize].context;
+        let slot = &self.slots[index as usize];
+        let context = slot.context;
+        if !slot.options.v1 && !slot.reply.is_begun() && self.sessions.is_far_from_floor(slot.rpc_id) {
+            // The floor, which lets the server forget replies, waits for a slow call.
+            self.say(index, server, End::Received(1));
+        }
         shared.events.push_back(Event::Replied { id, context, server, payload });
         self.release(index, shared);
     }

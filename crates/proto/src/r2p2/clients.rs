@@ -25,6 +25,8 @@ pub(super) struct Clients {
     last: u32,
     /// Where the search for a client to forget goes on.
     hand: usize,
+    /// Records of clients that have been forgotten.
+    vacant: Vec<u32>,
 }
 
 /// One client.
@@ -56,7 +58,7 @@ pub(super) struct Session {
 impl Clients {
     pub(super) fn new(tokens: Tokens, seed: u64) -> Self {
         let index = HashMap::with_hasher(FixedState::with_seed(seed));
-        Self { index, records: Vec::new(), tokens, last: 0, hand: 0 }
+        Self { index, records: Vec::new(), tokens, last: 0, hand: 0, vacant: Vec::new() }
     }
 
     pub(super) fn record(&self, client: u32) -> &ClientRecord {
@@ -85,9 +87,13 @@ impl Clients {
         Some(self.last)
     }
 
-    /// Whether a client that has not proven its address would still be added.
-    pub(super) fn takes_unproven(&self, serving: &Serving) -> bool {
-        self.index.len() < serving.clients_max / 2
+    /// Whether a client that has not proven its address would still be added. May forget an idle one to make room.
+    pub(super) fn takes_unproven(&mut self, now: Time, serving: &Serving) -> bool {
+        let limit = serving.clients_max / 2;
+        if self.index.len() >= limit {
+            self.forget_idle(now, serving);
+        }
+        self.index.len() < limit
     }
 
     /// Adds a client; `None` when the table is full of clients that may not be forgotten.
@@ -95,29 +101,36 @@ impl Clients {
         let token = self.tokens.token(address);
         let (is_validated, requests, held_bytes, sessions) = (false, 0, 0, Vec::new());
         let record = ClientRecord { address, token, is_validated, requests, held_bytes, used_at: now, sessions };
-        let added = if self.records.len() < serving.clients_max {
+        if self.vacant.is_empty() && self.records.len() >= serving.clients_max {
+            self.forget_idle(now, serving);
+        }
+        let added = if let Some(place) = self.vacant.pop() {
+            self.records[place as usize] = record;
+            place
+        } else if self.records.len() < serving.clients_max {
             self.records.push(record);
             self.records.len() as u32 - 1
         } else {
-            let place = self.forgettable(now, serving)?;
-            let old = std::mem::replace(&mut self.records[place as usize], record);
-            self.index.remove(&old.address);
-            place
+            return None;
         };
         self.index.insert(address, added);
         self.last = added;
         Some(added)
     }
 
-    fn forgettable(&mut self, now: Time, serving: &Serving) -> Option<u32> {
+    /// Forgets one client that holds nothing and has been idle for long, if a few steps find one.
+    fn forget_idle(&mut self, now: Time, serving: &Serving) {
         for _ in 0..FORGET_STEPS.min(self.records.len()) {
             self.hand = (self.hand + 1) % self.records.len();
-            let record = &self.records[self.hand];
+            let record = &mut self.records[self.hand];
             if record.requests == 0 && now.saturating_sub(record.used_at) > serving.session_idle_ns {
-                return Some(self.hand as u32);
+                self.index.remove(&record.address);
+                record.sessions = Vec::new();
+                record.used_at = Time::MAX;
+                record.address = NOBODY;
+                return self.vacant.push(self.hand as u32);
             }
         }
-        None
     }
 }
 
@@ -141,7 +154,8 @@ impl ClientRecord {
     pub(super) fn add_session(&mut self, now: Time, started_at: Time, id: SessionId, serving: &Serving) -> Option<&mut Session> {
         // The session may have been known before, and forgotten after it was idle for so long.
         let known_since = started_at.max(now.saturating_sub(serving.session_idle_ns));
-        if self.sessions.len() < serving.sessions_per_client_max {
+        let limit = if self.is_validated { serving.sessions_per_client_max } else { serving.sessions_unproven_max };
+        if self.sessions.len() < limit {
             self.sessions.push(Session {
                 id,
                 window: Window::new(),
@@ -173,6 +187,9 @@ impl ClientRecord {
 
 /// Clients looked at for one that may be forgotten, each time one is needed.
 const FORGET_STEPS: usize = 32;
+
+/// The address of a record that is vacant.
+const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// Replies of one session for which there is room from the start.
 const KEPT_LEN: usize = 256;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Payload bytes of a packet. Default 1380: with the 72 bytes of the longest header it fits an Ethernet MTU of 1500 over
-    /// IPv4 and IPv6. Raise it only where every path carries more.
+    /// IPv4 and IPv6. Raise it only where every path carries more. At least 64, at most 65 000.
     pub segment_len: u16,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
     pub message_len_max: usize,
@@ -67,6 +67,8 @@ pub struct Serving {
     pub clients_max: usize,
     /// Sessions remembered for each client. Default 64.
     pub sessions_per_client_max: usize,
+    /// Sessions remembered of a client that has not proven its address. Default 2.
+    pub sessions_unproven_max: usize,
     /// How long an idle client or session is remembered, so that a late duplicate does not run. Default 5 s: longer than any
     /// network of a datacenter holds a packet.
     pub session_idle_ns: u64,
@@ -126,6 +128,7 @@ impl Default for Serving {
             partial_ns_max: 1_000_000_000,
             clients_max: 4096,
             sessions_per_client_max: 64,
+            sessions_unproven_max: 2,
             session_idle_ns: 5_000_000_000,
             transit_ns_max: 10_000_000,
             routers_max: 16,
@@ -134,6 +137,11 @@ impl Default for Serving {
 }
 
 impl Config {
+    /// The longest message that can be cut into packets.
+    pub(super) fn packets_len_max(&self) -> usize {
+        usize::from(self.segment_len) * usize::from(u16::MAX - 1)
+    }
+
     /// Packets that the credit amounts to, at least 4 so that a message always moves.
     pub(super) fn credit_packets(&self) -> u32 {
         (self.credit_bytes / usize::from(self.segment_len.max(1))).max(4) as u32

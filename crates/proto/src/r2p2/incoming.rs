@@ -100,6 +100,11 @@ impl Incoming {
         self.count
     }
 
+    /// Bytes that have arrived or that the credit allows to arrive.
+    pub(super) fn held_bytes(&self) -> usize {
+        (usize::from(self.granted) * usize::from(self.segment_len)).min(self.message_len as usize)
+    }
+
     /// Packets that the peer may send and that have not arrived.
     pub(super) fn expected_packets(&self) -> u16 {
         self.granted - self.arrived_count

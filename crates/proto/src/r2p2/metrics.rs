@@ -51,6 +51,8 @@ pub struct Metrics {
     pub validations: u64,
     /// Server: replies held back until the client's address is proven.
     pub held_back: u64,
+    /// Server: refusals and demands for proof that were not said, since too many waited to be sent.
+    pub unsaid: u64,
     /// Server: reports sent to routers.
     pub feedback: u64,
 }

@@ -57,7 +57,8 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint that starts at `now`.
-    pub fn new(now: Time, config: Config) -> Self {
+    pub fn new(now: Time, mut config: Config) -> Self {
+        config.segment_len = config.segment_len.clamp(64, 65_000);
         let mut hasher = SipHasher24::new_with_key(&config.secret);
         hasher.write(b"tables");
         let seed = hasher.finish();

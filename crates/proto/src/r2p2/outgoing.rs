@@ -49,13 +49,14 @@ impl Outgoing {
         self.segment_len = segment_len;
         self.lead = lead;
         self.count = count;
-        self.granted = granted.min(count);
         self.restart();
+        self.granted = granted.min(count);
         true
     }
 
     /// Forgets what was sent and what has arrived, so that all of it goes again.
     pub(super) fn restart(&mut self) {
+        self.granted = self.granted.min(1);
         self.next = 0;
         self.base = 0;
         self.arrived_end = 0;
@@ -88,6 +89,11 @@ impl Outgoing {
     /// Whether every packet has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.base == self.count
+    }
+
+    /// Whether packets beyond the first have been sent.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.next > 1
     }
 
     /// Whether packet 0 has never been sent.

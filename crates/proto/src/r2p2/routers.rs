@@ -14,6 +14,8 @@ use crate::node::Time;
 pub(super) struct Routers {
     records: Vec<RouterRecord>,
     records_max: usize,
+    /// This one keeps its place whoever else pretends to be a router.
+    configured: Option<SocketAddr>,
     next_epoch: u32,
 }
 
@@ -35,13 +37,24 @@ pub(super) struct Via {
     epoch: u32,
 }
 
+/// Whose packet told of a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Witness {
+    /// The router's own.
+    Router,
+    /// A client's, as far as its source says.
+    Client,
+}
+
 impl Routers {
-    pub(super) fn new(records_max: usize, epoch: u32) -> Self {
-        Self { records: Vec::new(), records_max, next_epoch: epoch }
+    /// Counts towards at most `records_max` routers besides the `configured` one.
+    pub(super) fn new(records_max: usize, configured: Option<SocketAddr>, epoch: u32) -> Self {
+        Self { records: Vec::new(), records_max, configured, next_epoch: epoch }
     }
 
-    /// Takes note of what `router` says that it has placed here. `None` when too many routers are known.
-    pub(super) fn see(&mut self, now: Time, address: SocketAddr, placement: u32) -> Option<Via> {
+    /// Takes note of what the router at `address` says that it has placed here. Only the router itself, not a client behind one
+    /// that keeps clients' addresses, may begin the counts anew. `None` when too many routers are known.
+    pub(super) fn see(&mut self, now: Time, address: SocketAddr, placement: u32, witness: Witness) -> Option<Via> {
         let place = match self.records.iter().position(|record| record.address == address) {
             Some(place) => place,
             None => self.add(now, address, placement)?,
@@ -51,6 +64,9 @@ impl Routers {
         if ahead < LEAP {
             record.placement_seen = placement;
         } else if ahead.wrapping_neg() >= LEAP {
+            if witness == Witness::Client {
+                return None;
+            }
             record.epoch = self.next_epoch;
             self.next_epoch = self.next_epoch.wrapping_add(1);
             record.placement_seen = placement;
@@ -110,11 +126,13 @@ impl Routers {
         let epoch = self.next_epoch;
         let (received, concluded, is_report_due) = (0, 0, false);
         let record = RouterRecord { address, epoch, placement_seen: placement, received, concluded, used_at: now, is_report_due };
-        let place = if self.records.len() < self.records_max {
+        let others = self.records.iter().filter(|record| Some(record.address) != self.configured).count();
+        let place = if others < self.records_max || Some(address) == self.configured {
             self.records.push(record);
             self.records.len() - 1
         } else {
-            let (place, idlest) = self.records.iter_mut().enumerate().min_by_key(|(_, record)| record.used_at)?;
+            let strangers = self.records.iter_mut().enumerate().filter(|(_, record)| Some(record.address) != self.configured);
+            let (place, idlest) = strangers.min_by_key(|(_, record)| record.used_at)?;
             if now.saturating_sub(idlest.used_at) < IDLE_NS {
                 return None;
             }
@@ -147,9 +165,9 @@ mod tests {
 
     #[test]
     fn counts_are_absolute_and_reported_once_for_a_burst() {
-        let mut routers = Routers::new(4, 77);
+        let mut routers = Routers::new(4, None, 77);
         for placement in 1000..1010 {
-            let via = routers.see(0, router(), placement).unwrap();
+            let via = routers.see(0, router(), placement, Witness::Router).unwrap();
             routers.receive(via);
             routers.conclude(via);
         }
@@ -160,20 +178,20 @@ mod tests {
 
     #[test]
     fn a_reordered_placement_does_not_go_back() {
-        let mut routers = Routers::new(4, 77);
-        routers.see(0, router(), u32::MAX);
-        routers.see(0, router(), 2);
-        let via = routers.see(0, router(), 1).unwrap();
+        let mut routers = Routers::new(4, None, 77);
+        routers.see(0, router(), u32::MAX, Witness::Router);
+        routers.see(0, router(), 2, Witness::Router);
+        let via = routers.see(0, router(), 1, Witness::Router).unwrap();
         routers.ask(via);
         assert_eq!(counts(&routers).0, 2);
     }
 
     #[test]
     fn a_restarted_router_begins_a_new_epoch_and_old_requests_do_not_count() {
-        let mut routers = Routers::new(4, 77);
-        let before = routers.see(0, router(), 5).unwrap();
+        let mut routers = Routers::new(4, None, 77);
+        let before = routers.see(0, router(), 5, Witness::Router).unwrap();
         routers.receive(before);
-        let after = routers.see(0, router(), 1 << 30).unwrap();
+        let after = routers.see(0, router(), 1 << 30, Witness::Router).unwrap();
         routers.receive(after);
         routers.conclude(before);
         assert!(routers.peek_report().is_none());
@@ -183,10 +201,25 @@ mod tests {
 
     #[test]
     fn strangers_cannot_fill_the_table_for_ever() {
-        let mut routers = Routers::new(1, 77);
-        assert!(routers.see(0, router(), 5).is_some());
+        let mut routers = Routers::new(1, None, 77);
+        assert!(routers.see(0, router(), 5, Witness::Router).is_some());
         let other = "10.0.0.8:9000".parse().unwrap();
-        assert!(routers.see(1, other, 5).is_none());
-        assert!(routers.see(IDLE_NS + 1, other, 5).is_some());
+        assert!(routers.see(1, other, 5, Witness::Router).is_none());
+        assert!(routers.see(IDLE_NS + 1, other, 5, Witness::Router).is_some());
+    }
+
+    #[test]
+    fn strangers_never_take_the_place_of_the_configured_router() {
+        let mut routers = Routers::new(1, Some(router()), 77);
+        assert!(routers.see(0, "10.0.0.8:9000".parse().unwrap(), 5, Witness::Router).is_some());
+        assert!(routers.see(1, router(), 5, Witness::Router).is_some());
+    }
+
+    #[test]
+    fn a_client_cannot_begin_the_counts_anew() {
+        let mut routers = Routers::new(4, None, 77);
+        let before = routers.see(0, router(), 5, Witness::Router);
+        assert_eq!(routers.see(0, router(), 1 << 30, Witness::Client), None);
+        assert_eq!(routers.see(0, router(), 6, Witness::Client), before);
     }
 }

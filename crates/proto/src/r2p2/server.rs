@@ -25,12 +25,12 @@ use super::clients::Clients;
 use super::config::{Config, Serving};
 use super::incoming::{Arrival, Incoming};
 use super::outgoing::Outgoing;
-use super::routers::{Routers, Via};
+use super::routers::{Routers, Via, Witness};
 use super::shared::Shared;
 use super::token::Tokens;
 use super::train::Train;
 use super::window::Memory;
-use crate::node::{Time, Transmit};
+use crate::node::{Time, Transmit, is_unanswerable};
 use crate::rpc::{AnswerError, Event, RequestId};
 use crate::wheel::Wheel;
 
@@ -45,9 +45,13 @@ pub(super) struct Server {
     routers: Routers,
     wheel: Wheel,
     pub(super) queue: VecDeque<Item>,
+    /// Trains since the reports were looked at: replies go first, but not for ever.
+    trains_since_report: u32,
     requests: usize,
     partials: usize,
     held_bytes: usize,
+    /// Requests that the application has and has not answered.
+    waiting: usize,
     started_at: Time,
 }
 
@@ -62,8 +66,10 @@ pub(super) struct Slot {
     client: u32,
     /// Where the reply goes.
     pub(super) address: SocketAddr,
-    /// The client's clock in the latest packet of the request, to echo.
+    /// The client's clock to echo in the reply: of the packet that completed the request, or that asks for the reply again.
     clock_us: u32,
+    /// The client's clock in the latest packet of the request, to echo in receipts.
+    latest_clock_us: u32,
     via: Option<Via>,
     deadline: Time,
     request: Incoming,
@@ -121,8 +127,6 @@ pub(super) struct Admission {
 /// Why a request is not admitted.
 enum Refusal {
     Drop(DropReason),
-    /// It has run, or is none of ours: say nothing.
-    Silence,
     /// The address must be proven first.
     Prove,
 }
@@ -137,12 +141,14 @@ impl Server {
             live: HashMap::with_hasher(hash()),
             live_v1: HashMap::with_hasher(hash()),
             clients: Clients::new(Tokens::new(&key), seeds.0),
-            routers: Routers::new(config.serving.routers_max, seeds.1),
+            routers: Routers::new(config.serving.routers_max, config.serving.router, seeds.1),
             wheel: Wheel::new(TICK_BITS),
             queue: VecDeque::new(),
+            trains_since_report: 0,
             requests: 0,
             partials: 0,
             held_bytes: 0,
+            waiting: 0,
             started_at: now,
         }
     }
@@ -161,6 +167,10 @@ impl Server {
         };
         let rpc_id = RpcId(header.ext.rpc_id.get());
         let (address, via) = self.resolve(now, peer, route, &shared.config.serving);
+        if is_unanswerable(address.ip()) {
+            shared.metrics.contradicted += 1;
+            return;
+        }
         if let Some(via) = via {
             self.routers.receive(via);
         }
@@ -173,7 +183,9 @@ impl Server {
                 shared.metrics.contradicted += 1;
             }
         } else if packet.index != 0 {
+            // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
+            self.queue_control(Item::Prove { to: address, rid: packet.rid, rpc_id }, shared);
         } else {
             match self.admit(now, (peer, address), packet, header, shared) {
                 Ok(client) => {
@@ -184,6 +196,7 @@ impl Server {
                     slot.rpc_id = rpc_id;
                     slot.is_v1 = false;
                     slot.clock_us = header.ext.server_id.get();
+                    slot.latest_clock_us = slot.clock_us;
                     slot.via = via;
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
@@ -243,7 +256,7 @@ impl Server {
             return;
         };
         if serving.is_enabled
-            && let Some(via) = self.routers.see(now, peer, u32::from_be_bytes(placed))
+            && let Some(via) = self.routers.see(now, peer, u32::from_be_bytes(placed), Witness::Router)
         {
             self.routers.ask(via);
         }
@@ -254,7 +267,7 @@ impl Server {
         if self.slots[index as usize].is_v1 {
             return self.reply_v1(index, payload, shared);
         }
-        let (len, limit) = (payload.len(), shared.config.message_len_max);
+        let (len, limit) = (payload.len(), shared.config.message_len_max.min(shared.config.packets_len_max()));
         if len > limit {
             self.refuse(id, DropReason::TooLarge, shared)?;
             return Err(AnswerError::TooLarge { len, limit });
@@ -267,6 +280,7 @@ impl Server {
         }
         slot.reply.begin(payload, shared.config.segment_len, UNSCHEDULED_PACKETS);
         slot.phase = Phase::Replying;
+        self.waiting -= 1;
         let (client, rpc_id) = (slot.client, slot.rpc_id);
         self.hold(index, len);
         if let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) {
@@ -280,9 +294,10 @@ impl Server {
     pub(super) fn refuse(&mut self, id: RequestId, reason: DropReason, shared: &mut Shared) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
         let slot = &self.slots[index as usize];
-        let (to, rid, rpc_id) = (slot.address, slot.rid, slot.rpc_id);
-        self.queue.push_back(if slot.is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } });
+        let (to, rid, rpc_id, is_v1) = (slot.address, slot.rid, slot.rpc_id, slot.is_v1);
+        self.queue_control(if is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } }, shared);
         shared.metrics.drop(reason);
+        self.report_v1(index, shared);
         self.conclude(index);
         self.release(index, shared);
         Ok(())
@@ -294,7 +309,9 @@ impl Server {
             match slot.phase {
                 Phase::Free => {}
                 Phase::Receiving => {
+                    self.report_v1(index, shared);
                     shared.metrics.partials_expired += 1;
+                    let slot = &self.slots[index as usize];
                     let (client, rpc_id) = (slot.client, slot.rpc_id);
                     if let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) {
                         session.window.forget(rpc_id.sequence());
@@ -305,6 +322,7 @@ impl Server {
                 Phase::Waiting | Phase::Replying => {
                     if slot.phase == Phase::Waiting {
                         shared.metrics.unanswered += 1;
+                        self.report_v1(index, shared);
                         self.conclude(index);
                     }
                     self.give_up(index, shared);
@@ -319,6 +337,10 @@ impl Server {
 
     pub(super) fn poll_transmit(&mut self, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
         let mut train = Train::new(buffer);
+        self.trains_since_report += 1;
+        if self.trains_since_report >= TRAINS_BETWEEN_REPORTS {
+            self.write_reports(&mut train, shared);
+        }
         while let Some(&item) = self.queue.front() {
             let is_written = match item {
                 Item::Data { slot, generation } if self.is_live(slot, generation) => self.write_data(slot, &mut train, shared),
@@ -353,11 +375,12 @@ impl Server {
         };
         let placement = route.placement.get();
         if route.client_port.get() == 0 {
-            return (peer, serving.router.and_then(|router| self.routers.see(now, router, placement)));
+            let via = serving.router.and_then(|router| self.routers.see(now, router, placement, Witness::Client));
+            return (peer, via);
         }
         let ip = Ipv6Addr::from(route.client_ip);
         let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-        (SocketAddr::new(ip, route.client_port.get()), self.routers.see(now, peer, placement))
+        (SocketAddr::new(ip, route.client_port.get()), self.routers.see(now, peer, placement, Witness::Router))
     }
 
     /// Whether a first packet becomes a request of its own; the client's index if so.
@@ -388,7 +411,7 @@ impl Server {
         if record.session(rpc_id.session()).is_none()
             && record.add_session(now, self.started_at, rpc_id.session(), serving).is_none()
         {
-            return Err(Refusal::Drop(DropReason::Overload));
+            return Err(if record.is_validated { Refusal::Drop(DropReason::Overload) } else { Refusal::Prove });
         }
         record.touch(now, rpc_id.session());
         let transit_ns = serving.transit_ns_max;
@@ -405,9 +428,10 @@ impl Server {
                 Ok(client)
             }
             Memory::Seen if is_idempotent => Ok(client),
+            // It was answered or refused; if the client still asks, that was lost, and there is nothing more to say.
             Memory::Seen => {
                 shared.metrics.forgotten += 1;
-                Err(Refusal::Silence)
+                Err(Refusal::Drop(DropReason::TooOld))
             }
             Memory::TooOld => Err(Refusal::Drop(DropReason::TooOld)),
         }
@@ -417,7 +441,7 @@ impl Server {
         if let Some(client) = self.clients.find(address) {
             return Ok(client);
         }
-        if !self.clients.takes_unproven(serving) && !self.clients.is_proof(address, token) {
+        if !self.clients.takes_unproven(now, serving) && !self.clients.is_proof(address, token) {
             return Err(Refusal::Prove);
         }
         self.clients.add(now, address, serving).ok_or(Refusal::Drop(DropReason::Overload))
@@ -435,14 +459,13 @@ impl Server {
 
     fn refuse_packet(&mut self, to: SocketAddr, rid: u16, rpc_id: RpcId, refusal: Refusal, shared: &mut Shared) {
         match refusal {
-            Refusal::Silence => {}
             Refusal::Drop(reason) => {
                 shared.metrics.drop(reason);
-                self.queue.push_back(Item::Drop { to, rid, rpc_id, reason });
+                self.queue_control(Item::Drop { to, rid, rpc_id, reason }, shared);
             }
             Refusal::Prove => {
                 shared.metrics.validations += 1;
-                self.queue.push_back(Item::Prove { to, rid, rpc_id });
+                self.queue_control(Item::Prove { to, rid, rpc_id }, shared);
             }
         }
     }
@@ -483,7 +506,6 @@ impl Server {
         slot.request.begin(payload, message_len, header.ext.segment_len.get(), 1);
         shared.note_expected(0, &slot.request);
         self.partials += 1;
-        self.hold(index, message_len as usize);
         self.receive(now, index, packet, shared);
     }
 
@@ -499,11 +521,16 @@ impl Server {
             }
             Phase::Replying if packet.index == 0 => {
                 shared.metrics.repeated += 1;
+                slot.clock_us = slot.latest_clock_us;
                 let resent = slot.reply.resend_all(UNSCHEDULED_PACKETS);
                 shared.metrics.resent += u64::from(resent);
                 self.queue_data(index);
             }
-            Phase::Replying => shared.metrics.duplicates += 1,
+            Phase::Replying => {
+                // The receipt that said "I have it" was lost, and the reply too: packet 0 will ask for it again.
+                shared.metrics.duplicates += 1;
+                self.queue_sack(index);
+            }
         }
     }
 
@@ -523,9 +550,14 @@ impl Server {
                 self.queue_sack(index);
             }
             Arrival::New => {
-                shared.extend_credit(&mut slot.request);
+                slot.clock_us = slot.latest_clock_us;
+                if self.held_bytes < shared.config.serving.held_bytes_max {
+                    shared.extend_credit(&mut slot.request);
+                }
+                let held_bytes = slot.request.held_bytes();
                 let is_due = shared.is_credit_due(&slot.request) || slot.request.has_gap(0) || packet.index == 0;
                 let expiry = slot.deadline.min(now + shared.config.serving.partial_ns_max);
+                self.hold(index, held_bytes);
                 if is_due {
                     self.queue_sack(index);
                 }
@@ -533,8 +565,8 @@ impl Server {
             }
             Arrival::Complete => {
                 self.partials -= 1;
+                slot.clock_us = slot.latest_clock_us;
                 let payload = shared.end(&mut slot.request);
-                slot.v1_count = packet.count;
                 self.deliver(index, payload, shared);
                 self.queue_sack(index);
             }
@@ -545,6 +577,7 @@ impl Server {
     pub(super) fn deliver(&mut self, index: u32, payload: Vec<u8>, shared: &mut Shared) {
         let slot = &mut self.slots[index as usize];
         slot.phase = Phase::Waiting;
+        self.waiting += 1;
         self.wheel.arm(index, slot.deadline);
         shared.metrics.requests += 1;
         let id = RequestId(u64::from(slot.generation) << 32 | u64::from(index));
@@ -574,7 +607,7 @@ impl Server {
         slot.bytes_in += paid as u64;
         let token = packet.extended().map_or(0, |header| header.ext.token.get());
         if let Some(header) = packet.extended().filter(|_| packet.message_type == MessageType::Request) {
-            slot.clock_us = header.ext.server_id.get();
+            slot.latest_clock_us = header.ext.server_id.get();
         }
         self.clients.record_mut(slot.client).validate(token, sender, serving);
     }
@@ -623,9 +656,8 @@ impl Server {
         self.wheel.disarm(index);
         self.hold(index, 0);
         let slot = &mut self.slots[index as usize];
-        if slot.phase == Phase::Receiving {
-            self.partials -= 1;
-        }
+        self.partials -= usize::from(slot.phase == Phase::Receiving);
+        self.waiting -= usize::from(slot.phase == Phase::Waiting);
         if slot.request.is_begun() {
             let rest = shared.end(&mut slot.request);
             shared.buffers.give(rest);
@@ -642,9 +674,26 @@ impl Server {
             self.live.remove(&slot.rpc_id.0);
         }
         self.requests -= 1;
-        let record = self.clients.record_mut(slot.client);
-        record.requests -= 1;
+        let (client, session, is_v1) = (slot.client, slot.rpc_id.session(), slot.is_v1);
+        self.clients.record_mut(client).requests -= 1;
         self.free.push(index);
+        if !is_v1 {
+            self.forget_kept(client, session);
+        }
+    }
+
+    /// Forgets, from the oldest on, kept replies that have been let go.
+    fn forget_kept(&mut self, client: u32, session: SessionId) {
+        let Some(record) = self.clients.record_mut(client).session(session) else {
+            return;
+        };
+        while let Some(&(sequence, index)) = record.kept.front() {
+            let slot = &self.slots[index as usize];
+            if slot.phase == Phase::Replying && slot.rpc_id == RpcId::new(session, sequence) && !slot.is_v1 {
+                break;
+            }
+            record.kept.pop_front();
+        }
     }
 
     /// Sets when a version 1 request that is being received is let go.
@@ -665,6 +714,16 @@ impl Server {
         }
     }
 
+    pub(super) fn end_waiting_v1(&mut self) {
+        self.waiting -= 1;
+    }
+
+    /// Whether `bytes` more for a request would exceed a limit.
+    pub(super) fn is_crowded(&self, index: u32, bytes: usize, serving: &Serving) -> bool {
+        let record = self.clients.record(self.slots[index as usize].client);
+        self.held_bytes + bytes > serving.held_bytes_max || record.held_bytes + bytes > serving.held_bytes_per_client_max
+    }
+
     pub(super) fn hold_v1(&mut self, index: u32, bytes: usize) {
         self.hold(index, bytes);
     }
@@ -674,6 +733,15 @@ impl Server {
         if !slot.is_data_queued {
             slot.is_data_queued = true;
             self.queue.push_back(Item::Data { slot: index, generation: slot.generation });
+        }
+    }
+
+    /// Queues what answers a packet that is not kept; bounded, since anybody can send such packets.
+    pub(super) fn queue_control(&mut self, item: Item, shared: &mut Shared) {
+        if self.queue.len() < CONTROL_LEN_MAX {
+            self.queue.push_back(item);
+        } else {
+            shared.metrics.unsaid += 1;
         }
     }
 
@@ -753,8 +821,8 @@ impl Server {
         };
         let mut header = ExtHeader::control(MessageType::Ack, slot.rid, slot.rpc_id);
         header.ext.token = self.clients.record(slot.client).token.into();
-        header.ext.deadline_us = slot.clock_us.into();
-        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        header.ext.deadline_us = slot.latest_clock_us.into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
         let slot = &mut self.slots[index as usize];
         let body = match slot.phase {
             _ if slot.is_proof_asked => EMPTY_SACK,
@@ -770,6 +838,7 @@ impl Server {
     }
 
     fn write_reports(&mut self, train: &mut Train, shared: &mut Shared) {
+        self.trains_since_report = 0;
         while let Some((to, body)) = self.routers.peek_report() {
             let header = self.report_header(&shared.config.serving);
             if !write_control(train, to, &header, FeedbackBody::as_bytes(&body)) {
@@ -786,7 +855,7 @@ impl Server {
         header.ext.token = self.clients.record(slot.client).token.into();
         header.ext.deadline_us = slot.clock_us.into();
         header.ext.server_id = shared.config.serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
         header
     }
 
@@ -794,14 +863,14 @@ impl Server {
         let mut header = ExtHeader::control(kind, call.0, call.1);
         header.ext.token = self.clients.token(to).into();
         header.ext.server_id = serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
         header
     }
 
     fn report_header(&self, serving: &Serving) -> ExtHeader {
         let mut header = ExtHeader::control(MessageType::Feedback, 0, RpcId(0));
         header.ext.server_id = serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.requests).unwrap_or(u16::MAX).into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
         header
     }
 }
@@ -817,6 +886,7 @@ impl Slot {
             client: 0,
             address,
             clock_us: 0,
+            latest_clock_us: 0,
             via: None,
             deadline: 0,
             request: Incoming::default(),
@@ -866,6 +936,12 @@ const HAVE_IT: SackBody = SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VAL
 
 /// Bytes that may go out for each that came in from an address that is not validated (QUIC's bound, RFC 9000 section 8).
 const AMPLIFICATION_MAX: u64 = 3;
+
+/// Trains of replies before reports to routers go first.
+const TRAINS_BETWEEN_REPORTS: u32 = 8;
+
+/// Refusals and the like are left unsaid while so much waits to be sent.
+const CONTROL_LEN_MAX: usize = 8192;
 
 /// Packets that one receipt makes go again: a train's worth.
 const RESEND_PACKETS_MAX: u16 = 44;

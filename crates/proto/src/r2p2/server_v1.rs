@@ -44,6 +44,7 @@ impl Server {
         let slot = &mut self.slots[index as usize];
         slot.reply.begin(payload, V1_SEGMENT_LEN as u16, u16::MAX);
         slot.phase = Phase::Replying;
+        self.end_waiting_v1();
         self.hold_v1(index, len);
         self.queue_data(index);
         self.report_v1(index, shared);
@@ -56,7 +57,7 @@ impl Server {
             return self.drop_v1(peer, packet.rid, DropReason::Application, shared);
         }
         let client = match self.clients.find(peer) {
-            None if self.clients.takes_unproven(serving) => self.clients.add(now, peer, serving),
+            None if self.clients.takes_unproven(now, serving) => self.clients.add(now, peer, serving),
             found => found,
         };
         let Some(client) = client.filter(|&client| !self.is_full(client, packet.payload.len(), packet.count > 1, serving)) else {
@@ -90,10 +91,13 @@ impl Server {
         }
         let is_last_rightly = packet.is_last == (packet.index + 1 == slot.v1_count);
         let len = slot.v1_request.len() + packet.payload.len();
-        if packet.index != slot.v1_next || !is_last_rightly || len > shared.config.message_len_max {
+        let is_wrong = packet.index != slot.v1_next || !is_last_rightly || len > shared.config.message_len_max;
+        if is_wrong || self.is_crowded(index, packet.payload.len(), &shared.config.serving) {
             shared.metrics.contradicted += 1;
+            self.report_v1(index, shared);
             return self.release(index, shared);
         }
+        let slot = &mut self.slots[index as usize];
         slot.v1_request.extend_from_slice(packet.payload);
         slot.bytes_in += (BASE_LEN + packet.payload.len()) as u64;
         slot.v1_next += 1;
@@ -108,12 +112,13 @@ impl Server {
 
     fn drop_v1(&mut self, to: SocketAddr, rid: u16, reason: DropReason, shared: &mut Shared) {
         shared.metrics.drop(reason);
-        self.queue.push_back(Item::DropV1 { to, rid });
+        self.queue_control(Item::DropV1 { to, rid }, shared);
     }
 
-    fn report_v1(&mut self, index: u32, shared: &mut Shared) {
-        if let Some(to) = shared.config.serving.router {
-            let slot = &self.slots[index as usize];
+    /// Tells a router that lends a place for each version 1 request that this one is free again.
+    pub(super) fn report_v1(&mut self, index: u32, shared: &mut Shared) {
+        let slot = &self.slots[index as usize];
+        if let Some(to) = shared.config.serving.router.filter(|_| slot.is_v1) {
             shared.metrics.feedback += 1;
             self.queue.push_back(Item::FeedbackV1 { to, client: slot.address, rid: slot.rid });
         }

@@ -55,6 +55,11 @@ impl Sessions {
         if id.session() == self.session { self.floor } else { 0 }
     }
 
+    /// Whether the floor lags so far behind the call that the server must be told of its reply.
+    pub(super) fn is_far_from_floor(&self, id: RpcId) -> bool {
+        id.session() == self.session && id.sequence() - self.floor.min(id.sequence()) > FLOOR_LAG_MAX
+    }
+
     fn renew(&mut self) {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write_u64(self.drawn);
@@ -76,6 +81,9 @@ impl Sessions {
         *word = *word & !(1 << (position % 64)) | value << (position % 64);
     }
 }
+
+/// Replies that a server keeps for a session because an older call has not ended.
+const FLOOR_LAG_MAX: u32 = 1024;
 
 #[cfg(test)]
 mod tests {

@@ -45,7 +45,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use self::ids::{Entered, EntryId, RequestKey, ServerKey, Table, Whereabouts};
 use self::outbox::{Datagram, Outbox};
 use self::server::{ProbeCause, Server, Told};
-use crate::node::{Node, Path, Time, Transmit};
+use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::policy::{BoundEstimator, Draws, PolicySpec, WorkerId};
 use crate::scheduler::{Outcome, Scheduler, Service, Ticket};
 
@@ -99,7 +99,7 @@ impl Router {
             order: Vec::new(),
             serial: 0,
             schedulers: [scheduler(), scheduler()],
-            table: Table::new(config.table_len_max, config.lifetime_ns_max, draws.word()),
+            table: Table::new(config.table_len_max, config.lifetime_ns_max + config.transit_ns_max, draws.word()),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             draws,
             estimator: (config.policy == PolicySpec::JbsqAuto).then(BoundEstimator::new),
@@ -213,7 +213,9 @@ impl Router {
                 Forward::Annotate => self.refuse(&arrival, DropReason::Unspecified),
             };
         };
-        match self.table.enter(now, RequestKey::new(rpc_id, arrival.client), arrival.deadline) {
+        // The last copy leaves by the deadline, and the network may hold it.
+        let remembered_until = arrival.deadline.saturating_add(self.config.transit_ns_max);
+        match self.table.enter(now, RequestKey::new(rpc_id, arrival.client), remembered_until) {
             Entered::Known(entry, whereabouts) => {
                 arrival.entry = Some(entry);
                 self.handle_duplicate(now, arrival, whereabouts, bytes);
@@ -708,11 +710,6 @@ fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Fo
 /// The client that another router has written into the route.
 fn annotated_client(route: &Route) -> SocketAddr {
     SocketAddr::new(Ipv6Addr::from(route.client_ip).to_canonical(), route.client_port.get())
-}
-
-fn is_unanswerable(ip: IpAddr) -> bool {
-    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    ip.is_unspecified() || ip.is_multicast() || is_broadcast
 }
 
 fn slot_of(worker: WorkerId) -> u16 {
