@@ -5,6 +5,7 @@
 
 mod control;
 mod counters;
+mod demo;
 mod dissect;
 mod distribution_file;
 mod measure;
@@ -36,6 +37,7 @@ enum Command {
     Control(control::Args),
     Measure(measure::Args),
     Dissect(DissectArgs),
+    Demo(demo::Args),
     Completions(shell::Completions),
     Man(shell::Man),
 }
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Control(args) => control::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())),
+        Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => shell::print_completions::<Cli>(&args),
         Command::Man(args) => shell::write_man_pages::<Cli>(&args),
     };

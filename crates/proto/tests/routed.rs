@@ -6,7 +6,6 @@ use tailcut_sim::cluster::{Cluster, Plan};
 use tailcut_sim::impair::Impairment;
 
 const US: u64 = 1000;
-const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: false };
 const IDEMPOTENT: CallOptions = CallOptions { idempotent: true, fixed: false, v1: false };

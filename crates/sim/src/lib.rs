@@ -7,6 +7,7 @@
 //! | [`network`] | nodes at addresses, joined by impaired paths |
 //! | [`cluster`] | clients, a router and servers, under faults |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
+//! | [`queue`] | a policy before workers, at the grain of queues |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
@@ -14,3 +15,4 @@ pub mod cluster;
 pub mod impair;
 pub mod network;
 pub mod pair;
+pub mod queue;

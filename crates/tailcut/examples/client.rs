@@ -1,23 +1,13 @@
-//! A client in ten lines: sends its arguments and prints the replies. Without a server it starts one of its own.
+//! A client in ten lines: sends its words to the server at the first argument and prints the replies.
 
-use tailcut::{Client, Server};
+use tailcut::Client;
 
 fn main() -> Result<(), tailcut::Error> {
-    let mut server = Server::bind("127.0.0.1:0")?;
-    let (address, stop) = (server.local_address(), server.stop_handle());
-    let serving = std::thread::spawn(move || {
-        server.run(|request| {
-            // A client that has gone needs no answer.
-            let _ = request.reply_in_place(|bytes| bytes.reverse());
-        })
-    });
-
-    let client = Client::connect(address)?;
-    for word in ["stressed", "drawer", "live"] {
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:8000".to_owned());
+    let client = Client::connect(address.as_str())?;
+    for word in std::env::args().skip(2) {
         let reply = client.call(word.as_bytes())?;
         println!("{word} -> {}", String::from_utf8_lossy(&reply));
     }
-
-    stop.stop();
-    serving.join().expect("the server does not panic")
+    Ok(())
 }

@@ -2,11 +2,19 @@
 //!
 //! Only what an exported function reaches is linked, so [`probe`] walks through the entrances of the three crates.
 
-use tailcut_measure as _;
-use tailcut_proto::node::Transmit;
+use tailcut_measure::arrivals::{Arrivals, Process};
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::generator::generator;
+use tailcut_measure::load::{Plan, Run};
+use tailcut_measure::quantity::Unit;
+use tailcut_measure::queueing::{Jbsq, Sojourn};
+use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX};
+use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::router::{Router, RouterConfig};
+use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_wire::r2p2::Packet;
 
-/// Parses a packet made of the seed, and answers it. The result depends on every call, so that none is optimized away.
+/// Walks through wire, proto and measure. The result depends on every call, so that none is optimized away.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe(seed: u64) -> u64 {
     let bytes: Vec<u8> = seed.to_le_bytes().repeat(9);
@@ -14,6 +22,50 @@ pub extern "C" fn probe(seed: u64) -> u64 {
         Ok(packet) => packet.to_string(),
         Err(malformed) => format!("{malformed:?}"),
     };
-    let transmit = Transmit::single(([127, 0, 0, 1], 9000).into(), text.len());
-    transmit.datagram_count() as u64 + transmit.len as u64
+    text.len() as u64 + call(seed) + route(seed) + measure(seed)
+}
+
+/// A call from one endpoint to another.
+fn call(seed: u64) -> u64 {
+    let endpoint = |salt| Endpoint::new(seed, Config { secret: [salt; 16], ..Config::default() });
+    let (mut client, mut server) = (endpoint(1), endpoint(2));
+    let target = ([127, 0, 0, 1], 8000).into();
+    let (payload, deadline, options) = (vec![7; seed as usize % 5000], seed + 1_000_000, CallOptions::default());
+    let made = client.call(seed, Call { target, payload, deadline, context: seed, options });
+    let mut buffer = vec![0; TRAIN_BYTES_MAX];
+    while let Some(transmit) = client.poll_transmit(seed, &mut buffer) {
+        for datagram in buffer[..transmit.len].chunks(transmit.segment_len) {
+            server.handle_datagram(seed, Path { peer: target }, datagram);
+        }
+    }
+    while let Some(event) = server.poll_event() {
+        if let Event::Request { id, payload, .. } = event {
+            return u64::from(server.reply(seed, id, payload).is_ok());
+        }
+    }
+    server.handle_timeout(seed + 1);
+    server.poll_timeout().unwrap_or(u64::from(made.is_ok()))
+}
+
+/// A router that hears something.
+fn route(seed: u64) -> u64 {
+    let Ok(mut router) = Router::new(seed, RouterConfig::default()) else { return 0 };
+    router.handle_datagram(seed, Path { peer: ([127, 0, 0, 1], 1).into() }, &seed.to_le_bytes());
+    router.handle_timeout(seed + 1);
+    router.metrics().received
+}
+
+/// A measurement of nothing, and a prediction.
+fn measure(seed: u64) -> u64 {
+    let Ok(distribution) = Distribution::parse("300ns+exp:300ns", Unit::Time) else { return 0 };
+    let mut random = generator(seed, 1);
+    let sample = distribution.sample(&mut random);
+    let Ok(arrivals) = Arrivals::new(Process::Poisson, sample, random) else { return 0 };
+    let plan = Plan { start_ns: seed, warmup_ns: 0, duration_ns: 1000, drain_ns: 1000 };
+    let mut run = Run::open(plan, arrivals);
+    let sent = run.handle_sent(seed);
+    run.handle_reply(sent, seed + 10);
+    let (recorder, _) = run.finish();
+    let predicted = Jbsq::new(4, 2, 0.5).map_or(0.0, |jbsq| jbsq.percentile(0.99));
+    recorder.counts().replied + predicted as u64
 }

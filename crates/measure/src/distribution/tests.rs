@@ -1,3 +1,5 @@
+//! The distributions against their closed forms, and the grammar against itself.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,0 +1,195 @@
+//! One point measured: servers, a router and a load as processes of this binary, and what the load says in the end.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Point, SERVICE, SERVICE_US, WARMUP_NS, WORKERS};
+use super::predict::Figures;
+use super::process::Process;
+
+/// What `tailcut measure` writes, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub(super) struct Measurement {
+    pub(super) rate_per_s: Rates,
+    pub(super) counts: Counts,
+    pub(super) latency_us: Latencies,
+}
+
+/// Requests a second.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub(super) struct Rates {
+    pub(super) offered: f64,
+    pub(super) sent: f64,
+    pub(super) achieved: f64,
+}
+
+/// What became of the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub(super) struct Counts {
+    pub(super) sent: u64,
+    /// Each is a sample.
+    pub(super) replied: u64,
+    pub(super) lost: u64,
+    pub(super) refused: u64,
+    pub(super) timeout: u64,
+}
+
+/// Microseconds, from the time at which a request should have left, and from when it did.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub(super) struct Latencies {
+    pub(super) intended: Latency,
+    pub(super) actual: Latency,
+}
+
+/// Microseconds; a percentile is there only where the samples support it.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub(super) struct Latency {
+    pub(super) mean: Option<f64>,
+    pub(super) p50: Option<f64>,
+    pub(super) p90: Option<f64>,
+    pub(super) p99: Option<f64>,
+    pub(super) p999: Option<f64>,
+    pub(super) max: Option<f64>,
+}
+
+impl Measurement {
+    /// Reads the JSON of `tailcut measure`.
+    ///
+    /// # Errors
+    ///
+    /// Another schema, and too few samples for a p99.9: a point without one has no place in the picture.
+    pub(super) fn parse(json: &str) -> Result<Self> {
+        let document: Document = serde_json::from_str(json).context("tailcut measure wrote no result")?;
+        if document.schema != SCHEMA {
+            bail!("tailcut measure wrote {}, which is not {SCHEMA}", document.schema);
+        }
+        let measurement = document.measurement;
+        let replied = measurement.counts.replied;
+        measurement.figures().with_context(|| format!("{replied} replies are too few for a p99.9; raise --duration"))?;
+        Ok(measurement)
+    }
+
+    /// What users see, in units of the mean service time. `None` without all percentiles.
+    pub(super) fn figures(&self) -> Option<Figures> {
+        let Latency { mean, p50, p99, p999, .. } = self.latency_us.intended;
+        let services = |us: Option<f64>| us.map(|us| us / SERVICE_US);
+        Some(Figures { mean: services(mean)?, p50: services(p50)?, p99: services(p99)?, p999: services(p999)? })
+    }
+
+    /// Requests that got no reply.
+    pub(super) fn failed(&self) -> u64 {
+        let Counts { lost, refused, timeout, .. } = self.counts;
+        lost + refused + timeout
+    }
+}
+
+/// Measures a point; every process is gone when it returns.
+pub(super) fn measure(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Measurement> {
+    let mut servers = Process::start(&serve_words())?;
+    let servers_at = (0..WORKERS).map(|_| servers.next_address(stop)).collect::<Result<Vec<_>>>()?;
+    let mut router = Process::start(&route_words(point, &servers_at))?;
+    let router_at = router.next_address(stop)?;
+    let load = Process::start(&measure_words(point, seed, &router_at))?;
+    let output = load.output(stop, Duration::from_nanos(point.loaded_ns()) + DRAIN_PATIENCE)?;
+    Measurement::parse(&output)
+}
+
+fn serve_words() -> Vec<String> {
+    words(&["serve", "--listen", ANY_PORT, "--ports", &WORKERS.to_string(), "--app", "synthetic", "--spin-ns", SPIN_NS])
+}
+
+fn route_words(point: &Point, servers: &[String]) -> Vec<String> {
+    let mut words = words(&["route", "--listen", ANY_PORT, "--policy", &point.policy.to_string(), "--spin-ns", SPIN_NS]);
+    words.extend(["--probe-interval", PROBE_INTERVAL, "--silent-after", SILENT_AFTER].map(str::to_owned));
+    words.extend(servers.iter().flat_map(|address| ["--server".to_owned(), address.clone()]));
+    words
+}
+
+fn measure_words(point: &Point, seed: u64, target: &str) -> Vec<String> {
+    let (app, seed) = (format!("synthetic:{SERVICE}"), seed.to_string());
+    let (rate, duration) = (point.rate_per_s().to_string(), format!("{}ns", point.duration_ns));
+    let warmup = format!("{WARMUP_NS}ns");
+    let load =
+        ["--rate", &rate, "--duration", &duration, "--warmup", &warmup, "--seed", &seed, "--spin-ns", SPIN_NS, "--json", "-"];
+    words(&[&["measure", "--target", target, "--app", &app][..], &load].concat())
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+#[derive(Debug, Deserialize)]
+struct Document {
+    schema: String,
+    #[serde(flatten)]
+    measurement: Measurement,
+}
+
+const SCHEMA: &str = "tailcut.measure/1";
+/// On this machine alone.
+const ANY_PORT: &str = "127.0.0.1:0";
+/// The three share a core.
+const SPIN_NS: &str = "0";
+/// The servers do not fail, but a busy machine may keep them from answering for a while.
+const SILENT_AFTER: &str = "2s";
+const PROBE_INTERVAL: &str = "100ms";
+/// A load waits for its last replies no longer than its timeout of a second.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recorded_result_is_read() {
+        let measurement = Measurement::parse(RECORDED).unwrap();
+        assert_eq!(measurement.counts.replied, 44_781);
+        assert_eq!(measurement.failed(), 3);
+        let Figures { p50, p99, .. } = measurement.figures().unwrap();
+        assert_eq!((p50, p99), (2.622, 16.67));
+    }
+
+    #[test]
+    fn another_schema_is_refused() {
+        let error = Measurement::parse(&RECORDED.replace("measure/1", "measure/2")).unwrap_err();
+        assert_eq!(error.to_string(), "tailcut measure wrote tailcut.measure/2, which is not tailcut.measure/1");
+    }
+
+    #[test]
+    fn a_tail_without_samples_is_refused() {
+        let error = Measurement::parse(&RECORDED.replace("\"p999\": 32110.0", "\"p999\": null")).unwrap_err();
+        assert_eq!(error.to_string(), "44781 replies are too few for a p99.9; raise --duration");
+    }
+
+    #[test]
+    fn output_that_is_no_result_is_refused() {
+        assert_eq!(Measurement::parse("").unwrap_err().to_string(), "tailcut measure wrote no result");
+    }
+
+    #[test]
+    fn a_point_is_run_as_its_commands_say() {
+        let point = Point { policy: "jbsq:2".parse().unwrap(), load: 0.7, duration_ns: 5_600_000_000 };
+        let servers = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
+        let expected = "route --listen 127.0.0.1:0 --policy jbsq:2 --spin-ns 0 --probe-interval 100ms --silent-after 2s \
+                        --server 127.0.0.1:1 --server 127.0.0.1:2";
+        assert_eq!(route_words(&point, &servers).join(" "), expected);
+        let expected = "measure --target 127.0.0.1:9 --app synthetic:exp:1ms --rate 5600 --duration 5600000000ns \
+                        --warmup 700000000ns --seed 7 --spin-ns 0 --json -";
+        assert_eq!(measure_words(&point, 7, "127.0.0.1:9").join(" "), expected);
+    }
+
+    const RECORDED: &str = r#"{
+      "schema": "tailcut.measure/1",
+      "config": { "seed": 1 },
+      "rate_per_s": { "offered": 5598.0, "sent": 5598.0, "achieved": 5597.1 },
+      "counts": { "sent": 44784, "replied": 44781, "lost": 1, "refused": 0, "timeout": 2 },
+      "latency_us": {
+        "intended": { "mean": 3700.0, "p50": 2622.0, "p90": 8120.0, "p99": 16670.0, "p999": 32110.0, "max": 36610.0 },
+        "actual": { "mean": 3690.0, "p50": 2615.0, "p90": 8110.0, "p99": 16600.0, "p999": 32100.0, "max": 36600.0 }
+      },
+      "warnings": []
+    }"#;
+}

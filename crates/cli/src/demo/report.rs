@@ -1,0 +1,413 @@
+//! What the demonstration shows: a table, JSON, a picture, and one page that holds everything.
+//!
+//! Invariant: every figure of a point is measured from the time at which a request should have left, and stands beside its
+//! prediction; the page loads nothing from anywhere.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use minijinja::{Environment, context};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tailcut_proto::policy::PolicySpec;
+
+use super::chart::{self, Chart, Group, Series, Theme};
+use super::measurement::Measurement;
+use super::plan::{Point, SERVICE, WARMUP_NS, WORKERS};
+use super::predict::{self, Curve, Figures};
+use super::progress;
+use crate::output;
+
+/// All that was measured and predicted.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    pub(super) setting: Setting,
+    /// In the order of the plan.
+    pub(super) results: Vec<PointResult>,
+    /// Each policy's predicted p99, in the order of the plan.
+    pub(super) curves: Vec<(PolicySpec, Curve)>,
+    /// The p99 of one queue.
+    pub(super) ideal_curve: Curve,
+    /// One queue at each load that was run, ascending.
+    pub(super) ideals: Vec<(f64, Figures)>,
+}
+
+/// What repeats the run, and where it ran.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Setting {
+    /// As a shell takes it.
+    pub(super) command: String,
+    pub(super) version: String,
+    pub(super) seed: u64,
+    /// Points measured at once.
+    pub(super) lanes: usize,
+    /// How the processes of a point were scheduled.
+    pub(super) scheduling: String,
+    pub(super) machine: Machine,
+}
+
+/// Where it ran.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    pub(super) cpu: String,
+    pub(super) cores: usize,
+    pub(super) kernel: String,
+}
+
+/// One point, measured and predicted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PointResult {
+    pub(super) point: Point,
+    pub(super) measurement: Measurement,
+    /// From the measurement; in units of the mean service time.
+    pub(super) measured: Figures,
+    pub(super) predicted: Figures,
+}
+
+impl PointResult {
+    /// The measured p99 over the predicted one.
+    pub(super) fn ratio(&self) -> f64 {
+        self.measured.p99 / self.predicted.p99
+    }
+
+    /// Whether the measured p99 is further from the prediction than chance explains.
+    pub(super) fn departs(&self) -> bool {
+        (self.ratio() - 1.0).abs() > DEPARTURE_MAX
+    }
+}
+
+impl Machine {
+    /// This machine.
+    pub(super) fn here() -> Self {
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            cpu: model.map_or_else(|| format!("unnamed {}", std::env::consts::ARCH), |(_, name)| name.trim().to_owned()),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+        }
+    }
+}
+
+impl Report {
+    /// An error that names each of `random` and `jbsq:N` at [`CHECK_LOAD`] that departs from its prediction.
+    pub(super) fn check(&self) -> Result<()> {
+        let departed = self.results.iter().filter(|result| is_checked(&result.point) && result.departs());
+        let named =
+            departed.map(|result| format!("{} is {:.2} of its prediction", progress::name(&result.point), result.ratio()));
+        let named: Vec<String> = named.collect();
+        if named.is_empty() { Ok(()) } else { bail!("check: the p99 of {}", named.join(", and of ")) }
+    }
+
+    /// The result for people.
+    pub(super) fn table(&self) -> String {
+        let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+        rows.extend(self.results.iter().map(|result| cells(result).to_vec()));
+        let departed = self.results.iter().filter(|result| result.departs()).count();
+        let note = if departed > 0 { "* further than 15 % from the prediction\n" } else { "" };
+        format!(
+            "{}times in ms, the mean service time is 1 ms; ratio: measured over predicted p99\n{note}",
+            output::table(&rows, 1)
+        )
+    }
+
+    /// The result for programs.
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "schema": "tailcut.demo/1",
+            "config": {
+                "command": self.setting.command,
+                "version": self.setting.version,
+                "seed": self.setting.seed,
+                "lanes": self.setting.lanes,
+                "scheduling": self.setting.scheduling,
+                "machine": self.setting.machine,
+                "workers": WORKERS,
+                "service": SERVICE,
+                "warmup_ns": WARMUP_NS,
+            },
+            "points": self.results.iter().map(point_json).collect::<Vec<_>>(),
+            "one_queue": self.ideals.iter().map(|(load, figures)| {
+                json!({ "load": load, "sojourn_over_service": figures })
+            }).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The picture for a README: the p99 over the load, as a file of its own.
+    pub(super) fn svg(&self) -> String {
+        self.load_chart(WIDE).standalone()
+    }
+
+    /// One page with everything.
+    pub(super) fn html(&self) -> Result<String> {
+        let mut environment = Environment::new();
+        environment.add_template("report.html", include_str!("report.html")).context("the page's template is broken")?;
+        let template = environment.get_template("report.html").context("the page's template is missing")?;
+        let page = template.render(context! {
+            setting => self.setting,
+            light => chart::style(Theme::Light),
+            dark => chart::style(Theme::Dark),
+            load_charts => [WIDE, NARROW].map(|width| self.load_chart(width).inline()),
+            bar_charts => [WIDE, NARROW].map(|width| self.bar_chart(width).inline()),
+            bar_load => format!("{:.0}", 100.0 * self.bar_load()),
+            head => HEAD,
+            rows => self.results.iter().map(row).collect::<Vec<_>>(),
+            story => self.story(),
+            policies => self.curves.iter().map(|(policy, _)| described(*policy)).collect::<Vec<_>>(),
+            workers => WORKERS,
+            departed => self.results.iter().filter(|result| result.departs()).count(),
+            failed => self.results.iter().map(|result| result.measurement.failed()).sum::<u64>(),
+        });
+        page.context("the page's template is broken")
+    }
+
+    fn load_chart(&self, width: u32) -> Chart {
+        let mut series: Vec<Series> =
+            (1..).zip(&self.curves).map(|(look, (policy, curve))| self.series(look, *policy, curve)).collect();
+        let label = ONE_QUEUE.to_owned();
+        series.push(Series { label, look: 0, curve: self.ideal_curve.clone(), points: Vec::new() });
+        let alternative = "The 99th percentile of the sojourn time over the load, for each policy: predicted curves and \
+                           measured points.";
+        chart::load_chart(&series, width, alternative.to_owned())
+    }
+
+    fn series(&self, look: usize, policy: PolicySpec, curve: &Curve) -> Series {
+        let points = self.results.iter().filter(|result| result.point.policy == policy);
+        Series {
+            label: format!("{policy} ({})", predict::basis(policy)),
+            look: looks_again(look),
+            curve: curve.clone(),
+            points: points.map(|result| (result.point.load, result.measured.p99)).collect(),
+        }
+    }
+
+    fn bar_chart(&self, width: u32) -> Chart {
+        let load = self.bar_load();
+        let mut groups: Vec<Group> = Vec::new();
+        for (look, (policy, _)) in (1..).zip(&self.curves) {
+            let here = self.results.iter().find(|result| result.point.policy == *policy && result.point.load == load);
+            groups.extend(here.map(|result| Group {
+                label: policy.to_string(),
+                look: looks_again(look),
+                measured: Some(result.measured),
+                predicted: result.predicted,
+            }));
+        }
+        let ideal = self.ideals.iter().find(|(ideal_load, _)| *ideal_load == load);
+        let label = ONE_QUEUE.to_owned();
+        groups.extend(ideal.map(|&(_, predicted)| Group { label, look: 0, measured: None, predicted }));
+        let alternative = format!(
+            "Median, 99th and 99.9th percentile of the sojourn time at {:.0} % load, for each policy: measured bars and \
+             predicted marks.",
+            100.0 * load
+        );
+        chart::bar_chart(&groups, width, alternative)
+    }
+
+    /// The load nearest to [`CHECK_LOAD`].
+    fn bar_load(&self) -> f64 {
+        let loads = self.results.iter().map(|result| result.point.load);
+        loads.min_by(|one, other| (one - CHECK_LOAD).abs().total_cmp(&(other - CHECK_LOAD).abs())).unwrap_or(CHECK_LOAD)
+    }
+
+    /// The figures of the text, where random placement and a bounded shortest queue were both run.
+    fn story(&self) -> Option<Story> {
+        let load = self.bar_load();
+        let find = |is_wanted: fn(PolicySpec) -> bool| {
+            self.results.iter().find(|result| is_wanted(result.point.policy) && result.point.load == load)
+        };
+        let random = find(|policy| policy == PolicySpec::Random)?;
+        let jbsq = find(|policy| matches!(policy, PolicySpec::Jbsq(_)))?;
+        let (_, ideal) = self.ideals.iter().find(|(ideal_load, _)| *ideal_load == load)?;
+        let one = |figure: f64| format!("{figure:.1}");
+        Some(Story {
+            jbsq: jbsq.point.policy.to_string(),
+            random_p50: one(random.measured.p50),
+            random_p99: one(random.measured.p99),
+            jbsq_p50: one(jbsq.measured.p50),
+            jbsq_p99: one(jbsq.measured.p99),
+            ideal_p99: one(ideal.p99),
+            service_p99: one(100f64.ln()),
+        })
+    }
+}
+
+/// Whether `--check` looks at a point.
+pub(super) fn is_checked(point: &Point) -> bool {
+    matches!(point.policy, PolicySpec::Random | PolicySpec::Jbsq(_)) && point.load == CHECK_LOAD
+}
+
+/// In mean service times.
+#[derive(Debug, Serialize)]
+struct Story {
+    jbsq: String,
+    random_p50: String,
+    random_p99: String,
+    jbsq_p50: String,
+    jbsq_p99: String,
+    ideal_p99: String,
+    /// Of a service alone.
+    service_p99: String,
+}
+
+/// A row of the page's table.
+#[derive(Debug, Serialize)]
+struct Row {
+    cells: [String; HEAD.len()],
+    departs: bool,
+}
+
+fn row(result: &PointResult) -> Row {
+    Row { cells: cells(result), departs: result.departs() }
+}
+
+/// Under [`HEAD`].
+fn cells(result: &PointResult) -> [String; HEAD.len()] {
+    let PointResult { point, measurement, measured, predicted } = result;
+    let mark = if result.departs() { " *" } else { "" };
+    let samples = match measurement.failed() {
+        0 => measurement.counts.replied.to_string(),
+        failed => format!("{} ({failed} failed)", measurement.counts.replied),
+    };
+    [
+        point.policy.to_string(),
+        format!("{:.0} %", 100.0 * point.load),
+        samples,
+        format!("{:.2}", measured.p50),
+        format!("{:.2}", measured.p99),
+        format!("{:.2}", measured.p999),
+        format!("{:.2}", predicted.p99),
+        format!("{:.2}{mark}", result.ratio()),
+        predict::basis(point.policy),
+    ]
+}
+
+fn point_json(result: &PointResult) -> Value {
+    let PointResult { point, measurement, measured, predicted } = result;
+    json!({
+        "policy": point.policy.to_string(),
+        "load": point.load,
+        "duration_ns": point.duration_ns,
+        "rate_per_s": measurement.rate_per_s,
+        "counts": measurement.counts,
+        "latency_us": measurement.latency_us,
+        "sojourn_over_service": measured,
+        "predicted": { "basis": predict::basis(point.policy), "sojourn_over_service": predicted },
+        "p99_over_predicted": result.ratio(),
+        "departs": result.departs(),
+    })
+}
+
+/// A policy and what it does.
+fn described(policy: PolicySpec) -> (String, String) {
+    let words = match policy {
+        PolicySpec::Random => "any server, by lot".to_owned(),
+        PolicySpec::RoundRobin => "servers take turns".to_owned(),
+        PolicySpec::Jsq(samples) => format!("the shortest queue of {samples} servers drawn by lot"),
+        PolicySpec::Jbsq(bound) => {
+            format!("the shortest queue of all, with at most {bound} requests at a server; the rest wait at the router")
+        }
+        PolicySpec::JbsqAuto => "the shortest queue of all, with a bound from measurements".to_owned(),
+    };
+    (policy.to_string(), words)
+}
+
+/// More policies than there are looks share them; 0 stays the bound's.
+fn looks_again(look: usize) -> usize {
+    (look - 1) % (chart::LOOKS - 1) + 1
+}
+
+const HEAD: [&str; 9] = ["policy", "load", "samples", "p50", "p99", "p99.9", "predicted p99", "ratio", "by"];
+const ONE_QUEUE: &str = "one queue (bound)";
+/// The load of the bars, of the text and of `--check`.
+pub(super) const CHECK_LOAD: f64 = 0.7;
+/// Three standard deviations of the most uncertain point that `--check` looks at, see [`super::plan`].
+const DEPARTURE_MAX: f64 = 0.15;
+/// Pixels.
+const WIDE: u32 = 760;
+const NARROW: u32 = 340;
+
+#[cfg(test)]
+mod tests {
+    use super::super::measurement::{Counts, Latencies, Latency, Rates};
+    use super::*;
+
+    #[test]
+    fn the_table_marks_what_departs() {
+        insta::assert_snapshot!(report(&[("random", 1.02), ("jbsq:2", 1.16)]).table());
+    }
+
+    #[test]
+    fn the_json_has_stable_names() {
+        insta::assert_snapshot!(format!("{:#}", report(&[("random", 1.0)]).json()));
+    }
+
+    #[test]
+    fn the_page_is_drawn_as_recorded() {
+        insta::assert_snapshot!(report(&[("random", 1.02), ("jbsq:2", 1.16)]).html().unwrap());
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let page = report(&[("random", 1.0), ("jbsq:2", 1.0)]).html().unwrap();
+        let page = page.replace("http://www.w3.org/2000/svg", "");
+        for foreign in ["http:", "https:", "src=", "@import", "url(", "<script", "<link"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_page_without_random_placement_tells_no_story() {
+        let page = report(&[("rr", 1.0)]).html().unwrap();
+        assert!(!page.contains("What the picture means"));
+    }
+
+    #[test]
+    fn a_check_passes_within_the_limit() {
+        assert!(report(&[("random", 1.14), ("jbsq:2", 0.86), ("rr", 2.0)]).check().is_ok());
+    }
+
+    #[test]
+    fn a_check_names_what_departs() {
+        let error = report(&[("random", 0.8), ("jbsq:2", 1.25)]).check().unwrap_err();
+        let expected =
+            "check: the p99 of random at 70 % is 0.80 of its prediction, and of jbsq:2 at 70 % is 1.25 of its prediction";
+        assert_eq!(error.to_string(), expected);
+    }
+
+    /// Every policy at a load of 0.7 with figures that are so many times the predicted ones.
+    fn report(ratios: &[(&str, f64)]) -> Report {
+        let results: Vec<PointResult> = ratios.iter().map(|&(policy, ratio)| result(policy, ratio)).collect();
+        let curve = |policy| [0.5, 0.7, 0.9].map(|load| (load, predict::figures(policy, load).unwrap().p99)).to_vec();
+        Report {
+            setting: Setting {
+                command: "tailcut demo --seed 1".to_owned(),
+                version: "0.1.0".to_owned(),
+                seed: 1,
+                lanes: 2,
+                scheduling: "on any core, normal priority".to_owned(),
+                machine: Machine { cpu: "A <CPU>".to_owned(), cores: 2, kernel: "6.18.0".to_owned() },
+            },
+            curves: results.iter().map(|result| (result.point.policy, curve(result.point.policy))).collect(),
+            results,
+            ideal_curve: [0.5, 0.9].map(|load| (load, predict::ideal_figures(load).unwrap().p99)).to_vec(),
+            ideals: vec![(0.7, predict::ideal_figures(0.7).unwrap())],
+        }
+    }
+
+    fn result(policy: &str, ratio: f64) -> PointResult {
+        let point = Point { policy: policy.parse().unwrap(), load: 0.7, duration_ns: 8_000_000_000 };
+        let predicted = predict::figures(point.policy, 0.7).unwrap();
+        let Figures { mean, p50, p99, p999 } = predicted;
+        let us = |services: f64| Some((1_000.0 * ratio * services).round());
+        let latency = Latency { mean: us(mean), p50: us(p50), p90: us(p50), p99: us(p99), p999: us(p999), max: us(p999) };
+        let measurement = Measurement {
+            rate_per_s: Rates { offered: 5_600.0, sent: 5_600.0, achieved: 5_600.0 },
+            counts: Counts { sent: 44_800, replied: 44_798, lost: 0, refused: 0, timeout: 2 },
+            latency_us: Latencies { intended: latency, actual: latency },
+        };
+        let measured = measurement.figures().unwrap();
+        PointResult { point, measurement, measured, predicted }
+    }
+}
