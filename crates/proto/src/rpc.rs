@@ -90,7 +90,8 @@ pub enum Failure {
     /// The deadline passed. The request may or may not have run.
     #[error("no reply by the deadline")]
     Deadline,
-    /// The server or the router refused it. It has not run because of this call's last attempt.
+    /// The server or the router refused it. It has not run, unless the reason is [`DropReason::Uncertain`], the application
+    /// refused it, its reply was too long, or it is idempotent and an earlier attempt ran elsewhere.
     #[error("refused: {0:?}")]
     Refused(DropReason),
     /// A version 1 reply came out of order, which that protocol cannot mend.

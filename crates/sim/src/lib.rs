@@ -3,7 +3,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`impair`] | what a path does to datagrams; also behind the user-space relay |
+//! | [`impair`] | what a path does to datagrams |
 //! | [`network`] | nodes at addresses, joined by impaired paths |
 //! | [`cluster`] | clients, a router and servers, under faults |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |

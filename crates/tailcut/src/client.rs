@@ -89,7 +89,8 @@ impl Client {
         self.start_with(request, options, timeout)?.wait()
     }
 
-    /// Starts a call and returns at once, so that many can be outstanding. The request has left when this returns.
+    /// Starts a call and returns at once, so that many can be outstanding. The request's first packet has left when this
+    /// returns, and so has what was enqueued before; the rest of a longer request leaves while something waits.
     ///
     /// # Errors
     ///
@@ -110,8 +111,9 @@ impl Client {
         Ok(Pending { client: self, place })
     }
 
-    /// Starts a call that leaves with the next [`Pending::wait`] or [`Client::flush`], so that several leave together: as one
-    /// train where their sizes are equal. The timeout of all of them counts from the first.
+    /// Starts a call that leaves with the next [`Client::flush`] or [`Client::start`], or the next [`Pending::wait`] or
+    /// [`Pending::is_done`] of a call that has not ended, so that several leave together: as one train where their sizes are
+    /// equal. The timeout of all of them counts from the first.
     ///
     /// # Errors
     ///

@@ -23,9 +23,14 @@
 //!
 //! # What a call promises
 //!
-//! Every call ends: by the reply, by a refusal, or by its deadline. A request runs at most once unless it is marked idempotent
-//! ([`CallOptions::idempotent`]), which lets it be retried elsewhere. Messages may have up to 8 MiB; lost packets are sent again
-//! within a round trip or two. Dropping a [`Pending`] or the future of a call cancels it.
+//! Every call ends: by the reply, by a [`Failure`] that says why, or by its deadline. A request runs at most once unless it is
+//! marked idempotent ([`CallOptions::idempotent`]), which lets it be retried elsewhere; `docs/concepts.md` has the exact extent.
+//! Messages may have up to [`Config::message_len_max`] bytes, 8 MiB by default. A packet lost from the middle of a long message
+//! is sent again within about two round trips, any other after a timeout of at least [`Config::rto_min_ns`]. Dropping a
+//! [`Pending`] or the future of a call cancels it.
+//!
+//! A [`Client`] works only while one of its methods runs: between calls it sends nothing again and receives nothing. An
+//! [`AsyncClient`] has a thread that does.
 
 mod async_client;
 mod client;

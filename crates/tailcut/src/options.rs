@@ -174,7 +174,9 @@ impl ServerBuilder {
         Ok(Server::new(drive(port, self.wait, &self.config)?))
     }
 
-    /// `count` servers that share one port, one for each thread that will run it. All packets of a client reach the same one.
+    /// `count` servers that share one port, one for each thread that will run it. All calls of a client's session reach the same
+    /// one; a client draws a new session now and then. Not for servers behind a router, whose trains mix sessions: give each of
+    /// these a port of its own.
     ///
     /// # Errors
     ///

@@ -99,8 +99,8 @@ impl Server {
         Ok(())
     }
 
-    /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a request goes to the first worker
-    /// that has room, at most two at each (JBSQ(2)), over rings without locks. `handler` gets the request's bytes and an empty
+    /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a request goes to the worker
+    /// that has the fewest, at most two at each (JBSQ(2)), over rings without locks. `handler` gets the request's bytes and an empty
     /// buffer for the reply's; a request that was cancelled meanwhile still runs to its end, and its reply is dropped.
     ///
     /// # Errors

@@ -630,7 +630,7 @@ const TICK_BITS: u32 = 16;
 /// A hole is mended at most once in this time where the round trip is not known or shorter.
 const GUARD_NS: u64 = 50_000;
 
-/// Packets that one timeout sends again: a train's worth.
+/// Packets that one timeout sends again: 60 kB of full ones.
 const RESEND_PACKETS_MAX: u16 = 44;
 
 /// Timeouts without a sign of life after which an idempotent call leaves its server.

@@ -10,14 +10,15 @@ pub struct Config {
     pub segment_len: u16,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
     pub message_len_max: usize,
-    /// Bytes that peers together may be given credit for. Default 104 kB, half of Linux's default socket buffer; `net` sets
-    /// it to half of the buffer it got, since the kernel charges up to twice a packet's bytes.
+    /// Bytes that peers together may be given credit for. Default 104 kB, half of Linux's default socket buffer. Whoever
+    /// opens the socket sets it to half of the buffer it got, since the kernel charges up to twice a packet's bytes.
     pub credit_bytes: usize,
     /// Retransmission timeout before anything is known of a peer. Default 2 ms: above a round trip with two wake-ups.
     pub rto_initial_ns: u64,
     /// Shortest retransmission timeout. Default 500 us: several wake-ups of a blocking peer.
     pub rto_min_ns: u64,
-    /// Longest retransmission timeout. Default 32 ms: some thirty attempts within a deadline of one second.
+    /// Longest retransmission timeout, unless the measured round trip is longer: a slow server is waited for, up to 2 s.
+    /// Default 32 ms: some thirty attempts within a deadline of one second.
     pub rto_max_ns: u64,
     /// Distance in packets that a packet may be overtaken by before it counts as lost. Default 3, as in TCP.
     pub reorder_packets: u16,

@@ -4,8 +4,8 @@
 //!
 //! | packet | half |
 //! |---|---|
-//! | REQUEST, REPLY_ACK, CANCEL, PROBE | [`server`] |
-//! | RESPONSE, ACK, DROP | [`client`] |
+//! | REQUEST, REPLY_ACK, CANCEL, PROBE | `server` |
+//! | RESPONSE, ACK, DROP | `client` |
 //! | FEEDBACK | none; it is a router's |
 //!
 //! Both halves speak version 1 to version 1 peers and the extension to the rest; see `docs/protocol/r2p2.md`.

@@ -6,7 +6,7 @@
 //! | waiting | complete, handed to the application | receipt that says "I have it" | answered; cancelled; deadline |
 //! | replying | answered | the reply again | the client has the reply; cancelled; deadline |
 //!
-//! The server keeps no timer for recovery: it answers what the client asks. It never runs an id twice: a session's
+//! The server keeps no timer for recovery: it answers what the client asks. It runs no id twice that is not idempotent: a session's
 //! [`super::window`] remembers every sequence, also after the reply was let go. To an address that is not validated it sends at
 //! most three bytes for each byte of that request. Version 1 requests live in the same table, by [`super::server_v1`]'s rules.
 
@@ -943,7 +943,7 @@ const TRAINS_BETWEEN_REPORTS: u32 = 8;
 /// Refusals and the like are left unsaid while so much waits to be sent.
 const CONTROL_LEN_MAX: usize = 8192;
 
-/// Packets that one receipt makes go again: a train's worth.
+/// Packets that one receipt makes go again: 60 kB of full ones.
 const RESEND_PACKETS_MAX: u16 = 44;
 
 /// Ticks of 2^20 ns, about 1 ms: what expires here is counted in seconds.

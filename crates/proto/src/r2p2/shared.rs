@@ -39,7 +39,7 @@ impl Shared {
         self.note_expected(own, incoming);
     }
 
-    /// Whether the credit that `incoming` has not announced is worth a packet: a train's worth, or half of what the peer may
+    /// Whether the credit that `incoming` has not announced is worth a packet: 60 kB of full packets, or half of what the peer may
     /// still send.
     pub(super) fn is_credit_due(&self, incoming: &Incoming) -> bool {
         let unannounced = incoming.unannounced();
@@ -58,5 +58,5 @@ impl Shared {
 /// Credit that a message has whatever the others hold.
 const AHEAD_MIN: u32 = 4;
 
-/// Credit is announced at least every so many packets: a train's worth.
+/// Credit is announced at least every so many packets: 60 kB of full ones.
 const CREDIT_STEP_MAX: u16 = 44;

@@ -65,7 +65,7 @@ pub struct RouterConfig {
     pub packet_len_max: usize,
     /// Most datagrams waiting for the driver. Default 8,192: what the queue may release at once, and as much again.
     pub outbox_len_max: usize,
-    /// Most RPC ids remembered. Default 1,048,576: room for requests at the rate of `table_len_max` over their deadline and a
+    /// Most RPC ids remembered. Default 524,288: room for requests at the rate of `table_len_max` over their deadline and a
     /// thousandth of `lifetime_ns_max`, which is how late an id is forgotten. It takes about 200 bytes an id.
     pub table_len_max: usize,
     /// Longest that an RPC id is remembered, and how long where the request has no deadline. Default 60 s. Longer deadlines
