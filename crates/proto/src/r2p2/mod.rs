@@ -22,6 +22,7 @@ mod outgoing;
 mod routers;
 mod rtt;
 mod server;
+mod server_send;
 mod server_v1;
 mod servers;
 mod session;

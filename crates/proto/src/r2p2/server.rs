@@ -14,11 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
-use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, ExtHeader, FeedbackBody, Kind, Marks, MessageType, Packet, Route, RpcId, SackBody, SessionId,
-};
-use zerocopy::IntoBytes;
-use zerocopy::byteorder::big_endian::U16;
+use tailcut_wire::r2p2::{DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Route, RpcId, SessionId};
 
 use super::UNSCHEDULED_PACKETS;
 use super::clients::Clients;
@@ -28,9 +24,8 @@ use super::outgoing::Outgoing;
 use super::routers::{Routers, Via, Witness};
 use super::shared::Shared;
 use super::token::Tokens;
-use super::train::Train;
 use super::window::Memory;
-use crate::node::{Time, Transmit, is_unanswerable};
+use crate::node::{Time, is_unanswerable};
 use crate::rpc::{AnswerError, Event, RequestId};
 use crate::wheel::Wheel;
 
@@ -38,21 +33,21 @@ use crate::wheel::Wheel;
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) slots: Vec<Slot>,
-    free: Vec<u32>,
-    live: HashMap<u64, u32, FixedState>,
+    pub(super) free: Vec<u32>,
+    pub(super) live: HashMap<u64, u32, FixedState>,
     pub(super) live_v1: HashMap<(SocketAddr, u16), u32, FixedState>,
     pub(super) clients: Clients,
-    routers: Routers,
-    wheel: Wheel,
+    pub(super) routers: Routers,
+    pub(super) wheel: Wheel,
     pub(super) queue: VecDeque<Item>,
     /// Trains since the reports were looked at: replies go first, but not for ever.
-    trains_since_report: u32,
-    requests: usize,
-    partials: usize,
-    held_bytes: usize,
+    pub(super) trains_since_report: u32,
+    pub(super) requests: usize,
+    pub(super) partials: usize,
+    pub(super) held_bytes: usize,
     /// Requests that the application has and has not answered.
-    waiting: usize,
-    started_at: Time,
+    pub(super) waiting: usize,
+    pub(super) started_at: Time,
 }
 
 /// One request. The slot outlives it and is used again.
@@ -60,32 +55,32 @@ pub(super) struct Server {
 pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) phase: Phase,
-    rpc_id: RpcId,
+    pub(super) rpc_id: RpcId,
     pub(super) rid: u16,
     pub(super) is_v1: bool,
-    client: u32,
+    pub(super) client: u32,
     /// Where the reply goes.
     pub(super) address: SocketAddr,
     /// The client's clock to echo in the reply: of the packet that completed the request, or that asks for the reply again.
-    clock_us: u32,
+    pub(super) clock_us: u32,
     /// The client's clock in the latest packet of the request, to echo in receipts.
-    latest_clock_us: u32,
-    via: Option<Via>,
-    deadline: Time,
-    request: Incoming,
+    pub(super) latest_clock_us: u32,
+    pub(super) via: Option<Via>,
+    pub(super) deadline: Time,
+    pub(super) request: Incoming,
     /// Version 1: the bytes so far, and the packets in all and to come next.
     pub(super) v1_request: Vec<u8>,
     pub(super) v1_count: u16,
     pub(super) v1_next: u16,
     pub(super) reply: Outgoing,
     /// Bytes that this request holds against the limits.
-    held_bytes: usize,
+    pub(super) held_bytes: usize,
     pub(super) bytes_in: u64,
-    bytes_out: u64,
-    is_data_queued: bool,
-    is_sack_queued: bool,
+    pub(super) bytes_out: u64,
+    pub(super) is_data_queued: bool,
+    pub(super) is_sack_queued: bool,
     /// The next receipt asks for the token.
-    is_proof_asked: bool,
+    pub(super) is_proof_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -335,39 +330,6 @@ impl Server {
         self.wheel.next_due()
     }
 
-    pub(super) fn poll_transmit(&mut self, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
-        let mut train = Train::new(buffer);
-        self.trains_since_report += 1;
-        if self.trains_since_report >= TRAINS_BETWEEN_REPORTS {
-            self.write_reports(&mut train, shared);
-        }
-        while let Some(&item) = self.queue.front() {
-            let is_written = match item {
-                Item::Data { slot, generation } if self.is_live(slot, generation) => self.write_data(slot, &mut train, shared),
-                Item::Sack { slot, generation } if self.is_live(slot, generation) => self.write_sack(slot, &mut train),
-                Item::Data { .. } | Item::Sack { .. } => true,
-                Item::Drop { to, rid, rpc_id, reason } => {
-                    let header = self.header(MessageType::Drop, (rid, rpc_id), to, &shared.config.serving);
-                    write_control(&mut train, to, &header, &[reason as u8])
-                }
-                Item::Prove { to, rid, rpc_id } => {
-                    let header = self.header(MessageType::Ack, (rid, rpc_id), to, &shared.config.serving);
-                    write_control(&mut train, to, &header, EMPTY_SACK.as_bytes())
-                }
-                v1 => super::server_v1::write_item_v1(&mut train, v1),
-            };
-            if !is_written {
-                break;
-            }
-            self.queue.pop_front();
-        }
-        if self.queue.is_empty() {
-            self.write_reports(&mut train, shared);
-        }
-        shared.metrics.datagrams_out += train.count() as u64;
-        train.finish()
-    }
-
     /// The client's address and the router, if the packet came through one.
     fn resolve(&mut self, now: Time, peer: SocketAddr, route: Option<&Route>, serving: &Serving) -> (SocketAddr, Option<Via>) {
         let Some(route) = route.filter(|route| route.routed != 0) else {
@@ -596,11 +558,6 @@ impl Server {
         (slot.phase == Phase::Waiting && slot.generation == generation).then_some(index)
     }
 
-    fn is_live(&self, slot: u32, generation: u32) -> bool {
-        let found = &self.slots[slot as usize];
-        found.phase != Phase::Free && found.generation == generation
-    }
-
     /// Counts what the client paid and looks at its proof.
     fn validate(&mut self, index: u32, (sender, paid): (SocketAddr, usize), packet: &Packet, serving: &Serving) {
         let slot = &mut self.slots[index as usize];
@@ -745,7 +702,7 @@ impl Server {
         }
     }
 
-    fn queue_sack(&mut self, index: u32) {
+    pub(super) fn queue_sack(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if !slot.is_sack_queued {
             slot.is_sack_queued = true;
@@ -755,123 +712,6 @@ impl Server {
 
     pub(super) fn is_validated(&self, index: u32) -> bool {
         self.clients.record(self.slots[index as usize].client).is_validated
-    }
-
-    /// Whether `len` more bytes may go to the client of the request.
-    fn may_send(&self, index: u32, len: usize) -> bool {
-        let slot = &self.slots[index as usize];
-        self.is_validated(index) || slot.bytes_out + len as u64 <= AMPLIFICATION_MAX * slot.bytes_in
-    }
-
-    /// Writes the reply packets that may go; `false` when some did not fit.
-    fn write_data(&mut self, index: u32, train: &mut Train, shared: &mut Shared) -> bool {
-        while let Some(packet) = self.slots[index as usize].reply.peek() {
-            let slot = &self.slots[index as usize];
-            if slot.is_v1 {
-                if !super::server_v1::write_packet_v1(slot, packet, train) {
-                    return false;
-                }
-                self.slots[index as usize].reply.sent(packet);
-                continue;
-            }
-            let segment = slot.reply.segment(packet);
-            let len = EXTENDED_LEN + segment.len();
-            if !self.may_send(index, len) {
-                return self.hold_back(index, shared);
-            }
-            let Some(room) = train.room(slot.address, len) else {
-                return false;
-            };
-            let mut header = self.slot_header(index, MessageType::Response, shared).with_packet(packet, slot.reply.count());
-            header.ext.message_len = (slot.reply.len() as u32).into();
-            header.ext.segment_len = slot.reply.segment_len().into();
-            room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-            room[EXTENDED_LEN..].copy_from_slice(segment);
-            let slot = &mut self.slots[index as usize];
-            slot.bytes_out += len as u64;
-            slot.reply.sent(packet);
-        }
-        let slot = &mut self.slots[index as usize];
-        slot.is_data_queued = false;
-        if slot.is_v1 {
-            self.release(index, shared);
-        }
-        true
-    }
-
-    /// The reply must wait until the address is proven: ask for the token instead.
-    fn hold_back(&mut self, index: u32, shared: &mut Shared) -> bool {
-        shared.metrics.held_back += 1;
-        let slot = &mut self.slots[index as usize];
-        slot.is_data_queued = false;
-        slot.is_proof_asked = true;
-        self.queue_sack(index);
-        true
-    }
-
-    fn write_sack(&mut self, index: u32, train: &mut Train) -> bool {
-        let len = EXTENDED_LEN + size_of::<SackBody>();
-        let slot = &self.slots[index as usize];
-        if !self.may_send(index, len) {
-            self.slots[index as usize].is_sack_queued = false;
-            return true;
-        }
-        let Some(room) = train.room(slot.address, len) else {
-            return false;
-        };
-        let mut header = ExtHeader::control(MessageType::Ack, slot.rid, slot.rpc_id);
-        header.ext.token = self.clients.record(slot.client).token.into();
-        header.ext.deadline_us = slot.latest_clock_us.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
-        let slot = &mut self.slots[index as usize];
-        let body = match slot.phase {
-            _ if slot.is_proof_asked => EMPTY_SACK,
-            Phase::Receiving => slot.request.sack(),
-            _ => HAVE_IT,
-        };
-        slot.is_proof_asked = false;
-        slot.is_sack_queued = false;
-        slot.bytes_out += len as u64;
-        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-        room[EXTENDED_LEN..].copy_from_slice(body.as_bytes());
-        true
-    }
-
-    fn write_reports(&mut self, train: &mut Train, shared: &mut Shared) {
-        self.trains_since_report = 0;
-        while let Some((to, body)) = self.routers.peek_report() {
-            let header = self.report_header(&shared.config.serving);
-            if !write_control(train, to, &header, FeedbackBody::as_bytes(&body)) {
-                return;
-            }
-            shared.metrics.feedback += 1;
-            self.routers.report_sent();
-        }
-    }
-
-    fn slot_header(&self, index: u32, kind: MessageType, shared: &Shared) -> ExtHeader {
-        let slot = &self.slots[index as usize];
-        let mut header = ExtHeader::control(kind, slot.rid, slot.rpc_id);
-        header.ext.token = self.clients.record(slot.client).token.into();
-        header.ext.deadline_us = slot.clock_us.into();
-        header.ext.server_id = shared.config.serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
-        header
-    }
-
-    fn header(&self, kind: MessageType, call: (u16, RpcId), to: SocketAddr, serving: &Serving) -> ExtHeader {
-        let mut header = ExtHeader::control(kind, call.0, call.1);
-        header.ext.token = self.clients.token(to).into();
-        header.ext.server_id = serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
-        header
-    }
-
-    fn report_header(&self, serving: &Serving) -> ExtHeader {
-        let mut header = ExtHeader::control(MessageType::Feedback, 0, RpcId(0));
-        header.ext.server_id = serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
-        header
     }
 }
 
@@ -904,15 +744,6 @@ impl Slot {
     }
 }
 
-pub(super) fn write_control(train: &mut Train, to: SocketAddr, header: &ExtHeader, body: &[u8]) -> bool {
-    let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
-        return false;
-    };
-    room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-    room[EXTENDED_LEN..].copy_from_slice(body);
-    true
-}
-
 /// When the client stops waiting, as its packet says.
 fn deadline(now: Time, header: &ExtHeader, lifetime_ns_max: u64) -> Time {
     match u64::from(header.ext.deadline_us.get()) {
@@ -927,18 +758,6 @@ fn may_predate(now: Time, header: &ExtHeader, (since, transit_ns): (Time, u64)) 
     let age_ns = u64::from(header.ext.age_ms.get()) * 1_000_000;
     Marks(header.ext.marks).has(Marks::AGAIN) && now.saturating_sub(age_ns + transit_ns) <= since
 }
-
-/// A receipt for nothing, with no credit: "say packet 0 again, with this token".
-const EMPTY_SACK: SackBody = SackBody { base: U16::ZERO, granted: U16::ZERO, bitmap: [0; SackBody::BITMAP_LEN] };
-
-/// A receipt for every packet that a message can have.
-const HAVE_IT: SackBody = SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
-
-/// Bytes that may go out for each that came in from an address that is not validated (QUIC's bound, RFC 9000 section 8).
-const AMPLIFICATION_MAX: u64 = 3;
-
-/// Trains of replies before reports to routers go first.
-const TRAINS_BETWEEN_REPORTS: u32 = 8;
 
 /// Refusals and the like are left unsaid while so much waits to be sent.
 const CONTROL_LEN_MAX: usize = 8192;

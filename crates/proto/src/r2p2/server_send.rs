@@ -1,0 +1,192 @@
+//! What a server sends: replies within credit and within what an address has paid for, receipts, refusals, and reports to
+//! routers, gathered into trains.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::{EXTENDED_LEN, ExtHeader, FeedbackBody, MessageType, RpcId, SackBody};
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U16;
+
+use super::config::Serving;
+use super::server::{Item, Phase, Server};
+use super::shared::Shared;
+use super::train::Train;
+use crate::node::Transmit;
+
+impl Server {
+    pub(super) fn poll_transmit(&mut self, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
+        let mut train = Train::new(buffer);
+        self.trains_since_report += 1;
+        if self.trains_since_report >= TRAINS_BETWEEN_REPORTS {
+            self.write_reports(&mut train, shared);
+        }
+        while let Some(&item) = self.queue.front() {
+            let is_written = match item {
+                Item::Data { slot, generation } if self.is_live(slot, generation) => self.write_data(slot, &mut train, shared),
+                Item::Sack { slot, generation } if self.is_live(slot, generation) => self.write_sack(slot, &mut train),
+                Item::Data { .. } | Item::Sack { .. } => true,
+                Item::Drop { to, rid, rpc_id, reason } => {
+                    let header = self.header(MessageType::Drop, (rid, rpc_id), to, &shared.config.serving);
+                    write_control(&mut train, to, &header, &[reason as u8])
+                }
+                Item::Prove { to, rid, rpc_id } => {
+                    let header = self.header(MessageType::Ack, (rid, rpc_id), to, &shared.config.serving);
+                    write_control(&mut train, to, &header, EMPTY_SACK.as_bytes())
+                }
+                v1 => super::server_v1::write_item_v1(&mut train, v1),
+            };
+            if !is_written {
+                break;
+            }
+            self.queue.pop_front();
+        }
+        if self.queue.is_empty() {
+            self.write_reports(&mut train, shared);
+        }
+        shared.metrics.datagrams_out += train.count() as u64;
+        train.finish()
+    }
+
+    fn is_live(&self, slot: u32, generation: u32) -> bool {
+        let found = &self.slots[slot as usize];
+        found.phase != Phase::Free && found.generation == generation
+    }
+
+    /// Whether `len` more bytes may go to the client of the request.
+    fn may_send(&self, index: u32, len: usize) -> bool {
+        let slot = &self.slots[index as usize];
+        self.is_validated(index) || slot.bytes_out + len as u64 <= AMPLIFICATION_MAX * slot.bytes_in
+    }
+
+    /// Writes the reply packets that may go; `false` when some did not fit.
+    fn write_data(&mut self, index: u32, train: &mut Train, shared: &mut Shared) -> bool {
+        while let Some(packet) = self.slots[index as usize].reply.peek() {
+            let slot = &self.slots[index as usize];
+            if slot.is_v1 {
+                if !super::server_v1::write_packet_v1(slot, packet, train) {
+                    return false;
+                }
+                self.slots[index as usize].reply.sent(packet);
+                continue;
+            }
+            let segment = slot.reply.segment(packet);
+            let len = EXTENDED_LEN + segment.len();
+            if !self.may_send(index, len) {
+                return self.hold_back(index, shared);
+            }
+            let Some(room) = train.room(slot.address, len) else {
+                return false;
+            };
+            let mut header = self.slot_header(index, MessageType::Response, shared).with_packet(packet, slot.reply.count());
+            header.ext.message_len = (slot.reply.len() as u32).into();
+            header.ext.segment_len = slot.reply.segment_len().into();
+            room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+            room[EXTENDED_LEN..].copy_from_slice(segment);
+            let slot = &mut self.slots[index as usize];
+            slot.bytes_out += len as u64;
+            slot.reply.sent(packet);
+        }
+        let slot = &mut self.slots[index as usize];
+        slot.is_data_queued = false;
+        if slot.is_v1 {
+            self.release(index, shared);
+        }
+        true
+    }
+
+    /// The reply must wait until the address is proven: ask for the token instead.
+    fn hold_back(&mut self, index: u32, shared: &mut Shared) -> bool {
+        shared.metrics.held_back += 1;
+        let slot = &mut self.slots[index as usize];
+        slot.is_data_queued = false;
+        slot.is_proof_asked = true;
+        self.queue_sack(index);
+        true
+    }
+
+    fn write_sack(&mut self, index: u32, train: &mut Train) -> bool {
+        let len = EXTENDED_LEN + size_of::<SackBody>();
+        let slot = &self.slots[index as usize];
+        if !self.may_send(index, len) {
+            self.slots[index as usize].is_sack_queued = false;
+            return true;
+        }
+        let Some(room) = train.room(slot.address, len) else {
+            return false;
+        };
+        let mut header = ExtHeader::control(MessageType::Ack, slot.rid, slot.rpc_id);
+        header.ext.token = self.clients.record(slot.client).token.into();
+        header.ext.deadline_us = slot.latest_clock_us.into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
+        let slot = &mut self.slots[index as usize];
+        let body = match slot.phase {
+            _ if slot.is_proof_asked => EMPTY_SACK,
+            Phase::Receiving => slot.request.sack(),
+            _ => HAVE_IT,
+        };
+        slot.is_proof_asked = false;
+        slot.is_sack_queued = false;
+        slot.bytes_out += len as u64;
+        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+        room[EXTENDED_LEN..].copy_from_slice(body.as_bytes());
+        true
+    }
+
+    fn write_reports(&mut self, train: &mut Train, shared: &mut Shared) {
+        self.trains_since_report = 0;
+        while let Some((to, body)) = self.routers.peek_report() {
+            let header = self.report_header(&shared.config.serving);
+            if !write_control(train, to, &header, FeedbackBody::as_bytes(&body)) {
+                return;
+            }
+            shared.metrics.feedback += 1;
+            self.routers.report_sent();
+        }
+    }
+
+    fn slot_header(&self, index: u32, kind: MessageType, shared: &Shared) -> ExtHeader {
+        let slot = &self.slots[index as usize];
+        let mut header = ExtHeader::control(kind, slot.rid, slot.rpc_id);
+        header.ext.token = self.clients.record(slot.client).token.into();
+        header.ext.deadline_us = slot.clock_us.into();
+        header.ext.server_id = shared.config.serving.server_id.into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
+        header
+    }
+
+    fn header(&self, kind: MessageType, call: (u16, RpcId), to: SocketAddr, serving: &Serving) -> ExtHeader {
+        let mut header = ExtHeader::control(kind, call.0, call.1);
+        header.ext.token = self.clients.token(to).into();
+        header.ext.server_id = serving.server_id.into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
+        header
+    }
+
+    fn report_header(&self, serving: &Serving) -> ExtHeader {
+        let mut header = ExtHeader::control(MessageType::Feedback, 0, RpcId(0));
+        header.ext.server_id = serving.server_id.into();
+        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
+        header
+    }
+}
+
+pub(super) fn write_control(train: &mut Train, to: SocketAddr, header: &ExtHeader, body: &[u8]) -> bool {
+    let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
+        return false;
+    };
+    room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
+    room[EXTENDED_LEN..].copy_from_slice(body);
+    true
+}
+
+/// A receipt for nothing, with no credit: "say packet 0 again, with this token".
+const EMPTY_SACK: SackBody = SackBody { base: U16::ZERO, granted: U16::ZERO, bitmap: [0; SackBody::BITMAP_LEN] };
+
+/// A receipt for every packet that a message can have.
+const HAVE_IT: SackBody = SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
+
+/// Bytes that may go out for each that came in from an address that is not validated (QUIC's bound, RFC 9000 section 8).
+const AMPLIFICATION_MAX: u64 = 3;
+
+/// Trains of replies before reports to routers go first.
+const TRAINS_BETWEEN_REPORTS: u32 = 8;
