@@ -196,7 +196,7 @@ impl Frame {
         let loads = || curves().chain(measured()).map(|&(load, _)| load);
         let last_load = measured().map(|&(load, _)| load).fold(0.0, f64::max);
         let predicted = curves().filter(|&&(load, _)| load <= last_load).map(|&(_, p99)| p99).fold(10.0, f64::max);
-        let highest = measured().map(|&(_, p99)| p99).fold(10.0, f64::max).min(OUTLIER * predicted);
+        let highest = measured().map(|&(_, p99)| p99).fold(predicted, f64::max).min(OUTLIER * predicted);
         let p99_step = STEPS.into_iter().find(|step| highest / step <= 8.0).unwrap_or(highest / 8.0);
         let top = legend_height + TITLE_HEIGHT;
         Self {

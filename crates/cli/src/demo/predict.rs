@@ -102,7 +102,7 @@ pub(super) const CURVE_TO: f64 = 0.92;
 const EXACT_STEPS: u32 = 62;
 /// Each step draws the same requests, faster, so that a curve is smooth where its figures are not exact.
 const SIMULATED_STEPS: u32 = 31;
-const CURVE_REQUESTS: usize = 200_000;
+const CURVE_REQUESTS: usize = 400_000;
 /// The p99 of jsq:2 at a load of 0.85 is within about 1 %.
 const POINT_REQUESTS: usize = 2_000_000;
 /// Of the predictions, whatever the measurement's seed.

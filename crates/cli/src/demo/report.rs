@@ -157,6 +157,7 @@ impl Report {
             policies => self.curves.iter().map(|(policy, _)| described(*policy)).collect::<Vec<_>>(),
             workers => WORKERS,
             departed => self.results.iter().filter(|result| result.departs()).count(),
+            repeated => self.results.iter().filter(|result| result.measurement.repeats > 0).count(),
             failed => self.results.iter().map(|result| result.measurement.failed()).sum::<u64>(),
         });
         page.context("the page's template is broken")
@@ -292,6 +293,7 @@ fn point_json(result: &PointResult) -> Value {
         "rate_per_s": measurement.rate_per_s,
         "counts": measurement.counts,
         "latency_us": measurement.latency_us,
+        "repeats": measurement.repeats,
         "sojourn_over_service": measured,
         "predicted": { "basis": predict::basis(point.policy), "sojourn_over_service": predicted },
         "p99_over_predicted": result.ratio(),
@@ -406,6 +408,7 @@ mod tests {
             rate_per_s: Rates { offered: 5_600.0, sent: 5_600.0, achieved: 5_600.0 },
             counts: Counts { sent: 44_800, replied: 44_798, lost: 0, refused: 0, timeout: 2 },
             latency_us: Latencies { intended: latency, actual: latency },
+            repeats: 0,
         };
         let measured = measurement.figures().unwrap();
         PointResult { point, measurement, measured, predicted }
