@@ -54,7 +54,10 @@ impl Stage {
     fn settle(&mut self, kind: u8) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
-                Event::Request { id, payload, .. } if kind & 32 == 0 => drop(self.endpoint.reply(self.now, id, payload.repeat(4))),
+                Event::Request { id, payload, .. } if kind & 32 == 0 => {
+                    // A reply that may not be sent is refused by the endpoint itself.
+                    let _ = self.endpoint.reply(self.now, id, payload.repeat(4));
+                }
                 Event::Request { .. } | Event::Cancelled { .. } => {}
                 Event::Replied { .. } | Event::Failed { .. } => self.ended += 1,
             }
