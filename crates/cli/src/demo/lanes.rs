@@ -5,7 +5,7 @@
 //! instead of 0.9. And other work hardly shows: beside builds, jbsq:2 had 1.05 to 1.09 of its predicted p99 in six runs, and
 //! 1.10 to 1.32 in three that had neither.
 //!
-//! A point whose load could not send in time says nothing about queues. It is measured once more.
+//! A point whose load could not send in time says nothing about queues. It is measured again, at most twice.
 //!
 //! Invariant: when [`measure_all`] returns or panics, no process of it is left.
 
@@ -53,13 +53,18 @@ pub(super) fn lane_count() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(LANES_MAX))
 }
 
-/// Measures a point, and once more if it was starved.
+/// Measures a point, and again, at most twice, while it was starved; keeps the run whose load was least late.
 fn measure_undisturbed(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Measurement> {
-    let measurement = measurement::measure(point, seed, stop)?;
-    if !measurement.is_starved() {
-        return Ok(measurement);
+    let mut best = measurement::measure(point, seed, stop)?;
+    for repeats in 1..=REPEATS_MAX {
+        if !best.is_starved() {
+            break;
+        }
+        let again = measurement::measure(point, seed, stop)?;
+        let least_late = if again.lateness_us() < best.lateness_us() { again } else { best };
+        best = Measurement { repeats, ..least_late };
     }
-    Ok(Measurement { repeats: 1, ..measurement::measure(point, seed, stop)? })
+    Ok(best)
 }
 
 /// How a lane's processes are scheduled here, for people.
@@ -143,3 +148,6 @@ const LANES_MAX: usize = 2;
 /// Ahead of everything normal, behind everything that is real-time on purpose.
 const LOWEST_REAL_TIME: u8 = 1;
 const SHOW_EVERY: Duration = Duration::from_millis(200);
+
+/// Times that a starved point is measured again.
+const REPEATS_MAX: u32 = 2;
