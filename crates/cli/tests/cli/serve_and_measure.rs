@@ -74,9 +74,10 @@ fn workers_serve_side_by_side() {
         assert_all_replied(&result);
         result["rate_per_s"]["achieved"].as_f64().expect("a rate")
     };
-    let ratio = throughput("8") / throughput("1");
-    // Room for two services more, which a busy machine moves over an end.
-    assert!((6.0..=10.0).contains(&ratio), "{ratio}");
+    // The median of three, for a stall of the machine may move services over an end.
+    let mut ratios = [(); 3].map(|()| throughput("8") / throughput("1"));
+    ratios.sort_by(f64::total_cmp);
+    assert!((7.0..=9.0).contains(&ratios[1]), "{ratios:?}");
 }
 
 #[test]

@@ -570,7 +570,7 @@ impl Server {
     }
 
     /// Counts `bytes` more against the limits.
-    fn hold(&mut self, index: u32, bytes: usize) {
+    pub(super) fn hold(&mut self, index: u32, bytes: usize) {
         let slot = &mut self.slots[index as usize];
         let record = self.clients.record_mut(slot.client);
         self.held_bytes = self.held_bytes - slot.held_bytes + bytes;
@@ -679,10 +679,6 @@ impl Server {
     pub(super) fn is_crowded(&self, index: u32, bytes: usize, serving: &Serving) -> bool {
         let record = self.clients.record(self.slots[index as usize].client);
         self.held_bytes + bytes > serving.held_bytes_max || record.held_bytes + bytes > serving.held_bytes_per_client_max
-    }
-
-    pub(super) fn hold_v1(&mut self, index: u32, bytes: usize) {
-        self.hold(index, bytes);
     }
 
     pub(super) fn queue_data(&mut self, index: u32) {

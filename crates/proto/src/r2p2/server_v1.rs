@@ -45,7 +45,7 @@ impl Server {
         slot.reply.begin(payload, V1_SEGMENT_LEN as u16, u16::MAX);
         slot.phase = Phase::Replying;
         self.end_waiting_v1();
-        self.hold_v1(index, len);
+        self.hold(index, len);
         self.queue_data(index);
         self.report_v1(index, shared);
         Ok(())
@@ -102,7 +102,7 @@ impl Server {
         slot.bytes_in += (BASE_LEN + packet.payload.len()) as u64;
         slot.v1_next += 1;
         if slot.v1_next < slot.v1_count {
-            self.hold_v1(index, len);
+            self.hold(index, len);
             return self.expect_v1(now, index, &shared.config.serving);
         }
         let payload = std::mem::take(&mut slot.v1_request);
