@@ -15,6 +15,7 @@ mod route;
 mod serve;
 mod shell;
 mod signals;
+mod sim;
 
 use std::io::stdout;
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ enum Command {
     Control(control::Args),
     Measure(measure::Args),
     Dissect(DissectArgs),
+    Sim(sim::Args),
     Demo(demo::Args),
     Completions(shell::Completions),
     Man(shell::Man),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Control(args) => control::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())),
+        Command::Sim(args) => sim::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => shell::print_completions::<Cli>(&args),
         Command::Man(args) => shell::write_man_pages::<Cli>(&args),

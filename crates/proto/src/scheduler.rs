@@ -179,6 +179,7 @@ impl<T, P: Policy> Scheduler<T, P> {
 
     /// One item of the worker has ended. Harmless when it has none.
     pub fn conclude(&mut self, worker: WorkerId) {
+        self.policy.note_concluded(worker);
         self.set_outstanding(worker, self.outstanding(worker).saturating_sub(1));
     }
 

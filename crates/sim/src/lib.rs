@@ -3,6 +3,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`agenda`] | what happens next: the event queue of every simulation |
+//! | [`sojourn`] | what a simulation keeps of its sojourn times |
 //! | [`impair`] | what a path does to datagrams |
 //! | [`network`] | nodes at addresses, joined by impaired paths |
 //! | [`cluster`] | clients, a router and servers, under faults |
@@ -11,8 +13,10 @@
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
+pub mod agenda;
 pub mod cluster;
 pub mod impair;
 pub mod network;
 pub mod pair;
 pub mod queue;
+pub mod sojourn;

@@ -1,0 +1,13 @@
+//! `tailcut sim reproduce`.
+
+use anyhow::{Result, bail};
+
+use super::Outcome;
+
+/// reproduce
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(super) fn run(_args: &Args) -> Result<Outcome> {
+    bail!("not yet")
+}
