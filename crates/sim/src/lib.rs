@@ -5,8 +5,10 @@
 //! |---|---|
 //! | [`agenda`] | what happens next: the event queue of every simulation |
 //! | [`sojourn`] | what a simulation keeps of its sojourn times |
+//! | [`fabric`] | links and switches, in picoseconds |
 //! | [`impair`] | what a path does to datagrams |
-//! | [`network`] | nodes at addresses, joined by impaired paths |
+//! | [`clock`] | a host's clock that is wrong |
+//! | [`network`] | nodes at addresses, over links and switches or impaired paths alone |
 //! | [`cluster`] | clients, a router and servers, under faults |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
 //! | [`queue`] | a policy before workers, at the grain of queues |
@@ -14,7 +16,9 @@
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
 pub mod agenda;
+pub mod clock;
 pub mod cluster;
+pub mod fabric;
 pub mod impair;
 pub mod network;
 pub mod pair;
