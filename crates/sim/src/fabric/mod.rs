@@ -85,7 +85,7 @@ struct Flight {
     packet: Packet,
     /// Where it goes next.
     next: Element,
-    /// The packet behind it in its queue, or the next free place.
+    /// The packet behind it in its queue, the first for the last; or the next free place.
     behind: u32,
 }
 
@@ -176,33 +176,52 @@ impl Fabric {
             Admission::Marked => packet.is_marked = true,
             Admission::Queued => {}
         }
-        let tail = egress.push(packet.priority, flight, packet.wire_bytes);
-        if tail != NONE {
-            self.flights[tail as usize].behind = flight;
+        if egress.is_empty() && egress.free_at <= now {
+            self.carry(now, port, flight, agenda);
+            return None;
         }
-        self.transmit(now, port, agenda);
+        let last = egress.push(packet.priority, flight, packet.wire_bytes);
+        let first = if last == NONE { flight } else { std::mem::replace(&mut self.flights[last as usize].behind, flight) };
+        self.flights[flight as usize].behind = first;
+        self.arm(port, agenda);
         None
     }
 
-    /// Sends the next packet of a port if its link is free, and looks again when it will be.
+    /// Sends the next packet of a port whose link is free.
     fn transmit<E: From<Event>>(&mut self, now: u64, port: u32, agenda: &mut Agenda<E>) {
         let egress = &mut self.ports[port as usize];
-        if egress.free_at <= now
-            && let Some((priority, flight)) = egress.first()
-        {
-            let Flight { packet, behind, .. } = self.flights[flight as usize];
-            egress.pop(priority, behind, packet.wire_bytes);
-            egress.free_at = now + u64::from(packet.wire_bytes) * egress.ps_per_byte;
-            let place = &mut self.flights[flight as usize];
-            (place.next, place.behind) = (egress.to, NONE);
-            agenda.post(egress.free_at + egress.delay_ps, Event::Arrive(flight).into());
-            if egress.is_watched && !egress.is_armed {
-                egress.is_armed = true;
-                agenda.post(egress.free_at, Event::Free(port).into());
-                return;
-            }
+        let Some((priority, last)) = egress.highest() else {
+            return;
+        };
+        let first = self.flights[last as usize].behind;
+        if first == last {
+            egress.clear(priority);
+        } else {
+            self.flights[last as usize].behind = self.flights[first as usize].behind;
         }
-        if !egress.is_armed && !egress.is_empty() {
+        egress.unqueue(self.flights[first as usize].packet.wire_bytes);
+        self.carry(now, port, first, agenda);
+        if !self.ports[port as usize].is_empty() {
+            self.arm(port, agenda);
+        }
+    }
+
+    /// Puts a packet on the link of a port.
+    fn carry<E: From<Event>>(&mut self, now: u64, port: u32, flight: u32, agenda: &mut Agenda<E>) {
+        let egress = &mut self.ports[port as usize];
+        let place = &mut self.flights[flight as usize];
+        let free_at = egress.carry(now, place.packet.wire_bytes);
+        (place.next, place.behind) = (egress.to, NONE);
+        agenda.post(free_at + egress.delay_ps, Event::Arrive(flight).into());
+        if egress.is_watched {
+            self.arm(port, agenda);
+        }
+    }
+
+    /// Looks at a port again when its link is free.
+    fn arm<E: From<Event>>(&mut self, port: u32, agenda: &mut Agenda<E>) {
+        let egress = &mut self.ports[port as usize];
+        if !egress.is_armed {
             egress.is_armed = true;
             agenda.post(egress.free_at, Event::Free(port).into());
         }

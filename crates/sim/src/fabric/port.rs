@@ -47,13 +47,14 @@ impl PortCounters {
     }
 }
 
-/// One egress and its link.
+/// One egress and its link. It is two cache lines, because what a hop costs among many ports is the lines that it touches.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(super) struct Port {
     /// Where the link leads.
     pub(super) to: Element,
     /// Time on the link for each byte; 0 for a link without a rate.
-    pub(super) ps_per_byte: u64,
+    pub(super) ps_per_byte: u32,
     /// From the last bit sent until the packet can be queued at the next element.
     pub(super) delay_ps: u64,
     /// When the link has carried what it is carrying.
@@ -67,8 +68,8 @@ pub(super) struct Port {
     queued_bytes: u64,
     /// A bit for each priority that has packets.
     occupied: u8,
-    /// First and last packet of each priority.
-    queues: [(u32, u32); PRIORITIES],
+    /// The last packet of each priority; the one behind it is the first, in a ring.
+    last: [u32; PRIORITIES],
 }
 
 impl Port {
@@ -84,7 +85,7 @@ impl Port {
             buffer,
             queued_bytes: 0,
             occupied: 0,
-            queues: [(NONE, NONE); PRIORITIES],
+            last: [NONE; PRIORITIES],
         }
     }
 
@@ -110,35 +111,39 @@ impl Port {
         Admission::Queued
     }
 
-    /// Appends a packet to its priority; tells the packet before it.
+    /// Appends a packet to its priority; tells the packet that was last there.
     pub(super) fn push(&mut self, priority: u8, flight: u32, bytes: u32) -> u32 {
         self.queued_bytes += u64::from(bytes);
         self.counters.queued_bytes_max = self.counters.queued_bytes_max.max(self.queued_bytes);
         let level = priority as usize % PRIORITIES;
         self.occupied |= 1 << level;
-        let (head, tail) = &mut self.queues[level];
-        if *head == NONE {
-            *head = flight;
-        }
-        std::mem::replace(tail, flight)
+        std::mem::replace(&mut self.last[level], flight)
     }
 
-    /// The packet that goes next, with its priority.
-    pub(super) fn first(&self) -> Option<(u8, u32)> {
+    /// The highest priority that has packets, with the last of them.
+    pub(super) fn highest(&self) -> Option<(u8, u32)> {
         let level = self.occupied.checked_ilog2()?;
-        Some((level as u8, self.queues[level as usize].0))
+        Some((level as u8, self.last[level as usize]))
     }
 
-    /// Takes the first packet of a priority out; `behind` is the one behind it.
-    pub(super) fn pop(&mut self, priority: u8, behind: u32, bytes: u32) {
-        self.queued_bytes -= u64::from(bytes);
+    /// The only packet of a priority has left.
+    pub(super) fn clear(&mut self, priority: u8) {
+        self.last[priority as usize] = NONE;
+        self.occupied &= !(1 << priority);
+    }
+
+    /// Counts a packet that leaves, and tells when the link has carried it.
+    pub(super) fn carry(&mut self, now: u64, bytes: u32) -> u64 {
         self.counters.sent += 1;
         self.counters.sent_bytes += u64::from(bytes);
-        let level = priority as usize;
-        self.queues[level].0 = behind;
-        if behind == NONE {
-            self.queues[level].1 = NONE;
-            self.occupied &= !(1 << level);
-        }
+        self.free_at = now + u64::from(bytes) * u64::from(self.ps_per_byte);
+        self.free_at
+    }
+
+    /// A packet that waited goes.
+    pub(super) fn unqueue(&mut self, bytes: u32) {
+        self.queued_bytes -= u64::from(bytes);
     }
 }
+
+const _: () = assert!(size_of::<Port>() == 128);
