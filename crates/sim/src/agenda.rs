@@ -290,7 +290,7 @@ impl<E> Default for Agenda<E> {
 /// No slot.
 const NONE: u32 = u32::MAX;
 /// Buckets of the calendar.
-const BUCKETS: u64 = 4096;
+const BUCKETS: u64 = 8192;
 const WORDS: usize = BUCKETS as usize / 64;
 /// The width until the events have been seen: 2^16 ps are 65 ns.
 const WIDTH_LOG2_FIRST: u32 = 16;

@@ -23,4 +23,5 @@ pub mod impair;
 pub mod network;
 pub mod pair;
 pub mod queue;
+pub mod r2p2;
 pub mod sojourn;
