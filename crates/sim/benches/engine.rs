@@ -1,4 +1,5 @@
-//! What the engine costs: events of bare links and switches a second, and how that changes with the number of hosts.
+//! What the engine costs: events of bare links and switches a second, how that changes with the number of hosts, and packets of
+//! R2P2 nodes a second.
 //!
 //! Every host keeps a few packets under way: who receives one sends one, to a host drawn at random. Sizes are compared side by
 //! side, in turns, and the ratio is the median over the turns.
@@ -8,13 +9,21 @@
 
 use std::time::Instant;
 
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::Draws;
 use tailcut_sim::agenda::Agenda;
 use tailcut_sim::fabric::topology::{Link, Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
+use tailcut_sim::impair::Impairment;
+use tailcut_sim::network::HostDelays;
+use tailcut_sim::r2p2::{self, Experiment, FabricPlan};
 
 fn main() {
     let (turns, events) = if std::env::var_os("TAILCUT_BENCH_QUICK").is_some() { (3, 300_000) } else { (9, 5_000_000) };
+    if std::env::args().any(|argument| argument == "packets") {
+        return bench_packets(turns, events / 10);
+    }
     let hosts = [16, 160, 1600];
     let mut rates = vec![Vec::new(); hosts.len()];
     let mut growth = Vec::new();
@@ -33,6 +42,38 @@ fn main() {
     }
     println!("  leaf-spine,  144 hosts   {:6.1} M events/s", median(&mut spine_rates));
     println!("  cost of an event at 1600 hosts over 16 hosts: {:.2}   (at most 1.5)", median(&mut growth));
+    bench_packets(turns, events / 10);
+}
+
+fn bench_packets(turns: usize, calls: u64) {
+    println!("R2P2 nodes over one switch, {turns} turns of {calls} calls, medians:");
+    for (name, policy) in [("client and server", None), ("client, router jbsq:6 and server", Some("jbsq:6"))] {
+        let mut rates: Vec<f64> = (0..turns).map(|_| packets_per_us(policy, calls)).collect();
+        println!("  {name:<33}{:6.2} M packets/s", median(&mut rates));
+    }
+}
+
+fn packets_per_us(policy: Option<&str>, calls: u64) -> f64 {
+    let experiment = Experiment {
+        clients: 4,
+        servers: 4,
+        workers: 4,
+        policy: policy.map(|text| text.parse().expect("a policy")),
+        dispatch: "jbsq:1".parse().expect("a policy"),
+        service: Distribution::parse("exp:5us", Unit::Time).expect("a distribution"),
+        request_len: 32,
+        reply_len: 32,
+        load: 0.5,
+        calls,
+        timeout_ns: 100_000_000,
+        fabric: FabricPlan::Single { link: Link::new(100.0, 200), switch: Switch { delay_ps: 250_000, ..Switch::default() } },
+        delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
+        impairment: Impairment::NONE,
+        seed: 1,
+    };
+    let started = Instant::now();
+    let findings = r2p2::run(&experiment).expect("it can be run");
+    findings.network.delivered as f64 / started.elapsed().as_secs_f64() / 1e6
 }
 
 struct Bench {

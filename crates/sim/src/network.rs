@@ -1,16 +1,14 @@
 //! Nodes at addresses in virtual time, at the grain of packets: the very state machines of `proto`, over links and switches, in
 //! hosts whose software takes time and whose clocks are wrong.
 //!
-//! | on its way out a datagram passes | on its way in |
-//! |---|---|
-//! | the sender's impairments: lost, duplicated, corrupted | the impairments' delay |
-//! | the host's software, [`HostDelays::transmit_ns`] | the host's software, [`HostDelays::receive_ns`] |
-//! | NIC, links and switches of a [`Topology`], or nothing | `handle_datagram` |
+//! A datagram passes, in this order: the sender's impairments (lost, duplicated, corrupted), its software
+//! ([`HostDelays::transmit_ns`]), NIC, links and switches of a [`Topology`] or nothing, the receiver's software
+//! ([`HostDelays::receive_ns`]), and the delay of the impairments, so that a jitter reorders.
 //!
 //! Invariant: the same calls with the same seeds give the same run, to the byte; [`Statistics::trace_hash`] tells.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
@@ -28,7 +26,7 @@ pub struct Network<N> {
     /// How far [`Network::run`] has come; ps.
     now_ps: u64,
     members: Vec<Member<N>>,
-    places: HashMap<SocketAddr, u32, FixedState>,
+    places: HashMap<(u128, u16), u32, FixedState>,
     /// What lies between the hosts; `None` where impairments are all.
     fabric: Option<Fabric>,
     datagrams: Vec<Datagram>,
@@ -100,9 +98,7 @@ impl<N> Turn<'_, N> {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Fabric(fabric::Event),
-    /// A datagram leaves the host's software for its NIC.
-    Leave(u32),
-    /// A datagram has passed the receiver's software.
+    /// A datagram has passed all that delays it.
     Deliver(u32),
     /// The node at a place may have a deadline now.
     Wake(u32),
@@ -179,7 +175,7 @@ impl<N: Node> Network<N> {
         let place = self.members.len();
         let hosts = self.fabric.as_ref().map_or(usize::MAX, Fabric::host_count);
         assert!(place < hosts, "the topology has {hosts} hosts");
-        let earlier = self.places.insert(address, place as u32);
+        let earlier = self.places.insert(key(address), place as u32);
         assert!(earlier.is_none(), "{address} is taken");
         let path = ImpairedPath::new(impairment, seed);
         let (delays, clock) = (HostDelays::default(), Clock::default());
@@ -238,6 +234,9 @@ impl<N: Node> Network<N> {
     /// Sets how long the software of a host takes, from now on.
     pub fn set_delays(&mut self, place: usize, delays: HostDelays) {
         self.members[place].delays = delays;
+        if let Some(fabric) = &mut self.fabric {
+            fabric.set_host_delays(place as u32, delays.transmit_ns * PS_PER_NS, delays.receive_ns * PS_PER_NS);
+        }
     }
 
     /// Sets the clock of a host. Do so before the node has seen a later time: a node's time never decreases.
@@ -283,7 +282,7 @@ impl<N: Node> Network<N> {
             let Some(transmit) = member.node.poll_transmit(local, &mut buffer) else {
                 break;
             };
-            let (from, to) = (transmit.from.unwrap_or(member.address), self.places.get(&transmit.to).copied());
+            let (from, to) = (transmit.from.unwrap_or(member.address), self.places.get(&key(transmit.to)).copied());
             for bytes in buffer[..transmit.len].chunks(transmit.segment_len.max(1)) {
                 self.send(place, (from, to, transmit.priority), bytes);
             }
@@ -320,7 +319,6 @@ impl<N: Node> Network<N> {
     fn handle(&mut self, event: Event, application: &mut impl FnMut(&mut Turn<'_, N>)) {
         match event {
             Event::Fabric(event) => self.handle_fabric(event, application),
-            Event::Leave(datagram) => self.leave(datagram),
             Event::Deliver(datagram) => self.deliver(datagram, application),
             Event::Wake(place) => self.wake(place as usize, application),
             Event::Alarm(place, word) if self.members[place as usize].is_up => {
@@ -419,19 +417,16 @@ impl<N: Node> Network<N> {
             if let Some(bit) = fate.flipped_bit {
                 datagram.bytes[bit / 8] ^= 1 << (bit % 8);
             }
-            match self.members[place].delays.transmit_ns {
-                0 => self.leave(index),
-                delay_ns => self.agenda.post(self.now_ps + delay_ns * PS_PER_NS, Event::Leave(index)),
-            }
+            self.leave(index);
         }
     }
 
-    /// From the host's software to its NIC, or to the receiver where there is no fabric.
+    /// From the sender to its NIC, or to the receiver where there is no fabric.
     fn leave(&mut self, index: u32) {
         let Datagram { place, to, priority, extra_ps, ref bytes, .. } = self.datagrams[index as usize];
         let Some(fabric) = &mut self.fabric else {
-            let receive_ps = self.members[to as usize].delays.receive_ns * PS_PER_NS;
-            self.agenda.post(self.now_ps + extra_ps + receive_ps, Event::Deliver(index));
+            let software_ns = self.members[place as usize].delays.transmit_ns + self.members[to as usize].delays.receive_ns;
+            self.agenda.post(self.now_ps + extra_ps + software_ns * PS_PER_NS, Event::Deliver(index));
             return;
         };
         let wire_bytes = (bytes.len() as u32 + WIRE_OVERHEAD_BYTES).max(WIRE_BYTES_MIN);
@@ -442,12 +437,11 @@ impl<N: Node> Network<N> {
         }
     }
 
-    /// From the last link to the receiver's software.
+    /// From the last link to the node, unless impairments delay it.
     fn receive(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
-        let Datagram { to, extra_ps, .. } = self.datagrams[index as usize];
-        match extra_ps + self.members[to as usize].delays.receive_ns * PS_PER_NS {
+        match self.datagrams[index as usize].extra_ps {
             0 => self.deliver(index, application),
-            delay_ps => self.agenda.post(self.now_ps + delay_ps, Event::Deliver(index)),
+            extra_ps => self.agenda.post(self.now_ps + extra_ps, Event::Deliver(index)),
         }
     }
 
@@ -482,18 +476,32 @@ impl<N: Node> Default for Network<N> {
     }
 }
 
-/// Mixes what makes a delivery into the hash, eight bytes at a time.
+/// An address as two words, which are hashed faster.
+fn key(address: SocketAddr) -> (u128, u16) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    (ip, address.port())
+}
+
+/// Mixes what makes a delivery into the hash, sixteen bytes at a time.
 fn note(hash: &mut u64, now_ps: u64, datagram: &Datagram) {
-    let mut mix = |word: u64| *hash = (*hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    mix(now_ps);
-    mix(u64::from(datagram.to) << 32 | datagram.bytes.len() as u64);
-    let chunks = datagram.bytes.chunks_exact(8);
-    let mut rest = [0; 8];
-    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    for chunk in chunks {
-        mix(chunk.try_into().map_or(0, u64::from_le_bytes));
+    *hash = mix(*hash ^ now_ps, u64::from(datagram.to) << 32 | datagram.bytes.len() as u64);
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let mut chunks = datagram.bytes.chunks_exact(16);
+    for chunk in &mut chunks {
+        *hash = mix(*hash ^ word(&chunk[..8]), word(&chunk[8..]));
     }
-    mix(u64::from_le_bytes(rest));
+    let mut rest = [0; 16];
+    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    *hash = mix(*hash ^ word(&rest[..8]), word(&rest[8..]));
+}
+
+/// The halves of a product, folded (wyhash).
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0xa076_1d64_78bd_642f) * u128::from(b ^ 0xe703_7ed1_a0b4_28db);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Ethernet, IPv4 and UDP headers, checksum, preamble and gap between frames: 14 + 20 + 8 + 4 + 8 + 12.

@@ -71,6 +71,8 @@ pub enum Happening {
 pub struct Fabric {
     map: Map,
     ports: Vec<Port>,
+    /// What each host's software takes on the way out and in; in the delays of its ports already.
+    software_ps: Vec<(u64, u64)>,
     /// Packets under way, and free places.
     flights: Vec<Flight>,
     /// First free place.
@@ -93,7 +95,8 @@ impl Fabric {
     /// The fabric of a topology; `seed` decides which way packets are sprayed.
     pub fn new(topology: &Topology, seed: u64) -> Self {
         let (map, ports) = topology.build();
-        Self { map, ports, flights: Vec::new(), free: NONE, draws: Draws::new(seed) }
+        let software_ps = vec![(0, 0); map.host_count()];
+        Self { map, ports, software_ps, flights: Vec::new(), free: NONE, draws: Draws::new(seed) }
     }
 
     /// Hosts of the topology.
@@ -141,6 +144,19 @@ impl Fabric {
     /// Reports [`Happening::NicFree`] for a host's NIC after each of its packets.
     pub fn watch_nic(&mut self, host: u32) {
         self.ports[host as usize].is_watched = true;
+    }
+
+    /// Sets what a host's software takes for each packet, from now on.
+    ///
+    /// It is put on the host's links: a NIC gives the same packets the same distances whether all of them come to it later or
+    /// leave it later, and an event for each of them is saved.
+    pub fn set_host_delays(&mut self, host: u32, transmit_ps: u64, receive_ps: u64) {
+        let last_hop = self.map.last_hop(host);
+        let before = std::mem::replace(&mut self.software_ps[host as usize], (transmit_ps, receive_ps));
+        for (port, was, is) in [(host, before.0, transmit_ps), (last_hop, before.1, receive_ps)] {
+            let egress = &mut self.ports[port as usize];
+            egress.delay_ps = egress.delay_ps - was + is;
+        }
     }
 
     /// What went through a host's NIC.
