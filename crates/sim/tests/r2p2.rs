@@ -54,6 +54,17 @@ fn a_seed_replays_to_the_byte_and_another_differs() {
     assert_ne!(hash(1), hash(2));
 }
 
+/// Nodes, hosts and network keep what they have used: five times the calls grow a table here and there, and nothing for each call.
+#[test]
+fn a_call_allocates_nothing_when_warm() {
+    let count = |calls| {
+        let experiment = Experiment { calls, ..plan() };
+        allocation_counter::measure(|| drop(run_to_end(&experiment))).count_total
+    };
+    let (few, many) = (count(20_000), count(100_000));
+    assert!(many <= few + 200, "{few} allocations with 20,000 calls, {many} with 100,000");
+}
+
 #[test]
 fn lost_packets_are_sent_again() {
     let impairment = Impairment { loss: 0.02, ..Impairment::NONE };
