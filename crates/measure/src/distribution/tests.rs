@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::moments::{extreme_value_spread, mean_of};
 use super::*;
 use crate::generator::generator;
 
