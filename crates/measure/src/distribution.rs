@@ -1,4 +1,4 @@
-//! The grammar of distributions, their samples and their moments.
+//! The grammar of distributions, their samples, moments, tails and quantiles.
 //!
 //! One text names a distribution everywhere: on the command line, in a configuration, in a result.
 //! The forms are `fixed:V`, `uni:MAX`, `exp:MEAN`, `bimodal:V1:V2:P1`, `trimodal:V1:V2:V3:P1:P2`,
@@ -14,16 +14,17 @@
 mod grammar;
 mod moments;
 mod quantiles;
+mod sampler;
 mod special;
 
 use std::fmt;
 use std::sync::Arc;
 
-use rand::{Rng, RngExt};
-use rand_distr::{Exp1, Gamma, LogNormal, Open01, Zipf};
+use rand::Rng;
 use thiserror::Error;
 
 use self::grammar::not_negative;
+use self::sampler::Sampler;
 use crate::quantity::{QuantityError, Unit};
 
 /// The family of a distribution and its parameters, in base units (ns, bytes, or one).
@@ -203,20 +204,13 @@ impl Distribution {
     }
 
     /// Draws a sample in the base unit: finite and not negative.
+    #[inline]
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> f64 {
-        let drawn = match &self.sampler {
-            Sampler::Constant(value) => *value,
-            Sampler::Inverse => self.form.quantile(rng.sample(Open01)).unwrap_or(0.0),
-            Sampler::Points(points) => points.quantile(rng.sample(Open01)),
-            Sampler::Exponential(mean) => mean * rng.sample::<f64, _>(Exp1),
-            Sampler::LogNormal(inner) => rng.sample(inner),
-            Sampler::Gamma(inner) => rng.sample(inner),
-            Sampler::Zipf(inner, ranks) => rng.sample(inner).min(*ranks),
-        };
-        (self.offset + drawn).max(0.0)
+        (self.offset + self.sampler.draw(&self.form, rng)).max(0.0)
     }
 
     /// Draws a sample rounded to a whole number of base units, for times and sizes.
+    #[inline]
     pub fn sample_whole<R: Rng + ?Sized>(&self, rng: &mut R) -> u64 {
         // The cast saturates.
         self.sample(rng).round() as u64
@@ -232,18 +226,32 @@ impl Distribution {
         self.form.variance().filter(|variance| variance.is_finite())
     }
 
-    /// The smallest value that is not exceeded with probability `p`, where the form has it closed
-    /// (all but `lognorm`, `gamma` and `zipf`); infinite at 1 for an unbounded form. `None` also
-    /// where `p` is not in `[0, 1]`.
+    /// The probability that a sample exceeds `x`, which is in the base unit.
+    ///
+    /// It falls from 1 to 0 and is right-continuous: at a value that has a probability of its own, that value is not counted.
+    pub fn tail(&self, x: f64) -> f64 {
+        if x < 0.0 {
+            return 1.0;
+        }
+        match &self.sampler {
+            Sampler::Points(points) => points.tail(x - self.offset),
+            Sampler::Zipf(ranks) => ranks.tail(x - self.offset),
+            _ => self.form.tail(x - self.offset),
+        }
+    }
+
+    /// The smallest value that is exceeded with a probability of at most `1 - p`, in the base unit: what [`Distribution::tail`]
+    /// inverts. It is infinite at 1 for an unbounded form, and `None` where `p` is not in `[0, 1]`.
     pub fn quantile(&self, p: f64) -> Option<f64> {
         if !(0.0..=1.0).contains(&p) {
             return None;
         }
-        let quantile = match &self.sampler {
-            Sampler::Points(points) => Some(points.quantile(p)),
+        let value = match &self.sampler {
+            Sampler::Points(points) => points.quantile(p),
+            Sampler::Zipf(ranks) => ranks.quantile(p),
             _ => self.form.quantile(p),
         };
-        quantile.map(|value| (value + self.offset).max(0.0))
+        Some((value + self.offset).max(0.0))
     }
 }
 
@@ -325,76 +333,11 @@ pub enum DistributionError {
     },
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Sampler {
-    Constant(f64),
-    Inverse,
-    Points(Points),
-    Exponential(f64),
-    LogNormal(LogNormal<f64>),
-    Gamma(Gamma<f64>),
-    /// The number of ranks bounds what rounding could exceed.
-    Zipf(Zipf<f64>, f64),
-}
-
-impl Sampler {
-    /// `form` has been checked, so the library's constructors cannot fail.
-    fn new(form: &Form) -> Self {
-        match *form {
-            Form::Fixed { value } => Sampler::Constant(value),
-            Form::Exponential { mean } => Sampler::Exponential(mean),
-            Form::Bimodal { values: [v1, v2], probability } => {
-                Sampler::Points(Points::new(&[(v1, probability), (v2, 1.0 - probability)]))
-            }
-            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
-                Sampler::Points(Points::new(&[(v1, p1), (v2, p2), (v3, rest(p1, p2))]))
-            }
-            Form::LogNormal { mu, sigma } => Sampler::LogNormal(LogNormal::new(mu, sigma).expect("sigma is checked")),
-            Form::Gamma { shape, scale } => Sampler::Gamma(Gamma::new(shape, scale).expect("shape and scale are checked")),
-            Form::Zipf { ranks, exponent } => {
-                let ranks = ranks as f64;
-                let exponent = settled(exponent);
-                let inner = Zipf::new(ranks, exponent).expect("ranks and exponent are checked");
-                Sampler::Zipf(inner, ranks)
-            }
-            Form::Uniform { .. } | Form::Pareto { .. } | Form::ExtremeValue { .. } | Form::Empirical { .. } => Sampler::Inverse,
-        }
-    }
-}
-
-/// A few values with their cumulative probabilities, ascending; those without probability left out.
-#[derive(Clone, Debug, PartialEq)]
-struct Points(Vec<(f64, f64)>);
-
-impl Points {
-    fn new(weighted: &[(f64, f64)]) -> Self {
-        let mut points: Vec<_> = weighted.iter().copied().filter(|&(_, p)| p > 0.0).collect();
-        points.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        let mut cumulative = 0.0;
-        for point in &mut points {
-            cumulative += point.1;
-            point.1 = cumulative;
-        }
-        Self(points)
-    }
-
-    fn quantile(&self, p: f64) -> f64 {
-        let at = self.0.partition_point(|&(_, cumulative)| cumulative < p);
-        // Rounding may leave the last cumulative probability short of one.
-        self.0[at.min(self.0.len() - 1)].0
-    }
-}
-
 /// The probability that decimals leave to a third value.
 fn rest(p1: f64, p2: f64) -> f64 {
     let rest = 1.0 - p1 - p2;
     // What rounding leaves is no probability that anyone wrote.
     if rest < 1e-12 { 0.0 } else { rest }
-}
-
-/// An exponent within rounding of 1 makes the sampler's closed forms lose every digit.
-fn settled(exponent: f64) -> f64 {
-    if (exponent - 1.0).abs() < 1e-9 { 1.0 } else { exponent }
 }
 
 const FORMS: &str = "fixed:V, uni:MAX, exp:MEAN, bimodal:V1:V2:P1, trimodal:V1:V2:V3:P1:P2, \
