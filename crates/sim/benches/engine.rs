@@ -46,22 +46,28 @@ fn main() {
 }
 
 fn bench_packets(turns: usize, calls: u64) {
-    println!("R2P2 nodes over one switch, {turns} turns of {calls} calls, medians:");
-    for (name, policy) in [("client and server", None), ("client, router jbsq:6 and server", Some("jbsq:6"))] {
-        let mut rates: Vec<f64> = (0..turns).map(|_| packets_per_us(policy, calls)).collect();
-        println!("  {name:<33}{:6.2} M packets/s", median(&mut rates));
+    println!("R2P2 nodes over one switch, {turns} turns, medians:");
+    let settings = [
+        ("32 B, client and server", None, 32, calls),
+        ("32 B, client, router jbsq:6, server", Some("jbsq:6"), 32, calls),
+        ("100 kB requests, client and server", None, 100_000, calls / 50),
+    ];
+    for (name, policy, request_len, calls) in settings {
+        let mut rates: Vec<f64> = (0..turns).map(|_| packets_per_us(policy, request_len, calls)).collect();
+        println!("  {name:<36}{:6.2} M packets/s", median(&mut rates));
     }
 }
 
-fn packets_per_us(policy: Option<&str>, calls: u64) -> f64 {
+/// Packets delivered for each microsecond of real time. The load is below that of the links.
+fn packets_per_us(policy: Option<&str>, request_len: usize, calls: u64) -> f64 {
     let experiment = Experiment {
         clients: 4,
         servers: 4,
         workers: 4,
         policy: policy.map(|text| text.parse().expect("a policy")),
         dispatch: "jbsq:1".parse().expect("a policy"),
-        service: Distribution::parse("exp:5us", Unit::Time).expect("a distribution"),
-        request_len: 32,
+        service: Distribution::parse(if request_len > 1000 { "exp:100us" } else { "exp:5us" }, Unit::Time).expect("a distribution"),
+        request_len,
         reply_len: 32,
         load: 0.5,
         calls,
