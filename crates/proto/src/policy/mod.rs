@@ -6,6 +6,7 @@
 //! | [`RoundRobin`] | `rr` | the next worker in a fixed circle | when no worker is in service |
 //! | [`Jsq`] | `jsq:D` | the fewest outstanding of D distinct random workers, ties at random | when no worker is in service |
 //! | [`Jbsq`] | `jbsq:N`, `jbsq:auto` | the fewest outstanding, ties by rotation | when every worker has N outstanding |
+//! | [`CClone`], [`NetClone`], [`RackSched`], [`Laedge`] | none | one or two servers: see their docs | as theirs |
 //!
 //! A policy sees one `u32` a worker: its outstanding requests, or [`OUT_OF_SERVICE`]. It owns no more than a cursor, and the
 //! random word is an argument, so that XDP and P4 data planes replay the same decisions from the same trace.
@@ -13,11 +14,13 @@
 //! Invariant: a placement names workers that are in service, and `place` neither allocates nor looks at a worker twice more
 //! than it must: O(workers) at most.
 
+mod cloning;
 mod estimator;
 mod spec;
 
 use std::num::NonZeroU32;
 
+pub use self::cloning::{CClone, Laedge, NetClone, RackSched};
 pub use self::estimator::BoundEstimator;
 pub use self::spec::{AnyPolicy, COUNT_MAX, PolicyParseError, PolicySpec};
 
@@ -130,9 +133,7 @@ impl Policy for Jsq {
             (_, 0) => return Placement::Hold,
             (1, _) => best.see(loads, nth_in_service(loads, count, draws.below(count)), &mut draws),
             (2, 2..) => {
-                let first = draws.below(count);
-                let other = draws.below(count - 1);
-                let second = if other >= first { other + 1 } else { other };
+                let (first, second) = draws.distinct_below(count);
                 best.see(loads, nth_in_service(loads, count, first), &mut draws);
                 best.see(loads, nth_in_service(loads, count, second), &mut draws);
             }
@@ -245,6 +246,13 @@ impl Draws {
     pub fn below(&mut self, limit: u32) -> u32 {
         (((self.word() >> 32) * u64::from(limit)) >> 32) as u32
     }
+
+    /// Two distinct numbers below `limit`, which is at least 2; every ordered pair is equally likely.
+    fn distinct_below(&mut self, limit: u32) -> (u32, u32) {
+        let first = self.below(limit);
+        let other = self.below(limit - 1);
+        (first, if other >= first { other + 1 } else { other })
+    }
 }
 
 /// The least loaded of the workers seen so far, each tie decided by a draw.
@@ -288,16 +296,26 @@ fn sample_shortest(loads: &[u32], (wanted, count): (u32, u32), best: &mut Shorte
 }
 
 fn count_in_service(loads: &[u32]) -> u32 {
-    loads.iter().map(|&load| u32::from(load != OUT_OF_SERVICE)).sum()
+    count_below(loads, OUT_OF_SERVICE)
 }
 
 /// The worker of rank `rank` among the `count` in service.
 fn nth_in_service(loads: &[u32], count: u32, rank: u32) -> WorkerId {
+    nth_below(loads, OUT_OF_SERVICE, count, rank)
+}
+
+/// Workers whose load is below `limit`.
+fn count_below(loads: &[u32], limit: u32) -> u32 {
+    loads.iter().map(|&load| u32::from(load < limit)).sum()
+}
+
+/// The worker of rank `rank` among the `count` whose load is below `limit`.
+fn nth_below(loads: &[u32], limit: u32, count: u32, rank: u32) -> WorkerId {
     if count as usize == loads.len() {
         return WorkerId(rank);
     }
-    let in_service = loads.iter().enumerate().filter(|&(_, &load)| load != OUT_OF_SERVICE);
-    let (index, _) = in_service.into_iter().nth(rank as usize).expect("the rank is below the count");
+    let below = loads.iter().enumerate().filter(|&(_, &load)| load < limit);
+    let (index, _) = below.into_iter().nth(rank as usize).expect("the rank is below the count");
     WorkerId::at(index)
 }
 
