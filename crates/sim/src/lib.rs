@@ -4,6 +4,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`agenda`] | what happens next: the event queue of every simulation |
+//! | [`cloning`] | request cloning and in-network scheduling, at the grain of queues |
 //! | [`sojourn`] | what a simulation keeps of its sojourn times |
 //! | [`fabric`] | links and switches, in picoseconds |
 //! | [`impair`] | what a path does to datagrams |
@@ -17,6 +18,7 @@
 
 pub mod agenda;
 pub mod clock;
+pub mod cloning;
 pub mod cluster;
 pub mod fabric;
 pub mod impair;
