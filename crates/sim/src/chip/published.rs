@@ -6,7 +6,7 @@
 //!
 //! The p99s at a load of 0.9 are of single runs and carry their noise: of the two whose exact value is known, the ideal single
 //! queue and independent queues with a fixed service, they are 3.7 % and 5.4 % above it. Of the throughputs, those of Masstree
-//! carry the noise of its rare scans.
+//! carry the noise of its rare scans: two of its ten are 3 to 4 % above what long runs give.
 
 use super::workload::Preset;
 use super::{Chip, Layout};

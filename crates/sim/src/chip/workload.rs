@@ -109,8 +109,8 @@ pub(super) struct Work {
 /// | masstree | gets of 1.25 us; one message in a hundred a scan, uniform on 60 to 120 us | 2.36 us | 12.5 us |
 ///
 /// Two of them are not published in full. Of HERD only the mean is; the log-normal has the sigma with which the published 99th
-/// percentiles come out, all five within 1.1 %. Of Masstree's gets only the mean is; they are taken as constant, and exponential
-/// gets change the throughput by less than 3 %. Scans are not counted in Masstree's latency.
+/// percentiles come out, all five within 1 %. Of Masstree's gets only the mean is; they are taken as constant, and exponential
+/// gets change the throughput by less than 4 %. Scans are not counted in Masstree's latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// The core loop and 600 ns, always.

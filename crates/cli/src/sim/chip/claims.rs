@@ -77,7 +77,7 @@ fn questions() -> Vec<(Question, Option<f64>)> {
         questions.extend(columns.map(|(chip, p99_ns)| (Question { chip, preset: row.preset, ask }, Some(p99_ns))));
     }
     for preset in CONVERGENT {
-        for chip in [HARDWARE, PRIVATE] {
+        for chip in [IDEAL, HARDWARE_1, HARDWARE, PRIVATE] {
             let question = Question { chip, preset, ask: Ask::Tail(CLAIM_LOAD) };
             if questions.iter().all(|(asked, _)| *asked != question) {
                 questions.push((question, None));
@@ -107,17 +107,20 @@ fn claims(answers: &[Answer]) -> Vec<(&'static str, Vec<String>)> {
         presets.iter().map(|&preset| format!("{preset} {}", figure(preset))).collect::<Vec<_>>()
     };
     let over_private = |preset| format!("{:.2}x", throughput(HARDWARE, preset) / throughput(PRIVATE, preset));
-    let tail = |preset| {
-        let p99_ns = |chip| value(chip, preset, Ask::Tail(CLAIM_LOAD));
-        format!("{:.1}x", p99_ns(PRIVATE) / p99_ns(HARDWARE))
-    };
+    let p99_ns = |chip, preset| value(chip, preset, Ask::Tail(CLAIM_LOAD));
+    let tail = |preset| format!("{:.1}x", p99_ns(PRIVATE, preset) / p99_ns(HARDWARE, preset));
     let over_software = |preset| format!("{:.2}x", throughput(HARDWARE, preset) / throughput(SOFTWARE, preset));
     let below_ideal = |preset| format!("{:.1} %", 100.0 * (1.0 - throughput(HARDWARE, preset) / throughput(IDEAL, preset)));
+    let above_ideal = |preset| {
+        let percent = |chip| 100.0 * (p99_ns(chip, preset) / p99_ns(IDEAL, preset) - 1.0);
+        format!("{:.0} % (threshold 1: {:.0} %)", percent(HARDWARE), percent(HARDWARE_1))
+    };
     vec![
         ("1x16 over 16x1, throughput under the limit: up to 1.4x", each(&CONVERGENT, &over_private)),
         ("16x1 over 1x16, p99 before saturation (load 0.7): up to 4x", each(&CONVERGENT, &tail)),
         ("hardware over software, throughput under the limit: 2.3x to 2.7x", each(&SYNTHETIC, &over_software)),
         ("below the ideal single queue, throughput under the limit: 3 to 15 %", each(&SYNTHETIC, &below_ideal)),
+        ("above the ideal single queue, p99 at load 0.7: 3 to 15 %", each(&CONVERGENT, &above_ideal)),
     ]
 }
 
@@ -171,6 +174,7 @@ fn answer_json(answer: &Answer) -> Value {
 
 const IDEAL: Chip = Chip::with_threshold(Layout::Ideal, 1);
 const HARDWARE: Chip = Chip::with_threshold(Layout::Single, 2);
+const HARDWARE_1: Chip = Chip::with_threshold(Layout::Single, 1);
 const PRIVATE: Chip = Chip::with_threshold(Layout::Private, 1);
 const SOFTWARE: Chip = Chip::with_threshold(Layout::Software, 1);
 /// Whose tail at 16x1 converges.
