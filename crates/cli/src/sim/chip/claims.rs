@@ -1,8 +1,8 @@
-//! The published tables and the paper's claims, beside what is obtained.
+//! The reference tables and the paper's claims, beside what is obtained.
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tailcut_sim::chip::published::{TAIL_CHIPS, TAILS, THROUGHPUT, THROUGHPUT_CHIPS};
+use tailcut_sim::chip::reference::{TAIL_CHIPS, TAILS, THROUGHPUT, THROUGHPUT_CHIPS};
 use tailcut_sim::chip::workload::Preset;
 use tailcut_sim::chip::{Chip, ChipError, Layout, simulate, slo_throughput};
 use tailcut_sim::sojourn::Estimate;
@@ -27,11 +27,11 @@ enum Ask {
     Tail(f64),
 }
 
-/// A question, what was published of it, and what is obtained.
+/// A question, what was reference of it, and what is obtained.
 #[derive(Clone, Debug)]
 struct Answer {
     question: Question,
-    published: Option<f64>,
+    reference: Option<f64>,
     obtained: Estimate,
 }
 
@@ -44,9 +44,9 @@ pub(super) fn run(runs: Runs) -> Result<Outcome> {
         ask(question, runs.requests, runs.seed.wrapping_add(job % runs.seeds))
     });
     let values = jobs.into_iter().collect::<Result<Vec<f64>, _>>()?;
-    let answers = questions.iter().zip(values.chunks(seeds)).map(|(&(question, published), values)| Answer {
+    let answers = questions.iter().zip(values.chunks(seeds)).map(|(&(question, reference), values)| Answer {
         question,
-        published,
+        reference,
         obtained: Estimate::of(values),
     });
     let answers: Vec<Answer> = answers.collect();
@@ -130,7 +130,7 @@ fn throughput_text(answers: &[Answer]) -> String {
         let name = format!("{}, {:.1} us", row.preset, row.slo_ns / 1e3);
         rows.push(cells(name, answers, (row.preset, Ask::Throughput(row.slo_ns)), 2));
     }
-    format!("obtained (published)\n{}", output::table(&rows, 1))
+    format!("obtained (reference)\n{}", output::table(&rows, 1))
 }
 
 fn tail_text(answers: &[Answer]) -> String {
@@ -148,14 +148,14 @@ fn head(name: &str, chips: &[Chip]) -> Vec<String> {
 fn cells(name: String, answers: &[Answer], (preset, ask): (Preset, Ask), digits: usize) -> Vec<String> {
     let row = answers.iter().filter(|answer| answer.question.preset == preset && answer.question.ask == ask);
     let cell = |answer: &Answer| {
-        let published = answer.published.map(|published| format!(" ({published})"));
-        format!("{}{}", estimate_text(&answer.obtained, digits), published.unwrap_or_default())
+        let reference = answer.reference.map(|reference| format!(" ({reference})"));
+        format!("{}{}", estimate_text(&answer.obtained, digits), reference.unwrap_or_default())
     };
     [name].into_iter().chain(row.map(cell)).collect()
 }
 
 fn answer_json(answer: &Answer) -> Value {
-    let Answer { question: Question { chip, preset, ask }, published, obtained } = answer;
+    let Answer { question: Question { chip, preset, ask }, reference, obtained } = answer;
     let (figure, at) = match ask {
         Ask::Throughput(slo_ns) => ("throughput_under_slo_mrps", json!({ "slo_ns": slo_ns })),
         Ask::Tail(load) => ("p99_ns", json!({ "load": load })),
@@ -166,7 +166,7 @@ fn answer_json(answer: &Answer) -> Value {
         "workload": preset.name(),
         "at": at,
         "figure": figure,
-        "published": published,
+        "reference": reference,
         "obtained": obtained.value,
         "standard_error": obtained.standard_error,
     })
