@@ -66,7 +66,8 @@ fn packets_per_us(policy: Option<&str>, request_len: usize, calls: u64) -> f64 {
         workers: 4,
         policy: policy.map(|text| text.parse().expect("a policy")),
         dispatch: "jbsq:1".parse().expect("a policy"),
-        service: Distribution::parse(if request_len > 1000 { "exp:100us" } else { "exp:5us" }, Unit::Time).expect("a distribution"),
+        service: Distribution::parse(if request_len > 1000 { "exp:100us" } else { "exp:5us" }, Unit::Time)
+            .expect("a distribution"),
         request_len,
         reply_len: 32,
         load: 0.5,
