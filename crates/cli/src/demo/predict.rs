@@ -7,11 +7,11 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use tailcut_measure::distribution::{Distribution, Form};
+use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
-use tailcut_measure::queueing::{Exact, MMk, Sojourn, System, exact};
-use tailcut_proto::policy::PolicySpec;
-use tailcut_sim::queue;
+use tailcut_measure::queueing::{self, Exact, MMk, Sojourn, exact};
+use tailcut_proto::policy::{BoundEstimator, PolicySpec};
+use tailcut_sim::queue::{Run, System};
 
 use super::plan::WORKERS;
 
@@ -58,13 +58,14 @@ pub(super) fn ideal_curve() -> Result<Curve> {
     loads(EXACT_STEPS).map(|load| Ok((load, MMk::new(WORKERS, load)?.percentile(0.99)))).collect()
 }
 
-fn sojourn(policy: PolicySpec, load: f64, requests: usize) -> Result<Box<dyn Sojourn>> {
+fn sojourn(policy: PolicySpec, load: f64, requests: u64) -> Result<Box<dyn Sojourn>> {
     let context = || format!("cannot predict {policy} at a load of {load}");
     if let Some(exact) = reference(policy, load).with_context(context)? {
         return Ok(exact.sojourn);
     }
-    let simulated = queue::simulate(policy.build(), WORKERS, load, requests, SEED).with_context(context)?;
-    Ok(Box::new(simulated))
+    // Without measurements the bound is the one that a router begins with.
+    let policy = if policy == PolicySpec::JbsqAuto { PolicySpec::Jbsq(BoundEstimator::INITIAL) } else { policy };
+    Ok(Box::new(simulated(policy, load, requests).with_context(context)?))
 }
 
 /// The exact answer for the demo's workers behind a policy.
@@ -72,8 +73,16 @@ fn reference(policy: PolicySpec, load: f64) -> Result<Option<Exact>> {
     if matches!(policy, PolicySpec::Jbsq(bound) if bound.get() > CHAIN_BOUND_MAX) {
         return Ok(None);
     }
-    let service = Distribution::new(Form::Exponential { mean: 1.0 }, Unit::Plain)?;
-    Ok(exact(&System { groups: 1, servers: WORKERS, policy, service: &service, load })?)
+    Ok(exact(&queueing::System { groups: 1, servers: WORKERS, policy, service: &service()?, load })?)
+}
+
+/// What the demo's servers emulate.
+fn service() -> Result<Distribution> {
+    Ok(Distribution::parse("exp:1ms", Unit::Time)?)
+}
+
+fn simulated(policy: PolicySpec, load: f64, requests: u64) -> Result<Run> {
+    Ok(System::new(WORKERS, policy, service()?).at_load(load).for_requests(requests).run(SEED)?)
 }
 
 fn figures_of(sojourn: &dyn Sojourn) -> Figures {
@@ -94,9 +103,9 @@ pub(super) const CURVE_TO: f64 = 0.92;
 const EXACT_STEPS: u32 = 62;
 /// Each step draws the same requests, faster, so that a curve is smooth where its figures are not exact.
 const SIMULATED_STEPS: u32 = 31;
-const CURVE_REQUESTS: usize = 400_000;
+const CURVE_REQUESTS: u64 = 400_000;
 /// The p99 of jsq:2 at a load of 0.85 is within about 1 %.
-const POINT_REQUESTS: usize = 2_000_000;
+const POINT_REQUESTS: u64 = 2_000_000;
 /// Of the predictions, whatever the measurement's seed.
 const SEED: u64 = 1;
 /// 495 states.
