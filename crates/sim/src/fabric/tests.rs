@@ -1,3 +1,5 @@
+//! Times, orders and counts that can be computed by hand.
+
 use super::topology::{Link, Spreading, Switch, SwitchBuffer};
 use super::*;
 
