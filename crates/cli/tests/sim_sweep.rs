@@ -65,6 +65,16 @@ fn shards_make_every_point_once() {
 }
 
 #[test]
+fn a_list_says_which_points_are_there_and_makes_nothing() {
+    let dir = Directory::new("list", SWEEP);
+    let done = || String::from_utf8(dir.run(&["--list"]).stdout).unwrap().matches("\"done\":true").count();
+    assert_eq!(done(), 0);
+    assert!(!dir.path("sweep.results").exists());
+    dir.succeed(&["--shard", "1/3"]);
+    assert_eq!(done(), 2);
+}
+
+#[test]
 fn one_point_prints_the_file_that_a_sweep_writes() {
     let (dir, whole) = (Directory::new("point", SWEEP), Directory::new("point-whole", SWEEP));
     whole.succeed(&[]);

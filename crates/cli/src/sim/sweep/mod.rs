@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Run every N-th point from the I-th on, counted from 0: the shards 0/N to N-1/N are all points, each once
     #[arg(long, value_name = "I/N", conflicts_with_all = ["point", "report_only"])]
     shard: Option<Shard>,
-    /// Print the points, a line of JSON with hash and arguments each, and run nothing
+    /// Print the points, a line of JSON each: hash, args, and done where the result is there; run nothing
     #[arg(long, conflicts_with_all = ["point", "report_only"])]
     list: bool,
     /// Run only the point of this hash; with --json -, print its file
@@ -66,10 +66,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let file = SweepFile::parse(&text).with_context(place)?;
     let points = Point::all(&file).with_context(place)?;
     let share: Vec<&Point> = points.iter().enumerate().filter(|(index, _)| args.has(*index)).map(|(_, point)| point).collect();
+    let store = Store::new(args.out.clone().unwrap_or_else(|| args.file.with_extension("results")));
     if args.list {
-        return Ok(list(&share));
+        return Ok(list(&share, &store));
     }
-    let store = Store::open(args.out.clone().unwrap_or_else(|| args.file.with_extension("results")))?;
+    store.create()?;
     if let Some(hash) = &args.point {
         return run_one(&points, hash, &store);
     }
@@ -104,8 +105,12 @@ struct Sweep<'a> {
     points: Vec<Point>,
 }
 
-fn list(points: &[&Point]) -> Outcome {
-    let lines: Vec<Value> = points.iter().map(|point| json!({ "hash": point.hash, "args": point.arguments })).collect();
+fn list(points: &[&Point], store: &Store) -> Outcome {
+    let line = |point: &&Point| {
+        let is_done = store.read(point).is_some();
+        json!({ "hash": point.hash, "args": point.arguments, "done": is_done })
+    };
+    let lines: Vec<Value> = points.iter().map(line).collect();
     let text = lines.iter().map(|line| format!("{line}\n")).collect();
     Outcome { json: Value::Array(lines), text, failure: None }
 }

@@ -19,10 +19,14 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The directory, made where it does not exist.
-    pub(super) fn open(dir: PathBuf) -> Result<Self> {
-        fs::create_dir_all(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
-        Ok(Self { dir })
+    /// The directory, which need not exist to read from.
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// Makes the directory where it does not exist.
+    pub(super) fn create(&self) -> Result<()> {
+        fs::create_dir_all(&self.dir).with_context(|| format!("cannot make the directory {}", self.dir.display()))
     }
 
     pub(super) fn dir(&self) -> &Path {
