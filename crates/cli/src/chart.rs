@@ -78,6 +78,18 @@ impl Chart {
         Self { width, height, alternative, body }
     }
 
+    /// Charts below each other, each under its title.
+    pub(crate) fn stacked(charts: &[(String, Self)], alternative: String) -> Self {
+        let (mut top, mut body) = (0, String::new());
+        for (title, chart) in charts {
+            let _ = writeln!(body, r#"<text class="name" x="4" y="{}">{}</text>"#, top + 16, escape(title));
+            let _ = writeln!(body, "<g transform=\"translate(0 {})\">\n{}</g>", top + HEADING_HEIGHT, chart.body);
+            top += HEADING_HEIGHT + chart.height + STACK_GAP;
+        }
+        let width = charts.iter().map(|(_, chart)| chart.width).max().unwrap_or(0);
+        Self::new((width, top.saturating_sub(STACK_GAP)), alternative, body)
+    }
+
     /// For a page that holds [`style`].
     pub(crate) fn inline(&self) -> String {
         self.element(0, "", "")
@@ -292,6 +304,9 @@ const LETTER_WIDTH: u32 = 8;
 const LABEL_GAP: u32 = 6;
 /// Room for the labels of the y axis.
 const LEFT_MIN: u32 = 36;
+/// Of the title of a chart among others, and between them.
+const HEADING_HEIGHT: u32 = 28;
+const STACK_GAP: u32 = 20;
 /// Around a chart in a file of its own.
 const PANEL_MARGIN: u32 = 14;
 
