@@ -4,6 +4,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`agenda`] | what happens next: the event queue of every simulation |
+//! | [`chip`] | a 16-core chip whose network interface dispatches to its cores |
 //! | [`sojourn`] | what a simulation keeps of its sojourn times |
 //! | [`impair`] | what a path does to datagrams |
 //! | [`network`] | nodes at addresses, joined by impaired paths |
@@ -14,6 +15,7 @@
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
 pub mod agenda;
+pub mod chip;
 pub mod cluster;
 pub mod impair;
 pub mod network;
