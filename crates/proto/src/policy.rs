@@ -190,6 +190,9 @@ impl Jbsq {
             }
             Ties::Random => {
                 let tied_count = loads.iter().map(|load| u32::from(is_fewest(load))).sum();
+                if tied_count == 0 {
+                    return None;
+                }
                 let rank = Draws::new(random).below(tied_count) as usize;
                 loads.iter().enumerate().filter(|(_, load)| is_fewest(load)).nth(rank).map(|(index, _)| index)
             }
@@ -200,6 +203,11 @@ impl Jbsq {
 
 impl Policy for Jbsq {
     fn place(&mut self, loads: &[u32], random: u64) -> Placement {
+        // Nobody has fewer than an idle worker.
+        if let Some(index) = self.tied(loads, 0, random) {
+            self.next = index + 1;
+            return Placement::One(WorkerId::at(index));
+        }
         // Two passes, because each is a loop without branches that the compiler turns into vector instructions.
         let Some(fewest) = loads.iter().copied().min().filter(|&fewest| fewest < self.bound) else {
             return Placement::Hold;

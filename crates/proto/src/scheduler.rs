@@ -220,9 +220,10 @@ impl<T, P: Policy> Scheduler<T, P> {
             Placement::Two(first, second) => Workers { first, second: Some(second) },
         };
         for worker in [Some(workers.first), workers.second].into_iter().flatten() {
-            let in_service = self.workers[worker.index()].state == State::In;
-            assert!(in_service, "a policy places on workers in service");
-            self.charge(worker);
+            let load = &mut self.loads[worker.index()];
+            assert!(*load < OUT_OF_SERVICE, "a policy places on workers in service");
+            *load = (*load + 1).min(OUT_OF_SERVICE - 1);
+            self.workers[worker.index()].outstanding = *load;
         }
         Some(workers)
     }

@@ -1,246 +1,169 @@
-//! Sojourn times of a policy at the grain of queues: no packets and no network, only arrivals, a [`Scheduler`] and workers.
+//! The queue grain: a request is a token. Arrivals, a [`Scheduler`] with a policy, workers and delays, without packets, for tens
+//! of millions of requests.
 //!
-//! It answers for policies that have no exact queue (`jsq:D`), and shows that the code which places requests behaves like the
-//! queue that theory calls by the policy's name.
+//! | layout | what it is |
+//! |---|---|
+//! | 1x16 | one scheduler before 16 workers |
+//! | 4x4 | four schedulers before 4 workers each; a request goes to one of them, all equally likely |
+//! | 16x1 | a queue for each worker, whatever the policy |
 //!
-//! Invariant: arrivals are Poisson, service times are exponential, workers serve in the order in which they were given, and a
-//! departure takes effect before an arrival at the same time. The same seed gives the same figures.
+//! A sojourn lasts from the arrival at the router to the end of the service at the worker: it holds the way to the worker, and
+//! not the way back. The way back counts where it matters to the next request: a worker's conclusion is known to the scheduler
+//! only after it.
+//!
+//! Each service time is drawn when its request arrives, and arrivals, services, jitter, groups and placements draw from streams
+//! of their own, so two policies under one seed see the same requests.
+//!
+//! Invariant: workers serve in the order in which they were given, and a conclusion that is known at the time of an arrival
+//! takes effect before it. The same seed gives the same run, to the bit. Time is in picoseconds, and does not drift.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod departures;
+mod group;
+mod requests;
+mod system;
+mod tokens;
 
 use rand::Rng;
-use tailcut_measure::arrivals::{Arrivals, Process};
-use tailcut_measure::distribution::Distribution;
-use tailcut_measure::generator::{Generator, generator};
-use tailcut_measure::quantity::Unit;
-use tailcut_measure::queueing::{QueueingError, Sojourn};
-use tailcut_measure::workers::FifoWorker;
-use tailcut_proto::node::Time;
-use tailcut_proto::policy::{Policy, WorkerId};
-use tailcut_proto::scheduler::{Outcome, Scheduler};
+use tailcut_measure::generator::generator;
+use tailcut_measure::queueing::Sojourn;
+use tailcut_proto::policy::{Draws, Jbsq, Jsq, Policy, PolicySpec, Random, RoundRobin, Ties};
 
-/// Runs `requests` requests through `policy` before `workers` workers at `load` of their capacity. The first tenth of them
-/// fills the queues and is left out of the sojourns.
-///
-/// # Errors
-///
-/// No worker, no request, more requests than the central queue can hold (2^30), or a load outside of (0, 1).
-pub fn simulate<P: Policy>(
-    policy: P,
-    workers: usize,
-    load: f64,
-    requests: usize,
-    seed: u64,
-) -> Result<SimulatedSojourn, QueueingError> {
-    if workers == 0 {
-        return Err(QueueingError::Zero("the number of workers"));
-    }
-    if requests == 0 {
-        return Err(QueueingError::Zero("the number of requests"));
-    }
-    if requests >= REQUESTS_END {
-        return Err(QueueingError::TooLarge("fewer than 2^30 requests"));
-    }
-    if !(load > 0.0 && load < 1.0) {
-        return Err(QueueingError::Load(load));
-    }
-    let rate_per_s = workers as f64 * load / SERVICE_S;
-    let arrivals = Arrivals::new(Process::Poisson, rate_per_s, generator(seed, ARRIVALS));
-    let arrivals = arrivals.map_err(|_| QueueingError::TooLarge("at most 1,000,000 workers"))?;
-    let service = Distribution::parse(SERVICE, Unit::Time).expect("the constant is in the grammar");
-    let mut services = generator(seed, SERVICES);
-    let mut queues = Queues::new(policy, workers, requests, generator(seed, PLACEMENTS));
-    for arrived in arrivals.take(requests) {
-        let service_ns = service.sample_whole(&mut services);
-        queues.handle_departures(arrived);
-        queues.handle_arrival(Request { arrived, service_ns });
-    }
-    queues.handle_departures(Time::MAX);
-    Ok(SimulatedSojourn::new(queues.sojourns_ns.split_off(requests / WARMUP_SHARE)))
+pub use self::requests::{Request, Requests};
+pub use self::system::{Jitter, REQUESTS_MAX, System, SystemError, TieRule, WORKERS_MAX};
+pub use self::tokens::Tokens;
+
+use self::group::Group;
+use crate::sojourn::Sojourns;
+
+/// What a simulation of the queue grain found. As a [`Sojourn`] it is in units of the mean service time.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Sojourn times after the warm-up, in picoseconds.
+    pub sojourns: Sojourns,
+    /// The mean service time at a speed of 1, jitter included; picoseconds.
+    pub service_mean_ps: f64,
+    /// Requests that went through, warm-up included.
+    pub requests: u64,
+    /// Of them, those that the central queue of a scheduler held.
+    pub held: u64,
+    /// The longest that the central queue of any scheduler was.
+    pub queue_len_max: usize,
+    /// The share of the time, from the first arrival's gap to the last departure, that a worker was busy; the mean over workers.
+    pub utilisation: f64,
 }
 
-/// The sojourn times of a simulation, in units of the mean service time.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SimulatedSojourn {
-    /// Ascending, at least one; ns.
-    sorted_ns: Vec<u64>,
-    /// Of the mean service time.
-    mean: f64,
-}
-
-impl SimulatedSojourn {
-    /// Requests whose sojourn counts.
-    pub fn count(&self) -> usize {
-        self.sorted_ns.len()
-    }
-
-    fn new(mut sojourns_ns: Vec<u64>) -> Self {
-        sojourns_ns.sort_unstable();
-        let sum_ns: f64 = sojourns_ns.iter().map(|&sojourn_ns| sojourn_ns as f64).sum();
-        let mean = sum_ns / sojourns_ns.len() as f64 / SERVICE_NS;
-        Self { sorted_ns: sojourns_ns, mean }
+impl Run {
+    /// The share of requests that a central queue held.
+    pub fn held_share(&self) -> f64 {
+        self.held as f64 / self.requests as f64
     }
 }
 
-impl Sojourn for SimulatedSojourn {
+impl Sojourn for Run {
     fn mean(&self) -> f64 {
-        self.mean
+        self.sojourns.mean() / self.service_mean_ps
     }
 
     fn tail(&self, time: f64) -> f64 {
-        let within = self.sorted_ns.partition_point(|&sojourn_ns| sojourn_ns as f64 <= time * SERVICE_NS);
-        1.0 - within as f64 / self.sorted_ns.len() as f64
+        self.sojourns.tail(time * self.service_mean_ps)
     }
 
-    /// The smallest simulated sojourn that at most `1 - p` of them exceed; infinite for a `p` of 1 or more, as theory has it.
+    /// As [`Sojourns::percentile`]; infinite for a `p` of 1 or more, as theory has it.
     fn percentile(&self, p: f64) -> f64 {
         if p.is_nan() || p >= 1.0 {
             return if p.is_nan() { p } else { f64::INFINITY };
         }
-        let rank = (p.max(0.0) * self.sorted_ns.len() as f64).ceil() as usize;
-        self.sorted_ns[rank.saturating_sub(1)] as f64 / SERVICE_NS
+        self.sojourns.percentile(p) / self.service_mean_ps
     }
 }
 
-/// A request that no worker has finished.
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    arrived: Time,
-    service_ns: u64,
-}
-
-/// The central queue, the workers, and what will leave them.
-struct Queues<P> {
-    scheduler: Scheduler<Request, P>,
-    workers: Vec<FifoWorker>,
-    /// When each placed request leaves, and whom.
-    departures: BinaryHeap<Reverse<(Time, WorkerId)>>,
-    placements: Generator,
-    /// In the order of arrival, because the scheduler places in that order; ns.
-    sojourns_ns: Vec<u64>,
-}
-
-impl<P: Policy> Queues<P> {
-    fn new(policy: P, workers: usize, requests: usize, placements: Generator) -> Self {
-        let mut scheduler = Scheduler::new(policy, requests);
-        for _ in 0..workers {
-            scheduler.add_worker();
-        }
-        let workers = vec![FifoWorker::new(); workers];
-        Self { scheduler, workers, departures: BinaryHeap::new(), placements, sojourns_ns: Vec::with_capacity(requests) }
+impl System {
+    /// Simulates the system under `seed`.
+    ///
+    /// # Errors
+    ///
+    /// Why the system has no answer, see [`System::check`].
+    pub fn run(&self, seed: u64) -> Result<Run, SystemError> {
+        self.run_observed(seed, |_, _| {})
     }
 
-    fn handle_arrival(&mut self, request: Request) {
-        match self.scheduler.offer(request, Time::MAX, self.placements.next_u64()) {
-            Outcome::Placed(workers, request) => self.start(workers.first, request, request.arrived),
-            Outcome::Held(_) => {}
-            Outcome::Full(_) => unreachable!("the queue has a place for every request"),
-        }
-    }
-
-    /// Everything that leaves a worker until `until`, and what that lets out of the central queue.
-    fn handle_departures(&mut self, until: Time) {
-        while let Some(&Reverse((now, worker))) = self.departures.peek()
-            && now <= until
-        {
-            self.departures.pop();
-            self.scheduler.conclude(worker);
-            while let Some((workers, request)) = self.scheduler.poll_placed(now, self.placements.next_u64()) {
-                self.start(workers.first, request, now);
+    /// As [`System::run`]; `observe` hears of each request, warm-up included, its number in the order of arrival and its
+    /// sojourn in picoseconds. Before one scheduler the numbers come in order, because it places in that order.
+    ///
+    /// # Errors
+    ///
+    /// As [`System::run`].
+    pub fn run_observed(&self, seed: u64, observe: impl FnMut(u64, u64)) -> Result<Run, SystemError> {
+        match (self.policy, self.ties) {
+            (PolicySpec::Random, _) => self.run_policy(seed, || Random, observe),
+            (PolicySpec::RoundRobin, _) => self.run_policy(seed, RoundRobin::default, observe),
+            (PolicySpec::Jsq(d), _) => self.run_policy(seed, || Jsq::new(d), observe),
+            (PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto, ties) => {
+                let bound = self.bound().expect("the policy has a bound");
+                let ties = match ties.unwrap_or_default() {
+                    TieRule::Rotate => Ties::Rotate,
+                    TieRule::Random => Ties::Random,
+                    TieRule::Lowest => Ties::Lowest,
+                    TieRule::Tokens => return self.run_policy(seed, || Tokens::new(self.workers, bound), observe),
+                };
+                self.run_policy(seed, || Jbsq::with_ties(bound, ties), observe)
             }
         }
     }
 
-    fn start(&mut self, worker: WorkerId, request: Request, now: Time) {
-        let finish = self.workers[worker.index()].serve(now, request.service_ns);
-        self.departures.push(Reverse((finish, worker)));
-        self.sojourns_ns.push(finish - request.arrived);
+    /// As [`System::run_observed`], with a policy for each scheduler from `policy` instead of the system's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`System::run`].
+    pub fn run_policy<P: Policy>(
+        &self,
+        seed: u64,
+        policy: impl Fn() -> P,
+        mut observe: impl FnMut(u64, u64),
+    ) -> Result<Run, SystemError> {
+        let mut requests = self.requests(seed)?;
+        let mut sojourns = Sojourns::new();
+        let mut record = |number: u64, sojourn_ps: u64| {
+            if number >= self.warmup {
+                sojourns.record(sojourn_ps);
+            }
+            observe(number, sojourn_ps);
+        };
+        let mut groups: Vec<_> = (0..self.groups).map(|index| Group::new(self, index, policy(), seed)).collect();
+        let mut choices = Draws::new(generator(seed, CHOICES).next_u64());
+        let count = self.groups as u32;
+        for number in 0..self.requests {
+            let request = requests.draw();
+            // Groups have nothing in common but their arrivals, so each may live in a time of its own.
+            let group = if count == 1 { 0 } else { choices.below(count) as usize };
+            groups[group].handle_arrival(number, request, &mut record);
+        }
+        groups.iter_mut().for_each(|group| group.finish(&mut record));
+        self.gather(&groups, sojourns)
+    }
+
+    fn gather<P: Policy>(&self, groups: &[Group<P>], sojourns: Sojourns) -> Result<Run, SystemError> {
+        let ends_ps = groups.iter().map(|group| group.end_ps().ok_or(SystemError::TooLong));
+        let end_ps = ends_ps.collect::<Result<Vec<_>, _>>()?.into_iter().fold(1, u64::max);
+        let busy_ps: f64 = groups.iter().map(Group::busy_ps).sum();
+        Ok(Run {
+            sojourns,
+            service_mean_ps: self.service_mean_ps(),
+            requests: self.requests,
+            held: groups.iter().map(|group| group.held).sum(),
+            queue_len_max: groups.iter().map(|group| group.queue_len_max).max().unwrap_or(0),
+            utilisation: busy_ps / (self.groups * self.workers) as f64 / end_ps as f64,
+        })
     }
 }
 
-/// Far above the nanosecond that times are rounded to, and of no other consequence.
-const SERVICE: &str = "exp:1ms";
-const SERVICE_NS: f64 = 1e6;
-const SERVICE_S: f64 = 1e-3;
-/// One request in so many warms up.
-const WARMUP_SHARE: usize = 10;
-/// What a [`Scheduler`] holds at most.
-const REQUESTS_END: usize = 1 << 30;
-/// Streams of the generator.
+/// Streams of the generator; [`PLACEMENTS`] and those after it are one for each group.
 const ARRIVALS: u64 = 0;
 const SERVICES: u64 = 1;
-const PLACEMENTS: u64 = 2;
+const JITTER: u64 = 2;
+const CHOICES: u64 = 3;
+const PLACEMENTS: u64 = 4;
 
 #[cfg(test)]
-mod tests {
-    use tailcut_measure::queueing::{EkM1, Jbsq, MMk};
-    use tailcut_proto::policy::PolicySpec;
-
-    use super::*;
-
-    #[test]
-    fn random_is_a_queue_for_each_worker() {
-        check_exact("random", &MMk::new(1, 0.7).unwrap());
-    }
-
-    #[test]
-    fn round_robin_is_a_queue_with_erlang_gaps() {
-        check_exact("rr", &EkM1::new(8, 0.7).unwrap());
-    }
-
-    #[test]
-    fn a_bound_of_one_is_a_single_queue() {
-        check_exact("jbsq:1", &MMk::new(8, 0.7).unwrap());
-    }
-
-    #[test]
-    fn a_bound_of_two_is_its_markov_chain() {
-        check_exact("jbsq:2", &Jbsq::new(8, 2, 0.7).unwrap());
-    }
-
-    #[test]
-    fn two_choices_lie_between_none_and_all() {
-        let p99 = |policy| run(policy, 1).percentile(0.99);
-        assert!(p99("jsq:8") < p99("jsq:2") && p99("jsq:2") < p99("random"));
-    }
-
-    #[test]
-    fn a_seed_replays_and_another_differs() {
-        assert_eq!(run("jsq:2", 1), run("jsq:2", 1));
-        assert_ne!(run("jsq:2", 1), run("jsq:2", 2));
-    }
-
-    #[test]
-    fn percentiles_are_sojourns_of_the_simulation() {
-        let sojourn = SimulatedSojourn::new((1..=1000).map(|index| index * 1_000_000).collect());
-        assert_eq!([0.0, 0.5, 0.99, 0.999].map(|p| sojourn.percentile(p)), [1.0, 500.0, 990.0, 999.0]);
-        assert!((sojourn.tail(990.0) - 0.01).abs() < 1e-12);
-        assert_eq!(sojourn.mean(), 500.5);
-    }
-
-    #[test]
-    fn what_has_no_answer_is_refused() {
-        let run = |workers, load, requests| simulate(PolicySpec::Random.build(), workers, load, requests, 1).map(|_| ());
-        assert_eq!(run(0, 0.5, 10), Err(QueueingError::Zero("the number of workers")));
-        assert_eq!(run(8, 0.5, 0), Err(QueueingError::Zero("the number of requests")));
-        assert_eq!(run(8, 1.0, 10), Err(QueueingError::Load(1.0)));
-    }
-
-    fn run(policy: &str, seed: u64) -> SimulatedSojourn {
-        simulate(policy.parse::<PolicySpec>().unwrap().build(), 8, 0.7, 200_000, seed).unwrap()
-    }
-
-    /// 180,000 requests are 32 s of this system. Over 4 s the p99 of independent queues has a standard deviation of 8 %, so
-    /// here 3 %; of the others less. The tolerance is three of them.
-    fn check_exact(policy: &str, exact: &dyn Sojourn) {
-        let simulated = run(policy, 1);
-        for (what, ratio) in [
-            ("mean", simulated.mean() / exact.mean()),
-            ("p50", simulated.percentile(0.5) / exact.percentile(0.5)),
-            ("p99", simulated.percentile(0.99) / exact.percentile(0.99)),
-        ] {
-            assert!((ratio - 1.0).abs() < 0.09, "{policy}: the {what} is {ratio} of the exact one");
-        }
-    }
-}
+mod tests;

@@ -12,9 +12,11 @@
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use tailcut_measure::queueing::{EkM1, Jbsq, MMk, QueueingError, Sojourn};
-use tailcut_proto::policy::PolicySpec;
-use tailcut_sim::queue;
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::quantity::Unit;
+use tailcut_measure::queueing::{EkM1, Jbsq, MMk, Sojourn};
+use tailcut_proto::policy::{BoundEstimator, PolicySpec};
+use tailcut_sim::queue::{Run, System};
 
 use super::plan::WORKERS;
 
@@ -72,16 +74,22 @@ pub(super) fn ideal_curve() -> Result<Curve> {
     loads(EXACT_STEPS).map(|load| Ok((load, MMk::new(WORKERS, load)?.percentile(0.99)))).collect()
 }
 
-fn sojourn(policy: PolicySpec, load: f64, requests: usize) -> Result<Box<dyn Sojourn>> {
-    let model = || -> Result<Box<dyn Sojourn>, QueueingError> {
+fn sojourn(policy: PolicySpec, load: f64, requests: u64) -> Result<Box<dyn Sojourn>> {
+    let model = || -> Result<Box<dyn Sojourn>> {
         Ok(match policy {
-            _ if is_simulated(policy) => Box::new(queue::simulate(policy.build(), WORKERS, load, requests, SEED)?),
+            PolicySpec::JbsqAuto => Box::new(simulated(PolicySpec::Jbsq(BoundEstimator::INITIAL), load, requests)?),
+            _ if is_simulated(policy) => Box::new(simulated(policy, load, requests)?),
             PolicySpec::RoundRobin => Box::new(EkM1::new(WORKERS, load)?),
             PolicySpec::Jbsq(bound) => Box::new(Jbsq::new(WORKERS, bound.get() as usize, load)?),
             _ => Box::new(MMk::new(1, load)?),
         })
     };
     model().with_context(|| format!("cannot predict {policy} at a load of {load}"))
+}
+
+fn simulated(policy: PolicySpec, load: f64, requests: u64) -> Result<Run> {
+    let service = Distribution::parse("exp:1ms", Unit::Time)?;
+    Ok(System::new(WORKERS, policy, service).at_load(load).for_requests(requests).run(SEED)?)
 }
 
 fn figures_of(sojourn: &dyn Sojourn) -> Figures {
@@ -102,9 +110,9 @@ pub(super) const CURVE_TO: f64 = 0.92;
 const EXACT_STEPS: u32 = 62;
 /// Each step draws the same requests, faster, so that a curve is smooth where its figures are not exact.
 const SIMULATED_STEPS: u32 = 31;
-const CURVE_REQUESTS: usize = 400_000;
+const CURVE_REQUESTS: u64 = 400_000;
 /// The p99 of jsq:2 at a load of 0.85 is within about 1 %.
-const POINT_REQUESTS: usize = 2_000_000;
+const POINT_REQUESTS: u64 = 2_000_000;
 /// Of the predictions, whatever the measurement's seed.
 const SEED: u64 = 1;
 /// 495 states.

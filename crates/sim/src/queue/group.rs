@@ -1,0 +1,144 @@
+//! One scheduler and its workers.
+//!
+//! | event | then |
+//! |---|---|
+//! | an arrival | what concluded by then is concluded first; then it is placed, or held |
+//! | a conclusion is known | the worker's count falls, and held requests that may go are placed |
+//! | a placement | the request reaches its worker after the way there, and its end of service is known |
+//!
+//! Invariant: conclusions are known in the order of their times, and none is missing from [`Departures`].
+
+use std::collections::VecDeque;
+
+use rand::Rng;
+use tailcut_measure::generator::generator;
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::{Draws, Policy, WorkerId};
+use tailcut_proto::scheduler::{Outcome, Scheduler};
+
+use super::departures::Departures;
+use super::requests::Request;
+use super::{PLACEMENTS, System};
+
+/// A scheduler, its workers and what will leave them.
+#[derive(Debug)]
+pub(super) struct Group<P> {
+    scheduler: Scheduler<(u64, Request), P>,
+    workers: Vec<Worker>,
+    /// When the scheduler hears of each worker's next conclusion.
+    departures: Departures,
+    placements: Draws,
+    to_worker_ps: u64,
+    feedback_ps: u64,
+    /// No conclusion is known later; where one would be, the run is refused at its end.
+    time_last_ps: u64,
+    /// Requests that the central queue held.
+    pub(super) held: u64,
+    /// The longest that the central queue was.
+    pub(super) queue_len_max: usize,
+}
+
+/// A worker with a queue of its own.
+#[derive(Clone, Debug)]
+struct Worker {
+    /// When all that it was given is done.
+    free_at_ps: u64,
+    /// When the scheduler hears of each conclusion that it has not heard of; ascending.
+    known_at_ps: VecDeque<u64>,
+    /// What a service time is multiplied by: the inverse of the speed.
+    pace: f64,
+    /// Time spent serving.
+    busy_ps: u64,
+}
+
+impl<P: Policy> Group<P> {
+    /// Group `index` of a system that has been checked.
+    pub(super) fn new(system: &System, index: usize, policy: P, seed: u64) -> Self {
+        let mut scheduler = Scheduler::new(policy, system.requests as usize);
+        let first = index * system.workers;
+        let workers = (first..first + system.workers).map(|number| {
+            scheduler.add_worker();
+            Worker { free_at_ps: 0, known_at_ps: VecDeque::new(), pace: 1.0 / system.speed(number), busy_ps: 0 }
+        });
+        Self {
+            workers: workers.collect(),
+            scheduler,
+            departures: Departures::new(system.workers),
+            placements: Draws::new(generator(seed, PLACEMENTS + index as u64).next_u64()),
+            to_worker_ps: system.to_worker_ps,
+            feedback_ps: system.feedback_ps,
+            time_last_ps: Departures::time_end(system.workers) - 1,
+            held: 0,
+            queue_len_max: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn handle_arrival(&mut self, number: u64, request: Request, record: &mut impl FnMut(u64, u64)) {
+        self.handle_conclusions(request.arrived_ps, record);
+        match self.scheduler.offer((number, request), Time::MAX, self.placements.word()) {
+            Outcome::Placed(workers, held) => self.start(workers.first, held, request.arrived_ps, record),
+            Outcome::Held(_) => {
+                self.held += 1;
+                self.queue_len_max = self.queue_len_max.max(self.scheduler.queue_len());
+            }
+            Outcome::Full(_) => unreachable!("the queue has a place for every request"),
+        }
+    }
+
+    /// Lets everything leave.
+    pub(super) fn finish(&mut self, record: &mut impl FnMut(u64, u64)) {
+        self.handle_conclusions(self.time_last_ps, record);
+    }
+
+    /// When the last service ended; `None` where that is beyond the times that can be told apart.
+    pub(super) fn end_ps(&self) -> Option<u64> {
+        let end_ps = self.workers.iter().map(|worker| worker.free_at_ps).max().unwrap_or(0);
+        Some(end_ps).filter(|&end_ps| end_ps.saturating_add(self.feedback_ps) < self.time_last_ps)
+    }
+
+    /// Time spent serving, over all workers.
+    pub(super) fn busy_ps(&self) -> f64 {
+        self.workers.iter().map(|worker| worker.busy_ps as f64).sum()
+    }
+
+    /// Everything that the scheduler hears of until `until`, and what that lets out of the central queue.
+    #[inline]
+    fn handle_conclusions(&mut self, until: u64, record: &mut impl FnMut(u64, u64)) {
+        while let Some((now, index)) = self.departures.earliest(until) {
+            let known_at_ps = &mut self.workers[index].known_at_ps;
+            known_at_ps.pop_front();
+            self.departures.follow(index, known_at_ps.front().copied());
+            self.scheduler.conclude(WorkerId(index as u32));
+            while self.scheduler.queue_len() > 0
+                && let Some((workers, held)) = self.scheduler.poll_placed(now, self.placements.word())
+            {
+                self.start(workers.first, held, now, record);
+            }
+        }
+    }
+
+    #[inline]
+    fn start(&mut self, worker: WorkerId, (number, request): (u64, Request), now: u64, record: &mut impl FnMut(u64, u64)) {
+        let index = worker.index();
+        let worker = &mut self.workers[index];
+        let finish = worker.serve(now.saturating_add(self.to_worker_ps), request.service_ps);
+        let known_at = finish.saturating_add(self.feedback_ps).min(self.time_last_ps);
+        if worker.known_at_ps.is_empty() {
+            self.departures.begin(index, known_at);
+        }
+        worker.known_at_ps.push_back(known_at);
+        record(number, finish - request.arrived_ps);
+    }
+}
+
+impl Worker {
+    /// Takes a request that reaches the worker at `now` and returns when its service ends.
+    #[inline]
+    fn serve(&mut self, now: u64, service_ps: u64) -> u64 {
+        let lasts_ps = if self.pace == 1.0 { service_ps } else { (service_ps as f64 * self.pace + 0.5) as u64 };
+        self.busy_ps = self.busy_ps.saturating_add(lasts_ps);
+        self.free_at_ps = self.free_at_ps.max(now).saturating_add(lasts_ps);
+        self.free_at_ps
+    }
+}

@@ -1,0 +1,356 @@
+//! What is simulated: the configuration of a system and what has no answer.
+
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use tailcut_measure::arrivals::Process;
+use tailcut_measure::distribution::{Distribution, Form};
+use tailcut_measure::quantity::Unit;
+use tailcut_proto::policy::{BoundEstimator, PolicySpec};
+use thiserror::Error;
+
+use super::requests::PS_PER_NS;
+
+/// Schedulers, their workers, and the requests that come to them. [`System::new`] has the defaults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct System {
+    /// Q of a layout Q x U: groups of workers, each behind a scheduler of its own. A request goes to any of them, all equally
+    /// likely. Default 1.
+    pub groups: usize,
+    /// U of a layout Q x U: workers in each group.
+    pub workers: usize,
+    /// Who gets a request. `jbsq:auto` takes the bound that [`BoundEstimator`] derives from the delays and the mean service.
+    pub policy: PolicySpec,
+    /// Who gets it where several workers have the fewest outstanding; for JBSQ alone. Default: the policy's own rule, rotation.
+    pub ties: Option<TieRule>,
+    /// The shape of the gaps between arrivals; the rate follows from the load. Default Poisson.
+    pub arrivals: Process,
+    /// The service time at a worker of speed 1.
+    pub service: Distribution,
+    /// What makes some services longer. Default none.
+    pub jitter: Jitter,
+    /// The speed of each worker, group after group: it serves for the service time divided by its speed. Default empty: all 1.
+    pub speeds: Vec<f64>,
+    /// From the router to a worker, picoseconds. Default 0.
+    pub to_worker_ps: u64,
+    /// From the end of a service until the scheduler knows of it, picoseconds. Default 0.
+    pub feedback_ps: u64,
+    /// What arrives over what the workers can serve: the rate times the mean service (jitter included) over the sum of speeds.
+    pub load: f64,
+    /// Requests to simulate, warm-up included; at most [`REQUESTS_MAX`].
+    pub requests: u64,
+    /// Requests from the first on that fill the queues and whose sojourns are left out. Default a tenth.
+    pub warmup: u64,
+}
+
+/// A share of services that take longer: a page fault, an interrupt, a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Jitter {
+    /// The probability that a service is one of them. Default 0.
+    pub probability: f64,
+    /// What their time is multiplied by. Default 15, the factor of NetClone's evaluation.
+    pub factor: f64,
+}
+
+impl Default for Jitter {
+    fn default() -> Self {
+        Self { probability: 0.0, factor: 15.0 }
+    }
+}
+
+/// Who takes a request where several workers have the fewest outstanding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TieRule {
+    /// The first of them after the worker that was placed on last: `rotate`.
+    #[default]
+    Rotate,
+    /// Any of them, all equally likely: `random`.
+    Random,
+    /// The one with the lowest index: `lowest`.
+    Lowest,
+    /// No counts at all, but the oldest returned token ([`Tokens`](super::Tokens)): `tokens`.
+    Tokens,
+}
+
+impl FromStr for TieRule {
+    type Err = SystemError;
+
+    fn from_str(text: &str) -> Result<Self, SystemError> {
+        let rules = [Self::Rotate, Self::Random, Self::Lowest, Self::Tokens];
+        let rule = rules.into_iter().find(|rule| rule.name() == text);
+        rule.ok_or_else(|| SystemError::TieRule(text.to_owned()))
+    }
+}
+
+impl TieRule {
+    /// The rule as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rotate => "rotate",
+            Self::Random => "random",
+            Self::Lowest => "lowest",
+            Self::Tokens => "tokens",
+        }
+    }
+}
+
+impl System {
+    /// One scheduler before `workers` workers, with the defaults of the fields. Nothing is checked before
+    /// [`System::check`] or a run.
+    pub fn new(workers: usize, policy: PolicySpec, service: Distribution) -> Self {
+        Self {
+            groups: 1,
+            workers,
+            policy,
+            ties: None,
+            arrivals: Process::Poisson,
+            service,
+            jitter: Jitter::default(),
+            speeds: Vec::new(),
+            to_worker_ps: 0,
+            feedback_ps: 0,
+            load: 0.8,
+            requests: 2_000_000,
+            warmup: 200_000,
+        }
+    }
+
+    /// The same system at `load`.
+    pub fn at_load(self, load: f64) -> Self {
+        Self { load, ..self }
+    }
+
+    /// The same system for `requests` requests, of which the first tenth is warm-up.
+    pub fn for_requests(self, requests: u64) -> Self {
+        Self { requests, warmup: requests / WARMUP_SHARE, ..self }
+    }
+
+    /// Whether the system has an answer; every run checks it first.
+    ///
+    /// A load that the workers or one group of them cannot serve is refused. With delays the bound of JBSQ limits what a worker
+    /// serves to `bound` requests in a service time and both delays; loads from there on are refused too. Somewhat below that
+    /// ceiling, where service times vary, queues may already grow without end, and a run shows what its requests saw.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), SystemError> {
+        let workers = self.groups.checked_mul(self.workers).filter(|&workers| workers <= WORKERS_MAX);
+        let workers = workers.ok_or(SystemError::Workers)?;
+        if workers == 0 {
+            return Err(SystemError::Workers);
+        }
+        if self.requests == 0 || self.requests > REQUESTS_MAX {
+            return Err(SystemError::Requests(self.requests));
+        }
+        if self.warmup >= self.requests {
+            return Err(SystemError::Warmup { warmup: self.warmup, requests: self.requests });
+        }
+        if !self.speeds.is_empty() && self.speeds.len() != workers {
+            return Err(SystemError::SpeedCount { speeds: self.speeds.len(), workers });
+        }
+        if let Some(&speed) = self.speeds.iter().find(|speed| !(SPEED_MIN..=SPEED_MAX).contains(*speed)) {
+            return Err(SystemError::Speed(speed));
+        }
+        if self.ties.is_some() && !matches!(self.policy, PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto) {
+            return Err(SystemError::Ties(self.policy));
+        }
+        if self.ties == Some(TieRule::Tokens) && self.bound().is_some_and(|bound| bound.get() > TOKENS_MAX) {
+            return Err(SystemError::Tokens);
+        }
+        self.check_times()?;
+        self.check_load()
+    }
+
+    /// The bound of JBSQ; `None` for the other policies.
+    pub fn bound(&self) -> Option<NonZeroU32> {
+        match self.policy {
+            PolicySpec::Jbsq(bound) => Some(bound),
+            PolicySpec::JbsqAuto => {
+                let mut estimator = BoundEstimator::new();
+                estimator.sample_delay((self.delay_ps() / PS_PER_NS) as u64);
+                estimator.sample_service((self.service_mean_ps() / PS_PER_NS) as u64);
+                NonZeroU32::new(estimator.bound())
+            }
+            _ => None,
+        }
+    }
+
+    /// The mean service time at a speed of 1, jitter included; picoseconds. Infinite where the distribution has no mean.
+    pub fn service_mean_ps(&self) -> f64 {
+        let mean_ns = self.service.mean().unwrap_or(f64::INFINITY);
+        mean_ns * PS_PER_NS * (1.0 + self.jitter.probability * (self.jitter.factor - 1.0))
+    }
+
+    /// The speed of a worker, counted over all groups.
+    pub(super) fn speed(&self, worker: usize) -> f64 {
+        self.speeds.get(worker).copied().unwrap_or(1.0)
+    }
+
+    /// What the gaps are drawn from, and what multiplies them into picoseconds.
+    pub(super) fn gaps(&self) -> Result<(Distribution, f64), SystemError> {
+        let gaps = match &self.arrivals {
+            Process::Poisson => Distribution::new(Form::Exponential { mean: 1.0 }, Unit::Plain),
+            Process::Fixed => Distribution::new(Form::Fixed { value: 1.0 }, Unit::Plain),
+            Process::Shaped(gaps) => Ok(gaps.clone()),
+        };
+        let gaps = gaps.expect("the constants are in range");
+        let mean = gaps.mean().filter(|&mean| mean > 0.0).ok_or_else(|| SystemError::Arrivals(gaps.to_string()))?;
+        let capacity = (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
+        Ok((gaps, self.service_mean_ps() / (self.load * capacity * mean)))
+    }
+
+    fn delay_ps(&self) -> f64 {
+        self.to_worker_ps as f64 + self.feedback_ps as f64
+    }
+
+    fn check_times(&self) -> Result<(), SystemError> {
+        let Jitter { probability, factor } = self.jitter;
+        if !(0.0..=1.0).contains(&probability) {
+            return Err(SystemError::JitterProbability(probability));
+        }
+        if !(1.0..=JITTER_FACTOR_MAX).contains(&factor) {
+            return Err(SystemError::JitterFactor(factor));
+        }
+        if self.service.unit() != Unit::Time || !(SERVICE_MIN_PS..f64::INFINITY).contains(&self.service_mean_ps()) {
+            return Err(SystemError::Service(self.service.to_string()));
+        }
+        if !(self.load > 0.0 && self.load < 1.0) {
+            return Err(SystemError::Load(self.load));
+        }
+        let capacity = (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
+        let length_ps = self.service_mean_ps() / (self.load * capacity) * self.requests as f64;
+        if length_ps + self.delay_ps() > LENGTH_MAX_PS || self.service_mean_ps() > LENGTH_MAX_PS {
+            return Err(SystemError::TooLong);
+        }
+        self.gaps().map(drop)
+    }
+
+    /// Compares what comes to each group, and to the workers that a policy may be stuck with, with what they can serve.
+    fn check_load(&self) -> Result<(), SystemError> {
+        let count = self.groups * self.workers;
+        let speeds: Vec<f64> = (0..count).map(|worker| self.speed(worker)).collect();
+        // In services of speed 1.
+        let offered = self.load * speeds.iter().sum::<f64>() / self.groups as f64;
+        let served = |group: &[f64]| self.served(group);
+        let ceiling = speeds.chunks(self.workers).map(served).fold(f64::INFINITY, f64::min) / offered * self.load;
+        if ceiling <= self.load {
+            return Err(SystemError::Overload { load: self.load, ceiling });
+        }
+        Ok(())
+    }
+
+    /// The largest arrival rate that the policy can serve with workers of these speeds; or a bound of it, see
+    /// [`System::check`]. In requests per mean service.
+    fn served(&self, speeds: &[f64]) -> f64 {
+        let delay = self.delay_ps() / self.service_mean_ps();
+        match self.policy {
+            PolicySpec::Random | PolicySpec::RoundRobin => served_by_samples(speeds, 1),
+            PolicySpec::Jsq(d) => served_by_samples(speeds, d.get() as usize),
+            PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto => {
+                let bound = f64::from(self.bound().expect("the policy has a bound").get());
+                speeds.iter().map(|speed| speed.min(bound / (1.0 / speed + delay))).sum()
+            }
+        }
+    }
+}
+
+/// Why a system has no answer.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum SystemError {
+    /// No workers, or too many.
+    #[error("a layout has at least 1 group of 1 worker, and at most {WORKERS_MAX} workers")]
+    Workers,
+    /// No requests, or too many.
+    #[error("the number of requests must be 1 to {REQUESTS_MAX}, but is {0}")]
+    Requests(u64),
+    /// Nothing would be left to measure.
+    #[error("a warm-up of {warmup} requests leaves nothing of {requests}")]
+    Warmup {
+        /// Requests left out.
+        warmup: u64,
+        /// All requests.
+        requests: u64,
+    },
+    /// Not a speed for each worker.
+    #[error("{speeds} speeds are given for {workers} workers")]
+    SpeedCount {
+        /// Speeds given.
+        speeds: usize,
+        /// Workers of all groups.
+        workers: usize,
+    },
+    /// A speed that is no speed.
+    #[error("a worker's speed must be from {SPEED_MIN} to {SPEED_MAX}, but is {0}")]
+    Speed(f64),
+    /// A tie rule for a policy without one.
+    #[error("a tie rule is for jbsq alone, not for {0}")]
+    Ties(PolicySpec),
+    /// No tie rule.
+    #[error("{0:?} is no tie rule; there are rotate, random, lowest and tokens")]
+    TieRule(String),
+    /// Tokens are held in memory, one by one.
+    #[error("a worker has at most {TOKENS_MAX} tokens")]
+    Tokens,
+    /// A probability that is none.
+    #[error("the probability of jitter must be from 0 to 1, but is {0}")]
+    JitterProbability(f64),
+    /// A factor that would shorten services, or that is beyond reason.
+    #[error("the factor of jitter must be from 1 to {JITTER_FACTOR_MAX}, but is {0}")]
+    JitterFactor(f64),
+    /// A service whose mean is infinite or too short for picoseconds.
+    #[error("the service time {0} needs a finite mean of at least 1 ns")]
+    Service(String),
+    /// Gaps whose mean is zero or infinite.
+    #[error("the arrivals {0} have no mean gap above zero, so they cannot be scaled to a load")]
+    Arrivals(String),
+    /// A queue that is never used, or never empties.
+    #[error("the load must be above 0 and below 1, but is {0}")]
+    Load(f64),
+    /// More than some workers can serve.
+    #[error("a load of {load} never settles: with this layout, policy, speeds and delays it must stay below {ceiling:.4}")]
+    Overload {
+        /// The load asked for.
+        load: f64,
+        /// What can be served at most.
+        ceiling: f64,
+    },
+    /// Virtual time has an end.
+    #[error("the run would last for more than {} days of virtual time", LENGTH_MAX_PS / 8.64e16)]
+    TooLong,
+}
+
+/// A request goes to one of `samples` random workers, so it cannot leave a subset of the workers that holds them all: the rate
+/// into each subset must be below what the subset serves. Of those of one size the slowest are the tightest.
+fn served_by_samples(speeds: &[f64], samples: usize) -> f64 {
+    let mut speeds = speeds.to_vec();
+    speeds.sort_unstable_by(f64::total_cmp);
+    let (count, samples) = (speeds.len(), samples.min(speeds.len()));
+    let mut subset_speed = 0.0;
+    let mut served = f64::INFINITY;
+    for (size, speed) in (1..).zip(&speeds) {
+        subset_speed += speed;
+        if size >= samples {
+            // C(size, samples) / C(count, samples), without the large factors.
+            let inside: f64 = (0..samples).map(|drawn| (size - drawn) as f64 / (count - drawn) as f64).product();
+            served = served.min(subset_speed / inside);
+        }
+    }
+    served
+}
+
+/// More workers than any host or rack; each has a queue.
+pub const WORKERS_MAX: usize = 1 << 16;
+/// One less than what a scheduler can hold, so that even a queue of all requests fits.
+pub const REQUESTS_MAX: u64 = (1 << 30) - 1;
+/// One request in so many warms up.
+const WARMUP_SHARE: u64 = 10;
+/// Rounding to picoseconds is a thousandth of such a service.
+const SERVICE_MIN_PS: f64 = 1e3;
+const SPEED_MIN: f64 = 1e-3;
+const SPEED_MAX: f64 = 1e3;
+const JITTER_FACTOR_MAX: f64 = 1e6;
+const TOKENS_MAX: u32 = 1 << 10;
+/// 50 days, which leaves as many again before times saturate.
+const LENGTH_MAX_PS: f64 = 4.32e18;
