@@ -85,11 +85,8 @@ mod tests {
 
     #[test]
     fn every_point_has_a_line_and_every_curve_a_path() {
-        let curve = |label: &str| Curve {
-            label: label.to_owned(),
-            obtained: vec![(0.5, 1.0), (0.9, 3.0)],
-            expected: vec![(0.9, 3.1)],
-        };
+        let curve =
+            |label: &str| Curve { label: label.to_owned(), obtained: vec![(0.5, 1.0), (0.9, 3.0)], expected: vec![(0.9, 3.1)] };
         let panel = |title: &str| Panel {
             title: title.to_owned(),
             x: "load",

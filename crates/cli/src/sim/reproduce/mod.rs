@@ -3,8 +3,12 @@
 //! A reproduction is a function from an [`Effort`] to a [`Figure`]. Its expected values are exact where there is a closed form, or
 //! published; each has the tolerance that its own error allows, and says in its module where it is from.
 
+mod bound;
+mod chip;
 mod effort;
 mod figure;
+mod queues;
+mod search;
 mod verdict;
 
 use std::fs;
@@ -73,8 +77,9 @@ fn document(args: &Args, effort: Effort, figures: Vec<Value>) -> Value {
 }
 
 fn summary(args: &Args, verdicts: &[Verdict]) -> String {
-    let passed = verdicts.iter().filter(|verdict| verdict.passes()).count();
-    format!("{passed} of {} verdicts pass; curves: {}\n", verdicts.len(), args.out.display())
+    let judged = || verdicts.iter().filter(|verdict| verdict.is_judged());
+    let passed = judged().filter(|verdict| verdict.passes()).count();
+    format!("{passed} of {} verdicts pass; curves: {}\n", judged().count(), args.out.display())
 }
 
 fn failure(verdicts: &[Verdict]) -> Option<String> {
@@ -89,7 +94,19 @@ struct Reproduction {
     run: fn(Effort) -> Result<Figure>,
 }
 
-const REPRODUCTIONS: [Reproduction; 0] = [];
+const REPRODUCTIONS: [Reproduction; 3] = [
+    Reproduction {
+        name: "rpcvalet-queues",
+        about: "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
+        run: queues::figure,
+    },
+    Reproduction { name: "rpcvalet-chip", about: "RPCValet's chip: throughput under its SLO, and the tail", run: chip::figure },
+    Reproduction {
+        name: "jbsq-bound",
+        about: "R2P2's router: the load that keeps a p99 of 10 services, by bound and delay",
+        run: bound::figure,
+    },
+];
 
 const AFTER_HELP: &str = "\
 Figures:

@@ -35,6 +35,8 @@ pub(super) enum Tolerance {
     Absolute(f64),
     /// The expected value is a lower bound.
     AtLeast,
+    /// The two are shown beside each other; no verdict.
+    Shown,
 }
 
 impl Tolerance {
@@ -43,7 +45,7 @@ impl Tolerance {
         match self {
             Self::Relative(share) => Self::Relative(share * effort.widening()),
             Self::Absolute(difference) => Self::Absolute(difference * effort.widening()),
-            Self::AtLeast => Self::AtLeast,
+            Self::AtLeast | Self::Shown => self,
         }
     }
 }
@@ -55,13 +57,19 @@ impl Verdict {
         Self { what, basis, expected, obtained, tolerance: tolerance.widened(effort) }
     }
 
-    /// Whether the obtained value is within the tolerance. Nothing that is no number passes.
+    /// Whether there is a tolerance at all.
+    pub(super) fn is_judged(&self) -> bool {
+        self.tolerance != Tolerance::Shown
+    }
+
+    /// Whether the obtained value is within the tolerance, if there is one. Nothing that is no number passes it.
     pub(super) fn passes(&self) -> bool {
         let difference = (self.obtained - self.expected).abs();
         match self.tolerance {
             Tolerance::Relative(share) => difference <= share * self.expected.abs() + ROUNDING,
             Tolerance::Absolute(limit) => difference <= limit + ROUNDING,
             Tolerance::AtLeast => self.obtained >= self.expected,
+            Tolerance::Shown => true,
         }
     }
 
@@ -70,6 +78,7 @@ impl Verdict {
             Tolerance::Relative(share) => ("relative", json!(share)),
             Tolerance::Absolute(limit) => ("absolute", json!(limit)),
             Tolerance::AtLeast => ("at least", Value::Null),
+            Tolerance::Shown => ("shown", Value::Null),
         };
         json!({
             "what": self.what,
@@ -77,7 +86,7 @@ impl Verdict {
             "expected": self.expected,
             "obtained": self.obtained,
             "tolerance": { "kind": kind, "value": tolerance },
-            "pass": self.passes(),
+            "pass": self.is_judged().then(|| self.passes()),
         })
     }
 
@@ -86,12 +95,17 @@ impl Verdict {
             Tolerance::Relative(share) => format!("{:.3} %", 100.0 * share),
             Tolerance::Absolute(limit) => format!("{limit:.4}"),
             Tolerance::AtLeast => "at least".to_owned(),
+            Tolerance::Shown => "-".to_owned(),
         };
         let deviation = match self.tolerance {
-            Tolerance::Relative(_) => format!("{:+.3} %", 100.0 * (self.obtained / self.expected - 1.0)),
+            Tolerance::Relative(_) | Tolerance::Shown => format!("{:+.3} %", 100.0 * (self.obtained / self.expected - 1.0)),
             _ => format!("{:+.4}", self.obtained - self.expected),
         };
-        let verdict = if self.passes() { "pass" } else { "FAIL" };
+        let verdict = match (self.is_judged(), self.passes()) {
+            (false, _) => "-",
+            (true, true) => "pass",
+            (true, false) => "FAIL",
+        };
         let values = [self.expected, self.obtained].map(|value| format!("{value:.4}"));
         let [expected, obtained] = values;
         vec![self.what.clone(), self.basis.name().to_owned(), expected, obtained, deviation, tolerance, verdict.to_owned()]
