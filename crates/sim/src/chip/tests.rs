@@ -1,3 +1,5 @@
+//! The chip against its invariants and its published times.
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
