@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`agenda`] | what happens next: the event queue of every simulation |
 //! | [`chip`] | a 16-core chip whose network interface dispatches to its cores |
+//! | [`cloning`] | request cloning and in-network scheduling, at the grain of queues |
 //! | [`sojourn`] | what a simulation keeps of its sojourn times |
 //! | [`impair`] | what a path does to datagrams |
 //! | [`network`] | nodes at addresses, joined by impaired paths |
@@ -16,6 +17,7 @@
 
 pub mod agenda;
 pub mod chip;
+pub mod cloning;
 pub mod cluster;
 pub mod impair;
 pub mod network;

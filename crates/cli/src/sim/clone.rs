@@ -1,13 +1,428 @@
-//! `tailcut sim clone`.
+//! `tailcut sim clone`: who gets a request and who a copy of it, and what that does to the tail.
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::quantity::{Unit, parse_duration_ns};
+use tailcut_sim::cloning::{
+    CloningError, Config, Coordinator, Copies, Counts, Delays, Discard, JITTER_FACTOR, Outcome as Run, REQUESTS_MAX, Report,
+    Scheme, Sending, Slots, ZeroLoad, simulate,
+};
+use tailcut_sim::sojourn::Estimate;
 
-use super::Outcome;
+use super::figures::{NAMES, errors_json, estimates, values_json};
+use super::{Outcome, cores};
+use crate::distribution_file::parse_times;
+use crate::output;
 
-/// clone
+/// Simulate request cloning: C-Clone, NetClone, LAEDGE, and RackSched without clones
+///
+/// Clients send to servers with many workers, by way of a switch or a coordinator that clones. Latency is from a request's departure
+/// to its first response. The load is relative to all workers, by the mean service with jitter; clones come on top.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Who clones: none (a random server), cclone, netclone, racksched (no clones), netclone+racksched or laedge
+    #[arg(long, value_name = "NAME", default_value = "netclone")]
+    scheme: Scheme,
+    /// Servers [default: 6, or as --workers lists]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=SERVERS_MAX))]
+    servers: Option<u32>,
+    /// Workers of every server, or a list of WORKERS*SERVERS: 7*4,4*4
+    #[arg(long, value_name = "N|LIST", default_value = "15", value_parser = parse_workers)]
+    workers: Workers,
+    /// Service time of a copy
+    #[arg(long, value_name = "DIST", default_value = "exp:25us", value_parser = parse_times)]
+    service: Distribution,
+    /// Probability that a copy takes 15 times its service
+    #[arg(long, value_name = "P", default_value_t = 0.01)]
+    jitter: f64,
+    /// Share of the capacity that requests need, clones left out; may exceed 1
+    #[arg(long, value_name = "L", default_value_t = 0.5)]
+    load: f64,
+    /// Requests of a run, of which the first tenth warms up
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_requests)]
+    requests: u32,
+    /// Seed of the first run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Runs, each with the next seed
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// Whether each copy draws its service, or both share one and draw their jitter
+    #[arg(long, value_enum, default_value_t = CopiesArg::Fresh)]
+    copies: CopiesArg,
+    /// How clients send: Poisson, or two clients with uniform gaps as those of the NetClone artifact
+    #[arg(long, value_enum, default_value_t = ArrivalsArg::Poisson)]
+    arrivals: ArrivalsArg,
+    /// What servers report: waiting requests (NetClone's), or those that run too (RackSched's)
+    #[arg(long, value_enum, default_value_t = ReportArg::Waiting)]
+    report: ReportArg,
+    /// Keep clones that find a queue
+    #[arg(long)]
+    no_discard: bool,
+    /// Simulate random placement under the same seeds too, and give the gain
+    #[arg(long)]
+    compare: bool,
+    #[command(flatten)]
+    network: NetworkArgs,
+}
 
-pub(super) fn run(_args: &Args) -> Result<Outcome> {
-    bail!("not yet")
+/// Delays, each way, and LAEDGE's coordinator.
+#[derive(Debug, clap::Args)]
+struct NetworkArgs {
+    /// Delay between client and switch
+    #[arg(long, value_name = "TIME", default_value = "1.5us", value_parser = parse_delay_ns)]
+    client_delay: u64,
+    /// Delay between switch and server
+    #[arg(long, value_name = "TIME", default_value = "1us", value_parser = parse_delay_ns)]
+    server_delay: u64,
+    /// By which the switch's clone is later than its original
+    #[arg(long, value_name = "TIME", default_value = "700ns", value_parser = parse_delay_ns)]
+    recirculation: u64,
+    /// Delay between switch and coordinator (laedge)
+    #[arg(long, value_name = "TIME", default_value = "500ns", value_parser = parse_delay_ns)]
+    coordinator_delay: u64,
+    /// What a packet costs the coordinator (laedge)
+    #[arg(long, value_name = "TIME", default_value = "500ns", value_parser = parse_delay_ns)]
+    packet_cost: u64,
+    /// Threads of the coordinator (laedge)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: u32,
+    /// A server is busy with one request, or with one a worker (laedge)
+    #[arg(long, value_enum, default_value_t = SlotsArg::Server)]
+    slots: SlotsArg,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CopiesArg {
+    Fresh,
+    Shared,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ArrivalsArg {
+    Poisson,
+    Artifact,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReportArg {
+    Waiting,
+    Outstanding,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SlotsArg {
+    Server,
+    Worker,
+}
+
+/// What `--workers` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Workers {
+    /// Of every server.
+    Each(u32),
+    /// Of each server.
+    List(Vec<u32>),
+}
+
+/// A scheme's runs, put together.
+struct Summary {
+    /// us.
+    latency: [Estimate; 5],
+    runs: Vec<Run>,
+}
+
+pub(super) fn run(args: &Args) -> Result<Outcome> {
+    let config = config(args)?;
+    let summary = Summary::of(&config, args)?;
+    let compared = args.compare.then(|| Summary::of(&Config { scheme: Scheme::None, ..config.clone() }, args));
+    let baseline = compared.transpose()?;
+    let exact = ZeroLoad::of(&config);
+    Ok(Outcome {
+        json: json(args, &config, &summary, (baseline.as_ref(), exact.as_ref())),
+        text: text(&summary, baseline.as_ref(), exact.as_ref()),
+        failure: None,
+    })
+}
+
+fn config(args: &Args) -> Result<Config> {
+    let network = &args.network;
+    Ok(Config {
+        jitter: args.jitter,
+        requests: args.requests,
+        copies: match args.copies {
+            CopiesArg::Fresh => Copies::Fresh,
+            CopiesArg::Shared => Copies::Shared,
+        },
+        sending: match args.arrivals {
+            ArrivalsArg::Poisson => Sending::Poisson,
+            ArrivalsArg::Artifact => Sending::Artifact,
+        },
+        discard: if args.no_discard { Discard::Off } else { Discard::On },
+        report: match args.report {
+            ReportArg::Waiting => Report::Waiting,
+            ReportArg::Outstanding => Report::Outstanding,
+        },
+        delays: Delays {
+            client_switch_ps: network.client_delay * PS_PER_NS,
+            switch_server_ps: network.server_delay * PS_PER_NS,
+            recirculation_ps: network.recirculation * PS_PER_NS,
+            switch_coordinator_ps: network.coordinator_delay * PS_PER_NS,
+        },
+        coordinator: Coordinator {
+            packet_ps: network.packet_cost * PS_PER_NS,
+            threads: network.threads,
+            slots: match network.slots {
+                SlotsArg::Server => Slots::Server,
+                SlotsArg::Worker => Slots::Worker,
+            },
+        },
+        ..Config::new(args.scheme, servers(args)?, args.service.clone(), args.load)
+    })
+}
+
+/// The workers of each server.
+fn servers(args: &Args) -> Result<Vec<u32>> {
+    match (&args.workers, args.servers) {
+        (Workers::Each(workers), servers) => Ok(vec![*workers; servers.unwrap_or(SERVERS) as usize]),
+        (Workers::List(list), Some(servers)) if list.len() != servers as usize => {
+            bail!("--workers lists {} servers, but --servers says {servers}", list.len())
+        }
+        (Workers::List(list), _) => Ok(list.clone()),
+    }
+}
+
+impl Summary {
+    fn of(config: &Config, args: &Args) -> Result<Self, CloningError> {
+        let runs = cores::over_seeds(args.seed, args.seeds, |seed| simulate(config, seed));
+        let runs = runs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let figures: Vec<_> = runs.iter().map(|run| run.latency.figures(PS_PER_US)).collect();
+        Ok(Self { latency: estimates(&figures), runs })
+    }
+
+    /// The mean of a figure over the runs.
+    fn mean(&self, figure: fn(&Run) -> f64) -> f64 {
+        Estimate::of(&self.runs.iter().map(figure).collect::<Vec<_>>()).value
+    }
+
+    /// A count, over all runs.
+    fn total(&self, count: fn(&Counts) -> u64) -> u64 {
+        self.runs.iter().map(|run| count(&run.counts)).sum()
+    }
+
+    /// What each figure of `self` is of that of `other`.
+    fn ratios(&self, other: &Self) -> [f64; 5] {
+        std::array::from_fn(|at| self.latency[at].value / other.latency[at].value)
+    }
+}
+
+fn json(args: &Args, config: &Config, summary: &Summary, (baseline, exact): (Option<&Summary>, Option<&ZeroLoad>)) -> Value {
+    let latency = |summary: &Summary| (values_json(&summary.latency, 1.0), errors_json(&summary.latency, 1.0));
+    let (latency_us, standard_error_us) = latency(summary);
+    json!({
+        "schema": "tailcut.sim.clone/1",
+        "config": config_json(args, config),
+        "latency_us": latency_us,
+        "standard_error_us": standard_error_us,
+        "counts": counts_json(summary),
+        "shares": {
+            "completed": summary.mean(Run::goodput_share),
+            "cloned": summary.mean(Run::clone_share),
+            "clones_discarded": summary.mean(Run::discarded_share),
+            "utilisation": summary.mean(|run| run.utilisation),
+        },
+        "rates_per_s": {
+            "capacity": config.capacity_per_s(),
+            "offered": summary.mean(|run| run.offered_per_s),
+            "completed": summary.mean(|run| run.goodput_share() * run.offered_per_s),
+        },
+        "coordinator_queue_len": {
+            "mean": summary.mean(Run::queue_len_mean),
+            "max": summary.runs.iter().map(|run| run.counts.queue_len_max).max(),
+        },
+        "exact": exact.map(|exact| json!({ "zero_load_us": named(zero_load_us(exact)) })),
+        "baseline": baseline.map(|baseline| {
+            let (latency_us, standard_error_us) = latency(baseline);
+            json!({ "scheme": "none", "latency_us": latency_us, "standard_error_us": standard_error_us })
+        }),
+        "gain": baseline.map(|baseline| named(baseline.ratios(summary))),
+    })
+}
+
+fn config_json(args: &Args, config: &Config) -> Value {
+    let us = |time_ps: u64| time_ps as f64 / PS_PER_US;
+    json!({
+        "scheme": config.scheme.to_string(),
+        "workers": config.servers,
+        "service": config.service.to_string(),
+        "jitter": config.jitter,
+        "jitter_factor": JITTER_FACTOR,
+        "load": config.load,
+        "requests": config.requests,
+        "seed": args.seed,
+        "seeds": args.seeds,
+        "copies": name(&args.copies),
+        "arrivals": name(&args.arrivals),
+        "report": name(&args.report),
+        "discard": config.discard == Discard::On,
+        "delays_us": {
+            "client_switch": us(config.delays.client_switch_ps),
+            "switch_server": us(config.delays.switch_server_ps),
+            "recirculation": us(config.delays.recirculation_ps),
+            "switch_coordinator": us(config.delays.switch_coordinator_ps),
+        },
+        "coordinator": {
+            "packet_us": us(config.coordinator.packet_ps),
+            "threads": config.coordinator.threads,
+            "slots": name(&args.network.slots),
+        },
+    })
+}
+
+fn counts_json(summary: &Summary) -> Value {
+    json!({
+        "sent": summary.total(|counts| counts.sent),
+        "completed": summary.total(|counts| counts.completed),
+        "cloned": summary.total(|counts| counts.cloned),
+        "discarded": summary.total(|counts| counts.discarded),
+        "filtered": summary.total(|counts| counts.filtered),
+        "duplicates": summary.total(|counts| counts.duplicates),
+        "held": summary.total(|counts| counts.held),
+    })
+}
+
+/// How an option's value is written.
+fn name(value: &impl ValueEnum) -> Option<String> {
+    value.to_possible_value().map(|value| value.get_name().to_owned())
+}
+
+/// Values under the names of figures; what is not finite is null.
+fn named(values: [f64; 5]) -> Value {
+    NAMES.iter().map(|name| (*name).to_owned()).zip(values.map(Value::from)).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// The exact figures, us; not a number on a knife edge.
+fn zero_load_us(exact: &ZeroLoad) -> [f64; 5] {
+    let percentile = |p| exact.percentile(p).unwrap_or(f64::NAN);
+    [exact.mean(), percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999)].map(|time_ns| time_ns / NS_PER_US)
+}
+
+fn text(summary: &Summary, baseline: Option<&Summary>, exact: Option<&ZeroLoad>) -> String {
+    let mut rows = vec![["latency, us", "", "error"].map(str::to_owned).to_vec()];
+    rows[0].extend(baseline.iter().flat_map(|_| ["random", "gain"]).map(str::to_owned));
+    rows[0].extend(exact.map(|_| "exact at load 0".to_owned()));
+    for (at, name) in NAMES.iter().enumerate() {
+        let Estimate { value, standard_error } = summary.latency[at];
+        let error = standard_error.map_or_else(|| "-".to_owned(), |error| format!("{error:.2}"));
+        let mut row = vec![(*name).to_owned(), format!("{value:.2}"), error];
+        if let Some(baseline) = baseline {
+            row.push(format!("{:.2}", baseline.latency[at].value));
+            row.push(format!("{:.2}", baseline.ratios(summary)[at]));
+        }
+        row.extend(
+            exact
+                .map(|exact| zero_load_us(exact)[at])
+                .map(|value| if value.is_nan() { "-".to_owned() } else { format!("{value:.2}") }),
+        );
+        rows.push(row);
+    }
+    format!("{}\n{}", output::table(&rows, 1), output::table(&shares(summary), 1))
+}
+
+/// What became of requests and clones.
+fn shares(summary: &Summary) -> Vec<Vec<String>> {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let mut rows = vec![
+        ("offered", format!("{:.4} M/s", summary.mean(|run| run.offered_per_s) / 1e6)),
+        ("completed", percent(summary.mean(Run::goodput_share))),
+        ("workers busy", percent(summary.mean(|run| run.utilisation))),
+        ("requests cloned", percent(summary.mean(Run::clone_share))),
+        ("clones discarded", percent(summary.mean(Run::discarded_share))),
+        ("responses filtered", summary.total(|counts| counts.filtered).to_string()),
+        ("duplicates at clients", summary.total(|counts| counts.duplicates).to_string()),
+    ];
+    if summary.total(|counts| counts.held) > 0 {
+        let held = summary.total(|counts| counts.held) as f64 / summary.total(|counts| counts.sent) as f64;
+        rows.push(("requests held", percent(held)));
+        rows.push(("coordinator's queue", format!("{:.1}", summary.mean(Run::queue_len_mean))));
+    }
+    rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect()
+}
+
+fn parse_workers(text: &str) -> Result<Workers, String> {
+    if let Ok(workers) = text.parse() {
+        return Ok(Workers::Each(workers));
+    }
+    let mut list = Vec::new();
+    for part in text.split(',') {
+        let parsed = part.split_once('*').and_then(|(workers, servers)| Some((workers.parse().ok()?, servers.parse().ok()?)));
+        let (workers, servers): (u32, u32) = parsed.ok_or_else(|| format!("{part:?} is not WORKERS*SERVERS, such as 7*4"))?;
+        if i64::from(servers) > SERVERS_MAX || list.len() as i64 > SERVERS_MAX {
+            return Err(format!("more than {SERVERS_MAX} servers"));
+        }
+        list.extend(std::iter::repeat_n(workers, servers as usize));
+    }
+    Ok(Workers::List(list))
+}
+
+fn parse_requests(text: &str) -> Result<u32, String> {
+    let requests = Unit::Plain.parse(text).map_err(|error| error.to_string())?;
+    if requests.fract() != 0.0 || !(1.0..=f64::from(REQUESTS_MAX)).contains(&requests) {
+        return Err(format!("{text:?} is not a whole number from 1 to {REQUESTS_MAX}"));
+    }
+    Ok(requests as u32)
+}
+
+fn parse_delay_ns(text: &str) -> Result<u64, String> {
+    let delay_ns = parse_duration_ns(text).map_err(|error| error.to_string())?;
+    if delay_ns > DELAY_MAX_NS { Err(format!("{text:?} is more than a second")) } else { Ok(delay_ns) }
+}
+
+const AFTER_HELP: &str = "\
+Copies are fresh by default: each draws its service anew when it starts, base and jitter, because that is what the published \
+NetClone artifact does. The first of two then also escapes the size of the request itself, which makes most of the published gain. \
+Where requests have a size of their own, `--copies shared` is the better model: both copies have the same base, and only the jitter \
+is drawn for each.
+
+Examples:
+  tailcut sim clone --scheme netclone --load 0.5 --compare
+  tailcut sim clone --scheme laedge --servers 5 --load 0.02 --slots server
+  tailcut sim clone --scheme racksched --workers 7*4,4*4 --load 0.9 --report outstanding";
+/// Servers unless told, as on the NetClone testbed.
+const SERVERS: u32 = 6;
+const SERVERS_MAX: i64 = 10_000;
+const DELAY_MAX_NS: u64 = 1_000_000_000;
+const PS_PER_NS: u64 = 1000;
+const PS_PER_US: f64 = 1e6;
+const NS_PER_US: f64 = 1e3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_a_number_or_a_list() {
+        assert_eq!(parse_workers("15"), Ok(Workers::Each(15)));
+        assert_eq!(parse_workers("7*2,4*1"), Ok(Workers::List(vec![7, 7, 4])));
+    }
+
+    #[test]
+    fn what_is_no_list_of_workers_is_refused() {
+        for (text, reason) in
+            [("", "\"\" is not"), ("7*2,4", "\"4\" is not"), ("7*x", "\"7*x\" is not"), ("7*20000", "more than 10000")]
+        {
+            assert!(parse_workers(text).unwrap_err().contains(reason), "{text}");
+        }
+    }
+
+    #[test]
+    fn requests_are_whole_and_bounded() {
+        assert_eq!(parse_requests("1.5M"), Ok(1_500_000));
+        for text in ["0", "0.5", "200M", "x"] {
+            assert!(parse_requests(text).is_err(), "{text}");
+        }
+    }
 }

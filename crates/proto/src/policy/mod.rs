@@ -6,6 +6,7 @@
 //! | [`RoundRobin`] | `rr` | the next worker in a fixed circle | when no worker is in service |
 //! | [`Jsq`] | `jsq:D` | the fewest outstanding of D distinct random workers, ties at random | when no worker is in service |
 //! | [`Jbsq`] | `jbsq:N`, `jbsq:auto` | the fewest outstanding, ties by rotation | when every worker has N outstanding |
+//! | [`CClone`], [`NetClone`], [`RackSched`], [`Laedge`] | none | one or two servers: see their docs | as theirs |
 //!
 //! A policy sees one `u32` a worker: its outstanding requests, or [`OUT_OF_SERVICE`]. It owns no more than a cursor, and the
 //! random word is an argument, so that XDP and P4 data planes replay the same decisions from the same trace.
@@ -13,9 +14,15 @@
 //! Invariant: a placement names workers that are in service, and `place` neither allocates nor looks at a worker twice more
 //! than it must: O(workers) at most.
 
-use std::fmt;
+mod cloning;
+mod estimator;
+mod spec;
+
 use std::num::NonZeroU32;
-use std::str::FromStr;
+
+pub use self::cloning::{CClone, Laedge, NetClone, RackSched};
+pub use self::estimator::BoundEstimator;
+pub use self::spec::{AnyPolicy, COUNT_MAX, PolicyParseError, PolicySpec};
 
 /// The load of a worker that takes nothing: removed, drained or silent.
 pub const OUT_OF_SERVICE: u32 = u32::MAX;
@@ -126,9 +133,7 @@ impl Policy for Jsq {
             (_, 0) => return Placement::Hold,
             (1, _) => best.see(loads, nth_in_service(loads, count, draws.below(count)), &mut draws),
             (2, 2..) => {
-                let first = draws.below(count);
-                let other = draws.below(count - 1);
-                let second = if other >= first { other + 1 } else { other };
+                let (first, second) = draws.distinct_below(count);
                 best.see(loads, nth_in_service(loads, count, first), &mut draws);
                 best.see(loads, nth_in_service(loads, count, second), &mut draws);
             }
@@ -226,216 +231,6 @@ impl Policy for Jbsq {
     }
 }
 
-/// A policy as people write it: `random`, `rr`, `jsq:D`, `jbsq:N` or `jbsq:auto`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicySpec {
-    /// [`Random`].
-    Random,
-    /// [`RoundRobin`].
-    RoundRobin,
-    /// [`Jsq`] of so many samples.
-    Jsq(NonZeroU32),
-    /// [`Jbsq`] with a fixed bound.
-    Jbsq(NonZeroU32),
-    /// [`Jbsq`] whose bound a [`BoundEstimator`] derives from measured delays.
-    JbsqAuto,
-}
-
-impl PolicySpec {
-    /// The policy in its initial state.
-    pub fn build(self) -> AnyPolicy {
-        match self {
-            Self::Random => AnyPolicy::Random(Random),
-            Self::RoundRobin => AnyPolicy::RoundRobin(RoundRobin::default()),
-            Self::Jsq(d) => AnyPolicy::Jsq(Jsq::new(d)),
-            Self::Jbsq(bound) => AnyPolicy::Jbsq(Jbsq::new(bound)),
-            Self::JbsqAuto => AnyPolicy::Jbsq(Jbsq::new(BoundEstimator::INITIAL)),
-        }
-    }
-}
-
-impl fmt::Display for PolicySpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Random => f.write_str("random"),
-            Self::RoundRobin => f.write_str("rr"),
-            Self::Jsq(d) => write!(f, "jsq:{d}"),
-            Self::Jbsq(bound) => write!(f, "jbsq:{bound}"),
-            Self::JbsqAuto => f.write_str("jbsq:auto"),
-        }
-    }
-}
-
-impl FromStr for PolicySpec {
-    type Err = PolicyParseError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, argument) = text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
-        match (name, argument) {
-            ("random", None) => Ok(Self::Random),
-            ("rr", None) => Ok(Self::RoundRobin),
-            ("jbsq", Some("auto")) => Ok(Self::JbsqAuto),
-            ("jsq", Some(d)) => Ok(Self::Jsq(parse_count(text, d)?)),
-            ("jbsq", Some(bound)) => Ok(Self::Jbsq(parse_count(text, bound)?)),
-            ("random" | "rr", Some(_)) => Err(PolicyParseError::Argument { text: text.to_owned() }),
-            ("jsq" | "jbsq", None) => Err(PolicyParseError::NoArgument { name: name.to_owned() }),
-            _ => Err(PolicyParseError::Unknown { name: name.to_owned() }),
-        }
-    }
-}
-
-/// Why a text is not a policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyParseError {
-    /// The name is none that is known.
-    #[error("no policy is called {name:?}; there are random, rr, jsq:D, jbsq:N and jbsq:auto")]
-    Unknown {
-        /// What stands before the colon.
-        name: String,
-    },
-    /// The policy takes no argument.
-    #[error("{text:?}: this policy takes no argument")]
-    Argument {
-        /// The whole text.
-        text: String,
-    },
-    /// The policy needs an argument.
-    #[error("{name:?} needs a number: {name}:2, for example")]
-    NoArgument {
-        /// The policy.
-        name: String,
-    },
-    /// The argument is not a number from 1 to [`COUNT_MAX`].
-    #[error("{text:?}: {argument:?} is not a whole number from 1 to {COUNT_MAX}")]
-    Number {
-        /// The whole text.
-        text: String,
-        /// What stands after the colon.
-        argument: String,
-    },
-}
-
-/// Any policy of the grammar, without a box.
-#[derive(Clone, Copy, Debug)]
-pub enum AnyPolicy {
-    /// [`Random`].
-    Random(Random),
-    /// [`RoundRobin`].
-    RoundRobin(RoundRobin),
-    /// [`Jsq`].
-    Jsq(Jsq),
-    /// [`Jbsq`].
-    Jbsq(Jbsq),
-}
-
-impl Policy for AnyPolicy {
-    fn place(&mut self, loads: &[u32], random: u64) -> Placement {
-        match self {
-            Self::Random(policy) => policy.place(loads, random),
-            Self::RoundRobin(policy) => policy.place(loads, random),
-            Self::Jsq(policy) => policy.place(loads, random),
-            Self::Jbsq(policy) => policy.place(loads, random),
-        }
-    }
-
-    fn bound(&self) -> Option<u32> {
-        match self {
-            Self::Jbsq(policy) => policy.bound(),
-            _ => None,
-        }
-    }
-
-    fn set_bound(&mut self, bound: u32) {
-        if let Self::Jbsq(policy) = self {
-            policy.set_bound(bound);
-        }
-    }
-}
-
-/// Derives the bound of `jbsq:auto` from what is measured.
-///
-/// A worker that is allowed n requests runs at most n of them per S + D, where S is the service time and D the round trip
-/// to the worker and back less the service. It is kept busy from n = 1 + ceil(D/S) on; service times that vary want one
-/// more, and that one also covers a D of a quarter of S, where the R2P2 queueing tables have a bound of 2 best. So the rule
-/// is `n = 2 + ceil(D/S - 1/4)`, clamped to [`BoundEstimator::MIN`] and [`BoundEstimator::MAX`]: below 2 a worker idles
-/// for D after every request, and above 16 the bound hardly differs from full JSQ.
-///
-/// D and S are moving averages of weight 1/16. The first pair of measurements sets the bound; then it moves when D/S is an
-/// eighth past the edge of its step, so that noise around an edge does not flip it. Until both have been measured it is
-/// [`BoundEstimator::INITIAL`].
-#[derive(Clone, Copy, Debug)]
-pub struct BoundEstimator {
-    /// Average D, nanoseconds; `None` before the first sample.
-    delay_ns: Option<u64>,
-    /// Average S, nanoseconds; `None` before the first sample.
-    service_ns: Option<u64>,
-    /// The bound in force; `None` before the first pair of samples.
-    bound: Option<u32>,
-}
-
-impl BoundEstimator {
-    /// Least bound.
-    pub const MIN: u32 = 2;
-    /// Largest bound.
-    pub const MAX: u32 = 16;
-    /// Bound until something is measured: the best one at D = S.
-    pub const INITIAL: NonZeroU32 = NonZeroU32::new(4).unwrap();
-
-    /// Nothing measured yet.
-    pub fn new() -> Self {
-        Self { delay_ns: None, service_ns: None, bound: None }
-    }
-
-    /// Takes one round trip to a worker and back, without service, in nanoseconds.
-    pub fn sample_delay(&mut self, delay_ns: u64) {
-        self.delay_ns = Some(average(self.delay_ns, delay_ns));
-        self.update();
-    }
-
-    /// Takes one service time in nanoseconds.
-    pub fn sample_service(&mut self, service_ns: u64) {
-        self.service_ns = Some(average(self.service_ns, service_ns.max(1)));
-        self.update();
-    }
-
-    /// The bound to use now.
-    pub fn bound(&self) -> u32 {
-        self.bound.unwrap_or(Self::INITIAL.get())
-    }
-
-    /// The average D, nanoseconds.
-    pub fn delay_ns(&self) -> Option<u64> {
-        self.delay_ns
-    }
-
-    /// The average S, nanoseconds.
-    pub fn service_ns(&self) -> Option<u64> {
-        self.service_ns
-    }
-
-    fn update(&mut self) {
-        let (Some(delay), Some(service)) = (self.delay_ns, self.service_ns) else {
-            return;
-        };
-        let (delay, service) = (delay.min(SAMPLE_NS_MAX), service.clamp(1, SAMPLE_NS_MAX));
-        let bound_at = |eighths: u64| -> u32 {
-            let steps = eighths.div_ceil(8 * service);
-            u32::try_from(steps).unwrap_or(u32::MAX).saturating_add(2).clamp(Self::MIN, Self::MAX)
-        };
-        let exact = bound_at((8 * delay).saturating_sub(2 * service));
-        let up = bound_at((8 * delay).saturating_sub(3 * service));
-        let down = bound_at((8 * delay).saturating_sub(service));
-        let bound = self.bound.unwrap_or(exact);
-        self.bound = Some(bound.max(up).min(down));
-    }
-}
-
-impl Default for BoundEstimator {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// SplitMix64: a stream of words from one, the same on every machine for all time.
 #[derive(Clone, Copy, Debug)]
 pub struct Draws(u64);
@@ -458,6 +253,13 @@ impl Draws {
     /// The next number below `limit`, which is not 0. The bias is below 2^-22 for up to 1,024 workers.
     pub fn below(&mut self, limit: u32) -> u32 {
         (((self.word() >> 32) * u64::from(limit)) >> 32) as u32
+    }
+
+    /// Two distinct numbers below `limit`, which is at least 2; every ordered pair is equally likely.
+    fn distinct_below(&mut self, limit: u32) -> (u32, u32) {
+        let first = self.below(limit);
+        let other = self.below(limit - 1);
+        (first, if other >= first { other + 1 } else { other })
     }
 }
 
@@ -501,39 +303,33 @@ fn sample_shortest(loads: &[u32], (wanted, count): (u32, u32), best: &mut Shorte
     }
 }
 
-fn parse_count(text: &str, argument: &str) -> Result<NonZeroU32, PolicyParseError> {
-    let number = argument.parse::<NonZeroU32>().ok().filter(|number| number.get() <= COUNT_MAX);
-    number.ok_or_else(|| PolicyParseError::Number { text: text.to_owned(), argument: argument.to_owned() })
-}
-
 fn count_in_service(loads: &[u32]) -> u32 {
-    loads.iter().map(|&load| u32::from(load != OUT_OF_SERVICE)).sum()
+    count_below(loads, OUT_OF_SERVICE)
 }
 
 /// The worker of rank `rank` among the `count` in service.
 fn nth_in_service(loads: &[u32], count: u32, rank: u32) -> WorkerId {
+    nth_below(loads, OUT_OF_SERVICE, count, rank)
+}
+
+/// Workers whose load is below `limit`.
+fn count_below(loads: &[u32], limit: u32) -> u32 {
+    loads.iter().map(|&load| u32::from(load < limit)).sum()
+}
+
+/// The worker of rank `rank` among the `count` whose load is below `limit`.
+fn nth_below(loads: &[u32], limit: u32, count: u32, rank: u32) -> WorkerId {
     if count as usize == loads.len() {
         return WorkerId(rank);
     }
-    let in_service = loads.iter().enumerate().filter(|&(_, &load)| load != OUT_OF_SERVICE);
-    let (index, _) = in_service.into_iter().nth(rank as usize).expect("the rank is below the count");
+    let below = loads.iter().enumerate().filter(|&(_, &load)| load < limit);
+    let (index, _) = below.into_iter().nth(rank as usize).expect("the rank is below the count");
     WorkerId::at(index)
 }
 
 fn rotated(len: usize, start: usize) -> impl Iterator<Item = usize> {
     (start..len).chain(0..start)
 }
-
-fn average(old: Option<u64>, sample: u64) -> u64 {
-    let sample = sample.min(SAMPLE_NS_MAX);
-    old.map_or(sample, |old| (old * 15 + sample) / 16)
-}
-
-/// Largest D of `jsq:D` and N of `jbsq:N`: more outstanding at one worker than any queue here may hold.
-pub const COUNT_MAX: u32 = 1 << 20;
-
-/// Samples above a minute are clocks gone wrong, and 8 of them must fit 64 bits.
-const SAMPLE_NS_MAX: u64 = 60_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -556,10 +352,6 @@ mod tests {
             })
             .collect();
         assert_eq!(found, expected, "loads {loads:?}");
-    }
-
-    fn check_refused(text: &str, message: &str) {
-        assert_eq!(text.parse::<PolicySpec>().unwrap_err().to_string(), message);
     }
 
     #[test]
@@ -694,63 +486,6 @@ mod tests {
             }
             assert!(hits.iter().all(|hit| hit.abs_diff(10_000) < 500), "jsq:{d} {hits:?}");
         }
-    }
-
-    #[test]
-    fn specs_read_and_print_alike() {
-        for text in ["random", "rr", "jsq:2", "jsq:16", "jbsq:1", "jbsq:3", "jbsq:auto"] {
-            assert_eq!(text.parse::<PolicySpec>().unwrap().to_string(), text);
-        }
-    }
-
-    #[test]
-    fn bad_specs_say_what_is_wrong() {
-        check_refused("", "no policy is called \"\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto");
-        check_refused("fifo:2", "no policy is called \"fifo\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto");
-        check_refused("rr:2", "\"rr:2\": this policy takes no argument");
-        check_refused("jbsq", "\"jbsq\" needs a number: jbsq:2, for example");
-        check_refused("jsq:0", "\"jsq:0\": \"0\" is not a whole number from 1 to 1048576");
-        check_refused("jsq:auto", "\"jsq:auto\": \"auto\" is not a whole number from 1 to 1048576");
-        check_refused("jbsq:-1", "\"jbsq:-1\": \"-1\" is not a whole number from 1 to 1048576");
-        check_refused("jbsq:9999999999", "\"jbsq:9999999999\": \"9999999999\" is not a whole number from 1 to 1048576");
-    }
-
-    fn check_bound(delay_ns: u64, service_ns: u64, expected: u32) {
-        let mut estimator = BoundEstimator::new();
-        estimator.sample_delay(delay_ns);
-        estimator.sample_service(service_ns);
-        assert_eq!(estimator.bound(), expected, "D {delay_ns} S {service_ns}");
-    }
-
-    #[test]
-    fn bound_follows_the_ratio() {
-        check_bound(0, 10_000, 2);
-        check_bound(2_000, 10_000, 2);
-        check_bound(10_000, 10_000, 3);
-        check_bound(15_000, 10_000, 4);
-        check_bound(35_000, 10_000, 6);
-        check_bound(1_000_000, 1_000, 16);
-        check_bound(u64::MAX, 0, 16);
-        check_bound(0, u64::MAX, 2);
-    }
-
-    #[test]
-    fn bound_stays_near_an_edge() {
-        let mut estimator = BoundEstimator::new();
-        estimator.sample_service(10_000);
-        let steps = [(15_000, 4), (22_900, 4), (23_600, 4), (12_000, 4), (24_000, 5), (21_500, 5), (21_000, 4)];
-        for (delay, expected) in steps {
-            estimator.delay_ns = Some(delay);
-            estimator.update();
-            assert_eq!(estimator.bound(), expected, "D {delay}");
-        }
-    }
-
-    #[test]
-    fn bound_waits_for_both_measurements() {
-        let mut estimator = BoundEstimator::new();
-        estimator.sample_delay(1_000_000);
-        assert_eq!(estimator.bound(), BoundEstimator::INITIAL.get());
     }
 
     fn loads() -> impl Strategy<Value = Vec<u32>> {

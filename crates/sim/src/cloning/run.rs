@@ -1,0 +1,290 @@
+//! The events of a run, and what they change.
+
+use rand::{Rng, RngExt};
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::generator::{Generator, generator};
+use tailcut_proto::policy::{Placement, WorkerId};
+use tailcut_proto::scheduler::Workers;
+
+use super::client::{Answered, Departures};
+use super::coordinator::Station;
+use super::events::{Event, Events, Link, Mark, Packet};
+use super::filter::Verdict;
+use super::server::{Admission, Server};
+use super::switch::Switch;
+use super::{CloningError, Config, Copies, Counts, JITTER_FACTOR, Outcome, PS_PER_NS, Scheme};
+use crate::sojourn::Sojourns;
+
+/// A simulation under way.
+pub(super) struct Run<'a> {
+    config: &'a Config,
+    events: Events,
+    departures: Departures,
+    /// Draws pairs, groups and filter tables.
+    placements: Generator,
+    services: Services<'a>,
+    switch: Switch,
+    /// LAEDGE alone has one.
+    station: Option<Station>,
+    /// From the switch to the coordinator or back, ps; 0 without one.
+    detour_ps: u64,
+    servers: Vec<Server>,
+    answered: Answered,
+    window: Window,
+    /// Requests that have passed the switch.
+    passed: u32,
+    /// Time of workers within the window that services took, ps.
+    busy_ps: f64,
+    offered_per_s: f64,
+    latency: Sojourns,
+    counts: Counts,
+}
+
+/// What of a run is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// The last request of the warm-up.
+    warmup: u32,
+    /// When that was sent, ps; 0 where there is none.
+    start_ps: u64,
+    /// When the last request was sent, ps.
+    end_ps: u64,
+}
+
+/// Draws what a copy takes.
+struct Services<'a> {
+    distribution: &'a Distribution,
+    jitter: f64,
+    copies: Copies,
+    rng: Generator,
+}
+
+impl<'a> Run<'a> {
+    /// The configuration has been checked.
+    pub(super) fn new(config: &'a Config, seed: u64) -> Result<Self, CloningError> {
+        let offered_per_s = config.load * config.capacity_per_s().ok_or(CloningError::Service)?;
+        let departures = Departures::new(config.sending, offered_per_s, seed, ARRIVALS)?;
+        Ok(Self {
+            config,
+            events: Events::default(),
+            window: Window::new(config.requests, departures.clone()),
+            departures,
+            placements: generator(seed, PLACEMENTS),
+            services: Services {
+                distribution: &config.service,
+                jitter: config.jitter,
+                copies: config.copies,
+                rng: generator(seed, SERVICES),
+            },
+            switch: Switch::new(config.scheme, config.servers.len()),
+            station: (config.scheme == Scheme::Laedge).then(|| Station::new(config)),
+            detour_ps: if config.scheme == Scheme::Laedge { config.delays.switch_coordinator_ps } else { 0 },
+            servers: config.servers.iter().map(|&workers| Server::new(workers)).collect(),
+            answered: Answered::new(config.requests),
+            passed: 0,
+            busy_ps: 0.0,
+            offered_per_s,
+            latency: Sojourns::new(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Runs until the last request has been sent.
+    pub(super) fn finish(mut self) -> Outcome {
+        let entry_ps = self.config.delays.client_switch_ps.saturating_add(self.detour_ps);
+        for _ in 0..self.config.requests {
+            let Some(sent_ps) = self.departures.next() else {
+                break;
+            };
+            let enters_ps = sent_ps.saturating_add(entry_ps);
+            self.handle_events(enters_ps);
+            self.handle_request(enters_ps, sent_ps);
+        }
+        self.handle_events(self.window.end_ps);
+        let worker_ps = self.config.workers() as f64 * (self.window.end_ps - self.window.start_ps) as f64;
+        let utilisation = if worker_ps > 0.0 { self.busy_ps / worker_ps } else { 0.0 };
+        Outcome { latency: self.latency, counts: self.counts, utilisation, offered_per_s: self.offered_per_s }
+    }
+
+    fn handle_events(&mut self, until_ps: u64) {
+        while let Some((now_ps, event)) = self.events.pop_until(until_ps) {
+            match event {
+                Event::Reached(server, packet) => self.handle_reached(now_ps, server, packet),
+                Event::Finished(server, packet) => self.handle_finished(now_ps, server, packet),
+                Event::Returned(server, packet, report) => self.handle_returned(now_ps, (server, report), packet),
+                Event::RequestDone(packet) => self.handle_request_done(now_ps, packet),
+                Event::ResponseDone(server, packet) => self.handle_response_done(now_ps, server, packet),
+            }
+        }
+    }
+
+    /// A request passes the switch, or comes to the coordinator.
+    fn handle_request(&mut self, now_ps: u64, sent_ps: u64) {
+        self.passed += 1;
+        let table = (self.placements.next_u32() >> 31) as u8;
+        let packet = Packet { sent_ps, base_ps: self.services.shared_base(), id: self.passed, mark: Mark::Sole, table };
+        self.counts.sent += self.measured(&packet);
+        if let Some(station) = &mut self.station {
+            let done_ps = station.serve(now_ps);
+            self.events.post(done_ps, Event::RequestDone(packet));
+            return;
+        }
+        let placement = self.switch.place(self.placements.next_u64());
+        let reached_ps = now_ps.saturating_add(self.config.delays.switch_server_ps);
+        match placement {
+            Placement::One(server) => self.events.send(Link::Requests, reached_ps, Event::Reached(server, packet)),
+            Placement::Two(first, second) => self.send_copies(reached_ps, Workers { first, second: Some(second) }, packet),
+            Placement::Hold => unreachable!("every server is in service"),
+        }
+    }
+
+    /// Sends both copies of a request, of which the original will come to its server at `reached_ps`.
+    fn send_copies(&mut self, reached_ps: u64, servers: Workers, packet: Packet) {
+        let is_switch_clone = matches!(self.config.scheme, Scheme::NetClone | Scheme::NetCloneRackSched);
+        let mark = if is_switch_clone { Mark::Original } else { Mark::Sole };
+        self.events.send(Link::Requests, reached_ps, Event::Reached(servers.first, Packet { mark, ..packet }));
+        let Some(second) = servers.second else {
+            return;
+        };
+        self.counts.cloned += self.measured(&packet);
+        if is_switch_clone {
+            let clone_ps = reached_ps.saturating_add(self.config.delays.recirculation_ps);
+            self.events.send(Link::Clones, clone_ps, Event::Reached(second, Packet { mark: Mark::Clone, ..packet }));
+        } else {
+            self.events.send(Link::Requests, reached_ps, Event::Reached(second, packet));
+        }
+    }
+
+    fn handle_reached(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
+        match self.servers[server.index()].admit(packet, self.config.discard) {
+            Admission::Start => self.start(now_ps, server, packet),
+            Admission::Wait => {}
+            Admission::Discard => self.counts.discarded += self.measured(&packet),
+        }
+    }
+
+    fn start(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
+        let finish_ps = now_ps.saturating_add(self.services.draw_ps(&packet));
+        let (from_ps, to_ps) = (now_ps.max(self.window.start_ps), finish_ps.min(self.window.end_ps));
+        self.busy_ps += to_ps.saturating_sub(from_ps) as f64;
+        self.events.post(finish_ps, Event::Finished(server, packet));
+    }
+
+    fn handle_finished(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
+        let (report, next) = self.servers[server.index()].finish(self.config.report);
+        let returned_ps = now_ps.saturating_add(self.config.delays.switch_server_ps).saturating_add(self.detour_ps);
+        self.events.send(Link::Responses, returned_ps, Event::Returned(server, packet, report));
+        if let Some(next) = next {
+            self.start(now_ps, server, next);
+        }
+    }
+
+    /// A response passes the switch, or comes to the coordinator.
+    fn handle_returned(&mut self, now_ps: u64, (server, report): (WorkerId, u32), packet: Packet) {
+        if let Some(station) = &mut self.station {
+            let done_ps = station.serve(now_ps);
+            self.events.post(done_ps, Event::ResponseDone(server, packet));
+        } else if self.switch.pass(server, &packet, report) == Verdict::Forward {
+            self.handle_reply(now_ps.saturating_add(self.config.delays.client_switch_ps), &packet);
+        } else {
+            self.counts.filtered += self.measured(&packet);
+        }
+    }
+
+    /// The coordinator places a request, or holds it.
+    fn handle_request_done(&mut self, now_ps: u64, packet: Packet) {
+        let (random, measured) = (self.placements.next_u64(), self.measured(&packet));
+        let station = self.station.as_mut().expect(ONLY_LAEDGE);
+        self.counts.queue_len_sum += measured * station.queue_len();
+        let placed = station.place(packet, random);
+        self.counts.queue_len_max = self.counts.queue_len_max.max(station.queue_len());
+        match placed {
+            Some(servers) => self.dispatch(now_ps, servers, packet),
+            None => self.counts.held += measured,
+        }
+    }
+
+    /// The coordinator forwards a first response, and sends a held request where there is room now.
+    fn handle_response_done(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
+        let random = self.placements.next_u64();
+        let (is_first, held) = self.station.as_mut().expect(ONLY_LAEDGE).respond(server, &packet, random);
+        if is_first {
+            let to_client_ps = self.detour_ps.saturating_add(self.config.delays.client_switch_ps);
+            self.handle_reply(now_ps.saturating_add(to_client_ps), &packet);
+        } else {
+            self.counts.filtered += self.measured(&packet);
+        }
+        if let Some((servers, packet)) = held {
+            self.dispatch(now_ps, servers, packet);
+        }
+    }
+
+    /// The coordinator sends to one server or to two.
+    fn dispatch(&mut self, now_ps: u64, servers: Workers, packet: Packet) {
+        let reached_ps = now_ps.saturating_add(self.detour_ps).saturating_add(self.config.delays.switch_server_ps);
+        self.send_copies(reached_ps, servers, packet);
+    }
+
+    /// A response that will come to the client at `received_ps`; responses are told in that order.
+    fn handle_reply(&mut self, received_ps: u64, packet: &Packet) {
+        if !self.answered.is_first(packet.id) {
+            self.counts.duplicates += self.measured(packet);
+            return;
+        }
+        if received_ps <= self.window.start_ps || received_ps > self.window.end_ps {
+            return;
+        }
+        self.counts.completed += 1;
+        if self.measured(packet) == 1 {
+            self.latency.record(received_ps - packet.sent_ps);
+        }
+    }
+
+    /// 1 for a packet of a request that was sent after the warm-up.
+    fn measured(&self, packet: &Packet) -> u64 {
+        u64::from(packet.id > self.window.warmup)
+    }
+}
+
+impl Window {
+    /// Looks ahead at the departures, so that completions are counted to the picosecond.
+    fn new(requests: u32, mut departures: Departures) -> Self {
+        let warmup = requests / WARMUP_SHARE;
+        let start_ps = warmup.checked_sub(1).and_then(|at| departures.nth(at as usize)).unwrap_or(0);
+        let left = requests - warmup;
+        let end_ps = departures.nth(left as usize - 1).unwrap_or(start_ps);
+        Self { warmup, start_ps, end_ps }
+    }
+}
+
+impl Services<'_> {
+    /// The base that both copies of a request share; 0 where they share none.
+    fn shared_base(&mut self) -> u64 {
+        match self.copies {
+            Copies::Fresh => 0,
+            Copies::Shared => self.base_ps(),
+        }
+    }
+
+    /// What a copy takes that starts now.
+    fn draw_ps(&mut self, packet: &Packet) -> u64 {
+        let base_ps = match self.copies {
+            Copies::Fresh => self.base_ps(),
+            Copies::Shared => packet.base_ps,
+        };
+        if self.rng.random_bool(self.jitter) { base_ps.saturating_mul(JITTER_FACTOR as u64) } else { base_ps }
+    }
+
+    fn base_ps(&mut self) -> u64 {
+        // The cast saturates.
+        (self.distribution.sample(&mut self.rng) * PS_PER_NS).round() as u64
+    }
+}
+
+const ONLY_LAEDGE: &str = "only LAEDGE sends to a coordinator";
+/// One request in so many warms up.
+const WARMUP_SHARE: u32 = 10;
+/// Streams of the generator; the clients' are this one and those after it.
+const ARRIVALS: u64 = 16;
+const PLACEMENTS: u64 = 1;
+const SERVICES: u64 = 2;

@@ -1,0 +1,98 @@
+//! The switch: the table of reported loads, the policy, and the response filter.
+//!
+//! The switch program keeps the table twice, because a packet may touch a register array only once and two servers are
+//! compared. Both copies are written at the same instant, so one is enough here.
+
+use tailcut_proto::policy::{CClone, NetClone, Placement, Policy, RackSched, Random, WorkerId};
+
+use super::Scheme;
+use super::events::{Mark, Packet};
+use super::filter::{Filter, Verdict};
+
+/// A switch in front of the servers.
+#[derive(Debug)]
+pub(super) struct Switch {
+    /// The last report of each server; 0 at the start.
+    reports: Vec<u32>,
+    decider: Decider,
+    filter: Filter,
+}
+
+/// The policies that act on reports, or on nothing.
+#[derive(Clone, Copy, Debug)]
+enum Decider {
+    Random(Random),
+    CClone(CClone),
+    NetClone(NetClone),
+    RackSched(RackSched),
+}
+
+impl Switch {
+    /// A switch that takes every server for idle.
+    pub(super) fn new(scheme: Scheme, servers: usize) -> Self {
+        let decider = match scheme {
+            Scheme::CClone => Decider::CClone(CClone),
+            Scheme::NetClone => Decider::NetClone(NetClone::new()),
+            Scheme::RackSched => Decider::RackSched(RackSched),
+            Scheme::NetCloneRackSched => Decider::NetClone(NetClone::with_racksched()),
+            // LAEDGE's switch only forwards, to its coordinator.
+            Scheme::None | Scheme::Laedge => Decider::Random(Random),
+        };
+        Self { reports: vec![0; servers], decider, filter: Filter::new() }
+    }
+
+    /// Where a request goes.
+    pub(super) fn place(&mut self, random: u64) -> Placement {
+        let loads = &self.reports;
+        match &mut self.decider {
+            Decider::Random(policy) => policy.place(loads, random),
+            Decider::CClone(policy) => policy.place(loads, random),
+            Decider::NetClone(policy) => policy.place(loads, random),
+            Decider::RackSched(policy) => policy.place(loads, random),
+        }
+    }
+
+    /// Takes the report of a response that passes, and judges the response.
+    pub(super) fn pass(&mut self, server: WorkerId, packet: &Packet, report: u32) -> Verdict {
+        self.reports[server.index()] = report;
+        match packet.mark {
+            Mark::Sole => Verdict::Forward,
+            Mark::Original | Mark::Clone => self.filter.judge(packet.table, packet.id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVERS: [WorkerId; 2] = [WorkerId(0), WorkerId(1)];
+
+    fn packet(id: u32, mark: Mark) -> Packet {
+        Packet { sent_ps: 0, base_ps: 0, id, mark, table: 0 }
+    }
+
+    #[test]
+    fn servers_are_idle_until_they_report() {
+        let mut switch = Switch::new(Scheme::NetClone, 2);
+        assert!(matches!(switch.place(1), Placement::Two(..)));
+        assert_eq!(switch.pass(SERVERS[1], &packet(1, Mark::Sole), 3), Verdict::Forward);
+        assert!(matches!(switch.place(1), Placement::One(_)));
+    }
+
+    #[test]
+    fn the_report_of_a_dropped_response_counts() {
+        let mut switch = Switch::new(Scheme::NetClone, 2);
+        assert_eq!(switch.pass(SERVERS[0], &packet(1, Mark::Original), 0), Verdict::Forward);
+        assert_eq!(switch.pass(SERVERS[1], &packet(1, Mark::Clone), 3), Verdict::Drop);
+        assert!(matches!(switch.place(1), Placement::One(_)));
+    }
+
+    #[test]
+    fn copies_that_the_switch_did_not_make_are_not_filtered() {
+        let mut switch = Switch::new(Scheme::CClone, 2);
+        for server in SERVERS {
+            assert_eq!(switch.pass(server, &packet(1, Mark::Sole), 0), Verdict::Forward);
+        }
+    }
+}
