@@ -5,9 +5,14 @@
 
 mod bound;
 mod chip;
+mod cloning;
 mod effort;
 mod figure;
+mod laedge;
+mod netclone;
 mod queues;
+mod racksched;
+mod replication;
 mod search;
 mod verdict;
 
@@ -94,7 +99,7 @@ struct Reproduction {
     run: fn(Effort) -> Result<Figure>,
 }
 
-const REPRODUCTIONS: [Reproduction; 3] = [
+const REPRODUCTIONS: [Reproduction; 8] = [
     Reproduction {
         name: "rpcvalet-queues",
         about: "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -105,6 +110,31 @@ const REPRODUCTIONS: [Reproduction; 3] = [
         name: "jbsq-bound",
         about: "R2P2's router: the load that keeps a p99 of 10 services, by bound and delay",
         run: bound::figure,
+    },
+    Reproduction {
+        name: "netclone-exp25",
+        about: "NetClone and what it is compared with, exponential services of 25 us",
+        run: netclone::exponential,
+    },
+    Reproduction {
+        name: "netclone-bimodal",
+        about: "NetClone with bimodal services, where nobody waits",
+        run: netclone::bimodal,
+    },
+    Reproduction {
+        name: "laedge",
+        about: "LAEDGE's coordinator, with a slot for each server and for each worker",
+        run: laedge::figure,
+    },
+    Reproduction {
+        name: "racksched-hetero",
+        about: "RackSched where servers differ, over random placement",
+        run: racksched::figure,
+    },
+    Reproduction {
+        name: "replication-threshold",
+        about: "the load up to which sending every request twice helps",
+        run: replication::figure,
     },
 ];
 

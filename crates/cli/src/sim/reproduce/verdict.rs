@@ -53,8 +53,12 @@ impl Tolerance {
 impl Verdict {
     /// A comparison with the tolerance of a full reproduction, widened where the effort is less.
     pub(super) fn new(effort: Effort, what: String, expected: (Basis, f64), obtained: f64, tolerance: Tolerance) -> Self {
-        let (basis, expected) = expected;
-        Self { what, basis, expected, obtained, tolerance: tolerance.widened(effort) }
+        Self::fixed(what, expected, obtained, tolerance.widened(effort))
+    }
+
+    /// A comparison whose tolerance is not of sampling, so that requests neither widen nor narrow it.
+    pub(super) fn fixed(what: String, (basis, expected): (Basis, f64), obtained: f64, tolerance: Tolerance) -> Self {
+        Self { what, basis, expected, obtained, tolerance }
     }
 
     /// Whether there is a tolerance at all.
