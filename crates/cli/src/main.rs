@@ -3,6 +3,7 @@
 //! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
 //! 2 when the command line makes no sense.
 
+mod chart;
 mod control;
 mod counters;
 mod demo;
@@ -11,6 +12,7 @@ mod distribution_file;
 mod measure;
 mod network;
 mod output;
+mod page;
 mod route;
 mod serve;
 mod shell;

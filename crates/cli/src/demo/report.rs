@@ -5,18 +5,19 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, bail};
-use minijinja::{Environment, context};
+use anyhow::{Result, bail};
+use minijinja::context;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tailcut_proto::policy::PolicySpec;
 
-use super::chart::{self, Chart, Group, Series, Theme};
+use super::chart::{self, Group};
 use super::measurement::Measurement;
 use super::plan::{Point, SERVICE, WARMUP_NS, WORKERS};
 use super::predict::{self, Curve, Figures};
 use super::progress;
-use crate::output;
+use crate::chart::{Chart, NARROW, Series, WIDE, look_of};
+use crate::{output, page};
 
 /// All that was measured and predicted.
 #[derive(Clone, Debug)]
@@ -141,13 +142,8 @@ impl Report {
 
     /// One page with everything.
     pub(super) fn html(&self) -> Result<String> {
-        let mut environment = Environment::new();
-        environment.add_template("report.html", include_str!("report.html")).context("the page's template is broken")?;
-        let template = environment.get_template("report.html").context("the page's template is missing")?;
-        let page = template.render(context! {
+        let context = context! {
             setting => self.setting,
-            light => chart::style(Theme::Light),
-            dark => chart::style(Theme::Dark),
             load_charts => [WIDE, NARROW].map(|width| self.load_chart(width).inline()),
             bar_charts => [WIDE, NARROW].map(|width| self.bar_chart(width).inline()),
             bar_load => format!("{:.0}", 100.0 * self.bar_load()),
@@ -159,13 +155,13 @@ impl Report {
             departed => self.results.iter().filter(|result| result.departs()).count(),
             repeated => self.results.iter().filter(|result| result.measurement.repeats > 0).count(),
             failed => self.results.iter().map(|result| result.measurement.failed()).sum::<u64>(),
-        });
-        page.context("the page's template is broken")
+        };
+        page::render(include_str!("report.html"), context)
     }
 
     fn load_chart(&self, width: u32) -> Chart {
         let mut series: Vec<Series> =
-            (1..).zip(&self.curves).map(|(look, (policy, curve))| self.series(look, *policy, curve)).collect();
+            (0..).zip(&self.curves).map(|(look, (policy, curve))| self.series(look, *policy, curve)).collect();
         let label = ONE_QUEUE.to_owned();
         series.push(Series { label, look: 0, curve: self.ideal_curve.clone(), points: Vec::new() });
         let alternative = "The 99th percentile of the sojourn time over the load, for each policy: predicted curves and \
@@ -177,7 +173,7 @@ impl Report {
         let points = self.results.iter().filter(|result| result.point.policy == policy);
         Series {
             label: format!("{policy} ({})", predict::basis(policy)),
-            look: looks_again(look),
+            look: look_of(look),
             curve: curve.clone(),
             points: points.map(|result| (result.point.load, result.measured.p99)).collect(),
         }
@@ -186,11 +182,11 @@ impl Report {
     fn bar_chart(&self, width: u32) -> Chart {
         let load = self.bar_load();
         let mut groups: Vec<Group> = Vec::new();
-        for (look, (policy, _)) in (1..).zip(&self.curves) {
+        for (look, (policy, _)) in (0..).zip(&self.curves) {
             let here = self.results.iter().find(|result| result.point.policy == *policy && result.point.load == load);
             groups.extend(here.map(|result| Group {
                 label: policy.to_string(),
-                look: looks_again(look),
+                look: look_of(look),
                 measured: Some(result.measured),
                 predicted: result.predicted,
             }));
@@ -315,20 +311,12 @@ fn described(policy: PolicySpec) -> (String, String) {
     (policy.to_string(), words)
 }
 
-/// More policies than there are looks share them; 0 stays the bound's.
-fn looks_again(look: usize) -> usize {
-    (look - 1) % (chart::LOOKS - 1) + 1
-}
-
 const HEAD: [&str; 9] = ["policy", "load", "samples", "p50", "p99", "p99.9", "predicted p99", "ratio", "by"];
 const ONE_QUEUE: &str = "one queue (bound)";
 /// The load of the bars, of the text and of `--check`.
 pub(super) const CHECK_LOAD: f64 = 0.7;
 /// Three standard deviations of the most uncertain point that `--check` looks at, see [`super::plan`].
 const DEPARTURE_MAX: f64 = 0.15;
-/// Pixels.
-const WIDE: u32 = 760;
-const NARROW: u32 = 340;
 
 #[cfg(test)]
 mod tests {

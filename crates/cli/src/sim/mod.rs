@@ -11,12 +11,14 @@ mod figures;
 mod queue;
 mod r2p2;
 mod reproduce;
+mod simulation;
 mod sweep;
 
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde_json::Value;
 
+use self::simulation::Simulation;
 use crate::output;
 
 /// Simulate queues, a chip, cloning, or R2P2 itself in virtual time
@@ -31,10 +33,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Queue(queue::Args),
-    Chip(chip::Args),
-    Clone(clone::Args),
-    R2p2(r2p2::Args),
+    #[command(flatten)]
+    Simulation(Simulation),
     Faults(faults::Args),
     Sweep(sweep::Args),
     Reproduce(reproduce::Args),
@@ -56,10 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         output::check_writable(path)?;
     }
     let outcome = match &args.command {
-        Command::Queue(args) => queue::run(args)?,
-        Command::Chip(args) => chip::run(args)?,
-        Command::Clone(args) => clone::run(args)?,
-        Command::R2p2(args) => r2p2::run(args)?,
+        Command::Simulation(simulation) => simulation.run()?,
         Command::Faults(args) => faults::run(args)?,
         Command::Sweep(args) => sweep::run(args)?,
         Command::Reproduce(args) => reproduce::run(args)?,

@@ -1,0 +1,44 @@
+//! How much is simulated, and how far a figure may be off because of it.
+
+/// The share of a full reproduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Effort {
+    /// One request in so many.
+    divisor: u32,
+    pub(super) seed: u64,
+}
+
+impl Effort {
+    /// As many requests as the published figures have.
+    pub(super) fn full(seed: u64) -> Self {
+        Self { divisor: 1, seed }
+    }
+
+    /// A sixteenth of the requests.
+    pub(super) fn quick(seed: u64) -> Self {
+        Self { divisor: 16, seed }
+    }
+
+    /// Requests where a full reproduction takes `full`.
+    pub(super) fn requests(self, full: u64) -> u64 {
+        (full / u64::from(self.divisor)).max(1)
+    }
+
+    /// By what a tolerance is wider than that of a full reproduction: the error of sampling grows with the root of the requests
+    /// that are left out.
+    pub(super) fn widening(self) -> f64 {
+        f64::from(self.divisor).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_reproduction_has_four_times_the_error() {
+        let (full, quick) = (Effort::full(1), Effort::quick(1));
+        assert_eq!((full.requests(2_000_000), full.widening()), (2_000_000, 1.0));
+        assert_eq!((quick.requests(2_000_000), quick.widening()), (125_000, 4.0));
+    }
+}

@@ -1,0 +1,26 @@
+//! The simulations that answer one question with one result, which is what a sweep is made of.
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use super::{Outcome, chip, clone, queue, r2p2};
+
+/// One of them, with its arguments.
+#[derive(Debug, Subcommand)]
+pub(super) enum Simulation {
+    Queue(queue::Args),
+    Chip(chip::Args),
+    Clone(clone::Args),
+    R2p2(r2p2::Args),
+}
+
+impl Simulation {
+    pub(super) fn run(&self) -> Result<Outcome> {
+        match self {
+            Self::Queue(args) => queue::run(args),
+            Self::Chip(args) => chip::run(args),
+            Self::Clone(args) => clone::run(args),
+            Self::R2p2(args) => r2p2::run(args),
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The page of a sweep: curves, a table, and what repeats it.
+//!
+//! Invariant: the page depends on the sweep's file and on its results alone, so two runs of a sweep write the same bytes.
+
+use anyhow::{Result, anyhow};
+use minijinja::context;
+use serde::Serialize;
+use tailcut_measure::quantity::Unit;
+
+use super::file::SweepFile;
+use super::table::{Row, Table};
+use crate::chart::{Axis, Chart, LineChart, NARROW, Series, WIDE, look_of};
+use crate::page;
+
+/// The page of a sweep whose results are all there.
+///
+/// # Errors
+///
+/// A figure of `[report]` that no result has.
+pub(super) fn html(file: &SweepFile, text: &str, table: &Table) -> Result<String> {
+    let plan = Plan::new(file, table)?;
+    let values = context! {
+        name => file.name,
+        version => env!("CARGO_PKG_VERSION"),
+        points => table.rows.len(),
+        charts => plan.charts(table),
+        head => plan.head(table),
+        rows => table.rows.iter().map(|row| plan.cells(row)).collect::<Vec<_>>(),
+        text,
+    };
+    page::render(include_str!("report.html"), values)
+}
+
+/// What is drawn, in columns of the table.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    /// Of the keys; `None` where nothing varies.
+    x: Option<usize>,
+    /// Of the figures.
+    ys: Vec<usize>,
+    /// Keys whose values name a curve.
+    series: Vec<usize>,
+    /// Keys of whose values each combination has a chart.
+    facets: Vec<usize>,
+    /// Figures of the page's table.
+    shown: Vec<usize>,
+}
+
+/// A chart in both widths.
+#[derive(Debug, Serialize)]
+struct Drawn {
+    title: String,
+    wide: String,
+    narrow: String,
+}
+
+impl Plan {
+    fn new(file: &SweepFile, table: &Table) -> Result<Self> {
+        let key_index = |key: &str| table.keys.iter().position(|other| other == key);
+        let x = file.report.x.as_deref().or(Some("load")).and_then(key_index).or(table.keys.len().checked_sub(1));
+        let others: Vec<usize> = (0..table.keys.len()).filter(|&key| Some(key) != x).collect();
+        let named = file.report.series.as_deref().and_then(key_index);
+        let (series, facets) = match named {
+            Some(named) => (vec![named], others.into_iter().filter(|&key| key != named).collect()),
+            None => (others, Vec::new()),
+        };
+        let wanted = file.report.y.as_slice().iter().map(|name| {
+            let unknown = || anyhow!("[report]: no result has the figure {name:?}; there are {}", table.figures.join(", "));
+            table.figure_index(name).ok_or_else(unknown)
+        });
+        let mut ys = wanted.collect::<Result<Vec<_>>>()?;
+        if ys.is_empty() {
+            let tail = table.figures.iter().position(|name| name.ends_with(".p99"));
+            ys.extend(tail.or((!table.figures.is_empty()).then_some(0)));
+        }
+        let shown = (0..table.figures.len()).filter(|&index| ys.iter().any(|&y| are_siblings(table, index, y))).collect();
+        Ok(Self { x, ys, series, facets, shown })
+    }
+
+    /// A chart for each figure and each combination of the facets, in the order of the rows.
+    fn charts(&self, table: &Table) -> Vec<Drawn> {
+        let Some(x) = self.x else { return Vec::new() };
+        let mut combinations: Vec<Vec<&str>> = Vec::new();
+        for row in &table.rows {
+            let here = values(row, &self.facets);
+            if !combinations.contains(&here) {
+                combinations.push(here);
+            }
+        }
+        let scale = Scale::of(table, x);
+        let mut charts = Vec::new();
+        for &y in &self.ys {
+            for combination in &combinations {
+                let rows: Vec<&Row> = table.rows.iter().filter(|row| values(row, &self.facets) == *combination).collect();
+                let series = self.series(table, &rows, (&scale, x, y));
+                let facet = self.facets.iter().zip(combination).map(|(&key, value)| format!("{} {value}", table.keys[key]));
+                let title = [vec![titled(&table.figures[y])], facet.collect()].concat().join(", ");
+                let draw = |width| draw(&series, &scale, &titled(&table.figures[y]), width, &title).inline();
+                charts.push(Drawn { wide: draw(WIDE), narrow: draw(NARROW), title: title.clone() });
+            }
+        }
+        charts
+    }
+
+    /// The curves of one chart.
+    fn series(&self, table: &Table, rows: &[&Row], (scale, x, y): (&Scale, usize, usize)) -> Vec<Series> {
+        let mut curves: Vec<(Vec<&str>, Series)> = Vec::new();
+        for row in rows {
+            let Some(figure) = row.figures[y] else { continue };
+            let place = (scale.place(&row.at[x]), figure);
+            let here = values(row, &self.series);
+            match curves.iter_mut().find(|(name, _)| *name == here) {
+                Some((_, series)) => series.points.push(place),
+                None => {
+                    let look = look_of(curves.len());
+                    curves.push((here, Series { label: self.label(table, row), look, curve: vec![], points: vec![place] }));
+                }
+            }
+        }
+        let finished = curves.into_iter().map(|(_, mut series)| {
+            series.points.sort_by(|one, other| one.0.total_cmp(&other.0));
+            series.curve = series.points.clone();
+            series
+        });
+        finished.collect()
+    }
+
+    /// The values that tell a curve; a bare number says its key, too.
+    fn label(&self, table: &Table, row: &Row) -> String {
+        let word = |&key: &usize| {
+            let value = &row.at[key];
+            let is_bare = !value.starts_with(|c: char| c.is_ascii_alphabetic()) || value == "true" || value == "false";
+            if is_bare { format!("{} {value}", table.keys[key]) } else { value.clone() }
+        };
+        self.series.iter().map(word).collect::<Vec<_>>().join(", ")
+    }
+
+    fn head(&self, table: &Table) -> Vec<String> {
+        let figures = self.shown.iter().map(|&figure| table.figures[figure].clone());
+        table.keys.iter().cloned().chain(figures).collect()
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let figures = self.shown.iter().map(|&figure| row.figures[figure].map_or_else(|| "-".to_owned(), four_digits));
+        row.at.iter().cloned().chain(figures).collect()
+    }
+}
+
+/// How values of the horizontal axis become places on it.
+#[derive(Clone, Debug, PartialEq)]
+enum Scale {
+    Numbers {
+        title: String,
+    },
+    /// In microseconds.
+    Times {
+        title: String,
+    },
+    Names {
+        title: String,
+        names: Vec<String>,
+    },
+}
+
+impl Scale {
+    /// Numbers or times where all values are, names otherwise.
+    fn of(table: &Table, key: usize) -> Self {
+        let title = &table.keys[key];
+        let mut names: Vec<String> = Vec::new();
+        for row in table.rows.iter().map(|row| &row.at[key]) {
+            if !names.contains(row) {
+                names.push(row.clone());
+            }
+        }
+        if names.iter().all(|name| Unit::Plain.parse(name).is_ok()) {
+            let unit = if title == "load" { " (share of the capacity)" } else { "" };
+            return Self::Numbers { title: format!("{title}{unit}") };
+        }
+        if names.iter().all(|name| Unit::Time.parse(name).is_ok()) {
+            return Self::Times { title: format!("{title} (us)") };
+        }
+        Self::Names { title: title.clone(), names }
+    }
+
+    fn place(&self, value: &str) -> f64 {
+        match self {
+            Self::Numbers { .. } => Unit::Plain.parse(value).unwrap_or(f64::NAN),
+            Self::Times { .. } => Unit::Time.parse(value).map_or(f64::NAN, |ns| ns / 1_000.0),
+            Self::Names { names, .. } => names.iter().position(|name| name == value).map_or(f64::NAN, |index| index as f64),
+        }
+    }
+
+    fn axis(&self, series: &[Series]) -> Axis {
+        let values = series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
+        match self {
+            Self::Numbers { title } | Self::Times { title } => Axis::covering(title.clone(), values),
+            Self::Names { title, names } => Axis::categories(title.clone(), names.clone()),
+        }
+    }
+}
+
+fn draw(series: &[Series], scale: &Scale, y_title: &str, width: u32, title: &str) -> Chart {
+    let values = series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
+    let marker_title = |label: &str, (x, y): (f64, f64)| format!("{label} at {}: {}", four_digits(x), four_digits(y));
+    let y = Axis::from_zero(y_title.to_owned(), values);
+    LineChart { series, x: scale.axis(series), y, marker_title: &marker_title }.draw(width, format!("Curves of {title}"))
+}
+
+fn values<'r>(row: &'r Row, keys: &[usize]) -> Vec<&'r str> {
+    keys.iter().map(|&key| row.at[key].as_str()).collect()
+}
+
+/// Whether two figures stand in the same object of a result.
+fn are_siblings(table: &Table, one: usize, other: usize) -> bool {
+    let parent = |index: usize| table.figures[index].rsplit_once('.').map(|(parent, _)| parent);
+    one == other || parent(one).is_some() && parent(one) == parent(other)
+}
+
+/// A figure's name with its unit, which a part of the name tells.
+fn titled(figure: &str) -> String {
+    let unit_of = |part: &str| UNITS.iter().find(|(ending, _)| part.ends_with(ending)).map(|(_, unit)| *unit);
+    match figure.split('.').rev().find_map(unit_of) {
+        Some(unit) => format!("{figure} ({unit})"),
+        None => figure.to_owned(),
+    }
+}
+
+/// Four significant digits, and all of a whole number.
+fn four_digits(value: f64) -> String {
+    if value == value.trunc() && value.abs() < 1e15 {
+        return value.to_string();
+    }
+    let decimals = (3.0 - value.abs().log10().floor()).clamp(0.0, 12.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// Endings of names, and what they mean.
+const UNITS: [(&str, &str); 7] = [
+    ("_over_service", "mean service times"),
+    ("_per_s", "per second"),
+    ("_ns", "ns"),
+    ("_us", "us"),
+    ("_ms", "ms"),
+    ("_mrps", "million requests per second"),
+    ("_share", "share"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_has_a_curve_for_each_value_of_the_series() {
+        let page = page("x = \"load\"\ny = \"t_us.p99\"\nseries = \"policy\"");
+        for part in
+            ["t_us.p99 (us)", "load (share of the capacity)", ">random</text>", ">rr</text>", "<polyline class=\"line s2\""]
+        {
+            assert!(page.contains(part), "{part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 2, "one chart, wide and narrow");
+    }
+
+    #[test]
+    fn each_figure_has_a_chart() {
+        let page = page("x = \"policy\"\ny = [\"t_us.p99\", \"t_us.mean\"]\nseries = \"load\"");
+        assert_eq!(page.matches("<svg").count(), 4, "two figures");
+        assert!(page.contains("load 0.5"), "a bare number says its key");
+    }
+
+    #[test]
+    fn without_a_wish_the_tail_is_drawn_over_the_load() {
+        let (file, table) = (sweep(""), table());
+        let plan = Plan::new(&file, &table).unwrap();
+        assert_eq!(plan, Plan { x: Some(1), ys: vec![1], series: vec![0], facets: vec![], shown: vec![0, 1] });
+    }
+
+    #[test]
+    fn a_figure_that_does_not_exist_is_named_with_those_that_do() {
+        let error = html(&sweep("y = \"p98\""), "", &table()).unwrap_err();
+        assert_eq!(error.to_string(), "[report]: no result has the figure \"p98\"; there are t_us.mean, t_us.p99, count");
+    }
+
+    #[test]
+    fn times_are_placed_by_their_length_and_words_in_their_order() {
+        let table = |values: [&str; 2]| Table {
+            keys: vec!["delay".to_owned()],
+            figures: vec![],
+            rows: values.map(|value| Row { at: vec![value.to_owned()], figures: vec![] }).to_vec(),
+        };
+        let times = Scale::of(&table(["500ns", "2us"]), 0);
+        assert_eq!((times.place("500ns"), times.place("2us")), (0.5, 2.0));
+        let names = Scale::of(&table(["rr", "2us"]), 0);
+        assert_eq!((names.place("rr"), names.place("2us")), (0.0, 1.0));
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else_and_escapes_what_it_shows() {
+        let page = html(&sweep(""), "# <b>\n", &table()).unwrap();
+        assert!(page.contains("# &lt;b&gt;"));
+        let page = page.replace("http://www.w3.org/2000/svg", "");
+        for foreign in ["http:", "https:", "src=", "@import", "url(", "<script", "<link"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+    }
+
+    fn page(report: &str) -> String {
+        html(&sweep(report), "", &table()).unwrap()
+    }
+
+    fn sweep(report: &str) -> SweepFile {
+        let grid = "policy = [\"random\", \"rr\"]\nload = [0.5, 0.9]";
+        SweepFile::parse(&format!("name = \"test\"\nsimulation = \"queue\"\n[grid]\n{grid}\n[report]\n{report}")).unwrap()
+    }
+
+    fn table() -> Table {
+        let row = |policy: &str, load: &str, p99: f64| Row {
+            at: vec![policy.to_owned(), load.to_owned()],
+            figures: vec![Some(p99 / 4.6), Some(p99), Some(1e6)],
+        };
+        Table {
+            keys: ["policy", "load"].map(str::to_owned).to_vec(),
+            figures: ["t_us.mean", "t_us.p99", "count"].map(str::to_owned).to_vec(),
+            rows: vec![row("random", "0.5", 9.2), row("random", "0.9", 46.0), row("rr", "0.5", 6.0), row("rr", "0.9", 25.2)],
+        }
+    }
+}
