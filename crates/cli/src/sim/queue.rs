@@ -24,7 +24,7 @@ use crate::output;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Workers in all
+    /// Workers in all [default: 16, or as the layout says]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     /// Queues x workers of each: a request picks a queue at random, the policy places it there [default: 1x16, or 1xN]
