@@ -177,6 +177,11 @@ impl Router {
         }
     }
 
+    /// The policy's bound at this moment, where it has one.
+    pub fn bound(&self) -> Option<u32> {
+        self.schedulers[0].bound()
+    }
+
     /// The counters.
     pub fn metrics(&self) -> RouterMetrics {
         RouterMetrics { oversize: self.outbox.oversize_count, ..self.metrics }
