@@ -221,7 +221,11 @@ impl Server {
                 told.service_ns = self.lone_service(now, body.concluded.get());
             }
             Some(heard) => {
-                if self.retired_epoch.is_some_and(|(epoch, until)| epoch == body.epoch.get() && now < until) {
+                let is_retired = self.retired_epoch.is_some_and(|(epoch, until)| epoch == body.epoch.get() && now < until);
+                // A server that begins anew has seen something of this router, and sees the rest by the next probe. What knows
+                // less than was known is an old packet, also of an epoch that this router has never heard.
+                let is_behind = (in_flight > IN_FLIGHT_MAX || is_backward) && heard.placement_seen.get() == self.seen;
+                if is_retired || is_behind {
                     return Err(Stale);
                 }
                 self.retired_epoch = Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
@@ -465,6 +469,13 @@ mod tests {
     #[test]
     fn placements_go_on_from_where_an_earlier_incarnation_came_to() {
         check(&[(1, 100, 7, 7, Some(4)), (1, 100, 8, 7, Some(5)), (1, 104, 10, 10, Some(0))]);
+    }
+
+    /// A late report from before the router's own restart knows another incarnation; one from before the server's is behind.
+    #[test]
+    fn a_late_report_of_an_epoch_never_heard_is_stale() {
+        check(&[(2, 4, 1, 0, Some(1)), (1, 1_000_000, 69, 69, None), (2, 4, 1, 1, Some(0))]);
+        check(&[(2, 4, 1, 0, Some(1)), (1, 2, 3, 3, None), (2, 4, 1, 1, Some(0))]);
     }
 
     #[test]
