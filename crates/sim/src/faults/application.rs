@@ -303,6 +303,9 @@ impl<'a> Applications<'a> {
 
     fn end_unmade(&mut self, number: u32, ending: Ending, now: Time) {
         self.calls[number as usize] = CallState::Ended(ending);
+        if matches!(ending, Ending::Overload | Ending::Expired | Ending::NoServer) {
+            self.watch.borrow_mut().refused(number);
+        }
         self.endings[ending as usize] += 1;
         let word = now << 24 ^ u64::from(number) << 8 ^ ending as u64;
         self.hash = (self.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);

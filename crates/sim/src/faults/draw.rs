@@ -36,7 +36,10 @@ impl Plan {
         };
         let lasts_ns = dice.log_between(20 * MS, 200 * MS);
         plan.calls = calls(&mut dice, &plan, lasts_ns);
-        plan.faults = (0..dice.between(1, 8)).map(|_| fault(&mut dice, &plan, lasts_ns)).collect();
+        plan.faults = (0..dice.between(1, 10)).map(|_| fault(&mut dice, &plan, lasts_ns)).collect();
+        if dice.chance(0.25) {
+            plan.faults.extend(storm(&mut dice, &plan, lasts_ns));
+        }
         plan
     }
 }
@@ -85,7 +88,7 @@ fn server(dice: &mut Dice) -> ServerPlan {
     ServerPlan {
         workers: dice.between(1, 4) as u32,
         service,
-        requests_max: dice.one_of(&[65_536, 65_536, 65_536, 65_536, 6]),
+        requests_max: dice.one_of(&[65_536, 65_536, 65_536, 65_536, 65_536, 65_536, 65_536, 12]),
         partials_max: dice.one_of(&[4096, 4096, 4096, 1]),
         clients_max: dice.one_of(&[4096, 4096, 4096, 3]),
         message_len_max: dice.one_of(&[8 << 20, 8 << 20, 8 << 20, 20_000]),
@@ -97,7 +100,7 @@ fn server(dice: &mut Dice) -> ServerPlan {
 
 fn client(dice: &mut Dice) -> ClientPlan {
     ClientPlan {
-        calls_max: dice.one_of(&[16_384, 16_384, 16_384, 8]),
+        calls_max: dice.one_of(&[16_384, 16_384, 16_384, 16_384, 16_384, 8]),
         message_len_max: dice.one_of(&[8 << 20, 8 << 20, 8 << 20, 60_000]),
         credit_bytes: dice.one_of(&[104_000, 104_000, 20_000]),
         clock: clock(dice),
@@ -115,7 +118,7 @@ fn clock(dice: &mut Dice) -> Clock {
 fn calls(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
     let idempotent = dice.one_of(&[0.0, 0.3, 0.3, 1.0]);
     let burst = dice.one_of(&[1, 1, 4, 32]);
-    let count = dice.log_between(20, 300);
+    let count = dice.log_between(30, 1_000);
     let mut at = 0;
     let mut calls: Vec<CallPlan> = (0..count)
         .map(|index| {
@@ -158,6 +161,7 @@ fn fault(dice: &mut Dice, plan: &Plan, calls_ns: u64) -> Fault {
     let from = dice.chance(0.5).then(|| host(dice, plan));
     let share = dice.log_between(5, 500) as f64 / 1000.0;
     let (one, other) = pair(dice, plan);
+    let at = dice.between(0, calls_ns);
     let kinds = if plan.router.is_some() { 11 } else { 9 };
     let kind = match dice.between(0, kinds) {
         0 => FaultKind::Loss { from, share },
@@ -168,12 +172,31 @@ fn fault(dice: &mut Dice, plan: &Plan, calls_ns: u64) -> Fault {
         5 => FaultKind::Reordering { from, share, held_ns: dice.log_between(2_000, 2 * MS) },
         6 => FaultKind::OneWayPartition { from: one, to: other },
         7 => FaultKind::Partition { one, other },
-        8 => FaultKind::Crash { host: one },
+        8 => {
+            // Some are so short that what is under way outlasts them.
+            let lasts_ns = if dice.chance(0.5) { dice.log_between(1_000, MS) } else { lasts_ns };
+            return Fault { at, lasts_ns, kind: FaultKind::Crash { host: one } };
+        }
         9 => FaultKind::Slowness { host: one, delay_ns: dice.log_between(1_000, MS / 2), factor: dice.log_between(1, 50) },
         10 => FaultKind::Drain { server: dice.index(plan.servers.len()) },
         _ => FaultKind::Removal { server: dice.index(plan.servers.len()) },
     };
-    Fault { at: dice.between(0, calls_ns), lasts_ns, kind }
+    Fault { at, lasts_ns, kind }
+}
+
+/// Copies that are late, and hosts that die for less long than the copies take: what puts at most once to the test.
+fn storm(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<Fault> {
+    let share = dice.one_of(&[0.05, 0.2, 0.5]);
+    let held_ns = dice.log_between(50_000, 2 * MS);
+    let copies = FaultKind::Duplicates { from: None, share };
+    let late = FaultKind::Reordering { from: None, share: dice.one_of(&[0.1, 0.5]), held_ns };
+    let mut faults = [copies, late].map(|kind| Fault { at: 0, lasts_ns, kind }).to_vec();
+    for _ in 0..dice.between(2, 12) {
+        let host = if plan.router.is_some() && dice.chance(0.5) { Host::Router } else { host(dice, plan) };
+        let (at, lasts_ns) = (dice.between(0, lasts_ns), dice.log_between(1_000, held_ns));
+        faults.push(Fault { at, lasts_ns, kind: FaultKind::Crash { host } });
+    }
+    faults
 }
 
 /// The router as often as a server, and a client.

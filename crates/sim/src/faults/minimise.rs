@@ -113,7 +113,7 @@ impl Search {
         for index in 0..self.best.faults.len() {
             let mut candidate = self.best.clone();
             candidate.faults[index].lasts_ns /= 2;
-            while self.try_plan(candidate.clone()) {
+            while candidate.faults[index].lasts_ns >= LASTS_NS_MIN && self.try_plan(candidate.clone()) {
                 candidate.faults[index].lasts_ns /= 2;
             }
         }
@@ -175,6 +175,9 @@ fn without_host(plan: &Plan, host: Host) -> Option<Plan> {
     left.faults.iter_mut().for_each(|fault| fault.kind = fault.kind.rename(name));
     (!left.servers.is_empty() && !left.clients.is_empty()).then_some(left)
 }
+
+/// Faults are not made shorter than this.
+const LASTS_NS_MIN: u64 = 1000;
 
 /// Lines of the trace that people are shown.
 const TRACE_LEN: usize = 60;

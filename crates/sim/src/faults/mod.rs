@@ -51,6 +51,7 @@ use crate::network::Statistics;
 #[allow(missing_docs, reason = "the table of the module says what each is")]
 pub enum Invariant {
     AtMostOnce,
+    RefusedHasNotRun,
     Content,
     EndsOnce,
     Bound,

@@ -43,8 +43,6 @@ struct Run<'a> {
     script: Vec<(Time, Step)>,
     /// Which faults there are now.
     is_active: Vec<bool>,
-    /// Nodes ever made.
-    incarnations: u64,
     coverage: Coverage,
 }
 
@@ -73,13 +71,12 @@ impl<'a> Run<'a> {
             applications: Applications::new(plan, watch),
             script: script(plan),
             is_active: vec![false; plan.faults.len()],
-            incarnations: 0,
             coverage: Coverage::default(),
         };
         run.network.set_damage(plan.damage);
         for host in plan.hosts() {
             let station = run.station(host);
-            let place = run.network.add(host.address(), station, run.impairment(host), run.path_seed(host, 0));
+            let place = run.network.add(host.address(), station, run.impairment(host), run.seed_of(host, 0));
             run.network.set_clock(place, plan.clock(host));
         }
         run
@@ -168,7 +165,7 @@ impl<'a> Run<'a> {
             | FaultKind::Jitter { .. }
             | FaultKind::Reordering { .. } => {
                 for host in self.plan.hosts() {
-                    let (place, seed) = (self.plan.place(host), self.path_seed(host, now));
+                    let (place, seed) = (self.plan.place(host), self.seed_of(host, now));
                     self.network.impair(place, self.impairment(host), seed);
                 }
             }
@@ -323,17 +320,18 @@ impl<'a> Run<'a> {
         self.active().any(|kind| kind == FaultKind::Crash { host })
     }
 
-    /// The seed of what happens to the datagrams of a host from `now` on.
-    fn path_seed(&self, host: Host, now: Time) -> u64 {
+    /// The seed of a host's secrets, and of what happens to its datagrams, from `now` on. It depends on nothing else, so that it
+    /// stays when something is taken away from the plan.
+    fn seed_of(&self, host: Host, now: Time) -> u64 {
         let place = self.plan.place(host) as u64;
         self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(now).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ place
     }
 
     /// A node for a host that starts now.
-    fn station(&mut self, host: Host) -> Station {
-        self.incarnations += 1;
-        let secret = (u128::from(self.plan.seed) << 64 | u128::from(self.incarnations)).to_be_bytes();
-        let local = self.plan.clock(host).local(self.network.now());
+    fn station(&self, host: Host) -> Station {
+        let (now, seed) = (self.network.now(), self.seed_of(host, self.network.now()));
+        let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
+        let local = self.plan.clock(host).local(now);
         let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
         match host {
             Host::Router => return self.router(local),
@@ -366,7 +364,7 @@ impl<'a> Run<'a> {
         let is_removed = |server: &usize| self.active().any(|kind| kind == FaultKind::Removal { server: *server });
         let servers = (0..self.plan.servers.len()).filter(|server| !is_removed(server));
         let addresses = servers.map(|server| ServerConfig { addr: Host::Server(server).address(), speaks: Speaks::Extension });
-        let seed = self.plan.seed.wrapping_mul(31).wrapping_add(self.incarnations);
+        let seed = self.seed_of(Host::Router, self.network.now());
         let config = self.plan.router.map(|router| router_config(&router)).unwrap_or_default();
         let router = Router::new(local, RouterConfig { servers: addresses.collect(), seed, ..config });
         Station::router(router.unwrap_or_else(|error| panic!("{error}")), &self.watch)

@@ -40,10 +40,14 @@ pub(super) struct Watch {
     pub(super) overtaken: u64,
     /// Whether datagrams can be trusted to be what their sender wrote.
     is_strict: bool,
+    /// A router whose table is full cannot know of what it refused, so that a copy may be placed.
+    forgets_refusals: bool,
     /// Whether each call may run once.
     is_once: Vec<bool>,
     /// How often each call was handed to an application.
     runs: Vec<u32>,
+    /// Calls that were refused, with the promise that they have not run.
+    is_refused: Vec<bool>,
     servers: Vec<ServerBook>,
     router: RouterBook,
     /// Restarts of each host.
@@ -114,8 +118,10 @@ impl Watch {
             excused: 0,
             overtaken: 0,
             is_strict: plan.damage == Damage::Noticed,
+            forgets_refusals: plan.router.is_some_and(|router| router.table_len_max < plan.calls.len()),
             is_once: plan.calls.iter().map(|call| !call.is_idempotent).collect(),
             runs: vec![0; plan.calls.len()],
+            is_refused: vec![false; plan.calls.len()],
             servers: plan.servers.iter().map(book).collect(),
             router: RouterBook::default(),
             incarnations: BTreeMap::new(),
@@ -220,6 +226,9 @@ impl Watch {
             let times = self.runs[number as usize];
             self.violate(Invariant::AtMostOnce, || format!("server {server} ran call {number}, which is its run {times}"));
         }
+        if self.is_once[number as usize] && self.is_refused[number as usize] {
+            self.violate(Invariant::RefusedHasNotRun, || format!("server {server} runs call {number}, which was refused"));
+        }
         let book = &mut self.servers[server];
         if book.arrivals.get(&number) == Some(&true) {
             book.live.insert(number);
@@ -228,6 +237,17 @@ impl Watch {
         if let Some(bound) = self.router.bound.filter(|&bound| count > bound as usize) {
             let detail = || format!("server {server} has {count} requests of the router's, whose bound is {bound}");
             self.violate(Invariant::Bound, detail);
+        }
+    }
+
+    /// A call was refused for a reason that promises that it has not run.
+    pub(super) fn refused(&mut self, number: u32) {
+        if self.forgets_refusals {
+            return;
+        }
+        self.is_refused[number as usize] = true;
+        if self.is_strict && self.is_once[number as usize] && self.runs[number as usize] > 0 {
+            self.violate(Invariant::RefusedHasNotRun, || format!("call {number} was refused, and has run"));
         }
     }
 
