@@ -14,6 +14,7 @@
 //! | [`network`] | nodes at addresses, over links and switches or impaired paths alone |
 //! | [`r2p2`] | at the grain of packets: an experiment with clients, a router and servers |
 //! | [`cluster`] | clients, a router and servers, under faults |
+//! | [`faults`] | random runs under faults, and what must hold in them |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
@@ -24,6 +25,7 @@ pub mod clock;
 pub mod cloning;
 pub mod cluster;
 pub mod fabric;
+pub mod faults;
 pub mod impair;
 pub mod network;
 pub mod pair;
