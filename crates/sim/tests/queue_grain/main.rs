@@ -1,5 +1,6 @@
 //! The queue grain against theory, published tables and plain references.
 
+mod allocations;
 mod delays;
 mod identities;
 mod sensitivity;
