@@ -10,7 +10,7 @@ export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
 	@echo 'make test    run every test'
-	@echo 'make bench   compare with other stacks on this machine'
+	@echo 'make bench   compare with other stacks on this machine, and time the simulator'
 	@echo 'make setup   install what these need'
 
 demo:
@@ -22,10 +22,12 @@ test:
 	scripts/setup test
 	cargo test --workspace -- --show-output
 	tools/wireshark/check.sh
+	python/check.sh
 
 bench:
 	scripts/setup bench
 	cargo bench -p tailcut --bench ratios
+	cargo bench -p tailcut-sim --bench queue --bench engine
 
 setup:
 	scripts/setup test

@@ -11,7 +11,7 @@
 //! of nanoseconds.
 //!
 //! - [`quantity`]: times, sizes and rates as people write them.
-//! - [`distribution`]: the grammar of distributions, their samples and their moments.
+//! - [`distribution`]: the grammar of distributions, their samples, moments, tails and quantiles.
 //! - [`generator`]: the named, seeded generator of random numbers.
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.

@@ -177,6 +177,18 @@ pub fn parse_rate_per_s(text: &str) -> Result<f64, QuantityError> {
     Ok(rate)
 }
 
+/// Reads a count such as `64`, `500k` or `2M`.
+///
+/// # Errors
+///
+/// What is wrong with it; a count is whole and above zero.
+pub fn parse_count(text: &str) -> Result<u64, QuantityError> {
+    match whole(text, Unit::Plain.parse(text)?, "things")? {
+        0 => Err(QuantityError::Zero { text: text.to_owned() }),
+        count => Ok(count),
+    }
+}
+
 fn bounded(text: &str, value: f64) -> Result<f64, QuantityError> {
     if value.abs() > MAGNITUDE_MAX {
         return Err(QuantityError::TooLarge { text: text.to_owned() });
@@ -224,6 +236,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn counts_are_whole_and_above_zero() {
+        assert_eq!((parse_count("500k"), parse_count("2.5M"), parse_count("64")), (Ok(500_000), Ok(2_500_000), Ok(64)));
+        for text in ["0", "-1", "0.5", "many", ""] {
+            assert!(parse_count(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn durations_carry_units() {

@@ -11,6 +11,10 @@ pub(crate) struct Wheel {
     tick_bits: u32,
     /// No timer is due in a tick before this one.
     cursor: u64,
+    /// Timers that are armed.
+    armed_count: u32,
+    /// A tick at or before that of every timer. It is found anew when it has passed: between, arming and disarming need not look.
+    earliest: u64,
     heads: Box<[u32; BUCKETS]>,
     occupied: [u64; BUCKETS / 64],
     timers: Vec<Timer>,
@@ -27,7 +31,15 @@ struct Timer {
 impl Wheel {
     /// A wheel whose ticks are `2^tick_bits` ns long.
     pub(crate) fn new(tick_bits: u32) -> Self {
-        Self { tick_bits, cursor: 0, heads: Box::new([NONE; BUCKETS]), occupied: [0; BUCKETS / 64], timers: Vec::new() }
+        Self {
+            tick_bits,
+            cursor: 0,
+            armed_count: 0,
+            earliest: IDLE,
+            heads: Box::new([NONE; BUCKETS]),
+            occupied: [0; BUCKETS / 64],
+            timers: Vec::new(),
+        }
     }
 
     /// Sets the timer of `slot` to `at`, replacing an earlier setting.
@@ -40,6 +52,8 @@ impl Wheel {
             return;
         }
         self.disarm(slot);
+        self.armed_count += 1;
+        self.earliest = self.earliest.min(tick);
         let bucket = tick as usize % BUCKETS;
         let next = self.heads[bucket];
         if next != NONE {
@@ -68,11 +82,16 @@ impl Wheel {
             }
         }
         self.timers[slot as usize].tick = IDLE;
+        self.armed_count -= 1;
     }
 
     /// Takes one timer that is due at `now`.
     pub(crate) fn pop_due(&mut self, now: Time) -> Option<u32> {
         let current = now >> self.tick_bits;
+        if current < self.earliest {
+            self.cursor = self.cursor.max(current);
+            return None;
+        }
         self.cursor = self.cursor.max(current.saturating_sub(BUCKETS as u64 - 1));
         while self.cursor <= current {
             let mut slot = self.heads[self.cursor as usize % BUCKETS];
@@ -89,19 +108,26 @@ impl Wheel {
             }
             self.cursor += 1;
         }
+        self.earliest = self.first_occupied();
         None
     }
 
     /// A time at or before the earliest timer, and after the last [`Wheel::pop_due`] when that found nothing; `None` when no
     /// timer is armed.
     pub(crate) fn next_due(&self) -> Option<Time> {
+        (self.armed_count > 0).then(|| self.earliest.max(self.cursor) << self.tick_bits)
+    }
+
+    /// The first tick from the cursor on in whose bucket is a timer, be it of a later turn; `IDLE` when there is none.
+    fn first_occupied(&self) -> u64 {
         let here = self.cursor as usize % BUCKETS;
         if self.has_due_at_cursor(here) {
-            return Some(self.cursor << self.tick_bits);
+            return self.cursor;
         }
-        let bucket = self.occupied_from((here + 1) % BUCKETS)?;
-        let ahead = (bucket + BUCKETS - here - 1) % BUCKETS + 1;
-        Some((self.cursor + ahead as u64) << self.tick_bits)
+        self.occupied_from((here + 1) % BUCKETS).map_or(IDLE, |bucket| {
+            let ahead = (bucket + BUCKETS - here - 1) % BUCKETS + 1;
+            self.cursor + ahead as u64
+        })
     }
 
     fn has_due_at_cursor(&self, bucket: usize) -> bool {

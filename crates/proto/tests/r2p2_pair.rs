@@ -75,7 +75,7 @@ struct Lossy {
 /// The share of idempotent calls that succeed under loss, duplication and reordering; none runs when it may not.
 fn check_loss(case: &Lossy, failures_max: u64) {
     let Lossy { loss, len, calls, seed } = *case;
-    let impairment = Impairment { loss, duplicate: 0.01, corrupt: 0.0, delay_ns: 5000, jitter_ns: 20_000 };
+    let impairment = Impairment { loss, duplicate: 0.01, corrupt: 0.0, delay_ns: 5000, jitter_ns: 20_000, ..Impairment::NONE };
     let mut pair = Pair::new(impairment, seed);
     let answered = drive(&mut pair, calls, len, IDEMPOTENT);
     let failed = calls - answered;
@@ -100,7 +100,8 @@ fn long_idempotent_calls_survive_loss() {
 
 #[test]
 fn calls_that_are_not_idempotent_never_run_twice_and_survive_loss_too() {
-    let impairment = Impairment { loss: 0.1, duplicate: 0.1, corrupt: 0.0, delay_ns: 5000, jitter_ns: 50_000 };
+    let impairment =
+        Impairment { loss: 0.1, duplicate: 0.1, corrupt: 0.0, delay_ns: 5000, jitter_ns: 50_000, ..Impairment::NONE };
     for (len, calls) in [(64, 5000), (20_000, 300)] {
         let mut pair = Pair::new(impairment, 21);
         let answered = drive(&mut pair, calls, len, ONCE);
@@ -175,7 +176,8 @@ fn recovers_a_lost_packet_of_a_long_message_within_two_round_trips() {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let run = |seed| {
-        let impairment = Impairment { loss: 0.1, duplicate: 0.1, corrupt: 0.1, delay_ns: 5000, jitter_ns: 50_000 };
+        let impairment =
+            Impairment { loss: 0.1, duplicate: 0.1, corrupt: 0.1, delay_ns: 5000, jitter_ns: 50_000, ..Impairment::NONE };
         let mut pair = Pair::new(impairment, seed);
         for context in 0..200 {
             pair.call(context, 5000, SECOND, IDEMPOTENT);

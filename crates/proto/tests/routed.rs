@@ -62,7 +62,14 @@ fn a_perfect_network_answers_every_call_in_both_forms() {
 fn loss_duplication_and_reordering_lose_no_slot_and_run_nothing_twice() {
     for seed in 0..6 {
         for forward in [Forward::Annotate, Forward::Keep] {
-            let impairment = Impairment { loss: 0.03, duplicate: 0.03, corrupt: 0.0, delay_ns: 5 * US, jitter_ns: 40 * US };
+            let impairment = Impairment {
+                loss: 0.03,
+                duplicate: 0.03,
+                corrupt: 0.0,
+                delay_ns: 5 * US,
+                jitter_ns: 40 * US,
+                ..Impairment::NONE
+            };
             let mut cluster = Cluster::new(plan(seed, forward, impairment));
             load(&mut cluster, 1500, ONCE, |_, _| {});
             let answered = check_end(&mut cluster, 1500, true);
@@ -94,7 +101,8 @@ fn a_server_that_dies_is_taken_out_and_comes_back() {
 #[test]
 fn a_call_that_may_run_once_never_runs_twice_across_crashes() {
     for seed in 0..6 {
-        let impairment = Impairment { loss: 0.02, duplicate: 0.02, corrupt: 0.0, delay_ns: 5 * US, jitter_ns: 20 * US };
+        let impairment =
+            Impairment { loss: 0.02, duplicate: 0.02, corrupt: 0.0, delay_ns: 5 * US, jitter_ns: 20 * US, ..Impairment::NONE };
         let mut cluster = Cluster::new(plan(seed, Forward::Annotate, impairment));
         load(&mut cluster, 6000, ONCE, |cluster, number| match number % 1000 {
             300 => cluster.crash_server((number / 1000 % 4) as usize),

@@ -23,14 +23,14 @@ pub struct Agenda<E> {
     now: u64,
     /// Events posted so far.
     posted: u64,
-    /// Pending events; a free one has `NONE` in `next` or the next free one.
+    /// Events in buckets and beyond; a free slot has the next free one in `next`.
     slots: Vec<Slot<E>>,
     /// First free slot.
     free: u32,
     /// Pending events.
     len: usize,
     /// The bucket being emptied, latest first.
-    current: Vec<Entry>,
+    current: Vec<Due<E>>,
     /// First slot of each bucket's list.
     buckets: Vec<u32>,
     /// A bit for each bucket that has events.
@@ -40,13 +40,28 @@ pub struct Agenda<E> {
     /// Number of the bucket being emptied, counted from time 0.
     present: u64,
     /// Events beyond the calendar.
-    far: BinaryHeap<Reverse<Entry>>,
+    far: BinaryHeap<Reverse<Far>>,
     /// What the width is judged by.
     census: Census,
 }
 
+/// An event of the bucket being emptied.
+#[derive(Debug)]
+struct Due<E> {
+    time: u64,
+    order: u64,
+    event: E,
+}
+
+impl<E> Due<E> {
+    fn key(&self) -> (u64, u64) {
+        (self.time, self.order)
+    }
+}
+
+/// An event beyond the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct Far {
     time: u64,
     order: u64,
     slot: u32,
@@ -109,10 +124,8 @@ impl<E> Agenda<E> {
     pub fn post(&mut self, time: u64, event: E) {
         let time = time.max(self.now);
         self.posted += 1;
-        let order = self.posted;
-        let slot = self.take_slot(Slot { time, order, next: NONE, event: Some(event) });
         self.len += 1;
-        self.place(Entry { time, order, slot });
+        self.place(Due { time, order: self.posted, event });
     }
 
     /// When the next event is due.
@@ -129,16 +142,12 @@ impl<E> Agenda<E> {
     /// Takes the next event if it is due at `until` or before.
     pub fn pop_until(&mut self, until: u64) -> Option<(u64, E)> {
         self.advance();
-        let entry = *self.current.last().filter(|entry| entry.time <= until)?;
-        self.current.pop();
+        self.current.last().filter(|due| due.time <= until)?;
+        let Due { time, event, .. } = self.current.pop()?;
         self.len -= 1;
-        self.now = entry.time;
-        let slot = &mut self.slots[entry.slot as usize];
-        let event = slot.event.take();
-        slot.next = self.free;
-        self.free = entry.slot;
+        self.now = time;
         self.census.taken += 1;
-        event.map(|event| (entry.time, event))
+        Some((time, event))
     }
 
     fn take_slot(&mut self, slot: Slot<E>) -> u32 {
@@ -152,16 +161,20 @@ impl<E> Agenda<E> {
         index
     }
 
-    fn place(&mut self, entry: Entry) {
-        let bucket = entry.time >> self.width_log2;
+    fn place(&mut self, due: Due<E>) {
+        let bucket = due.time >> self.width_log2;
         if bucket <= self.present {
-            let at = self.current.partition_point(|other| *other > entry);
-            self.current.insert(at, entry);
-        } else if bucket - self.present < BUCKETS {
-            self.link(bucket, entry.slot);
+            let at = self.current.partition_point(|other| other.key() > due.key());
+            self.current.insert(at, due);
+            return;
+        }
+        let Due { time, order, event } = due;
+        let slot = self.take_slot(Slot { time, order, next: NONE, event: Some(event) });
+        if bucket - self.present < BUCKETS {
+            self.link(bucket, slot);
         } else {
             self.census.far += 1;
-            self.far.push(Reverse(entry));
+            self.far.push(Reverse(Far { time, order, slot }));
         }
     }
 
@@ -198,11 +211,21 @@ impl<E> Agenda<E> {
         let mut slot = std::mem::replace(&mut self.buckets[index], NONE);
         self.occupied[index / 64] &= !(1 << (index % 64));
         while slot != NONE {
-            let Slot { time, order, next, .. } = self.slots[slot as usize];
-            self.current.push(Entry { time, order, slot });
+            let next = self.slots[slot as usize].next;
+            let due = self.release(slot);
+            self.current.push(due);
             slot = next;
         }
-        self.current.sort_unstable_by(|a, b| b.cmp(a));
+        if self.current.len() > 1 {
+            self.current.sort_unstable_by_key(|due| Reverse(due.key()));
+        }
+    }
+
+    fn release(&mut self, index: u32) -> Due<E> {
+        let slot = &mut self.slots[index as usize];
+        slot.next = std::mem::replace(&mut self.free, index);
+        let event = slot.event.take().expect("a slot on a list has an event");
+        Due { time: slot.time, order: slot.order, event }
     }
 
     /// The number of the first bucket after the present one that has events.
@@ -250,10 +273,10 @@ impl<E> Agenda<E> {
         self.width_log2 = width_log2;
         self.present = self.now >> width_log2;
         while chain != NONE {
-            let slot = chain;
-            let Slot { time, order, next, .. } = self.slots[slot as usize];
+            let next = self.slots[chain as usize].next;
+            let due = self.release(chain);
+            self.place(due);
             chain = next;
-            self.place(Entry { time, order, slot });
         }
     }
 }
@@ -267,7 +290,7 @@ impl<E> Default for Agenda<E> {
 /// No slot.
 const NONE: u32 = u32::MAX;
 /// Buckets of the calendar.
-const BUCKETS: u64 = 4096;
+const BUCKETS: u64 = 8192;
 const WORDS: usize = BUCKETS as usize / 64;
 /// The width until the events have been seen: 2^16 ps are 65 ns.
 const WIDTH_LOG2_FIRST: u32 = 16;
@@ -275,7 +298,7 @@ const WIDTH_LOG2_MAX: u32 = 52;
 /// Events between two looks at the width.
 const CENSUS_EVENTS: u32 = 4096;
 /// Events in an emptied bucket, on average, from which the width is halved.
-const CROWD_EVENTS: u32 = 6;
+const CROWD_EVENTS: u32 = 3;
 
 #[cfg(test)]
 mod tests {

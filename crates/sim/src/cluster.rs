@@ -117,14 +117,13 @@ impl Cluster {
     /// A dead server comes back, knowing nothing.
     pub fn restart_server(&mut self, index: usize) {
         let server = self.server_node();
-        *self.network.node_mut(1 + index) = server;
-        self.network.set_up(1 + index, true);
+        self.network.replace(1 + index, server);
     }
 
     /// The router dies and comes back at once, knowing nothing.
     pub fn restart_router(&mut self) {
         let router = self.router_node();
-        *self.network.node_mut(0) = router;
+        self.network.replace(0, router);
     }
 
     /// Runs for `duration_ns` of virtual time.
@@ -134,7 +133,7 @@ impl Cluster {
             let ends = self.services.iter().map(|(end, ..)| *end).min().unwrap_or(u64::MAX);
             let next = self.network.next_time().unwrap_or(u64::MAX).min(ends);
             if next > until {
-                return self.network.run(until, |_, _, _| {});
+                return self.network.run(until, |_| {});
             }
             self.run_network(next);
             self.end_services();
@@ -143,8 +142,9 @@ impl Cluster {
 
     fn run_network(&mut self, until: Time) {
         let Self { network, plan, outcomes, runs, services, .. } = self;
-        network.run(until, |member, now, place| {
-            let Member::Endpoint(endpoint) = member else { return };
+        network.run(until, |turn| {
+            let (now, place) = (turn.now, turn.place);
+            let Member::Endpoint(endpoint) = turn.node else { return };
             while let Some(event) = endpoint.poll_event() {
                 match event {
                     Event::Request { id, payload, .. } => {

@@ -4,23 +4,29 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`agenda`] | what happens next: the event queue of every simulation |
-//! | [`chip`] | a 16-core chip whose network interface dispatches to its cores |
-//! | [`cloning`] | request cloning and in-network scheduling, at the grain of queues |
 //! | [`sojourn`] | what a simulation keeps of its sojourn times |
+//! | [`queue`] | at the grain of queues: a policy before workers |
+//! | [`chip`] | at the grain of queues: a 16-core chip whose network interface dispatches to its cores |
+//! | [`cloning`] | at the grain of queues: cloning and in-network scheduling |
+//! | [`fabric`] | links and switches, in picoseconds |
 //! | [`impair`] | what a path does to datagrams |
-//! | [`network`] | nodes at addresses, joined by impaired paths |
+//! | [`clock`] | a host's clock that is wrong |
+//! | [`network`] | nodes at addresses, over links and switches or impaired paths alone |
+//! | [`r2p2`] | at the grain of packets: an experiment with clients, a router and servers |
 //! | [`cluster`] | clients, a router and servers, under faults |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
-//! | [`queue`] | a policy before workers, at the grain of queues |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
 pub mod agenda;
 pub mod chip;
+pub mod clock;
 pub mod cloning;
 pub mod cluster;
+pub mod fabric;
 pub mod impair;
 pub mod network;
 pub mod pair;
 pub mod queue;
+pub mod r2p2;
 pub mod sojourn;

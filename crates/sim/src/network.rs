@@ -1,22 +1,41 @@
-//! Nodes at addresses, joined by impaired paths, in virtual time.
+//! Nodes at addresses in virtual time, at the grain of packets: the very state machines of `proto`, over links and switches, in
+//! hosts whose software takes time and whose clocks are wrong.
+//!
+//! A datagram passes, in this order: the sender's impairments (lost, duplicated, corrupted), its software
+//! ([`HostDelays::transmit_ns`]), NIC, links and switches of a [`Topology`] or nothing, the receiver's software
+//! ([`HostDelays::receive_ns`]), and the delay of the impairments, so that a jitter reorders.
+//!
+//! Invariant: the same calls with the same seeds give the same run, to the byte; [`Statistics::trace_hash`] tells.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
 
+use foldhash::fast::FixedState;
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
 
+use crate::agenda::Agenda;
+use crate::clock::Clock;
+use crate::fabric::topology::Topology;
+use crate::fabric::{self, Fabric, Happening, PS_PER_NS, Packet};
 use crate::impair::{ImpairedPath, Impairment};
 
 /// A network of nodes of one kind (an enum where several kinds meet).
 #[derive(Debug)]
 pub struct Network<N> {
-    now: Time,
+    agenda: Agenda<Event>,
+    /// How far [`Network::run`] has come; ps.
+    now_ps: u64,
     members: Vec<Member<N>>,
-    flights: BinaryHeap<Reverse<Flight>>,
-    flown: u64,
+    places: HashMap<(u128, u16), u32, FixedState>,
+    /// What lies between the hosts; `None` where impairments are all.
+    fabric: Option<Fabric>,
+    datagrams: Vec<Datagram>,
+    free: Vec<u32>,
+    /// Ordered pairs of places between which nothing arrives.
+    blocked: BTreeSet<(u32, u32)>,
     buffer: Vec<u8>,
-    spare: Vec<Vec<u8>>,
+    /// What the application of the present turn wants to be woken for.
+    alarms: Vec<(u64, u64)>,
     statistics: Statistics,
 }
 
@@ -27,12 +46,70 @@ pub struct Statistics {
     pub sent: u64,
     /// Bytes of datagrams sent.
     pub sent_bytes: u64,
-    /// Datagrams lost.
+    /// Datagrams delivered to a node.
+    pub delivered: u64,
+    /// Datagrams lost by impairments.
     pub lost: u64,
+    /// Datagrams that a switch dropped.
+    pub dropped: u64,
+    /// Datagrams between places that are partitioned.
+    pub blocked: u64,
     /// Datagrams to an address that no node has.
     pub stray: u64,
+    /// Datagrams to a node that was down.
+    pub unheard: u64,
     /// A hash over every datagram delivered, its time and its place: equal runs have equal hashes.
     pub trace_hash: u64,
+}
+
+/// How long a host's software takes for each datagram; more for a slow host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostDelays {
+    /// From the node to the NIC.
+    pub transmit_ns: u64,
+    /// From the NIC to the node.
+    pub receive_ns: u64,
+}
+
+/// A node after an input, for its application.
+#[derive(Debug)]
+pub struct Turn<'a, N> {
+    /// The node: take its events, give it work.
+    pub node: &'a mut N,
+    /// Where it stands.
+    pub place: usize,
+    /// The virtual time.
+    pub now: Time,
+    /// The time of the host's clock, which the node knows.
+    pub local: Time,
+    /// The word of the alarm that is due; `None` where the node had an input of its own.
+    pub alarm: Option<u64>,
+    alarms: &'a mut Vec<(u64, u64)>,
+}
+
+impl<N> Turn<'_, N> {
+    /// Gives the application of this place another turn after `delay_ns`, with `word` in [`Turn::alarm`].
+    pub fn wake_in(&mut self, delay_ns: u64, word: u64) {
+        self.alarms.push((self.now + delay_ns, word));
+    }
+}
+
+/// What will happen.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Fabric(fabric::Event),
+    /// A datagram has passed all that delays it.
+    Deliver(u32),
+    /// The node at a place may have a deadline now.
+    Wake(u32),
+    /// An alarm of the application at a place.
+    Alarm(u32, u64),
+}
+
+impl From<fabric::Event> for Event {
+    fn from(event: fabric::Event) -> Self {
+        Self::Fabric(event)
+    }
 }
 
 #[derive(Debug)]
@@ -41,36 +118,80 @@ struct Member<N> {
     node: N,
     /// What happens to the datagrams that it sends.
     path: ImpairedPath,
+    delays: HostDelays,
+    clock: Clock,
     is_up: bool,
+    /// When a [`Event::Wake`] is on the agenda for it, ps; later ones are stale.
+    wake_at: u64,
+    /// Bytes at its NIC from which the node is not asked for more.
+    nic_bytes_max: u64,
 }
 
-/// A datagram on its way. Ordered by arrival, then by sending, so that a run is determined.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Flight {
-    arrival: Time,
-    order: u64,
-    to: usize,
+/// A datagram on its way; its buffer is used again.
+#[derive(Debug)]
+struct Datagram {
+    place: u32,
+    to: u32,
     from: SocketAddr,
+    priority: u8,
+    /// What the impairments add, ps.
+    extra_ps: u64,
     bytes: Vec<u8>,
 }
 
 impl<N: Node> Network<N> {
-    /// An empty network at time 0.
+    /// An empty network at time 0 in which impairments are all that lies between nodes.
     pub fn new() -> Self {
-        let buffer = vec![0; TRAIN_BYTES_MAX];
-        let (members, flights, spare) = (Vec::new(), BinaryHeap::new(), Vec::new());
-        Self { now: 0, members, flights, flown: 0, buffer, spare, statistics: Statistics::default() }
+        Self::with_fabric(None)
+    }
+
+    /// An empty network at time 0 over links and switches. The nodes that are added stand at its hosts, in order; `seed` decides
+    /// which way packets are sprayed.
+    pub fn over(topology: &Topology, seed: u64) -> Self {
+        Self::with_fabric(Some(Fabric::new(topology, seed)))
+    }
+
+    fn with_fabric(fabric: Option<Fabric>) -> Self {
+        Self {
+            agenda: Agenda::new(),
+            now_ps: 0,
+            members: Vec::new(),
+            places: HashMap::with_hasher(FixedState::default()),
+            fabric,
+            datagrams: Vec::new(),
+            free: Vec::new(),
+            blocked: BTreeSet::new(),
+            buffer: vec![0; TRAIN_BYTES_MAX],
+            alarms: Vec::new(),
+            statistics: Statistics::default(),
+        }
     }
 
     /// Adds a node; tells its place.
+    ///
+    /// # Panics
+    /// When the topology has no host left, or another node has the address.
     pub fn add(&mut self, address: SocketAddr, node: N, impairment: Impairment, seed: u64) -> usize {
-        self.members.push(Member { address, node, path: ImpairedPath::new(impairment, seed), is_up: true });
-        self.members.len() - 1
+        let place = self.members.len();
+        let hosts = self.fabric.as_ref().map_or(usize::MAX, Fabric::host_count);
+        assert!(place < hosts, "the topology has {hosts} hosts");
+        let earlier = self.places.insert(key(address), place as u32);
+        assert!(earlier.is_none(), "{address} is taken");
+        let path = ImpairedPath::new(impairment, seed);
+        let (delays, clock) = (HostDelays::default(), Clock::default());
+        self.members.push(Member { address, node, path, delays, clock, is_up: true, wake_at: u64::MAX, nic_bytes_max: u64::MAX });
+        self.rewake(place);
+        place
     }
 
     /// The virtual time.
     pub fn now(&self) -> Time {
-        self.now
+        self.now_ps / PS_PER_NS
+    }
+
+    /// The time of the clock of the host at a place.
+    pub fn local(&self, place: usize) -> Time {
+        self.members[place].clock.local(self.now())
     }
 
     /// The node at a place.
@@ -88,9 +209,21 @@ impl<N: Node> Network<N> {
         self.members[place].address
     }
 
+    /// The links and switches, where there are any.
+    pub fn fabric(&self) -> Option<&Fabric> {
+        self.fabric.as_ref()
+    }
+
     /// Takes a node off the network or puts it back: while down it gets nothing and does nothing.
     pub fn set_up(&mut self, place: usize, is_up: bool) {
         self.members[place].is_up = is_up;
+        self.rewake(place);
+    }
+
+    /// Another node takes the place and the address: the host has restarted.
+    pub fn replace(&mut self, place: usize, node: N) {
+        self.members[place].node = node;
+        self.set_up(place, true);
     }
 
     /// Replaces what happens to the datagrams that a node sends from now on.
@@ -98,87 +231,242 @@ impl<N: Node> Network<N> {
         self.members[place].path = ImpairedPath::new(impairment, seed);
     }
 
+    /// Sets how long the software of a host takes, from now on.
+    pub fn set_delays(&mut self, place: usize, delays: HostDelays) {
+        self.members[place].delays = delays;
+        if let Some(fabric) = &mut self.fabric {
+            fabric.set_host_delays(place as u32, delays.transmit_ns * PS_PER_NS, delays.receive_ns * PS_PER_NS);
+        }
+    }
+
+    /// Sets the clock of a host. Do so before the node has seen a later time: a node's time never decreases.
+    pub fn set_clock(&mut self, place: usize, clock: Clock) {
+        self.members[place].clock = clock;
+        self.rewake(place);
+    }
+
+    /// Asks a node for datagrams only while fewer than `bytes` wait at its NIC, as a host with backpressure does.
+    pub fn limit_nic(&mut self, place: usize, bytes: u64) {
+        if let Some(fabric) = &mut self.fabric {
+            self.members[place].nic_bytes_max = bytes;
+            fabric.watch_nic(place as u32);
+        }
+    }
+
+    /// Nothing that `from` sends reaches `to` from now on; the other way is open.
+    pub fn block(&mut self, from: usize, to: usize) {
+        self.blocked.insert((from as u32, to as u32));
+    }
+
+    /// Ends [`Network::block`].
+    pub fn unblock(&mut self, from: usize, to: usize) {
+        self.blocked.remove(&(from as u32, to as u32));
+    }
+
     /// What went over the network so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
+    /// Gives the application of a place a turn at `at`, with `word` in [`Turn::alarm`].
+    pub fn wake_at(&mut self, place: usize, at: Time, word: u64) {
+        self.agenda.post(at.saturating_mul(PS_PER_NS), Event::Alarm(place as u32, word));
+    }
+
     /// Sends what the node at a place has to send.
     pub fn flush(&mut self, place: usize) {
         let mut buffer = std::mem::take(&mut self.buffer);
-        if self.members[place].is_up {
-            while let Some(transmit) = self.members[place].node.poll_transmit(self.now, &mut buffer) {
-                let from = transmit.from.unwrap_or(self.members[place].address);
-                for datagram in buffer[..transmit.len].chunks(transmit.segment_len.max(1)) {
-                    self.send(place, from, transmit.to, datagram);
-                }
+        let local = self.local(place);
+        while self.members[place].is_up && self.has_room(place) {
+            let member = &mut self.members[place];
+            let Some(transmit) = member.node.poll_transmit(local, &mut buffer) else {
+                break;
+            };
+            let (from, to) = (transmit.from.unwrap_or(member.address), self.places.get(&key(transmit.to)).copied());
+            for bytes in buffer[..transmit.len].chunks(transmit.segment_len.max(1)) {
+                self.send(place, (from, to, transmit.priority), bytes);
             }
         }
         self.buffer = buffer;
+        self.rewake(place);
     }
 
-    /// Runs until `until`. After each input to a node, `application` sees it with the time and its place, to take events and
-    /// give work.
-    pub fn run(&mut self, until: Time, mut application: impl FnMut(&mut N, Time, usize)) {
-        while let Some(next) = self.next_time().filter(|&next| next <= until) {
-            self.now = self.now.max(next);
-            self.step(&mut application);
+    /// Runs until `until`. After each input to a node, `application` has a turn with it, to take events and give work.
+    pub fn run(&mut self, until: Time, mut application: impl FnMut(&mut Turn<'_, N>)) {
+        let until_ps = until.saturating_mul(PS_PER_NS);
+        while let Some((now_ps, event)) = self.agenda.pop_until(until_ps) {
+            self.now_ps = self.now_ps.max(now_ps);
+            self.handle(event, &mut application);
         }
-        self.now = self.now.max(until);
+        self.now_ps = self.now_ps.max(until_ps);
     }
 
-    /// When something happens next.
-    pub fn next_time(&self) -> Option<Time> {
-        let flight = self.flights.peek().map(|Reverse(flight)| flight.arrival);
-        let timeouts = self.members.iter().filter(|member| member.is_up).filter_map(|member| member.node.poll_timeout());
-        flight.into_iter().chain(timeouts).min()
+    /// Makes the next thing happen, if it is due at `until` or before; tells whether it was.
+    pub fn step(&mut self, until: Time, mut application: impl FnMut(&mut Turn<'_, N>)) -> bool {
+        let Some((now_ps, event)) = self.agenda.pop_until(until.saturating_mul(PS_PER_NS)) else {
+            return false;
+        };
+        self.now_ps = self.now_ps.max(now_ps);
+        self.handle(event, &mut application);
+        true
     }
 
-    fn step(&mut self, application: &mut impl FnMut(&mut N, Time, usize)) {
-        for place in 0..self.members.len() {
-            let member = &mut self.members[place];
-            if member.is_up && member.node.poll_timeout().is_some_and(|at| at <= self.now) {
-                member.node.handle_timeout(self.now);
-                application(&mut member.node, self.now, place);
-                self.flush(place);
+    /// When something may happen next.
+    pub fn next_time(&mut self) -> Option<Time> {
+        self.agenda.next_time().map(|at_ps| at_ps.div_ceil(PS_PER_NS).max(self.now()))
+    }
+
+    fn handle(&mut self, event: Event, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+        match event {
+            Event::Fabric(event) => self.handle_fabric(event, application),
+            Event::Deliver(datagram) => self.deliver(datagram, application),
+            Event::Wake(place) => self.wake(place as usize, application),
+            Event::Alarm(place, word) if self.members[place as usize].is_up => {
+                self.turn(place as usize, Some(word), application);
+            }
+            Event::Alarm(..) => {}
+        }
+    }
+
+    fn handle_fabric(&mut self, event: fabric::Event, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+        let now_ps = self.now_ps;
+        let Self { fabric: Some(fabric), agenda, .. } = self else {
+            return;
+        };
+        match fabric.handle(now_ps, event, agenda) {
+            Some(Happening::Delivered(packet)) => self.receive(packet.tag, application),
+            Some(Happening::Dropped(packet)) => {
+                self.statistics.dropped += 1;
+                self.free.push(packet.tag);
+            }
+            Some(Happening::NicFree(host)) => self.flush(host as usize),
+            None => {}
+        }
+    }
+
+    fn wake(&mut self, place: usize, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+        let local = self.local(place);
+        let member = &mut self.members[place];
+        if member.wake_at > self.now_ps {
+            return;
+        }
+        member.wake_at = u64::MAX;
+        if member.is_up && member.node.poll_timeout().is_some_and(|at| at <= local) {
+            member.node.handle_timeout(local);
+            self.turn(place, None, application);
+        } else {
+            self.rewake(place);
+        }
+    }
+
+    /// The application's turn, and what the node has to send after it.
+    fn turn(&mut self, place: usize, alarm: Option<u64>, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+        let (now, local) = (self.now(), self.local(place));
+        let mut alarms = std::mem::take(&mut self.alarms);
+        let node = &mut self.members[place].node;
+        application(&mut Turn { node, place, now, local, alarm, alarms: &mut alarms });
+        for (at, word) in alarms.drain(..) {
+            self.wake_at(place, at, word);
+        }
+        self.alarms = alarms;
+        self.flush(place);
+    }
+
+    /// Puts a wake on the agenda for the node's deadline, unless an earlier one is there.
+    fn rewake(&mut self, place: usize) {
+        let member = &mut self.members[place];
+        if !member.is_up {
+            return;
+        }
+        if let Some(local) = member.node.poll_timeout() {
+            let at_ps = member.clock.global(local).saturating_mul(PS_PER_NS).max(self.now_ps);
+            if at_ps < member.wake_at {
+                member.wake_at = at_ps;
+                self.agenda.post(at_ps, Event::Wake(place as u32));
             }
         }
-        while self.flights.peek().is_some_and(|Reverse(flight)| flight.arrival <= self.now) {
-            let Some(Reverse(flight)) = self.flights.pop() else {
-                return;
-            };
-            let member = &mut self.members[flight.to];
-            if member.is_up {
-                note(&mut self.statistics.trace_hash, &flight);
-                member.node.handle_datagram(self.now, Path { peer: flight.from }, &flight.bytes);
-                application(&mut member.node, self.now, flight.to);
-                self.flush(flight.to);
-            }
-            self.spare.push(flight.bytes);
-        }
     }
 
-    fn send(&mut self, place: usize, from: SocketAddr, to: SocketAddr, datagram: &[u8]) {
+    fn has_room(&self, place: usize) -> bool {
+        let backlog = |fabric: &Fabric| fabric.nic_backlog_bytes(place as u32) < self.members[place].nic_bytes_max;
+        self.fabric.as_ref().is_none_or(backlog)
+    }
+
+    fn send(&mut self, place: usize, (from, to, priority): (SocketAddr, Option<u32>, u8), bytes: &[u8]) {
         self.statistics.sent += 1;
-        self.statistics.sent_bytes += datagram.len() as u64;
-        let fate = self.members[place].path.fate(self.now, datagram.len());
-        let Some(to) = self.members.iter().position(|member| member.address == to) else {
+        self.statistics.sent_bytes += bytes.len() as u64;
+        let fate = self.members[place].path.fate(bytes.len());
+        let Some(to) = to else {
             self.statistics.stray += 1;
             return;
         };
-        if fate.arrival.is_none() {
+        if !self.blocked.is_empty() && self.blocked.contains(&(place as u32, to)) {
+            self.statistics.blocked += 1;
+            return;
+        }
+        if fate.delay_ns.is_none() {
             self.statistics.lost += 1;
         }
-        for arrival in fate.arrival.into_iter().chain(fate.second_arrival) {
-            let mut bytes = self.spare.pop().unwrap_or_default();
-            bytes.clear();
-            bytes.extend_from_slice(datagram);
+        for delay_ns in fate.delay_ns.into_iter().chain(fate.second_delay_ns) {
+            let index = self.take_datagram();
+            let datagram = &mut self.datagrams[index as usize];
+            (datagram.place, datagram.to, datagram.from) = (place as u32, to, from);
+            (datagram.priority, datagram.extra_ps) = (priority, delay_ns * PS_PER_NS);
+            datagram.bytes.clear();
+            datagram.bytes.extend_from_slice(bytes);
             if let Some(bit) = fate.flipped_bit {
-                bytes[bit / 8] ^= 1 << (bit % 8);
+                datagram.bytes[bit / 8] ^= 1 << (bit % 8);
             }
-            self.flown += 1;
-            self.flights.push(Reverse(Flight { arrival, order: self.flown, to, from, bytes }));
+            self.leave(index);
         }
+    }
+
+    /// From the sender to its NIC, or to the receiver where there is no fabric.
+    fn leave(&mut self, index: u32) {
+        let Datagram { place, to, priority, extra_ps, ref bytes, .. } = self.datagrams[index as usize];
+        let Some(fabric) = &mut self.fabric else {
+            let software_ns = self.members[place as usize].delays.transmit_ns + self.members[to as usize].delays.receive_ns;
+            self.agenda.post(self.now_ps + extra_ps + software_ns * PS_PER_NS, Event::Deliver(index));
+            return;
+        };
+        let wire_bytes = (bytes.len() as u32 + WIRE_OVERHEAD_BYTES).max(WIRE_BYTES_MIN);
+        let packet = Packet { from: place, to, wire_bytes, priority, is_marked: false, tag: index };
+        if let Some(Happening::Dropped(_)) = fabric.send(self.now_ps, packet, &mut self.agenda) {
+            self.statistics.dropped += 1;
+            self.free.push(index);
+        }
+    }
+
+    /// From the last link to the node, unless impairments delay it.
+    fn receive(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+        match self.datagrams[index as usize].extra_ps {
+            0 => self.deliver(index, application),
+            extra_ps => self.agenda.post(self.now_ps + extra_ps, Event::Deliver(index)),
+        }
+    }
+
+    fn deliver(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+        let place = self.datagrams[index as usize].to as usize;
+        if self.members[place].is_up {
+            let local = self.local(place);
+            let datagram = &self.datagrams[index as usize];
+            note(&mut self.statistics.trace_hash, self.now_ps, datagram);
+            self.statistics.delivered += 1;
+            self.members[place].node.handle_datagram(local, Path { peer: datagram.from }, &datagram.bytes);
+            self.turn(place, None, application);
+        } else {
+            self.statistics.unheard += 1;
+        }
+        self.free.push(index);
+    }
+
+    fn take_datagram(&mut self) -> u32 {
+        if let Some(index) = self.free.pop() {
+            return index;
+        }
+        let from = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.datagrams.push(Datagram { place: 0, to: 0, from, priority: 0, extra_ps: 0, bytes: Vec::new() });
+        u32::try_from(self.datagrams.len() - 1).expect("fewer than 2^32 datagrams are under way")
     }
 }
 
@@ -188,10 +476,35 @@ impl<N: Node> Default for Network<N> {
     }
 }
 
-/// FNV-1a over what makes a delivery.
-fn note(hash: &mut u64, flight: &Flight) {
-    let place = (flight.to as u64).to_be_bytes();
-    for &byte in flight.arrival.to_be_bytes().iter().chain(&place).chain(&flight.bytes) {
-        *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    }
+/// An address as two words, which are hashed faster.
+fn key(address: SocketAddr) -> (u128, u16) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    (ip, address.port())
 }
+
+/// Mixes what makes a delivery into the hash, sixteen bytes at a time.
+fn note(hash: &mut u64, now_ps: u64, datagram: &Datagram) {
+    *hash = mix(*hash ^ now_ps, u64::from(datagram.to) << 32 | datagram.bytes.len() as u64);
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let mut chunks = datagram.bytes.chunks_exact(16);
+    for chunk in &mut chunks {
+        *hash = mix(*hash ^ word(&chunk[..8]), word(&chunk[8..]));
+    }
+    let mut rest = [0; 16];
+    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    *hash = mix(*hash ^ word(&rest[..8]), word(&rest[8..]));
+}
+
+/// The halves of a product, folded (wyhash).
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0xa076_1d64_78bd_642f) * u128::from(b ^ 0xe703_7ed1_a0b4_28db);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Ethernet, IPv4 and UDP headers, checksum, preamble and gap between frames: 14 + 20 + 8 + 4 + 8 + 12.
+const WIRE_OVERHEAD_BYTES: u32 = 66;
+/// The shortest Ethernet frame with preamble and gap.
+const WIRE_BYTES_MIN: u32 = 84;

@@ -72,7 +72,7 @@ impl Pair {
         let mut network = Network::new();
         network.add(address(Self::CLIENT), Endpoint::new(0, client), impairment, seed.wrapping_mul(2).wrapping_add(1));
         network.add(address(Self::SERVER), Endpoint::new(0, server), impairment, seed.wrapping_mul(2).wrapping_add(2));
-        network.run(Self::START, |_, _, _| {});
+        network.run(Self::START, |_| {});
         let (outcomes, runs, waiting) = (Vec::new(), Vec::new(), Vec::new());
         Self { network, handler: Handler::default(), outcomes, runs, cancelled: 0, waiting, gone: 0 }
     }
@@ -127,7 +127,7 @@ impl Pair {
             let answer_at = earliest.map_or(u64::MAX, |place| self.waiting[place].0);
             let next = self.network.next_time().unwrap_or(u64::MAX).min(answer_at);
             if next > until {
-                return self.network.run(until, |_, _, _| {});
+                return self.network.run(until, |_| {});
             }
             self.run_network(next);
             if let Some(place) = earliest.filter(|_| answer_at <= next) {
@@ -152,7 +152,8 @@ impl Pair {
 
     fn run_network(&mut self, until: Time) {
         let Self { network, handler, outcomes, runs, cancelled, waiting, .. } = self;
-        network.run(until, |node, now, _| {
+        network.run(until, |turn| {
+            let (now, node) = (turn.now, &mut *turn.node);
             while let Some(event) = node.poll_event() {
                 match event {
                     Event::Request { id, payload, .. } => {

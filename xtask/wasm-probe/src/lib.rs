@@ -7,7 +7,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::generator;
 use tailcut_measure::load::{Plan, Run};
 use tailcut_measure::quantity::Unit;
-use tailcut_measure::queueing::{Jbsq, Sojourn};
+use tailcut_measure::queueing::{Jbsq, MG1, Sojourn};
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{Router, RouterConfig};
@@ -55,7 +55,7 @@ fn route(seed: u64) -> u64 {
     router.metrics().received
 }
 
-/// A measurement of nothing, and a prediction.
+/// A measurement of nothing, and predictions.
 fn measure(seed: u64) -> u64 {
     let Ok(distribution) = Distribution::parse("300ns+exp:300ns", Unit::Time) else { return 0 };
     let mut random = generator(seed, 1);
@@ -67,5 +67,6 @@ fn measure(seed: u64) -> u64 {
     run.handle_reply(sent, seed + 10);
     let (recorder, _) = run.finish();
     let predicted = Jbsq::new(4, 2, 0.5).map_or(0.0, |jbsq| jbsq.percentile(0.99));
-    recorder.counts().replied + predicted as u64
+    let transformed = MG1::new(&distribution, 0.5).map_or(0.0, |queue| queue.percentile(0.99));
+    recorder.counts().replied + (predicted + transformed) as u64
 }

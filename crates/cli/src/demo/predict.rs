@@ -1,12 +1,7 @@
 //! What theory says about a policy, without the network.
 //!
-//! | policy | is | by |
-//! |---|---|---|
-//! | `random`, `jsq:1` | a queue for each worker: M/M/1 | exact |
-//! | `rr` | a queue for each worker with Erlang gaps: E_k/M/1 | exact |
-//! | `jbsq:N` | the Markov chain of the bounds; from a bound of 5 on the chain is large, and simulated | exact |
-//! | `jsq:D` | has no closed form | simulated |
-//! | one queue | M/M/k: no worker idles while a request waits | exact |
+//! [`exact`] has the model of a policy where there is one; `jsq:D` has none and is simulated, and so is `jbsq:N` from a bound of 5
+//! on, where the chain is large. One queue before all workers is M/M/k: no worker idles while a request waits.
 //!
 //! Invariant: times are in units of the mean service time.
 
@@ -14,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
-use tailcut_measure::queueing::{EkM1, Jbsq, MMk, Sojourn};
+use tailcut_measure::queueing::{self, Exact, MMk, Sojourn, exact};
 use tailcut_proto::policy::{BoundEstimator, PolicySpec};
 use tailcut_sim::queue::{Run, System};
 
@@ -34,21 +29,9 @@ pub(super) type Curve = Vec<(f64, f64)>;
 
 /// What a prediction rests on, for a reader.
 pub(super) fn basis(policy: PolicySpec) -> String {
-    match (policy, is_simulated(policy)) {
-        (PolicySpec::Random | PolicySpec::Jsq(_), false) => "M/M/1".to_owned(),
-        (PolicySpec::RoundRobin, _) => format!("E{WORKERS}/M/1"),
-        (PolicySpec::Jbsq(bound), false) => format!("JBSQ({bound}) chain"),
+    match reference(policy, CURVE_FROM) {
+        Ok(Some(exact)) => exact.model,
         _ => "simulated".to_owned(),
-    }
-}
-
-/// Whether the prediction is simulated, not computed.
-pub(super) fn is_simulated(policy: PolicySpec) -> bool {
-    match policy {
-        PolicySpec::Random | PolicySpec::RoundRobin => false,
-        PolicySpec::Jsq(samples) => samples.get() > 1,
-        PolicySpec::Jbsq(bound) => bound.get() > CHAIN_BOUND_MAX,
-        PolicySpec::JbsqAuto => true,
     }
 }
 
@@ -64,7 +47,8 @@ pub(super) fn ideal_figures(load: f64) -> Result<Figures> {
 
 /// The p99 of a policy at loads from [`CURVE_FROM`] to [`CURVE_TO`].
 pub(super) fn curve(policy: PolicySpec) -> Result<Curve> {
-    let steps = if is_simulated(policy) { SIMULATED_STEPS } else { EXACT_STEPS };
+    let is_simulated = reference(policy, CURVE_FROM)?.is_none();
+    let steps = if is_simulated { SIMULATED_STEPS } else { EXACT_STEPS };
     let p99 = |load| Ok((load, sojourn(policy, load, CURVE_REQUESTS)?.percentile(0.99)));
     loads(steps).map(p99).collect()
 }
@@ -75,21 +59,30 @@ pub(super) fn ideal_curve() -> Result<Curve> {
 }
 
 fn sojourn(policy: PolicySpec, load: f64, requests: u64) -> Result<Box<dyn Sojourn>> {
-    let model = || -> Result<Box<dyn Sojourn>> {
-        Ok(match policy {
-            PolicySpec::JbsqAuto => Box::new(simulated(PolicySpec::Jbsq(BoundEstimator::INITIAL), load, requests)?),
-            _ if is_simulated(policy) => Box::new(simulated(policy, load, requests)?),
-            PolicySpec::RoundRobin => Box::new(EkM1::new(WORKERS, load)?),
-            PolicySpec::Jbsq(bound) => Box::new(Jbsq::new(WORKERS, bound.get() as usize, load)?),
-            _ => Box::new(MMk::new(1, load)?),
-        })
-    };
-    model().with_context(|| format!("cannot predict {policy} at a load of {load}"))
+    let context = || format!("cannot predict {policy} at a load of {load}");
+    if let Some(exact) = reference(policy, load).with_context(context)? {
+        return Ok(exact.sojourn);
+    }
+    // Without measurements the bound is the one that a router begins with.
+    let policy = if policy == PolicySpec::JbsqAuto { PolicySpec::Jbsq(BoundEstimator::INITIAL) } else { policy };
+    Ok(Box::new(simulated(policy, load, requests).with_context(context)?))
+}
+
+/// The exact answer for the demo's workers behind a policy.
+fn reference(policy: PolicySpec, load: f64) -> Result<Option<Exact>> {
+    if matches!(policy, PolicySpec::Jbsq(bound) if bound.get() > CHAIN_BOUND_MAX) {
+        return Ok(None);
+    }
+    Ok(exact(&queueing::System { groups: 1, servers: WORKERS, policy, service: &service()?, load })?)
+}
+
+/// What the demo's servers emulate.
+fn service() -> Result<Distribution> {
+    Ok(Distribution::parse("exp:1ms", Unit::Time)?)
 }
 
 fn simulated(policy: PolicySpec, load: f64, requests: u64) -> Result<Run> {
-    let service = Distribution::parse("exp:1ms", Unit::Time)?;
-    Ok(System::new(WORKERS, policy, service).at_load(load).for_requests(requests).run(SEED)?)
+    Ok(System::new(WORKERS, policy, service()?).at_load(load).for_requests(requests).run(SEED)?)
 }
 
 fn figures_of(sojourn: &dyn Sojourn) -> Figures {
@@ -147,8 +140,8 @@ mod tests {
 
     #[test]
     fn each_prediction_says_what_it_rests_on() {
-        let bases = ["random", "rr", "jsq:1", "jsq:2", "jbsq:2", "jbsq:8"].map(|text| basis(policy(text)));
-        assert_eq!(bases, ["M/M/1", "E8/M/1", "M/M/1", "simulated", "JBSQ(2) chain", "simulated"]);
+        let bases = ["random", "rr", "jsq:1", "jsq:2", "jbsq:1", "jbsq:2", "jbsq:8"].map(|text| basis(policy(text)));
+        assert_eq!(bases, ["M/M/1", "E8/M/1", "M/M/1", "simulated", "M/M/8", "JBSQ(2) chain", "simulated"]);
     }
 
     #[test]

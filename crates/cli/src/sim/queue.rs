@@ -1,13 +1,279 @@
-//! `tailcut sim queue`.
+//! `tailcut sim queue`: a policy before workers, at the grain of queues, with exact theory beside.
 
-use anyhow::{Result, bail};
+use std::str::FromStr;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use tailcut_measure::arrivals::Process;
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::quantity::{parse_count, parse_duration_ns};
+use tailcut_measure::queueing::{self, Exact, Sojourn, exact};
+use tailcut_proto::policy::PolicySpec;
+use tailcut_sim::queue::{Jitter, Run, System, TieRule, WORKERS_MAX};
+use tailcut_sim::sojourn::{Estimate, Figures};
 
 use super::Outcome;
+use super::cores::over_seeds;
+use super::figures::{NAMES, errors_json, estimates, values_json};
+use crate::distribution_file::parse_times;
+use crate::output;
 
-/// queue
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
-
-pub(super) fn run(_args: &Args) -> Result<Outcome> {
-    bail!("not yet")
+/// Simulate a policy before workers, request by request, with the exact answer beside where there is one
+///
+/// A sojourn lasts from the arrival at the router to the end of the service; the way back is no part of it.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Workers in all
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// Queues x workers of each: a request picks a queue at random, the policy places it there [default: 1x16, or 1xN]
+    #[arg(long, value_name = "QxU")]
+    layout: Option<Layout>,
+    /// Who gets a request: random, rr, jsq:D, jbsq:N, jbsq:auto
+    #[arg(long, value_name = "POLICY", default_value = "jbsq:2")]
+    policy: PolicySpec,
+    /// Who gets it where several have the fewest, with jbsq: rotate, random, lowest, or tokens [default: rotate]
+    #[arg(long, value_name = "RULE")]
+    ties: Option<TieRule>,
+    /// Service time at a worker of speed 1
+    #[arg(long, value_name = "DIST", default_value = "exp:1us", value_parser = parse_times)]
+    service: Distribution,
+    /// Shape of the gaps between arrivals: poisson, fixed, or a distribution that is scaled to the rate
+    #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = parse_arrivals)]
+    arrivals: Process,
+    /// What arrives over what the workers can serve
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
+    load: f64,
+    /// Share of services that take longer
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    jitter: f64,
+    /// How much longer they take
+    #[arg(long, value_name = "FACTOR", default_value_t = 15.0)]
+    jitter_factor: f64,
+    /// Speed of each worker, such as 1,1,0.5 or 1*12,0.5*4 [default: all 1]
+    #[arg(long, value_name = "LIST", value_parser = parse_speeds)]
+    speeds: Option<Speeds>,
+    /// From the router to a worker
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_ns)]
+    to_worker: u64,
+    /// From the end of a service until the router knows of it
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_ns)]
+    feedback: u64,
+    /// Requests, warm-up included
+    #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
+    requests: u64,
+    /// Requests of them that warm up [default: a tenth]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    warmup: Option<u64>,
+    /// Everything random follows from it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Runs, with consecutive seeds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
 }
+
+/// Q queues before U workers each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    queues: usize,
+    workers: usize,
+}
+
+/// A speed for each worker.
+#[derive(Clone, Debug, PartialEq)]
+struct Speeds(Vec<f64>);
+
+pub(super) fn run(args: &Args) -> Result<Outcome> {
+    let system = args.system()?;
+    system.check()?;
+    let runs = over_seeds(args.seed, args.seeds, |seed| system.run(seed)).into_iter().collect::<Result<Vec<Run>, _>>()?;
+    let mean_ps = system.service_mean_ps();
+    let figures: Vec<Figures> = runs.iter().map(|run| run.sojourns.figures(mean_ps)).collect();
+    let found = Findings { estimates: estimates(&figures), exact: exact_of(&system)?, runs };
+    Ok(Outcome { json: found.json(args, &system), text: found.text(args, &system), failure: None })
+}
+
+struct Findings {
+    /// In units of the mean service time.
+    estimates: [Estimate; 5],
+    exact: Option<Exact>,
+    runs: Vec<Run>,
+}
+
+impl Findings {
+    fn json(&self, args: &Args, system: &System) -> Value {
+        let mean_ns = system.service_mean_ps() / 1e3;
+        let exact = self.exact.as_ref().map(|exact| {
+            let values = NAMES.iter().map(|name| (*name).to_owned()).zip(exact_figures(exact).map(|value| json!(value)));
+            let mut object: serde_json::Map<_, _> = values.collect();
+            object.insert("model".to_owned(), json!(exact.model));
+            Value::Object(object)
+        });
+        json!({
+            "schema": "tailcut.sim.queue/1",
+            "config": args.config_json(system),
+            "service_mean_ns": mean_ns,
+            "sojourn_over_service": values_json(&self.estimates, 1.0),
+            "sojourn_ns": values_json(&self.estimates, mean_ns),
+            "standard_error": errors_json(&self.estimates, 1.0),
+            "exact": exact,
+            "requests_counted": self.runs.iter().map(|run| run.sojourns.count()).sum::<u64>(),
+            "held_share": self.average(Run::held_share),
+            "queue_len_max": self.runs.iter().map(|run| run.queue_len_max).max(),
+            "utilisation": self.average(|run| run.utilisation),
+        })
+    }
+
+    fn text(&self, args: &Args, system: &System) -> String {
+        let head = [vec!["sojourn".to_owned()], NAMES.map(str::to_owned).to_vec()].concat();
+        let row = |name: &str, cell: fn(&Estimate) -> String| {
+            [vec![name.to_owned()], self.estimates.iter().map(cell).collect::<Vec<_>>()].concat()
+        };
+        let mut rows = vec![head, row("over the mean service", |estimate| format!("{:.4}", estimate.value))];
+        if args.seeds > 1 {
+            rows.push(row("standard error", |estimate| estimate.standard_error.map_or_else(String::new, |e| format!("{e:.4}"))));
+        }
+        if let Some(exact) = &self.exact {
+            let cells = exact_figures(exact).map(|value| format!("{value:.4}"));
+            rows.push([vec![format!("exact: {}", exact.model)], cells.to_vec()].concat());
+        }
+        let mean_ns = system.service_mean_ps() / 1e3;
+        let in_ns = self.estimates.map(|estimate| format!("{:.0}", estimate.value * mean_ns));
+        rows.push([vec!["ns".to_owned()], in_ns.to_vec()].concat());
+        let line = format!(
+            "held centrally: {:.4} of the requests; longest queue {}; utilisation {:.4}\n",
+            self.average(Run::held_share),
+            self.runs.iter().map(|run| run.queue_len_max).max().unwrap_or(0),
+            self.average(|run| run.utilisation),
+        );
+        output::table(&rows, 1) + &line
+    }
+
+    fn average(&self, figure: impl Fn(&Run) -> f64) -> f64 {
+        self.runs.iter().map(figure).sum::<f64>() / self.runs.len() as f64
+    }
+}
+
+impl Args {
+    fn system(&self) -> Result<System> {
+        let layout = match (self.layout, self.workers) {
+            (None, workers) => Layout { queues: 1, workers: workers.unwrap_or(WORKERS) },
+            (Some(layout), Some(workers)) if layout.queues.saturating_mul(layout.workers) != workers => {
+                anyhow::bail!("a layout of {}x{} has not {workers} workers", layout.queues, layout.workers)
+            }
+            (Some(layout), _) => layout,
+        };
+        Ok(System {
+            groups: layout.queues,
+            ties: self.ties,
+            arrivals: self.arrivals.clone(),
+            jitter: Jitter { probability: self.jitter, factor: self.jitter_factor },
+            speeds: self.speeds.clone().map_or_else(Vec::new, |speeds| speeds.0),
+            to_worker_ps: self.to_worker.saturating_mul(1000),
+            feedback_ps: self.feedback.saturating_mul(1000),
+            load: self.load,
+            requests: self.requests,
+            warmup: self.warmup.unwrap_or(self.requests / WARMUP_SHARE),
+            ..System::new(layout.workers, self.policy, self.service.clone())
+        })
+    }
+
+    fn config_json(&self, system: &System) -> Value {
+        json!({
+            "workers": system.groups * system.workers,
+            "layout": format!("{}x{}", system.groups, system.workers),
+            "policy": self.policy.to_string(),
+            "bound": system.bound(),
+            "ties": system.bound().map(|_| system.ties.unwrap_or_default().name()),
+            "service": self.service.to_string(),
+            "arrivals": arrivals_text(&self.arrivals),
+            "load": self.load,
+            "jitter": self.jitter,
+            "jitter_factor": self.jitter_factor,
+            "speeds": self.speeds.as_ref().map(|speeds| &speeds.0),
+            "to_worker_ns": self.to_worker,
+            "feedback_ns": self.feedback,
+            "requests": self.requests,
+            "warmup": system.warmup,
+            "seed": self.seed,
+            "seeds": self.seeds,
+        })
+    }
+}
+
+impl FromStr for Layout {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('x').map(|(queues, workers)| (queues.parse(), workers.parse()));
+        match parts {
+            Some((Ok(queues), Ok(workers))) if queues > 0 && workers > 0 => Ok(Self { queues, workers }),
+            _ => Err("write QxU, such as 4x4: queues, and the workers of each"),
+        }
+    }
+}
+
+/// What theory says, where it knows the system: without delays, jitter and unequal workers, and with counted places.
+fn exact_of(system: &System) -> Result<Option<Exact>> {
+    let is_plain = system.jitter.probability == 0.0
+        && system.to_worker_ps == 0
+        && system.feedback_ps == 0
+        && system.speeds.iter().all(|&speed| speed == 1.0)
+        && system.arrivals == Process::Poisson
+        && (system.ties != Some(TieRule::Tokens) || system.workers == 1);
+    if !is_plain {
+        return Ok(None);
+    }
+    let policy = system.bound().map_or(system.policy, PolicySpec::Jbsq);
+    let reference =
+        queueing::System { groups: system.groups, servers: system.workers, policy, service: &system.service, load: system.load };
+    Ok(exact(&reference)?)
+}
+
+fn exact_figures(exact: &Exact) -> [f64; 5] {
+    let percentile = |p| exact.sojourn.percentile(p);
+    [exact.sojourn.mean(), percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999)]
+}
+
+fn arrivals_text(arrivals: &Process) -> String {
+    match arrivals {
+        Process::Poisson => "poisson".to_owned(),
+        Process::Fixed => "fixed".to_owned(),
+        Process::Shaped(gaps) => gaps.to_string(),
+    }
+}
+
+fn parse_arrivals(text: &str) -> Result<Process, String> {
+    Process::parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_ns(text: &str) -> Result<u64, String> {
+    parse_duration_ns(text).map_err(|error| error.to_string())
+}
+
+fn parse_speeds(text: &str) -> Result<Speeds, String> {
+    let mut speeds = Vec::new();
+    for part in text.split(',') {
+        let (speed, count) = part.split_once('*').unwrap_or((part, "1"));
+        let parsed = speed.parse::<f64>().ok().zip(count.parse::<usize>().ok());
+        let (speed, count) = parsed.ok_or_else(|| format!("{part:?} is neither SPEED nor SPEED*WORKERS, such as 0.5*4"))?;
+        if count > WORKERS_MAX || speeds.len() > WORKERS_MAX {
+            return Err(format!("more than {WORKERS_MAX} workers"));
+        }
+        speeds.extend(std::iter::repeat_n(speed, count));
+    }
+    Ok(Speeds(speeds))
+}
+
+const WORKERS: usize = 16;
+/// One request in so many warms up.
+const WARMUP_SHARE: u64 = 10;
+
+const AFTER_HELP: &str = "\
+Examples:
+  tailcut sim queue --workers 16 --policy jbsq:2 --service exp:1us --load 0.8
+  tailcut sim queue --layout 4x4 --policy jbsq:1 --service fixed:1us --load 0.9 --seeds 5
+  tailcut sim queue --policy jbsq:3 --service exp:10us --to-worker 5us --feedback 5us --load 0.9
+  tailcut sim queue --speeds 1*12,0.5*4 --jitter 0.01 --json -";

@@ -1,13 +1,301 @@
-//! `tailcut sim r2p2`.
+//! `tailcut sim r2p2`: the protocol itself in virtual time, at the grain of packets.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::quantity::{parse_count, parse_duration_ns, parse_size_bytes};
+use tailcut_proto::policy::PolicySpec;
+use tailcut_sim::fabric::topology::{Link, Spreading, Switch, SwitchBuffer};
+use tailcut_sim::impair::Impairment;
+use tailcut_sim::network::HostDelays;
+use tailcut_sim::r2p2::{Experiment, FabricPlan, Findings, run as simulate};
+use tailcut_sim::sojourn::Figures;
 
-use super::Outcome;
+use super::cores::over_seeds;
+use super::{Outcome, figures};
+use crate::distribution_file::{parse_positive_ns, parse_times};
+use crate::output;
 
-/// r2p2
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
-
-pub(super) fn run(_args: &Args) -> Result<Outcome> {
-    bail!("not yet")
+/// Simulate R2P2 packet by packet: clients, a router and servers over links and switches
+///
+/// Runs the endpoints and the router that also run over sockets. A latency is counted from the intended send to the reply.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Hosts that call
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    clients: u32,
+    /// Hosts that serve
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    servers: u32,
+    /// Workers of each server
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    workers: u32,
+    /// The router's policy: random, rr, jsq:D, jbsq:N, jbsq:auto; or `none` for no router, clients draw a server for each call
+    #[arg(long, value_name = "POLICY", default_value = "jbsq:3", value_parser = parse_policy)]
+    policy: Placing,
+    /// How a server gives requests to its workers
+    #[arg(long, value_name = "POLICY", default_value = "jbsq:1")]
+    dispatch: PolicySpec,
+    /// Service time at a worker
+    #[arg(long, value_name = "DIST", default_value = "exp:10us", value_parser = parse_times)]
+    service: Distribution,
+    /// Bytes of a request
+    #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_len)]
+    request: usize,
+    /// Bytes of a reply
+    #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_len)]
+    reply: usize,
+    /// Share of the workers' capacity that the calls need
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
+    load: f64,
+    /// Calls, of which the first tenth is not counted
+    #[arg(long, value_name = "N", default_value = "500k", value_parser = parse_count)]
+    requests: u64,
+    /// How long a call may take
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
+    timeout: u64,
+    #[command(flatten)]
+    fabric: FabricArgs,
+    #[command(flatten)]
+    faults: FaultArgs,
+    /// Everything random follows from it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Runs, with consecutive seeds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
 }
+
+/// What joins the hosts.
+#[derive(Clone, Debug, clap::Args)]
+struct FabricArgs {
+    /// What joins the hosts
+    #[arg(long, value_enum, default_value_t = TopologyKind::Single)]
+    topology: TopologyKind,
+    /// Hosts of a rack, with a leaf-spine topology
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    rack: u32,
+    /// Spines, with a leaf-spine topology
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    spines: u32,
+    /// Rate of the hosts' links, Gbit/s
+    #[arg(long, value_name = "GBIT", default_value_t = 100.0, value_parser = parse_gbit)]
+    link: f64,
+    /// Rate of the links between leaves and spines, Gbit/s
+    #[arg(long, value_name = "GBIT", default_value_t = 400.0, value_parser = parse_gbit)]
+    spine_link: f64,
+    /// Propagation on each link
+    #[arg(long, value_name = "TIME", default_value = "100ns", value_parser = parse_ns)]
+    link_delay: u64,
+    /// Time from a switch's ingress to its egress
+    #[arg(long, value_name = "TIME", default_value = "250ns", value_parser = parse_ns)]
+    switch_delay: u64,
+    /// Buffer of each egress of a switch; without end if not given
+    #[arg(long, value_name = "SIZE", value_parser = parse_len)]
+    buffer: Option<usize>,
+    /// Queue from which a switch marks packets (ECN); never if not given
+    #[arg(long, value_name = "SIZE", value_parser = parse_len)]
+    mark: Option<usize>,
+    /// Software of a host, for each packet out and for each packet in
+    #[arg(long, value_name = "TIME", default_value = "500ns", value_parser = parse_ns)]
+    software: u64,
+    /// Keep all packets of a pair of hosts on one spine instead of spraying them
+    #[arg(long)]
+    ecmp: bool,
+}
+
+/// What goes wrong.
+#[derive(Clone, Debug, clap::Args)]
+struct FaultArgs {
+    /// Share of packets that are lost
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
+    loss: f64,
+    /// Share of packets that arrive twice
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
+    duplicate: f64,
+    /// Most time that a packet is delayed, uniform, so that packets overtake each other
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_ns)]
+    delay_jitter: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TopologyKind {
+    /// All hosts at one switch
+    Single,
+    /// Racks under leaves, leaves joined by spines
+    LeafSpine,
+}
+
+/// A policy, or none: an `Option` would make the flag optional to clap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placing(Option<PolicySpec>);
+
+pub(super) fn run(args: &Args) -> Result<Outcome> {
+    let runs = over_seeds(args.seed, args.seeds, |seed| simulate(&args.experiment(seed)));
+    let runs = runs.into_iter().collect::<Result<Vec<Findings>, _>>().map_err(|error| anyhow!("{error}"))?;
+    let in_us: Vec<Figures> = runs.iter().map(|findings| findings.latencies.figures(1e3)).collect();
+    let estimates = figures::estimates(&in_us);
+    let sum = |count: fn(&Findings) -> u64| runs.iter().map(count).sum::<u64>();
+    let counts = [
+        ("sent", sum(|run| run.counts.sent)),
+        ("replied", sum(|run| run.counts.replied)),
+        ("timeout", sum(|run| run.counts.timeout)),
+        ("refused", sum(|run| run.counts.refused)),
+    ];
+    let packets = [
+        ("sent", sum(|run| run.network.sent)),
+        ("delivered", sum(|run| run.network.delivered)),
+        ("lost", sum(|run| run.network.lost)),
+        ("dropped", sum(|run| run.network.dropped)),
+        ("marked", sum(|run| run.switches.marked)),
+        ("resent", sum(|run| run.resent)),
+    ];
+    let utilisation = runs.iter().map(|run| run.utilisation).sum::<f64>() / runs.len() as f64;
+    let queue_bytes_max = runs.iter().map(|run| run.switches.queued_bytes_max).max();
+    let json = json!({
+        "schema": "tailcut.sim.r2p2/1",
+        "config": args.config_json(),
+        "latency_us": figures::values_json(&estimates, 1.0),
+        "standard_error_us": figures::errors_json(&estimates, 1.0),
+        "counts": object(&counts),
+        "packets": object(&packets),
+        "switch_queue_bytes_max": queue_bytes_max,
+        "utilisation": utilisation,
+        "virtual_s": runs.iter().map(|run| run.elapsed_ns as f64 / 1e9).sum::<f64>(),
+        "trace_hash": runs.iter().map(|run| format!("{:016x}", run.network.trace_hash)).collect::<Vec<_>>(),
+    });
+    let row = |name: &str, cells: Vec<String>| [vec![name.to_owned()], cells].concat();
+    let value = |scale: fn(&tailcut_sim::sojourn::Estimate) -> String| estimates.iter().map(scale).collect::<Vec<_>>();
+    let error = |estimate: &tailcut_sim::sojourn::Estimate| estimate.standard_error.map_or("-".to_owned(), |e| format!("{e:.2}"));
+    let mut text = output::table(
+        &[
+            row("latency", figures::NAMES.map(str::to_owned).to_vec()),
+            row("us", value(|estimate| format!("{:.2}", estimate.value))),
+            row("standard error", value(error)),
+        ],
+        1,
+    );
+    let line = |rows: &[(&str, u64)]| rows.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ");
+    text += &format!("calls: {}\npackets: {}\n", line(&counts), line(&packets));
+    text += &format!("utilisation of the workers: {utilisation:.3}\n");
+    Ok(Outcome { json, text, failure: None })
+}
+
+impl Args {
+    fn experiment(&self, seed: u64) -> Experiment {
+        let faults = &self.faults;
+        Experiment {
+            clients: self.clients,
+            servers: self.servers,
+            workers: self.workers,
+            policy: self.policy.0,
+            dispatch: self.dispatch,
+            service: self.service.clone(),
+            request_len: self.request,
+            reply_len: self.reply,
+            load: self.load,
+            calls: self.requests,
+            timeout_ns: self.timeout,
+            fabric: self.fabric.plan(),
+            delays: HostDelays { transmit_ns: self.fabric.software, receive_ns: self.fabric.software },
+            impairment: Impairment {
+                loss: faults.loss,
+                duplicate: faults.duplicate,
+                jitter_ns: faults.delay_jitter,
+                ..Impairment::NONE
+            },
+            seed,
+        }
+    }
+
+    fn config_json(&self) -> Value {
+        let fabric = &self.fabric;
+        json!({
+            "clients": self.clients,
+            "servers": self.servers,
+            "workers": self.workers,
+            "policy": self.policy.0.map_or("none".to_owned(), |policy| policy.to_string()),
+            "dispatch": self.dispatch.to_string(),
+            "service": self.service.to_string(),
+            "request_bytes": self.request,
+            "reply_bytes": self.reply,
+            "load": self.load,
+            "requests": self.requests,
+            "timeout_ns": self.timeout,
+            "topology": if fabric.topology == TopologyKind::Single { "single" } else { "leaf-spine" },
+            "rack": fabric.rack,
+            "spines": fabric.spines,
+            "link_gbit": fabric.link,
+            "spine_link_gbit": fabric.spine_link,
+            "link_delay_ns": fabric.link_delay,
+            "switch_delay_ns": fabric.switch_delay,
+            "buffer_bytes": fabric.buffer,
+            "mark_bytes": fabric.mark,
+            "software_ns": fabric.software,
+            "ecmp": fabric.ecmp,
+            "loss": self.faults.loss,
+            "duplicate": self.faults.duplicate,
+            "delay_jitter_ns": self.faults.delay_jitter,
+            "seed": self.seed,
+            "seeds": self.seeds,
+        })
+    }
+}
+
+impl FabricArgs {
+    fn plan(&self) -> FabricPlan {
+        let bytes = |limit: Option<usize>| limit.map_or(u64::MAX, |bytes| bytes as u64);
+        let buffer = SwitchBuffer { capacity_bytes: bytes(self.buffer), mark_bytes: bytes(self.mark) };
+        let switch = Switch { delay_ps: self.switch_delay * 1000, buffer };
+        let link = Link::new(self.link, self.link_delay);
+        match self.topology {
+            TopologyKind::Single => FabricPlan::Single { link, switch },
+            TopologyKind::LeafSpine => FabricPlan::LeafSpine {
+                hosts_per_rack: self.rack,
+                spines: self.spines,
+                host_link: link,
+                spine_link: Link::new(self.spine_link, self.link_delay),
+                switch,
+                spreading: if self.ecmp { Spreading::Flow } else { Spreading::Spray },
+            },
+        }
+    }
+}
+
+fn object(rows: &[(&str, u64)]) -> Value {
+    rows.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn parse_policy(text: &str) -> Result<Placing, String> {
+    if text == "none" {
+        return Ok(Placing(None));
+    }
+    text.parse().map(|policy| Placing(Some(policy))).map_err(|error: tailcut_proto::policy::PolicyParseError| error.to_string())
+}
+
+fn parse_ns(text: &str) -> Result<u64, String> {
+    parse_duration_ns(text).map_err(|error| error.to_string())
+}
+
+fn parse_len(text: &str) -> Result<usize, String> {
+    let bytes = parse_size_bytes(text).map_err(|error| error.to_string())?;
+    usize::try_from(bytes).map_err(|_| format!("{text:?} is too large"))
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("{text:?} is no share from 0 to 1"))
+}
+
+fn parse_gbit(text: &str) -> Result<f64, String> {
+    let rate = text.parse::<f64>().ok().filter(|rate| *rate >= 0.001 && *rate <= 8000.0);
+    rate.ok_or_else(|| format!("{text:?} is no rate from 0.001 to 8000 Gbit/s"))
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  tailcut sim r2p2 --policy jbsq:3 --servers 16 --service exp:10us --load 0.8
+  tailcut sim r2p2 --policy none --topology leaf-spine --clients 64 --servers 80 --load 0.5
+  tailcut sim r2p2 --loss 0.001 --seeds 5 --json -";

@@ -8,16 +8,18 @@
 //! |---|---|---|
 //! | [`MMk`] | single queue, exponential service | Erlang C |
 //! | [`MDk`] | single queue, or round robin, fixed service | embedded chain, Franx (2001) |
-//! | [`MG1`] | random placement, any service: mean | Pollaczek and Khinchine |
+//! | [`MG1`] | random placement, any service | Pollaczek and Khinchine; geometric compound of residuals |
 //! | [`EkM1`] | round robin, exponential service | the root of a G/M/1 queue |
 //! | [`Jbsq`] | bounded shortest queue, exponential service | Markov chain of the bounds |
 //!
-//! [`MMk`] and [`MDk`] with one server are random placement with exponential and fixed service.
+//! [`MMk`] and [`MDk`] with one server are random placement with exponential and fixed service. [`exact`] chooses the model of a
+//! layout of servers, a policy and a service.
 //!
 //! Invariant: every time is in units of the mean service time, and nothing is simulated: a model
 //! asked twice answers the same.
 
 mod ek_m1;
+mod exact;
 mod jbsq;
 mod md_k;
 mod mg_1;
@@ -26,6 +28,7 @@ mod mm_k;
 use thiserror::Error;
 
 pub use self::ek_m1::EkM1;
+pub use self::exact::{Exact, System, exact};
 pub use self::jbsq::Jbsq;
 pub use self::md_k::MDk;
 pub use self::mg_1::MG1;
@@ -68,6 +71,20 @@ pub trait Sojourn {
     }
 }
 
+impl<S: Sojourn + ?Sized> Sojourn for Box<S> {
+    fn mean(&self) -> f64 {
+        (**self).mean()
+    }
+
+    fn tail(&self, time: f64) -> f64 {
+        (**self).tail(time)
+    }
+
+    fn percentile(&self, p: f64) -> f64 {
+        (**self).percentile(p)
+    }
+}
+
 /// Why a model cannot be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
@@ -81,8 +98,8 @@ pub enum QueueingError {
     /// More work than a reference is worth.
     #[error("the model is too large: {0}")]
     TooLarge(&'static str),
-    /// A service whose moments are infinite or zero.
-    #[error("the service time needs a mean above zero and a finite variance")]
+    /// A service whose mean is infinite or zero.
+    #[error("the service time needs a finite mean above zero")]
     Service,
 }
 

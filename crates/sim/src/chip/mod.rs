@@ -22,7 +22,8 @@
 
 pub mod machine;
 pub mod mesh;
-pub mod published;
+pub mod reference;
+
 pub mod workload;
 
 use std::fmt;

@@ -108,9 +108,9 @@ pub(super) struct Work {
 /// | herd | log-normal of mean 330 ns and sigma 0.22 | 550 ns | 5.5 us |
 /// | masstree | gets of 1.25 us; one message in a hundred a scan, uniform on 60 to 120 us | 2.36 us | 12.5 us |
 ///
-/// Two of them are not published in full. Of HERD only the mean is; the log-normal has the sigma with which the published 99th
-/// percentiles come out, all five within 1.1 %. Of Masstree's gets only the mean is; they are taken as constant, and exponential
-/// gets change the throughput by less than 3 %. Scans are not counted in Masstree's latency.
+/// Two of them are not published in full. Of HERD only the mean is; the log-normal has the sigma with which the reference 99th
+/// percentiles come out, all five within 1 %. Of Masstree's gets only the mean is; they are taken as constant, and exponential
+/// gets change the throughput by less than 4 %. Scans are not counted in Masstree's latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// The core loop and 600 ns, always.
@@ -128,7 +128,7 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// All of them, in the order of the published table.
+    /// All of them, in the order of the reference table.
     pub const ALL: [Self; 6] = [Self::Fixed, Self::Uniform, Self::Exponential, Self::ExtremeValue, Self::Herd, Self::Masstree];
 
     /// How people write it.

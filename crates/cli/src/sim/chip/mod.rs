@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Find the throughput at which the p99 reaches this limit [default: the workload's]
     #[arg(long, value_name = "TIME", conflicts_with = "load", value_parser = parse_positive_ns)]
     slo: Option<u64>,
-    /// Print the published tables and claims beside what is obtained; about a minute on two cores
+    /// Print the reference tables and the claims of the paper beside what is obtained; a minute or two on two cores
     #[arg(long, conflicts_with_all = ["config", "threshold", "service", "workload", "load", "slo"])]
     claims: bool,
     /// Messages of a run [default: 1M at a load, else 300k]

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
-use tailcut_sim::chip::published::{TAIL_CHIPS, TAILS, THROUGHPUT, THROUGHPUT_CHIPS, TailRow, ThroughputRow};
+use tailcut_sim::chip::reference::{TAIL_CHIPS, TAILS, THROUGHPUT, THROUGHPUT_CHIPS, TailRow, ThroughputRow};
 use tailcut_sim::chip::workload::Preset;
 use tailcut_sim::chip::{Chip, ChipError, Layout, simulate, slo_throughput};
 

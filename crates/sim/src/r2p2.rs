@@ -1,0 +1,507 @@
+//! R2P2 at the grain of packets: clients under an open-loop load, a router, servers with workers, over links and switches.
+//!
+//! Every node is the state machine that also runs over sockets. A server's host gives requests to its cores through a
+//! [`Scheduler`], as the router gives them to servers.
+//!
+//! | host | does |
+//! |---|---|
+//! | client | calls when its schedule says so, whatever became of earlier calls |
+//! | router | places requests by its policy; without one each client draws a server for each call |
+//! | server | queues requests for its workers; answers when the service time is over |
+//!
+//! Invariant: a latency is counted from the intended send to the reply at the client. The same experiment gives the same result.
+
+use std::net::SocketAddr;
+
+use tailcut_measure::arrivals::{Arrivals, ArrivalsError, Process};
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::generator::{Generator, generator};
+use tailcut_measure::workers::FifoWorker;
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::{AnyPolicy, Draws, PolicySpec, WorkerId};
+use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, RouterMetrics, ServerConfig, Speaks};
+use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
+use tailcut_proto::scheduler::{Outcome, Scheduler};
+
+use crate::cluster::Member;
+use crate::fabric::port::PortCounters;
+use crate::fabric::topology::{Link, Spreading, Switch, Topology};
+use crate::impair::Impairment;
+use crate::network::{HostDelays, Network, Statistics, Turn};
+use crate::sojourn::Sojourns;
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// Hosts that call, at least 1.
+    pub clients: u32,
+    /// Hosts that serve, at least 1.
+    pub servers: u32,
+    /// Workers of each server, at least 1.
+    pub workers: u32,
+    /// The router's policy; `None` for no router: each client draws a server for each call.
+    pub policy: Option<PolicySpec>,
+    /// How a server's host gives requests to its workers. Default `jbsq:1`, the single queue.
+    pub dispatch: PolicySpec,
+    /// Service times at a worker, ns.
+    pub service: Distribution,
+    /// Bytes of a request.
+    pub request_len: usize,
+    /// Bytes of a reply.
+    pub reply_len: usize,
+    /// Share of the workers' capacity that the calls need, in (0, 1).
+    pub load: f64,
+    /// Calls, of which the first tenth is not counted.
+    pub calls: u64,
+    /// How long a call may take, ns.
+    pub timeout_ns: u64,
+    /// What joins the hosts.
+    pub fabric: FabricPlan,
+    /// How long the software of each host takes.
+    pub delays: HostDelays,
+    /// What happens to datagrams besides.
+    pub impairment: Impairment,
+    /// Everything random.
+    pub seed: u64,
+}
+
+/// What joins the hosts of an [`Experiment`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FabricPlan {
+    /// All at one switch.
+    Single {
+        /// Each host's link.
+        link: Link,
+        /// The switch.
+        switch: Switch,
+    },
+    /// Racks under leaves and spines; clients, router and servers fill the racks in this order.
+    LeafSpine {
+        /// Hosts of a rack.
+        hosts_per_rack: u32,
+        /// Spines.
+        spines: u32,
+        /// Each host's link.
+        host_link: Link,
+        /// Each link between leaf and spine.
+        spine_link: Link,
+        /// Every switch.
+        switch: Switch,
+        /// How a leaf chooses a spine.
+        spreading: Spreading,
+    },
+}
+
+/// What came of an [`Experiment`].
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// Latencies of replied calls from intended send to reply, in ns, without the warm-up.
+    pub latencies: Sojourns,
+    /// What became of the counted calls.
+    pub counts: Counts,
+    /// What went over the network.
+    pub network: Statistics,
+    /// What went through the switches.
+    pub switches: PortCounters,
+    /// The router's counters.
+    pub router: Option<RouterMetrics>,
+    /// Packets that clients sent again.
+    pub resent: u64,
+    /// Share of the workers' time in service, over the whole run.
+    pub utilisation: f64,
+    /// Virtual time of the run, ns.
+    pub elapsed_ns: u64,
+}
+
+/// What became of calls. Each is in one of the others than `sent`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls begun.
+    pub sent: u64,
+    /// Calls answered.
+    pub replied: u64,
+    /// Calls that nobody answered in time.
+    pub timeout: u64,
+    /// Calls that a router or server refused, or that the client could not make.
+    pub refused: u64,
+}
+
+/// Why an experiment cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// Nobody calls, serves or works, or there is nothing to do.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// More hosts than addresses or patience.
+    #[error("at most {HOSTS_MAX} hosts are simulated, but there are {0}")]
+    Hosts(u64),
+    /// The load has no stationary answer.
+    #[error("the load must be above 0 and below 1, but is {0}")]
+    Load(f64),
+    /// The mean service time is infinite or zero.
+    #[error("{0} has no mean above zero, so no load can be computed")]
+    Service(String),
+    /// A message or deadline that an endpoint does not take.
+    #[error("{0}")]
+    Limit(String),
+    /// The calls cannot be scheduled.
+    #[error(transparent)]
+    Arrivals(#[from] ArrivalsError),
+    /// The router refuses its configuration.
+    #[error(transparent)]
+    Router(#[from] RouterError),
+}
+
+/// Runs an experiment to its end: until every call has ended.
+///
+/// # Errors
+///
+/// What does not make sense in it.
+pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
+    experiment.check()?;
+    let mut hosts = Hosts::new(experiment)?;
+    let mut network = hosts.network()?;
+    network.run(START, |_| {});
+    for client in 0..experiment.clients as usize {
+        let first = hosts.clients[client].arrivals.next_ns();
+        network.wake_at(client, START + first, START + first);
+    }
+    // A call that has begun ends by its timeout.
+    while hosts.ended < experiment.calls {
+        assert!(network.step(Time::MAX, |turn| hosts.handle(turn)), "a call is outstanding, so something will happen");
+    }
+    Ok(hosts.findings(&network))
+}
+
+impl Experiment {
+    fn check(&self) -> Result<(), ExperimentError> {
+        let counts = [
+            ("the number of clients", u64::from(self.clients)),
+            ("the number of servers", u64::from(self.servers)),
+            ("the number of workers", u64::from(self.workers)),
+            ("the number of calls", self.calls),
+        ];
+        if let Some((what, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
+            return Err(ExperimentError::Zero(what));
+        }
+        let hosts = u64::from(self.clients) + u64::from(self.servers) + 1;
+        if hosts > HOSTS_MAX {
+            return Err(ExperimentError::Hosts(hosts));
+        }
+        if !(self.load > 0.0 && self.load < 1.0) {
+            return Err(ExperimentError::Load(self.load));
+        }
+        let limits = Config::default();
+        if self.request_len.max(self.reply_len) > limits.message_len_max {
+            return Err(ExperimentError::Limit(format!("a message has at most {} bytes", limits.message_len_max)));
+        }
+        if self.timeout_ns == 0 || self.timeout_ns > limits.lifetime_ns_max {
+            return Err(ExperimentError::Limit(format!("a timeout is from 1 ns to {} ns", limits.lifetime_ns_max)));
+        }
+        Ok(())
+    }
+
+    /// Mean service time in ns.
+    fn service_mean_ns(&self) -> Result<f64, ExperimentError> {
+        let mean = self.service.mean().filter(|&mean| mean > 0.0);
+        mean.ok_or_else(|| ExperimentError::Service(self.service.to_string()))
+    }
+
+    fn topology(&self) -> Topology {
+        let hosts = self.clients + 1 + self.servers;
+        match self.fabric {
+            FabricPlan::Single { link, switch } => Topology::Single { hosts, link, switch },
+            FabricPlan::LeafSpine { hosts_per_rack, spines, host_link, spine_link, switch, spreading } => Topology::LeafSpine {
+                racks: hosts.div_ceil(hosts_per_rack.max(1)),
+                hosts_per_rack: hosts_per_rack.max(1),
+                spines: spines.max(1),
+                host_link,
+                spine_link,
+                switch,
+                spreading,
+            },
+        }
+    }
+}
+
+/// The applications of all hosts. Clients stand at the first places, then the router, then the servers.
+struct Hosts<'a> {
+    experiment: &'a Experiment,
+    clients: Vec<Client>,
+    servers: Vec<Server>,
+    /// Calls begun, and calls ended.
+    begun: u64,
+    ended: u64,
+    counts: Counts,
+    latencies: Sojourns,
+    /// Service given, ns.
+    served_ns: u64,
+}
+
+struct Client {
+    arrivals: Arrivals,
+    /// Which server, where there is no router.
+    draws: Draws,
+}
+
+/// The application of a server: a scheduler before its cores.
+struct Server {
+    scheduler: Scheduler<Job, AnyPolicy>,
+    cores: Vec<FifoWorker>,
+    /// Requests at a core, by the word of their alarm.
+    running: Vec<Option<(WorkerId, Job)>>,
+    free: Vec<usize>,
+    services: Generator,
+    draws: Draws,
+    /// When the jobs of the present turn end, with the words of their alarms; empty between turns.
+    started: Vec<(Time, u64)>,
+}
+
+struct Job {
+    id: RequestId,
+    payload: Vec<u8>,
+    service_ns: u64,
+}
+
+impl<'a> Hosts<'a> {
+    fn new(experiment: &'a Experiment) -> Result<Self, ExperimentError> {
+        let capacity_per_s =
+            f64::from(experiment.servers) * f64::from(experiment.workers) * 1e9 / experiment.service_mean_ns()?;
+        let rate_per_s = capacity_per_s * experiment.load / f64::from(experiment.clients);
+        let clients = (0..u64::from(experiment.clients)).map(|index| {
+            let arrivals = Arrivals::new(Process::Poisson, rate_per_s, generator(experiment.seed, ARRIVALS + index))?;
+            Ok(Client { arrivals, draws: Draws::new(experiment.seed ^ (index << 32)) })
+        });
+        let servers = (0..u64::from(experiment.servers)).map(|index| Server::new(experiment, index));
+        Ok(Self {
+            experiment,
+            clients: clients.collect::<Result<_, ArrivalsError>>()?,
+            servers: servers.collect(),
+            begun: 0,
+            ended: 0,
+            counts: Counts::default(),
+            latencies: Sojourns::new(),
+            served_ns: 0,
+        })
+    }
+
+    fn network(&self) -> Result<Network<Member>, ExperimentError> {
+        let Experiment { clients, servers, seed, .. } = *self.experiment;
+        let mut network = Network::over(&self.experiment.topology(), seed);
+        let mut join = |address: SocketAddr, member: Member| {
+            let place = network.add(address, member, self.experiment.impairment, seed.wrapping_mul(31) ^ ip_word(address));
+            network.set_delays(place, self.experiment.delays);
+        };
+        for client in 0..clients {
+            join(host(client), self.endpoint(client, |config| config.serving.is_enabled = false));
+        }
+        match self.experiment.policy {
+            Some(policy) => join(host(clients), self.router(policy)?),
+            // The router's place is kept, so that hosts stand at the same ports with and without it.
+            None => join(host(clients), self.endpoint(clients, |config| config.serving.is_enabled = false)),
+        }
+        for server in 0..servers {
+            let router = self.experiment.policy.map(|_| host(clients));
+            join(host(clients + 1 + server), self.endpoint(clients + 1 + server, |config| config.serving.router = router));
+        }
+        Ok(network)
+    }
+
+    fn endpoint(&self, index: u32, adjust: impl FnOnce(&mut Config)) -> Member {
+        let secret = (u128::from(self.experiment.seed) << 64 | u128::from(index)).to_be_bytes();
+        let mut config = Config { secret, ..Config::default() };
+        config.serving.pool_key = Some(u128::from(self.experiment.seed).to_be_bytes());
+        adjust(&mut config);
+        Member::Endpoint(Box::new(Endpoint::new(0, config)))
+    }
+
+    fn router(&self, policy: PolicySpec) -> Result<Member, RouterError> {
+        let Experiment { clients, servers, seed, .. } = *self.experiment;
+        let addresses = (0..servers).map(|server| host(clients + 1 + server));
+        let servers = addresses.map(|addr| ServerConfig { addr, speaks: Speaks::Extension }).collect();
+        // The client's address stays the source: servers answer clients directly.
+        let config = RouterConfig { policy, forward: Forward::Keep, servers, seed, ..RouterConfig::default() };
+        Ok(Member::Router(Box::new(Router::new(0, config)?)))
+    }
+
+    fn handle(&mut self, turn: &mut Turn<'_, Member>) {
+        let clients = self.experiment.clients as usize;
+        match turn.place {
+            place if place < clients => self.handle_client(turn),
+            place if place == clients => {}
+            place => self.handle_server(turn, place - clients - 1),
+        }
+    }
+
+    fn handle_client(&mut self, turn: &mut Turn<'_, Member>) {
+        if let Some(intended) = turn.alarm {
+            self.call(turn, intended);
+        }
+        let Member::Endpoint(endpoint) = &mut *turn.node else { return };
+        while let Some(event) = endpoint.poll_event() {
+            let (context, is_replied) = match event {
+                Event::Replied { context, payload, .. } => {
+                    endpoint.recycle(payload);
+                    (context, true)
+                }
+                Event::Failed { context, failure, .. } => {
+                    let count = if failure == Failure::Deadline { &mut self.counts.timeout } else { &mut self.counts.refused };
+                    *count += u64::from(context != WARMUP);
+                    (context, false)
+                }
+                Event::Request { .. } | Event::Cancelled { .. } => continue,
+            };
+            self.ended += 1;
+            if is_replied && context != WARMUP {
+                self.counts.replied += 1;
+                self.latencies.record(turn.now - context);
+            }
+        }
+    }
+
+    fn call(&mut self, turn: &mut Turn<'_, Member>, intended: Time) {
+        let Experiment { clients, servers, calls, request_len, timeout_ns, .. } = *self.experiment;
+        if self.begun == calls {
+            return;
+        }
+        let is_counted = self.begun >= calls / WARMUP_SHARE;
+        self.begun += 1;
+        self.counts.sent += u64::from(is_counted);
+        let client = &mut self.clients[turn.place];
+        let next = START + client.arrivals.next_ns();
+        turn.wake_in(next - turn.now, next);
+        let target = match self.experiment.policy {
+            Some(_) => host(clients),
+            None => host(clients + 1 + client.draws.below(servers)),
+        };
+        let Member::Endpoint(endpoint) = &mut *turn.node else { return };
+        let mut payload = endpoint.buffer();
+        payload.resize(request_len, 0);
+        let context = if is_counted { intended } else { WARMUP };
+        let call = Call { target, payload, deadline: turn.local + timeout_ns, context, options: CallOptions::default() };
+        if endpoint.call(turn.local, call).is_err() {
+            self.counts.refused += u64::from(is_counted);
+            self.ended += 1;
+        }
+    }
+
+    fn handle_server(&mut self, turn: &mut Turn<'_, Member>, index: usize) {
+        let Member::Endpoint(endpoint) = &mut *turn.node else { return };
+        let server = &mut self.servers[index];
+        if let Some(word) = turn.alarm {
+            let mut job = server.finish(word as usize);
+            self.served_ns += job.service_ns;
+            job.payload.clear();
+            job.payload.resize(self.experiment.reply_len, 0);
+            // A request that is gone by now needs no answer.
+            let _ = endpoint.reply(turn.local, job.id, job.payload);
+            while let Some((workers, job)) = server.scheduler.poll_placed(turn.now, server.draws.word()) {
+                server.start(turn.now, workers.first, job);
+            }
+        }
+        while let Some(event) = endpoint.poll_event() {
+            let Event::Request { id, payload, .. } = event else { continue };
+            let service_ns = self.experiment.service.sample_whole(&mut server.services);
+            match server.scheduler.offer(Job { id, payload, service_ns }, Time::MAX, server.draws.word()) {
+                Outcome::Placed(workers, job) => server.start(turn.now, workers.first, job),
+                Outcome::Held(_) => {}
+                Outcome::Full(job) => {
+                    let _ = endpoint.refuse(turn.local, job.id, DropReason::Overload);
+                    endpoint.recycle(job.payload);
+                }
+            }
+        }
+        for (at, word) in server.started.drain(..) {
+            turn.wake_in(at - turn.now, word);
+        }
+    }
+
+    fn findings(self, network: &Network<Member>) -> Findings {
+        let place = self.experiment.clients as usize;
+        let router = match network.node(place) {
+            Member::Router(router) => Some(router.metrics()),
+            Member::Endpoint(_) => None,
+        };
+        let resent = (0..place).map(|client| match network.node(client) {
+            Member::Endpoint(endpoint) => endpoint.metrics().resent,
+            Member::Router(_) => 0,
+        });
+        let elapsed_ns = network.now() - START;
+        let workers = f64::from(self.experiment.servers) * f64::from(self.experiment.workers);
+        Findings {
+            latencies: self.latencies,
+            counts: self.counts,
+            network: network.statistics(),
+            switches: network.fabric().map(|fabric| fabric.switch_counters()).unwrap_or_default(),
+            router,
+            resent: resent.sum(),
+            utilisation: self.served_ns as f64 / (elapsed_ns as f64 * workers),
+            elapsed_ns,
+        }
+    }
+}
+
+impl Server {
+    fn new(experiment: &Experiment, index: u64) -> Self {
+        let mut scheduler = Scheduler::new(experiment.dispatch.build(), JOBS_MAX);
+        for _ in 0..experiment.workers {
+            scheduler.add_worker();
+        }
+        Self {
+            scheduler,
+            cores: vec![FifoWorker::new(); experiment.workers as usize],
+            running: Vec::new(),
+            free: Vec::new(),
+            services: generator(experiment.seed, SERVICES + index),
+            draws: Draws::new(experiment.seed.wrapping_mul(3) ^ index),
+            started: Vec::new(),
+        }
+    }
+
+    /// Gives a job to a core.
+    fn start(&mut self, now: Time, worker: WorkerId, job: Job) {
+        let finish = self.cores[worker.index()].serve(now, job.service_ns);
+        let word = self.free.pop().unwrap_or(self.running.len());
+        if word == self.running.len() {
+            self.running.push(None);
+        }
+        self.running[word] = Some((worker, job));
+        self.started.push((finish, word as u64));
+    }
+
+    fn finish(&mut self, word: usize) -> Job {
+        let (worker, job) = self.running[word].take().expect("an alarm is set for a job that runs");
+        self.free.push(word);
+        self.scheduler.conclude(worker);
+        job
+    }
+}
+
+/// The address of the host at a place.
+fn host(place: u32) -> SocketAddr {
+    ((0x0a00_0000 + place).to_be_bytes(), PORT).into()
+}
+
+fn ip_word(address: SocketAddr) -> u64 {
+    match address.ip() {
+        std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        std::net::IpAddr::V6(ip) => ip.to_bits() as u64,
+    }
+}
+
+/// Nodes have been up for so long when the first call comes: a router that has just started refuses what may have run before.
+const START: Time = 1_000_000_000;
+/// One call in so many warms up.
+const WARMUP_SHARE: u64 = 10;
+/// Context of a call that is not counted; no call is intended at time 0.
+const WARMUP: u64 = 0;
+/// Requests that a server's host holds: as many as an endpoint does.
+const JOBS_MAX: usize = 65_536;
+const PORT: u16 = 9000;
+/// Hosts of one experiment.
+const HOSTS_MAX: u64 = 1 << 20;
+/// Streams of the generator.
+const ARRIVALS: u64 = 1 << 32;
+const SERVICES: u64 = 2 << 32;
