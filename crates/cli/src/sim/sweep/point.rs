@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
@@ -67,6 +67,7 @@ impl Point {
         let words = ["tailcut sim"].into_iter().chain(arguments.iter().map(String::as_str));
         let parsed = PointCommand::try_parse_from(words)
             .map_err(|error| anyhow!("the point `{}`: {}", command(&arguments), error.render().to_string().trim_end()))?;
+        parsed.simulation.check().with_context(|| format!("the point `{}`", command(&arguments)))?;
         Ok(Self { at, hash: hash(schema, &arguments), arguments, schema, simulation: parsed.simulation })
     }
 }
