@@ -9,7 +9,6 @@
 //! | [`impair`] | what a path does to datagrams |
 //! | [`clock`] | a host's clock that is wrong |
 //! | [`network`] | nodes at addresses, over links and switches or impaired paths alone |
-//! | [`cluster`] | clients, a router and servers, under faults |
 //! | [`faults`] | random runs under faults, and what must hold in them |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
 //! | [`queue`] | a policy before workers, at the grain of queues |
@@ -18,7 +17,6 @@
 
 pub mod agenda;
 pub mod clock;
-pub mod cluster;
 pub mod fabric;
 pub mod faults;
 pub mod impair;
