@@ -121,6 +121,18 @@ fn a_point_that_cannot_be_simulated_is_refused_before_anything_runs() {
     assert!(!dir.path("sweep.results").exists());
 }
 
+#[test]
+fn other_samples_are_other_points() {
+    let dir = Directory::new("samples", SWEEP);
+    let samples = dir.path("service.txt");
+    fs::write(dir.path("sweep.toml"), SWEEP.replace("exp:1us", &format!("file:{}", samples.display()))).unwrap();
+    fs::write(&samples, "1us\n").unwrap();
+    assert_eq!(counts(&dir.succeed(&[])), [6, 0, 0, 0]);
+    fs::write(&samples, "1us\n2us\n").unwrap();
+    assert_eq!(counts(&dir.succeed(&[])), [6, 0, 0, 0]);
+    assert_eq!(counts(&dir.succeed(&[])), [0, 6, 0, 0]);
+}
+
 /// The result of one point cannot be written, because a directory has its name.
 #[test]
 fn a_point_that_fails_is_named_and_leaves_the_others() {
@@ -128,7 +140,7 @@ fn a_point_that_fails_is_named_and_leaves_the_others() {
     let listed = dir.run(&["--list"]);
     let first: Value = serde_json::from_slice(listed.stdout.split(|&byte| byte == b'\n').next().unwrap()).expect("a line");
     let name = format!("{}.json", first["hash"].as_str().unwrap());
-    std::fs::create_dir_all(dir.path("sweep.results").join(name)).unwrap();
+    fs::create_dir_all(dir.path("sweep.results").join(name)).unwrap();
     let output = dir.run(&["--json", "-"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let json: Value = serde_json::from_slice(&output.stdout).expect("standard output is JSON and nothing else");

@@ -24,10 +24,10 @@ use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, RouterMe
 use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
 use tailcut_proto::scheduler::{Outcome, Scheduler};
 
-use crate::cluster::Member;
 use crate::fabric::port::PortCounters;
 use crate::fabric::topology::{Link, Spreading, Switch, Topology};
 use crate::impair::Impairment;
+use crate::member::Member;
 use crate::network::{HostDelays, Network, Statistics, Turn};
 use crate::sojourn::Sojourns;
 

@@ -29,7 +29,8 @@ pub(super) struct Applications<'a> {
     /// Calls under way: the virtual time by which they must have ended, and their numbers.
     due: BTreeSet<(Time, u32)>,
     endings: [u64; Ending::ALL.len()],
-    runs: u64,
+    /// Requests handed to each server's application.
+    served: Vec<u64>,
     /// Mixed over how each call ended, and when.
     hash: u64,
 }
@@ -72,7 +73,7 @@ impl<'a> Applications<'a> {
             calls: vec![CallState::Planned; plan.calls.len()],
             due: BTreeSet::new(),
             endings: [0; Ending::ALL.len()],
-            runs: 0,
+            served: vec![0; plan.servers.len()],
             hash: 0,
         }
     }
@@ -173,15 +174,20 @@ impl<'a> Applications<'a> {
         self.due.is_empty()
     }
 
+    pub(super) fn served(&self) -> &[u64] {
+        &self.served
+    }
+
+    /// Adds what became of the calls to the coverage; a hash over it.
     pub(super) fn report(&self, coverage: &mut Coverage) -> u64 {
         coverage.endings = self.endings;
-        coverage.runs = self.runs;
+        coverage.runs = self.served.iter().sum();
         self.hash
     }
 
     fn begin_request(&mut self, server: usize, named: (RequestId, Time), payload: Vec<u8>, turn: &mut Turn<'_, Station>) {
         let (id, deadline) = named;
-        self.runs += 1;
+        self.served[server] += 1;
         let number = payload.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
         let is_known = (number as usize) < self.calls.len();
         self.check_request(number, &payload);

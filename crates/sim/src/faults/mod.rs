@@ -89,6 +89,8 @@ pub struct Report {
     pub violation: Option<Violation>,
     /// What happened, and how often.
     pub coverage: Coverage,
+    /// Requests that each server's application was handed.
+    pub served: Vec<u64>,
     /// A hash over every datagram delivered and how every call ended: equal runs have equal hashes.
     pub hash: u64,
     /// The last lines, oldest first.
@@ -168,6 +170,13 @@ impl Ending {
         ("client_died", Self::ClientDied),
         ("other", Self::Other),
     ];
+}
+
+impl Report {
+    /// Calls that ended so.
+    pub fn count(&self, ending: Ending) -> u64 {
+        self.coverage.endings[ending as usize]
+    }
 }
 
 impl Coverage {

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use tailcut_measure::distribution::Distribution;
+use tailcut_measure::distribution::{Distribution, Form};
+use tailcut_measure::quantity::Unit;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::PolicySpec;
-use tailcut_proto::router::Forward;
+use tailcut_proto::r2p2::Config;
+use tailcut_proto::router::{Forward, RouterConfig};
 
 use crate::clock::Clock;
 use crate::fabric::topology::Topology;
@@ -87,7 +89,7 @@ pub struct ClientPlan {
 }
 
 /// A call of a plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CallPlan {
     /// When it is made.
     pub at: Time,
@@ -222,6 +224,65 @@ pub enum Host {
     Server(usize),
     /// A client, by its place among the clients.
     Client(usize),
+}
+
+impl Default for RouterPlan {
+    fn default() -> Self {
+        let config = RouterConfig::default();
+        Self {
+            policy: config.policy,
+            forward: config.forward,
+            queue_len_max: config.queue_len_max,
+            hold_ns_max: config.hold_ns_max,
+            table_len_max: config.table_len_max,
+            probe_interval_ns: config.probe_interval_ns,
+            silent_ns: config.silent_ns,
+            clock: Clock::default(),
+        }
+    }
+}
+
+impl Default for ServerPlan {
+    /// A server of 16 workers that take 100 us.
+    fn default() -> Self {
+        let config = Config::default();
+        let service = Distribution::new(Form::Fixed { value: 100_000.0 }, Unit::Time);
+        Self {
+            workers: 16,
+            service: service.unwrap_or_else(|error| panic!("{error}")),
+            requests_max: config.serving.requests_max,
+            partials_max: config.serving.partials_max,
+            clients_max: config.serving.clients_max,
+            message_len_max: config.message_len_max,
+            is_pooled: false,
+            is_trusting: false,
+            clock: Clock::default(),
+        }
+    }
+}
+
+impl Default for ClientPlan {
+    fn default() -> Self {
+        let Config { calls_max, message_len_max, credit_bytes, .. } = Config::default();
+        Self { calls_max, message_len_max, credit_bytes, clock: Clock::default() }
+    }
+}
+
+impl Default for Plan {
+    /// One client, one server, no router and nothing to do.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            topology: None,
+            damage: Damage::Noticed,
+            segment_len: Config::default().segment_len,
+            router: None,
+            servers: vec![ServerPlan::default()],
+            clients: vec![ClientPlan::default()],
+            calls: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
 }
 
 impl Plan {

@@ -308,7 +308,8 @@ impl<'a> Run<'a> {
         coverage.excused = watch.excused;
         coverage.overtaken = watch.overtaken;
         let hash = hash ^ coverage.network.trace_hash.rotate_left(17);
-        Report { violation: watch.violation.clone(), coverage: std::mem::take(coverage), hash, trace: Vec::new() }
+        let (violation, served) = (watch.violation.clone(), self.applications.served().to_vec());
+        Report { violation, coverage: std::mem::take(coverage), served, hash, trace: Vec::new() }
     }
 
     fn active(&self) -> impl Iterator<Item = FaultKind> {

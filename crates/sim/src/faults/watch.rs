@@ -85,7 +85,7 @@ struct RouterBook {
     bound: Option<u32>,
     /// Calls that it has forwarded.
     forwarded: BTreeSet<u64>,
-    /// Placements that its policy made.
+    /// Placements that its policy made and that are still to arrive.
     placed: BTreeSet<(usize, u32)>,
     /// Bytes in and out of each client.
     ledger: BTreeMap<usize, (u64, u64)>,
@@ -95,7 +95,7 @@ struct RouterBook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Behind all before.
-    InOrder,
+    Ahead,
     /// A later one, or a probe, was there before.
     Overtaken,
     /// The server does not count it.
@@ -260,11 +260,11 @@ impl Watch {
 
     fn look_at_arrival(&mut self, host: Host, from: SocketAddr, packet: &Packet, len: usize) -> bool {
         let number = self.number(packet);
-        if let Some(number) = number.filter(|_| !matches!(host, Host::Client(_))) {
-            if self.is_old_copy(host, number, packet) {
-                self.excused += 1;
-                return false;
-            }
+        if let Some(number) = number.filter(|_| !matches!(host, Host::Client(_)))
+            && self.is_old_copy(host, number, packet)
+        {
+            self.excused += 1;
+            return false;
         }
         match host {
             Host::Server(server) => {
@@ -345,7 +345,9 @@ impl Watch {
         let book = &mut self.servers[server];
         if packet.message_type == MessageType::Probe {
             if let Ok(placed) = <[u8; 4]>::try_from(packet.payload) {
-                book.see(u32::from_be_bytes(placed), true);
+                let placement = u32::from_be_bytes(placed);
+                book.see(placement, true);
+                self.router.overtake(server, placement);
             }
             return;
         }
@@ -357,8 +359,16 @@ impl Watch {
         let placement = route.placement.get();
         let order = book.see(placement, route.client_port.get() != 0);
         self.overtaken += u64::from(order == Order::Overtaken);
-        let counts = order == Order::InOrder && self.router.placed.contains(&(server, placement));
+        let counts = order == Order::Ahead && self.router.placed.contains(&(server, placement));
         book.arrivals.entry(number).and_modify(|counts| *counts = false).or_insert(counts);
+        self.router.overtake(server, placement);
+    }
+}
+
+impl RouterBook {
+    /// A placement has arrived: those before it that come later do not count, also where the server's counts begin anew between.
+    fn overtake(&mut self, server: usize, placement: u32) {
+        self.placed.retain(|&(at, earlier)| at != server || placement.wrapping_sub(earlier) >= LEAP);
     }
 }
 
@@ -367,7 +377,7 @@ impl ServerBook {
     fn see(&mut self, placement: u32, is_from_router: bool) -> Order {
         let Some(seen) = self.seen else {
             self.seen = Some(placement);
-            return Order::InOrder;
+            return Order::Ahead;
         };
         let ahead = placement.wrapping_sub(seen);
         if ahead == 0 || ahead.wrapping_neg() < LEAP {
@@ -380,7 +390,7 @@ impl ServerBook {
             self.begin_anew();
         }
         self.seen = Some(placement);
-        Order::InOrder
+        Order::Ahead
     }
 
     /// What it has is not the router's any more.
