@@ -213,6 +213,7 @@ impl<T, P: Policy> Scheduler<T, P> {
         self.policy.set_bound(bound);
     }
 
+    #[inline]
     fn place(&mut self, random: u64) -> Option<Workers> {
         let workers = match self.policy.place(&self.loads, random) {
             Placement::Hold => return None,

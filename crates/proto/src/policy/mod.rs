@@ -187,6 +187,7 @@ impl Jbsq {
     }
 
     /// The worker with `fewest` outstanding that the tie rule names.
+    #[inline]
     fn tied(&self, loads: &[u32], fewest: u32, random: u64) -> Option<usize> {
         let is_fewest = |&load: &u32| load == fewest;
         match self.ties {
@@ -196,18 +197,20 @@ impl Jbsq {
                 ahead.or_else(|| before.iter().position(is_fewest))
             }
             Ties::Random => {
-                let tied_count = loads.iter().map(|load| u32::from(is_fewest(load))).sum();
+                // Two passes without a branch on who is tied. The tied worker of some rank comes after as many workers as
+                // have not seen it.
+                let tied = |load: &u32| u32::from(is_fewest(load));
+                let tied_count = loads.iter().map(tied).fold(0, u32::wrapping_add);
                 if tied_count == 0 {
                     return None;
                 }
-                // The index of the tied worker of that rank, without a branch: as many workers as have not reached it.
                 let rank = Draws::new(random).below(tied_count);
-                let (mut seen, mut index) = (0, 0);
-                for load in loads {
-                    seen += u32::from(is_fewest(load));
-                    index += usize::from(seen <= rank);
-                }
-                Some(index)
+                let mut seen = 0u32;
+                let before = loads.iter().map(|load| {
+                    seen = seen.wrapping_add(tied(load));
+                    u32::from(seen <= rank)
+                });
+                Some(before.fold(0, u32::wrapping_add) as usize)
             }
             Ties::Lowest => loads.iter().position(is_fewest),
         }
@@ -215,6 +218,7 @@ impl Jbsq {
 }
 
 impl Policy for Jbsq {
+    #[inline]
     fn place(&mut self, loads: &[u32], random: u64) -> Placement {
         // Nobody has fewer than an idle worker.
         if let Some(index) = self.tied(loads, 0, random) {
@@ -325,7 +329,8 @@ fn nth_in_service(loads: &[u32], count: u32, rank: u32) -> WorkerId {
 
 /// Workers whose load is below `limit`.
 fn count_below(loads: &[u32], limit: u32) -> u32 {
-    loads.iter().map(|&load| u32::from(load < limit)).sum()
+    // Not a sum, whose check for overflow keeps a debug build from vector code.
+    loads.iter().map(|&load| u32::from(load < limit)).fold(0, u32::wrapping_add)
 }
 
 /// The worker of rank `rank` among the `count` whose load is below `limit`.

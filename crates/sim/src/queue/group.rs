@@ -43,8 +43,8 @@ pub(super) struct Group<P> {
 struct Worker {
     /// When all that it was given is done.
     free_at_ps: u64,
-    /// When the scheduler hears of each conclusion that it has not heard of; ascending.
-    known_at_ps: VecDeque<u64>,
+    /// When the scheduler hears of each conclusion after the next one, which is in [`Departures`]; ascending.
+    later_ps: VecDeque<u64>,
     /// What a service time is multiplied by: the inverse of the speed.
     pace: f64,
     /// Time spent serving.
@@ -58,7 +58,7 @@ impl<P: Policy> Group<P> {
         let first = index * system.workers;
         let workers = (first..first + system.workers).map(|number| {
             scheduler.add_worker();
-            Worker { free_at_ps: 0, known_at_ps: VecDeque::new(), pace: 1.0 / system.speed(number), busy_ps: 0 }
+            Worker { free_at_ps: 0, later_ps: VecDeque::new(), pace: 1.0 / system.speed(number), busy_ps: 0 }
         });
         Self {
             workers: workers.collect(),
@@ -106,9 +106,7 @@ impl<P: Policy> Group<P> {
     #[inline]
     fn handle_conclusions(&mut self, until: u64, record: &mut impl FnMut(u64, u64)) {
         while let Some((now, index)) = self.departures.earliest(until) {
-            let known_at_ps = &mut self.workers[index].known_at_ps;
-            known_at_ps.pop_front();
-            self.departures.follow(index, known_at_ps.front().copied());
+            self.departures.follow(index, self.workers[index].later_ps.pop_front());
             self.scheduler.conclude(WorkerId(index as u32));
             while self.scheduler.queue_len() > 0
                 && let Some((workers, held)) = self.scheduler.poll_placed(now, self.placements.word())
@@ -124,10 +122,10 @@ impl<P: Policy> Group<P> {
         let worker = &mut self.workers[index];
         let finish = worker.serve(now.saturating_add(self.to_worker_ps), request.service_ps);
         let known_at = finish.saturating_add(self.feedback_ps).min(self.time_last_ps);
-        if worker.known_at_ps.is_empty() {
-            self.departures.begin(index, known_at);
+        match self.scheduler.outstanding(WorkerId(index as u32)) {
+            1 => self.departures.begin(index, known_at),
+            _ => worker.later_ps.push_back(known_at),
         }
-        worker.known_at_ps.push_back(known_at);
         record(number, finish - request.arrived_ps);
     }
 }
