@@ -89,6 +89,8 @@ fn what_cannot_be_simulated_is_refused() {
     check_refused(&["--workers", "7*4", "--servers", "3"], "--workers lists 4 servers, but --servers says 3");
     check_refused(&["--workers", "0"], "every server needs a worker");
     check_refused(&["--load", "0"], "the load must be above 0");
+    check_refused(&["--load", "1e-300"], "days of virtual time");
+    check_refused(&["--service", "fixed:1000000000s"], "days of virtual time");
     check_refused(&["--jitter", "2"], "the probability of jitter must be from 0 to 1");
     check_refused(&["--service", "pareto:0:1us:1"], "the service must be a time with a mean");
     check_refused(&["--scheme", "laedge", "--slots", "worker", "--workers", "7*1,4*1"], "the same number of workers");

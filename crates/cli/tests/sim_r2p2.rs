@@ -32,6 +32,12 @@ fn a_seed_replays() {
 }
 
 #[test]
+fn where_nothing_is_answered_there_is_no_latency() {
+    let found = json("--requests 200 --loss 1 --timeout 10ms --json -");
+    assert_eq!((&found["latency_us"]["p99"], &found["counts"]["timeout"]), (&Value::Null, &Value::from(180)));
+}
+
+#[test]
 fn a_person_gets_a_table() {
     let output = sim("--requests 2k --policy none --topology leaf-spine --loss 0.01");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -46,6 +52,13 @@ fn nonsense_is_refused() {
         ("--policy fifo", 2, "no policy is called"),
         ("--loss 2", 2, "no share from 0 to 1"),
         ("--requests 0", 2, "must be above zero"),
+        ("--link-delay 1000000000s", 2, "more than a second"),
+        ("--delay-jitter 2s", 2, "more than a second"),
+        ("--load 1e-300", 1, "of virtual time"),
+        ("--service fixed:100000000s", 1, "of virtual time"),
+        ("--topology leaf-spine --rack 1 --spines 4294967295", 1, "hosts or links between switches"),
+        ("--topology leaf-spine --rack 300000000", 1, "hosts or links between switches"),
+        ("--seeds 18446744073709551615", 2, "is not in 1..=10000"),
     ] {
         let output = sim(args);
         let text = String::from_utf8_lossy(&output.stderr);

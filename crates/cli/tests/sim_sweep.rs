@@ -112,16 +112,40 @@ fn a_bad_flag_is_refused_before_anything_runs() {
     }
 }
 
-/// A load that the workers cannot carry is a number to the parser, and an error of the simulation.
+#[test]
+fn a_point_that_cannot_be_simulated_is_refused_before_anything_runs() {
+    let dir = Directory::new("overload", &SWEEP.replace("0.8", "1.5"));
+    let output = dir.run(&[]);
+    let stderr = stderr(&output);
+    assert!(stderr.contains("--load=1.5") && stderr.contains("the load must be above 0 and below 1"), "{stderr}");
+    assert!(!dir.path("sweep.results").exists());
+}
+
+#[test]
+fn other_samples_are_other_points() {
+    let dir = Directory::new("samples", SWEEP);
+    let samples = dir.path("service.txt");
+    fs::write(dir.path("sweep.toml"), SWEEP.replace("exp:1us", &format!("file:{}", samples.display()))).unwrap();
+    fs::write(&samples, "1us\n").unwrap();
+    assert_eq!(counts(&dir.succeed(&[])), [6, 0, 0, 0]);
+    fs::write(&samples, "1us\n2us\n").unwrap();
+    assert_eq!(counts(&dir.succeed(&[])), [6, 0, 0, 0]);
+    assert_eq!(counts(&dir.succeed(&[])), [0, 6, 0, 0]);
+}
+
+/// The result of one point cannot be written, because a directory has its name.
 #[test]
 fn a_point_that_fails_is_named_and_leaves_the_others() {
-    let dir = Directory::new("fails", &SWEEP.replace("0.8", "1.5"));
+    let dir = Directory::new("fails", SWEEP);
+    let listed = dir.run(&["--list"]);
+    let first: Value = serde_json::from_slice(listed.stdout.split(|&byte| byte == b'\n').next().unwrap()).expect("a line");
+    let name = format!("{}.json", first["hash"].as_str().unwrap());
+    fs::create_dir_all(dir.path("sweep.results").join(name)).unwrap();
     let output = dir.run(&["--json", "-"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let json: Value = serde_json::from_slice(&output.stdout).expect("standard output is JSON and nothing else");
-    assert_eq!(counts(&json), [4, 0, 2, 2]);
-    assert!(json["failures"][0]["point"].as_str().unwrap().contains("--load=1.5"), "{json:#}");
-    assert!(stderr(&output).contains("tailcut: 2 of 6 points failed; tailcut sim queue --load=1.5 "), "{}", stderr(&output));
+    assert_eq!(counts(&json), [5, 0, 1, 1]);
+    assert!(stderr(&output).contains("tailcut: 1 of 6 points failed; tailcut sim queue --load=0.5 "), "{}", stderr(&output));
 }
 
 #[test]

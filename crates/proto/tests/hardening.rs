@@ -9,7 +9,7 @@ use tailcut_proto::router::Speaks;
 use tailcut_proto::rpc::{CallOptions, Event, Rpc};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::pair::{Handler, Pair};
-use tailcut_wire::r2p2::{DropReason, ExtHeader, MessageType, Packet, Route, RpcId, SessionId};
+use tailcut_wire::r2p2::{DropReason, ExtHeader, Marks, MessageType, Packet, Route, RpcId, SessionId};
 use zerocopy::IntoBytes;
 
 const MS: u64 = 1_000_000;
@@ -321,4 +321,26 @@ fn reports_leave_under_load() {
         gap_max * 42 / 100,
         bytes_total >> 20
     );
+}
+
+/// A full server says that a request has not run. It knows the session, so that it can keep the promise.
+#[test]
+fn a_copy_of_a_refused_request_does_not_run() {
+    let mut server = Lone::with(|config| config.serving.requests_max = 1);
+    server.give("10.0.0.1:33000", &request(1, 0, 4, b"ping", Route::default()));
+    let refused = request(1, 1, 4, b"ping", Route::default());
+    server.give("10.0.0.1:33000", &refused);
+    server.pass(2 * SECOND);
+    server.give("10.0.0.1:33000", &refused);
+    assert_eq!((server.runs, server.drops()), (1, vec![DropReason::Overload, DropReason::TooOld]));
+}
+
+#[test]
+fn a_full_server_does_not_promise_what_it_cannot_know() {
+    let mut server = Lone::with(|config| config.serving.requests_max = 0);
+    server.now = MS;
+    let mut again = request(1, 0, 4, b"ping", Route::default());
+    (again[20], again[47]) = (Marks::AGAIN, 2);
+    server.give("10.0.0.1:33000", &again);
+    assert_eq!(server.drops(), [DropReason::Uncertain], "it may have run before the server started");
 }

@@ -1,60 +1,69 @@
-//! Clients, a router and servers over bad paths, in virtual time: what must hold whatever happens.
+//! Clients, a router and servers over bad paths, in virtual time. What must hold whatever happens is checked by the fault run
+//! itself; here is what comes of it.
 
 use tailcut_proto::router::Forward;
-use tailcut_proto::rpc::CallOptions;
-use tailcut_sim::cluster::{Cluster, Plan};
-use tailcut_sim::impair::Impairment;
+use tailcut_sim::faults::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
+use tailcut_sim::faults::{Ending, Options, Report, run};
 
 const US: u64 = 1000;
-const SECOND: u64 = 1_000_000_000;
-const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: false };
-const IDEMPOTENT: CallOptions = CallOptions { idempotent: true, fixed: false, v1: false };
+const MS: u64 = 1000 * US;
+const SECOND: u64 = 1000 * MS;
 
-fn plan(seed: u64, forward: Forward, impairment: Impairment) -> Plan {
-    Plan { servers: 4, clients: 2, service_ns: 100 * US, bound: 2, forward, impairment, seed }
-}
-
-/// Calls at a steady rate of one each 50 us, 60 % of what four servers carry, with `fault` before each.
-fn load(cluster: &mut Cluster, calls: u64, options: CallOptions, mut fault: impl FnMut(&mut Cluster, u64)) {
-    for number in 0..calls {
-        fault(cluster, number);
-        let len = if number % 50 == 7 { 5000 } else { 32 };
-        cluster.call((number % 2) as usize, len, SECOND, options);
-        cluster.run_for(42 * US);
+/// Four servers behind JBSQ(2), two clients, and a call each 42 us: 60 % of what the servers carry. They are up for a second
+/// before the first, so that nothing may be older than they are.
+fn plan(seed: u64, forward: Forward, calls: u64) -> Plan {
+    let call = |number: u64| CallPlan {
+        at: at(number),
+        client: (number % 2) as usize,
+        request_len: if number % 50 == 7 { 5000 } else { 32 },
+        reply_len: if number % 50 == 7 { 5000 } else { 32 },
+        timeout_ns: SECOND,
+        word: number,
+        ..CallPlan::default()
+    };
+    let policy = "jbsq:2".parse().unwrap();
+    Plan {
+        seed,
+        router: Some(RouterPlan { policy, forward, ..RouterPlan::default() }),
+        servers: vec![ServerPlan::default(); 4],
+        clients: vec![ClientPlan::default(); 2],
+        calls: (0..calls).map(call).collect(),
+        ..Plan::default()
     }
 }
 
-/// Every call has ended, right, and none ran twice; all slots come home within two seconds.
-fn check_end(cluster: &mut Cluster, calls: u64, is_once: bool) -> u64 {
-    cluster.run_for(2 * SECOND);
-    let mut ended: Vec<u64> = cluster.outcomes.iter().map(|(number, _)| *number).collect();
-    ended.sort_unstable();
-    assert_eq!(ended, (0..calls).collect::<Vec<u64>>(), "every call ends once");
-    for (number, result) in &cluster.outcomes {
-        if let Ok(reply) = result {
-            assert_eq!(reply.last_chunk().map(|bytes| u64::from_le_bytes(*bytes)), Some(*number), "its own reply");
-        }
-    }
-    if is_once {
-        let twice: Vec<usize> = (0..cluster.runs.len()).filter(|&number| cluster.runs[number] > 1).collect();
-        assert!(twice.is_empty(), "ran twice: {twice:?}");
-    }
-    let status = cluster.router().status();
-    let outstanding: Vec<u32> = status.servers.iter().map(|server| server.outstanding).collect();
-    assert!(outstanding.iter().all(|&count| count == 0), "slots come home: {outstanding:?}");
-    assert_eq!(status.queue_len, 0);
-    cluster.outcomes.iter().filter(|(_, result)| result.is_ok()).count() as u64
+/// When call `number` is made.
+fn at(number: u64) -> u64 {
+    SECOND + 42 * US * number
+}
+
+fn fault(calls: std::ops::Range<u64>, kind: FaultKind) -> Fault {
+    Fault { at: at(calls.start), lasts_ns: at(calls.end) - at(calls.start), kind }
+}
+
+fn bad_paths(calls: u64, share: f64, most_ns: u64) -> Vec<Fault> {
+    let kinds = [
+        FaultKind::Loss { from: None, share },
+        FaultKind::Duplicates { from: None, share },
+        FaultKind::Jitter { from: None, most_ns },
+    ];
+    kinds.map(|kind| fault(0..calls, kind)).to_vec()
+}
+
+/// Runs the plan, in which every promise must be kept.
+fn check(plan: &Plan) -> Report {
+    let report = run(plan, Options::default());
+    assert_eq!(report.violation, None, "seed {}", plan.seed);
+    report
 }
 
 #[test]
 fn a_perfect_network_answers_every_call_in_both_forms() {
     for forward in [Forward::Annotate, Forward::Keep] {
-        let mut cluster = Cluster::new(plan(1, forward, Impairment::default()));
-        load(&mut cluster, 2000, ONCE, |_, _| {});
-        assert_eq!(check_end(&mut cluster, 2000, true), 2000, "{forward:?}");
+        let report = check(&plan(1, forward, 2000));
+        assert_eq!(report.count(Ending::Replied), 2000, "{forward:?}");
         // Four servers of a bound of two: the load is spread.
-        let placed: Vec<u64> = cluster.router().status().servers.iter().map(|server| server.placed).collect();
-        assert!(placed.iter().all(|&placed| placed > 300), "{placed:?}");
+        assert!(report.served.iter().all(|&served| served > 300), "{:?}", report.served);
     }
 }
 
@@ -62,17 +71,8 @@ fn a_perfect_network_answers_every_call_in_both_forms() {
 fn loss_duplication_and_reordering_lose_no_slot_and_run_nothing_twice() {
     for seed in 0..6 {
         for forward in [Forward::Annotate, Forward::Keep] {
-            let impairment = Impairment {
-                loss: 0.03,
-                duplicate: 0.03,
-                corrupt: 0.0,
-                delay_ns: 5 * US,
-                jitter_ns: 40 * US,
-                ..Impairment::NONE
-            };
-            let mut cluster = Cluster::new(plan(seed, forward, impairment));
-            load(&mut cluster, 1500, ONCE, |_, _| {});
-            let answered = check_end(&mut cluster, 1500, true);
+            let plan = Plan { faults: bad_paths(1500, 0.03, 40 * US), ..plan(seed, forward, 1500) };
+            let answered = check(&plan).count(Ending::Replied);
             assert!(answered >= 1490, "seed {seed}, {forward:?}: {answered}");
         }
     }
@@ -81,36 +81,28 @@ fn loss_duplication_and_reordering_lose_no_slot_and_run_nothing_twice() {
 #[test]
 fn a_server_that_dies_is_taken_out_and_comes_back() {
     for seed in 0..4 {
-        let mut cluster = Cluster::new(plan(seed, Forward::Annotate, Impairment::default()));
-        let before = |cluster: &Cluster| cluster.router().status().servers[1].placed;
-        let mut placed_before_return = 0;
-        load(&mut cluster, 8000, IDEMPOTENT, |cluster, number| match number {
-            500 => cluster.crash_server(1),
-            4000 => {
-                placed_before_return = before(cluster);
-                cluster.restart_server(1);
-            }
-            _ => {}
-        });
-        assert_eq!(check_end(&mut cluster, 8000, false), 8000, "seed {seed}: idempotent calls survive a server");
-        let since = before(&cluster) - placed_before_return;
-        assert!(since > 500, "seed {seed}: it got {since} requests after its return");
+        let mut plan = plan(seed, Forward::Annotate, 8000);
+        plan.calls.iter_mut().for_each(|call| call.is_idempotent = true);
+        plan.faults = vec![fault(500..4000, FaultKind::Crash { host: Host::Server(1) })];
+        let report = check(&plan);
+        assert_eq!(report.count(Ending::Replied), 8000, "seed {seed}: idempotent calls survive a server");
+        // Of its share of 500 calls before it has at most 200.
+        assert!(report.served[1] > 200 + 500, "seed {seed}: it got {} requests", report.served[1]);
     }
 }
 
 #[test]
 fn a_call_that_may_run_once_never_runs_twice_across_crashes() {
     for seed in 0..6 {
-        let impairment =
-            Impairment { loss: 0.02, duplicate: 0.02, corrupt: 0.0, delay_ns: 5 * US, jitter_ns: 20 * US, ..Impairment::NONE };
-        let mut cluster = Cluster::new(plan(seed, Forward::Annotate, impairment));
-        load(&mut cluster, 6000, ONCE, |cluster, number| match number % 1000 {
-            300 => cluster.crash_server((number / 1000 % 4) as usize),
-            500 => cluster.restart_server((number / 1000 % 4) as usize),
-            800 => cluster.restart_router(),
-            _ => {}
-        });
-        let answered = check_end(&mut cluster, 6000, true);
+        let mut plan = plan(seed, Forward::Annotate, 6000);
+        plan.faults = bad_paths(6000, 0.02, 20 * US);
+        for round in 0..6 {
+            let host = Host::Server(round as usize % 4);
+            plan.faults.push(fault(1000 * round + 300..1000 * round + 500, FaultKind::Crash { host }));
+            let restart = FaultKind::Crash { host: Host::Router };
+            plan.faults.push(Fault { lasts_ns: 1, ..fault(1000 * round + 800..1000 * round + 801, restart) });
+        }
+        let answered = check(&plan).count(Ending::Replied);
         assert!(answered > 5000, "seed {seed}: {answered}");
     }
 }

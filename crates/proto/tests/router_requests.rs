@@ -388,3 +388,34 @@ fn requests_to_one_server_leave_as_a_train() {
     assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (152, 76, 2));
     assert!(Packet::parse(&buffer[76..152]).is_ok_and(|packet| packet.is_last && buffer[3] == flags::ONLY));
 }
+
+#[test]
+fn a_copy_of_a_refused_request_is_refused_while_one_may_be_under_way() {
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| config.queue_len_max = 0);
+    let mut fake = FakeServer::new(0);
+    bench.live(&mut [&mut fake], 20 * MS);
+    for id in 1..3 {
+        fake.take(&bench.send(client(), &Ask::id(id).bytes())[0].bytes);
+    }
+    let refused = Ask::id(3).bytes();
+    assert_eq!(drop_reason(&bench.send(client(), &refused)), DropReason::Overload);
+    bench.send(server(0), &fake.conclude(2));
+    assert_eq!(drop_reason(&bench.send(client(), &refused)), DropReason::Overload);
+    assert_eq!(bench.place(&Ask::id(4).bytes()), Some(0), "another request finds room");
+    bench.advance(20 * MS);
+    assert_eq!(bench.place(&refused), Some(0), "nobody remembers it for longer");
+}
+
+#[test]
+fn an_idempotent_request_that_was_refused_may_be_asked_again() {
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| config.queue_len_max = 0);
+    let mut fake = FakeServer::new(0);
+    bench.live(&mut [&mut fake], 20 * MS);
+    for id in 1..3 {
+        fake.take(&bench.send(client(), &Ask::id(id).bytes())[0].bytes);
+    }
+    let refused = Ask { marks: Marks::IDEMPOTENT, ..Ask::id(3) }.bytes();
+    assert_eq!(drop_reason(&bench.send(client(), &refused)), DropReason::Overload);
+    bench.send(server(0), &fake.conclude(2));
+    assert_eq!(bench.place(&refused), Some(0));
+}

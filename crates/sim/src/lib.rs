@@ -11,9 +11,10 @@
 //! | [`fabric`] | links and switches, in picoseconds |
 //! | [`impair`] | what a path does to datagrams |
 //! | [`clock`] | a host's clock that is wrong |
+//! | [`member`] | an endpoint or a router at an address |
 //! | [`network`] | nodes at addresses, over links and switches or impaired paths alone |
 //! | [`r2p2`] | at the grain of packets: an experiment with clients, a router and servers |
-//! | [`cluster`] | clients, a router and servers, under faults |
+//! | [`faults`] | random runs under faults, and what must hold in them |
 //! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
@@ -22,9 +23,10 @@ pub mod agenda;
 pub mod chip;
 pub mod clock;
 pub mod cloning;
-pub mod cluster;
 pub mod fabric;
+pub mod faults;
 pub mod impair;
+pub mod member;
 pub mod network;
 pub mod pair;
 pub mod queue;

@@ -36,7 +36,18 @@ pub struct Network<N> {
     buffer: Vec<u8>,
     /// What the application of the present turn wants to be woken for.
     alarms: Vec<(u64, u64)>,
+    damage: Damage,
     statistics: Statistics,
+}
+
+/// What becomes of a datagram of which the network has flipped a bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Damage {
+    /// The node gets it as it is: what a checksum misses, or has been switched off for.
+    #[default]
+    Delivered,
+    /// The receiver's UDP checksum finds it, and the node never sees it.
+    Noticed,
 }
 
 /// What went over the network.
@@ -58,8 +69,29 @@ pub struct Statistics {
     pub stray: u64,
     /// Datagrams to a node that was down.
     pub unheard: u64,
+    /// Second copies that impairments made.
+    pub duplicated: u64,
+    /// Datagrams, copies included, of which impairments flipped a bit.
+    pub damaged: u64,
     /// A hash over every datagram delivered, its time and its place: equal runs have equal hashes.
     pub trace_hash: u64,
+}
+
+impl Statistics {
+    /// Adds what went over another network; hashes are mixed.
+    pub fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.delivered += other.delivered;
+        self.lost += other.lost;
+        self.dropped += other.dropped;
+        self.blocked += other.blocked;
+        self.stray += other.stray;
+        self.unheard += other.unheard;
+        self.duplicated += other.duplicated;
+        self.damaged += other.damaged;
+        self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
+    }
 }
 
 /// How long a host's software takes for each datagram; more for a slow host.
@@ -136,6 +168,8 @@ struct Datagram {
     priority: u8,
     /// What the impairments add, ps.
     extra_ps: u64,
+    /// The receiver's checksum will find it.
+    is_damaged: bool,
     bytes: Vec<u8>,
 }
 
@@ -163,6 +197,7 @@ impl<N: Node> Network<N> {
             blocked: BTreeSet::new(),
             buffer: vec![0; TRAIN_BYTES_MAX],
             alarms: Vec::new(),
+            damage: Damage::default(),
             statistics: Statistics::default(),
         }
     }
@@ -229,6 +264,11 @@ impl<N: Node> Network<N> {
     /// Replaces what happens to the datagrams that a node sends from now on.
     pub fn impair(&mut self, place: usize, impairment: Impairment, seed: u64) {
         self.members[place].path = ImpairedPath::new(impairment, seed);
+    }
+
+    /// Says what becomes of damaged datagrams, from now on.
+    pub fn set_damage(&mut self, damage: Damage) {
+        self.damage = damage;
     }
 
     /// Sets how long the software of a host takes, from now on.
@@ -407,6 +447,7 @@ impl<N: Node> Network<N> {
         if fate.delay_ns.is_none() {
             self.statistics.lost += 1;
         }
+        self.statistics.duplicated += u64::from(fate.second_delay_ns.is_some());
         for delay_ns in fate.delay_ns.into_iter().chain(fate.second_delay_ns) {
             let index = self.take_datagram();
             let datagram = &mut self.datagrams[index as usize];
@@ -414,6 +455,8 @@ impl<N: Node> Network<N> {
             (datagram.priority, datagram.extra_ps) = (priority, delay_ns * PS_PER_NS);
             datagram.bytes.clear();
             datagram.bytes.extend_from_slice(bytes);
+            datagram.is_damaged = fate.flipped_bit.is_some() && self.damage == Damage::Noticed;
+            self.statistics.damaged += u64::from(fate.flipped_bit.is_some());
             if let Some(bit) = fate.flipped_bit {
                 datagram.bytes[bit / 8] ^= 1 << (bit % 8);
             }
@@ -447,15 +490,15 @@ impl<N: Node> Network<N> {
 
     fn deliver(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
         let place = self.datagrams[index as usize].to as usize;
-        if self.members[place].is_up {
+        if !self.members[place].is_up {
+            self.statistics.unheard += 1;
+        } else if !self.datagrams[index as usize].is_damaged {
             let local = self.local(place);
             let datagram = &self.datagrams[index as usize];
             note(&mut self.statistics.trace_hash, self.now_ps, datagram);
             self.statistics.delivered += 1;
             self.members[place].node.handle_datagram(local, Path { peer: datagram.from }, &datagram.bytes);
             self.turn(place, None, application);
-        } else {
-            self.statistics.unheard += 1;
         }
         self.free.push(index);
     }
@@ -465,7 +508,7 @@ impl<N: Node> Network<N> {
             return index;
         }
         let from = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.datagrams.push(Datagram { place: 0, to: 0, from, priority: 0, extra_ps: 0, bytes: Vec::new() });
+        self.datagrams.push(Datagram { place: 0, to: 0, from, priority: 0, extra_ps: 0, is_damaged: false, bytes: Vec::new() });
         u32::try_from(self.datagrams.len() - 1).expect("fewer than 2^32 datagrams are under way")
     }
 }

@@ -24,10 +24,10 @@ use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, RouterMe
 use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
 use tailcut_proto::scheduler::{Outcome, Scheduler};
 
-use crate::cluster::Member;
 use crate::fabric::port::PortCounters;
 use crate::fabric::topology::{Link, Spreading, Switch, Topology};
 use crate::impair::Impairment;
+use crate::member::Member;
 use crate::network::{HostDelays, Network, Statistics, Turn};
 use crate::sojourn::Sojourns;
 
@@ -134,9 +134,17 @@ pub enum ExperimentError {
     /// Nobody calls, serves or works, or there is nothing to do.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
-    /// More hosts than addresses or patience.
-    #[error("at most {HOSTS_MAX} hosts are simulated, but there are {0}")]
+    /// More hosts, or links between switches, than are worth it.
+    #[error("at most {HOSTS_MAX} hosts or links between switches are simulated, but there are {0}")]
     Hosts(u64),
+    /// A delay that no datacenter has.
+    #[error("a delay must be at most a second, but one is {0} ns")]
+    Delay(u64),
+    /// The run would go on for too long: routers and endpoints have timers, which go on too.
+    #[error(
+        "the run would last for {0:.0} s of virtual time, of at most {LENGTH_MAX_S} s: raise the load or shorten the services"
+    )]
+    TooLong(f64),
     /// The load has no stationary answer.
     #[error("the load must be above 0 and below 1, but is {0}")]
     Load(f64),
@@ -176,7 +184,12 @@ pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
 }
 
 impl Experiment {
-    fn check(&self) -> Result<(), ExperimentError> {
+    /// Whether the experiment can be run; every run checks it first.
+    ///
+    /// # Errors
+    ///
+    /// What does not make sense in it.
+    pub fn check(&self) -> Result<(), ExperimentError> {
         let counts = [
             ("the number of clients", u64::from(self.clients)),
             ("the number of servers", u64::from(self.servers)),
@@ -186,10 +199,7 @@ impl Experiment {
         if let Some((what, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
             return Err(ExperimentError::Zero(what));
         }
-        let hosts = u64::from(self.clients) + u64::from(self.servers) + 1;
-        if hosts > HOSTS_MAX {
-            return Err(ExperimentError::Hosts(hosts));
-        }
+        self.check_fabric()?;
         if !(self.load > 0.0 && self.load < 1.0) {
             return Err(ExperimentError::Load(self.load));
         }
@@ -200,7 +210,29 @@ impl Experiment {
         if self.timeout_ns == 0 || self.timeout_ns > limits.lifetime_ns_max {
             return Err(ExperimentError::Limit(format!("a timeout is from 1 ns to {} ns", limits.lifetime_ns_max)));
         }
-        Ok(())
+        let workers = f64::from(self.servers) * f64::from(self.workers);
+        let length_s = self.calls as f64 * self.service_mean_ns()? / (workers * self.load) / 1e9;
+        if length_s > LENGTH_MAX_S { Err(ExperimentError::TooLong(length_s)) } else { Ok(()) }
+    }
+
+    fn check_fabric(&self) -> Result<(), ExperimentError> {
+        let hosts = u64::from(self.clients) + u64::from(self.servers) + 1;
+        let (places, spine_links, links, switch) = match self.fabric {
+            FabricPlan::Single { link, switch } => (hosts, 0, [link, link], switch),
+            FabricPlan::LeafSpine { hosts_per_rack, spines, host_link, spine_link, switch, .. } => {
+                let per_rack = u64::from(hosts_per_rack.max(1));
+                let racks = hosts.div_ceil(per_rack);
+                (racks * per_rack, racks * u64::from(spines), [host_link, spine_link], switch)
+            }
+        };
+        if places.max(spine_links) > HOSTS_MAX {
+            return Err(ExperimentError::Hosts(places.max(spine_links)));
+        }
+        let Impairment { delay_ns, jitter_ns, reorder_ns, .. } = self.impairment;
+        let HostDelays { transmit_ns, receive_ns } = self.delays;
+        let in_ps = [links[0].delay_ps, links[1].delay_ps, switch.delay_ps].map(|delay_ps| delay_ps / 1000);
+        let delays = [delay_ns, jitter_ns, reorder_ns, transmit_ns, receive_ns].into_iter().chain(in_ps);
+        delays.into_iter().find(|&delay| delay > DELAY_MAX_NS).map_or(Ok(()), |delay| Err(ExperimentError::Delay(delay)))
     }
 
     /// Mean service time in ns.
@@ -502,6 +534,9 @@ const JOBS_MAX: usize = 65_536;
 const PORT: u16 = 9000;
 /// Hosts of one experiment.
 const HOSTS_MAX: u64 = 1 << 20;
+const DELAY_MAX_NS: u64 = 1_000_000_000;
+/// Virtual time of one experiment.
+const LENGTH_MAX_S: f64 = 3600.0;
 /// Streams of the generator.
 const ARRIVALS: u64 = 1 << 32;
 const SERVICES: u64 = 2 << 32;

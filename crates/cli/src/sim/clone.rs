@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tailcut_measure::distribution::Distribution;
-use tailcut_measure::quantity::{Unit, parse_duration_ns};
+use tailcut_measure::quantity::parse_count;
 use tailcut_sim::cloning::{
     CloningError, Config, Coordinator, Copies, Counts, Delays, Discard, JITTER_FACTOR, Outcome as Run, REQUESTS_MAX, Report,
     Scheme, Sending, Slots, ZeroLoad, simulate,
@@ -13,7 +13,7 @@ use tailcut_sim::sojourn::Estimate;
 
 use super::figures::{NAMES, errors_json, estimates, values_json};
 use super::{Outcome, cores};
-use crate::distribution_file::parse_times;
+use crate::distribution_file::{parse_delay_ns, parse_times};
 use crate::output;
 
 /// Simulate request cloning: C-Clone, NetClone, LAEDGE, and RackSched without clones
@@ -133,6 +133,10 @@ struct Summary {
     /// us.
     latency: [Estimate; 5],
     runs: Vec<Run>,
+}
+
+pub(super) fn check(args: &Args) -> Result<()> {
+    Ok(config(args)?.check()?)
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
@@ -369,16 +373,9 @@ fn parse_workers(text: &str) -> Result<Workers, String> {
 }
 
 fn parse_requests(text: &str) -> Result<u32, String> {
-    let requests = Unit::Plain.parse(text).map_err(|error| error.to_string())?;
-    if requests.fract() != 0.0 || !(1.0..=f64::from(REQUESTS_MAX)).contains(&requests) {
-        return Err(format!("{text:?} is not a whole number from 1 to {REQUESTS_MAX}"));
-    }
-    Ok(requests as u32)
-}
-
-fn parse_delay_ns(text: &str) -> Result<u64, String> {
-    let delay_ns = parse_duration_ns(text).map_err(|error| error.to_string())?;
-    if delay_ns > DELAY_MAX_NS { Err(format!("{text:?} is more than a second")) } else { Ok(delay_ns) }
+    let requests = parse_count(text).map_err(|error| error.to_string())?;
+    let requests = u32::try_from(requests).ok().filter(|&requests| requests <= REQUESTS_MAX);
+    requests.ok_or_else(|| format!("{text:?} is more than {REQUESTS_MAX}"))
 }
 
 const AFTER_HELP: &str = "\
@@ -394,7 +391,6 @@ Examples:
 /// Servers unless told, as on the NetClone testbed.
 const SERVERS: u32 = 6;
 const SERVERS_MAX: i64 = 10_000;
-const DELAY_MAX_NS: u64 = 1_000_000_000;
 const PS_PER_NS: u64 = 1000;
 const PS_PER_US: f64 = 1e6;
 const NS_PER_US: f64 = 1e3;

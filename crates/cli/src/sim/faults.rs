@@ -1,13 +1,206 @@
-//! `tailcut sim faults`.
+//! `tailcut sim faults`: random runs of R2P2 under faults, with what it promises checked at every step.
 
-use anyhow::{Result, bail};
+use std::panic;
 
-use super::Outcome;
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value, json};
+use tailcut_net::clock::Clock;
+use tailcut_sim::faults::plan::Plan;
+use tailcut_sim::faults::{self, Coverage, Minimised, Options, Report, Sabotage, Violation};
 
-/// faults
+use super::{Outcome, cores};
+use crate::output;
+
+/// Prove R2P2 under random faults
+///
+/// Each seed draws clients, servers, mostly a router, a network, calls, and faults: loss, bursts of it, duplicates, damage,
+/// jitter, reordering, partitions, crashes, slow hosts, wrong clocks, full switches, changes of the router's servers. What the
+/// protocol promises is checked at every step. The first seed that breaks a promise is minimised, and printed with what
+/// happened last; the command then fails.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
-
-pub(super) fn run(_args: &Args) -> Result<Outcome> {
-    bail!("not yet")
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// How many seeds to run: 200, or only the one of --seed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// The first seed
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Run each so many-th seed twice, and compare
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    twice_each: u64,
+    /// Put a bug in, to see that it is found
+    #[arg(long, value_name = "NAME", hide = true)]
+    sabotage: Option<Sabotage>,
 }
+
+pub(super) fn run(args: &Args) -> Result<Outcome> {
+    let first = args.seed.unwrap_or(0);
+    let count = args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { SEEDS });
+    let options = Options { sabotage: args.sabotage, ..Options::default() };
+    let started_ns = Clock.now();
+    // A panic of a node is a violation like others, and is told as one.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let found = run_seeds(first, count, args.twice_each, options);
+    let failure = found.failure.as_ref().map(|(seed, violation)| {
+        let minimised = faults::minimise(&Plan::of_seed(*seed), violation.invariant, options, MINIMISE_RUNS_MAX);
+        Failure { seed: *seed, violation: violation.clone(), minimised }
+    });
+    panic::set_hook(hook);
+    let seeds_per_s = found.seeds as f64 / ((Clock.now() - started_ns).max(1) as f64 / 1e9);
+    let json = json!({
+        "schema": "tailcut.sim.faults/1",
+        "config": { "seed": first, "seeds": count, "twice_each": args.twice_each },
+        "seeds": found.seeds,
+        "seeds_per_s": seeds_per_s,
+        "hash": format!("{:016x}", found.hash),
+        "counts": counts_json(&found.coverage),
+        "failure": failure.as_ref().map(Failure::json),
+    });
+    let mut text = text(&found, seeds_per_s);
+    if let Some(failure) = &failure {
+        text.push_str(&failure.text(args.sabotage));
+    }
+    let failure = failure.map(|failure| format!("seed {}: {}", failure.seed, failure.violation));
+    Ok(Outcome { json, text, failure })
+}
+
+/// What the seeds showed.
+struct Found {
+    /// Seeds run.
+    seeds: u64,
+    coverage: Coverage,
+    hash: u64,
+    /// The first seed that broke a promise.
+    failure: Option<(u64, Violation)>,
+}
+
+/// Runs the seeds, up to the first lot in which one fails.
+fn run_seeds(first: u64, count: u64, twice_each: u64, options: Options) -> Found {
+    let bar = ProgressBar::new(count);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left");
+    bar.set_style(style.expect("the template is a valid constant"));
+    let mut found = Found { seeds: 0, coverage: Coverage::default(), hash: 0, failure: None };
+    while found.seeds < count && found.failure.is_none() {
+        let lot = LOT.min(count - found.seeds);
+        let begin = first.wrapping_add(found.seeds);
+        let reports: Vec<Report> = cores::over_seeds(begin, lot, |seed| {
+            let report = faults::check(seed, twice_each, options);
+            bar.inc(1);
+            report
+        });
+        for (index, report) in (0..).zip(reports) {
+            found.seeds += 1;
+            found.coverage.add(&report.coverage);
+            found.hash = found.hash.rotate_left(1) ^ report.hash;
+            let seed = begin.wrapping_add(index);
+            found.failure = found.failure.or(report.violation.map(|violation| (seed, violation)));
+        }
+    }
+    bar.finish_and_clear();
+    found
+}
+
+/// A broken promise, and the least that breaks it.
+struct Failure {
+    seed: u64,
+    violation: Violation,
+    minimised: Minimised,
+}
+
+impl Failure {
+    fn json(&self) -> Value {
+        let Minimised { plan, report, run_count } = &self.minimised;
+        json!({
+            "seed": self.seed,
+            "invariant": format!("{:?}", self.violation.invariant),
+            "at_ms": self.violation.at as f64 / 1e6,
+            "detail": self.violation.detail,
+            "minimised": {
+                "runs": run_count,
+                "items": plan.item_count(),
+                "plan": plan.to_string().lines().collect::<Vec<_>>(),
+                "violation": report.violation.as_ref().map(Violation::to_string),
+                "trace": report.trace,
+            },
+            "replay": self.replay(None),
+        })
+    }
+
+    fn text(&self, sabotage: Option<Sabotage>) -> String {
+        let Minimised { plan, report, run_count } = &self.minimised;
+        let (seed, violation) = (self.seed, &self.violation);
+        let minimal = report.violation.as_ref().map(Violation::to_string).unwrap_or_default();
+        format!(
+            "\nseed {seed}: {violation}\n\nThe least that breaks it, after {run_count} runs:\n\n{plan}\nWhat happened last:\n\n{}\n\
+             {minimal}\n\nReplay it by `{}`.\n",
+            report.trace.join("\n"),
+            self.replay(sabotage),
+        )
+    }
+
+    fn replay(&self, sabotage: Option<Sabotage>) -> String {
+        let named = Sabotage::ALL.iter().find(|(_, one)| Some(*one) == sabotage);
+        let sabotage = named.map_or(String::new(), |(name, _)| format!(" --sabotage {name}"));
+        format!("tailcut sim faults --seed {}{sabotage}", self.seed)
+    }
+}
+
+/// `calls.replied` and the like as objects of objects, and what belongs to no group.
+fn counts_json(coverage: &Coverage) -> Value {
+    let mut groups = Map::new();
+    for (name, count) in coverage.figures() {
+        let (group, name) = name.split_once('.').unwrap_or(("other", &name));
+        let group = groups.entry(group).or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(group) = group {
+            group.insert(name.to_owned(), count.into());
+        }
+    }
+    groups.insert("requests_run".to_owned(), coverage.runs.into());
+    groups.insert("packets".to_owned(), coverage.network.sent.into());
+    groups.insert("virtual_s".to_owned(), (coverage.virtual_ns as f64 / 1e9).into());
+    Value::Object(groups)
+}
+
+fn text(found: &Found, seeds_per_s: f64) -> String {
+    let coverage = &found.coverage;
+    let calls: u64 = coverage.endings.iter().sum();
+    let faults: u64 = coverage.faults.iter().sum();
+    let mut text = format!(
+        "{} seeds, {seeds_per_s:.0} a second: {calls} calls, {} requests run, {faults} faults, {} packets, {:.1} s of virtual time\n\n",
+        found.seeds,
+        coverage.runs,
+        coverage.network.sent,
+        coverage.virtual_ns as f64 / 1e9,
+    );
+    for (group, title) in [("calls", "calls by their end"), ("faults", "faults"), ("effects", "effects")] {
+        let rows = coverage.figures().into_iter().filter_map(|(name, count)| {
+            let name = name.strip_prefix(group)?.strip_prefix('.')?.replace('_', " ");
+            Some(vec![name, count.to_string()])
+        });
+        let rows: Vec<_> = [vec![title.to_owned(), String::new()]].into_iter().chain(rows).collect();
+        text.push_str(&output::table(&rows, 1));
+        text.push('\n');
+    }
+    let verdict = if found.failure.is_some() { "A promise was broken." } else { "Every promise was kept." };
+    text.push_str(verdict);
+    text.push('\n');
+    text
+}
+
+/// Seeds where nothing is said.
+const SEEDS: u64 = 200;
+
+/// Seeds that are run before it is looked whether one has failed.
+const LOT: u64 = 256;
+
+/// Runs that minimising may take: some ten seconds.
+const MINIMISE_RUNS_MAX: u32 = 2000;
+
+const AFTER_HELP: &str = "\
+Examples:
+  tailcut sim faults --seeds 2000
+  tailcut sim faults --seed 668            the run of one seed again
+  tailcut sim faults --seeds 100000 --json -";

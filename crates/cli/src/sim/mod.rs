@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
     /// Write the result as JSON to a file, or to standard output with `-`, and nothing else there
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, display_order = 1000)]
     json: Option<String>,
 }
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::Distribution;
-use tailcut_measure::quantity::{parse_count, parse_duration_ns};
+use tailcut_measure::quantity::parse_count;
 use tailcut_measure::queueing::{self, Exact, Sojourn, exact};
 use tailcut_proto::policy::PolicySpec;
 use tailcut_sim::queue::{Jitter, Run, System, TieRule, WORKERS_MAX};
@@ -15,7 +15,7 @@ use tailcut_sim::sojourn::{Estimate, Figures};
 use super::Outcome;
 use super::cores::over_seeds;
 use super::figures::{NAMES, errors_json, estimates, values_json};
-use crate::distribution_file::parse_times;
+use crate::distribution_file::{parse_delay_ns, parse_times};
 use crate::output;
 
 /// Simulate a policy before workers, request by request, with the exact answer beside where there is one
@@ -24,7 +24,7 @@ use crate::output;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Workers in all
+    /// Workers in all [default: 16, or as the layout says]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     /// Queues x workers of each: a request picks a queue at random, the policy places it there [default: 1x16, or 1xN]
@@ -55,10 +55,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", value_parser = parse_speeds)]
     speeds: Option<Speeds>,
     /// From the router to a worker
-    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_ns)]
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
     to_worker: u64,
     /// From the end of a service until the router knows of it
-    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_ns)]
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
     feedback: u64,
     /// Requests, warm-up included
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
@@ -84,6 +84,10 @@ struct Layout {
 /// A speed for each worker.
 #[derive(Clone, Debug, PartialEq)]
 struct Speeds(Vec<f64>);
+
+pub(super) fn check(args: &Args) -> Result<()> {
+    Ok(args.system()?.check()?)
+}
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let system = args.system()?;
@@ -247,10 +251,6 @@ fn arrivals_text(arrivals: &Process) -> String {
 
 fn parse_arrivals(text: &str) -> Result<Process, String> {
     Process::parse(text).map_err(|error| error.to_string())
-}
-
-fn parse_ns(text: &str) -> Result<u64, String> {
-    parse_duration_ns(text).map_err(|error| error.to_string())
 }
 
 fn parse_speeds(text: &str) -> Result<Speeds, String> {

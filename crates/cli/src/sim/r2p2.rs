@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use tailcut_measure::distribution::Distribution;
-use tailcut_measure::quantity::{parse_count, parse_duration_ns, parse_size_bytes};
+use tailcut_measure::quantity::{parse_count, parse_size_bytes};
 use tailcut_proto::policy::PolicySpec;
 use tailcut_sim::fabric::topology::{Link, Spreading, Switch, SwitchBuffer};
 use tailcut_sim::impair::Impairment;
@@ -14,7 +14,7 @@ use tailcut_sim::sojourn::Figures;
 
 use super::cores::over_seeds;
 use super::{Outcome, figures};
-use crate::distribution_file::{parse_positive_ns, parse_times};
+use crate::distribution_file::{parse_delay_ns, parse_positive_ns, parse_times};
 use crate::output;
 
 /// Simulate R2P2 packet by packet: clients, a router and servers over links and switches
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Runs, with consecutive seeds
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
 }
 
@@ -87,10 +87,10 @@ struct FabricArgs {
     #[arg(long, value_name = "GBIT", default_value_t = 400.0, value_parser = parse_gbit)]
     spine_link: f64,
     /// Propagation on each link
-    #[arg(long, value_name = "TIME", default_value = "100ns", value_parser = parse_ns)]
+    #[arg(long, value_name = "TIME", default_value = "100ns", value_parser = parse_delay_ns)]
     link_delay: u64,
     /// Time from a switch's ingress to its egress
-    #[arg(long, value_name = "TIME", default_value = "250ns", value_parser = parse_ns)]
+    #[arg(long, value_name = "TIME", default_value = "250ns", value_parser = parse_delay_ns)]
     switch_delay: u64,
     /// Buffer of each egress of a switch; without end if not given
     #[arg(long, value_name = "SIZE", value_parser = parse_len)]
@@ -99,7 +99,7 @@ struct FabricArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_len)]
     mark: Option<usize>,
     /// Software of a host, for each packet out and for each packet in
-    #[arg(long, value_name = "TIME", default_value = "500ns", value_parser = parse_ns)]
+    #[arg(long, value_name = "TIME", default_value = "500ns", value_parser = parse_delay_ns)]
     software: u64,
     /// Keep all packets of a pair of hosts on one spine instead of spraying them
     #[arg(long)]
@@ -116,7 +116,7 @@ struct FaultArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_share)]
     duplicate: f64,
     /// Most time that a packet is delayed, uniform, so that packets overtake each other
-    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_ns)]
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
     delay_jitter: u64,
 }
 
@@ -131,6 +131,10 @@ enum TopologyKind {
 /// A policy, or none: an `Option` would make the flag optional to clap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Placing(Option<PolicySpec>);
+
+pub(super) fn check(args: &Args) -> Result<()> {
+    Ok(args.experiment(args.seed).check()?)
+}
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let runs = over_seeds(args.seed, args.seeds, |seed| simulate(&args.experiment(seed)));
@@ -273,10 +277,6 @@ fn parse_policy(text: &str) -> Result<Placing, String> {
         return Ok(Placing(None));
     }
     text.parse().map(|policy| Placing(Some(policy))).map_err(|error: tailcut_proto::policy::PolicyParseError| error.to_string())
-}
-
-fn parse_ns(text: &str) -> Result<u64, String> {
-    parse_duration_ns(text).map_err(|error| error.to_string())
 }
 
 fn parse_len(text: &str) -> Result<usize, String> {

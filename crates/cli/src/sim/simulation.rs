@@ -15,6 +15,16 @@ pub(super) enum Simulation {
 }
 
 impl Simulation {
+    /// What is wrong with the arguments that their parser cannot see; runs nothing.
+    pub(super) fn check(&self) -> Result<()> {
+        match self {
+            Self::Queue(args) => queue::check(args),
+            Self::Chip(args) => chip::check(args),
+            Self::Clone(args) => clone::check(args),
+            Self::R2p2(args) => r2p2::check(args),
+        }
+    }
+
     pub(super) fn run(&self) -> Result<Outcome> {
         match self {
             Self::Queue(args) => queue::run(args),

@@ -5,9 +5,14 @@ use crate::harness::{run, succeed};
 #[test]
 fn help_texts_are_as_reviewed() {
     for command in ["", "serve", "route", "control", "measure", "dissect", "completions", "man"] {
-        let words: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
-        let name = if command.is_empty() { "help".to_owned() } else { format!("help_{command}") };
-        insta::assert_snapshot!(name, succeed(&words));
+        check_help(command);
+    }
+}
+
+#[test]
+fn help_texts_of_simulations_are_as_reviewed() {
+    for command in ["", "queue", "chip", "clone", "r2p2", "faults", "sweep", "reproduce"] {
+        check_help(format!("sim {command}").trim_end());
     }
 }
 
@@ -56,11 +61,24 @@ fn completions_know_the_commands() {
 fn every_command_has_a_manual_page() {
     let dir = format!("{}/man", env!("CARGO_TARGET_TMPDIR"));
     succeed(&["man", &dir]);
-    for page in ["tailcut.1", "tailcut-serve.1", "tailcut-route.1", "tailcut-control.1", "tailcut-measure.1", "tailcut-dissect.1"]
-    {
+    for page in [
+        "tailcut.1",
+        "tailcut-serve.1",
+        "tailcut-route.1",
+        "tailcut-control.1",
+        "tailcut-measure.1",
+        "tailcut-dissect.1",
+        "tailcut-sim-queue.1",
+    ] {
         let text = std::fs::read_to_string(format!("{dir}/{page}")).expect(page);
         assert!(text.contains(".SH"), "{page}");
     }
+}
+
+fn check_help(command: &str) {
+    let words: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
+    let name = [&["help"], &words[..words.len() - 1]].concat().join("_");
+    insta::assert_snapshot!(name, succeed(&words));
 }
 
 fn check(args: &[&str], code: i32, part: &str) {

@@ -36,11 +36,13 @@ impl WorkerId {
     ///
     /// # Panics
     /// When `index` does not fit 32 bits; a scheduler has far fewer workers.
+    #[inline]
     pub fn at(index: usize) -> Self {
         Self(u32::try_from(index).expect("a worker's index fits 32 bits"))
     }
 
     /// The index for slices.
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -198,8 +200,14 @@ impl Jbsq {
                 if tied_count == 0 {
                     return None;
                 }
-                let rank = Draws::new(random).below(tied_count) as usize;
-                loads.iter().enumerate().filter(|(_, load)| is_fewest(load)).nth(rank).map(|(index, _)| index)
+                // The index of the tied worker of that rank, without a branch: as many workers as have not reached it.
+                let rank = Draws::new(random).below(tied_count);
+                let (mut seen, mut index) = (0, 0);
+                for load in loads {
+                    seen += u32::from(is_fewest(load));
+                    index += usize::from(seen <= rank);
+                }
+                Some(index)
             }
             Ties::Lowest => loads.iter().position(is_fewest),
         }
@@ -237,11 +245,13 @@ pub struct Draws(u64);
 
 impl Draws {
     /// The stream that `seed` begins.
+    #[inline]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next 64 uniform bits.
+    #[inline]
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -251,6 +261,7 @@ impl Draws {
     }
 
     /// The next number below `limit`, which is not 0. The bias is below 2^-22 for up to 1,024 workers.
+    #[inline]
     pub fn below(&mut self, limit: u32) -> u32 {
         (((self.word() >> 32) * u64::from(limit)) >> 32) as u32
     }

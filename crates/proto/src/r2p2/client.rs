@@ -148,6 +148,11 @@ impl Client {
         Ok(self.call_id(index))
     }
 
+    /// Calls that have not ended.
+    pub(super) fn calls(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     pub(super) fn cancel(&mut self, id: CallId, shared: &mut Shared) {
         let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
         if self.slots.get(index as usize).is_some_and(|slot| slot.is_live && slot.generation == generation) {

@@ -57,6 +57,24 @@ pub struct Metrics {
     pub feedback: u64,
 }
 
+/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers of peers and the buffers
+/// that it keeps for reuse do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Client: calls that have not ended.
+    pub calls: usize,
+    /// Server: requests being received, waiting for the application, or kept with their reply.
+    pub requests: usize,
+    /// Server: requests half received.
+    pub partials: usize,
+    /// Server: requests that the application has and has not answered.
+    pub waiting: usize,
+    /// Server: bytes of messages half received and of replies kept.
+    pub held_bytes: usize,
+    /// Packets that peers have credit for and that have not arrived, over all messages.
+    pub expected_packets: u32,
+}
+
 impl Metrics {
     pub(super) fn malformed(&mut self, reason: Malformed) {
         self.malformed[reason as usize] += 1;

@@ -37,7 +37,7 @@ use siphasher::sip::SipHasher24;
 use tailcut_wire::r2p2::{DropReason, MessageType, Packet};
 
 pub use self::config::{Config, Prefix, Serving};
-pub use self::metrics::Metrics;
+pub use self::metrics::{Holdings, Metrics};
 
 use self::client::Client;
 use self::server::Server;
@@ -71,6 +71,18 @@ impl Endpoint {
     /// Counters since the start.
     pub fn metrics(&self) -> &Metrics {
         &self.shared.metrics
+    }
+
+    /// What it holds now.
+    pub fn holdings(&self) -> Holdings {
+        Holdings {
+            calls: self.client.calls(),
+            requests: self.server.requests,
+            partials: self.server.partials,
+            waiting: self.server.waiting,
+            held_bytes: self.server.held_bytes,
+            expected_packets: self.shared.expected_packets(),
+        }
     }
 }
 

@@ -362,33 +362,41 @@ impl Server {
             return Err(Refusal::Drop(DropReason::TooLarge));
         }
         let token = header.ext.token.get();
-        let client = self.admit_client(now, address, token, serving)?;
-        self.clients.record_mut(client).validate(token, sender, serving);
-        if self.is_full(client, header.ext.message_len.get() as usize, packet.count > 1, serving) {
-            return Err(Refusal::Drop(DropReason::Overload));
-        }
         let rpc_id = RpcId(header.ext.rpc_id.get());
         let is_idempotent = packet.marks().has(Marks::IDEMPOTENT);
+        let transit_ns = serving.transit_ns_max;
+        let may_predate = |since| !is_idempotent && may_predate(now, header, (since, transit_ns));
+        // What a server can tell of a session that it does not know.
+        let known_since = self.started_at.max(now.saturating_sub(serving.session_idle_ns));
+        let overload = Refusal::Drop(if may_predate(known_since) { DropReason::Uncertain } else { DropReason::Overload });
+        let client = match self.admit_client(now, address, token, serving) {
+            Ok(client) => client,
+            Err(Refusal::Prove) => return Err(Refusal::Prove),
+            Err(Refusal::Drop(_)) => return Err(overload),
+        };
         let record = self.clients.record_mut(client);
+        record.validate(token, sender, serving);
         if record.session(rpc_id.session()).is_none()
             && record.add_session(now, self.started_at, rpc_id.session(), serving).is_none()
         {
-            return Err(if record.is_validated { Refusal::Drop(DropReason::Overload) } else { Refusal::Prove });
+            return Err(if record.is_validated { overload } else { Refusal::Prove });
         }
         record.touch(now, rpc_id.session());
-        let transit_ns = serving.transit_ns_max;
         self.release_below(client, rpc_id.session(), header.ext.floor.get(), shared);
+        let is_full = self.is_full(client, header.ext.message_len.get() as usize, packet.count > 1, &shared.config.serving);
         let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) else {
-            return Err(Refusal::Drop(DropReason::Overload));
+            return Err(overload);
         };
         match session.window.recall(rpc_id.sequence()) {
-            Memory::Fresh if !is_idempotent && may_predate(now, header, (session.known_since, transit_ns)) => {
-                Err(Refusal::Drop(DropReason::Uncertain))
-            }
+            Memory::Fresh if may_predate(session.known_since) => Err(Refusal::Drop(DropReason::Uncertain)),
             Memory::Fresh => {
-                session.window.take(rpc_id.sequence());
-                Ok(client)
+                if !(is_full && is_idempotent) {
+                    // Also where it is refused: the client takes that for a promise that no copy of it will run.
+                    session.window.take(rpc_id.sequence());
+                }
+                if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(client) }
             }
+            Memory::Seen if is_idempotent && is_full => Err(Refusal::Drop(DropReason::Overload)),
             Memory::Seen if is_idempotent => Ok(client),
             // It was answered or refused; if the client still asks, that was lost, and there is nothing more to say.
             Memory::Seen => {

@@ -25,6 +25,10 @@ impl Shared {
         Self { config, buffers, events: VecDeque::new(), metrics: Metrics::default(), expected_packets: 0 }
     }
 
+    pub(super) fn expected_packets(&self) -> u32 {
+        self.expected_packets
+    }
+
     /// Takes note that `incoming` has changed since `before` packets of it were expected.
     pub(super) fn note_expected(&mut self, before: u16, incoming: &Incoming) {
         self.expected_packets = self.expected_packets + u32::from(incoming.expected_packets()) - u32::from(before);

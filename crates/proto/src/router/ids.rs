@@ -5,8 +5,10 @@
 //! | unknown | entered | undecided, until the caller says where it is or forgets it |
 //! | undecided | the request is held | waiting |
 //! | undecided, waiting | the request is placed | placed |
+//! | undecided, waiting | the request is refused | refused |
 //! | waiting, placed | entered again | known, and nothing changes |
-//! | placed, past its expiry | entered again | undecided, as if unknown |
+//! | refused | entered again | known |
+//! | placed, refused, past its expiry | entered again | undecided, as if unknown |
 //! | any | forgotten, or reaped after its expiry | unknown |
 //!
 //! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps a few that are past.
@@ -18,7 +20,7 @@ use std::collections::hash_map::Entry as MapEntry;
 use std::net::{IpAddr, SocketAddr};
 
 use foldhash::fast::FixedState;
-use tailcut_wire::r2p2::RpcId;
+use tailcut_wire::r2p2::{DropReason, RpcId};
 
 use crate::node::Time;
 use crate::scheduler::Ticket;
@@ -60,6 +62,8 @@ pub(super) enum Whereabouts {
     Waiting(usize, Ticket),
     /// Placed on this server.
     Placed(ServerKey),
+    /// Nowhere: it was refused, and so is every copy of it.
+    Refused(DropReason),
 }
 
 /// Names an entry. Once the entry is forgotten it names nothing.
@@ -140,8 +144,8 @@ impl Table {
             MapEntry::Occupied(occupied) => {
                 let index = *occupied.get();
                 let entry = &self.entries[index as usize];
-                let is_placed = matches!(entry.whereabouts, Whereabouts::Placed(_));
-                if entry.expires_at > now || !is_placed {
+                let is_here = matches!(entry.whereabouts, Whereabouts::Undecided | Whereabouts::Waiting(..));
+                if entry.expires_at > now || is_here {
                     return Entered::Known(EntryId { index, generation: entry.generation }, entry.whereabouts);
                 }
                 self.unlink(index);
@@ -173,6 +177,17 @@ impl Table {
     pub(super) fn set(&mut self, id: EntryId, whereabouts: Whereabouts) {
         if let Some(entry) = self.entries.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation) {
             entry.whereabouts = whereabouts;
+        }
+    }
+
+    /// Says that the request was refused, which is remembered to `until`. Harmless when the entry is gone.
+    pub(super) fn refuse(&mut self, id: EntryId, reason: DropReason, until: Time) {
+        if self.entries.get(id.index as usize).is_some_and(|entry| entry.generation == id.generation) {
+            self.unlink(id.index);
+            let entry = &mut self.entries[id.index as usize];
+            entry.whereabouts = Whereabouts::Refused(reason);
+            entry.expires_at = until;
+            self.link(id.index);
         }
     }
 

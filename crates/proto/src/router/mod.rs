@@ -9,6 +9,7 @@
 //! | held | its deadline or `hold_ns_max` passes | refused: expired |
 //! | held | cancelled | forgotten |
 //! | held | its id arrives again | held, the newcomer is dropped |
+//! | refused, not idempotent | its id arrives again, within twice `transit_ns_max` | refused again |
 //! | placed | its id arrives again | forwarded to the same server again |
 //! | placed | its id arrives again, and the server is out or removed | idempotent: placed anew; else refused: uncertain |
 //! | placed | cancelled | the cancel is forwarded to the server |
@@ -177,6 +178,11 @@ impl Router {
         }
     }
 
+    /// The policy's bound at this moment, where it has one.
+    pub fn bound(&self) -> Option<u32> {
+        self.schedulers[0].bound()
+    }
+
     /// The counters.
     pub fn metrics(&self) -> RouterMetrics {
         RouterMetrics { oversize: self.outbox.oversize_count, ..self.metrics }
@@ -232,6 +238,7 @@ impl Router {
                 self.metrics.untracked += 1;
                 self.admit(now, arrival, bytes);
             }
+            Entered::Full if self.predates(now, &arrival) => self.refuse(&arrival, DropReason::Uncertain),
             Entered::Full => self.refuse(&arrival, DropReason::Overload),
         }
     }
@@ -276,9 +283,13 @@ impl Router {
     }
 
     fn handle_duplicate(&mut self, now: Time, arrival: Arrival, whereabouts: Whereabouts, bytes: &[u8]) {
-        let Whereabouts::Placed(key) = whereabouts else {
-            self.metrics.duplicates_held += 1;
-            return;
+        let key = match whereabouts {
+            Whereabouts::Placed(key) => key,
+            Whereabouts::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
+            Whereabouts::Undecided | Whereabouts::Waiting(..) => {
+                self.metrics.duplicates_held += 1;
+                return;
+            }
         };
         let server = self.servers[usize::from(key.slot)].as_ref();
         // A request that may run once stays with its server, also a silent one, which may only be slow.
@@ -300,7 +311,7 @@ impl Router {
         if arrival.is_fixed {
             return match self.first_server(now, &arrival) {
                 Some(slot) => self.forward_fixed(now, slot, arrival, bytes),
-                None => self.refuse_and_forget(arrival, DropReason::NoServer),
+                None => self.refuse_for_good(now, arrival, DropReason::NoServer),
             };
         }
         if let Some(slot) = self.take_trial(now, &arrival) {
@@ -308,7 +319,7 @@ impl Router {
             return self.forward(now, slot, Request { arrival, bytes });
         }
         if self.schedulers[lane as usize].in_service_count() == 0 {
-            return self.refuse_and_forget(arrival, DropReason::NoServer);
+            return self.refuse_for_good(now, arrival, DropReason::NoServer);
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
         let expires_at = arrival.deadline.min(now.saturating_add(self.config.hold_ns_max));
@@ -317,7 +328,7 @@ impl Router {
             Outcome::Held(ticket) => self.note_held(lane, arrival, ticket),
             Outcome::Full(request) => {
                 self.outbox.recycle(request.bytes);
-                self.refuse_and_forget(arrival, DropReason::Overload);
+                self.refuse_for_good(now, arrival, DropReason::Overload);
             }
         }
     }
@@ -500,7 +511,7 @@ impl Router {
         let scheduler = &mut self.schedulers[lane as usize];
         if let Some(request) = scheduler.poll_expired(now) {
             self.outbox.recycle(request.bytes);
-            self.refuse_and_forget(request.arrival, DropReason::Expired);
+            self.refuse_for_good(now, request.arrival, DropReason::Expired);
             return true;
         }
         let placed = scheduler.poll_placed(now, self.draws.word());
@@ -559,9 +570,13 @@ impl Router {
         self.servers_at = self.servers_at.min(server.next_event());
     }
 
-    fn refuse_and_forget(&mut self, arrival: Arrival, reason: DropReason) {
-        if let Some(entry) = arrival.entry {
-            self.table.forget(entry);
+    /// Refuses a request that has run nowhere, and every copy of it that may reach this router once the client knows: the
+    /// refusal and the last copy may each be under way for `transit_ns_max`. One that may run again is forgotten.
+    fn refuse_for_good(&mut self, now: Time, arrival: Arrival, reason: DropReason) {
+        match arrival.entry {
+            Some(entry) if arrival.is_idempotent => self.table.forget(entry),
+            Some(entry) => self.table.refuse(entry, reason, now.saturating_add(2 * self.config.transit_ns_max)),
+            None => {}
         }
         self.refuse(&arrival, reason);
     }

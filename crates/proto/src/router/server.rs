@@ -202,6 +202,7 @@ impl Server {
     /// Takes an extended feedback.
     pub(super) fn take_feedback(&mut self, now: Time, body: &FeedbackBody, config: &RouterConfig) -> Result<Told, Stale> {
         let mut told = Told::default();
+        self.catch_up(body.placement_seen.get());
         let at_server = body.received.get().wrapping_sub(body.concluded.get());
         let in_flight = self.placed.wrapping_sub(body.placement_seen.get());
         let is_backward = is_before(body.placement_seen.get(), self.seen);
@@ -220,7 +221,11 @@ impl Server {
                 told.service_ns = self.lone_service(now, body.concluded.get());
             }
             Some(heard) => {
-                if self.retired_epoch.is_some_and(|(epoch, until)| epoch == body.epoch.get() && now < until) {
+                let is_retired = self.retired_epoch.is_some_and(|(epoch, until)| epoch == body.epoch.get() && now < until);
+                // A server that begins anew has seen something of this router, and sees the rest by the next probe. What knows
+                // less than was known is an old packet, also of an epoch that this router has never heard.
+                let is_behind = (in_flight > IN_FLIGHT_MAX || is_backward) && heard.placement_seen.get() == self.seen;
+                if is_retired || is_behind {
                     return Err(Stale);
                 }
                 self.retired_epoch = Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
@@ -247,6 +252,17 @@ impl Server {
             self.rtt_ns = smooth(self.rtt_ns, told.delay_ns);
         }
         Ok(told)
+    }
+
+    /// Numbers placements on from where the server is, if it is ahead. It can only be so because it remembers an earlier
+    /// incarnation of this router, and would take all that follows, up to there, for old and reordered.
+    fn catch_up(&mut self, placement_seen: u32) {
+        let ahead = placement_seen.wrapping_sub(self.placed);
+        if (1..=IN_FLIGHT_MAX).contains(&ahead) {
+            // As many are in flight as before.
+            self.placed = placement_seen.wrapping_add(self.placed.wrapping_sub(self.seen));
+            self.seen = placement_seen;
+        }
     }
 
     /// The cause, if a probe is due.
@@ -447,6 +463,19 @@ mod tests {
     fn a_server_that_does_not_know_the_placements_keeps_them_in_flight() {
         // 1 million is far outside the window.
         check(&[(1, 1_000_000, 3, 1, Some(6)), (1, 4, 3, 1, Some(2))]);
+    }
+
+    /// A restarted router's first number is random and may lie a little behind the last that the server knows from before.
+    #[test]
+    fn placements_go_on_from_where_an_earlier_incarnation_came_to() {
+        check(&[(1, 100, 7, 7, Some(4)), (1, 100, 8, 7, Some(5)), (1, 104, 10, 10, Some(0))]);
+    }
+
+    /// A late report from before the router's own restart knows another incarnation; one from before the server's is behind.
+    #[test]
+    fn a_late_report_of_an_epoch_never_heard_is_stale() {
+        check(&[(2, 4, 1, 0, Some(1)), (1, 1_000_000, 69, 69, None), (2, 4, 1, 1, Some(0))]);
+        check(&[(2, 4, 1, 0, Some(1)), (1, 2, 3, 3, None), (2, 4, 1, 1, Some(0))]);
     }
 
     #[test]

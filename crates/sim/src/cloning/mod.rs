@@ -228,6 +228,9 @@ pub enum CloningError {
     /// Too few requests or too many.
     #[error("the number of requests must be from 1 to {REQUESTS_MAX}, but is {0}")]
     Requests(u32),
+    /// Virtual time has an end.
+    #[error("the run would last for more than {} days of virtual time", LENGTH_MAX_PS / 8.64e16)]
+    TooLong,
     /// A delay, or a packet's cost, with which times would overflow.
     #[error("a delay must be at most a second, but one is {0} ps")]
     Delay(u64),
@@ -314,7 +317,12 @@ impl Config {
         2 * (client_switch_ps + switch_server_ps + detour_ps)
     }
 
-    fn check(&self) -> Result<(), CloningError> {
+    /// Whether the configuration can be run; every run checks it first.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), CloningError> {
         let (needed, given) = (if self.scheme == Scheme::None { 1 } else { 2 }, self.servers.len());
         if given < needed {
             return Err(CloningError::Servers { needed, given });
@@ -333,6 +341,11 @@ impl Config {
         }
         if !(1..=REQUESTS_MAX).contains(&self.requests) {
             return Err(CloningError::Requests(self.requests));
+        }
+        let mean_ps = self.service_ps().unwrap_or(f64::INFINITY);
+        let length_ps = mean_ps / (self.load * self.workers() as f64) * f64::from(self.requests);
+        if mean_ps.max(length_ps) > LENGTH_MAX_PS {
+            return Err(CloningError::TooLong);
         }
         let Delays { client_switch_ps, switch_server_ps, recirculation_ps, switch_coordinator_ps } = self.delays;
         let delays = [client_switch_ps, switch_server_ps, recirculation_ps, switch_coordinator_ps, self.coordinator.packet_ps];
@@ -421,6 +434,8 @@ const SCHEMES: [(Scheme, &str); 6] = [
 ];
 /// What jitter multiplies a service time by: a garbage collection, a compaction, an interrupt.
 pub const JITTER_FACTOR: f64 = 15.0;
+/// 50 days, which leaves as many again before times saturate.
+const LENGTH_MAX_PS: f64 = 4.32e18;
 /// Most requests of a run: the ids that the artifact's switch gives before it begins again.
 pub const REQUESTS_MAX: u32 = 100_000_000;
 /// Far beyond what any scheme survives.

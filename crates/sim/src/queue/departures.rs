@@ -38,11 +38,11 @@ impl Departures {
         NOBODY >> worker_bits(workers)
     }
 
-    /// Who departs next, and when, if that is until `until`, which is before the end of time.
+    /// Who departs next, and when, if that is until `until`.
     #[inline]
     pub(super) fn earliest(&self, until: u64) -> Option<(u64, usize)> {
         let time = self.first >> self.worker_bits;
-        (time <= until).then(|| (time, (self.first - (time << self.worker_bits)) as usize))
+        (self.first != NOBODY && time <= until).then(|| (time, (self.first - (time << self.worker_bits)) as usize))
     }
 
     /// Sets when `worker` departs, where nothing departed before.

@@ -9,6 +9,7 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::{BoundEstimator, PolicySpec};
 use thiserror::Error;
 
+use super::departures::Departures;
 use super::requests::PS_PER_NS;
 
 /// Schedulers, their workers, and the requests that come to them. [`System::new`] has the defaults.
@@ -220,7 +221,9 @@ impl System {
         }
         let capacity = (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
         let length_ps = self.service_mean_ps() / (self.load * capacity) * self.requests as f64;
-        if length_ps + self.delay_ps() > LENGTH_MAX_PS || self.service_mean_ps() > LENGTH_MAX_PS {
+        // Half of what can be kept, because a run of random length may take longer than expected.
+        let end_ps = LENGTH_MAX_PS.min(Departures::time_end(self.workers) as f64 / 2.0);
+        if length_ps + self.delay_ps() > end_ps || self.service_mean_ps() > end_ps {
             return Err(SystemError::TooLong);
         }
         self.gaps().map(drop)
@@ -317,7 +320,7 @@ pub enum SystemError {
         ceiling: f64,
     },
     /// Virtual time has an end.
-    #[error("the run would last for more than {} days of virtual time", LENGTH_MAX_PS / 8.64e16)]
+    #[error("the run would last longer than virtual time does: {} days, and less with many workers", LENGTH_MAX_PS / 8.64e16)]
     TooLong,
 }
 
@@ -327,15 +330,14 @@ fn served_by_samples(speeds: &[f64], samples: usize) -> f64 {
     let mut speeds = speeds.to_vec();
     speeds.sort_unstable_by(f64::total_cmp);
     let (count, samples) = (speeds.len(), samples.min(speeds.len()));
-    let mut subset_speed = 0.0;
     let mut served = f64::INFINITY;
-    for (size, speed) in (1..).zip(&speeds) {
-        subset_speed += speed;
-        if size >= samples {
-            // C(size, samples) / C(count, samples), without the large factors.
-            let inside: f64 = (0..samples).map(|drawn| (size - drawn) as f64 / (count - drawn) as f64).product();
-            served = served.min(subset_speed / inside);
-        }
+    // C(size, samples) / C(count, samples): 1 for all workers, and from each size to the one below by one factor.
+    let mut inside = 1.0;
+    let mut total: f64 = speeds.iter().sum();
+    for size in (samples..=count).rev() {
+        served = served.min(total / inside);
+        inside *= (size - samples) as f64 / size as f64;
+        total -= speeds[size - 1];
     }
     served
 }

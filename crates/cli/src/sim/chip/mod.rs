@@ -7,9 +7,9 @@ use std::num::NonZeroU32;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use tailcut_measure::distribution::Distribution;
-use tailcut_measure::quantity::Unit;
+use tailcut_measure::quantity::{Unit, parse_count};
 use tailcut_sim::chip::workload::{Preset, Workload};
-use tailcut_sim::chip::{Chip, Layout, Point, simulate, slo_throughput};
+use tailcut_sim::chip::{Chip, Layout, Point, Source, simulate, slo_throughput};
 use tailcut_sim::sojourn::{Estimate, Figures};
 
 use super::figures::{NAMES, errors_json, estimates, values_json};
@@ -71,6 +71,14 @@ struct Setting {
     preset: Option<Preset>,
     workload: Workload,
     runs: Runs,
+}
+
+pub(super) fn check(args: &Args) -> Result<()> {
+    chip(args)?;
+    if let Some(load) = args.load {
+        Source::new(&workload(args)?, load, args.requests.unwrap_or(POINT_REQUESTS), args.seed)?;
+    }
+    Ok(())
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
@@ -180,12 +188,8 @@ fn estimate_text(estimate: &Estimate, digits: usize) -> String {
 }
 
 fn parse_requests(text: &str) -> Result<usize, String> {
-    let count = Unit::Plain.parse(text).map_err(|error| error.to_string())?;
-    if count < 1.0 || count.fract() != 0.0 {
-        return Err(format!("{text:?} is not a whole number above zero"));
-    }
     // The cast saturates, and the simulation refuses what it cannot hold.
-    Ok(count as usize)
+    parse_count(text).map(|count| count as usize).map_err(|error| error.to_string())
 }
 
 const SCHEMA: &str = "tailcut.sim.chip/1";

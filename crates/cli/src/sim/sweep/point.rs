@@ -1,9 +1,10 @@
 //! One point of a sweep: a simulation with its flags, and the name of its result.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
@@ -67,6 +68,7 @@ impl Point {
         let words = ["tailcut sim"].into_iter().chain(arguments.iter().map(String::as_str));
         let parsed = PointCommand::try_parse_from(words)
             .map_err(|error| anyhow!("the point `{}`: {}", command(&arguments), error.render().to_string().trim_end()))?;
+        parsed.simulation.check().with_context(|| format!("the point `{}`", command(&arguments)))?;
         Ok(Self { at, hash: hash(schema, &arguments), arguments, schema, simulation: parsed.simulation })
     }
 }
@@ -89,13 +91,20 @@ fn command(arguments: &[String]) -> String {
     format!("tailcut sim {}", arguments.join(" "))
 }
 
-/// SipHash-2-4 under the key 0 of the schema and the arguments, a line each.
+/// SipHash-2-4 under the key 0 of the schema and the arguments, a line each; an argument that names a file is followed by what is
+/// in it, so that other samples are another point.
 ///
 /// It names results for years: it may change only together with the schema of a point's file. A result's own schema is part of
 /// it, so that a simulation that means something else by the same flags has other names.
 fn hash(schema: &str, arguments: &[String]) -> String {
     let mut text = format!("{schema}\n");
-    arguments.iter().for_each(|argument| text.extend([argument.as_str(), "\n"]));
+    for argument in arguments {
+        text.extend([argument.as_str(), "\n"]);
+        if let Some((_, path)) = argument.split_once("file:") {
+            // The parser has read the file just now; one that has gone since is as good as empty.
+            text += &fs::read_to_string(path).unwrap_or_default();
+        }
+    }
     format!("{:016x}", SipHasher24::new().hash(text.as_bytes()))
 }
 

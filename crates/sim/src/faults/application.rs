@@ -1,0 +1,398 @@
+//! The applications of a fault run: handlers behind a central queue, and callers that check what they get.
+//!
+//! A request begins with its number and the length of its reply; the rest of it, and the reply, follow from the plan.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use tailcut_measure::generator::generator;
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::{PolicySpec, WorkerId};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
+use tailcut_proto::scheduler::{Outcome, Scheduler, Ticket};
+
+use super::host::Station;
+use super::plan::{CallPlan, Host, Plan, ServerPlan};
+use super::watch::Watch;
+use super::{Coverage, Ending, Invariant};
+use crate::network::Turn;
+
+/// Every application of a run.
+#[derive(Debug)]
+pub(super) struct Applications<'a> {
+    plan: &'a Plan,
+    watch: Rc<RefCell<Watch>>,
+    hosts: Vec<Host>,
+    handlers: Vec<Handlers>,
+    calls: Vec<CallState>,
+    /// Calls under way: the virtual time by which they must have ended, and their numbers.
+    due: BTreeSet<(Time, u32)>,
+    endings: [u64; Ending::ALL.len()],
+    /// Requests handed to each server's application.
+    served: Vec<u64>,
+    /// Mixed over how each call ended, and when.
+    hash: u64,
+}
+
+/// Where a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallState {
+    Planned,
+    Made { id: CallId, due: Time },
+    Ended(Ending),
+}
+
+/// The handlers of a server since it started.
+#[derive(Debug)]
+struct Handlers {
+    scheduler: Scheduler<RequestId>,
+    /// What each worker runs.
+    running: Vec<Option<RequestId>>,
+    jobs: BTreeMap<u64, Job>,
+    /// Alarms of earlier incarnations are stale.
+    incarnation: u32,
+    /// What services take longer by.
+    factor: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    number: u32,
+    /// Its place in the queue, where it waits.
+    ticket: Option<Ticket>,
+}
+
+impl<'a> Applications<'a> {
+    pub(super) fn new(plan: &'a Plan, watch: &Rc<RefCell<Watch>>) -> Self {
+        Self {
+            plan,
+            watch: Rc::clone(watch),
+            hosts: plan.hosts().collect(),
+            handlers: plan.servers.iter().map(|server| Handlers::new(server, 0)).collect(),
+            calls: vec![CallState::Planned; plan.calls.len()],
+            due: BTreeSet::new(),
+            endings: [0; Ending::ALL.len()],
+            served: vec![0; plan.servers.len()],
+            hash: 0,
+        }
+    }
+
+    /// Takes the events of the node that had an input, and ends services.
+    pub(super) fn turn(&mut self, turn: &mut Turn<'_, Station>) {
+        let host = self.hosts[turn.place];
+        if let (Host::Server(server), Some(word)) = (host, turn.alarm) {
+            self.end_service(server, word, turn);
+        }
+        while let Some(event) = turn.node.poll_event() {
+            match (event, host) {
+                (Event::Request { id, payload, deadline, .. }, Host::Server(server)) => {
+                    self.begin_request(server, (id, deadline), payload, turn);
+                }
+                (Event::Cancelled { id }, Host::Server(server)) => self.forget_request(server, id),
+                (Event::Replied { context, payload, .. }, Host::Client(_)) => {
+                    self.check_reply(context as u32, &payload);
+                    self.end(context as u32, Ending::Replied, turn.now);
+                    recycle(turn.node, payload);
+                }
+                (Event::Failed { context, failure, .. }, Host::Client(_)) => {
+                    self.end(context as u32, ending(failure), turn.now);
+                }
+                (event, host) => panic!("{host} is told of {event:?}"),
+            }
+        }
+    }
+
+    /// Makes a call; the caller flushes.
+    pub(super) fn call(&mut self, number: u32, node: &mut Station, (now, local): (Time, Time)) {
+        let call = &self.plan.calls[number as usize];
+        let Some(endpoint) = node.as_endpoint_mut() else { return };
+        let mut payload = endpoint.buffer();
+        write_request(number, call, &mut payload);
+        let target = if self.plan.router.is_some() { Host::Router } else { Host::Server(call.server) };
+        let options = CallOptions { idempotent: call.is_idempotent, fixed: call.is_fixed, v1: false };
+        let deadline = local + call.timeout_ns;
+        let made = Call { target: target.address(), payload, deadline, context: number.into(), options };
+        match endpoint.call(local, made) {
+            Ok(id) => {
+                let clock = self.plan.clock(Host::Client(call.client));
+                let due = clock.global(deadline.next_multiple_of(TICK_NS));
+                self.calls[number as usize] = CallState::Made { id, due };
+                self.due.insert((due, number));
+                self.watch.borrow_mut().say(|| format!("client {} makes call {number}", call.client));
+            }
+            Err(_) => self.end_unmade(number, Ending::NotMade, now),
+        }
+    }
+
+    /// Gives a call up, if it has not ended; the caller flushes.
+    pub(super) fn cancel(&mut self, number: u32, node: &mut Station, (now, local): (Time, Time)) {
+        let CallState::Made { id, .. } = self.calls[number as usize] else { return };
+        let Some(endpoint) = node.as_endpoint_mut() else { return };
+        endpoint.cancel(local, id);
+        self.end(number, Ending::Cancelled, now);
+    }
+
+    /// A host has died, and what its application held with it.
+    pub(super) fn crashed(&mut self, host: Host, now: Time) {
+        match host {
+            Host::Router => {}
+            Host::Server(server) => {
+                let (incarnation, factor) = (self.handlers[server].incarnation + 1, self.handlers[server].factor);
+                self.handlers[server] = Handlers { factor, ..Handlers::new(&self.plan.servers[server], incarnation) };
+            }
+            Host::Client(client) => {
+                for number in 0..self.calls.len() {
+                    if self.plan.calls[number].client == client && matches!(self.calls[number], CallState::Made { .. }) {
+                        self.end(number as u32, Ending::ClientDied, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A call whose client is down.
+    pub(super) fn call_of_the_dead(&mut self, number: u32, now: Time) {
+        self.end_unmade(number, Ending::ClientDied, now);
+    }
+
+    pub(super) fn set_factor(&mut self, server: usize, factor: u64) {
+        self.handlers[server].factor = factor;
+    }
+
+    /// Whether no call is under way; a violation where one should have ended.
+    pub(super) fn check_due(&mut self, now: Time) {
+        if let Some(&(due, number)) = self.due.first().filter(|&&(due, _)| due < now) {
+            let call = &self.plan.calls[number as usize];
+            let detail = || format!("call {number} of client {} should have ended at {:.6} ms", call.client, due as f64 / 1e6);
+            self.watch.borrow_mut().violate(Invariant::EndsOnce, detail);
+        }
+    }
+
+    /// Whether every call has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    pub(super) fn served(&self) -> &[u64] {
+        &self.served
+    }
+
+    /// Adds what became of the calls to the coverage; a hash over it.
+    pub(super) fn report(&self, coverage: &mut Coverage) -> u64 {
+        coverage.endings = self.endings;
+        coverage.runs = self.served.iter().sum();
+        self.hash
+    }
+
+    fn begin_request(&mut self, server: usize, named: (RequestId, Time), payload: Vec<u8>, turn: &mut Turn<'_, Station>) {
+        let (id, deadline) = named;
+        self.served[server] += 1;
+        let number = payload.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
+        let is_known = (number as usize) < self.calls.len();
+        self.check_request(number, &payload);
+        recycle(turn.node, payload);
+        if !is_known {
+            // Damage that was delivered: nobody waits for an answer.
+            refuse(turn, id, DropReason::Application);
+            return;
+        }
+        self.watch.borrow_mut().runs_at(server, number);
+        let handlers = &mut self.handlers[server];
+        handlers.jobs.insert(id.0, Job { number, ticket: None });
+        match handlers.scheduler.offer(id, deadline, self.plan.calls[number as usize].word) {
+            Outcome::Placed(workers, id) => self.begin_service(server, workers.first, id, turn),
+            Outcome::Held(ticket) => {
+                handlers.jobs.insert(id.0, Job { number, ticket: Some(ticket) });
+            }
+            Outcome::Full(id) => {
+                handlers.jobs.remove(&id.0);
+                self.watch.borrow_mut().ends_at(server, number);
+                refuse(turn, id, DropReason::Overload);
+            }
+        }
+    }
+
+    fn begin_service(&mut self, server: usize, worker: WorkerId, id: RequestId, turn: &mut Turn<'_, Station>) {
+        let handlers = &mut self.handlers[server];
+        handlers.running[worker.index()] = Some(id);
+        let Some(job) = handlers.jobs.get_mut(&id.0) else { return };
+        job.ticket = None;
+        let word = self.plan.calls[job.number as usize].word;
+        let service_ns = self.plan.servers[server].service.sample_whole(&mut generator(word, SERVICES)) * handlers.factor;
+        let alarm = u64::from(handlers.incarnation) << 32 | worker.index() as u64;
+        turn.wake_in(service_ns.min(SERVICE_NS_MAX), alarm);
+    }
+
+    fn end_service(&mut self, server: usize, alarm: u64, turn: &mut Turn<'_, Station>) {
+        let handlers = &mut self.handlers[server];
+        let worker = alarm as u32 as usize;
+        if alarm >> 32 != u64::from(handlers.incarnation) {
+            return;
+        }
+        let Some(id) = handlers.running[worker].take() else { return };
+        if let Some(job) = handlers.jobs.remove(&id.0) {
+            self.watch.borrow_mut().ends_at(server, job.number);
+            self.answer(job.number, id, turn);
+        }
+        let handlers = &mut self.handlers[server];
+        handlers.scheduler.conclude(WorkerId::at(worker));
+        while let Some(id) = handlers.scheduler.poll_expired(turn.local) {
+            // The endpoint tells of it by a cancel, or has.
+            if let Some(job) = handlers.jobs.get_mut(&id.0) {
+                job.ticket = None;
+            }
+        }
+        while let Some((workers, id)) = self.handlers[server].scheduler.poll_placed(turn.local, alarm) {
+            self.begin_service(server, workers.first, id, turn);
+        }
+    }
+
+    fn answer(&self, number: u32, id: RequestId, turn: &mut Turn<'_, Station>) {
+        let call = &self.plan.calls[number as usize];
+        if call.is_refused {
+            return refuse(turn, id, DropReason::Application);
+        }
+        let local = turn.local;
+        if let Some(endpoint) = turn.node.as_endpoint_mut() {
+            let mut reply = endpoint.buffer();
+            write_reply(call, &mut reply);
+            // A request that is gone needs no answer, and one whose reply is too long has been refused.
+            let _ = endpoint.reply(local, id, reply);
+        }
+    }
+
+    /// The endpoint has let go of a request.
+    fn forget_request(&mut self, server: usize, id: RequestId) {
+        let handlers = &mut self.handlers[server];
+        let Some(job) = handlers.jobs.remove(&id.0) else { return };
+        if let Some(ticket) = job.ticket {
+            handlers.scheduler.remove(ticket);
+        }
+        self.watch.borrow_mut().ends_at(server, job.number);
+    }
+
+    fn check_request(&self, number: u32, payload: &[u8]) {
+        let mut expected = Vec::new();
+        if let Some(call) = self.plan.calls.get(number as usize) {
+            write_request(number, call, &mut expected);
+        }
+        if self.is_strict() && expected != payload {
+            let detail = || format!("the request of call {number} is not what its client sent: {} B", payload.len());
+            self.watch.borrow_mut().violate(Invariant::Content, detail);
+        }
+    }
+
+    fn check_reply(&self, number: u32, payload: &[u8]) {
+        let mut expected = Vec::new();
+        write_reply(&self.plan.calls[number as usize], &mut expected);
+        if self.is_strict() && expected != payload {
+            let detail = || format!("the reply to call {number} is not the handler's: {} B", payload.len());
+            self.watch.borrow_mut().violate(Invariant::Content, detail);
+        }
+    }
+
+    fn is_strict(&self) -> bool {
+        self.plan.damage == crate::network::Damage::Noticed
+    }
+
+    fn end(&mut self, number: u32, ending: Ending, now: Time) {
+        let state = self.calls[number as usize];
+        if let CallState::Made { due, .. } = state {
+            self.due.remove(&(due, number));
+            self.end_unmade(number, ending, now);
+        } else {
+            let detail = || format!("call {number} ends as {ending:?}, and was {state:?}");
+            self.watch.borrow_mut().violate(Invariant::EndsOnce, detail);
+        }
+    }
+
+    fn end_unmade(&mut self, number: u32, ending: Ending, now: Time) {
+        self.calls[number as usize] = CallState::Ended(ending);
+        if matches!(ending, Ending::Overload | Ending::Expired | Ending::NoServer) {
+            self.watch.borrow_mut().refused(number);
+        }
+        self.endings[ending as usize] += 1;
+        let word = now << 24 ^ u64::from(number) << 8 ^ ending as u64;
+        self.hash = (self.hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        self.watch.borrow_mut().say(|| format!("call {number} ends: {ending:?}"));
+    }
+}
+
+impl Handlers {
+    fn new(server: &ServerPlan, incarnation: u32) -> Self {
+        let one_each: PolicySpec = "jbsq:1".parse().unwrap_or_else(|error| panic!("{error}"));
+        let mut scheduler = Scheduler::new(one_each.build(), QUEUE_LEN_MAX);
+        for _ in 0..server.workers {
+            scheduler.add_worker();
+        }
+        let running = vec![None; server.workers as usize];
+        Self { scheduler, running, jobs: BTreeMap::new(), incarnation, factor: 1 }
+    }
+}
+
+fn recycle(node: &mut Station, buffer: Vec<u8>) {
+    if let Some(endpoint) = node.as_endpoint_mut() {
+        endpoint.recycle(buffer);
+    }
+}
+
+fn refuse(turn: &mut Turn<'_, Station>, id: RequestId, reason: DropReason) {
+    let local = turn.local;
+    if let Some(endpoint) = turn.node.as_endpoint_mut() {
+        // A request that is gone needs no refusal.
+        let _ = endpoint.refuse(local, id, reason);
+    }
+}
+
+fn ending(failure: Failure) -> Ending {
+    match failure {
+        Failure::Deadline => Ending::Deadline,
+        Failure::ReplyTooLarge => Ending::ReplyTooLarge,
+        Failure::Broken => Ending::Other,
+        Failure::Refused(reason) => match reason {
+            DropReason::Overload => Ending::Overload,
+            DropReason::TooLarge => Ending::TooLarge,
+            DropReason::TooOld => Ending::TooOld,
+            DropReason::Expired => Ending::Expired,
+            DropReason::NoServer => Ending::NoServer,
+            DropReason::Application => Ending::Application,
+            DropReason::Uncertain => Ending::Uncertain,
+            DropReason::Unspecified | DropReason::Unvalidated => Ending::Other,
+        },
+    }
+}
+
+fn write_request(number: u32, call: &CallPlan, payload: &mut Vec<u8>) {
+    payload.extend_from_slice(&number.to_le_bytes());
+    payload.extend_from_slice(&(call.reply_len as u32).to_le_bytes());
+    write_pattern(call.word, call.request_len, payload);
+}
+
+/// What the handler makes of a request.
+fn write_reply(call: &CallPlan, payload: &mut Vec<u8>) {
+    write_pattern(!call.word, call.reply_len, payload);
+}
+
+/// Fills `payload` up to `len` with bytes of which no two stretches are alike.
+fn write_pattern(word: u64, len: usize, payload: &mut Vec<u8>) {
+    let mut word = word;
+    payload.reserve(len);
+    while payload.len() < len {
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let bytes = (word ^ word >> 33).to_le_bytes();
+        payload.extend_from_slice(&bytes[..bytes.len().min(len - payload.len())]);
+    }
+}
+
+/// The tick of a client's timer wheel.
+const TICK_NS: u64 = 1 << 16;
+
+/// More than calls of a run.
+const QUEUE_LEN_MAX: usize = 4096;
+
+/// A service takes no longer: far beyond every deadline, and what is held for it ends at the deadline.
+const SERVICE_NS_MAX: u64 = 1_000_000_000;
+
+/// The generators' stream for services.
+const SERVICES: u64 = 0x7365_7276;

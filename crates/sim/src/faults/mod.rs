@@ -1,0 +1,252 @@
+//! Deterministic fault runs: the nodes of `proto` under everything that can go wrong, with what they promise checked at every
+//! step.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`plan`] | a run as data: hosts, calls, faults |
+//! | `draw` | plans from seeds |
+//! | `host` | a node with the watch at its port; bugs for tests of the harness |
+//! | `watch` | what is checked of each datagram |
+//! | `application` | handlers behind the servers, and what became of the calls |
+//! | `run` | carries a plan out |
+//! | `minimise` | takes away from a failing plan what it does not need |
+//!
+//! What is checked, and when:
+//!
+//! | [`Invariant`] | what holds | checked |
+//! |---|---|---|
+//! | `AtMostOnce` | a call that is not idempotent is handed to a handler once at most | when it is handed over |
+//! | `Content` | a handler gets the request, a call the handler's reply | when they are handed over |
+//! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
+//! | `Bound` | a server has at most n requests placed by a router's JBSQ(n) | when one is handed over |
+//! | `Amplification` | three bytes out for each byte in, to who has not proven his address | at each datagram |
+//! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
+//! | `Floor` | endpoints hold nothing | within 2 s after the faults |
+//! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
+//! | `NoPanic` | nothing panics | always |
+//!
+//! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline; that is "by its deadline". What
+//! a router remembers of calls is let go when later calls come, so it is no part of the floor.
+
+mod application;
+mod draw;
+mod host;
+mod minimise;
+pub mod plan;
+mod run;
+mod watch;
+
+use std::fmt;
+
+use tailcut_proto::node::Time;
+
+pub use self::host::Sabotage;
+pub use self::minimise::{Minimised, minimise};
+use self::plan::{FaultKind, Plan};
+pub use self::run::run;
+use crate::network::Statistics;
+
+/// What is promised. The module says when each is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the table of the module says what each is")]
+pub enum Invariant {
+    AtMostOnce,
+    RefusedHasNotRun,
+    Content,
+    EndsOnce,
+    Bound,
+    Amplification,
+    SlotsHome,
+    Floor,
+    Determinism,
+    NoPanic,
+}
+
+/// An invariant that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// When.
+    pub at: Time,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// How to run a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A bug to put in.
+    pub sabotage: Option<Sabotage>,
+    /// Lines kept of what happened last; 0 costs nothing.
+    pub trace_len: usize,
+}
+
+/// What a run showed.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The first invariant that did not hold.
+    pub violation: Option<Violation>,
+    /// What happened, and how often.
+    pub coverage: Coverage,
+    /// Requests that each server's application was handed.
+    pub served: Vec<u64>,
+    /// A hash over every datagram delivered and how every call ended: equal runs have equal hashes.
+    pub hash: u64,
+    /// The last lines, oldest first.
+    pub trace: Vec<String>,
+}
+
+/// What happened in one or more runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Calls by how they ended, in the order of [`Ending::ALL`].
+    pub endings: [u64; Ending::ALL.len()],
+    /// Faults by kind, in the order of [`FaultKind::NAMES`].
+    pub faults: [u64; FaultKind::NAMES.len()],
+    /// What the network did.
+    pub network: Statistics,
+    /// Requests handed to handlers.
+    pub runs: u64,
+    /// Copies lost because they would run again after a restart, which is documented.
+    pub excused: u64,
+    /// Requests that a later placement or a probe overtook.
+    pub overtaken: u64,
+    /// Replies held back until the client's address was proven.
+    pub held_back: u64,
+    /// Packets that endpoints sent again.
+    pub resent: u64,
+    /// Requests that a router held.
+    pub held: u64,
+    /// Servers that a router took for silent.
+    pub silenced: u64,
+    /// Hosts whose clock was wrong.
+    pub wrong_clocks: u64,
+    /// Runs without a router, by one switch, and by leaves and spines.
+    pub shapes: [u64; 3],
+    /// Virtual time.
+    pub virtual_ns: u64,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names of `rpc::Failure` and `rpc::DropReason`, and those below")]
+pub enum Ending {
+    Replied,
+    Deadline,
+    Overload,
+    TooLarge,
+    TooOld,
+    Expired,
+    NoServer,
+    Application,
+    Uncertain,
+    ReplyTooLarge,
+    /// Its application gave it up.
+    Cancelled,
+    /// Its client refused to make it.
+    NotMade,
+    /// Its client died, or was dead.
+    ClientDied,
+    /// In another way, which tailcut peers do not give.
+    Other,
+}
+
+impl Ending {
+    /// All, with their names in results.
+    pub const ALL: [(&'static str, Self); 14] = [
+        ("replied", Self::Replied),
+        ("deadline", Self::Deadline),
+        ("overload", Self::Overload),
+        ("too_large", Self::TooLarge),
+        ("too_old", Self::TooOld),
+        ("expired", Self::Expired),
+        ("no_server", Self::NoServer),
+        ("application", Self::Application),
+        ("uncertain", Self::Uncertain),
+        ("reply_too_large", Self::ReplyTooLarge),
+        ("cancelled", Self::Cancelled),
+        ("not_made", Self::NotMade),
+        ("client_died", Self::ClientDied),
+        ("other", Self::Other),
+    ];
+}
+
+impl Report {
+    /// Calls that ended so.
+    pub fn count(&self, ending: Ending) -> u64 {
+        self.coverage.endings[ending as usize]
+    }
+}
+
+impl Coverage {
+    /// Adds what another run showed.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |own: &mut [u64], others: &[u64]| own.iter_mut().zip(others).for_each(|(own, other)| *own += other);
+        sum(&mut self.endings, &other.endings);
+        sum(&mut self.faults, &other.faults);
+        sum(&mut self.shapes, &other.shapes);
+        self.network.add(&other.network);
+        self.runs += other.runs;
+        self.excused += other.excused;
+        self.overtaken += other.overtaken;
+        self.held_back += other.held_back;
+        self.resent += other.resent;
+        self.held += other.held;
+        self.silenced += other.silenced;
+        self.wrong_clocks += other.wrong_clocks;
+        self.virtual_ns += other.virtual_ns;
+    }
+
+    /// Everything that is counted, under stable names: `calls.*`, `faults.*`, `effects.*`.
+    pub fn figures(&self) -> Vec<(String, u64)> {
+        let calls = Ending::ALL.iter().zip(self.endings).map(|((name, _), count)| (format!("calls.{name}"), count));
+        let faults = FaultKind::NAMES.iter().zip(self.faults).map(|(name, count)| (format!("faults.{name}"), count));
+        let network = &self.network;
+        let effects = [
+            ("lost", network.lost),
+            ("duplicated", network.duplicated),
+            ("damaged", network.damaged),
+            ("partitioned", network.blocked),
+            ("dropped_by_switches", network.dropped),
+            ("to_dead_hosts", network.unheard),
+            ("overtaken", self.overtaken),
+            ("excused", self.excused),
+            ("held_back", self.held_back),
+            ("resent", self.resent),
+            ("held_by_router", self.held),
+            ("silenced", self.silenced),
+            ("wrong_clocks", self.wrong_clocks),
+            ("without_router", self.shapes[0]),
+            ("single_switch", self.shapes[1]),
+            ("leaf_spine", self.shapes[2]),
+        ];
+        calls.chain(faults).chain(effects.map(|(name, count)| (format!("effects.{name}"), count))).collect()
+    }
+}
+
+/// Runs the plan of a seed, twice where the seed is a multiple of `twice_each`: the same seed must give the same run.
+pub fn check(seed: u64, twice_each: u64, options: Options) -> Report {
+    let plan = Plan::of_seed(seed);
+    let mut report = run(&plan, options);
+    if report.violation.is_none() && seed.is_multiple_of(twice_each) {
+        report.violation = differs(&plan, &report, options);
+    }
+    report
+}
+
+/// Runs the plan again and compares it with the first report.
+fn differs(plan: &Plan, first: &Report, options: Options) -> Option<Violation> {
+    let second = run(plan, options);
+    (second.hash != first.hash || second.coverage != first.coverage).then(|| Violation {
+        invariant: Invariant::Determinism,
+        at: 0,
+        detail: format!("two runs have the hashes {:016x} and {:016x}", first.hash, second.hash),
+    })
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} does not hold at {:.6} ms: {}", self.invariant, self.at as f64 / 1e6, self.detail)
+    }
+}

@@ -1,0 +1,565 @@
+//! What a fault run does, as plain data: hosts, a list of calls and a list of faults, all of which can be read and taken away.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use tailcut_measure::distribution::{Distribution, Form};
+use tailcut_measure::quantity::Unit;
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::r2p2::Config;
+use tailcut_proto::router::{Forward, RouterConfig};
+
+use crate::clock::Clock;
+use crate::fabric::topology::Topology;
+use crate::network::Damage;
+
+/// A fault run. [`Plan::of_seed`] draws one; taking calls, faults or hosts away leaves a plan.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Everything random that happens during the run.
+    pub seed: u64,
+    /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two hosts.
+    pub topology: Option<Topology>,
+    /// What becomes of damaged datagrams. Where they are delivered a bit may be flipped in anything, so that only what a node
+    /// owes itself is checked: it does not panic, and every call ends once and by its deadline.
+    pub damage: Damage,
+    /// Payload bytes of a packet, at every endpoint.
+    pub segment_len: u16,
+    /// The router; `None` where clients call servers themselves.
+    pub router: Option<RouterPlan>,
+    /// At least one.
+    pub servers: Vec<ServerPlan>,
+    /// At least one.
+    pub clients: Vec<ClientPlan>,
+    /// Calls; their places are the numbers that requests carry.
+    pub calls: Vec<CallPlan>,
+    /// Faults, each of which ends by itself.
+    pub faults: Vec<Fault>,
+}
+
+/// The router of a plan; fields as in [`tailcut_proto::router::RouterConfig`].
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "each field is the router's of the same name")]
+pub struct RouterPlan {
+    pub policy: PolicySpec,
+    pub forward: Forward,
+    pub queue_len_max: usize,
+    pub hold_ns_max: u64,
+    pub table_len_max: usize,
+    pub probe_interval_ns: u64,
+    pub silent_ns: u64,
+    pub clock: Clock,
+}
+
+/// A server of a plan.
+#[derive(Clone, Debug)]
+pub struct ServerPlan {
+    /// Requests that run at once; the others wait in a central queue.
+    pub workers: u32,
+    /// How long a request runs, ns.
+    pub service: Distribution,
+    /// [`tailcut_proto::r2p2::Serving::requests_max`].
+    pub requests_max: usize,
+    /// [`tailcut_proto::r2p2::Serving::partials_max`].
+    pub partials_max: usize,
+    /// [`tailcut_proto::r2p2::Serving::clients_max`].
+    pub clients_max: usize,
+    /// [`tailcut_proto::r2p2::Config::message_len_max`].
+    pub message_len_max: usize,
+    /// Whether its tokens are those of a pool.
+    pub is_pooled: bool,
+    /// Whether it takes every address for validated.
+    pub is_trusting: bool,
+    /// The host's clock.
+    pub clock: Clock,
+}
+
+/// A client of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientPlan {
+    /// [`tailcut_proto::r2p2::Config::calls_max`].
+    pub calls_max: usize,
+    /// [`tailcut_proto::r2p2::Config::message_len_max`].
+    pub message_len_max: usize,
+    /// [`tailcut_proto::r2p2::Config::credit_bytes`].
+    pub credit_bytes: usize,
+    /// The host's clock.
+    pub clock: Clock,
+}
+
+/// A call of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallPlan {
+    /// When it is made.
+    pub at: Time,
+    /// Who makes it.
+    pub client: usize,
+    /// The server that it goes to where there is no router.
+    pub server: usize,
+    /// Bytes of the request, at least 8.
+    pub request_len: usize,
+    /// Bytes of the reply.
+    pub reply_len: usize,
+    /// Time to its deadline by the client's clock.
+    pub timeout_ns: u64,
+    /// When the application gives it up, after it was made.
+    pub cancel_after_ns: Option<u64>,
+    /// Whether it may run more than once.
+    pub is_idempotent: bool,
+    /// Whether it must go to the router's first server.
+    pub is_fixed: bool,
+    /// Whether the handler refuses it.
+    pub is_refused: bool,
+    /// What its bytes and its service time follow from, so that they stay when other calls are taken away.
+    pub word: u64,
+}
+
+/// Something bad that begins and ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fault {
+    /// When it begins.
+    pub at: Time,
+    /// How long it lasts.
+    pub lasts_ns: u64,
+    /// What it is.
+    pub kind: FaultKind,
+}
+
+/// What can go wrong. `from` is the host whose datagrams suffer, `None` for those of all hosts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FaultKind {
+    /// Datagrams are lost, each for itself.
+    Loss {
+        /// Whose.
+        from: Option<Host>,
+        /// Share, 0 to 1.
+        share: f64,
+    },
+    /// Datagrams are lost in bursts.
+    Bursts {
+        /// Whose.
+        from: Option<Host>,
+        /// [`crate::impair::Bursts::begin`].
+        begin: f64,
+        /// [`crate::impair::Bursts::end`].
+        end: f64,
+    },
+    /// Datagrams arrive twice.
+    Duplicates {
+        /// Whose.
+        from: Option<Host>,
+        /// Share, 0 to 1.
+        share: f64,
+    },
+    /// A bit of a datagram is flipped.
+    Corruption {
+        /// Whose.
+        from: Option<Host>,
+        /// Share, 0 to 1.
+        share: f64,
+    },
+    /// Datagrams take longer, uniformly.
+    Jitter {
+        /// Whose.
+        from: Option<Host>,
+        /// At most so much, ns.
+        most_ns: u64,
+    },
+    /// Datagrams are held back, so that others overtake them.
+    Reordering {
+        /// Whose.
+        from: Option<Host>,
+        /// Share, 0 to 1.
+        share: f64,
+        /// For so long, ns.
+        held_ns: u64,
+    },
+    /// Nothing that one sends arrives at the other.
+    OneWayPartition {
+        /// Who is not heard.
+        from: Host,
+        /// Who does not hear.
+        to: Host,
+    },
+    /// Nothing arrives either way.
+    Partition {
+        /// One host.
+        one: Host,
+        /// The other.
+        other: Host,
+    },
+    /// A host dies, and comes back knowing nothing.
+    Crash {
+        /// The host.
+        host: Host,
+    },
+    /// A host's software is slow.
+    Slowness {
+        /// The host.
+        host: Host,
+        /// Added to each datagram on its way in and out, ns.
+        delay_ns: u64,
+        /// What services take longer by.
+        factor: u64,
+    },
+    /// The router is told to drain a server, and to resume it.
+    Drain {
+        /// The server.
+        server: usize,
+    },
+    /// The router is told to remove a server, and to add it again.
+    Removal {
+        /// The server.
+        server: usize,
+    },
+}
+
+/// A host of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Host {
+    /// The router.
+    Router,
+    /// A server, by its place among the servers.
+    Server(usize),
+    /// A client, by its place among the clients.
+    Client(usize),
+}
+
+impl Default for RouterPlan {
+    fn default() -> Self {
+        let config = RouterConfig::default();
+        Self {
+            policy: config.policy,
+            forward: config.forward,
+            queue_len_max: config.queue_len_max,
+            hold_ns_max: config.hold_ns_max,
+            table_len_max: config.table_len_max,
+            probe_interval_ns: config.probe_interval_ns,
+            silent_ns: config.silent_ns,
+            clock: Clock::default(),
+        }
+    }
+}
+
+impl Default for ServerPlan {
+    /// A server of 16 workers that take 100 us.
+    fn default() -> Self {
+        let config = Config::default();
+        let service = Distribution::new(Form::Fixed { value: 100_000.0 }, Unit::Time);
+        Self {
+            workers: 16,
+            service: service.unwrap_or_else(|error| panic!("{error}")),
+            requests_max: config.serving.requests_max,
+            partials_max: config.serving.partials_max,
+            clients_max: config.serving.clients_max,
+            message_len_max: config.message_len_max,
+            is_pooled: false,
+            is_trusting: false,
+            clock: Clock::default(),
+        }
+    }
+}
+
+impl Default for ClientPlan {
+    fn default() -> Self {
+        let Config { calls_max, message_len_max, credit_bytes, .. } = Config::default();
+        Self { calls_max, message_len_max, credit_bytes, clock: Clock::default() }
+    }
+}
+
+impl Default for Plan {
+    /// One client, one server, no router and nothing to do.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            topology: None,
+            damage: Damage::Noticed,
+            segment_len: Config::default().segment_len,
+            router: None,
+            servers: vec![ServerPlan::default()],
+            clients: vec![ClientPlan::default()],
+            calls: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl Plan {
+    /// When nothing new happens any more: the last call has been made and the last fault has ended.
+    pub fn quiet_at(&self) -> Time {
+        let calls = self.calls.iter().map(|call| call.at);
+        let faults = self.faults.iter().map(|fault| fault.at + fault.lasts_ns);
+        calls.chain(faults).max().unwrap_or(0)
+    }
+
+    /// Calls, faults and hosts, which is what there is to take away.
+    pub fn item_count(&self) -> usize {
+        self.calls.len() + self.faults.len()
+    }
+
+    /// Every host, by its place in the network.
+    pub fn hosts(&self) -> impl Iterator<Item = Host> {
+        let router = self.router.iter().map(|_| Host::Router);
+        router.chain((0..self.servers.len()).map(Host::Server)).chain((0..self.clients.len()).map(Host::Client))
+    }
+
+    /// The place of a host in the network.
+    pub(super) fn place(&self, host: Host) -> usize {
+        let routers = usize::from(self.router.is_some());
+        match host {
+            Host::Router => 0,
+            Host::Server(index) => routers + index,
+            Host::Client(index) => routers + self.servers.len() + index,
+        }
+    }
+
+    /// The clock of a host.
+    pub(super) fn clock(&self, host: Host) -> Clock {
+        match host {
+            Host::Router => self.router.map_or(Clock::default(), |router| router.clock),
+            Host::Server(index) => self.servers[index].clock,
+            Host::Client(index) => self.clients[index].clock,
+        }
+    }
+}
+
+impl FaultKind {
+    /// The names, in the order of [`FaultKind::index`].
+    pub const NAMES: [&str; 12] = [
+        "loss",
+        "bursts",
+        "duplicates",
+        "corruption",
+        "jitter",
+        "reordering",
+        "one_way_partition",
+        "partition",
+        "crash",
+        "slowness",
+        "drain",
+        "removal",
+    ];
+
+    /// Its place in [`FaultKind::NAMES`].
+    pub fn index(&self) -> usize {
+        match self {
+            Self::Loss { .. } => 0,
+            Self::Bursts { .. } => 1,
+            Self::Duplicates { .. } => 2,
+            Self::Corruption { .. } => 3,
+            Self::Jitter { .. } => 4,
+            Self::Reordering { .. } => 5,
+            Self::OneWayPartition { .. } => 6,
+            Self::Partition { .. } => 7,
+            Self::Crash { .. } => 8,
+            Self::Slowness { .. } => 9,
+            Self::Drain { .. } => 10,
+            Self::Removal { .. } => 11,
+        }
+    }
+
+    /// Every host that it names.
+    pub fn hosts(&self) -> [Option<Host>; 2] {
+        match *self {
+            Self::Loss { from, .. }
+            | Self::Bursts { from, .. }
+            | Self::Duplicates { from, .. }
+            | Self::Corruption { from, .. }
+            | Self::Jitter { from, .. }
+            | Self::Reordering { from, .. } => [from, None],
+            Self::OneWayPartition { from, to } => [Some(from), Some(to)],
+            Self::Partition { one, other } => [Some(one), Some(other)],
+            Self::Crash { host } | Self::Slowness { host, .. } => [Some(host), None],
+            Self::Drain { server } | Self::Removal { server } => [Some(Host::Server(server)), None],
+        }
+    }
+
+    /// The same with every host renamed.
+    pub(super) fn rename(self, name: impl Fn(Host) -> Host) -> Self {
+        let index = |server| match name(Host::Server(server)) {
+            Host::Server(index) => index,
+            Host::Router | Host::Client(_) => server,
+        };
+        match self {
+            Self::Loss { from, share } => Self::Loss { from: from.map(name), share },
+            Self::Bursts { from, begin, end } => Self::Bursts { from: from.map(name), begin, end },
+            Self::Duplicates { from, share } => Self::Duplicates { from: from.map(name), share },
+            Self::Corruption { from, share } => Self::Corruption { from: from.map(name), share },
+            Self::Jitter { from, most_ns } => Self::Jitter { from: from.map(name), most_ns },
+            Self::Reordering { from, share, held_ns } => Self::Reordering { from: from.map(name), share, held_ns },
+            Self::OneWayPartition { from, to } => Self::OneWayPartition { from: name(from), to: name(to) },
+            Self::Partition { one, other } => Self::Partition { one: name(one), other: name(other) },
+            Self::Crash { host } => Self::Crash { host: name(host) },
+            Self::Slowness { host, delay_ns, factor } => Self::Slowness { host: name(host), delay_ns, factor },
+            Self::Drain { server } => Self::Drain { server: index(server) },
+            Self::Removal { server } => Self::Removal { server: index(server) },
+        }
+    }
+}
+
+impl Host {
+    /// Its address.
+    pub fn address(self) -> SocketAddr {
+        match self {
+            Self::Router => ([10, 0, 0, 1], 9000).into(),
+            Self::Server(index) => ([10, 0, 1, index as u8], 8000).into(),
+            Self::Client(index) => ([10, 0, 2, index as u8], 33_000).into(),
+        }
+    }
+
+    /// Who has the address.
+    pub(super) fn at(address: SocketAddr) -> Option<Self> {
+        let IpAddr::V4(ip) = address.ip() else { return None };
+        match (ip.octets(), address.port()) {
+            ([10, 0, 0, 1], 9000) => Some(Self::Router),
+            ([10, 0, 1, index], 8000) => Some(Self::Server(index.into())),
+            ([10, 0, 2, index], 33_000) => Some(Self::Client(index.into())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Router => write!(f, "router"),
+            Self::Server(index) => write!(f, "server {index}"),
+            Self::Client(index) => write!(f, "client {index}"),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_topology(f, self.topology.as_ref())?;
+        writeln!(f, ", segments of {} B, damaged datagrams are {:?}", self.segment_len, self.damage)?;
+        if let Some(router) = &self.router {
+            write!(f, "router: {}, {:?}, holds {}", router.policy, router.forward, router.queue_len_max)?;
+            write!(f, " for {} and knows {},", Span(router.hold_ns_max), router.table_len_max)?;
+            writeln!(f, " probes every {}{}", Span(router.probe_interval_ns), Skew(router.clock))?;
+        }
+        for (index, server) in self.servers.iter().enumerate() {
+            let pooled = if server.is_pooled { ", in the pool" } else { "" };
+            let trusting = if server.is_trusting { ", trusting" } else { "" };
+            write!(f, "server {index}: {} x {}{pooled}{trusting}", server.workers, server.service)?;
+            write!(f, ", at most {} requests, {} partials", server.requests_max, server.partials_max)?;
+            writeln!(f, ", {} clients, messages of {} B{}", server.clients_max, server.message_len_max, Skew(server.clock))?;
+        }
+        for (index, client) in self.clients.iter().enumerate() {
+            write!(f, "client {index}: at most {} calls, messages of {} B", client.calls_max, client.message_len_max)?;
+            writeln!(f, ", {} B of credit{}", client.credit_bytes, Skew(client.clock))?;
+        }
+        for fault in &self.faults {
+            writeln!(f, "{fault}")?;
+        }
+        for (number, call) in self.calls.iter().enumerate() {
+            writeln!(f, "{} call {number}: {call}", Moment(call.at))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CallPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client {}, {} B for {} B", self.client, self.request_len, self.reply_len)?;
+        write!(f, " from server {} or the router within {}", self.server, Span(self.timeout_ns))?;
+        for (is_so, text) in
+            [(self.is_idempotent, ", idempotent"), (self.is_fixed, ", fixed"), (self.is_refused, ", refused by the handler")]
+        {
+            if is_so {
+                f.write_str(text)?;
+            }
+        }
+        match self.cancel_after_ns {
+            Some(after_ns) => write!(f, ", given up after {}", Span(after_ns)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = |from: Option<Host>| from.map_or("everyone".to_owned(), |host| host.to_string());
+        write!(f, "{} for {}: ", Moment(self.at), Span(self.lasts_ns))?;
+        match self.kind {
+            FaultKind::Loss { from, share } => write!(f, "a share of {share:.3} from {} is lost", whose(from)),
+            FaultKind::Bursts { from, begin, end } => {
+                write!(f, "what {} sends is lost in bursts ({begin:.4}, {end:.3})", whose(from))
+            }
+            FaultKind::Duplicates { from, share } => write!(f, "a share of {share:.3} from {} is doubled", whose(from)),
+            FaultKind::Corruption { from, share } => write!(f, "a share of {share:.3} from {} is damaged", whose(from)),
+            FaultKind::Jitter { from, most_ns } => write!(f, "jitter of {} from {}", Span(most_ns), whose(from)),
+            FaultKind::Reordering { from, share, held_ns } => {
+                write!(f, "a share of {share:.3} from {} is held for {}", whose(from), Span(held_ns))
+            }
+            FaultKind::OneWayPartition { from, to } => write!(f, "nothing gets from {from} to {to}"),
+            FaultKind::Partition { one, other } => write!(f, "nothing gets between {one} and {other}"),
+            FaultKind::Crash { host } => write!(f, "{host} is down"),
+            FaultKind::Slowness { host, delay_ns, factor } => {
+                write!(f, "{host} is slow by {} and {factor} times", Span(delay_ns))
+            }
+            FaultKind::Drain { server } => write!(f, "server {server} is drained"),
+            FaultKind::Removal { server } => write!(f, "server {server} is removed from the router"),
+        }
+    }
+}
+
+/// A point in time, in columns.
+pub(super) struct Moment(pub(super) Time);
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>11.6} ms", self.0 as f64 / 1e6)
+    }
+}
+
+/// A length of time.
+pub(super) struct Span(pub(super) u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 >= 1_000_000 { write!(f, "{:.2} ms", self.0 as f64 / 1e6) } else { write!(f, "{:.1} us", self.0 as f64 / 1e3) }
+    }
+}
+
+/// How wrong a clock is.
+struct Skew(Clock);
+
+impl fmt::Display for Skew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Clock::default() {
+            return Ok(());
+        }
+        write!(f, ", clock off by {} and {} ppb", Span(self.0.offset_ns), self.0.drift_ppb)
+    }
+}
+
+fn write_topology(f: &mut fmt::Formatter<'_>, topology: Option<&Topology>) -> fmt::Result {
+    match topology {
+        None => write!(f, "5 us between any two hosts"),
+        Some(Topology::Single { link, switch, .. }) => {
+            write!(f, "one switch, {} ps/B, buffers of {} B", link.ps_per_byte, switch.buffer.capacity_bytes)
+        }
+        Some(Topology::LeafSpine { racks, hosts_per_rack, spines, host_link, switch, spreading, .. }) => {
+            let (rate, buffer) = (host_link.ps_per_byte, switch.buffer.capacity_bytes);
+            write!(
+                f,
+                "{racks} racks of {hosts_per_rack} under {spines} spines, {spreading:?}, {rate} ps/B, buffers of {buffer} B"
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_name_their_hosts() {
+        for host in [Host::Router, Host::Server(7), Host::Client(5)] {
+            assert_eq!(Host::at(host.address()), Some(host));
+        }
+        assert_eq!(Host::at(([10, 0, 3, 0], 33_000).into()), None);
+    }
+}

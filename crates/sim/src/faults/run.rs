@@ -1,0 +1,423 @@
+//! Carries a plan out, event by event.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use tailcut_proto::node::Time;
+use tailcut_proto::r2p2::{Config, Endpoint, Holdings};
+use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
+
+use super::application::Applications;
+use super::host::Station;
+use super::plan::{Fault, FaultKind, Host, Plan, RouterPlan};
+use super::watch::Watch;
+use super::{Coverage, Invariant, Options, Report, Violation};
+use crate::fabric::topology::Topology;
+use crate::impair::{Bursts, Impairment};
+use crate::network::{Damage, HostDelays, Network};
+
+/// Runs a plan to its end, or to the first invariant that does not hold.
+pub fn run(plan: &Plan, options: Options) -> Report {
+    let watch = Rc::new(RefCell::new(Watch::new(plan, options.trace_len)));
+    let result = catch_unwind(AssertUnwindSafe(|| Run::new(plan, &watch, options).complete()));
+    let mut report = result.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let detail = text.unwrap_or_else(|| "a panic without a message".to_owned());
+        let violation = Violation { invariant: Invariant::NoPanic, at: watch.borrow().now, detail };
+        Report { violation: Some(violation), ..Report::default() }
+    });
+    report.trace = watch.borrow_mut().take_trace();
+    report
+}
+
+/// A plan under way.
+struct Run<'a> {
+    plan: &'a Plan,
+    options: Options,
+    network: Network<Station>,
+    watch: Rc<RefCell<Watch>>,
+    applications: Applications<'a>,
+    /// What the plan says will happen, latest last.
+    script: Vec<(Time, Step)>,
+    /// Which faults there are now.
+    is_active: Vec<bool>,
+    coverage: Coverage,
+}
+
+/// A step of the script.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Begin(usize),
+    End(usize),
+    Call(u32),
+    Cancel(u32),
+    /// Whether all is quiet, after the faults.
+    Look,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, watch: &Rc<RefCell<Watch>>, options: Options) -> Self {
+        let network = match &plan.topology {
+            Some(topology) => Network::over(topology, plan.seed),
+            None => Network::new(),
+        };
+        let mut run = Self {
+            plan,
+            options,
+            network,
+            watch: Rc::clone(watch),
+            applications: Applications::new(plan, watch),
+            script: script(plan),
+            is_active: vec![false; plan.faults.len()],
+            coverage: Coverage::default(),
+        };
+        run.network.set_damage(plan.damage);
+        for host in plan.hosts() {
+            let station = run.station(host);
+            let place = run.network.add(host.address(), station, run.impairment(host), run.seed_of(host, 0));
+            run.network.set_clock(place, plan.clock(host));
+        }
+        run
+    }
+
+    fn complete(mut self) -> Report {
+        while self.watch.borrow().violation.is_none() {
+            let Some(&(script_at, step)) = self.script.last() else { break };
+            let network_at = self.network.next_time().unwrap_or(Time::MAX);
+            let now = network_at.min(script_at);
+            self.watch.borrow_mut().now = now;
+            if network_at <= script_at {
+                let applications = &mut self.applications;
+                self.network.step(now, |turn| applications.turn(turn));
+            } else {
+                self.network.run(now, |turn| unreachable!("nothing is due before the script at place {}", turn.place));
+                self.script.pop();
+                self.take(now, step);
+            }
+            self.applications.check_due(now);
+        }
+        self.report()
+    }
+
+    fn take(&mut self, now: Time, step: Step) {
+        match step {
+            Step::Begin(fault) => self.begin(fault, now),
+            Step::End(fault) => self.end(fault, now),
+            Step::Call(number) => {
+                let host = Host::Client(self.plan.calls[number as usize].client);
+                if self.is_down(host) {
+                    return self.applications.call_of_the_dead(number, now);
+                }
+                let place = self.plan.place(host);
+                let times = (now, self.network.local(place));
+                self.applications.call(number, self.network.node_mut(place), times);
+                self.network.flush(place);
+            }
+            Step::Cancel(number) => {
+                let place = self.plan.place(Host::Client(self.plan.calls[number as usize].client));
+                let times = (now, self.network.local(place));
+                self.applications.cancel(number, self.network.node_mut(place), times);
+                self.network.flush(place);
+            }
+            Step::Look => self.look(now),
+        }
+    }
+
+    fn begin(&mut self, index: usize, now: Time) {
+        let fault = self.plan.faults[index];
+        self.watch.borrow_mut().say(|| format!("begins: {fault}"));
+        self.coverage.faults[fault.kind.index()] += 1;
+        if let FaultKind::Crash { host } = fault.kind
+            && !self.is_down(host)
+        {
+            self.watch.borrow_mut().crashed(host);
+            self.applications.crashed(host, now);
+            self.network.set_up(self.plan.place(host), false);
+        }
+        self.is_active[index] = true;
+        self.apply(&fault, now);
+    }
+
+    fn end(&mut self, index: usize, now: Time) {
+        let fault = self.plan.faults[index];
+        self.watch.borrow_mut().say(|| format!("ends: {fault}"));
+        self.is_active[index] = false;
+        if let FaultKind::Crash { host } = fault.kind
+            && !self.is_down(host)
+        {
+            let place = self.plan.place(host);
+            let station = self.station(host);
+            self.network.replace(place, station);
+            self.network.flush(place);
+        }
+        self.apply(&fault, now);
+    }
+
+    /// Makes what a fault concerns as the active faults say.
+    fn apply(&mut self, fault: &Fault, now: Time) {
+        match fault.kind {
+            FaultKind::Loss { .. }
+            | FaultKind::Bursts { .. }
+            | FaultKind::Duplicates { .. }
+            | FaultKind::Corruption { .. }
+            | FaultKind::Jitter { .. }
+            | FaultKind::Reordering { .. } => {
+                for host in self.plan.hosts() {
+                    let (place, seed) = (self.plan.place(host), self.seed_of(host, now));
+                    self.network.impair(place, self.impairment(host), seed);
+                }
+            }
+            FaultKind::OneWayPartition { from, to } => self.separate(from, to),
+            FaultKind::Partition { one, other } => {
+                self.separate(one, other);
+                self.separate(other, one);
+            }
+            FaultKind::Crash { .. } => {}
+            FaultKind::Slowness { host, .. } => self.slow(host),
+            FaultKind::Drain { server } | FaultKind::Removal { server } => self.reconfigure(server),
+        }
+    }
+
+    /// What happens to the datagrams of a host: the worst of every active fault.
+    fn impairment(&self, host: Host) -> Impairment {
+        let delay_ns = if self.plan.topology.is_some() { 0 } else { DELAY_NS };
+        let mut path = Impairment { delay_ns, ..Impairment::NONE };
+        let concerns = |from: Option<Host>| from.is_none_or(|from| from == host);
+        for kind in self.active() {
+            match kind {
+                FaultKind::Loss { from, share } if concerns(from) => path.loss = path.loss.max(share),
+                FaultKind::Bursts { from, begin, end } if concerns(from) => path.bursts = Bursts { begin, end },
+                FaultKind::Duplicates { from, share } if concerns(from) => path.duplicate = path.duplicate.max(share),
+                FaultKind::Corruption { from, share } if concerns(from) => path.corrupt = path.corrupt.max(share),
+                FaultKind::Jitter { from, most_ns } if concerns(from) => path.jitter_ns = path.jitter_ns.max(most_ns),
+                FaultKind::Reordering { from, share, held_ns } if concerns(from) => {
+                    path.reorder = path.reorder.max(share);
+                    path.reorder_ns = path.reorder_ns.max(held_ns);
+                }
+                _ => {}
+            }
+        }
+        path
+    }
+
+    fn separate(&mut self, from: Host, to: Host) {
+        let is_apart = self.active().any(|kind| match kind {
+            FaultKind::OneWayPartition { from: one, to: other } => (one, other) == (from, to),
+            FaultKind::Partition { one, other } => (one, other) == (from, to) || (other, one) == (from, to),
+            _ => false,
+        });
+        let (from, to) = (self.plan.place(from), self.plan.place(to));
+        if is_apart {
+            self.network.block(from, to);
+        } else {
+            self.network.unblock(from, to);
+        }
+    }
+
+    fn slow(&mut self, host: Host) {
+        let of_host = |kind| match kind {
+            FaultKind::Slowness { host: slow, delay_ns, factor } if slow == host => Some((delay_ns, factor)),
+            _ => None,
+        };
+        let (delay_ns, factor) = self.active().filter_map(of_host).max().unwrap_or((0, 1));
+        self.network.set_delays(self.plan.place(host), HostDelays { transmit_ns: delay_ns, receive_ns: delay_ns });
+        if let Host::Server(server) = host {
+            self.applications.set_factor(server, factor);
+        }
+    }
+
+    /// Tells the router of a server what the active faults say. Whatever it was told before may be so already.
+    fn reconfigure(&mut self, server: usize) {
+        let is_removed = self.active().any(|kind| kind == FaultKind::Removal { server });
+        let is_drained = self.active().any(|kind| kind == FaultKind::Drain { server });
+        let place = self.plan.place(Host::Router);
+        let local = self.network.local(place);
+        let addr = Host::Server(server).address();
+        let Some(router) = self.network.node_mut(place).as_router_mut() else { return };
+        if is_removed {
+            let _ = router.remove_server(addr);
+        } else {
+            let _ = router.add_server(local, ServerConfig { addr, speaks: Speaks::Extension });
+            let _ = if is_drained { router.drain_server(local, addr) } else { router.resume_server(local, addr) };
+        }
+        self.network.flush(place);
+    }
+
+    /// Ends the run when all is quiet, or when it should be.
+    fn look(&mut self, now: Time) {
+        let busy = self.busy();
+        if busy.is_none() {
+            self.script.clear();
+        } else if self.script.is_empty()
+            && self.plan.damage == Damage::Noticed
+            && let Some((invariant, detail)) = busy
+        {
+            self.watch.borrow_mut().now = now;
+            self.watch.borrow_mut().violate(invariant, || detail);
+        }
+    }
+
+    /// What is held still, where something is.
+    fn busy(&self) -> Option<(Invariant, String)> {
+        if !self.applications.is_idle() {
+            return Some((Invariant::Floor, "a call has not ended".to_owned()));
+        }
+        for host in self.plan.hosts() {
+            let station = self.network.node(self.plan.place(host));
+            if let Some(holdings) = station.as_endpoint().map(Endpoint::holdings).filter(|held| *held != Holdings::default()) {
+                return Some((Invariant::Floor, format!("{host} still holds {holdings:?}")));
+            }
+            let Some(status) = station.as_router().map(Router::status) else { continue };
+            if let Some(server) = status.servers.iter().find(|server| server.outstanding > 0) {
+                let detail = format!("the router still counts {} at {}", server.outstanding, server.addr);
+                return Some((Invariant::SlotsHome, detail));
+            }
+            if status.queue_len > 0 {
+                return Some((Invariant::SlotsHome, format!("the router still holds {} requests", status.queue_len)));
+            }
+        }
+        None
+    }
+
+    fn report(mut self) -> Report {
+        let coverage = &mut self.coverage;
+        let hash = self.applications.report(coverage);
+        coverage.network = self.network.statistics();
+        coverage.virtual_ns = self.network.now();
+        coverage.wrong_clocks = self.plan.hosts().filter(|&host| self.plan.clock(host) != Default::default()).count() as u64;
+        let (is_single, is_leaf_spine) = match self.plan.topology {
+            None => (false, false),
+            Some(Topology::Single { .. }) => (true, false),
+            Some(Topology::LeafSpine { .. }) => (false, true),
+        };
+        coverage.shapes = [self.plan.router.is_none(), is_single, is_leaf_spine].map(u64::from);
+        for place in self.plan.hosts().map(|host| self.plan.place(host)) {
+            let station = self.network.node(place);
+            if let Some(metrics) = station.as_endpoint().map(Endpoint::metrics) {
+                coverage.held_back += metrics.held_back;
+                coverage.resent += metrics.resent;
+            }
+            if let Some(metrics) = station.as_router().map(Router::metrics) {
+                coverage.held += metrics.held;
+                coverage.silenced += metrics.servers_silenced;
+            }
+        }
+        let watch = self.watch.borrow();
+        coverage.excused = watch.excused;
+        coverage.overtaken = watch.overtaken;
+        let hash = hash ^ coverage.network.trace_hash.rotate_left(17);
+        let (violation, served) = (watch.violation.clone(), self.applications.served().to_vec());
+        Report { violation, coverage: std::mem::take(coverage), served, hash, trace: Vec::new() }
+    }
+
+    fn active(&self) -> impl Iterator<Item = FaultKind> {
+        let active = self.plan.faults.iter().zip(&self.is_active).filter(|(_, is_active)| **is_active);
+        active.map(|(fault, _)| fault.kind)
+    }
+
+    fn is_down(&self, host: Host) -> bool {
+        self.active().any(|kind| kind == FaultKind::Crash { host })
+    }
+
+    /// The seed of a host's secrets, and of what happens to its datagrams, from `now` on. It depends on nothing else, so that it
+    /// stays when something is taken away from the plan.
+    fn seed_of(&self, host: Host, now: Time) -> u64 {
+        let place = self.plan.place(host) as u64;
+        self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(now).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ place
+    }
+
+    /// A node for a host that starts now.
+    fn station(&self, host: Host) -> Station {
+        let (now, seed) = (self.network.now(), self.seed_of(host, self.network.now()));
+        let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
+        let local = self.plan.clock(host).local(now);
+        let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
+        match host {
+            Host::Router => return self.router(local),
+            Host::Server(index) => {
+                let server = &self.plan.servers[index];
+                let is_kept = self.plan.router.is_some_and(|router| router.forward == Forward::Keep);
+                config.message_len_max = server.message_len_max;
+                config.serving.router = is_kept.then(|| Host::Router.address());
+                config.serving.server_id = index as u32;
+                config.serving.requests_max = server.requests_max;
+                config.serving.partials_max = server.partials_max;
+                config.serving.clients_max = server.clients_max;
+                config.serving.pool_key = server.is_pooled.then_some([7; 16]);
+                if server.is_trusting {
+                    config.serving.trusted = "10.0.0.0/8".parse().into_iter().collect();
+                }
+            }
+            Host::Client(index) => {
+                let client = &self.plan.clients[index];
+                config.message_len_max = client.message_len_max;
+                config.calls_max = client.calls_max;
+                config.credit_bytes = client.credit_bytes;
+                config.serving.is_enabled = false;
+            }
+        }
+        Station::endpoint(host, Endpoint::new(local, config), &self.watch, self.options.sabotage)
+    }
+
+    fn router(&self, local: Time) -> Station {
+        let is_removed = |server: &usize| self.active().any(|kind| kind == FaultKind::Removal { server: *server });
+        let servers = (0..self.plan.servers.len()).filter(|server| !is_removed(server));
+        let addresses = servers.map(|server| ServerConfig { addr: Host::Server(server).address(), speaks: Speaks::Extension });
+        let seed = self.seed_of(Host::Router, self.network.now());
+        let config = self.plan.router.map(|router| router_config(&router)).unwrap_or_default();
+        let router = Router::new(local, RouterConfig { servers: addresses.collect(), seed, ..config });
+        Station::router(router.unwrap_or_else(|error| panic!("{error}")), &self.watch)
+    }
+}
+
+fn router_config(plan: &RouterPlan) -> RouterConfig {
+    RouterConfig {
+        policy: plan.policy,
+        forward: plan.forward,
+        queue_len_max: plan.queue_len_max,
+        hold_ns_max: plan.hold_ns_max,
+        table_len_max: plan.table_len_max,
+        probe_interval_ns: plan.probe_interval_ns,
+        silent_ns: plan.silent_ns,
+        ..RouterConfig::default()
+    }
+}
+
+/// The steps of a plan, latest last; at equal times ends before beginnings, and calls last.
+fn script(plan: &Plan) -> Vec<(Time, Step)> {
+    let mut script = Vec::new();
+    for (index, fault) in plan.faults.iter().enumerate() {
+        script.push((fault.at, Step::Begin(index)));
+        script.push((fault.at + fault.lasts_ns, Step::End(index)));
+    }
+    for (number, call) in plan.calls.iter().enumerate() {
+        script.push((call.at, Step::Call(number as u32)));
+        script.extend(call.cancel_after_ns.map(|after_ns| (call.at + after_ns, Step::Cancel(number as u32))));
+    }
+    let looks = (1..=LOOKS).map(|look| (plan.quiet_at() + look * QUIET_NS / LOOKS, Step::Look));
+    script.extend(looks);
+    script.sort_by_key(|&(at, step)| (at, order(step)));
+    script.reverse();
+    script
+}
+
+fn order(step: Step) -> u8 {
+    match step {
+        Step::End(_) => 0,
+        Step::Begin(_) => 1,
+        Step::Call(_) => 2,
+        Step::Cancel(_) => 3,
+        Step::Look => 4,
+    }
+}
+
+/// Between two hosts where no links are.
+const DELAY_NS: u64 = 5_000;
+
+/// After the faults all must be quiet within so long.
+const QUIET_NS: u64 = 2_000_000_000;
+
+/// How often it is looked whether all is quiet.
+const LOOKS: u64 = 200;
