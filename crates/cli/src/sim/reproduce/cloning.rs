@@ -4,6 +4,7 @@ use anyhow::Result;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_sim::cloning::{CloningError, Config, Outcome, Scheme, simulate};
+use tailcut_sim::sojourn::Estimate;
 
 use super::effort::Effort;
 use crate::sim::cores::over_seeds;
@@ -14,9 +15,14 @@ pub(super) struct Point(Vec<Outcome>);
 impl Point {
     /// Runs `requests` requests, or the share of the effort, under each of [`SEEDS`] seeds.
     pub(super) fn run(effort: Effort, config: &Config, requests: u32) -> Result<Self> {
+        Self::run_seeds(effort, config, requests, SEEDS)
+    }
+
+    /// As [`Point::run`], under so many seeds.
+    pub(super) fn run_seeds(effort: Effort, config: &Config, requests: u32, seeds: u64) -> Result<Self> {
         let requests = effort.requests(u64::from(requests)) as u32;
         let config = Config { requests, ..config.clone() };
-        let runs = over_seeds(effort.seed, SEEDS, |seed| simulate(&config, seed));
+        let runs = over_seeds(effort.seed, seeds, |seed| simulate(&config, seed));
         Ok(Self(runs.into_iter().collect::<Result<_, CloningError>>()?))
     }
 
@@ -28,6 +34,12 @@ impl Point {
     /// A percentile of the latency, us.
     pub(super) fn percentile_us(&self, p: f64) -> f64 {
         self.average(|run| run.latency.percentile(p) / PS_PER_US)
+    }
+
+    /// The standard deviation of a single run's percentile, us.
+    pub(super) fn deviation_us(&self, p: f64) -> f64 {
+        let values: Vec<f64> = self.0.iter().map(|run| run.latency.percentile(p) / PS_PER_US).collect();
+        Estimate::of(&values).standard_error.map_or(f64::NAN, |error| error * (values.len() as f64).sqrt())
     }
 
     /// The mean over the runs.

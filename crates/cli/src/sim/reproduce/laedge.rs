@@ -3,8 +3,10 @@
 //!
 //! The artifact's coordinator gives a server one request at a time, whatever its workers, so that it saturates at some 6 % of what
 //! the same workers can do; with one slot for each worker, it is the coordinator's own work for each packet that saturates. The
-//! 99th percentiles were simulated by others and are held to 5 %, the rate that saturates the servers to the range in which they
-//! found it. Of what saturates the coordinator they give an estimate alone, which is shown.
+//! 99th percentiles were simulated by others, in single runs. At the two lower rates they are held to 5 %. Towards saturation a run of
+//! 600,000 requests differs from the next by 6 and 10 %, so there the published value has to be one that such a run could have
+//! given: within three standard deviations. The rate that saturates the servers is held to the range in which it was found. Of what
+//! saturates the coordinator there is an estimate alone, which is shown.
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -19,9 +21,14 @@ use super::verdict::{Basis, Tolerance, Verdict};
 pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let mut verdicts = Vec::new();
     for (krps, expected) in TAILS_US {
+        let point = Point::run_seeds(effort, &slotted(Slots::Server, krps)?, SINGLE_RUN, 16)?;
         let what = format!("one slot a server at {krps} k/s: p99 us");
-        let obtained = run(effort, Slots::Server, krps)?.percentile_us(0.99);
-        verdicts.push(Verdict::new(effort, what, (Basis::Simulated, expected), obtained, Tolerance::Relative(0.05)));
+        let (expected, obtained) = ((Basis::Simulated, expected), point.percentile_us(0.99));
+        verdicts.push(if krps < STEADY_KRPS {
+            Verdict::new(effort, what, expected, obtained, Tolerance::Relative(0.05))
+        } else {
+            Verdict::fixed(what, expected, obtained, Tolerance::Absolute(3.0 * point.deviation_us(0.99)))
+        });
     }
     let what = "one slot a server: k/s at saturation".to_owned();
     let saturated = 250.0 * goodput(effort, Slots::Server, 250.0)?;
@@ -57,12 +64,20 @@ fn goodput(effort: Effort, slots: Slots, krps: f64) -> Result<f64> {
 }
 
 fn run(effort: Effort, slots: Slots, krps: f64) -> Result<Point> {
+    Point::run(effort, &slotted(slots, krps)?, REQUESTS)
+}
+
+fn slotted(slots: Slots, krps: f64) -> Result<Config> {
     let config = config(Scheme::Laedge, 5, "exp:25us", 1.0)?;
     let load = krps * 1e3 / config.capacity_per_s().unwrap_or(f64::NAN);
     let coordinator = Coordinator { slots, ..Coordinator::default() };
-    Point::run(effort, &Config { load, coordinator, ..config }, REQUESTS)
+    Ok(Config { load, coordinator, ..config })
 }
 
-const REQUESTS: u32 = 1_000_000;
+const REQUESTS: u32 = 400_000;
+/// Requests of a published run.
+const SINGLE_RUN: u32 = 600_000;
+/// Up to here a percentile hardly varies from run to run.
+const STEADY_KRPS: f64 = 100.0;
 /// By thousands of requests a second.
 const TAILS_US: [(f64, f64); 4] = [(13.0, 73.0), (53.0, 115.0), (105.0, 246.0), (131.0, 614.0)];

@@ -152,3 +152,25 @@ Figures:
 Examples:
   tailcut sim reproduce jbsq-bound --quick
   tailcut sim reproduce all --out target/reproduced --json target/reproduced.json";
+
+#[cfg(test)]
+mod tests {
+    use super::verdict::{Basis, Tolerance};
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_figure() {
+        for Reproduction { name, .. } in REPRODUCTIONS {
+            assert!(AFTER_HELP.contains(&format!("\n  {name} ")), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_that_fails_fails_the_command_and_one_that_is_shown_does_not() {
+        let verdict = |what: &str, tolerance| Verdict::fixed(what.to_owned(), (Basis::Exact, 2.0), 3.0, tolerance);
+        let shown = verdict("shown", Tolerance::Shown);
+        assert_eq!(failure(std::slice::from_ref(&shown)), None);
+        let failed = [shown, verdict("p99", Tolerance::Absolute(0.5)), verdict("mean", Tolerance::Absolute(1.5))];
+        assert_eq!(failure(&failed), Some("not reproduced: p99".to_owned()));
+    }
+}
