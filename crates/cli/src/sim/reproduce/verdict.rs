@@ -33,6 +33,11 @@ pub(super) enum Tolerance {
     /// A share of the expected value.
     Relative(f64),
     Absolute(f64),
+    /// So much below the expected value, and so much above it.
+    Sides {
+        below: f64,
+        above: f64,
+    },
     /// The expected value is a lower bound.
     AtLeast,
     /// The two are shown beside each other; no verdict.
@@ -40,11 +45,15 @@ pub(super) enum Tolerance {
 }
 
 impl Tolerance {
-    /// The tolerance of figures from fewer requests.
-    fn widened(self, effort: Effort) -> Self {
+    /// The tolerance of figures from fewer requests: wider by the effort's factor, but not beyond half of the expected value, so
+    /// that nothing passes that is hardly there.
+    fn widened(self, effort: Effort, expected: f64) -> Self {
+        let wider = |limit: f64, half: f64| (limit * effort.widening()).min(half.max(limit));
+        let half = expected.abs() / 2.0;
         match self {
-            Self::Relative(share) => Self::Relative(share * effort.widening()),
-            Self::Absolute(difference) => Self::Absolute(difference * effort.widening()),
+            Self::Relative(share) => Self::Relative(wider(share, 0.5)),
+            Self::Absolute(limit) => Self::Absolute(wider(limit, half)),
+            Self::Sides { below, above } => Self::Sides { below: wider(below, half), above: wider(above, half) },
             Self::AtLeast | Self::Shown => self,
         }
     }
@@ -53,7 +62,7 @@ impl Tolerance {
 impl Verdict {
     /// A comparison with the tolerance of a full reproduction, widened where the effort is less.
     pub(super) fn new(effort: Effort, what: String, expected: (Basis, f64), obtained: f64, tolerance: Tolerance) -> Self {
-        Self::fixed(what, expected, obtained, tolerance.widened(effort))
+        Self::fixed(what, expected, obtained, tolerance.widened(effort, expected.1))
     }
 
     /// A comparison whose tolerance is not of sampling, so that requests neither widen nor narrow it.
@@ -72,6 +81,10 @@ impl Verdict {
         match self.tolerance {
             Tolerance::Relative(share) => difference <= share * self.expected.abs() + ROUNDING,
             Tolerance::Absolute(limit) => difference <= limit + ROUNDING,
+            Tolerance::Sides { below, above } => {
+                let limit = if self.obtained < self.expected { below } else { above };
+                difference <= limit + ROUNDING
+            }
             Tolerance::AtLeast => self.obtained >= self.expected,
             Tolerance::Shown => true,
         }
@@ -81,6 +94,7 @@ impl Verdict {
         let (kind, tolerance) = match self.tolerance {
             Tolerance::Relative(share) => ("relative", json!(share)),
             Tolerance::Absolute(limit) => ("absolute", json!(limit)),
+            Tolerance::Sides { below, above } => ("sides", json!([-below, above])),
             Tolerance::AtLeast => ("at least", Value::Null),
             Tolerance::Shown => ("shown", Value::Null),
         };
@@ -98,6 +112,7 @@ impl Verdict {
         let tolerance = match self.tolerance {
             Tolerance::Relative(share) => format!("{:.3} %", 100.0 * share),
             Tolerance::Absolute(limit) => format!("{limit:.4}"),
+            Tolerance::Sides { below, above } => format!("-{below:.4} +{above:.4}"),
             Tolerance::AtLeast => "at least".to_owned(),
             Tolerance::Shown => "-".to_owned(),
         };
