@@ -551,3 +551,40 @@ fn mix(a: u64, b: u64) -> u64 {
 const WIRE_OVERHEAD_BYTES: u32 = 66;
 /// The shortest Ethernet frame with preamble and gap.
 const WIRE_BYTES_MIN: u32 = 84;
+
+#[cfg(test)]
+mod tests {
+    use tailcut_proto::r2p2::{Config, Endpoint};
+    use tailcut_proto::rpc::{Call, CallOptions, Rpc};
+
+    use super::*;
+
+    /// A call whose every datagram is damaged.
+    fn check(damage: Damage, (delivered, damaged): (u64, u64)) {
+        let mut network = Network::new();
+        network.set_damage(damage);
+        let [client, server] = [1, 2].map(|host| SocketAddr::from(([10, 0, 0, host], 1)));
+        let path = Impairment { corrupt: 1.0, duplicate: 1.0, delay_ns: 10, ..Impairment::NONE };
+        network.add(client, Endpoint::new(0, Config::default()), path, 1);
+        network.add(server, Endpoint::new(0, Config::default()), Impairment::default(), 2);
+        let options = CallOptions::default();
+        let call = Call { target: server, payload: vec![0; 8], deadline: 1_000_000, context: 0, options };
+        network.node_mut(0).call(0, call).unwrap();
+        network.flush(0);
+        while network.next_time() == Some(10) {
+            network.step(10, |_| {});
+        }
+        let found = network.statistics();
+        assert_eq!((found.duplicated, found.damaged, found.delivered), (1, damaged, delivered));
+    }
+
+    #[test]
+    fn damage_that_a_checksum_notices_reaches_no_node() {
+        check(Damage::Noticed, (0, 2));
+    }
+
+    #[test]
+    fn damage_that_nothing_notices_is_delivered() {
+        check(Damage::Delivered, (2, 2));
+    }
+}

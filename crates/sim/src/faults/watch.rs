@@ -57,6 +57,8 @@ pub(super) struct Watch {
     /// What happened last, oldest first; at most `trace_len`.
     trace: VecDeque<String>,
     trace_len: usize,
+    /// The last probe to and report of each server; the same again is not worth a line.
+    last_counts: BTreeMap<(Host, bool), Vec<u8>>,
 }
 
 /// A server since it started.
@@ -128,6 +130,7 @@ impl Watch {
             had: BTreeMap::new(),
             trace: VecDeque::new(),
             trace_len,
+            last_counts: BTreeMap::new(),
         }
     }
 
@@ -183,6 +186,9 @@ impl Watch {
             Ok(packet) if self.is_strict => self.look_at_arrival(host, from, &packet, bytes.len()),
             _ => true,
         };
+        if self.trace_len == 0 || self.is_old_news(host, from, bytes) {
+            return is_taken;
+        }
         self.say(|| {
             let from = Host::at(from).map_or_else(|| from.to_string(), |host| host.to_string());
             let end = if is_taken { "" } else { " (a copy of what ran before the restart: lost)" };
@@ -192,6 +198,17 @@ impl Watch {
             }
         });
         is_taken
+    }
+
+    /// Whether it is a probe or a report that says what the one before said.
+    fn is_old_news(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
+        let kind = Packet::parse(bytes).ok().map(|packet| packet.message_type);
+        let key = match (kind, Host::at(from)) {
+            (Some(MessageType::Probe), _) => (host, true),
+            (Some(MessageType::Feedback), Some(from)) => (from, false),
+            _ => return false,
+        };
+        self.last_counts.insert(key, bytes.to_vec()).is_some_and(|before| before == bytes)
     }
 
     /// A datagram leaves `host`.
