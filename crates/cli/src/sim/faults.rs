@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use tailcut_net::clock::Clock;
 use tailcut_sim::faults::plan::Plan;
-use tailcut_sim::faults::{self, Coverage, Minimised, Options, Report, Sabotage, Violation};
+use tailcut_sim::faults::{self, Coverage, Invariant, Minimised, Options, Report, Sabotage, Violation};
 
 use super::{Outcome, cores};
 use crate::output;
@@ -54,7 +54,6 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         "schema": "tailcut.sim.faults/1",
         "config": { "seed": first, "seeds": count, "twice_each": args.twice_each },
         "seeds": found.seeds,
-        "seeds_per_s": seeds_per_s,
         "hash": format!("{:016x}", found.hash),
         "counts": counts_json(&found.coverage),
         "failure": failure.as_ref().map(Failure::json),
@@ -144,7 +143,9 @@ impl Failure {
     fn replay(&self, sabotage: Option<Sabotage>) -> String {
         let named = Sabotage::ALL.iter().find(|(_, one)| Some(*one) == sabotage);
         let sabotage = named.map_or(String::new(), |(name, _)| format!(" --sabotage {name}"));
-        format!("tailcut sim faults --seed {}{sabotage}", self.seed)
+        // Where a run differs from itself, every replay must look for it.
+        let twice = if self.violation.invariant == Invariant::Determinism { " --twice-each 1" } else { "" };
+        format!("tailcut sim faults --seed {}{sabotage}{twice}", self.seed)
     }
 }
 

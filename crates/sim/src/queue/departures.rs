@@ -1,8 +1,7 @@
 //! The next departure of each worker, with the earliest at hand.
 //!
 //! A tree of blocks of 16: a leaf is a worker's next departure, a slot above the earliest of the block below it. So 16 workers are
-//! one block, whose minimum is a scan without a branch that depends on who wins; a heap costs more in mispredicted branches
-//! than a scan in work, and a calendar three times as much.
+//! one block, whose minimum is a scan without a branch that depends on who wins.
 //!
 //! Invariant: a slot is the minimum of the block below it, `first` that of the root; at equal times the lower worker departs
 //! first.
