@@ -67,7 +67,7 @@ fn what_makes_no_sense_is_refused() {
     check_refused(&["--load", "NaN"], 1, "the load must be above 0");
     check_refused(&["--load", "0.5", "--service", "pareto:0:1us:1"], 1, "has no finite mean");
     check_refused(&["--load", "0.5", "--requests", "2G"], 1, "the number of requests must be");
-    check_refused(&["--load", "0.5", "--requests", "0.5"], 2, "not a whole number above zero");
+    check_refused(&["--load", "0.5", "--requests", "0.5"], 2, "is not a whole number");
     check_refused(&["--load", "0.5", "--config", "2x8"], 2, "no configuration is called");
     check_refused(&["--workload", "redis"], 2, "no workload is called");
     check_refused(&["--load", "0.5", "--slo", "8us"], 2, "cannot be used with");
