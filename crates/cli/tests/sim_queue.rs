@@ -62,8 +62,8 @@ fn nonsense_is_refused() {
         ("--speeds 1*x", 2, "neither SPEED nor SPEED*WORKERS"),
         ("--service pareto:0ns:1us:1.5", 1, "needs a finite mean"),
         ("--policy jbsq:1 --to-worker 1us --feedback 1us", 1, "never settles"),
-        ("--service exp:10s", 1, "longer than virtual time"),
-        ("--workers 65536 --policy jsq:32768 --service exp:100s --requests 1000", 1, "longer than virtual time"),
+        ("--service exp:10s", 1, "longer than so many workers allow"),
+        ("--workers 65536 --policy jsq:32768 --service exp:100s --requests 1000", 1, "longer than so many workers allow"),
         ("--service file:/dev/zero", 2, "longer than 100000000 bytes"),
     ] {
         let output = sim(args);

@@ -320,7 +320,7 @@ pub enum SystemError {
         ceiling: f64,
     },
     /// Virtual time has an end.
-    #[error("the run would last longer than virtual time does: {} days, and less with many workers", LENGTH_MAX_PS / 8.64e16)]
+    #[error("the run would last for more than {} days of virtual time, or longer than so many workers allow", LENGTH_MAX_PS / 8.64e16)]
     TooLong,
 }
 
