@@ -16,6 +16,8 @@
 //!
 //! Invariant: workers serve in the order in which they were given, and a conclusion that is known at the time of an arrival
 //! takes effect before it. The same seed gives the same run, to the bit. Time is in picoseconds, and does not drift.
+//!
+//! [`Scheduler`]: tailcut_proto::scheduler::Scheduler
 
 mod departures;
 mod group;
