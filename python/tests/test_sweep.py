@@ -1,5 +1,6 @@
 """The adapter on a real local cluster of two worker processes. `TAILCUT` is the binary."""
 
+import json
 import os
 import signal
 import subprocess
@@ -78,15 +79,20 @@ def test_points_that_are_there_are_not_submitted(sweep, expected, cluster):
     assert contents(out) == expected
 
 
-def test_a_point_that_fails_says_why_and_leaves_the_others(sweep, cluster):
-    # The load is a number to the parser, and an error of the simulation.
-    sweep.write_text(SWEEP.replace("2000000", "20000").replace("0.3", "1.5"))
-    adapter = start(sweep, cluster)
+def test_a_point_that_fails_says_why_and_leaves_the_others(sweep, cluster, tmp_path):
+    sweep.write_text(SWEEP.replace("2000000", "20000"))
+    listed = subprocess.run([TAILCUT, "sim", "sweep", str(sweep), "--list"], check=True, capture_output=True, text=True)
+    first = json.loads(listed.stdout.splitlines()[0])["hash"]
+    # A binary that has no room for one of the points.
+    failing = tmp_path / "failing"
+    failing.write_text(f'#!/bin/sh\ncase "$*" in *{first}*) echo "no room" >&2; exit 1;; esac\nexec {TAILCUT} "$@"\n')
+    failing.chmod(0o755)
+    adapter = start(sweep, cluster, str(failing))
     _, stderr = adapter.communicate(timeout=240)
     assert adapter.returncode == 1
-    assert "queue --load=1.5 --policy=random" in stderr and "load must be" in stderr, stderr
-    assert "2 of 12 points failed" in stderr
-    assert len(results(sweep.with_suffix(".results"))) == POINTS - 2
+    assert "queue --load=0.3 --policy=" in stderr and "no room" in stderr, stderr
+    assert "1 of 12 points failed" in stderr
+    assert len(results(sweep.with_suffix(".results"))) == POINTS - 1
 
 
 def test_a_cluster_of_its_own(sweep):
@@ -106,9 +112,9 @@ def test_a_bad_sweep_is_refused_before_anything_is_submitted(sweep, cluster):
     assert "points:" not in stderr
 
 
-def start(sweep, cluster):
+def start(sweep, cluster, binary=TAILCUT):
     command = [sys.executable, "-m", "tailcut_sweep", str(sweep)]
-    command += ["--scheduler", cluster.scheduler_address, "--tailcut", TAILCUT]
+    command += ["--scheduler", cluster.scheduler_address, "--tailcut", binary]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
