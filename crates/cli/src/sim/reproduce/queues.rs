@@ -55,7 +55,10 @@ fn exact_figures(effort: Effort) -> Result<Vec<Verdict>> {
         let exact = [exact.mean(), exact.percentile(0.5), exact.percentile(0.9), exact.percentile(0.99), exact.percentile(0.999)];
         let verdict = |index: usize| {
             let what = format!("{} at {load}: {}", model.name, NAMES[index]);
-            Verdict::new(effort, what, (Basis::Exact, exact[index]), simulated[index], tolerance(load))
+            // A p99.9 of fewer requests than a full reproduction's rests on a few busy periods, which no factor covers.
+            let is_rare = NAMES[index] == "p999" && effort.widening() > 1.0;
+            let tolerance = if is_rare { Tolerance::Shown } else { tolerance(load) };
+            Verdict::new(effort, what, (Basis::Exact, exact[index]), simulated[index], tolerance)
         };
         Ok((0..NAMES.len()).map(verdict).collect())
     };
