@@ -5,6 +5,7 @@
 //!
 //! | module | what it decides |
 //! |---|---|
+//! | [`address`] | addresses as keys of tables |
 //! | [`node`] | the edge towards the network: what every participant is |
 //! | [`rpc`] | the edge towards the application: call, reply, cancel, events |
 //! | [`policy`] | where a request goes |
@@ -15,6 +16,7 @@
 //! Invariant: input from the network never panics, never fails a call of this crate, and never makes it allocate in
 //! proportion to what the input claims.
 
+pub mod address;
 pub mod node;
 pub mod policy;
 pub mod r2p2;

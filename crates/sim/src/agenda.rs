@@ -141,13 +141,28 @@ impl<E> Agenda<E> {
 
     /// Takes the next event if it is due at `until` or before.
     pub fn pop_until(&mut self, until: u64) -> Option<(u64, E)> {
-        self.advance();
-        self.current.last().filter(|due| due.time <= until)?;
-        let Due { time, event, .. } = self.current.pop()?;
+        let due = if self.current.is_empty() { self.pop_ahead(until)? } else { self.pop_current(until)? };
         self.len -= 1;
-        self.now = time;
+        self.now = due.time;
         self.census.taken += 1;
-        Some((time, event))
+        Some((due.time, due.event))
+    }
+
+    fn pop_current(&mut self, until: u64) -> Option<Due<E>> {
+        self.current.last().filter(|due| due.time <= until)?;
+        self.current.pop()
+    }
+
+    /// From the next bucket; straight out of it where the event is alone there, as most are.
+    fn pop_ahead(&mut self, until: u64) -> Option<Due<E>> {
+        let index = self.turn_to_next()?;
+        let slot = self.buckets[index];
+        if self.slots[slot as usize].next == NONE && self.slots[slot as usize].time <= until {
+            self.clear(index);
+            return Some(self.release(slot));
+        }
+        self.empty(index);
+        self.pop_current(until)
     }
 
     fn take_slot(&mut self, slot: Slot<E>) -> u32 {
@@ -187,29 +202,42 @@ impl<E> Agenda<E> {
 
     /// Makes sure that the next event, if there is one, is the last of `current`.
     fn advance(&mut self) {
-        if !self.current.is_empty() || self.len == 0 {
-            return;
+        if self.current.is_empty()
+            && let Some(index) = self.turn_to_next()
+        {
+            self.empty(index);
+        }
+    }
+
+    /// Moves the present to the next bucket that has events, which is then to be emptied; tells its index.
+    fn turn_to_next(&mut self) -> Option<usize> {
+        if self.len == 0 {
+            return None;
         }
         self.judge_width();
-        let ahead = self.next_occupied();
-        let far = self.far.peek().map(|Reverse(entry)| entry.time >> self.width_log2);
-        let next = ahead.into_iter().chain(far).min().expect("a pending event is in a bucket or beyond");
+        let mut next = self.next_occupied();
+        if let Some(&Reverse(first)) = self.far.peek() {
+            next = next.min(first.time >> self.width_log2);
+            self.draw_in(next);
+        }
         self.present = next;
-        // Whatever the calendar now reaches comes into its bucket before that is emptied.
+        self.census.emptied += 1;
+        Some((next % BUCKETS) as usize)
+    }
+
+    /// Whatever the calendar reaches from `present` on comes into its bucket.
+    fn draw_in(&mut self, present: u64) {
         while let Some(&Reverse(entry)) = self.far.peek()
-            && (entry.time >> self.width_log2) - next < BUCKETS
+            && (entry.time >> self.width_log2) - present < BUCKETS
         {
             self.far.pop();
             self.link(entry.time >> self.width_log2, entry.slot);
         }
-        self.empty((next % BUCKETS) as usize);
-        self.census.emptied += 1;
     }
 
     /// Moves a bucket's events to `current`.
     fn empty(&mut self, index: usize) {
-        let mut slot = std::mem::replace(&mut self.buckets[index], NONE);
-        self.occupied[index / 64] &= !(1 << (index % 64));
+        let mut slot = self.clear(index);
         while slot != NONE {
             let next = self.slots[slot as usize].next;
             let due = self.release(slot);
@@ -221,6 +249,12 @@ impl<E> Agenda<E> {
         }
     }
 
+    /// Takes a bucket's list off it.
+    fn clear(&mut self, index: usize) -> u32 {
+        self.occupied[index / 64] &= !(1 << (index % 64));
+        std::mem::replace(&mut self.buckets[index], NONE)
+    }
+
     fn release(&mut self, index: u32) -> Due<E> {
         let slot = &mut self.slots[index as usize];
         slot.next = std::mem::replace(&mut self.free, index);
@@ -228,18 +262,24 @@ impl<E> Agenda<E> {
         Due { time: slot.time, order: slot.order, event }
     }
 
-    /// The number of the first bucket after the present one that has events.
-    fn next_occupied(&self) -> Option<u64> {
+    /// The number of the first bucket after the present one that has events; `u64::MAX` where none has.
+    fn next_occupied(&self) -> u64 {
         let start = ((self.present + 1) % BUCKETS) as usize;
-        // One word more than there are, because the first may have to be looked at from both ends.
-        let found = (0..=WORDS).find_map(|step| {
-            let word = (start / 64 + step) % WORDS;
-            let mask = if step == 0 { !0 << (start % 64) } else { !0 };
-            let bits = self.occupied[word] & mask;
-            (bits != 0).then(|| word * 64 + bits.trailing_zeros() as usize)
-        })?;
-        let distance = (found + BUCKETS as usize - start) as u64 % BUCKETS;
-        Some(self.present + 1 + distance)
+        let mut bits = self.occupied[start / 64] & (!0 << (start % 64));
+        let mut word = start / 64;
+        // The first word may have to be looked at from both ends.
+        for _ in 0..WORDS {
+            if bits != 0 {
+                break;
+            }
+            word = (word + 1) % WORDS;
+            bits = self.occupied[word];
+        }
+        if bits == 0 {
+            return u64::MAX;
+        }
+        let found = word as u64 * 64 + u64::from(bits.trailing_zeros());
+        self.present + 1 + (found + BUCKETS - start as u64) % BUCKETS
     }
 
     /// Looks from time to time whether the width fits the events, and changes it.

@@ -59,6 +59,8 @@ pub struct ImpairedPath {
     impairment: Impairment,
     random: Pcg64Mcg,
     is_bad: bool,
+    /// It does nothing to any datagram.
+    is_perfect: bool,
 }
 
 /// What becomes of a datagram: how long its copies take, and which bit of all of them is flipped.
@@ -75,11 +77,17 @@ pub struct Fate {
 impl ImpairedPath {
     /// A path whose decisions follow from `seed`.
     pub fn new(impairment: Impairment, seed: u64) -> Self {
-        Self { impairment, random: Pcg64Mcg::seed_from_u64(seed), is_bad: false }
+        let is_perfect = impairment == Impairment::NONE;
+        Self { impairment, random: Pcg64Mcg::seed_from_u64(seed), is_bad: false, is_perfect }
     }
 
     /// Decides the fate of a datagram of `len` bytes.
+    #[inline]
     pub fn fate(&mut self, len: usize) -> Fate {
+        if self.is_perfect { Fate { delay_ns: Some(0), ..Fate::default() } } else { self.draw_fate(len) }
+    }
+
+    fn draw_fate(&mut self, len: usize) -> Fate {
         let path = self.impairment;
         let turns = if self.is_bad { path.bursts.end } else { path.bursts.begin };
         self.is_bad ^= self.chance(turns);

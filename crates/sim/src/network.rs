@@ -8,10 +8,11 @@
 //! Invariant: the same calls with the same seeds give the same run, to the byte; [`Statistics::trace_hash`] tells.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::address::AddressKey;
+use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};
 
 use crate::agenda::Agenda;
 use crate::clock::Clock;
@@ -22,20 +23,30 @@ use crate::impair::{ImpairedPath, Impairment};
 /// A network of nodes of one kind (an enum where several kinds meet).
 #[derive(Debug)]
 pub struct Network<N> {
+    members: Vec<Member<N>>,
+    /// All but the members, so that both can be at hand at once.
+    wire: Wire,
+    /// Where nodes write what they send.
+    buffer: Vec<u8>,
+}
+
+/// What is under way between the members, and when it arrives.
+#[derive(Debug)]
+struct Wire {
     agenda: Agenda<Event>,
     /// How far [`Network::run`] has come; ps.
     now_ps: u64,
-    members: Vec<Member<N>>,
-    places: HashMap<(u128, u16), u32, FixedState>,
+    /// The same in ns.
+    now: Time,
+    places: HashMap<AddressKey, u32, FixedState>,
+    /// By place.
+    delays: Vec<HostDelays>,
     /// What lies between the hosts; `None` where impairments are all.
     fabric: Option<Fabric>,
     datagrams: Vec<Datagram>,
     free: Vec<u32>,
     /// Ordered pairs of places between which nothing arrives.
     blocked: BTreeSet<(u32, u32)>,
-    buffer: Vec<u8>,
-    /// What the application of the present turn wants to be woken for.
-    alarms: Vec<(u64, u64)>,
     damage: Damage,
     statistics: Statistics,
 }
@@ -116,13 +127,13 @@ pub struct Turn<'a, N> {
     pub local: Time,
     /// The word of the alarm that is due; `None` where the node had an input of its own.
     pub alarm: Option<u64>,
-    alarms: &'a mut Vec<(u64, u64)>,
+    agenda: &'a mut Agenda<Event>,
 }
 
 impl<N> Turn<'_, N> {
     /// Gives the application of this place another turn after `delay_ns`, with `word` in [`Turn::alarm`].
     pub fn wake_in(&mut self, delay_ns: u64, word: u64) {
-        self.alarms.push((self.now + delay_ns, word));
+        post_alarm(self.agenda, self.place, self.now + delay_ns, word);
     }
 }
 
@@ -150,7 +161,6 @@ struct Member<N> {
     node: N,
     /// What happens to the datagrams that it sends.
     path: ImpairedPath,
-    delays: HostDelays,
     clock: Clock,
     is_up: bool,
     /// When a [`Event::Wake`] is on the agenda for it, ps; later ones are stale.
@@ -159,13 +169,20 @@ struct Member<N> {
     nic_bytes_max: u64,
 }
 
+/// Where a datagram comes from and goes to.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    place: u32,
+    to: u32,
+    /// Its source, as the receiver sees it.
+    from: SocketAddr,
+    priority: u8,
+}
+
 /// A datagram on its way; its buffer is used again.
 #[derive(Debug)]
 struct Datagram {
-    place: u32,
-    to: u32,
-    from: SocketAddr,
-    priority: u8,
+    hop: Hop,
     /// What the impairments add, ps.
     extra_ps: u64,
     /// The receiver's checksum will find it.
@@ -186,20 +203,20 @@ impl<N: Node> Network<N> {
     }
 
     fn with_fabric(fabric: Option<Fabric>) -> Self {
-        Self {
+        let wire = Wire {
             agenda: Agenda::new(),
             now_ps: 0,
-            members: Vec::new(),
+            now: 0,
             places: HashMap::with_hasher(FixedState::default()),
+            delays: Vec::new(),
             fabric,
             datagrams: Vec::new(),
             free: Vec::new(),
             blocked: BTreeSet::new(),
-            buffer: vec![0; TRAIN_BYTES_MAX],
-            alarms: Vec::new(),
             damage: Damage::default(),
             statistics: Statistics::default(),
-        }
+        };
+        Self { members: Vec::new(), wire, buffer: vec![0; TRAIN_BYTES_MAX] }
     }
 
     /// Adds a node; tells its place.
@@ -208,20 +225,21 @@ impl<N: Node> Network<N> {
     /// When the topology has no host left, or another node has the address.
     pub fn add(&mut self, address: SocketAddr, node: N, impairment: Impairment, seed: u64) -> usize {
         let place = self.members.len();
-        let hosts = self.fabric.as_ref().map_or(usize::MAX, Fabric::host_count);
+        let hosts = self.wire.fabric.as_ref().map_or(usize::MAX, Fabric::host_count);
         assert!(place < hosts, "the topology has {hosts} hosts");
-        let earlier = self.places.insert(key(address), place as u32);
+        let earlier = self.wire.places.insert(AddressKey(address), place as u32);
         assert!(earlier.is_none(), "{address} is taken");
         let path = ImpairedPath::new(impairment, seed);
-        let (delays, clock) = (HostDelays::default(), Clock::default());
-        self.members.push(Member { address, node, path, delays, clock, is_up: true, wake_at: u64::MAX, nic_bytes_max: u64::MAX });
+        let clock = Clock::default();
+        self.wire.delays.push(HostDelays::default());
+        self.members.push(Member { address, node, path, clock, is_up: true, wake_at: u64::MAX, nic_bytes_max: u64::MAX });
         self.rewake(place);
         place
     }
 
     /// The virtual time.
     pub fn now(&self) -> Time {
-        self.now_ps / PS_PER_NS
+        self.wire.now
     }
 
     /// The time of the clock of the host at a place.
@@ -246,7 +264,7 @@ impl<N: Node> Network<N> {
 
     /// The links and switches, where there are any.
     pub fn fabric(&self) -> Option<&Fabric> {
-        self.fabric.as_ref()
+        self.wire.fabric.as_ref()
     }
 
     /// Takes a node off the network or puts it back: while down it gets nothing and does nothing.
@@ -268,13 +286,13 @@ impl<N: Node> Network<N> {
 
     /// Says what becomes of damaged datagrams, from now on.
     pub fn set_damage(&mut self, damage: Damage) {
-        self.damage = damage;
+        self.wire.damage = damage;
     }
 
     /// Sets how long the software of a host takes, from now on.
     pub fn set_delays(&mut self, place: usize, delays: HostDelays) {
-        self.members[place].delays = delays;
-        if let Some(fabric) = &mut self.fabric {
+        self.wire.delays[place] = delays;
+        if let Some(fabric) = &mut self.wire.fabric {
             fabric.set_host_delays(place as u32, delays.transmit_ns * PS_PER_NS, delays.receive_ns * PS_PER_NS);
         }
     }
@@ -287,7 +305,7 @@ impl<N: Node> Network<N> {
 
     /// Asks a node for datagrams only while fewer than `bytes` wait at its NIC, as a host with backpressure does.
     pub fn limit_nic(&mut self, place: usize, bytes: u64) {
-        if let Some(fabric) = &mut self.fabric {
+        if let Some(fabric) = &mut self.wire.fabric {
             self.members[place].nic_bytes_max = bytes;
             fabric.watch_nic(place as u32);
         }
@@ -295,65 +313,69 @@ impl<N: Node> Network<N> {
 
     /// Nothing that `from` sends reaches `to` from now on; the other way is open.
     pub fn block(&mut self, from: usize, to: usize) {
-        self.blocked.insert((from as u32, to as u32));
+        self.wire.blocked.insert((from as u32, to as u32));
     }
 
     /// Ends [`Network::block`].
     pub fn unblock(&mut self, from: usize, to: usize) {
-        self.blocked.remove(&(from as u32, to as u32));
+        self.wire.blocked.remove(&(from as u32, to as u32));
     }
 
     /// What went over the network so far.
     pub fn statistics(&self) -> Statistics {
-        self.statistics
+        self.wire.statistics
     }
 
     /// Gives the application of a place a turn at `at`, with `word` in [`Turn::alarm`].
     pub fn wake_at(&mut self, place: usize, at: Time, word: u64) {
-        self.agenda.post(at.saturating_mul(PS_PER_NS), Event::Alarm(place as u32, word));
+        post_alarm(&mut self.wire.agenda, place, at, word);
     }
 
     /// Sends what the node at a place has to send.
     pub fn flush(&mut self, place: usize) {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let local = self.local(place);
-        while self.members[place].is_up && self.has_room(place) {
-            let member = &mut self.members[place];
-            let Some(transmit) = member.node.poll_transmit(local, &mut buffer) else {
+        let Self { members, wire, buffer } = self;
+        let member = &mut members[place];
+        if !member.is_up {
+            return;
+        }
+        let local = member.clock.local(wire.now);
+        while wire.has_room(place, member.nic_bytes_max) {
+            let Some(transmit) = member.node.poll_transmit(local, buffer) else {
                 break;
             };
-            let (from, to) = (transmit.from.unwrap_or(member.address), self.places.get(&key(transmit.to)).copied());
-            for bytes in buffer[..transmit.len].chunks(transmit.segment_len.max(1)) {
-                self.send(place, (from, to, transmit.priority), bytes);
+            let bytes = &buffer[..transmit.len];
+            if transmit.segment_len >= transmit.len {
+                wire.send(member, place, &transmit, bytes);
+            } else {
+                bytes.chunks(transmit.segment_len).for_each(|segment| wire.send(member, place, &transmit, segment));
             }
         }
-        self.buffer = buffer;
-        self.rewake(place);
+        wire.rewake(member, place);
     }
 
     /// Runs until `until`. After each input to a node, `application` has a turn with it, to take events and give work.
     pub fn run(&mut self, until: Time, mut application: impl FnMut(&mut Turn<'_, N>)) {
         let until_ps = until.saturating_mul(PS_PER_NS);
-        while let Some((now_ps, event)) = self.agenda.pop_until(until_ps) {
-            self.now_ps = self.now_ps.max(now_ps);
+        while let Some((now_ps, event)) = self.wire.agenda.pop_until(until_ps) {
+            self.wire.advance_to(now_ps);
             self.handle(event, &mut application);
         }
-        self.now_ps = self.now_ps.max(until_ps);
+        self.wire.advance_to(until_ps);
     }
 
     /// Makes the next thing happen, if it is due at `until` or before; tells whether it was.
     pub fn step(&mut self, until: Time, mut application: impl FnMut(&mut Turn<'_, N>)) -> bool {
-        let Some((now_ps, event)) = self.agenda.pop_until(until.saturating_mul(PS_PER_NS)) else {
+        let Some((now_ps, event)) = self.wire.agenda.pop_until(until.saturating_mul(PS_PER_NS)) else {
             return false;
         };
-        self.now_ps = self.now_ps.max(now_ps);
+        self.wire.advance_to(now_ps);
         self.handle(event, &mut application);
         true
     }
 
     /// When something may happen next.
     pub fn next_time(&mut self) -> Option<Time> {
-        self.agenda.next_time().map(|at_ps| at_ps.div_ceil(PS_PER_NS).max(self.now()))
+        self.wire.agenda.next_time().map(|at_ps| at_ps.div_ceil(PS_PER_NS).max(self.now()))
     }
 
     fn handle(&mut self, event: Event, application: &mut impl FnMut(&mut Turn<'_, N>)) {
@@ -369,52 +391,83 @@ impl<N: Node> Network<N> {
     }
 
     fn handle_fabric(&mut self, event: fabric::Event, application: &mut impl FnMut(&mut Turn<'_, N>)) {
-        let now_ps = self.now_ps;
-        let Self { fabric: Some(fabric), agenda, .. } = self else {
+        let Wire { fabric: Some(fabric), agenda, now_ps, .. } = &mut self.wire else {
             return;
         };
-        match fabric.handle(now_ps, event, agenda) {
-            Some(Happening::Delivered(packet)) => self.receive(packet.tag, application),
-            Some(Happening::Dropped(packet)) => {
-                self.statistics.dropped += 1;
-                self.free.push(packet.tag);
-            }
+        match fabric.handle(*now_ps, event, agenda) {
+            // From the last link to the node, unless impairments delay it.
+            Some(Happening::Delivered(packet)) => match self.wire.datagrams[packet.tag as usize].extra_ps {
+                0 => self.deliver(packet.tag, application),
+                extra_ps => self.wire.agenda.post(self.wire.now_ps + extra_ps, Event::Deliver(packet.tag)),
+            },
+            Some(Happening::Dropped(packet)) => self.wire.drop_datagram(packet.tag),
             Some(Happening::NicFree(host)) => self.flush(host as usize),
             None => {}
         }
     }
 
     fn wake(&mut self, place: usize, application: &mut impl FnMut(&mut Turn<'_, N>)) {
-        let local = self.local(place);
-        let member = &mut self.members[place];
-        if member.wake_at > self.now_ps {
+        let Self { members, wire, .. } = self;
+        let member = &mut members[place];
+        if member.wake_at > wire.now_ps {
             return;
         }
         member.wake_at = u64::MAX;
+        let local = member.clock.local(wire.now);
         if member.is_up && member.node.poll_timeout().is_some_and(|at| at <= local) {
             member.node.handle_timeout(local);
             self.turn(place, None, application);
         } else {
-            self.rewake(place);
+            wire.rewake(member, place);
+        }
+    }
+
+    fn deliver(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+        let Self { members, wire, .. } = self;
+        let datagram = &wire.datagrams[index as usize];
+        let place = datagram.hop.to as usize;
+        let member = &mut members[place];
+        let is_heard = member.is_up && !datagram.is_damaged;
+        if is_heard {
+            note(&mut wire.statistics.trace_hash, wire.now_ps, datagram);
+            wire.statistics.delivered += 1;
+            member.node.handle_datagram(member.clock.local(wire.now), Path { peer: datagram.hop.from }, &datagram.bytes);
+        } else if !member.is_up {
+            wire.statistics.unheard += 1;
+        }
+        wire.free.push(index);
+        if is_heard {
+            self.turn(place, None, application);
         }
     }
 
     /// The application's turn, and what the node has to send after it.
     fn turn(&mut self, place: usize, alarm: Option<u64>, application: &mut impl FnMut(&mut Turn<'_, N>)) {
-        let (now, local) = (self.now(), self.local(place));
-        let mut alarms = std::mem::take(&mut self.alarms);
-        let node = &mut self.members[place].node;
-        application(&mut Turn { node, place, now, local, alarm, alarms: &mut alarms });
-        for (at, word) in alarms.drain(..) {
-            self.wake_at(place, at, word);
-        }
-        self.alarms = alarms;
+        let Self { members, wire, .. } = self;
+        let member = &mut members[place];
+        let (now, local) = (wire.now, member.clock.local(wire.now));
+        application(&mut Turn { node: &mut member.node, place, now, local, alarm, agenda: &mut wire.agenda });
         self.flush(place);
     }
 
     /// Puts a wake on the agenda for the node's deadline, unless an earlier one is there.
     fn rewake(&mut self, place: usize) {
-        let member = &mut self.members[place];
+        self.wire.rewake(&mut self.members[place], place);
+    }
+}
+
+impl Wire {
+    fn advance_to(&mut self, now_ps: u64) {
+        self.now_ps = self.now_ps.max(now_ps);
+        self.now = self.now_ps / PS_PER_NS;
+    }
+
+    fn has_room(&self, place: usize, nic_bytes_max: u64) -> bool {
+        let backlog = |fabric: &Fabric| fabric.nic_backlog_bytes(place as u32) < nic_bytes_max;
+        nic_bytes_max == u64::MAX || self.fabric.as_ref().is_none_or(backlog)
+    }
+
+    fn rewake<N: Node>(&mut self, member: &mut Member<N>, place: usize) {
         if !member.is_up {
             return;
         }
@@ -427,16 +480,12 @@ impl<N: Node> Network<N> {
         }
     }
 
-    fn has_room(&self, place: usize) -> bool {
-        let backlog = |fabric: &Fabric| fabric.nic_backlog_bytes(place as u32) < self.members[place].nic_bytes_max;
-        self.fabric.as_ref().is_none_or(backlog)
-    }
-
-    fn send(&mut self, place: usize, (from, to, priority): (SocketAddr, Option<u32>, u8), bytes: &[u8]) {
+    /// One datagram leaves its node.
+    fn send<N>(&mut self, member: &mut Member<N>, place: usize, transmit: &Transmit, bytes: &[u8]) {
         self.statistics.sent += 1;
         self.statistics.sent_bytes += bytes.len() as u64;
-        let fate = self.members[place].path.fate(bytes.len());
-        let Some(to) = to else {
+        let fate = member.path.fate(bytes.len());
+        let Some(&to) = self.places.get(&AddressKey(transmit.to)) else {
             self.statistics.stray += 1;
             return;
         };
@@ -444,62 +493,47 @@ impl<N: Node> Network<N> {
             self.statistics.blocked += 1;
             return;
         }
-        if fate.delay_ns.is_none() {
-            self.statistics.lost += 1;
+        let from = transmit.from.unwrap_or(member.address);
+        let hop = Hop { place: place as u32, to, from, priority: transmit.priority };
+        match fate.delay_ns {
+            Some(delay_ns) => self.launch(hop, bytes, delay_ns, fate.flipped_bit),
+            None => self.statistics.lost += 1,
         }
-        self.statistics.duplicated += u64::from(fate.second_delay_ns.is_some());
-        for delay_ns in fate.delay_ns.into_iter().chain(fate.second_delay_ns) {
-            let index = self.take_datagram();
-            let datagram = &mut self.datagrams[index as usize];
-            (datagram.place, datagram.to, datagram.from) = (place as u32, to, from);
-            (datagram.priority, datagram.extra_ps) = (priority, delay_ns * PS_PER_NS);
-            datagram.bytes.clear();
-            datagram.bytes.extend_from_slice(bytes);
-            datagram.is_damaged = fate.flipped_bit.is_some() && self.damage == Damage::Noticed;
-            self.statistics.damaged += u64::from(fate.flipped_bit.is_some());
-            if let Some(bit) = fate.flipped_bit {
-                datagram.bytes[bit / 8] ^= 1 << (bit % 8);
-            }
-            self.leave(index);
+        if let Some(delay_ns) = fate.second_delay_ns {
+            self.statistics.duplicated += 1;
+            self.launch(hop, bytes, delay_ns, fate.flipped_bit);
         }
     }
 
     /// From the sender to its NIC, or to the receiver where there is no fabric.
-    fn leave(&mut self, index: u32) {
-        let Datagram { place, to, priority, extra_ps, ref bytes, .. } = self.datagrams[index as usize];
+    fn launch(&mut self, hop: Hop, bytes: &[u8], delay_ns: u64, flipped_bit: Option<usize>) {
+        let index = self.take_datagram();
+        let datagram = &mut self.datagrams[index as usize];
+        datagram.hop = hop;
+        datagram.extra_ps = delay_ns * PS_PER_NS;
+        datagram.bytes.clear();
+        datagram.bytes.extend_from_slice(bytes);
+        datagram.is_damaged = flipped_bit.is_some() && self.damage == Damage::Noticed;
+        if let Some(bit) = flipped_bit {
+            self.statistics.damaged += 1;
+            datagram.bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let Hop { place, to, priority, .. } = hop;
         let Some(fabric) = &mut self.fabric else {
-            let software_ns = self.members[place as usize].delays.transmit_ns + self.members[to as usize].delays.receive_ns;
-            self.agenda.post(self.now_ps + extra_ps + software_ns * PS_PER_NS, Event::Deliver(index));
+            let software_ns = self.delays[place as usize].transmit_ns + self.delays[to as usize].receive_ns;
+            self.agenda.post(self.now_ps + (delay_ns + software_ns) * PS_PER_NS, Event::Deliver(index));
             return;
         };
         let wire_bytes = (bytes.len() as u32 + WIRE_OVERHEAD_BYTES).max(WIRE_BYTES_MIN);
         let packet = Packet { from: place, to, wire_bytes, priority, is_marked: false, tag: index };
         if let Some(Happening::Dropped(_)) = fabric.send(self.now_ps, packet, &mut self.agenda) {
-            self.statistics.dropped += 1;
-            self.free.push(index);
+            self.drop_datagram(index);
         }
     }
 
-    /// From the last link to the node, unless impairments delay it.
-    fn receive(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
-        match self.datagrams[index as usize].extra_ps {
-            0 => self.deliver(index, application),
-            extra_ps => self.agenda.post(self.now_ps + extra_ps, Event::Deliver(index)),
-        }
-    }
-
-    fn deliver(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
-        let place = self.datagrams[index as usize].to as usize;
-        if !self.members[place].is_up {
-            self.statistics.unheard += 1;
-        } else if !self.datagrams[index as usize].is_damaged {
-            let local = self.local(place);
-            let datagram = &self.datagrams[index as usize];
-            note(&mut self.statistics.trace_hash, self.now_ps, datagram);
-            self.statistics.delivered += 1;
-            self.members[place].node.handle_datagram(local, Path { peer: datagram.from }, &datagram.bytes);
-            self.turn(place, None, application);
-        }
+    /// A switch has dropped it.
+    fn drop_datagram(&mut self, index: u32) {
+        self.statistics.dropped += 1;
         self.free.push(index);
     }
 
@@ -507,8 +541,8 @@ impl<N: Node> Network<N> {
         if let Some(index) = self.free.pop() {
             return index;
         }
-        let from = SocketAddr::from(([0, 0, 0, 0], 0));
-        self.datagrams.push(Datagram { place: 0, to: 0, from, priority: 0, extra_ps: 0, is_damaged: false, bytes: Vec::new() });
+        let hop = Hop { place: 0, to: 0, from: SocketAddr::from(([0, 0, 0, 0], 0)), priority: 0 };
+        self.datagrams.push(Datagram { hop, extra_ps: 0, is_damaged: false, bytes: Vec::new() });
         u32::try_from(self.datagrams.len() - 1).expect("fewer than 2^32 datagrams are under way")
     }
 }
@@ -519,26 +553,32 @@ impl<N: Node> Default for Network<N> {
     }
 }
 
-/// An address as two words, which are hashed faster.
-fn key(address: SocketAddr) -> (u128, u16) {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(ip) => ip.to_bits(),
-    };
-    (ip, address.port())
+fn post_alarm(agenda: &mut Agenda<Event>, place: usize, at: Time, word: u64) {
+    agenda.post(at.saturating_mul(PS_PER_NS), Event::Alarm(place as u32, word));
 }
 
-/// Mixes what makes a delivery into the hash, sixteen bytes at a time.
+/// Mixes what makes a delivery into the hash: sixteen bytes at a time, long ones in four lanes that do not wait for each other.
 fn note(hash: &mut u64, now_ps: u64, datagram: &Datagram) {
-    *hash = mix(*hash ^ now_ps, u64::from(datagram.to) << 32 | datagram.bytes.len() as u64);
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
-    let mut chunks = datagram.bytes.chunks_exact(16);
-    for chunk in &mut chunks {
-        *hash = mix(*hash ^ word(&chunk[..8]), word(&chunk[8..]));
+    let start = mix(*hash ^ now_ps, u64::from(datagram.hop.to) << 32 | datagram.bytes.len() as u64);
+    let mut lanes = [start, 1, 2, 3];
+    let (blocks, rest) = datagram.bytes.as_chunks::<64>();
+    for block in blocks {
+        for (lane, part) in lanes.iter_mut().zip(block.as_chunks::<16>().0) {
+            *lane = mix_in(*lane, *part);
+        }
     }
-    let mut rest = [0; 16];
-    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    *hash = mix(*hash ^ word(&rest[..8]), word(&rest[8..]));
+    let (parts, tail) = rest.as_chunks::<16>();
+    for (lane, part) in lanes.iter_mut().zip(parts) {
+        *lane = mix_in(*lane, *part);
+    }
+    let mut last = [0; 16];
+    last[..tail.len()].copy_from_slice(tail);
+    *hash = mix(mix_in(lanes[0], last) ^ lanes[1], lanes[2] ^ lanes[3].rotate_left(32));
+}
+
+fn mix_in(lane: u64, part: [u8; 16]) -> u64 {
+    let word = u128::from_le_bytes(part);
+    mix(lane ^ word as u64, (word >> 64) as u64)
 }
 
 /// The halves of a product, folded (wyhash).

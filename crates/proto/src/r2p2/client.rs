@@ -283,6 +283,11 @@ impl Client {
         self.wheel.next_due()
     }
 
+    /// Whether there is nothing to send.
+    pub(super) fn is_silent(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     pub(super) fn poll_transmit(&mut self, now: Time, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
         let mut train = Train::new(buffer);
         while let Some(&item) = self.queue.front() {

@@ -13,12 +13,13 @@ use tailcut_wire::r2p2::SessionId;
 use super::config::Serving;
 use super::token::Tokens;
 use super::window::Window;
+use crate::address::AddressKey;
 use crate::node::Time;
 
 /// Clients of a server, by address.
 #[derive(Debug)]
 pub(super) struct Clients {
-    index: HashMap<SocketAddr, u32, FixedState>,
+    index: HashMap<AddressKey, u32, FixedState>,
     records: Vec<ClientRecord>,
     tokens: Tokens,
     /// Found last; most packets come from the client of the one before.
@@ -83,7 +84,7 @@ impl Clients {
         if self.records.get(self.last as usize).is_some_and(|record| record.address == address) {
             return Some(self.last);
         }
-        self.last = self.index.get(&address).copied()?;
+        self.last = self.index.get(&AddressKey(address)).copied()?;
         Some(self.last)
     }
 
@@ -113,7 +114,7 @@ impl Clients {
         } else {
             return None;
         };
-        self.index.insert(address, added);
+        self.index.insert(AddressKey(address), added);
         self.last = added;
         Some(added)
     }
@@ -124,7 +125,7 @@ impl Clients {
             self.hand = (self.hand + 1) % self.records.len();
             let record = &mut self.records[self.hand];
             if record.requests == 0 && now.saturating_sub(record.used_at) > serving.session_idle_ns {
-                self.index.remove(&record.address);
+                self.index.remove(&AddressKey(record.address));
                 record.sessions = Vec::new();
                 record.used_at = Time::MAX;
                 record.address = NOBODY;

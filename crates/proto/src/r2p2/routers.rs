@@ -99,6 +99,11 @@ impl Routers {
         }
     }
 
+    /// Whether any router is to have a report.
+    pub(super) fn is_report_due(&self) -> bool {
+        self.records.iter().any(|record| record.is_report_due)
+    }
+
     /// A report that is due, and to whom.
     pub(super) fn peek_report(&self) -> Option<(SocketAddr, FeedbackBody)> {
         let record = self.records.iter().find(|record| record.is_report_due)?;

@@ -25,6 +25,7 @@ use super::routers::{Routers, Via, Witness};
 use super::shared::Shared;
 use super::token::Tokens;
 use super::window::Memory;
+use crate::address::AddressKey;
 use crate::node::{Time, is_unanswerable};
 use crate::rpc::{AnswerError, Event, RequestId};
 use crate::wheel::Wheel;
@@ -35,7 +36,7 @@ pub(super) struct Server {
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<u32>,
     pub(super) live: HashMap<u64, u32, FixedState>,
-    pub(super) live_v1: HashMap<(SocketAddr, u16), u32, FixedState>,
+    pub(super) live_v1: HashMap<(AddressKey, u16), u32, FixedState>,
     pub(super) clients: Clients,
     pub(super) routers: Routers,
     pub(super) wheel: Wheel,
@@ -634,7 +635,7 @@ impl Server {
         slot.is_data_queued = false;
         slot.is_sack_queued = false;
         if slot.is_v1 {
-            self.live_v1.remove(&(slot.address, slot.rid));
+            self.live_v1.remove(&(AddressKey(slot.address), slot.rid));
         } else {
             self.live.remove(&slot.rpc_id.0);
         }

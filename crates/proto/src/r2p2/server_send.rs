@@ -14,6 +14,11 @@ use super::train::Train;
 use crate::node::Transmit;
 
 impl Server {
+    /// Whether there is nothing to send.
+    pub(super) fn is_silent(&self) -> bool {
+        self.queue.is_empty() && !self.routers.is_report_due()
+    }
+
     pub(super) fn poll_transmit(&mut self, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
         let mut train = Train::new(buffer);
         self.trains_since_report += 1;

@@ -12,12 +12,13 @@ use zerocopy::IntoBytes;
 use super::server::{Admission, Item, Phase, Server, Slot};
 use super::shared::Shared;
 use super::train::Train;
+use crate::address::AddressKey;
 use crate::node::Time;
 use crate::rpc::AnswerError;
 
 impl Server {
     pub(super) fn handle_request_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
-        let known = self.live_v1.get(&(peer, packet.rid)).copied();
+        let known = self.live_v1.get(&(AddressKey(peer), packet.rid)).copied();
         match (known, packet.index) {
             (Some(_), 0) => shared.metrics.repeated += 1,
             (Some(index), _) => self.continue_v1(now, index, packet, shared),
@@ -67,7 +68,7 @@ impl Server {
         let deadline = now + shared.config.lifetime_ns_max;
         let bytes_in = (BASE_LEN + packet.payload.len()) as u64;
         let index = self.take_slot(Admission { client, address: peer, rid: packet.rid, deadline, bytes_in });
-        self.live_v1.insert((peer, packet.rid), index);
+        self.live_v1.insert((AddressKey(peer), packet.rid), index);
         let mut payload = shared.buffers.take();
         payload.extend_from_slice(packet.payload);
         let slot = &mut self.slots[index as usize];

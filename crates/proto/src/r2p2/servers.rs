@@ -6,11 +6,12 @@ use std::net::SocketAddr;
 use foldhash::fast::FixedState;
 
 use super::rtt::Rtt;
+use crate::address::AddressKey;
 
 /// Peers of a client, by address.
 #[derive(Debug)]
 pub(super) struct Servers {
-    index: HashMap<SocketAddr, u32, FixedState>,
+    index: HashMap<AddressKey, u32, FixedState>,
     peers: Vec<Peer>,
     peers_max: usize,
     /// The peer found last; most packets come from the one before.
@@ -40,7 +41,7 @@ impl Servers {
         if self.peers[self.last as usize].address == Some(address) {
             return self.last;
         }
-        if let Some(&found) = self.index.get(&address) {
+        if let Some(&found) = self.index.get(&AddressKey(address)) {
             self.last = found;
             return found;
         }
@@ -50,7 +51,7 @@ impl Servers {
         let added = self.peers.len() as u32;
         self.peers.push(Peer { address: Some(address), ..self.peers[0] });
         self.peers[added as usize].token = 0;
-        self.index.insert(address, added);
+        self.index.insert(AddressKey(address), added);
         self.last = added;
         added
     }

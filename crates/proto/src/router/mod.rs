@@ -46,6 +46,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use self::ids::{Entered, EntryId, RequestKey, ServerKey, Table, Whereabouts};
 use self::outbox::{Datagram, Outbox};
 use self::server::{ProbeCause, Server, Told};
+use crate::address::AddressKey;
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::policy::{BoundEstimator, Draws, PolicySpec, WorkerId};
 use crate::scheduler::{Outcome, Scheduler, Service, Ticket};
@@ -59,7 +60,7 @@ pub struct Router {
     /// The servers by slot; `None` where one was removed.
     servers: Vec<Option<Server>>,
     /// Slot of each server's address.
-    slots: HashMap<SocketAddr, u16, FixedState>,
+    slots: HashMap<AddressKey, u16, FixedState>,
     /// Slots in the order in which the servers were added; the first takes the fixed policy.
     order: Vec<u16>,
     /// Servers ever added.
@@ -118,7 +119,7 @@ impl Router {
 
     /// Adds a server behind the others. It is in service at once and probed at the next timeout.
     pub fn add_server(&mut self, now: Time, config: ServerConfig) -> Result<(), RouterError> {
-        if self.slots.contains_key(&config.addr) {
+        if self.slots.contains_key(&AddressKey(config.addr)) {
             return Err(RouterError::Exists { addr: config.addr });
         }
         if self.order.len() >= self.config.servers_max {
@@ -138,7 +139,7 @@ impl Router {
             self.servers.push(None);
         }
         self.servers[worker.index()] = Some(server);
-        self.slots.insert(config.addr, slot);
+        self.slots.insert(AddressKey(config.addr), slot);
         self.order.push(slot);
         self.pump(now);
         Ok(())
@@ -157,7 +158,7 @@ impl Router {
     /// Forgets the server. Of the requests placed there, those that arrive again are placed anew if they are idempotent,
     /// else refused as uncertain.
     pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
-        let slot = self.slots.remove(&addr).ok_or(RouterError::Unknown { addr })?;
+        let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
         self.order.retain(|&other| other != slot);
         self.servers[usize::from(slot)] = None;
         for scheduler in &mut self.schedulers {
@@ -189,7 +190,7 @@ impl Router {
     }
 
     fn set_draining(&mut self, now: Time, addr: SocketAddr, service: Service) -> Result<(), RouterError> {
-        let &slot = self.slots.get(&addr).ok_or(RouterError::Unknown { addr })?;
+        let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
         let server = self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         server.is_draining = service == Service::Out;
         self.refresh(now, slot);
@@ -413,7 +414,7 @@ impl Router {
     }
 
     fn handle_feedback(&mut self, now: Time, peer: SocketAddr, packet: &Packet) {
-        let Some(&slot) = self.slots.get(&peer) else {
+        let Some(&slot) = self.slots.get(&AddressKey(peer)) else {
             self.metrics.feedback_stranger += 1;
             return;
         };
