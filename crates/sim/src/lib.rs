@@ -32,3 +32,9 @@ pub mod pair;
 pub mod queue;
 pub mod r2p2;
 pub mod sojourn;
+
+/// Picoseconds, the tick of every simulation, in a nanosecond.
+pub const PS_PER_NS: u64 = 1000;
+
+/// One request in so many warms a run up, unless it says otherwise.
+pub const WARMUP_SHARE: u64 = 10;

@@ -14,10 +14,11 @@ use foldhash::fast::FixedState;
 use tailcut_proto::address::AddressKey;
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};
 
+use crate::PS_PER_NS;
 use crate::agenda::Agenda;
 use crate::clock::Clock;
 use crate::fabric::topology::Topology;
-use crate::fabric::{self, Fabric, Happening, PS_PER_NS, Packet};
+use crate::fabric::{self, Fabric, Happening, Packet};
 use crate::impair::{ImpairedPath, Impairment};
 
 /// A network of nodes of one kind (an enum where several kinds meet).

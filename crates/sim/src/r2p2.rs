@@ -24,6 +24,7 @@ use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, RouterMe
 use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
 use tailcut_proto::scheduler::{Outcome, Scheduler};
 
+use crate::WARMUP_SHARE;
 use crate::fabric::port::PortCounters;
 use crate::fabric::topology::{Link, Spreading, Switch, Topology};
 use crate::impair::Impairment;
@@ -525,8 +526,6 @@ fn ip_word(address: SocketAddr) -> u64 {
 
 /// Nodes have been up for so long when the first call comes: a router that has just started refuses what may have run before.
 const START: Time = 1_000_000_000;
-/// One call in so many warms up.
-const WARMUP_SHARE: u64 = 10;
 /// Context of a call that is not counted; no call is intended at time 0.
 const WARMUP: u64 = 0;
 /// Requests that a server's host holds: as many as an endpoint does.

@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
+use tailcut_sim::PS_PER_NS;
 use tailcut_sim::cloning::{
     CloningError, Config, Coordinator, Copies, Counts, Delays, Discard, JITTER_FACTOR, Outcome as Run, REQUESTS_MAX, Report,
     Scheme, Sending, Slots, ZeroLoad, simulate,
@@ -233,7 +234,7 @@ fn json(args: &Args, config: &Config, summary: &Summary, (baseline, exact): (Opt
         "standard_error_us": standard_error_us,
         "counts": counts_json(summary),
         "shares": {
-            "completed": summary.mean(Run::goodput_share),
+            "replied": summary.mean(Run::goodput_share),
             "cloned": summary.mean(Run::clone_share),
             "clones_discarded": summary.mean(Run::discarded_share),
             "utilisation": summary.mean(|run| run.utilisation),
@@ -241,7 +242,7 @@ fn json(args: &Args, config: &Config, summary: &Summary, (baseline, exact): (Opt
         "rates_per_s": {
             "capacity": config.capacity_per_s(),
             "offered": summary.mean(|run| run.offered_per_s),
-            "completed": summary.mean(|run| run.goodput_share() * run.offered_per_s),
+            "replied": summary.mean(|run| run.goodput_share() * run.offered_per_s),
         },
         "coordinator_queue_len": {
             "mean": summary.mean(Run::queue_len_mean),
@@ -289,7 +290,7 @@ fn config_json(args: &Args, config: &Config) -> Value {
 fn counts_json(summary: &Summary) -> Value {
     json!({
         "sent": summary.total(|counts| counts.sent),
-        "completed": summary.total(|counts| counts.completed),
+        "replied": summary.total(|counts| counts.completed),
         "cloned": summary.total(|counts| counts.cloned),
         "discarded": summary.total(|counts| counts.discarded),
         "filtered": summary.total(|counts| counts.filtered),
@@ -341,7 +342,7 @@ fn shares(summary: &Summary) -> Vec<Vec<String>> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let mut rows = vec![
         ("offered", format!("{:.4} M/s", summary.mean(|run| run.offered_per_s) / 1e6)),
-        ("completed", percent(summary.mean(Run::goodput_share))),
+        ("replied", percent(summary.mean(Run::goodput_share))),
         ("workers busy", percent(summary.mean(|run| run.utilisation))),
         ("requests cloned", percent(summary.mean(Run::clone_share))),
         ("clones discarded", percent(summary.mean(Run::discarded_share))),
@@ -391,7 +392,6 @@ Examples:
 /// Servers unless told, as on the NetClone testbed.
 const SERVERS: u32 = 6;
 const SERVERS_MAX: i64 = 10_000;
-const PS_PER_NS: u64 = 1000;
 const PS_PER_US: f64 = 1e6;
 const NS_PER_US: f64 = 1e3;
 

@@ -9,6 +9,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
 use tailcut_measure::queueing::{self, Exact, Sojourn, exact};
 use tailcut_proto::policy::PolicySpec;
+use tailcut_sim::WARMUP_SHARE;
 use tailcut_sim::queue::{Jitter, Run, System, TieRule, WORKERS_MAX};
 use tailcut_sim::sojourn::{Estimate, Figures};
 
@@ -268,8 +269,6 @@ fn parse_speeds(text: &str) -> Result<Speeds, String> {
 }
 
 const WORKERS: usize = 16;
-/// One request in so many warms up.
-const WARMUP_SHARE: u64 = 10;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -37,8 +37,9 @@ use thiserror::Error;
 
 use self::machine::{Latencies, Message, Rpc, Sharing, run_hardware, run_software};
 use self::mesh::{Backend, CORES, Core};
-use self::workload::{PS_PER_NS, Workload};
+use self::workload::Workload;
 use crate::sojourn::{Figures, Sojourns};
+use crate::{PS_PER_NS, WARMUP_SHARE};
 
 /// Who shares a queue, and how it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +144,7 @@ pub struct SloPoint {
 /// # Errors
 /// A load outside of (0, 2], no request or 2^30 and more, or a run longer than a month of simulated time.
 pub fn simulate(chip: Chip, workload: &Workload, load: f64, requests: usize, seed: u64) -> Result<Point, ChipError> {
-    let warmup = (requests / WARMUP_SHARE) as u64;
+    let warmup = requests as u64 / WARMUP_SHARE;
     let (mut latency, mut replenished) = (Sojourns::new(), Sojourns::new());
     let mut last_ps = 0;
     trace(chip, Source::new(workload, load, requests, seed)?, |rpc| {
@@ -154,8 +155,8 @@ pub fn simulate(chip: Chip, workload: &Workload, load: f64, requests: usize, see
         }
     });
     Ok(Point {
-        latency_ns: latency.figures(PS_PER_NS),
-        replenished_ns: replenished.figures(PS_PER_NS),
+        latency_ns: latency.figures(PS_PER_NS as f64),
+        replenished_ns: replenished.figures(PS_PER_NS as f64),
         throughput_mrps: requests as f64 / last_ps as f64 * PS_PER_US,
     })
 }
@@ -215,7 +216,7 @@ impl<'a> Source<'a> {
         if !(1..REQUESTS_END).contains(&requests) {
             return Err(ChipError::Requests(requests));
         }
-        let rate_per_ps = load * CORES as f64 / (workload.service_mean_ns() * PS_PER_NS);
+        let rate_per_ps = load * CORES as f64 / (workload.service_mean_ns() * PS_PER_NS as f64);
         if requests as f64 / rate_per_ps > SPAN_MAX_PS {
             return Err(ChipError::Span);
         }
@@ -269,7 +270,7 @@ pub enum ChipError {
     #[error("{0} has no finite mean, so there is no capacity to load")]
     NoMean(String),
     /// A name that no layout has.
-    #[error("no configuration is called {0:?}; there are 1x16, 4x4, 16x1, sw and ideal")]
+    #[error("no layout is called {0:?}; there are 1x16, 4x4, 16x1, sw and ideal")]
     LayoutUnknown(String),
     /// A name that no preset has.
     #[error("no workload is called {0:?}; there are fixed, uniform, exp, gev, herd and masstree")]
@@ -282,8 +283,6 @@ const LOAD_MAX: f64 = 2.0;
 const REQUESTS_END: usize = 1 << 30;
 /// 30 days; times overflow after 213.
 const SPAN_MAX_PS: f64 = 30.0 * 86_400.0 * 1e12;
-/// One message in so many warms up.
-const WARMUP_SHARE: usize = 10;
 /// The load is found to this.
 const LOAD_STEP: f64 = 0.0005;
 const UNBOUNDED: NonZeroU32 = NonZeroU32::new(u32::MAX - 1).unwrap();

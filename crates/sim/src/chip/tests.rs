@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use super::mesh::{COLUMNS, DISPATCHER};
 use super::workload::Preset;
 use super::*;
+use crate::PS_PER_NS;
 
 #[test]
 fn every_message_is_concluded_once() {
@@ -183,7 +184,7 @@ fn saturated(threshold: u32) -> Vec<Rpc> {
 
 fn gaps_ns(rpcs: &[Rpc]) -> Vec<f64> {
     assert!(rpcs.len() > 1_000);
-    rpcs.windows(2).map(|pair| (pair[1].started_ps - pair[0].finished_ps) as f64 / PS_PER_NS).collect()
+    rpcs.windows(2).map(|pair| (pair[1].started_ps - pair[0].finished_ps) as f64 / PS_PER_NS as f64).collect()
 }
 
 /// Exponential work, by seed 1, in the order of dispatch.

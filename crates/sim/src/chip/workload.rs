@@ -8,6 +8,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 
 use super::ChipError;
+use crate::PS_PER_NS;
 
 /// Everything that a core does for a message beside the emulated work, ns: poll, read, reply with 512 B, replenish.
 pub const CORE_LOOP_NS: f64 = 220.0;
@@ -74,7 +75,7 @@ impl Workload {
         };
         let service_ns = CORE_LOOP_NS + emulated.sample(rng);
         // The cast saturates.
-        Work { service_ps: (service_ns * PS_PER_NS).round() as u64, counts }
+        Work { service_ps: (service_ns * PS_PER_NS as f64).round() as u64, counts }
     }
 }
 
@@ -196,8 +197,6 @@ fn mean_ns(emulated: &Distribution) -> Result<f64, ChipError> {
     }
     emulated.mean().ok_or_else(|| ChipError::NoMean(emulated.to_string()))
 }
-
-pub(super) const PS_PER_NS: f64 = 1e3;
 
 #[cfg(test)]
 mod tests {

@@ -36,6 +36,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use thiserror::Error;
 
+use crate::PS_PER_NS;
 use crate::sojourn::Sojourns;
 
 pub use self::zero_load::ZeroLoad;
@@ -294,7 +295,7 @@ impl Config {
 
     /// The mean service of a copy with jitter, ps; `None` where it is infinite.
     pub fn service_ps(&self) -> Option<f64> {
-        self.service.mean().map(|mean_ns| mean_ns * PS_PER_NS * (1.0 + self.jitter * (JITTER_FACTOR - 1.0)))
+        self.service.mean().map(|mean_ns| mean_ns * PS_PER_NS as f64 * (1.0 + self.jitter * (JITTER_FACTOR - 1.0)))
     }
 
     /// Workers of all servers.
@@ -442,7 +443,6 @@ pub const REQUESTS_MAX: u32 = 100_000_000;
 pub const LOAD_MAX: f64 = 100.0;
 /// Most of each delay: a second.
 pub const DELAY_MAX_PS: u64 = 1_000_000_000_000;
-const PS_PER_NS: f64 = 1e3;
 const PS_PER_S: f64 = 1e12;
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use super::events::{Event, Events, Link, Mark, Packet};
 use super::filter::Verdict;
 use super::server::{Admission, Server};
 use super::switch::Switch;
-use super::{CloningError, Config, Copies, Counts, JITTER_FACTOR, Outcome, PS_PER_NS, Scheme};
+use super::{CloningError, Config, Copies, Counts, JITTER_FACTOR, Outcome, Scheme};
 use crate::sojourn::Sojourns;
+use crate::{PS_PER_NS, WARMUP_SHARE};
 
 /// A simulation under way.
 pub(super) struct Run<'a> {
@@ -249,7 +250,7 @@ impl<'a> Run<'a> {
 impl Window {
     /// Looks ahead at the departures, so that completions are counted to the picosecond.
     fn new(requests: u32, mut departures: Departures) -> Self {
-        let warmup = requests / WARMUP_SHARE;
+        let warmup = requests / WARMUP_SHARE as u32;
         let start_ps = warmup.checked_sub(1).and_then(|at| departures.nth(at as usize)).unwrap_or(0);
         let left = requests - warmup;
         let end_ps = departures.nth(left as usize - 1).unwrap_or(start_ps);
@@ -277,13 +278,11 @@ impl Services<'_> {
 
     fn base_ps(&mut self) -> u64 {
         // The cast saturates.
-        (self.distribution.sample(&mut self.rng) * PS_PER_NS).round() as u64
+        (self.distribution.sample(&mut self.rng) * PS_PER_NS as f64).round() as u64
     }
 }
 
 const ONLY_LAEDGE: &str = "only LAEDGE sends to a coordinator";
-/// One request in so many warms up.
-const WARMUP_SHARE: u32 = 10;
 /// Streams of the generator; the clients' are this one and those after it.
 const ARRIVALS: u64 = 16;
 const PLACEMENTS: u64 = 1;

@@ -9,7 +9,8 @@
 
 use tailcut_measure::distribution::{Distribution, Form};
 
-use super::{Config, Copies, JITTER_FACTOR, PS_PER_NS, Scheme};
+use super::{Config, Copies, JITTER_FACTOR, Scheme};
+use crate::PS_PER_NS;
 
 /// The exact latency of a request that meets no other.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +63,7 @@ impl ZeroLoad {
     /// What a scheme comes to as its load goes to zero, round trip included: every request of a scheme that clones is cloned.
     pub fn of(config: &Config) -> Option<Self> {
         let lag_ns = match config.scheme {
-            Scheme::NetClone | Scheme::NetCloneRackSched => config.delays.recirculation_ps as f64 / PS_PER_NS,
+            Scheme::NetClone | Scheme::NetCloneRackSched => config.delays.recirculation_ps as f64 / PS_PER_NS as f64,
             _ => 0.0,
         };
         let zero_load = if config.scheme.clones() {
@@ -70,7 +71,7 @@ impl ZeroLoad {
         } else {
             Self::single(&config.service, config.jitter)
         };
-        zero_load.map(|zero_load| Self { offset_ns: config.round_trip_ps() as f64 / PS_PER_NS, ..zero_load })
+        zero_load.map(|zero_load| Self { offset_ns: config.round_trip_ps() as f64 / PS_PER_NS as f64, ..zero_load })
     }
 
     /// The mean, ns.

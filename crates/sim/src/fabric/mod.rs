@@ -26,9 +26,6 @@ use self::port::{Admission, Port, PortCounters};
 use self::topology::{Element, Map, Topology};
 use crate::agenda::Agenda;
 
-/// Picoseconds in a nanosecond.
-pub const PS_PER_NS: u64 = 1000;
-
 /// A packet as links and switches see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {

@@ -35,7 +35,7 @@ impl Link {
     /// At a rate that is not above 0.
     pub fn new(gbit_per_s: f64, delay_ns: u64) -> Self {
         assert!(gbit_per_s > 0.0, "a link of {gbit_per_s} Gbit/s");
-        Self { ps_per_byte: (8000.0 / gbit_per_s).round() as u32, delay_ps: delay_ns * super::PS_PER_NS }
+        Self { ps_per_byte: (8000.0 / gbit_per_s).round() as u32, delay_ps: delay_ns * crate::PS_PER_NS }
     }
 }
 

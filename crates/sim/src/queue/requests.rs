@@ -52,7 +52,7 @@ impl System {
             whole_ps: 0,
             fraction_ps: 0.0,
             arrivals: generator(seed, ARRIVALS),
-            service: Samples::new(self.service.clone(), PS_PER_NS),
+            service: Samples::new(self.service.clone(), crate::PS_PER_NS as f64),
             services: generator(seed, SERVICES),
             jitter: Some((self.jitter.probability, self.jitter.factor)).filter(|&(probability, _)| probability > 0.0),
             jitters: generator(seed, JITTER),
@@ -130,9 +130,6 @@ impl Samples {
 fn whole(time_ps: f64) -> u64 {
     (time_ps as i64) as u64
 }
-
-/// A nanosecond in picoseconds.
-pub(super) const PS_PER_NS: f64 = 1e3;
 
 /// Where an arrival's time stops, so that the delays after it fit: 107 days.
 const TIME_MAX_PS: u64 = u64::MAX / 2;

@@ -10,7 +10,7 @@ use tailcut_proto::policy::{BoundEstimator, PolicySpec};
 use thiserror::Error;
 
 use super::departures::Departures;
-use super::requests::PS_PER_NS;
+use crate::{PS_PER_NS, WARMUP_SHARE};
 
 /// Schedulers, their workers, and the requests that come to them. [`System::new`] has the defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,8 +169,8 @@ impl System {
             PolicySpec::Jbsq(bound) => Some(bound),
             PolicySpec::JbsqAuto => {
                 let mut estimator = BoundEstimator::new();
-                estimator.sample_delay((self.delay_ps() / PS_PER_NS) as u64);
-                estimator.sample_service((self.service_mean_ps() / PS_PER_NS) as u64);
+                estimator.sample_delay((self.delay_ps() / PS_PER_NS as f64) as u64);
+                estimator.sample_service((self.service_mean_ps() / PS_PER_NS as f64) as u64);
                 NonZeroU32::new(estimator.bound())
             }
             _ => None,
@@ -180,7 +180,7 @@ impl System {
     /// The mean service time at a speed of 1, jitter included; picoseconds. Infinite where the distribution has no mean.
     pub fn service_mean_ps(&self) -> f64 {
         let mean_ns = self.service.mean().unwrap_or(f64::INFINITY);
-        mean_ns * PS_PER_NS * (1.0 + self.jitter.probability * (self.jitter.factor - 1.0))
+        mean_ns * PS_PER_NS as f64 * (1.0 + self.jitter.probability * (self.jitter.factor - 1.0))
     }
 
     /// The speed of a worker, counted over all groups.
@@ -346,8 +346,6 @@ fn served_by_samples(speeds: &[f64], samples: usize) -> f64 {
 pub const WORKERS_MAX: usize = 1 << 16;
 /// One less than what a scheduler can hold, so that even a queue of all requests fits.
 pub const REQUESTS_MAX: u64 = (1 << 30) - 1;
-/// One request in so many warms up.
-const WARMUP_SHARE: u64 = 10;
 /// Rounding to picoseconds is a thousandth of such a service.
 const SERVICE_MIN_PS: f64 = 1e3;
 const SPEED_MIN: f64 = 1e-3;

@@ -161,7 +161,7 @@ fn answer_json(answer: &Answer) -> Value {
         Ask::Tail(load) => ("p99_ns", json!({ "load": load })),
     };
     json!({
-        "config": chip.layout.name(),
+        "layout": chip.layout.name(),
         "threshold": chip.layout.has_threshold().then_some(chip.threshold),
         "workload": preset.name(),
         "at": at,

@@ -26,7 +26,7 @@ use crate::output;
 pub(crate) struct Args {
     /// Who shares a queue: 1x16 and 4x4 in hardware, 16x1 (random), sw (a lock) or ideal (no delays)
     #[arg(long, value_name = "NAME", default_value = "1x16")]
-    config: Layout,
+    layout: Layout,
     /// Messages that a core may have outstanding, of 1x16 and 4x4 [default: 2]
     #[arg(long, value_name = "N")]
     threshold: Option<NonZeroU32>,
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", conflicts_with = "load", value_parser = parse_positive_ns)]
     slo: Option<u64>,
     /// Print the reference tables and the claims of the paper beside what is obtained; a minute or two on two cores
-    #[arg(long, conflicts_with_all = ["config", "threshold", "service", "workload", "load", "slo"])]
+    #[arg(long, conflicts_with_all = ["layout", "threshold", "service", "workload", "load", "slo"])]
     claims: bool,
     /// Messages of a run [default: 1M at a load, else 300k]
     #[arg(long, value_name = "N", value_parser = parse_requests)]
@@ -97,10 +97,10 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn chip(args: &Args) -> Result<Chip> {
-    if args.threshold.is_some() && !args.config.has_threshold() {
-        bail!("{} has no threshold; 1x16 and 4x4 have one", args.config);
+    if args.threshold.is_some() && !args.layout.has_threshold() {
+        bail!("{} has no threshold; 1x16 and 4x4 have one", args.layout);
     }
-    Ok(Chip { layout: args.config, threshold: args.threshold.unwrap_or(THRESHOLD) })
+    Ok(Chip { layout: args.layout, threshold: args.threshold.unwrap_or(THRESHOLD) })
 }
 
 fn workload(args: &Args) -> Result<Workload> {
@@ -124,7 +124,7 @@ fn run_point(setting: &Setting, load: f64) -> Result<Outcome> {
         "schema": SCHEMA,
         "config": config,
         "latency_ns": values_json(&latency, 1.0),
-        "latency_standard_error_ns": errors_json(&latency, 1.0),
+        "standard_error_ns": errors_json(&latency, 1.0),
         "replenished_ns": values_json(&replenished, 1.0),
         "throughput_mrps": throughput.value,
     });
@@ -168,7 +168,7 @@ fn heading(setting: &Setting) -> String {
 fn config_json(setting: &Setting) -> Value {
     let Setting { chip, preset, workload, runs } = setting;
     json!({
-        "config": chip.layout.name(),
+        "layout": chip.layout.name(),
         "threshold": chip.layout.has_threshold().then_some(chip.threshold),
         "workload": preset.map(Preset::name),
         "service": workload.to_string(),
@@ -201,7 +201,7 @@ const SEARCH_REQUESTS: usize = 300_000;
 
 const AFTER_HELP: &str = "\
 Examples:
-  tailcut sim chip --config 1x16 --threshold 2 --service 300ns+exp:300ns --load 0.7
-  tailcut sim chip --config 16x1 --workload herd
-  tailcut sim chip --config 4x4 --workload masstree --slo 75us --requests 2M
+  tailcut sim chip --layout 1x16 --threshold 2 --service 300ns+exp:300ns --load 0.7
+  tailcut sim chip --layout 16x1 --workload herd
+  tailcut sim chip --layout 4x4 --workload masstree --slo 75us --requests 2M
   tailcut sim chip --claims";
