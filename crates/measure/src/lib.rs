@@ -16,6 +16,7 @@
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
+//! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
 //! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`workers`]: emulated workers that serve in order.
 
@@ -26,4 +27,5 @@ pub mod load;
 pub mod quantity;
 pub mod queueing;
 pub mod recorder;
+pub mod statistics;
 pub mod workers;

@@ -1,0 +1,149 @@
+//! A percentile and its interval, honest under serial correlation.
+//!
+//! Which samples exceed the percentile is a series of zeros and ones. The variance of its mean over that of as many independent
+//! ones (the inflation) says how many independent samples the run is worth. The interval is the exact one of order statistics
+//! for that many (Clopper and Pearson), widened for the variance being an estimate itself: so it is as skewed as a tail is, and
+//! needs no density.
+//!
+//! Invariant: at least ten samples lie beyond a percentile that is given, and its interval contains it.
+
+use thiserror::Error;
+
+use super::batches::{CELLS, cells, long_run};
+use super::reference::{beta_quantile, student_within};
+
+/// A percentile with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Which percentile, as a share in (0, 1): 0.99 for the p99.
+    pub p: f64,
+    /// The percentile of the samples, ns.
+    pub value_ns: f64,
+    /// The lower end of its interval, ns.
+    pub low_ns: f64,
+    /// The upper end of its interval, ns.
+    pub high_ns: f64,
+    /// How often such an interval is to contain the truth.
+    pub confidence: f64,
+    /// Samples that it is from.
+    pub samples: u64,
+    /// How many times more samples than independent ones it takes for the same certainty; at least 1.
+    pub inflation: f64,
+}
+
+impl Estimate {
+    /// How many independent samples these are worth.
+    pub fn effective(&self) -> f64 {
+        self.samples as f64 / self.inflation
+    }
+
+    /// How many independent samples on the rarer side of the percentile these are worth. With few, the tail is a matter of a
+    /// few episodes, and neither it nor its interval can be relied on; see [`BEYOND_MIN`].
+    pub fn beyond(&self) -> f64 {
+        self.effective() * self.p.min(1.0 - self.p)
+    }
+
+    /// Half of the interval's length, ns.
+    pub fn half_width_ns(&self) -> f64 {
+        (self.high_ns - self.low_ns) / 2.0
+    }
+
+    /// Half of the interval's length over the percentile; 0 where both are.
+    pub fn half_width_share(&self) -> f64 {
+        if self.half_width_ns() == 0.0 { 0.0 } else { self.half_width_ns() / self.value_ns }
+    }
+}
+
+/// Why there is no estimate.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// Fewer than ten samples would lie beyond the percentile.
+    #[error("{samples} samples do not support this percentile; it takes {needed}")]
+    TooFew {
+        /// Samples there are.
+        samples: u64,
+        /// Samples it takes.
+        needed: u64,
+    },
+    /// Not a share between 0 and 1.
+    #[error("a percentile is a share above 0 and below 1, but this is {0}")]
+    NoShare(f64),
+}
+
+/// Estimates the percentile `p`, a share in (0, 1), of `samples` in the order of their sending, in ns. `confidence` is how often
+/// the interval is to contain the truth, such as 0.95.
+///
+/// # Errors
+///
+/// That the samples do not support the percentile, or that it is none.
+pub fn estimate(samples: &[f32], p: f64, confidence: f64) -> Result<Estimate, Unsupported> {
+    let needed = samples_needed(p)?;
+    let count = samples.len() as u64;
+    if count < needed {
+        return Err(Unsupported::TooFew { samples: count, needed });
+    }
+    let mut sorted = samples.to_vec();
+    let value = order_statistic(&mut sorted, p);
+    let inflation = inflation(samples, value, p);
+    let freedom = inflation.freedom;
+    // A variance that is an estimate widens the interval as if there were fewer samples.
+    let widening = (student_within(confidence, freedom) / student_within(confidence, FREEDOM_KNOWN)).powi(2);
+    let effective = count as f64 / (inflation.factor * widening);
+    let (below, above) = (effective * p, effective * (1.0 - p));
+    let outside = (1.0 - confidence) / 2.0;
+    let low = beta_quantile(outside, below, above + 1.0);
+    let high = beta_quantile(1.0 - outside, below + 1.0, above);
+    Ok(Estimate {
+        p,
+        value_ns: f64::from(value),
+        low_ns: f64::from(order_statistic(&mut sorted, low)).min(f64::from(value)),
+        high_ns: f64::from(order_statistic(&mut sorted, high)).max(f64::from(value)),
+        confidence,
+        samples: count,
+        inflation: inflation.factor,
+    })
+}
+
+/// The samples that it takes to give a percentile at all: so many that ten lie on its rarer side.
+///
+/// # Errors
+///
+/// That `p` is not a share above 0 and below 1.
+pub fn samples_needed(p: f64) -> Result<u64, Unsupported> {
+    if !(p > 0.0 && p < 1.0) {
+        return Err(Unsupported::NoShare(p));
+    }
+    // Rounding of 1 - p must not ask for one more.
+    Ok((SAMPLES_BEYOND_MIN / p.min(1.0 - p) - 1e-6).ceil() as u64)
+}
+
+/// How much correlation inflates the variance of the share above the percentile.
+struct Inflation {
+    factor: f64,
+    freedom: f64,
+}
+
+fn inflation(samples: &[f32], value: f32, p: f64) -> Inflation {
+    let above = cells(samples, CELLS, |sample| f64::from(sample > value));
+    let Some(long_run) = long_run(&above) else {
+        return Inflation { factor: 1.0, freedom: FREEDOM_KNOWN };
+    };
+    let independent = p * (1.0 - p) / samples.len() as f64;
+    Inflation { factor: (long_run.variance / independent).max(1.0), freedom: long_run.freedom }
+}
+
+/// The smallest value that at most a share of `1 - p` exceeds.
+fn order_statistic(samples: &mut [f32], p: f64) -> f32 {
+    let rank = (p * samples.len() as f64 - 1e-9).ceil().max(1.0) as usize;
+    let index = (rank - 1).min(samples.len() - 1);
+    *samples.select_nth_unstable_by(index, f32::total_cmp).1
+}
+
+/// Fewer independent samples beyond the percentile than this make it a matter of a few episodes, whose number, not their
+/// spread, is what the interval would need to know.
+pub const BEYOND_MIN: f64 = 30.0;
+/// Fewer samples beyond a percentile than this leave it to chance.
+const SAMPLES_BEYOND_MIN: f64 = 10.0;
+/// Degrees of freedom at which a variance is as good as known.
+const FREEDOM_KNOWN: f64 = 1e6;

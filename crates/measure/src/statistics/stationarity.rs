@@ -1,0 +1,44 @@
+//! Was the run stationary: may its samples speak for the time after it?
+//!
+//! | test | finds |
+//! |---|---|
+//! | augmented Dickey-Fuller on the mean logarithms of [`WINDOWS`] windows | a level that wanders or has not settled |
+//! | drift between the halves | a level or a tail that has moved |
+//!
+//! What shows in few, long episodes, such as a server that pauses, is not found here, because between its pauses it is
+//! stationary. It is found by the number of independent samples beyond the percentile, see [`BEYOND_MIN`].
+//!
+//! Invariant: constant latencies are stationary.
+//!
+//! [`BEYOND_MIN`]: super::quantile::BEYOND_MIN
+
+use super::batches::cells;
+use super::dickey_fuller::{DickeyFuller, dickey_fuller};
+use super::drift::{Drift, drift};
+
+/// What the tests found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stationarity {
+    /// Of the windows' mean logarithms; `None` where they are constant.
+    pub dickey_fuller: Option<DickeyFuller>,
+    /// Of the second half against the first; `None` for too few samples.
+    pub drift: Option<Drift>,
+}
+
+impl Stationarity {
+    /// Whether nothing speaks against it. `tolerance` is the share by which the halves may differ whatever the certainty.
+    pub fn holds(&self, tolerance: f64) -> bool {
+        let wanders = self.dickey_fuller.is_some_and(|test| test.p_value >= SIGNIFICANCE);
+        !wanders && !self.drift.is_some_and(|drift| drift.is_beyond(tolerance))
+    }
+}
+
+/// Tests `samples`, in the order of sending, ns, for the percentile `p`.
+pub fn stationarity(samples: &[f32], p: f64) -> Stationarity {
+    let windows = cells(samples, WINDOWS, |latency| f64::from(latency.max(1.0)).ln());
+    Stationarity { dickey_fuller: dickey_fuller(&windows), drift: drift(samples, p) }
+}
+
+/// Windows that the run is cut into for the level: so long that queues forget within one.
+pub const WINDOWS: usize = 128;
+const SIGNIFICANCE: f64 = 0.05;
