@@ -17,8 +17,10 @@
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`queueing`]: exact sojourn times of reference queues.
+//! - [`app`]: what measured applications say.
 //! - [`workers`]: emulated workers that serve in order.
 
+pub mod app;
 pub mod arrivals;
 pub mod distribution;
 pub mod generator;
