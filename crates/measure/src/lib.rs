@@ -18,8 +18,10 @@
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
 //! - [`queueing`]: exact sojourn times of reference queues.
+//! - [`app`]: what measured applications say.
 //! - [`workers`]: emulated workers that serve in order.
 
+pub mod app;
 pub mod arrivals;
 pub mod distribution;
 pub mod generator;
