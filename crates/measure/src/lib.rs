@@ -15,6 +15,7 @@
 //! - [`generator`]: the named, seeded generator of random numbers.
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
+//! - [`slices`]: a load without an end, and what became of it slice by slice.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
 //! - [`queueing`]: exact sojourn times of reference queues.
@@ -29,5 +30,6 @@ pub mod load;
 pub mod quantity;
 pub mod queueing;
 pub mod recorder;
+pub mod slices;
 pub mod statistics;
 pub mod workers;

@@ -6,6 +6,8 @@ mod report;
 // Written by the engine that replaces `loader`.
 #[allow(dead_code)]
 mod result;
+#[allow(dead_code)]
+mod job;
 
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
