@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`clock`] | the monotonic clock |
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
+//! | [`stream`] | many TCP connections, with or without TLS, at either end |
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
@@ -25,6 +26,7 @@ pub mod driver;
 pub mod entropy;
 pub mod raw;
 pub mod reuseport;
+pub mod stream;
 pub mod udp;
 mod waker;
 pub mod workers;
