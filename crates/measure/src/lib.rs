@@ -16,6 +16,7 @@
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
+//! - [`stamps`]: transmit and receive timestamps of several clocks, matched to requests.
 //! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`workers`]: emulated workers that serve in order.
 
@@ -26,4 +27,5 @@ pub mod load;
 pub mod quantity;
 pub mod queueing;
 pub mod recorder;
+pub mod stamps;
 pub mod workers;
