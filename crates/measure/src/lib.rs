@@ -18,6 +18,7 @@
 //! - [`slices`]: a load without an end, and what became of it slice by slice.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
+//! - [`stamps`]: transmit and receive timestamps of several clocks, matched to requests.
 //! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`app`]: what measured applications say.
 //! - [`workers`]: emulated workers that serve in order.
@@ -32,4 +33,5 @@ pub mod queueing;
 pub mod recorder;
 pub mod slices;
 pub mod statistics;
+pub mod stamps;
 pub mod workers;

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`clock`] | the monotonic clock |
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
+//! | [`datagram`] | many connected UDP sockets |
+//! | [`stream`] | many TCP connections, with or without TLS, at either end |
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
@@ -21,10 +23,12 @@ compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport 
 pub mod affinity;
 pub mod bare;
 pub mod clock;
+pub mod datagram;
 pub mod driver;
 pub mod entropy;
 pub mod raw;
 pub mod reuseport;
+pub mod stream;
 pub mod udp;
 mod waker;
 pub mod workers;

@@ -6,11 +6,13 @@
 
 mod address;
 mod control;
+mod epoll;
 mod options;
 mod receive;
 mod send;
 mod thread;
 
+pub(crate) use epoll::{Epoll, Interest, Ready};
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{attach_reuseport_filter, memory_info, set_int_option};

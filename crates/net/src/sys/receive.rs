@@ -36,8 +36,8 @@ pub(crate) struct Message<'a> {
 /// What the error queue holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkError {
-    /// An ICMP message answered one of our datagrams.
-    Icmp,
+    /// An ICMP message answered one of our datagrams: the system's error number for it.
+    Icmp(i32),
     /// This host's own account of a send that has already failed.
     Local,
 }
@@ -145,10 +145,16 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<NetworkError> {
     let used = header.msg_hdr.msg_controllen as _;
     let kinds = [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
     let data = kinds.into_iter().find_map(|kind| slot.control.find(used, kind));
-    // The fifth byte of a sock_extended_err is its origin.
-    match data.and_then(|data| data.get(4)) {
-        Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6) => Ok(NetworkError::Icmp),
-        _ => Ok(NetworkError::Local),
+    Ok(data.map_or(NetworkError::Local, classify))
+}
+
+/// What a sock_extended_err says: four bytes of error number, one of origin.
+fn classify(data: &[u8]) -> NetworkError {
+    match (data.first_chunk(), data.get(4)) {
+        (Some(number), Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6)) => {
+            NetworkError::Icmp(i32::from_ne_bytes(*number))
+        }
+        _ => NetworkError::Local,
     }
 }
 

@@ -28,6 +28,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tailcut_proto::node::Transmit;
 
 use self::receive::Receiver;
+pub(crate) use self::send::is_writable_within;
 use self::send::{Queue, Sender};
 use crate::sys;
 
@@ -289,21 +290,28 @@ pub(crate) fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
 /// Empties the error queue, at most 64 entries a call so that the work is bounded; returns how many came from the network.
 fn take_errors(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics) -> usize {
     let entries = std::iter::from_fn(|| sys::take_error(fd).ok()).take(64);
-    let count = entries.filter(|&entry| entry == sys::NetworkError::Icmp).count();
+    let count = entries.filter(|entry| matches!(entry, sys::NetworkError::Icmp(_))).count();
     metrics.icmp_errors += count as u64;
     count
 }
 
-fn set_options(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
+/// Asks for buffers of that size, as far as the process may.
+pub(crate) fn set_buffers(socket: &Socket, receive_bytes: usize, send_bytes: usize) -> io::Result<()> {
     let fd = socket.as_fd();
-    let receive = (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, config.receive_buffer_bytes);
-    let send = (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, config.send_buffer_bytes);
+    let receive = (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_bytes);
+    let send = (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_bytes);
     for (forced, polite, bytes) in [receive, send] {
         let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
         if sys::set_int_option(fd, (libc::SOL_SOCKET, forced), bytes).is_err() {
             sys::set_int_option(fd, (libc::SOL_SOCKET, polite), bytes)?;
         }
     }
+    Ok(())
+}
+
+fn set_options(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
+    set_buffers(socket, config.receive_buffer_bytes, config.send_buffer_bytes)?;
+    let fd = socket.as_fd();
     // PROBE sets DF and ignores the path MTU that ICMP claims, which anybody can forge. RECVERR makes the kernel tell what
     // came back by ICMP and what the device's queue dropped, which it would otherwise keep to itself.
     if local_address(socket)?.is_ipv4() {

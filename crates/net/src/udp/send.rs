@@ -106,8 +106,8 @@ impl Sender {
     #[inline]
     fn attempt(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing]) -> io::Result<usize> {
         match messages {
-            [only] if only.traffic_class == 0 && !only.is_train() => {
-                sys::send_one(fd, &arena[only.offset..only.offset + only.len], &only.to).map(|()| 1)
+            [Outgoing { to: Some(to), traffic_class: 0, offset, len, segment_len }] if len <= segment_len => {
+                sys::send_one(fd, &arena[*offset..offset + len], to).map(|()| 1)
             }
             _ => self.batch.send(fd, arena, messages),
         }
@@ -160,7 +160,7 @@ impl Sender {
 #[inline]
 fn outgoing(transmit: &Transmit, offset: usize) -> Outgoing {
     Outgoing {
-        to: transmit.to,
+        to: Some(transmit.to),
         offset,
         len: transmit.len,
         segment_len: transmit.segment_len.max(1),
@@ -178,7 +178,7 @@ fn datagrams(train: &Outgoing) -> impl Iterator<Item = Outgoing> + use<> {
     })
 }
 
-fn is_writable_within(fd: BorrowedFd<'_>, wait_ns: u64) -> bool {
+pub(crate) fn is_writable_within(fd: BorrowedFd<'_>, wait_ns: u64) -> bool {
     let mut fds = [libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 }];
     sys::poll(&mut fds, Some(wait_ns)).is_ok_and(|ready| ready > 0)
 }
