@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p tailcut-net --bench stamps`: two pinned cores, the client busy-polling. An error is the client's latency minus
 //! the time from the server's kernel receiving the request to its kernel sending the reply. On loopback nothing lies between
-//! the two but the client. The ratios alternate slices with the bare loops of [`tailcut_net::bare`].
+//! the two but the client, and the server's transmit stamp itself, which the kernel makes before the reply goes on: every other
+//! reply is not stamped, and the difference of the client's medians is what the stamp takes. The ratios alternate slices with the bare loops of [`tailcut_net::bare`].
 
 mod support;
 
@@ -26,9 +27,12 @@ fn main() {
     let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some();
     let slices = if is_quick { 1 } else { 5 };
     let _stamped = hold_receive_stamps();
-    println!("{:<40} {:>10} {:>10} {:>10} {:>10}", "error at 10 k requests/s, us", "median", "p99", "p99.9", "requests");
-    print_errors("UDP", (0..slices).flat_map(|_| udp_errors()).collect());
-    print_errors("TCP", (0..slices).flat_map(|_| tcp_errors()).collect());
+    println!(
+        "{:<32} {:>10} {:>10} {:>10} {:>10} {:>10}",
+        "error at 10 k requests/s, us", "median", "p99", "p99.9", "the stamp", "requests"
+    );
+    print_errors("UDP", (0..slices).map(|_| udp_errors()));
+    print_errors("TCP", (0..slices).map(|_| tcp_errors()));
     let plan = Plan { pairs: if is_quick { 3 } else { 15 }, slice_ns: 80_000_000 };
     println!(
         "{:<40} {:>3} {:>10} {:>10} {:>7} {:>15} {:>9}",
@@ -54,14 +58,28 @@ fn hold_receive_stamps() -> UdpPort {
     port
 }
 
-fn print_errors(name: &str, mut errors_ns: Vec<i64>) {
+fn print_errors(name: &str, slices: impl Iterator<Item = Errors>) {
+    let (mut errors_ns, mut stamp_ns) = (Vec::new(), Vec::new());
+    for slice in slices {
+        errors_ns.extend(slice.errors_ns);
+        stamp_ns.push(slice.stamp_ns);
+    }
     errors_ns.sort_unstable();
     let at = |per_mille: usize| errors_ns[(errors_ns.len() - 1) * per_mille / 1_000] as f64 / 1e3;
-    println!("{name:<40} {:>10.2} {:>10.2} {:>10.2} {:>10}", at(500), at(990), at(999), errors_ns.len());
+    let stamp = median(stamp_ns.into_iter()) / 1e3;
+    println!("{name:<32} {:>10.2} {:>10.2} {:>10.2} {stamp:>10.2} {:>10}", at(500), at(990), at(999), errors_ns.len());
+}
+
+/// What came of one slice.
+struct Errors {
+    /// Of the requests whose reply was stamped.
+    errors_ns: Vec<i64>,
+    /// What the stamp adds to the client's median.
+    stamp_ns: f64,
 }
 
 /// Errors in nanoseconds of one slice.
-fn udp_errors() -> Vec<i64> {
+fn udp_errors() -> Errors {
     let mut port = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
     port.set_stamps(KERNEL).expect("stamps");
     let target = port.local_address();
@@ -76,7 +94,8 @@ fn udp_errors() -> Vec<i64> {
                 })
                 .expect("a receive");
                 if let Some((peer, number)) = request {
-                    let reply = Transmit { token: number + 1, ..Transmit::single(peer, LEN) };
+                    let token = if is_stamped(number) { number + 1 } else { 0 };
+                    let reply = Transmit { token, ..Transmit::single(peer, LEN) };
                     port.send(&reply, &message(number));
                 }
                 port.take_stamps(|token, stamps| times.send(token - 1, stamps.kernel_ns));
@@ -96,7 +115,7 @@ fn udp_errors() -> Vec<i64> {
 }
 
 /// Errors in nanoseconds of one slice.
-fn tcp_errors() -> Vec<i64> {
+fn tcp_errors() -> Errors {
     let config = StreamConfig { stamps: KERNEL, ..StreamConfig::default() };
     let mut streams = Streams::new(Wait::BusyPoll, config).expect("streams");
     let listener = streams.listen(loopback(), None).expect("a port");
@@ -109,7 +128,9 @@ fn tcp_errors() -> Vec<i64> {
                     Event::Bytes(bytes) => {
                         times.receive(number(bytes), connection.received().kernel_ns);
                         connection.output().extend_from_slice(bytes);
-                        connection.stamp();
+                        if is_stamped(number(bytes)) {
+                            connection.stamp();
+                        }
                     }
                     // Each message has the same length, the first has number 0.
                     Event::Sent(sent) => times.send(sent.last / LEN as u64, sent.stamps.kernel_ns),
@@ -152,14 +173,25 @@ impl Times {
         self.sent[number as usize] = time_ns.unwrap_or(0);
     }
 
-    /// The user's latencies minus the server's, of the requests that have both stamps; warming up is left out.
-    fn errors(&self, users_ns: &[u64]) -> Vec<i64> {
+    /// The user's latencies minus the server's; warming up is left out.
+    fn errors(&self, users_ns: &[u64]) -> Errors {
         let server = self.received.iter().zip(&self.sent).zip(users_ns).skip(WARM_UP);
         let stamped = server.filter(|((received, sent), _)| **received > 0 && **sent > 0);
-        let errors: Vec<i64> = stamped.map(|((received, sent), user)| *user as i64 - (*sent as i64 - *received as i64)).collect();
-        assert!(errors.len() * 10 >= (REQUESTS - WARM_UP) * 9, "{} of {REQUESTS} requests have stamps", errors.len());
-        errors
+        let errors_ns: Vec<i64> =
+            stamped.map(|((received, sent), user)| *user as i64 - (*sent as i64 - *received as i64)).collect();
+        let count = errors_ns.len();
+        assert!(count * 20 >= (REQUESTS - WARM_UP) * 9, "{count} of {REQUESTS} requests have stamps");
+        let user = |stamped: bool| {
+            let chosen = (WARM_UP..REQUESTS).filter(|&number| is_stamped(number as u64) == stamped);
+            median(chosen.map(|number| users_ns[number] as f64))
+        };
+        Errors { errors_ns, stamp_ns: user(true) - user(false) }
     }
+}
+
+/// Whether the reply to a request is stamped: every other one.
+fn is_stamped(number: u64) -> bool {
+    number.is_multiple_of(2)
 }
 
 /// Calls at 10,000 a second, one at a time; returns how long each took from before its send to after its receive.
