@@ -16,16 +16,22 @@
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
+//! - [`search`]: the highest load that meets an objective, and sweeps.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
+//! - [`control`]: what a run does next, and when it stops; [`objective`] and [`verdict`]: what for, and with what result.
 //! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`workers`]: emulated workers that serve in order.
 
 pub mod arrivals;
+pub mod control;
 pub mod distribution;
 pub mod generator;
 pub mod load;
+pub mod objective;
 pub mod quantity;
 pub mod queueing;
 pub mod recorder;
+pub mod search;
 pub mod statistics;
+pub mod verdict;
 pub mod workers;
