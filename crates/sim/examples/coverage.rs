@@ -1,6 +1,7 @@
 //! How often the 95 % interval of the p99 contains the exact one, at the run lengths that the controller chooses.
 //!
-//! `cargo run --release -p tailcut-sim --example coverage [RUNS] [LOAD...]`; 200 runs at 0.2, 0.5, 0.7, 0.8 and 0.9 without.
+//! `cargo run --release -p tailcut-sim --example coverage [RUNS] [WORKERS] [LOAD...]`; without, 200 runs of
+//! 1 and of 4 workers (0 for both) at 0.2, 0.5, 0.7, 0.8 and 0.9.
 //!
 //! Runs begin with 10,000 requests and may be as long as they need. "over independent" is the number of samples over what it
 //! takes for as narrow an interval where samples are independent; "inherent" is the part of that which the queue's own memory
@@ -15,12 +16,13 @@ use tailcut_sim::instrument::Subject;
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let runs = arguments.next().map_or(200, |runs| runs.parse().expect("the first argument is a number of runs"));
+    let chosen = arguments.next().map_or(0, |workers| workers.parse().expect("the second argument is a number of workers"));
     let mut loads: Vec<f64> = arguments.map(|load| load.parse().expect("a load is a number below 1")).collect();
     if loads.is_empty() {
         loads = vec![0.2, 0.5, 0.7, 0.8, 0.9];
     }
     println!("queue  load   runs     ok  covered   width  samples (mean)  over independent  inherent  looks");
-    for workers in [1, 4] {
+    for workers in [1, 4].into_iter().filter(|&workers| chosen == 0 || chosen == workers) {
         for &load in &loads {
             row(workers, load, runs);
         }
