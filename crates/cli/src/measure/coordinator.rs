@@ -282,10 +282,12 @@ impl<'a> Coordinator<'a> {
         }
         let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
         for seat in self.seats.iter_mut().filter(|seat| seat.is_alive()) {
-            let mut told = seat.agent.poll(wait_ns);
-            while let Some(next) = told {
-                seat.handle(next, (&mut self.matches, &mut self.bias));
-                told = seat.agent.poll(0);
+            let mut patience_ns = wait_ns;
+            while seat.is_alive()
+                && let Some(told) = seat.agent.poll(patience_ns)
+            {
+                seat.handle(told, (&mut self.matches, &mut self.bias));
+                patience_ns = 0;
             }
         }
         Ok(())

@@ -33,7 +33,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
 use tailcut_measure::objective::{Objective, percentile_name};
 use tailcut_measure::search::Outcome;
 use tailcut_measure::statistics::quantile::estimate;
@@ -44,7 +43,7 @@ use self::experiment::Experiment;
 use self::pattern::Course;
 use self::plan::Plan;
 use self::progress::Progress;
-use self::result::{Assertion, Environment, Host, MeasureResult, Point, SCHEMA, SearchResult};
+use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
 use crate::network;
 use crate::output;
 use crate::signals;
