@@ -1,13 +1,16 @@
 //! `tailcut measure`: loads a server and says what its latency was.
 
 mod app;
+#[allow(dead_code)]
+mod engine;
+mod environment;
 mod loader;
 mod report;
 // Written by the engine that replaces `loader`.
 #[allow(dead_code)]
-mod result;
-#[allow(dead_code)]
 mod job;
+#[allow(dead_code)]
+mod result;
 
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

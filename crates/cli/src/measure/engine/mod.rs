@@ -81,7 +81,7 @@ trait Carries {
     fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()>;
 
     /// What was counted since the beginning.
-    fn counts(&self) -> ClientCounts;
+    fn counts(&mut self) -> ClientCounts;
 }
 
 /// When requests are given up: all wait equally long, so the first sent is the first to go.
@@ -103,8 +103,15 @@ impl Expiries {
         Some((lane, number))
     }
 
-    fn next(&self) -> Option<Time> {
-        self.queue.front().map(|&(deadline, ..)| deadline)
+    /// The next deadline of one that still waits; those before it are forgotten.
+    fn next_waiting(&mut self, is_waiting: impl Fn(usize, u64) -> bool) -> Option<Time> {
+        while let Some(&(deadline, lane, number)) = self.queue.front() {
+            if is_waiting(lane, number) {
+                return Some(deadline);
+            }
+            self.queue.pop_front();
+        }
+        None
     }
 }
 
@@ -285,3 +292,6 @@ impl Plan {
 
 /// No start is known.
 const NOT_YET: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests;

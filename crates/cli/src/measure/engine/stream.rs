@@ -240,7 +240,7 @@ impl Carries for StreamLanes {
     }
 
     fn send(&mut self, sample: Sample, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) -> Option<Sample> {
-        let index = self.ready.pop_front()?;
+        let Some(index) = self.ready.pop_front() else { return Some(sample) };
         let lane = &mut self.lanes[index];
         lane.is_ready = false;
         let Some(output) = lane.id.and_then(|id| self.streams.output(id)) else { return Some(sample) };
@@ -270,12 +270,13 @@ impl Carries for StreamLanes {
         if self.streams.len() < self.lanes.len() {
             self.open_lanes(now)?;
         }
-        let until = self.expiries.next().map_or(until, |expiry| expiry.min(until));
-        self.poll(Some(until), &mut Some(slices))?;
+        let lanes = &self.lanes;
+        let expiry = self.expiries.next_waiting(|lane, number| lanes[lane].is_waiting(number));
+        self.poll(Some(expiry.map_or(until, |expiry| expiry.min(until))), &mut Some(slices))?;
         Ok(())
     }
 
-    fn counts(&self) -> ClientCounts {
+    fn counts(&mut self) -> ClientCounts {
         ClientCounts { sleeps: self.streams.metrics().sleeps, ..self.counts }
     }
 }
@@ -283,6 +284,11 @@ impl Carries for StreamLanes {
 impl Lane {
     fn has_room(&self, pipeline: usize) -> bool {
         self.is_open && self.queue.len() < pipeline
+    }
+
+    fn is_waiting(&self, number: u64) -> bool {
+        let place = number.checked_sub(self.first).map(|place| place as usize);
+        place.and_then(|place| self.queue.get(place)).is_some_and(|pending| matches!(pending.what, Asked::Load(_)))
     }
 
     /// Says what a new connection begins with.
@@ -310,13 +316,7 @@ impl Lane {
     }
 
     /// Takes replies; tells whether the connection is of further use.
-    fn take(
-        &mut self,
-        mut bytes: &[u8],
-        now: Time,
-        slices: &mut Option<&mut Slices>,
-        counts: &mut ClientCounts,
-    ) -> After {
+    fn take(&mut self, mut bytes: &[u8], now: Time, slices: &mut Option<&mut Slices>, counts: &mut ClientCounts) -> After {
         while !bytes.is_empty() {
             match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected)) {
                 Step::More => return After::Keep,
