@@ -8,7 +8,7 @@ use tailcut_measure::quantity::{Unit, parse_duration_ns};
 
 /// Reads a distribution of times.
 pub(crate) fn parse_times(text: &str) -> Result<Distribution, String> {
-    Distribution::parse_with(text, Unit::Time, |path| read(path, Unit::Time)).map_err(|error| error.to_string())
+    Distribution::parse_with(text, Unit::Time, load_times).map_err(|error| error.to_string())
 }
 
 /// Reads a duration above zero, in nanoseconds.
@@ -26,7 +26,12 @@ pub(crate) fn parse_delay_ns(text: &str) -> Result<u64, String> {
     if delay_ns > DELAY_NS_MAX { Err(format!("{text:?} is more than a second")) } else { Ok(delay_ns) }
 }
 
-/// The samples of a file, one a line, in the base unit of what is drawn; empty lines and those that begin with `#` are left out.
+/// The samples of a file, one time a line; empty lines and those that begin with `#` are left out.
+fn load_times(path: &str) -> Result<Vec<f64>, String> {
+    read(path, Unit::Time)
+}
+
+/// The samples of a file, one a line in the given unit; empty lines and those that begin with `#` are left out.
 pub(crate) fn read(path: &str, unit: Unit) -> Result<Vec<f64>, String> {
     let mut text = String::new();
     let file = fs::File::open(path).map_err(|error| error.to_string())?;

@@ -23,8 +23,10 @@ use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams, FlowId};
 use tailcut_net::driver::Wait;
+use tailcut_net::stamps::Stamps as Seen;
 use tailcut_proto::node::Time;
 
+use super::stamped::Sampler;
 use super::{Carries, Expiries, Plan};
 use crate::measure::job::ClientCounts;
 
@@ -33,6 +35,7 @@ struct Pending {
     /// Nothing once it has an outcome.
     sample: Option<Sample>,
     expected: Expected,
+    is_stamped: bool,
 }
 
 /// A socket with what it waits for.
@@ -73,14 +76,24 @@ pub(super) struct Flows {
     next_asked: usize,
     clock: Clock,
     counts: ClientCounts,
+    sampler: Sampler,
+}
+
+/// What an outcome is written to.
+struct Books<'a> {
+    index: usize,
+    now: Time,
+    names: &'a mut Names,
+    slices: &'a mut Slices,
+    sampler: &'a mut Sampler,
 }
 
 type Names = HashMap<(usize, u64), u64, FixedState>;
 
 impl Flows {
     /// Sockets for a plan; none is open yet.
-    pub(super) fn new(plan: &Plan, wait: Wait) -> Result<Self> {
-        let config = DatagramConfig { flows_max: FLOWS_MAX, ..DatagramConfig::default() };
+    pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {
+        let config = DatagramConfig { flows_max: FLOWS_MAX, stamps: sampler.config(), ..DatagramConfig::default() };
         let mut flows = Self {
             datagrams: Datagrams::new(wait, config).context("cannot set up polling")?,
             app: plan.app.clone(),
@@ -96,6 +109,7 @@ impl Flows {
             next_asked: 0,
             clock: Clock,
             counts: ClientCounts::default(),
+            sampler,
         };
         for lane in &plan.lanes {
             let keys = flows.preload.as_ref().filter(|_| lane.fills).map(Preload::key_count);
@@ -113,6 +127,7 @@ impl Flows {
         lane.is_ready = true;
         self.ready.push_back(index);
         self.drops.push(0);
+        self.sampler.begin(index);
         Ok(())
     }
 
@@ -139,20 +154,19 @@ impl Flows {
 
     /// Takes what has come.
     fn poll(&mut self, until: Time, slices: &mut Slices) -> Result<()> {
-        let Self { datagrams, lanes, names, ready, counts, clock, pipeline, .. } = self;
+        let Self { datagrams, lanes, names, ready, counts, clock, pipeline, sampler, .. } = self;
         datagrams.poll(Some(until), |flow, event| {
             let now = clock.now();
             let index = flow.index();
             let lane = &mut lanes[index];
+            let mut books = Books { index, now, names, slices, sampler };
             match event {
-                DatagramEvent::Bytes(bytes, _) => {
-                    if !lane.take(bytes, now, (index, names), slices) {
-                        counts.mismatched += 1;
-                    }
+                DatagramEvent::Bytes(bytes, seen) => {
+                    counts.mismatched += u64::from(!lane.take(bytes, seen, &mut books));
                 }
-                DatagramEvent::Refused => lane.fail_oldest(Failure::Refused, now, (index, names), slices),
-                DatagramEvent::Unreachable => lane.fail_oldest(Failure::Lost, now, (index, names), slices),
-                DatagramEvent::Sent(_) => {}
+                DatagramEvent::Refused => lane.fail(lane.first, Failure::Refused, &mut books),
+                DatagramEvent::Unreachable => lane.fail(lane.first, Failure::Lost, &mut books),
+                DatagramEvent::Sent(sent) => books.sampler.handle_sent(index, &sent),
             }
             if lane.has_room(*pipeline) && !lane.is_ready {
                 lane.is_ready = true;
@@ -165,10 +179,8 @@ impl Flows {
     fn expire(&mut self, now: Time, slices: &mut Slices) {
         while let Some((index, number)) = self.expiries.pop(now) {
             let lane = &mut self.lanes[index];
-            let Some((sample, expected)) = lane.resolve(number) else { continue };
-            lane.framer.forget(expected.tag);
-            self.names.remove(&(index, expected.tag));
-            slices.handle_failure(sample, Failure::Timeout, now);
+            let mut books = Books { index, now, names: &mut self.names, slices, sampler: &mut self.sampler };
+            lane.fail(number, Failure::Timeout, &mut books);
             if !lane.is_ready {
                 lane.is_ready = true;
                 self.ready.push_back(index);
@@ -228,10 +240,15 @@ impl Carries for Flows {
         let Some(flow) = lane.flow else { return Some(sample) };
         self.buffer.clear();
         let expected = write(&mut self.buffer);
-        self.datagrams.queue(flow, &self.buffer);
         let number = lane.first + lane.queue.len() as u64;
+        let is_stamped = self.sampler.picks() && self.sampler.handle_request(index, number, sample.sent_ns);
+        if is_stamped {
+            self.datagrams.queue_stamped(flow, number, &self.buffer);
+        } else {
+            self.datagrams.queue(flow, &self.buffer);
+        }
         self.expiries.push(sample.sent_ns.saturating_add(self.timeout_ns), index, number);
-        lane.queue.push_back(Pending { sample: Some(sample), expected });
+        lane.queue.push_back(Pending { sample: Some(sample), expected, is_stamped });
         lane.outstanding += 1;
         let displaced = self.names.insert((index, expected.tag), number);
         if displaced.is_some() {
@@ -266,6 +283,10 @@ impl Carries for Flows {
             ..self.counts
         }
     }
+
+    fn sampler(&mut self) -> &mut Sampler {
+        &mut self.sampler
+    }
 }
 
 impl Lane {
@@ -287,32 +308,44 @@ impl Lane {
     }
 
     /// Takes a datagram; tells whether it is one that was waited for.
-    fn take(&mut self, bytes: &[u8], now: Time, (index, names): (usize, &mut Names), slices: &mut Slices) -> bool {
+    fn take(&mut self, bytes: &[u8], seen: Seen, books: &mut Books<'_>) -> bool {
         let number = match self.framer.key(bytes) {
-            Ok(Key::Tag(tag)) => names.get(&(index, tag)).copied(),
-            Ok(Key::Oldest) => (!self.queue.is_empty()).then_some(self.first),
+            Ok(Key::Tag(tag)) => books.names.get(&(books.index, tag)).copied(),
+            Ok(Key::Oldest) => Some(self.first),
             Err(_) => None,
         };
-        let Some(number) = number else { return false };
-        let Some(pending) = number.checked_sub(self.first).and_then(|place| self.queue.get(place as usize)) else { return false };
-        let step = self.framer.take(bytes, pending.expected);
-        if step == Step::More {
-            return true;
-        }
+        let place = number.and_then(|number| number.checked_sub(self.first));
+        let Some(pending) = place.and_then(|place| self.queue.get(place as usize)) else { return false };
+        let (number, is_stamped) = (self.first + place.unwrap_or(0), pending.is_stamped);
+        let reply = match self.framer.take(bytes, pending.expected) {
+            Step::More => {
+                if is_stamped {
+                    books.sampler.handle_packet(books.index, number, seen);
+                }
+                return true;
+            }
+            Step::Malformed(_) => {
+                self.fail(number, Failure::Lost, books);
+                return false;
+            }
+            Step::Reply(reply) => reply,
+        };
         let Some((sample, expected)) = self.resolve(number) else { return false };
-        names.remove(&(index, expected.tag));
-        match step {
-            Step::Reply(reply) => slices.handle_reply(sample, reply.outcome, now),
-            Step::Malformed(_) | Step::More => slices.handle_failure(sample, Failure::Lost, now),
+        if is_stamped {
+            books.sampler.handle_reply(books.index, number, seen, books.now);
         }
-        matches!(step, Step::Reply(_))
+        books.names.remove(&(books.index, expected.tag));
+        books.slices.handle_reply(sample, reply.outcome, books.now);
+        true
     }
 
-    /// ICMP has answered a datagram, and nobody says which.
-    fn fail_oldest(&mut self, failure: Failure, now: Time, (index, names): (usize, &mut Names), slices: &mut Slices) {
-        if let Some((sample, expected)) = self.resolve(self.first) {
-            names.remove(&(index, expected.tag));
-            slices.handle_failure(sample, failure, now);
+    /// Gives a request up, if it still waits.
+    fn fail(&mut self, number: u64, failure: Failure, books: &mut Books<'_>) {
+        if let Some((sample, expected)) = self.resolve(number) {
+            self.framer.forget(expected.tag);
+            books.names.remove(&(books.index, expected.tag));
+            books.sampler.handle_failure(books.index, number);
+            books.slices.handle_failure(sample, failure, books.now);
         }
     }
 

@@ -5,21 +5,26 @@
 //!
 //! Invariant: each request has one outcome.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
+use foldhash::fast::FixedState;
 use tailcut_measure::app::{App, Expected, Preload, Replies};
 use tailcut_measure::load::Sample;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
-use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::driver::{Driver, Observer, Wait};
 use tailcut_net::entropy;
+use tailcut_net::probe::{Arrived, Probe};
+use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};
 use tailcut_net::udp::Coalescing;
-use tailcut_proto::node::Time;
+use tailcut_proto::node::{Time, Transmit};
 use tailcut_proto::r2p2::{Config, Endpoint};
-use tailcut_proto::rpc::{Call, CallOptions, Event, Failure as CallFailure, Rpc};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
+use tailcut_wire::r2p2::{MessageType, Packet};
 
+use super::stamped::Sampler;
 use super::{Carries, Plan};
 use crate::measure::job::ClientCounts;
 use crate::network;
@@ -39,6 +44,18 @@ struct Lane {
     free: Vec<usize>,
     /// It is among those that have room.
     is_ready: bool,
+    watch: Watch,
+}
+
+/// The calls of an endpoint that are stamped, by their number on the wire.
+#[derive(Default)]
+struct Watch {
+    /// Those that have not left yet.
+    picked: Vec<u16>,
+    /// Those that have, with what names them to the sampler.
+    marked: HashMap<u16, u64, FixedState>,
+    /// The last token given; 0 is none.
+    token: u64,
 }
 
 /// All endpoints of a thread, numbered as their nodes.
@@ -52,13 +69,16 @@ pub(super) struct Endpoints {
     pipeline: usize,
     timeout_ns: u64,
     counts: ClientCounts,
+    sampler: Sampler,
+    /// What happened in this turn: to which lane, and when.
+    events: Vec<(usize, Time, Event)>,
     /// When the last call was made.
     called_at: Time,
 }
 
 impl Endpoints {
     /// Endpoints for a plan; none has a port yet.
-    pub(super) fn new(plan: &Plan, wait: Wait) -> Result<Self> {
+    pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {
         if plan.lanes.len() > ENDPOINTS_MAX {
             bail!("a thread has at most {ENDPOINTS_MAX} endpoints of R2P2; each carries any number of requests side by side");
         }
@@ -75,23 +95,180 @@ impl Endpoints {
             pipeline: plan.pipeline.min(CALLS_MAX),
             timeout_ns: plan.timeout_ns,
             counts: ClientCounts::default(),
+            sampler,
+            events: Vec::new(),
             called_at: 0,
         })
     }
 
     fn open_lane(&mut self, index: usize) -> Result<()> {
         let lane = &mut self.lanes[index];
-        let any = if lane.target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let port = network::bind(SocketAddr::new(any, 0), Coalescing::On)?;
-        let mut config = Config { calls_max: CALLS_MAX, ..Config::default() };
-        config.secret = entropy::secret().context("cannot draw a secret")?;
-        config.credit_bytes = network::credit_bytes(&port)?;
-        config.serving.is_enabled = false;
-        let endpoint = Endpoint::new(self.driver.clock().now(), config);
-        self.driver.add(endpoint, port, None);
+        add_endpoint(&mut self.driver, lane.target, self.sampler.config())?;
+        self.sampler.begin(index);
         lane.is_ready = true;
         self.ready.push_back(index);
         Ok(())
+    }
+
+    fn handle(&mut self, index: usize, now: Time, event: Event, slices: &mut Slices) {
+        let lane = &mut self.lanes[index];
+        match event {
+            Event::Replied { id, context, payload, .. } => {
+                if let Some(key) = lane.watch.forget(id) {
+                    self.sampler.handle_reply(index, key, Seen::default(), now);
+                }
+                if let Some(Pending { sample, expected }) = lane.release(context) {
+                    match Replies::judge(&self.app, &payload, expected) {
+                        Ok(reply) => slices.handle_reply(sample, reply.outcome, now),
+                        Err(_) => {
+                            self.counts.mismatched += 1;
+                            slices.handle_failure(sample, Failure::Lost, now);
+                        }
+                    }
+                }
+                self.driver.node_mut(index).recycle(payload);
+            }
+            Event::Failed { id, context, failure, .. } => {
+                if let Some(key) = lane.watch.forget(id) {
+                    self.sampler.handle_failure(index, key);
+                }
+                if let Some(Pending { sample, .. }) = lane.release(context) {
+                    slices.handle_failure(sample, outcome_of(failure), now);
+                }
+            }
+            Event::Request { .. } | Event::Cancelled { .. } => {}
+        }
+        if lane.has_room(self.pipeline) && !lane.is_ready {
+            lane.is_ready = true;
+            self.ready.push_back(index);
+        }
+    }
+}
+
+/// Adds an endpoint with a port of its own, whose peer is to be `target`.
+fn add_endpoint(driver: &mut Driver<Endpoint>, target: SocketAddr, stamps: StampConfig) -> Result<()> {
+    let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let mut port = network::bind(SocketAddr::new(any, 0), Coalescing::On)?;
+    port.set_stamps(stamps).context("cannot ask for timestamps")?;
+    let mut config = Config { calls_max: CALLS_MAX, ..Config::default() };
+    config.secret = entropy::secret().context("cannot draw a secret")?;
+    config.credit_bytes = network::credit_bytes(&port)?;
+    config.serving.is_enabled = false;
+    driver.add(Endpoint::new(driver.clock().now(), config), port, None);
+    Ok(())
+}
+
+fn outcome_of(failure: CallFailure) -> Failure {
+    match failure {
+        CallFailure::Deadline => Failure::Timeout,
+        CallFailure::Refused(_) => Failure::Refused,
+        CallFailure::Broken | CallFailure::ReplyTooLarge => Failure::Lost,
+    }
+}
+
+/// Probes by calls, one after the other, for as long as `probe` says.
+pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
+    let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
+    add_endpoint(&mut driver, probe.target, StampConfig { stamping: Stamping::Hardware, source: probe.source })?;
+    let mut arrived = Seeing::default();
+    let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
+    let end = driver.clock().now().saturating_add(probe.wait_ns);
+    let mut call_at = 0;
+    loop {
+        let turn = driver.turn_observed(&mut arrived, |_, endpoint, now| {
+            while let Some(event) = endpoint.poll_event() {
+                if let Event::Replied { payload, .. } = event {
+                    endpoint.recycle(payload);
+                }
+            }
+            if now >= call_at {
+                let (payload, deadline) = (probe.request.to_vec(), now + probe.interval_ns.max(1));
+                let call = Call { target: probe.target, payload, deadline, context: 0, options };
+                call_at = deadline;
+                // A call that cannot be made leaves no stamp.
+                let _ = endpoint.call(now, call);
+            }
+        })?;
+        if turn.now >= end {
+            return Ok(arrived.0);
+        }
+        driver.wait(None, Some(call_at.min(end)))?;
+    }
+}
+
+/// Marks every transmit of a probe, and notes which stamps come.
+#[derive(Default)]
+struct Seeing(Arrived);
+
+impl Observer for Seeing {
+    fn handle_received(&mut self, _node: usize, _peer: SocketAddr, _bytes: &[u8], stamps: Seen) {
+        self.0.is_answered = true;
+        self.0.received_kernel |= stamps.kernel_ns.is_some();
+        self.0.received_hardware |= stamps.hardware_ns.is_some();
+    }
+
+    fn handle_transmit(&mut self, _node: usize, transmit: &mut Transmit, _bytes: &[u8]) {
+        transmit.token = 1;
+    }
+
+    fn handle_sent(&mut self, _node: usize, _token: u64, stamps: Seen) {
+        self.0.sent_kernel |= stamps.kernel_ns.is_some();
+        self.0.sent_hardware |= stamps.hardware_ns.is_some();
+    }
+}
+
+/// Watches the packets of calls that are stamped.
+struct Observed<'a> {
+    /// When the calls that are about to leave were made.
+    now: Time,
+    lanes: &'a mut [Lane],
+    sampler: &'a mut Sampler,
+}
+
+impl Observer for Observed<'_> {
+    fn handle_received(&mut self, node: usize, _peer: SocketAddr, bytes: &[u8], stamps: Seen) {
+        let marked = &self.lanes[node].watch.marked;
+        if marked.is_empty() {
+            return;
+        }
+        let Ok(packet) = Packet::parse(bytes) else { return };
+        if let (MessageType::Response, Some(&key)) = (packet.message_type, marked.get(&packet.rid)) {
+            self.sampler.handle_packet(node, key, stamps);
+        }
+    }
+
+    fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]) {
+        let watch = &mut self.lanes[node].watch;
+        if watch.picked.is_empty() {
+            return;
+        }
+        for datagram in bytes.chunks(transmit.segment_len.max(1)) {
+            let Ok(packet) = Packet::parse(datagram) else { continue };
+            if packet.message_type != MessageType::Request || packet.index != 0 {
+                continue;
+            }
+            let Some(place) = watch.picked.iter().position(|&rid| rid == packet.rid) else { continue };
+            watch.picked.swap_remove(place);
+            // A train has one stamp, and so one sample.
+            if transmit.token == 0 && self.sampler.handle_request(node, watch.token + 1, self.now) {
+                watch.token += 1;
+                transmit.token = watch.token;
+                watch.marked.insert(packet.rid, watch.token);
+            }
+        }
+    }
+
+    fn handle_sent(&mut self, node: usize, token: u64, stamps: Seen) {
+        self.sampler.handle_sent(node, &SentStamp { first: token, last: token, stamps });
+    }
+}
+
+impl Watch {
+    /// A call has ended; gives what names it to the sampler.
+    fn forget(&mut self, id: CallId) -> Option<u64> {
+        let rid = id.0 as u16;
+        self.picked.retain(|&picked| picked != rid);
+        self.marked.remove(&rid)
     }
 }
 
@@ -133,7 +310,13 @@ impl Carries for Endpoints {
         let call = Call { target: lane.target, payload, deadline, context: context as u64, options: self.options };
         self.called_at = now;
         let failed = match endpoint.call(now, call) {
-            Ok(_) => None,
+            Ok(id) => {
+                if self.sampler.picks() {
+                    // The wire's number of a call is the low half of its id.
+                    lane.watch.picked.push(id.0 as u16);
+                }
+                None
+            }
             Err(_) => lane.release(context as u64).map(|pending| pending.sample),
         };
         if lane.has_room(self.pipeline) {
@@ -144,23 +327,34 @@ impl Carries for Endpoints {
     }
 
     fn flush(&mut self) {
-        self.driver.flush(self.called_at);
+        let Self { driver, lanes, sampler, called_at, .. } = self;
+        if sampler.is_on() {
+            driver.flush_observed(&mut Observed { now: *called_at, lanes, sampler }, *called_at);
+        } else {
+            driver.flush(*called_at);
+        }
     }
 
     fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()> {
-        let Self { driver, app, lanes, ready, pipeline, counts, .. } = self;
-        let turn = driver.turn_with(|index, endpoint, now| {
-            let lane = &mut lanes[index];
+        // The observer watches the wire while nodes take and give packets; what they have found out is booked after the turn.
+        let mut events = std::mem::take(&mut self.events);
+        let note = |index: usize, endpoint: &mut Endpoint, now: Time| {
             while let Some(event) = endpoint.poll_event() {
-                lane.handle(event, app, (endpoint, now), (slices, counts));
+                events.push((index, now, event));
             }
-            if lane.has_room(*pipeline) && !lane.is_ready {
-                lane.is_ready = true;
-                ready.push_back(index);
-            }
-        })?;
+        };
+        let Self { driver, lanes, sampler, called_at, .. } = self;
+        let turn = if sampler.is_on() {
+            driver.turn_observed(&mut Observed { now: *called_at, lanes, sampler }, note)?
+        } else {
+            driver.turn_with(note)?
+        };
+        for (index, now, event) in events.drain(..) {
+            self.handle(index, now, event, slices);
+        }
+        self.events = events;
         if turn.is_idle() {
-            driver.wait(None, Some(until))?;
+            self.driver.wait(None, Some(until))?;
         }
         Ok(())
     }
@@ -175,11 +369,15 @@ impl Carries for Endpoints {
         }
         counts
     }
+
+    fn sampler(&mut self) -> &mut Sampler {
+        &mut self.sampler
+    }
 }
 
 impl Lane {
     fn new(target: SocketAddr) -> Self {
-        Self { target, pending: Vec::new(), free: Vec::new(), is_ready: false }
+        Self { target, pending: Vec::new(), free: Vec::new(), is_ready: false, watch: Watch::default() }
     }
 
     fn has_room(&self, pipeline: usize) -> bool {
@@ -200,41 +398,6 @@ impl Lane {
         let pending = self.pending.get_mut(context as usize)?.take()?;
         self.free.push(context as usize);
         Some(pending)
-    }
-
-    fn handle(
-        &mut self,
-        event: Event,
-        app: &App,
-        (endpoint, now): (&mut Endpoint, Time),
-        (slices, counts): (&mut Slices, &mut ClientCounts),
-    ) {
-        match event {
-            Event::Replied { context, payload, .. } => {
-                let pending = self.release(context);
-                if let Some(Pending { sample, expected }) = pending {
-                    match Replies::judge(app, &payload, expected) {
-                        Ok(reply) => slices.handle_reply(sample, reply.outcome, now),
-                        Err(_) => {
-                            counts.mismatched += 1;
-                            slices.handle_failure(sample, Failure::Lost, now);
-                        }
-                    }
-                }
-                endpoint.recycle(payload);
-            }
-            Event::Failed { context, failure, .. } => {
-                let failure = match failure {
-                    CallFailure::Deadline => Failure::Timeout,
-                    CallFailure::Refused(_) => Failure::Refused,
-                    CallFailure::Broken | CallFailure::ReplyTooLarge => Failure::Lost,
-                };
-                if let Some(Pending { sample, .. }) = self.release(context) {
-                    slices.handle_failure(sample, failure, now);
-                }
-            }
-            Event::Request { .. } | Event::Cancelled { .. } => {}
-        }
     }
 }
 

@@ -7,15 +7,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tailcut_measure::recorder::Counts;
+use tailcut_measure::stamps::{Bias, MatchCounts};
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::stamps::{FakeInterface, StampSource};
+use tailcut_net::stream::{Connection, Event as StreamEvent, StreamConfig, Streams};
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Event, Rpc};
 use tailcut_wire::r2p2::DropReason;
 
 use super::LocalAgent;
-use crate::measure::job::{Agent, ClientCounts, Job, R2p2, Role, Share, Told, Transport};
+use crate::measure::job::{Agent, ClientCounts, Job, R2p2, Role, Share, StampKind, Told, Transport};
 use crate::network;
 
 /// What became of a load.
@@ -24,6 +27,9 @@ struct Outcome {
     counts: Counts,
     client: ClientCounts,
     errors: u64,
+    kind: StampKind,
+    stamps: MatchCounts,
+    bias: Bias,
 }
 
 /// A thousand requests a second on four connections of one thread.
@@ -51,7 +57,10 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
 
 /// Loads until `sent_min` requests have left.
 fn load(job: &Job, sent_min: u64) -> Outcome {
-    let mut agent = LocalAgent::new();
+    load_by(LocalAgent::new(), job, sent_min)
+}
+
+fn load_by(mut agent: LocalAgent, job: &Job, sent_min: u64) -> Outcome {
     agent.prepare(job).expect("it prepares");
     let mut outcome = Outcome::default();
     let mut is_stopped = false;
@@ -59,12 +68,19 @@ fn load(job: &Job, sent_min: u64) -> Outcome {
     loop {
         assert!(Clock.now() < deadline, "it does not end: {outcome:?}");
         match agent.poll(10 * MS) {
-            Some(Told::Ready { .. }) => agent.start(MS).expect("it starts"),
+            Some(Told::Ready { stamps, .. }) => {
+                outcome.kind = stamps;
+                agent.start(MS).expect("it starts");
+            }
             Some(Told::Slice { slice, .. }) => {
                 outcome.counts.merge(&slice.counts);
                 outcome.errors += slice.tally.errors.iter().sum::<u64>();
             }
-            Some(Told::Client { client, .. }) => outcome.client.add(&client),
+            Some(Told::Client { client, stamps, bias }) => {
+                outcome.client.add(&client);
+                outcome.stamps.merge(&stamps);
+                outcome.bias.merge(&bias);
+            }
             Some(Told::Done) => return outcome,
             Some(Told::Failed(why)) => panic!("{why}"),
             None => {}
@@ -138,6 +154,23 @@ impl Server {
                 });
                 let turn = turned.expect("a turn");
                 driver.wait(None, Some(turn.now + 5 * MS)).expect("a wait");
+            }
+        })
+    }
+
+    /// Echoes what comes on connections.
+    fn streams(listen: &str) -> Self {
+        let mut streams = Streams::new(Wait::default(), StreamConfig::default()).expect("streams");
+        let listener = streams.listen(listen.parse().expect("an address"), None).expect("a port");
+        let address = streams.listen_address(listener).expect("an address");
+        Self::run(address, move |stop| {
+            while !stop.load(Ordering::Relaxed) {
+                let echo = |connection: &mut Connection<'_>, event: StreamEvent<'_>| match event {
+                    StreamEvent::Bytes(bytes) => connection.output().extend_from_slice(bytes),
+                    StreamEvent::Finished => connection.close(),
+                    _ => {}
+                };
+                streams.poll(Some(Clock.now() + 5 * MS), echo).expect("a turn");
             }
         })
     }
@@ -271,6 +304,62 @@ fn calls_to_nobody_time_out() {
     let outcome = load_and_add_up(&job, 50);
     assert_eq!(outcome.counts.timeout, outcome.counts.sent, "{outcome:?}");
     assert!(outcome.client.icmp_errors > 0, "{outcome:?}");
+}
+
+/// Loads with one request in four stamped by the kernel, and looks at what the stamps say.
+fn check_stamps(transport: Transport, target: SocketAddr) {
+    let job = Job { stamp_every: 4, ..job(transport, "echo:64", target) };
+    let outcome = load_and_add_up(&job, 400);
+    assert_all_replied(&outcome);
+    assert_eq!(outcome.kind, StampKind::Kernel);
+    let MatchCounts { requests, missing_kernel, late, unexpected, reversed, .. } = outcome.stamps;
+    assert!((100..=110).contains(&requests), "{outcome:?}");
+    assert_eq!((missing_kernel, late, unexpected, reversed), (0, 0, 0, 0), "{outcome:?}");
+    // The user's clock is read before the kernel's on the way out and after it on the way in.
+    let bias = outcome.bias.summary();
+    assert!(bias.count > 90 && bias.below == 0, "{bias:?} {outcome:?}");
+    assert!(bias.mean_ns > Some(0.0), "{bias:?}");
+}
+
+#[test]
+fn the_kernel_stamps_datagrams() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| echo(bytes));
+    check_stamps(Transport::Udp, server.address);
+}
+
+#[test]
+fn the_kernel_stamps_calls() {
+    let server = Server::r2p2("127.0.0.1:0", u64::MAX);
+    check_stamps(Transport::R2p2, server.address);
+}
+
+#[test]
+fn the_kernel_stamps_connections() {
+    let server = Server::streams("127.0.0.1:0");
+    check_stamps(Transport::Tcp, server.address);
+}
+
+/// An interface with a clock of its own that loses half of its stamps of sends.
+#[test]
+fn an_interface_that_loses_stamps_is_counted() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| echo(bytes));
+    let lossy = FakeInterface {
+        offset_ns: 3_600_000_000_000,
+        drift_ppb: 10_000,
+        lost_per_mille: 500,
+        late_per_mille: 0,
+        late_by: 0,
+        seed: 9,
+    };
+    let mut agent = LocalAgent::new();
+    agent.source = StampSource::Fake(lossy);
+    let job = Job { stamp_every: 2, ..job(Transport::Udp, "echo:64", server.address) };
+    let outcome = load_by(agent, &job, 400);
+    assert_eq!(outcome.kind, StampKind::Hardware);
+    // Five standard deviations of 200 fair coins are 35; some wait for their stamp at the end.
+    let MatchCounts { requests, missing_hardware, missing_kernel, .. } = outcome.stamps;
+    assert!(requests >= 200 && (35..=135).contains(&missing_hardware), "{outcome:?}");
+    assert_eq!(missing_kernel, 0, "{outcome:?}");
 }
 
 const MS: u64 = 1_000_000;
