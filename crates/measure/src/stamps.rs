@@ -201,6 +201,23 @@ pub struct MatchCounts {
 }
 
 impl MatchCounts {
+    /// What was counted since `earlier`, an earlier state of the same counts.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests - earlier.requests,
+            refused: self.refused - earlier.refused,
+            samples: self.samples - earlier.samples,
+            missing_kernel: self.missing_kernel - earlier.missing_kernel,
+            missing_hardware: self.missing_hardware - earlier.missing_hardware,
+            unanswered: self.unanswered - earlier.unanswered,
+            late: self.late - earlier.late,
+            duplicates: self.duplicates - earlier.duplicates,
+            unexpected: self.unexpected - earlier.unexpected,
+            ambiguous: self.ambiguous - earlier.ambiguous,
+            reversed: self.reversed - earlier.reversed,
+        }
+    }
+
     /// Adds another flow's counts.
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;

@@ -221,6 +221,20 @@ impl Datagrams {
         self.flows[flow.index()].socket.local_addr()
     }
 
+    /// Datagrams of a flow that the kernel dropped before they were read, because the receive buffer was full or a checksum was
+    /// wrong. A system call: for reports, not for the data path.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; nothing is known to make it fail.
+    ///
+    /// # Panics
+    ///
+    /// For a flow of other [`Datagrams`].
+    pub fn kernel_drops(&self, flow: FlowId) -> io::Result<u32> {
+        sys::memory_info(self.flows[flow.index()].socket.as_fd()).map(|info| info[libc::SK_MEMINFO_DROPS as usize])
+    }
+
     /// Flows that have been opened.
     pub fn len(&self) -> usize {
         self.flows.len()

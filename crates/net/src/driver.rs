@@ -224,7 +224,7 @@ impl<N: Node> Driver<N> {
         self.turn_observed(&mut Unobserved, work)
     }
 
-    /// As [`Driver::turn_with`], watched. Transmits that a [`Driver::flush`] sends are not.
+    /// As [`Driver::turn_with`], watched. Transmits that a [`Driver::flush`] sends are not; those of [`Driver::flush_observed`] are.
     ///
     /// # Errors
     ///
@@ -257,7 +257,12 @@ impl<N: Node> Driver<N> {
 
     /// Sends what calls of [`Driver::node_mut`] have queued. `now` is the time that the calls were given.
     pub fn flush(&mut self, now: Time) -> usize {
-        let sent = self.send(now, &mut Unobserved);
+        self.flush_observed(&mut Unobserved, now)
+    }
+
+    /// As [`Driver::flush`], watched.
+    pub fn flush_observed<O: Observer>(&mut self, observer: &mut O, now: Time) -> usize {
+        let sent = self.send(now, observer);
         if sent > 0 {
             self.active = now;
         }

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::datagram::{DatagramConfig, DatagramEvent, Datagrams};
 use crate::driver::Wait;
 use crate::stamps::{StampConfig, StampSource, Stamping, Stamps};
-use crate::stream::{Connection, Event, Reason, StreamConfig, Streams};
+use crate::stream::{Connection, Event, Reason, StreamConfig, Streams, TlsClient};
 
 /// What to send, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -110,9 +110,22 @@ impl Probe<'_> {
     ///
     /// What this host says, and that the connection could not be opened or has ended.
     pub fn connection(&self) -> io::Result<Arrived> {
+        self.stream(None)
+    }
+
+    /// As [`Probe::connection`], with TLS.
+    ///
+    /// # Errors
+    ///
+    /// As [`Probe::connection`].
+    pub fn tls_connection(&self, tls: &TlsClient) -> io::Result<Arrived> {
+        self.stream(Some(tls))
+    }
+
+    fn stream(&self, tls: Option<&TlsClient>) -> io::Result<Arrived> {
         let config = StreamConfig { stamps: self.stamps(), ..StreamConfig::default() };
         let mut streams = Streams::new(WAIT, config)?;
-        let id = streams.connect(self.target, None)?;
+        let id = streams.connect(self.target, tls)?;
         let (mut arrived, mut end) = (Arrived::default(), None);
         self.repeat(|again| {
             if let Some(output) = streams.output(id) {

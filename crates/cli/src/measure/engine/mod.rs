@@ -5,6 +5,7 @@
 //! | [`stream`] | a thread's connections over TCP or TLS |
 //! | [`datagram`] | its sockets over UDP |
 //! | [`r2p2`] | its endpoints |
+//! | [`stamped`] | which timestamps there are, and what they say |
 //! | [`thread`] | the loop over any of them |
 //!
 //! Invariant: the loop never waits for a reply in order to send: what is due leaves when it is due, or is late because no connection
@@ -12,14 +13,15 @@
 
 mod datagram;
 mod r2p2;
+mod stamped;
 mod stream;
 mod thread;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,10 +32,12 @@ use tailcut_measure::generator::generator;
 use tailcut_measure::load::{ClosedLoop, Load, OpenLoop, Sample};
 use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
+use tailcut_net::stamps::StampSource;
 use tailcut_proto::node::Time;
 
+use self::stamped::{Found, Sampler};
 use super::environment;
-use super::job::{Agent, ClientCounts, Job, STREAMS_PER_THREAD, Share, StampKind, Told, Transport};
+use super::job::{Agent, ClientCounts, Job, STREAMS_PER_THREAD, Share, Told, Transport};
 use crate::distribution_file;
 use crate::network;
 
@@ -49,6 +53,8 @@ pub(super) struct Plan {
     pub(super) slice_ns: u64,
     pub(super) preload: Option<Preload>,
     pub(super) job: Job,
+    /// Where timestamps come from.
+    pub(super) source: StampSource,
 }
 
 /// A connection to be opened.
@@ -81,7 +87,10 @@ trait Carries {
     fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()>;
 
     /// What was counted since the beginning.
-    fn counts(&self) -> ClientCounts;
+    fn counts(&mut self) -> ClientCounts;
+
+    /// What picks requests to be stamped.
+    fn sampler(&mut self) -> &mut Sampler;
 }
 
 /// When requests are given up: all wait equally long, so the first sent is the first to go.
@@ -103,8 +112,15 @@ impl Expiries {
         Some((lane, number))
     }
 
-    fn next(&self) -> Option<Time> {
-        self.queue.front().map(|&(deadline, ..)| deadline)
+    /// The next deadline of one that still waits; those before it are forgotten.
+    fn next_waiting(&mut self, is_waiting: impl Fn(usize, u64) -> bool) -> Option<Time> {
+        while let Some(&(deadline, lane, number)) = self.queue.front() {
+            if is_waiting(lane, number) {
+                return Some(deadline);
+            }
+            self.queue.pop_front();
+        }
+        None
     }
 }
 
@@ -116,6 +132,8 @@ struct Controls {
     is_stopped: AtomicBool,
     /// Over all threads.
     connections: AtomicU32,
+    /// Which timestamps arrive, once a thread has probed.
+    found: OnceLock<Found>,
 }
 
 /// The agent of this process.
@@ -127,21 +145,28 @@ pub(super) struct LocalAgent {
     unready: u32,
     undone: u32,
     target: Option<SocketAddr>,
+    /// Where timestamps come from: the kernel, unless a test makes an interface up.
+    source: StampSource,
 }
 
 impl LocalAgent {
     pub(super) fn new() -> Self {
-        let controls =
-            Controls { start: AtomicU64::new(NOT_YET), is_stopped: AtomicBool::new(false), connections: AtomicU32::new(0) };
-        Self { controls: Arc::new(controls), threads: Vec::new(), told: None, unready: 0, undone: 0, target: None }
+        let controls = Controls {
+            start: AtomicU64::new(NOT_YET),
+            is_stopped: AtomicBool::new(false),
+            connections: AtomicU32::new(0),
+            found: OnceLock::new(),
+        };
+        let (controls, source) = (Arc::new(controls), StampSource::Kernel);
+        Self { controls, threads: Vec::new(), told: None, unready: 0, undone: 0, target: None, source }
     }
 
     /// Turns what threads tell into what an agent tells.
     fn gather(&mut self, told: Told) -> Option<Told> {
         match told {
-            Told::Ready { .. } => {
+            Told::Ready { stamps, .. } => {
                 self.unready -= 1;
-                (self.unready == 0).then(|| Told::Ready { host: environment::host(self.target), stamps: StampKind::User })
+                (self.unready == 0).then(|| Told::Ready { host: environment::host(self.target), stamps })
             }
             Told::Done => {
                 self.undone -= 1;
@@ -158,7 +183,7 @@ impl Agent for LocalAgent {
     }
 
     fn prepare(&mut self, job: &Job) -> Result<()> {
-        let plans = plans(job)?;
+        let plans = plans(job, self.source)?;
         self.target = plans.first().and_then(|plan| plan.lanes.first()).map(|lane| lane.target);
         self.controls.connections.store(job.connections, Ordering::Relaxed);
         let (tell, told) = channel();
@@ -220,7 +245,7 @@ impl Drop for LocalAgent {
 }
 
 /// The plans of a job's threads.
-fn plans(job: &Job) -> Result<Vec<Plan>> {
+fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
     if job.threads == 0 || job.connections < job.threads || job.targets.is_empty() || job.pipeline == 0 {
         bail!("a load needs a target, a thread, a connection for each thread, and one request outstanding at least");
     }
@@ -247,6 +272,7 @@ fn plans(job: &Job) -> Result<Vec<Plan>> {
         slice_ns: job.slice_ns,
         preload: preload.clone(),
         job: job.clone(),
+        source,
     };
     Ok((0..job.threads).map(plan).collect())
 }
@@ -285,3 +311,6 @@ impl Plan {
 
 /// No start is known.
 const NOT_YET: u64 = u64::MAX;
+
+#[cfg(test)]
+mod tests;

@@ -18,9 +18,11 @@ use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;
+use tailcut_net::stamps::Stamps as Seen;
 use tailcut_net::stream::{Connection, ConnectionId, Event, StreamConfig, Streams, TlsClient};
 use tailcut_proto::node::Time;
 
+use super::stamped::Sampler;
 use super::{Carries, Expiries, Plan};
 use crate::measure::job::ClientCounts;
 
@@ -28,6 +30,17 @@ use crate::measure::job::ClientCounts;
 struct Pending {
     what: Asked,
     expected: Expected,
+    /// The key that its stamps are matched by, where it is stamped.
+    stamped: Option<u64>,
+}
+
+/// What an outcome is written to; before the load there are no slices.
+struct Books<'a, 'b> {
+    index: usize,
+    now: Time,
+    slices: &'a mut Option<&'b mut Slices>,
+    sampler: &'a mut Sampler,
+    counts: &'a mut ClientCounts,
 }
 
 enum Asked {
@@ -57,6 +70,8 @@ struct Lane {
     queue: VecDeque<Pending>,
     /// Number of the first of the queue, counted over the lane's life.
     first: u64,
+    /// Number of the request of this turn that is to be stamped.
+    picked: Option<u64>,
     /// Keys that its target is still to be filled with.
     preload: std::ops::Range<u64>,
 }
@@ -82,12 +97,13 @@ pub(super) struct StreamLanes {
     /// Why the last connection ended.
     last_reason: Option<String>,
     closing: Vec<usize>,
+    sampler: Sampler,
 }
 
 impl StreamLanes {
     /// Connections to the targets of a plan; none is open yet.
-    pub(super) fn new(plan: &Plan, wait: Wait, tls: Option<TlsClient>) -> Result<Self> {
-        let config = StreamConfig { connections_max: CONNECTIONS_MAX, ..StreamConfig::default() };
+    pub(super) fn new(plan: &Plan, wait: Wait, tls: Option<TlsClient>, sampler: Sampler) -> Result<Self> {
+        let config = StreamConfig { connections_max: CONNECTIONS_MAX, stamps: sampler.config(), ..StreamConfig::default() };
         let streams = Streams::new(wait, config).context("cannot set up polling")?;
         let mut lanes = Self {
             streams,
@@ -105,6 +121,7 @@ impl StreamLanes {
             counts: ClientCounts::default(),
             last_reason: None,
             closing: Vec::new(),
+            sampler,
         };
         for lane in &plan.lanes {
             lanes.add(lane.target, lane.fills);
@@ -124,6 +141,7 @@ impl StreamLanes {
             replies: Replies::new(&self.app),
             queue: VecDeque::new(),
             first: 0,
+            picked: None,
             preload: 0..keys,
         });
     }
@@ -140,6 +158,7 @@ impl StreamLanes {
             lane.id = Some(id);
             lane.heard_at = now;
             lane.replies = Replies::new(&self.app);
+            self.sampler.begin(index);
             if self.by_connection.len() <= id.index() {
                 self.by_connection.resize(id.index() + 1, usize::MAX);
             }
@@ -150,16 +169,31 @@ impl StreamLanes {
 
     /// Takes what has happened.
     fn poll(&mut self, until: Option<Time>, slices: &mut Option<&mut Slices>) -> Result<usize> {
-        let Self { streams, lanes, by_connection, ready, app, counts, clock, preload, pipeline, last_reason, closing, .. } = self;
+        let Self {
+            streams,
+            lanes,
+            by_connection,
+            ready,
+            app,
+            counts,
+            clock,
+            preload,
+            pipeline,
+            last_reason,
+            closing,
+            sampler,
+            ..
+        } = self;
         let events = streams.poll(until, |connection, event| {
             let now = clock.now();
             let index = by_connection[connection.id().index()];
             let lane = &mut lanes[index];
+            let mut books = Books { index, now, slices, sampler, counts };
             match event {
                 Event::Connected => lane.greet(app, connection, preload.as_ref()),
                 Event::Bytes(bytes) => {
                     lane.heard_at = now;
-                    if lane.take(bytes, now, slices, counts) == After::Close {
+                    if lane.take(bytes, connection.received(), &mut books) == After::Close {
                         closing.push(index);
                         return;
                     }
@@ -169,9 +203,10 @@ impl StreamLanes {
                 Event::Closed(reason) => {
                     *last_reason = Some(format!("{reason:?}"));
                     lane.id = None;
-                    lane.end(now, slices, counts);
+                    lane.end(&mut books);
                 }
-                Event::Accepted(_) | Event::Sent(_) => {}
+                Event::Sent(sent) => books.sampler.handle_sent(index, &sent),
+                Event::Accepted(_) => {}
             }
             if lane.has_room(*pipeline) && !lane.is_ready {
                 lane.is_ready = true;
@@ -188,7 +223,8 @@ impl StreamLanes {
         let lane = &mut self.lanes[index];
         if let Some(id) = lane.id.take() {
             self.streams.close(id);
-            lane.end(self.clock.now(), slices, &mut self.counts);
+            let (now, sampler, counts) = (self.clock.now(), &mut self.sampler, &mut self.counts);
+            lane.end(&mut Books { index, now, slices, sampler, counts });
         }
     }
 
@@ -199,6 +235,9 @@ impl StreamLanes {
             let Some(pending) = lane.queue.get_mut(place as usize) else { continue };
             if let Asked::Load(sample) = std::mem::replace(&mut pending.what, Asked::GivenUp) {
                 slices.handle_failure(sample, Failure::Timeout, now);
+                if let Some(key) = pending.stamped.take() {
+                    self.sampler.handle_failure(index, key);
+                }
             }
             if now.saturating_sub(lane.heard_at) >= self.timeout_ns {
                 self.close(index, &mut Some(slices));
@@ -240,14 +279,18 @@ impl Carries for StreamLanes {
     }
 
     fn send(&mut self, sample: Sample, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) -> Option<Sample> {
-        let index = self.ready.pop_front()?;
+        let Some(index) = self.ready.pop_front() else { return Some(sample) };
         let lane = &mut self.lanes[index];
         lane.is_ready = false;
         let Some(output) = lane.id.and_then(|id| self.streams.output(id)) else { return Some(sample) };
         let deadline = sample.sent_ns.saturating_add(self.timeout_ns);
         let expected = write(output);
-        self.expiries.push(deadline, index, lane.first + lane.queue.len() as u64);
-        lane.queue.push_back(Pending { what: Asked::Load(sample), expected });
+        let number = lane.first + lane.queue.len() as u64;
+        self.expiries.push(deadline, index, number);
+        lane.queue.push_back(Pending { what: Asked::Load(sample), expected, stamped: None });
+        if self.sampler.picks() {
+            lane.picked = Some(number);
+        }
         if lane.has_room(self.pipeline) {
             lane.is_ready = true;
             self.ready.push_back(index);
@@ -258,8 +301,19 @@ impl Carries for StreamLanes {
 
     fn flush(&mut self) {
         while let Some(index) = self.written.pop() {
-            if let Some(id) = self.lanes[index].id {
+            let lane = &mut self.lanes[index];
+            let Some(id) = lane.id else { continue };
+            let Some(number) = lane.picked.take() else {
                 self.streams.flush(id);
+                continue;
+            };
+            self.streams.stamp(id);
+            self.streams.flush(id);
+            // What the socket has not taken leaves by a write that no stamp is matched to.
+            if self.streams.unsent(id) == 0
+                && let Some(key) = self.streams.written(id).checked_sub(1)
+            {
+                lane.note_stamp(number, key, (index, &mut self.sampler));
             }
         }
     }
@@ -270,13 +324,18 @@ impl Carries for StreamLanes {
         if self.streams.len() < self.lanes.len() {
             self.open_lanes(now)?;
         }
-        let until = self.expiries.next().map_or(until, |expiry| expiry.min(until));
-        self.poll(Some(until), &mut Some(slices))?;
+        let lanes = &self.lanes;
+        let expiry = self.expiries.next_waiting(|lane, number| lanes[lane].is_waiting(number));
+        self.poll(Some(expiry.map_or(until, |expiry| expiry.min(until))), &mut Some(slices))?;
         Ok(())
     }
 
-    fn counts(&self) -> ClientCounts {
+    fn counts(&mut self) -> ClientCounts {
         ClientCounts { sleeps: self.streams.metrics().sleeps, ..self.counts }
+    }
+
+    fn sampler(&mut self) -> &mut Sampler {
+        &mut self.sampler
     }
 }
 
@@ -285,10 +344,25 @@ impl Lane {
         self.is_open && self.queue.len() < pipeline
     }
 
+    fn is_waiting(&self, number: u64) -> bool {
+        let place = number.checked_sub(self.first).map(|place| place as usize);
+        place.and_then(|place| self.queue.get(place)).is_some_and(|pending| matches!(pending.what, Asked::Load(_)))
+    }
+
+    /// The write that carried a request is stamped, and its last byte has the offset `key`.
+    fn note_stamp(&mut self, number: u64, key: u64, (index, sampler): (usize, &mut Sampler)) {
+        let pending = number.checked_sub(self.first).and_then(|place| self.queue.get_mut(place as usize));
+        if let Some(Pending { what: Asked::Load(sample), stamped, .. }) = pending
+            && sampler.handle_request(index, key, sample.sent_ns)
+        {
+            *stamped = Some(key);
+        }
+    }
+
     /// Says what a new connection begins with.
     fn greet(&mut self, app: &App, connection: &mut Connection<'_>, preload: Option<&Preload>) {
         match app.write_greeting(None, connection.output()) {
-            Some(expected) => self.queue.push_back(Pending { what: Asked::Greeting, expected }),
+            Some(expected) => self.queue.push_back(Pending { what: Asked::Greeting, expected, stamped: None }),
             None => self.fill(connection, preload),
         }
     }
@@ -303,29 +377,23 @@ impl Lane {
                 && let Some(key) = self.preload.next()
             {
                 let expected = preload.write(key, connection.output());
-                self.queue.push_back(Pending { what: Asked::Preload, expected });
+                self.queue.push_back(Pending { what: Asked::Preload, expected, stamped: None });
             }
         }
         self.is_open = self.queue.is_empty();
     }
 
     /// Takes replies; tells whether the connection is of further use.
-    fn take(
-        &mut self,
-        mut bytes: &[u8],
-        now: Time,
-        slices: &mut Option<&mut Slices>,
-        counts: &mut ClientCounts,
-    ) -> After {
+    fn take(&mut self, mut bytes: &[u8], seen: Seen, books: &mut Books<'_, '_>) -> After {
         while !bytes.is_empty() {
             match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected)) {
                 Step::More => return After::Keep,
                 Step::Malformed(_) => {
-                    counts.mismatched += 1;
+                    books.counts.mismatched += 1;
                     return After::Close;
                 }
                 Step::Reply(reply) => {
-                    self.resolve(reply.outcome, now, slices);
+                    self.resolve(reply.outcome, seen, books);
                     if reply.after == After::Close {
                         return After::Close;
                     }
@@ -335,24 +403,32 @@ impl Lane {
         After::Keep
     }
 
-    fn resolve(&mut self, outcome: Outcome, now: Time, slices: &mut Option<&mut Slices>) {
-        let pending = self.queue.pop_front();
+    fn resolve(&mut self, outcome: Outcome, seen: Seen, books: &mut Books<'_, '_>) {
+        let Some(Pending { what, stamped, .. }) = self.queue.pop_front() else { return };
         self.first += 1;
-        if let (Some(Pending { what: Asked::Load(sample), .. }), Some(slices)) = (pending, slices) {
-            slices.handle_reply(sample, outcome, now);
+        if let Some(key) = stamped {
+            books.sampler.handle_reply(books.index, key, seen, books.now);
+        }
+        if let (Asked::Load(sample), Some(slices)) = (what, &mut books.slices) {
+            slices.handle_reply(sample, outcome, books.now);
         }
     }
 
     /// The connection has ended: what it waited for is lost, and what was not filled in is filled in again.
-    fn end(&mut self, now: Time, slices: &mut Option<&mut Slices>, counts: &mut ClientCounts) {
-        counts.reconnects += u64::from(self.is_open);
+    fn end(&mut self, books: &mut Books<'_, '_>) {
+        let now = books.now;
+        books.counts.reconnects += u64::from(self.is_open);
         // A server that has closed after its reply, as HTTP servers do, is asked again at once.
         let is_orderly = self.is_open && self.queue.is_empty();
         self.open_at = if is_orderly { now } else { now + REOPEN_NS };
         self.is_open = false;
+        self.picked = None;
         self.first += self.queue.len() as u64;
-        for Pending { what, .. } in self.queue.drain(..) {
-            match (what, &mut *slices) {
+        for Pending { what, stamped, .. } in self.queue.drain(..) {
+            if let Some(key) = stamped {
+                books.sampler.handle_failure(books.index, key);
+            }
+            match (what, &mut books.slices) {
                 (Asked::Load(sample), Some(slices)) => slices.handle_failure(sample, Failure::Lost, now),
                 (Asked::Preload, _) => self.preload.start -= 1,
                 _ => {}

@@ -8,7 +8,6 @@ use tailcut_measure::app::{Requests, Setting};
 use tailcut_measure::generator::generator;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
-use tailcut_measure::stamps::{Bias, MatchCounts};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;
@@ -16,9 +15,10 @@ use tailcut_net::stream::{TlsClient, Verification};
 
 use super::datagram::Flows;
 use super::r2p2::Endpoints;
+use super::stamped::{self, Sampler};
 use super::stream::StreamLanes;
 use super::{Carries, Controls, NOT_YET, Plan};
-use crate::measure::job::{ClientCounts, StampKind, Told, Transport};
+use crate::measure::job::{ClientCounts, Told, Transport};
 use crate::measure::result::Host;
 
 /// Does what the plan says until it is stopped.
@@ -26,14 +26,17 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<Told>) -> Resul
     // Without it a timed sleep ends up to 50 us late.
     let _ = affinity::set_precise_sleeps();
     let wait = if plan.job.busy_poll { Wait::BusyPoll } else { Wait::default() };
+    let tls = (plan.transport == Transport::Tls).then(|| tls(&plan)).transpose()?;
+    let (found, held) = stamped::find(&plan, tls.as_ref(), &controls.found);
+    let sampler = Sampler::new(&plan, found);
     let mut carries: Box<dyn Carries> = match plan.transport {
-        Transport::Tcp => Box::new(StreamLanes::new(&plan, wait, None)?),
-        Transport::Tls => Box::new(StreamLanes::new(&plan, wait, Some(tls(&plan)?))?),
-        Transport::Udp => Box::new(Flows::new(&plan, wait)?),
-        Transport::R2p2 => Box::new(Endpoints::new(&plan, wait)?),
+        Transport::Tcp | Transport::Tls => Box::new(StreamLanes::new(&plan, wait, tls, sampler)?),
+        Transport::Udp => Box::new(Flows::new(&plan, wait, sampler)?),
+        Transport::R2p2 => Box::new(Endpoints::new(&plan, wait, sampler)?),
     };
     carries.open(Clock.now() + OPEN_NS_MAX)?;
-    let _ = tell.send(Told::Ready { host: Host::default(), stamps: StampKind::User });
+    drop(held);
+    let _ = tell.send(Told::Ready { host: Host::default(), stamps: found.kind() });
     let Some(start) = await_start(controls) else { return Ok(()) };
     let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
     let requests = Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream()))?;
@@ -133,7 +136,8 @@ impl Worker {
         let counts = ClientCounts { saturated: self.saturated, ..self.carries.counts() };
         let client = counts.since(&self.told);
         self.told = counts;
-        let _ = tell.send(Told::Client { client, stamps: MatchCounts::default(), bias: Box::new(Bias::new()) });
+        let (stamps, bias) = self.carries.sampler().take(Clock.now());
+        let _ = tell.send(Told::Client { client, stamps, bias: Box::new(bias) });
     }
 
     /// Opens the connections that this thread still lacks of so many in all.
