@@ -1,11 +1,25 @@
 //! `tailcut measure`: loads a server and says what its latency was.
 
 mod app;
+#[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
+pub(crate) mod charts;
+#[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
+mod csv;
+#[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
+pub(crate) mod hdr;
 mod loader;
+#[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
+pub(crate) mod page;
+#[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
+pub(crate) mod percentile;
 mod report;
 // Written by the engine that replaces `loader`.
 #[allow(dead_code)]
-mod result;
+pub(crate) mod result;
+#[cfg(test)]
+pub(crate) mod sample;
+#[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
+pub(crate) mod text;
 
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
