@@ -1,9 +1,10 @@
 //! The `tailcut` command: the only crate that knows files, terminals and formats.
 //!
 //! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
-//! 2 when the command line makes no sense.
+//! 2 when the command line makes no sense, 3 when a measurement is not trustworthy.
 
 mod chart;
+mod compare;
 mod control;
 mod counters;
 mod demo;
@@ -23,6 +24,7 @@ use std::io::stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 /// Microsecond RPCs with a short tail: serve, route and measure R2P2.
@@ -39,6 +41,7 @@ enum Command {
     Route(route::Args),
     Control(control::Args),
     Measure(measure::Args),
+    Compare(compare::Args),
     Dissect(DissectArgs),
     Sim(sim::Args),
     Demo(demo::Args),
@@ -63,14 +66,20 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args),
         Command::Control(args) => control::run(&args),
         Command::Measure(args) => measure::run(&args),
+        Command::Compare(args) => return status(compare::run(&args)),
         Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())),
         Command::Sim(args) => sim::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => shell::print_completions::<Cli>(&args),
         Command::Man(args) => shell::write_man_pages::<Cli>(&args),
     };
+    status(result.map(|()| ExitCode::SUCCESS))
+}
+
+/// The status of a command that ended; says why where it could not do what was asked.
+fn status(result: Result<ExitCode>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("tailcut: {error:#}");
             ExitCode::FAILURE
@@ -95,7 +104,8 @@ file:PATH (one value a line), and V+DISTRIBUTION.
 Exit codes:
   0  it did what was asked, or was ended by SIGINT or SIGTERM while serving
   1  it could not; standard error says why
-  2  the command line makes no sense";
+  2  the command line makes no sense
+  3  a measurement is not trustworthy";
 
 const DISSECT_AFTER_HELP: &str = "\
 Examples:

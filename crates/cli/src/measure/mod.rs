@@ -10,7 +10,6 @@ pub(crate) mod hdr;
 mod loader;
 #[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
 pub(crate) mod page;
-#[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
 pub(crate) mod percentile;
 mod report;
 // Written by the engine that replaces `loader`.
@@ -18,6 +17,7 @@ mod report;
 pub(crate) mod result;
 #[cfg(test)]
 pub(crate) mod sample;
+pub(crate) mod saved;
 #[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
 pub(crate) mod text;
 
