@@ -158,6 +158,34 @@ pub enum Load {
     Closed(ClosedLoop),
 }
 
+impl Load {
+    /// When the next request should leave, ns; `None` in a closed loop whose places are all taken.
+    #[inline]
+    pub fn next_send(&self) -> Option<u64> {
+        match self {
+            Load::Open(open) => Some(open.next_send()),
+            Load::Closed(closed) => closed.next_send(),
+        }
+    }
+
+    /// Takes the next intended time for a request that leaves at `now_ns`.
+    #[inline]
+    pub fn handle_sent(&mut self, now_ns: u64) -> Sample {
+        match self {
+            Load::Open(open) => open.handle_sent(now_ns),
+            Load::Closed(closed) => closed.handle_sent(now_ns),
+        }
+    }
+
+    /// A request had its outcome at `now_ns`.
+    #[inline]
+    pub fn handle_resolved(&mut self, now_ns: u64) {
+        if let Load::Closed(closed) = self {
+            closed.handle_resolved(now_ns);
+        }
+    }
+}
+
 /// Requests a second over the measuring phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
@@ -202,19 +230,12 @@ impl Run {
     /// When the next request should leave, ns; in the past where it is overdue. `None` where none
     /// is due any more, or not before an outcome.
     pub fn next_send(&self) -> Option<u64> {
-        let next_ns = match &self.load {
-            Load::Open(open) => Some(open.next_send()),
-            Load::Closed(closed) => closed.next_send(),
-        };
-        next_ns.filter(|&next_ns| next_ns < self.plan.measure_until_ns())
+        self.load.next_send().filter(|&next_ns| next_ns < self.plan.measure_until_ns())
     }
 
     /// A request leaves at `now_ns`; keep the sample with it. Call when [`Run::next_send`] is due.
     pub fn handle_sent(&mut self, now_ns: u64) -> Sample {
-        let sample = match &mut self.load {
-            Load::Open(open) => open.handle_sent(now_ns),
-            Load::Closed(closed) => closed.handle_sent(now_ns),
-        };
+        let sample = self.load.handle_sent(now_ns);
         self.in_flight += 1;
         if self.plan.is_measured(sample.intended_ns) {
             self.recorder.handle_sent();
@@ -320,10 +341,7 @@ impl Run {
             if self.plan.is_measured(intended_ns) {
                 unsent += 1;
             }
-            match &mut self.load {
-                Load::Open(open) => drop(open.handle_sent(intended_ns)),
-                Load::Closed(closed) => drop(closed.handle_sent(intended_ns)),
-            }
+            drop(self.load.handle_sent(intended_ns));
         }
         unsent
     }
@@ -331,9 +349,7 @@ impl Run {
     fn handle_resolved(&mut self, now_ns: u64) {
         assert!(self.in_flight > 0, "more requests resolved than were sent");
         self.in_flight -= 1;
-        if let Load::Closed(closed) = &mut self.load {
-            closed.handle_resolved(now_ns);
-        }
+        self.load.handle_resolved(now_ns);
     }
 }
 

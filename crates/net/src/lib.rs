@@ -4,6 +4,10 @@
 //! |---|---|
 //! | [`clock`] | the monotonic clock |
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
+//! | [`datagram`] | many connected UDP sockets |
+//! | [`stream`] | many TCP connections, with or without TLS, at either end |
+//! | [`probe`] | which timestamps really arrive |
+//! | [`stamps`] | timestamps by the kernel and by the network interface |
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
@@ -21,10 +25,14 @@ compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport 
 pub mod affinity;
 pub mod bare;
 pub mod clock;
+pub mod datagram;
 pub mod driver;
 pub mod entropy;
+pub mod probe;
 pub mod raw;
 pub mod reuseport;
+pub mod stamps;
+pub mod stream;
 pub mod udp;
 mod waker;
 pub mod workers;

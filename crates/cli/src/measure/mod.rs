@@ -7,6 +7,8 @@ pub(crate) mod charts;
 mod csv;
 #[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
 pub(crate) mod hdr;
+#[allow(dead_code)]
+mod job;
 mod loader;
 #[allow(dead_code, reason = "the engine that replaces `loader` calls it")]
 pub(crate) mod page;

@@ -6,21 +6,25 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::SockAddr;
 use super::check;
-use super::control::Control;
+use super::control::{Control, TIMESTAMPING};
 
 /// A datagram or a train, whose bytes stand in an arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
-    /// Destination.
-    pub(crate) to: SocketAddr,
+    /// Destination; `None` for the peer that the socket is connected to.
+    pub(crate) to: Option<SocketAddr>,
     /// First byte in the arena.
     pub(crate) offset: usize,
     /// Bytes.
     pub(crate) len: usize,
     /// Bytes of each datagram of a train but the last; `len` or more for a single datagram.
     pub(crate) segment_len: usize,
-    /// The IP header's traffic class (TOS) byte.
+    /// The IP header's traffic class (TOS) byte; 0 for a connected socket.
     pub(crate) traffic_class: u8,
+    /// Which transmit stamps it asks for (SOF_TIMESTAMPING_TX_*); 0 for none.
+    pub(crate) stamp_flags: u32,
+    /// What its owner calls it when it is stamped.
+    pub(crate) tag: u64,
 }
 
 impl Outgoing {
@@ -110,18 +114,23 @@ impl Slot {
     unsafe fn fill(slot: *mut Self, header: *mut libc::mmsghdr, message: &Outgoing, payload: &[u8]) {
         // SAFETY: the caller vouches for both, and the references end with this function.
         let (slot, header) = unsafe { (&mut *slot, &mut (*header).msg_hdr) };
-        slot.name = SockAddr::new(&message.to);
+        if let Some(to) = &message.to {
+            slot.name = SockAddr::new(to);
+        }
         slot.part = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
         let mut used = 0;
         if message.is_train() {
             used = slot.control.push(used, SEGMENT, &(message.segment_len as u16).to_ne_bytes());
         }
         if message.traffic_class != 0 {
-            let kind = if message.to.is_ipv4() { TOS_V4 } else { TOS_V6 };
+            let kind = if message.to.is_some_and(|to| to.is_ipv6()) { TOS_V6 } else { TOS_V4 };
             used = slot.control.push(used, kind, &i32::from(message.traffic_class).to_ne_bytes());
         }
-        header.msg_name = slot.name.as_ptr().cast_mut().cast();
-        header.msg_namelen = slot.name.len();
+        if message.stamp_flags != 0 {
+            used = slot.control.push(used, TIMESTAMPING, &message.stamp_flags.to_ne_bytes());
+        }
+        header.msg_name = if message.to.is_some() { slot.name.as_ptr().cast_mut().cast() } else { std::ptr::null_mut() };
+        header.msg_namelen = if message.to.is_some() { slot.name.len() } else { 0 };
         header.msg_iov = &raw mut slot.part;
         header.msg_iovlen = 1;
         header.msg_control = if used == 0 { std::ptr::null_mut() } else { slot.control.as_ptr().cast_mut() };

@@ -1,0 +1,190 @@
+//! What an agent is asked to do, and what it tells while it does so.
+//!
+//! A job is declarative: it names a load and targets, and nothing that runs. The same job drives the threads of this process and
+//! those of an agent elsewhere; a coordinator sees both as [`Told`] and cannot tell them apart.
+
+use serde::{Deserialize, Serialize};
+use tailcut_measure::slices::Slice;
+use tailcut_measure::stamps::{Bias, MatchCounts};
+
+use super::result::Host;
+
+/// A share of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Job {
+    pub(crate) transport: Transport,
+    /// As people write it: `redis:keys=1M`.
+    pub(crate) app: String,
+    /// Addresses, resolved by the agent.
+    pub(crate) targets: Vec<String>,
+    pub(crate) load: Share,
+    pub(crate) role: Role,
+    pub(crate) threads: u32,
+    /// Over all threads and targets.
+    pub(crate) connections: u32,
+    /// Requests outstanding on a connection at most; beyond, what is due waits for a free one.
+    pub(crate) pipeline: u32,
+    /// When a request is given up, counted from when it leaves, ns.
+    pub(crate) timeout_ns: u64,
+    /// The seed of the run, and the first stream of it that is this agent's; it takes [`STREAMS_PER_THREAD`] for each thread.
+    pub(crate) seed: u64,
+    pub(crate) first_stream: u64,
+    /// Length of a slice, ns.
+    pub(crate) slice_ns: u64,
+    /// One request in so many is stamped on transmission, where stamps are to be had; 0 for none.
+    pub(crate) stamp_every: u32,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) r2p2: R2p2,
+    /// Fill the store with every key before the load begins.
+    pub(crate) preload: bool,
+    /// Spin instead of sleeping between requests.
+    pub(crate) busy_poll: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Transport {
+    /// TCP
+    Tcp,
+    /// TLS over TCP
+    Tls,
+    /// Datagrams
+    Udp,
+    /// R2P2 over UDP
+    R2p2,
+}
+
+/// What an agent does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Loads, and measures every request
+    #[default]
+    Symmetric,
+    /// Loads; its latencies are not counted
+    Throughput,
+    /// One request at a time for each thread, busy polling, lightly; its latencies are those that count
+    Latency,
+}
+
+/// How much of the load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Share {
+    /// An open loop with gaps of this shape, at so many requests a second over all threads.
+    Open { rate_per_s: f64, arrivals: String },
+    /// A closed loop with so many requests outstanding over all threads.
+    Closed { outstanding: u32 },
+}
+
+/// How a TLS server is verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    /// The name to ask for and to verify; the target's by default.
+    pub(crate) name: Option<String>,
+    /// Certificates to trust, PEM.
+    pub(crate) roots_pem: Option<String>,
+    /// Trust whatever it shows.
+    pub(crate) insecure: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct R2p2 {
+    /// Requests may run more than once.
+    pub(crate) idempotent: bool,
+    /// Speak version 1.
+    pub(crate) v1: bool,
+}
+
+/// What an agent tells.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Its connections are open and its store is filled: it can start.
+    Ready { host: Host, stamps: StampKind },
+    /// What became of a thread's requests in one slice.
+    Slice { thread: u32, slice: Slice },
+    /// What threads counted since they last told, and what their stamps say.
+    Client { client: ClientCounts, stamps: MatchCounts, bias: Box<Bias> },
+    /// It has stopped as asked, and told everything.
+    Done,
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// Which stamps a latency is made of, from the best to the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StampKind {
+    Hardware,
+    Kernel,
+    #[default]
+    User,
+}
+
+/// What a client counted that bears on the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientCounts {
+    /// Connections that ended and were opened again.
+    pub(crate) reconnects: u64,
+    /// Replies that the application would not have given, or that answer nothing.
+    pub(crate) mismatched: u64,
+    /// Times that a limit on what is outstanding held a due request back.
+    pub(crate) saturated: u64,
+    pub(crate) resent: u64,
+    pub(crate) sleeps: u64,
+    pub(crate) icmp_errors: u64,
+    pub(crate) kernel_drops: u64,
+}
+
+impl ClientCounts {
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reconnects: self.reconnects - earlier.reconnects,
+            mismatched: self.mismatched - earlier.mismatched,
+            saturated: self.saturated - earlier.saturated,
+            resent: self.resent - earlier.resent,
+            sleeps: self.sleeps - earlier.sleeps,
+            icmp_errors: self.icmp_errors - earlier.icmp_errors,
+            kernel_drops: self.kernel_drops - earlier.kernel_drops,
+        }
+    }
+
+    /// Adds what another thread counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.reconnects += other.reconnects;
+        self.mismatched += other.mismatched;
+        self.saturated += other.saturated;
+        self.resent += other.resent;
+        self.sleeps += other.sleeps;
+        self.icmp_errors += other.icmp_errors;
+        self.kernel_drops += other.kernel_drops;
+    }
+}
+
+/// An agent, here or elsewhere. Dropping it stops it.
+pub(crate) trait Agent: Send {
+    /// Its name in reports.
+    fn name(&self) -> &str;
+
+    /// Begins to connect; [`Told::Ready`] or [`Told::Failed`] follows.
+    fn prepare(&mut self, job: &Job) -> anyhow::Result<()>;
+
+    /// Begins the load in so many ns, counted from now.
+    fn start(&mut self, in_ns: u64) -> anyhow::Result<()>;
+
+    /// Spreads the load over so many connections from now on.
+    fn set_connections(&mut self, connections: u32) -> anyhow::Result<()>;
+
+    /// Ends the load; slices that are open and [`Told::Done`] follow.
+    fn stop(&mut self) -> anyhow::Result<()>;
+
+    /// What it tells next, waiting for so many ns at most. An agent that is gone tells [`Told::Failed`].
+    fn poll(&mut self, wait_ns: u64) -> Option<Told>;
+}
+
+/// Streams of the seed that a thread draws from: gaps, and requests.
+pub(crate) const STREAMS_PER_THREAD: u64 = 2;

@@ -1,0 +1,138 @@
+//! memcached's binary protocol: headers of 24 bytes, then extras, key and value.
+
+use super::super::lines::skip;
+use super::super::{BODY_BYTES_MAX, ErrorKind, Expected, Malformed, Outcome, Shape};
+
+/// Appends the header and the extras of a GET, or of a SET of so many bytes.
+#[inline]
+pub(in super::super) fn write_head(opaque: u32, key_len: usize, value_len: Option<usize>, out: &mut Vec<u8>) {
+    let mut head = [0; HEADER_LEN + SET_EXTRAS_LEN];
+    let (opcode, extras_len) = if value_len.is_some() { (OPCODE_SET, SET_EXTRAS_LEN) } else { (OPCODE_GET, 0) };
+    let body_len = extras_len + key_len + value_len.unwrap_or(0);
+    head[0] = MAGIC_REQUEST;
+    head[1] = opcode;
+    head[2..4].copy_from_slice(&(key_len as u16).to_be_bytes());
+    head[4] = extras_len as u8;
+    head[8..12].copy_from_slice(&(body_len as u32).to_be_bytes());
+    head[12..16].copy_from_slice(&opaque.to_be_bytes());
+    out.extend_from_slice(&head[..HEADER_LEN + extras_len]);
+}
+
+/// What a reply's header says.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Head {
+    pub(in super::super) outcome: Outcome,
+    pub(in super::super) body_len: u64,
+}
+
+impl Head {
+    /// Reads the header of the reply that is due.
+    #[inline]
+    pub(in super::super) fn read(header: &[u8; HEADER_LEN], expected: Expected) -> Result<Self, Malformed> {
+        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        if header[0] != MAGIC_REPLY {
+            return Err(Malformed::Syntax("the magic byte of memcached's binary replies"));
+        }
+        if u64::from(word(12)) != expected.tag {
+            return Err(Malformed::Mismatched("its opaque word is another"));
+        }
+        let opcode = if expected.shape == Shape::MemcachedSet { OPCODE_SET } else { OPCODE_GET };
+        if header[1] != opcode {
+            return Err(Malformed::Mismatched("its opcode is another"));
+        }
+        let body_len = u64::from(word(8));
+        if u64::from(half(2)) + u64::from(header[4]) > body_len {
+            return Err(Malformed::Syntax("a body that holds its key and extras"));
+        }
+        if body_len > BODY_BYTES_MAX {
+            return Err(Malformed::TooLong("bodies"));
+        }
+        Ok(Self { outcome: outcome(half(6)), body_len })
+    }
+}
+
+/// Where the current reply stands.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Framer {
+    header: [u8; HEADER_LEN],
+    /// Of the header.
+    held_len: usize,
+    /// The body under way, and how the reply began.
+    body: Option<(u64, Outcome)>,
+}
+
+impl Framer {
+    pub(in super::super) fn new() -> Self {
+        Self { header: [0; HEADER_LEN], held_len: 0, body: None }
+    }
+
+    #[inline]
+    pub(in super::super) fn take(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Outcome>, Malformed> {
+        if self.body.is_none() {
+            let Some(head) = self.take_head(bytes, expected)? else {
+                return Ok(None);
+            };
+            self.body = Some((head.body_len, head.outcome));
+        }
+        let Some((left, outcome)) = &mut self.body else {
+            return Ok(None);
+        };
+        let ended = skip(bytes, left).then_some(*outcome);
+        if ended.is_some() {
+            self.body = None;
+        }
+        Ok(ended)
+    }
+
+    #[inline]
+    fn take_head(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Head>, Malformed> {
+        if self.held_len == 0
+            && let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>()
+        {
+            *bytes = rest;
+            return Head::read(header, expected).map(Some);
+        }
+        let taken = bytes.len().min(HEADER_LEN - self.held_len);
+        let (part, rest) = bytes.split_at(taken);
+        *bytes = rest;
+        self.header[self.held_len..][..taken].copy_from_slice(part);
+        self.held_len += taken;
+        if self.held_len < HEADER_LEN {
+            return Ok(None);
+        }
+        self.held_len = 0;
+        Head::read(&self.header, expected).map(Some)
+    }
+
+    /// Whether a reply has begun.
+    pub(in super::super) fn is_within(&self) -> bool {
+        self.held_len > 0 || self.body.is_some()
+    }
+}
+
+fn outcome(status: u16) -> Outcome {
+    match status {
+        0x00 => Outcome::Ok,
+        0x01 => Outcome::Miss,
+        // The key exists; not stored.
+        0x02 | 0x05 => Outcome::Error(ErrorKind::NotStored),
+        // The bucket belongs to another server.
+        0x07 => Outcome::Error(ErrorKind::Elsewhere),
+        // Authentication fails; goes on.
+        0x08 | 0x20 | 0x21 => Outcome::Error(ErrorKind::Unauthorised),
+        // Out of memory; internal error.
+        0x82 | 0x84 => Outcome::Error(ErrorKind::Failed),
+        // Busy; temporary failure.
+        0x85 | 0x86 => Outcome::Error(ErrorKind::Busy),
+        _ => Outcome::Error(ErrorKind::Refused),
+    }
+}
+
+pub(in super::super) const HEADER_LEN: usize = 24;
+/// Flags and expiry.
+const SET_EXTRAS_LEN: usize = 8;
+const MAGIC_REQUEST: u8 = 0x80;
+const MAGIC_REPLY: u8 = 0x81;
+const OPCODE_GET: u8 = 0x00;
+const OPCODE_SET: u8 = 0x01;

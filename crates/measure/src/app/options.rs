@@ -1,0 +1,167 @@
+//! The options behind an application's name: `word,name=value,name="quoted, value"`.
+//!
+//! A value runs to the next comma, so that distributions and paths need no quotes. One that begins with a double quote runs to
+//! the closing one; within it `\"`, `\\`, `\r`, `\n` and `\t` stand for what they stand for everywhere.
+//!
+//! Invariant: what [`quoted`] writes is read back unchanged, and no option is ignored: each is taken once, or refused.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use super::grammar::AppError;
+
+/// What is left to take.
+#[derive(Debug)]
+pub(super) struct Options {
+    app: &'static str,
+    /// Names, with their values; a word has none.
+    items: Vec<(String, Option<String>)>,
+}
+
+impl Options {
+    /// Reads the options of `app`; an empty text has none.
+    pub(super) fn parse(app: &'static str, text: &str) -> Result<Self, AppError> {
+        let mut items = Vec::new();
+        let mut chars = text.chars().peekable();
+        while chars.peek().is_some() {
+            items.push(item(app, &mut chars)?);
+        }
+        Ok(Self { app, items })
+    }
+
+    /// The value of an option that may be given once.
+    pub(super) fn take(&mut self, name: &'static str) -> Result<Option<String>, AppError> {
+        let mut values = self.take_all(name)?;
+        if values.len() > 1 {
+            return Err(AppError::Repeated { app: self.app, option: name });
+        }
+        Ok(values.pop())
+    }
+
+    /// The values of an option that may be given often.
+    pub(super) fn take_all(&mut self, name: &'static str) -> Result<Vec<String>, AppError> {
+        let taken = self.items.extract_if(.., |(given, _)| given == name);
+        taken.map(|(_, value)| value.ok_or(AppError::ValueMissing { app: self.app, option: name })).collect()
+    }
+
+    /// Whether a word is given.
+    pub(super) fn take_word(&mut self, name: &'static str) -> bool {
+        let before = self.items.len();
+        self.items.retain(|(given, value)| given != name || value.is_some());
+        before != self.items.len()
+    }
+
+    /// Whether an option with a value is given and not taken.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.items.iter().any(|(given, _)| given == name)
+    }
+
+    /// Refuses what nobody took; `known` lists what there is.
+    pub(super) fn finish(self, known: &'static str) -> Result<(), AppError> {
+        match self.items.into_iter().next() {
+            Some((option, _)) => Err(AppError::OptionUnknown { app: self.app, option, known }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A value as it is written: in quotes, if it needs them.
+pub(super) fn quoted(value: &str) -> String {
+    if !value.contains([',', '"', '\\', '\r', '\n', '\t']) {
+        return value.to_owned();
+    }
+    let mut text = String::from('"');
+    for c in value.chars() {
+        match ESCAPES.iter().find(|(_, meant)| *meant == c) {
+            Some((written, _)) => text.extend(['\\', *written]),
+            None => text.push(c),
+        }
+    }
+    text.push('"');
+    text
+}
+
+fn item(app: &'static str, chars: &mut Peekable<Chars<'_>>) -> Result<(String, Option<String>), AppError> {
+    let mut name = String::new();
+    loop {
+        match chars.next() {
+            None | Some(',') => return Ok((name, None)),
+            Some('=') => break,
+            Some(c) => name.push(c),
+        }
+    }
+    if chars.next_if_eq(&'"').is_some() {
+        let value = unquote(app, chars)?;
+        return match chars.next() {
+            None | Some(',') => Ok((name, Some(value))),
+            Some(_) => Err(AppError::Quotes { app }),
+        };
+    }
+    let mut value = String::new();
+    while let Some(c) = chars.next().filter(|&c| c != ',') {
+        value.push(c);
+    }
+    Ok((name, Some(value)))
+}
+
+fn unquote(app: &'static str, chars: &mut Peekable<Chars<'_>>) -> Result<String, AppError> {
+    let mut value = String::new();
+    loop {
+        match chars.next() {
+            Some('"') => return Ok(value),
+            Some('\\') => {
+                let written = chars.next();
+                let (_, meant) = ESCAPES.iter().find(|(c, _)| Some(*c) == written).ok_or(AppError::Quotes { app })?;
+                value.push(*meant);
+            }
+            Some(c) => value.push(c),
+            None => return Err(AppError::Quotes { app }),
+        }
+    }
+}
+
+/// What stands behind a backslash, and what it means.
+const ESCAPES: [(char, char); 5] = [('"', '"'), ('\\', '\\'), ('r', '\r'), ('n', '\n'), ('t', '\t')];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_quoted_value_may_hold_anything() {
+        let mut options = Options::parse("x", r#"a="1,2=\"\\\r\n",word,b=c:d=e"#).unwrap();
+        assert_eq!(options.take("a"), Ok(Some("1,2=\"\\\r\n".to_owned())));
+        assert_eq!(options.take("b"), Ok(Some("c:d=e".to_owned())));
+        assert!(options.take_word("word"));
+        assert_eq!(options.finish(""), Ok(()));
+    }
+
+    #[test]
+    fn what_nobody_takes_is_refused() {
+        let options = Options::parse("x", "a=1").unwrap();
+        assert!(matches!(options.finish("b"), Err(AppError::OptionUnknown { .. })));
+    }
+
+    #[test]
+    fn an_option_given_twice_is_refused() {
+        let mut options = Options::parse("x", "a=1,a=2").unwrap();
+        assert_eq!(options.take("a"), Err(AppError::Repeated { app: "x", option: "a" }));
+    }
+
+    #[test]
+    fn broken_quotes_are_refused() {
+        for text in ["a=\"", "a=\"b\"c", "a=\"\\q\"", "a=\"\\"] {
+            assert_eq!(Options::parse("x", text).unwrap_err(), AppError::Quotes { app: "x" }, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(value in ".*") {
+            let mut options = Options::parse("x", &format!("a={},b", quoted(&value))).unwrap();
+            prop_assert_eq!(options.take("a"), Ok(Some(value)));
+        }
+    }
+}

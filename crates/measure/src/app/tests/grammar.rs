@@ -1,0 +1,117 @@
+//! How applications are written.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn applications_print_in_full() {
+    let store = "keys=10000,pick=uniform,key=fixed:30,value=fixed:200,get=0.9";
+    let unread = "keys=10000,pick=uniform,key=fixed:30,value=fixed:200";
+    let cases = [
+        ("echo:64", "echo:64".to_owned()),
+        ("echo:1KiB", "echo:1024".to_owned()),
+        ("synthetic:exp:50us", "synthetic:exp:50us".to_owned()),
+        ("stss:reply=fixed:1kB,time=exp:10us,request=uni:64", "stss:time=exp:10us,request=uni:64,reply=fixed:1000".to_owned()),
+        ("memcached-binary", format!("memcached-binary:{store}")),
+        ("memcached-ascii:", format!("memcached-ascii:{store}")),
+        (
+            "memcached-binary:keys=1M,pick=zipf:0.99,key=fixed:30,value=fixed:200,get=0.9",
+            "memcached-binary:keys=1000000,pick=zipf:0.99,key=fixed:30,value=fixed:200,get=0.9".to_owned(),
+        ),
+        (
+            "memcached-ascii:etc,pick=rr,get=0.5",
+            "memcached-ascii:keys=10000,pick=rr,key=gev:30.7984:8.20449:0.078688,value=pareto:0:214.476:0.348238,get=0.5"
+                .to_owned(),
+        ),
+        ("redis", format!("redis:resp=2,{store}")),
+        ("redis:scan,resp=3", format!("redis:scan,resp=3,{unread}")),
+        ("redis:command=HSET {key} f {value}", format!("redis:command=HSET {{key}} f {{value}},resp=2,{unread}")),
+        (
+            "redis:command=\"EVAL 'a,b' 0\",preload=SET {key} 1",
+            format!("redis:command=\"EVAL 'a,b' 0\",preload=SET {{key}} 1,resp=2,{unread}"),
+        ),
+        ("http", "http:GET:/".to_owned()),
+        ("http:/a?b=c,d", "http:GET:/a?b=c,d".to_owned()),
+        ("http:HEAD:/x:y", "http:HEAD:/x:y".to_owned()),
+        (
+            "http:method=POST,path=/x,host=a:80,header=A: b,header=\"B: c,d\",body=\"{\\\"a\\\": 1}\"",
+            "http:method=POST,path=/x,host=a:80,header=A: b,header=\"B: c,d\",body=\"{\\\"a\\\": 1}\"".to_owned(),
+        ),
+    ];
+    for (text, printed) in cases {
+        assert_eq!(app(text).to_string(), printed);
+        assert_eq!(app(&printed), app(text), "{printed}");
+    }
+}
+
+#[test]
+fn what_is_no_application_is_refused_with_its_reason() {
+    let cases = [
+        ("", "echo:BYTES"),
+        ("gopher", "is no application"),
+        ("echo", "not a number"),
+        ("echo:9MiB", "0 to 8388608 bytes"),
+        ("synthetic:exp:50", "no unit"),
+        ("stss:time=exp:1us,request=fixed:1", "needs reply="),
+        ("stss:time=exp:1us,request=fixed:1,reply=fixed:1,x=1", "has no option \"x\""),
+        ("memcached-binary:keys", "write keys=VALUE"),
+        ("memcached-binary:keys=0", "above zero"),
+        ("memcached-binary:keys=2000G", "at most 2^40"),
+        ("memcached-binary:keys=1,keys=2", "given twice"),
+        ("memcached-binary:pick=zipf", "uniform, rr or zipf:S"),
+        ("memcached-binary:pick=zipf:1000:0.99", "keys=N counts the keys"),
+        ("memcached-binary:pick=zipf:101", "from 0 to 100"),
+        ("memcached-binary:get=1.5", "from 0 to 1"),
+        ("memcached-binary:key=gauss:1", "is no distribution"),
+        ("memcached-binary:value=file:/x", "no loader"),
+        ("memcached-binary:scan", "has no option \"scan\""),
+        ("redis:resp=4", "2 or 3"),
+        ("redis:scan,command=PING", "do not go together"),
+        ("redis:command=PING,get=1", "do not go together"),
+        ("redis:preload=SET a b", "has no option \"preload\""),
+        ("redis:command=GET {x}", "the places are"),
+        ("http:path=x", "begins with a slash"),
+        ("http:header=Host: x", "not for the headers"),
+        ("http:header=x", "is a line such as"),
+        ("http:path=/a b", "has no spaces"),
+        ("http:header=\"A: b\\r\\nC: d\"", "is a line such as"),
+        ("http:method=\"GET /", "ends with them"),
+    ];
+    for (text, reason) in cases {
+        let error = App::parse(text).unwrap_err().to_string();
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}
+
+#[test]
+fn a_loader_gives_samples_in_the_unit_that_is_drawn() {
+    let mut asked = Vec::new();
+    let text = "stss:time=file:/t,request=file:/r,reply=fixed:1";
+    let parsed = App::parse_with(text, &mut |path, unit| {
+        asked.push((path.to_owned(), unit));
+        Ok(vec![1.0])
+    });
+    assert_eq!(parsed.unwrap().to_string(), text);
+    use crate::quantity::Unit;
+    assert_eq!(asked, [("/t".to_owned(), Unit::Time), ("/r".to_owned(), Unit::Size)]);
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics_and_what_is_read_prints_as_equal(
+        name in prop_oneof![Just("redis:"), Just("http:"), Just("memcached-ascii:"), Just("stss:"), Just("")],
+        rest in "([a-z]{3,7}=)?[ -~]{0,20}(,[a-z]{3,6}=[ -~]{0,12})?",
+    ) {
+        if let Ok(app) = App::parse(&format!("{name}{rest}")) {
+            prop_assert_eq!(App::parse(&app.to_string()), Ok(app));
+        }
+    }
+
+    #[test]
+    fn any_http_that_is_read_prints_as_equal(path in "/[!-~]{0,20}", header in "[ -~]{0,10}", body in ".{0,20}") {
+        let http = Http { path, headers: vec![format!("X: {header}")], body, ..Http::default() };
+        let app = App::Http(http);
+        prop_assert_eq!(App::parse(&app.to_string()), Ok(app));
+    }
+}

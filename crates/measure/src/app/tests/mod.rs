@@ -1,0 +1,72 @@
+//! What applications say, against the documents of their protocols.
+
+mod datagrams;
+mod fragments;
+mod grammar;
+mod http;
+mod memcached;
+mod requests;
+mod resp;
+mod serving;
+
+use super::*;
+
+const OK: Outcome = Outcome::Ok;
+const MISS: Outcome = Outcome::Miss;
+const REFUSED: Outcome = Outcome::Error(ErrorKind::Refused);
+
+fn app(text: &str) -> App {
+    App::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn due(shape: Shape) -> Expected {
+    Expected { tag: 0, shape }
+}
+
+fn keep(outcome: Outcome) -> Step {
+    Step::Reply(Reply { outcome, after: After::Keep })
+}
+
+fn close(outcome: Outcome) -> Step {
+    Step::Reply(Reply { outcome, after: After::Close })
+}
+
+/// What is found in the fragments, one after the other, with always the same due; it ends with what is malformed.
+fn steps<'a>(app: &App, expected: Option<Expected>, fragments: impl IntoIterator<Item = &'a [u8]>) -> Vec<Step> {
+    let mut replies = Replies::new(app);
+    let mut found = Vec::new();
+    for mut fragment in fragments {
+        while !fragment.is_empty() {
+            match replies.take(&mut fragment, expected) {
+                Step::More => assert!(fragment.is_empty(), "more is asked for while there is some"),
+                step @ Step::Malformed(malformed) => {
+                    found.push(step);
+                    assert_eq!(replies.take(&mut &b""[..], expected), step, "it stays malformed");
+                    assert_eq!(replies.finish(), Err(malformed));
+                    return found;
+                }
+                step @ Step::Reply(_) => found.push(step),
+            }
+        }
+    }
+    match replies.finish() {
+        Ok(None) => {}
+        Ok(Some(reply)) => found.push(Step::Reply(reply)),
+        Err(malformed) => found.push(Step::Malformed(malformed)),
+    }
+    found
+}
+
+/// The only thing found in `bytes`, whole and byte by byte.
+fn check(app: &App, shape: Shape, bytes: &[u8], expected: Step) {
+    let shown = String::from_utf8_lossy(bytes);
+    assert_eq!(steps(app, Some(due(shape)), [bytes]), [expected], "{shown:?} whole");
+    assert_eq!(steps(app, Some(due(shape)), bytes.chunks(1)), [expected], "{shown:?} byte by byte");
+}
+
+fn check_malformed(app: &App, shape: Shape, bytes: &[u8]) {
+    let shown = String::from_utf8_lossy(bytes);
+    for found in [steps(app, Some(due(shape)), [bytes]), steps(app, Some(due(shape)), bytes.chunks(1))] {
+        assert!(matches!(found[..], [Step::Malformed(malformed)] if malformed != Malformed::Truncated), "{shown:?}: {found:?}");
+    }
+}

@@ -1,0 +1,594 @@
+//! Many connected UDP sockets on one thread: the client's side of protocols over UDP that are not tailcut's own.
+//!
+//! | the owner | calls |
+//! |---|---|
+//! | opens a flow, a socket with one peer | [`Datagrams::open`] |
+//! | sends one datagram now | [`Datagrams::send`] |
+//! | sends many | [`Datagrams::queue`] for each, then [`Datagrams::flush`] |
+//! | receives | [`Datagrams::poll`]: [`DatagramEvent::Bytes`], and what ICMP says |
+//!
+//! A lone datagram takes send and recv; a flow that finds datagrams in a row is read by recvmmsg until it does not; runs of
+//! queued datagrams of one flow leave by sendmmsg. A busy-polling thread with few flows reads them directly, with more it asks
+//! epoll. A server's side is [`crate::udp::UdpPort`], which answers whoever asked.
+//!
+//! Invariants: a turn takes at most a burst of each ready flow; a warm thread allocates nothing; what was not sent is counted
+//! in [`DatagramMetrics`] with its reason; nothing that the network does fails a call.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tailcut_proto::node::Time;
+
+use crate::affinity;
+use crate::clock::Clock;
+use crate::driver::Wait;
+use crate::stamps::{Ledger, SentStamp, StampConfig, Stamping, Stamps, Transport};
+use crate::sys::{self, Epoll, Interest, NetworkError, Outgoing, ReceiveBatch, SendBatch};
+use crate::udp;
+pub use crate::waker::Waker;
+
+/// The flows of one thread.
+#[derive(Debug)]
+pub struct Datagrams {
+    flows: Vec<Flow>,
+    epoll: Epoll,
+    receiver: ReceiveBatch,
+    buffer: Vec<u8>,
+    queue: Queue,
+    sender: SendBatch,
+    config: DatagramConfig,
+    clock: Clock,
+    wait: Wait,
+    waker: Waker,
+    /// Time of the last turn that had an event.
+    active: Time,
+    is_precise: bool,
+    metrics: DatagramMetrics,
+}
+
+/// Names a flow of its [`Datagrams`]: counted from 0 in the order they were opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId(u32);
+
+impl FlowId {
+    /// The flow's number.
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What happened to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramEvent<'a> {
+    /// A datagram of the peer's has arrived, and when; that is nothing without [`DatagramConfig::stamps`].
+    Bytes(&'a [u8], Stamps),
+    /// A datagram that was marked has left. Both its numbers are the tag that it was given.
+    Sent(SentStamp),
+    /// Nobody listens at the peer's port: ICMP has answered one of our datagrams, nobody says which.
+    Refused,
+    /// ICMP says that the peer cannot be reached.
+    Unreachable,
+}
+
+/// How [`Datagrams`] are set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramConfig {
+    /// Flows that may be opened. Default 4,096.
+    pub flows_max: usize,
+    /// Longest datagram received; longer ones are counted and dropped. Default 64 KiB, the longest there is.
+    pub datagram_len_max: usize,
+    /// Datagrams that one receive or one send moves. Default 64, as for [`crate::udp::UdpConfig::burst_max`].
+    pub burst_max: usize,
+    /// Kernel memory for each flow's unread datagrams. Default 4 MiB; cut to net.core.rmem_max without CAP_NET_ADMIN.
+    pub receive_buffer_bytes: usize,
+    /// Kernel memory for each flow's datagrams on their way to the device. Default 4 MiB.
+    pub send_buffer_bytes: usize,
+    /// How long a datagram may wait for room in the send buffer before it is dropped. Default 1 ms.
+    pub send_wait_ns: u64,
+    /// Which timestamps flows have. Default none.
+    pub stamps: StampConfig,
+}
+
+impl Default for DatagramConfig {
+    fn default() -> Self {
+        Self {
+            flows_max: 4_096,
+            datagram_len_max: 1 << 16,
+            burst_max: 64,
+            receive_buffer_bytes: 4 << 20,
+            send_buffer_bytes: 4 << 20,
+            send_wait_ns: 1_000_000,
+            stamps: StampConfig::default(),
+        }
+    }
+}
+
+/// What [`Datagrams`] have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramMetrics {
+    /// Datagrams handed out.
+    pub datagrams_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Datagrams dropped because they were longer than [`DatagramConfig::datagram_len_max`].
+    pub truncated: u64,
+    /// Datagrams that the kernel took.
+    pub datagrams_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Sends that found no room in the send buffer at first.
+    pub would_block: u64,
+    /// Datagrams dropped because there was no room within [`DatagramConfig::send_wait_ns`].
+    pub dropped_full: u64,
+    /// Datagrams dropped because they are longer than a datagram can be.
+    pub dropped_too_large: u64,
+    /// Datagrams dropped for another reason: no route, no memory, a filter.
+    pub dropped_other: u64,
+    /// ICMP errors that came back.
+    pub icmp_errors: u64,
+    /// Times that the thread was put to sleep.
+    pub sleeps: u64,
+}
+
+/// A socket that is connected to its peer.
+#[derive(Debug)]
+struct Flow {
+    socket: UdpSocket,
+    /// Receives in a row that found one datagram.
+    streak: u32,
+    /// Ask for a whole burst next time.
+    is_dense: bool,
+    /// There when the flow has stamps.
+    ledger: Option<Ledger>,
+}
+
+/// Datagrams that wait for [`Datagrams::flush`].
+#[derive(Debug)]
+struct Queue {
+    arena: Vec<u8>,
+    flows: Vec<FlowId>,
+    messages: Vec<Outgoing>,
+}
+
+impl Datagrams {
+    /// No flows yet.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says when it gives no descriptor for epoll or for the waker, and InvalidInput for a configuration of
+    /// no buffers.
+    pub fn new(wait: Wait, config: DatagramConfig) -> io::Result<Self> {
+        if config.burst_max == 0 || config.datagram_len_max == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "burst_max and datagram_len_max must not be 0"));
+        }
+        Ok(Self {
+            flows: Vec::new(),
+            epoll: Epoll::new(READY_MAX)?,
+            receiver: ReceiveBatch::new(config.burst_max, config.datagram_len_max),
+            // One more, to tell a datagram that is too long.
+            buffer: vec![0; config.datagram_len_max + 1],
+            queue: Queue::new(config.burst_max),
+            sender: SendBatch::new(config.burst_max),
+            config,
+            clock: Clock,
+            wait,
+            waker: Waker::new()?,
+            active: 0,
+            is_precise: false,
+            metrics: DatagramMetrics::default(),
+        })
+    }
+
+    /// Opens a flow to a peer, from an address and a port that the kernel picks. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// What this host says: no descriptors, no route, [`DatagramConfig::flows_max`] reached.
+    pub fn open(&mut self, to: SocketAddr) -> io::Result<FlowId> {
+        if self.flows.len() >= self.config.flows_max {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "as many flows as are permitted"));
+        }
+        let socket = Socket::new(Domain::for_address(to), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        udp::set_buffers(&socket, self.config.receive_buffer_bytes, self.config.send_buffer_bytes)?;
+        // The kernel would otherwise keep to itself all that ICMP says but of a port where nobody listens.
+        match to {
+            SocketAddr::V4(_) => sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IP, libc::IP_RECVERR), 1)?,
+            SocketAddr::V6(_) => sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR), 1)?,
+        }
+        socket.connect(&to.into())?;
+        let stamped = self.config.stamps.stamping != Stamping::Off;
+        let ledger = stamped.then(|| Ledger::new(self.config.stamps, MARKED_MAX));
+        ledger.as_ref().map_or(Ok(()), |ledger| ledger.enable(socket.as_fd(), Transport::Datagrams))?;
+        let id = FlowId(self.flows.len() as u32);
+        self.epoll.add(socket.as_fd(), u64::from(id.0), Interest::Read)?;
+        self.flows.push(Flow { socket: socket.into(), streak: 0, is_dense: false, ledger });
+        Ok(id)
+    }
+
+    /// This end's address of a flow.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; nothing is known to make it fail.
+    ///
+    /// # Panics
+    ///
+    /// For a flow of other [`Datagrams`].
+    pub fn local_address(&self, flow: FlowId) -> io::Result<SocketAddr> {
+        self.flows[flow.index()].socket.local_addr()
+    }
+
+    /// Flows that have been opened.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// None has been opened.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// What has been counted so far.
+    pub fn metrics(&self) -> DatagramMetrics {
+        self.metrics
+    }
+
+    /// What other threads end this thread's sleep with.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Sends one datagram now, by the shortest way. What cannot be sent is counted and dropped.
+    ///
+    /// # Panics
+    ///
+    /// For a flow of other [`Datagrams`].
+    #[inline]
+    pub fn send(&mut self, flow: FlowId, bytes: &[u8]) {
+        match self.flows[flow.index()].socket.send(bytes) {
+            Ok(_) => count_sent(bytes.len(), &mut self.metrics),
+            Err(error) => {
+                self.queue(flow, bytes);
+                self.retry(self.queue.messages.len() - 1, &error);
+                self.queue.pop();
+            }
+        }
+    }
+
+    /// Queues a datagram until [`Datagrams::flush`], or until the burst is full.
+    ///
+    /// # Panics
+    ///
+    /// For a datagram of more than 65,535 bytes.
+    #[inline]
+    pub fn queue(&mut self, flow: FlowId, bytes: &[u8]) {
+        assert!(bytes.len() <= DATAGRAM_LEN_MAX, "the length of a datagram is a number of 16 bits");
+        if !self.queue.has_room(bytes.len(), self.config.burst_max) {
+            self.flush();
+        }
+        self.queue.push(flow, bytes);
+    }
+
+    /// As [`Datagrams::queue`], for a datagram that is to be stamped: [`DatagramEvent::Sent`] follows, if it follows at all, with
+    /// `tag`, which the owner chooses. Costs the kernel about 1 us, so that one datagram in 16 is enough. Without
+    /// [`DatagramConfig::stamps`] it is not stamped.
+    ///
+    /// # Panics
+    ///
+    /// As [`Datagrams::queue`], and for a flow of other [`Datagrams`].
+    #[inline]
+    pub fn queue_stamped(&mut self, flow: FlowId, tag: u64, bytes: &[u8]) {
+        self.queue(flow, bytes);
+        if let (Some(ledger), Some(message)) = (&self.flows[flow.index()].ledger, self.queue.messages.last_mut()) {
+            (message.stamp_flags, message.tag) = (ledger.send_flags(), tag);
+        }
+    }
+
+    /// Sends what is queued. What cannot be sent is counted and dropped.
+    ///
+    /// # Panics
+    ///
+    /// When a flow of other [`Datagrams`] was queued for.
+    #[inline]
+    pub fn flush(&mut self) {
+        let mut first = 0;
+        while first < self.queue.messages.len() {
+            let flow = self.queue.flows[first];
+            let run = self.queue.flows[first..].iter().take_while(|&&other| other == flow).count();
+            match self.attempt(first, run) {
+                Ok(sent) => first += sent,
+                Err(error) => {
+                    self.retry(first, &error);
+                    first += 1;
+                }
+            }
+        }
+        self.queue.clear();
+    }
+
+    /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks sleeps until something does,
+    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that busy-polls returns 0. May return 0 for no reason.
+    /// What is queued is not sent by this.
+    ///
+    /// # Errors
+    ///
+    /// Only what makes a socket or epoll useless.
+    #[inline]
+    pub fn poll<F>(&mut self, until: Option<Time>, mut f: F) -> io::Result<usize>
+    where
+        F: FnMut(FlowId, DatagramEvent<'_>),
+    {
+        let mut events = self.turn(&mut f)?;
+        if let Wait::Block { spin_ns } = self.wait {
+            let now = self.clock.now();
+            if events == 0 && now.saturating_sub(self.active) >= spin_ns {
+                self.sleep(until, now)?;
+                events = self.turn(&mut f)?;
+            }
+            if events > 0 {
+                self.active = now;
+            }
+        }
+        Ok(events)
+    }
+
+    #[inline]
+    fn turn<F>(&mut self, f: &mut F) -> io::Result<usize>
+    where
+        F: FnMut(FlowId, DatagramEvent<'_>),
+    {
+        let mut events = 0;
+        if self.wait == Wait::BusyPoll && self.flows.len() <= DIRECT_MAX {
+            for index in 0..self.flows.len() {
+                if self.flows[index].ledger.as_ref().is_some_and(Ledger::is_waiting) {
+                    events += self.take_errors(FlowId(index as u32), f);
+                }
+                events += self.receive(FlowId(index as u32), f)?;
+            }
+            return Ok(events);
+        }
+        for index in 0..self.epoll.poll()? {
+            let ready = self.epoll.ready(index);
+            let id = FlowId(ready.key as u32);
+            if ready.has_error {
+                events += self.take_errors(id, f);
+            }
+            if ready.is_readable {
+                events += self.receive(id, f)?;
+            }
+        }
+        Ok(events)
+    }
+
+    /// Receives one datagram or one burst.
+    #[inline]
+    fn receive<F>(&mut self, id: FlowId, f: &mut F) -> io::Result<usize>
+    where
+        F: FnMut(FlowId, DatagramEvent<'_>),
+    {
+        let flow = &mut self.flows[id.index()];
+        let received = match (&flow.ledger, flow.is_dense) {
+            (_, true) => self.receiver.receive_many(flow.socket.as_fd()),
+            (Some(_), false) => self.receiver.receive_one(flow.socket.as_fd()).map(|()| 1),
+            (None, false) => flow.socket.recv(&mut self.buffer).map(|len| {
+                let is_truncated = len > self.config.datagram_len_max;
+                hand_out(id, (&self.buffer[..len], Stamps::default()), is_truncated, (&mut self.metrics, f));
+                0
+            }),
+        };
+        match received {
+            Ok(many) => {
+                (0..many).for_each(|index| {
+                    let message = self.receiver.message(index);
+                    let stamps = flow.ledger.as_ref().map(|ledger| ledger.received(message.stamps())).unwrap_or_default();
+                    hand_out(id, (message.bytes, stamps), message.is_truncated, (&mut self.metrics, f));
+                });
+                Ok(flow.adapt(many))
+            }
+            Err(error) => {
+                (flow.streak, flow.is_dense) = (0, false);
+                self.handle_receive_error(id, error, f)
+            }
+        }
+    }
+
+    /// Nothing waits, or ICMP has spoken, or the socket is useless.
+    fn handle_receive_error<F>(&mut self, id: FlowId, error: io::Error, f: &mut F) -> io::Result<usize>
+    where
+        F: FnMut(FlowId, DatagramEvent<'_>),
+    {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR) => Ok(0),
+            Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL) => Err(error),
+            _ => Ok(self.take_errors(id, f)),
+        }
+    }
+
+    /// Empties a flow's error queue, at most 64 entries a call so that the work is bounded.
+    fn take_errors<F>(&mut self, id: FlowId, f: &mut F) -> usize
+    where
+        F: FnMut(FlowId, DatagramEvent<'_>),
+    {
+        let mut events = 0;
+        for _ in 0..ERRORS_MAX {
+            match sys::take_error(self.flows[id.index()].socket.as_fd()) {
+                Ok(NetworkError::Icmp(number)) => {
+                    self.metrics.icmp_errors += 1;
+                    events += 1;
+                    let is_refused = number == libc::ECONNREFUSED;
+                    f(id, if is_refused { DatagramEvent::Refused } else { DatagramEvent::Unreachable });
+                }
+                Ok(NetworkError::Stamp(number, stamps)) => {
+                    self.flows[id.index()].ledger.iter_mut().for_each(|ledger| ledger.handle_stamp(number, stamps));
+                }
+                Ok(NetworkError::Local) => {}
+                Err(_) => break,
+            }
+        }
+        while let Some(stamp) = self.flows[id.index()].ledger.as_mut().and_then(Ledger::poll) {
+            f(id, DatagramEvent::Sent(stamp));
+            events += 1;
+        }
+        events
+    }
+
+    /// One system call for as many datagrams of a run as the kernel takes.
+    #[inline]
+    fn attempt(&mut self, first: usize, run: usize) -> io::Result<usize> {
+        let Queue { arena, flows, messages } = &self.queue;
+        let Flow { socket, ledger, .. } = &mut self.flows[flows[first].index()];
+        let sent = match &messages[first..first + run] {
+            [only] if only.stamp_flags == 0 => socket.send(&arena[only.offset..only.offset + only.len]).map(|_| 1)?,
+            many => self.sender.send(socket.as_fd(), arena, many)?,
+        };
+        for message in &messages[first..first + sent] {
+            count_sent(message.len, &mut self.metrics);
+            if let (Some(ledger), true) = (ledger.as_mut(), message.stamp_flags != 0) {
+                ledger.handle_datagram(message.tag);
+            }
+        }
+        Ok(sent)
+    }
+
+    /// One more attempt, after room was made or because the error was an earlier datagram's; then counts.
+    #[cold]
+    fn retry(&mut self, index: usize, error: &io::Error) {
+        let fd = self.flows[self.queue.flows[index].index()].socket.as_fd();
+        let another = match error.raw_os_error() {
+            Some(libc::EAGAIN) => {
+                self.metrics.would_block += 1;
+                udp::is_writable_within(fd, self.config.send_wait_ns)
+            }
+            // What ICMP said of an earlier datagram: the error queue has it too, which the next poll tells.
+            Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EINTR) => true,
+            _ => false,
+        };
+        let number = match another.then(|| self.attempt(index, 1)) {
+            Some(Ok(_)) => return,
+            Some(Err(last)) => last.raw_os_error(),
+            None => error.raw_os_error(),
+        };
+        let counter = match number {
+            Some(libc::EAGAIN) => &mut self.metrics.dropped_full,
+            Some(libc::EMSGSIZE) => &mut self.metrics.dropped_too_large,
+            _ => &mut self.metrics.dropped_other,
+        };
+        *counter += 1;
+    }
+
+    fn sleep(&mut self, until: Option<Time>, now: Time) -> io::Result<()> {
+        if !self.is_precise {
+            affinity::set_precise_sleeps()?;
+            self.is_precise = true;
+        }
+        let timeout_ns = until.map(|time| time.saturating_sub(now));
+        if timeout_ns == Some(0) || !self.waker.fall_asleep() {
+            return Ok(());
+        }
+        let mut fds = [poll_entry(self.waker.as_fd()), poll_entry(self.epoll.as_fd())];
+        let polled = sys::poll(&mut fds, timeout_ns);
+        self.waker.get_up();
+        self.metrics.sleeps += 1;
+        if fds[0].revents != 0 {
+            self.waker.take_event();
+        }
+        polled.map(|_| ())
+    }
+}
+
+impl Flow {
+    /// Guesses from what a receive found (0 for one datagram by recv) whether the next finds many; returns what it found.
+    #[inline]
+    fn adapt(&mut self, many: usize) -> usize {
+        if self.is_dense {
+            (self.streak, self.is_dense) = (0, many > 1);
+            return many;
+        }
+        self.streak += 1;
+        self.is_dense = self.streak >= DENSE_AFTER;
+        1
+    }
+}
+
+impl Queue {
+    fn new(burst_max: usize) -> Self {
+        let (flows, messages) = (Vec::with_capacity(burst_max), Vec::with_capacity(burst_max));
+        Self { arena: Vec::with_capacity(ARENA_LEN), flows, messages }
+    }
+
+    #[inline]
+    fn has_room(&self, len: usize, burst_max: usize) -> bool {
+        self.messages.len() < burst_max && self.arena.len() + len <= ARENA_LEN
+    }
+
+    #[inline]
+    fn push(&mut self, flow: FlowId, bytes: &[u8]) {
+        let (offset, len) = (self.arena.len(), bytes.len());
+        self.arena.extend_from_slice(bytes);
+        self.flows.push(flow);
+        let message = Outgoing { to: None, offset, len, segment_len: len, traffic_class: 0, stamp_flags: 0, tag: 0 };
+        self.messages.push(message);
+    }
+
+    fn pop(&mut self) {
+        self.flows.pop();
+        if let Some(message) = self.messages.pop() {
+            self.arena.truncate(message.offset);
+        }
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        self.arena.clear();
+        self.flows.clear();
+        self.messages.clear();
+    }
+}
+
+#[inline]
+fn hand_out<F>(id: FlowId, datagram: (&[u8], Stamps), is_truncated: bool, (metrics, f): (&mut DatagramMetrics, &mut F))
+where
+    F: FnMut(FlowId, DatagramEvent<'_>),
+{
+    if is_truncated {
+        metrics.truncated += 1;
+        return;
+    }
+    let (bytes, stamps) = datagram;
+    metrics.datagrams_in += 1;
+    metrics.bytes_in += bytes.len() as u64;
+    f(id, DatagramEvent::Bytes(bytes, stamps));
+}
+
+#[inline]
+fn count_sent(len: usize, metrics: &mut DatagramMetrics) {
+    metrics.datagrams_out += 1;
+    metrics.bytes_out += len as u64;
+}
+
+fn poll_entry(fd: BorrowedFd<'_>) -> libc::pollfd {
+    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+}
+
+/// As many flows are read directly, as for [`crate::stream`].
+const DIRECT_MAX: usize = 2;
+
+/// Flows that one turn looks at.
+const READY_MAX: usize = 256;
+
+/// Datagrams found in a row before a burst is asked for, as for [`crate::udp`].
+const DENSE_AFTER: u32 = 4;
+
+/// Marked datagrams that a flow remembers: some milliseconds of them, at one in sixteen of 300,000 a second.
+const MARKED_MAX: usize = 256;
+
+/// Entries of one flow's error queue taken in a turn.
+const ERRORS_MAX: usize = 64;
+
+/// Bytes that may be queued: two of the longest datagrams.
+const ARENA_LEN: usize = 1 << 17;
+
+const DATAGRAM_LEN_MAX: usize = 65_535;

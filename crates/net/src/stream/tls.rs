@@ -1,0 +1,219 @@
+//! TLS over a connection: rustls with the ring provider, behind the same bytes in and out.
+//!
+//! Invariant: certificates are verified unless the owner has said [`Verification::Off`], in so many words.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
+};
+
+/// What a client of TLS needs. Cheap to clone; one serves any number of connections, which share its session tickets.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    /// Sent to the server (SNI) and looked for in its certificate; `None` stands for the address that is connected to.
+    name: Option<ServerName<'static>>,
+}
+
+/// Whether and by what a client verifies the server's certificate.
+#[derive(Clone, Copy, Debug)]
+pub enum Verification<'a> {
+    /// By these root certificates, PEM.
+    Roots(&'a [u8]),
+    /// Not at all: whoever is on the way can answer. For a laboratory with certificates that nobody signed.
+    Off,
+}
+
+impl TlsClient {
+    /// A client that asks for `name`, a host name or an address; `None` for the address that is connected to. No ALPN.
+    ///
+    /// # Errors
+    ///
+    /// InvalidInput for roots that are none and for a name that cannot be one.
+    pub fn new(name: Option<&str>, verification: Verification<'_>) -> io::Result<Self> {
+        let name = name.map(|name| ServerName::try_from(name.to_owned()).map_err(invalid)).transpose()?;
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().map_err(invalid)?;
+        let builder = match verification {
+            Verification::Roots(pem) => builder.with_root_certificates(roots(pem)?),
+            Verification::Off => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified::new())),
+        };
+        Ok(Self { config: Arc::new(builder.with_no_client_auth()), name })
+    }
+
+    pub(super) fn session(&self, to: SocketAddr) -> io::Result<Session> {
+        let name = self.name.clone().unwrap_or_else(|| ServerName::IpAddress(to.ip().into()));
+        let connection = ClientConnection::new(self.config.clone(), name).map_err(invalid)?;
+        Ok(Session::new(connection.into()))
+    }
+}
+
+/// What a server of TLS needs. Cheap to clone. It asks for no certificate of the client's.
+#[derive(Clone, Debug)]
+pub struct TlsServer {
+    config: Arc<ServerConfig>,
+}
+
+impl TlsServer {
+    /// A server with a certificate chain, its own first, and the key of it, both PEM.
+    ///
+    /// # Errors
+    ///
+    /// InvalidInput for a chain or a key that cannot be read, or that do not belong together.
+    pub fn new(chain: &[u8], key: &[u8]) -> io::Result<Self> {
+        let chain = certificates(chain)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().map_err(invalid)?;
+        let config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(invalid)?;
+        Ok(Self { config: Arc::new(config) })
+    }
+
+    pub(super) fn session(&self) -> io::Result<Session> {
+        Ok(Session::new(ServerConnection::new(self.config.clone()).map_err(invalid)?.into()))
+    }
+}
+
+/// One connection's TLS.
+#[derive(Debug)]
+pub(super) struct Session {
+    connection: rustls::Connection,
+    /// What the owner has written and TLS has not taken yet.
+    pub(super) plain: Vec<u8>,
+    is_told: bool,
+}
+
+impl Session {
+    fn new(mut connection: rustls::Connection) -> Self {
+        // The link bounds what it gives at a time.
+        connection.set_buffer_limit(None);
+        Self { connection, plain: Vec::new(), is_told: false }
+    }
+
+    /// The handshake has been completed since the last call that said so.
+    pub(super) fn completes(&mut self) -> bool {
+        let completes = !self.is_told && !self.connection.is_handshaking();
+        self.is_told |= completes;
+        completes
+    }
+
+    /// Takes bytes from the socket, as many as it can at a time, and takes them off `bytes`.
+    pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Taken, rustls::Error> {
+        // A slice never fails to be read, and what is read out after each call keeps the buffer from filling.
+        let _ = self.connection.read_tls(bytes);
+        let state = self.connection.process_new_packets()?;
+        Ok(Taken { plain_len: state.plaintext_bytes_to_read(), is_end: state.peer_has_closed() })
+    }
+
+    /// Reads what [`Session::take`] has opened.
+    pub(super) fn read(&mut self, into: &mut [u8]) -> usize {
+        self.connection.reader().read(into).unwrap_or(0)
+    }
+
+    /// Seals what the owner has written, once the handshake permits it, and appends all that is to be sent to `out`.
+    pub(super) fn seal(&mut self, out: &mut Vec<u8>) {
+        if !self.connection.is_handshaking() && !self.plain.is_empty() {
+            // Without a limit the writer takes everything.
+            let written = self.connection.writer().write(&self.plain).unwrap_or(0);
+            self.plain.drain(..written);
+        }
+        while self.connection.wants_write() {
+            // A vector never fails to be written.
+            let _ = self.connection.write_tls(out);
+        }
+    }
+
+    /// TLS itself has something to send.
+    pub(super) fn wants_write(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Announces the end, so that the peer can tell it from an attack that cuts the stream.
+    pub(super) fn end(&mut self) {
+        self.connection.send_close_notify();
+    }
+}
+
+/// What came of bytes from the socket.
+pub(super) struct Taken {
+    /// Bytes to be read.
+    pub(super) plain_len: usize,
+    /// The peer has announced its end.
+    pub(super) is_end: bool,
+}
+
+/// Takes every certificate, but checks the handshake's signatures, without which nothing would be a handshake.
+#[derive(Debug)]
+struct Unverified {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Unverified {
+    fn new() -> Self {
+        Self { algorithms: provider().signature_verification_algorithms }
+    }
+}
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn roots(pem: &[u8]) -> io::Result<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(pem)? {
+        store.add(certificate).map_err(invalid)?;
+    }
+    Ok(store)
+}
+
+fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(invalid)?;
+    if certificates.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no certificate in it"));
+    }
+    Ok(certificates)
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}

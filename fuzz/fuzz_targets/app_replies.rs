@@ -1,0 +1,117 @@
+//! Whatever a measured server sends, however it is cut: nothing panics, the cut changes nothing, and what is malformed stays so.
+//! What is sent to a server of our own, and what a person writes for an application, is tried with the same bytes.
+//!
+//! The input is a byte that picks the application, one that says how long fragments are, and the bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tailcut_measure::app::serving::{Limits, Serves, TaskStep, Tasks};
+use tailcut_measure::app::{App, Carrier, Datagrams, Expected, Key, Replies, Requests, Setting, Step};
+use tailcut_measure::generator::generator;
+
+fuzz_target!(|bytes: &[u8]| {
+    let [kind, fragment_len, bytes @ ..] = bytes else {
+        return;
+    };
+    let fragment_len = usize::from(*fragment_len).max(1);
+    let app = App::parse(APPS[usize::from(*kind) % APPS.len()]).expect("it is an application");
+    try_stream(&app, bytes, fragment_len);
+    try_datagrams(&app, bytes, fragment_len);
+    for serves in [Serves::Synthetic, Serves::Stss] {
+        try_server(serves, bytes, fragment_len);
+    }
+    if let Some(app) = std::str::from_utf8(bytes).ok().and_then(|text| App::parse(text).ok()) {
+        assert_eq!(App::parse(&app.to_string()), Ok(app), "an application is read back as equal");
+    }
+});
+
+fn try_stream(app: &App, bytes: &[u8], fragment_len: usize) {
+    let expected = expected(app, Carrier::Stream).expect("streams carry all of them");
+    for due in [Some(expected), None] {
+        let whole = steps(app, due, bytes, bytes.len().max(1));
+        assert_eq!(steps(app, due, bytes, fragment_len), whole, "the cut changes nothing");
+    }
+    let _ = Replies::judge(app, bytes, expected);
+}
+
+fn try_datagrams(app: &App, bytes: &[u8], datagram_len: usize) {
+    let Some(expected) = expected(app, Carrier::Datagram) else {
+        return;
+    };
+    let mut datagrams = Datagrams::new(app);
+    for datagram in bytes.chunks(datagram_len) {
+        match datagrams.key(datagram) {
+            Ok(Key::Tag(_) | Key::Oldest) => drop(datagrams.take(datagram, expected)),
+            Err(_) => {}
+        }
+    }
+    datagrams.forget(expected.tag);
+}
+
+fn try_server(serves: Serves, bytes: &[u8], fragment_len: usize) {
+    let limits = Limits { service_ns_max: u64::MAX, payload_bytes_max: 1 << 20, reply_bytes_max: 1 << 10 };
+    let find = |fragment_len| {
+        let mut tasks = Tasks::new(serves, limits);
+        let mut found = Vec::new();
+        for mut fragment in bytes.chunks(fragment_len) {
+            while !fragment.is_empty() {
+                match tasks.take(&mut fragment) {
+                    TaskStep::More => {}
+                    step @ TaskStep::Task(_) => found.push(step),
+                    step @ TaskStep::Malformed(_) => {
+                        found.push(step);
+                        return found;
+                    }
+                }
+            }
+        }
+        found
+    };
+    assert_eq!(find(fragment_len), find(bytes.len().max(1)), "the cut changes nothing");
+    if let Ok(task) = Tasks::read(serves, limits, bytes) {
+        let mut reply = Vec::new();
+        task.write_reply(&mut reply);
+        assert_eq!(reply.len(), task.reply_len());
+    }
+}
+
+/// What is found, up to what is malformed.
+fn steps(app: &App, due: Option<Expected>, bytes: &[u8], fragment_len: usize) -> Vec<Step> {
+    let mut replies = Replies::new(app);
+    let mut found = Vec::new();
+    for mut fragment in bytes.chunks(fragment_len) {
+        while !fragment.is_empty() {
+            match replies.take(&mut fragment, due) {
+                Step::More => assert!(fragment.is_empty(), "more is asked for while there is some"),
+                step @ Step::Reply(_) => found.push(step),
+                step @ Step::Malformed(malformed) => {
+                    assert_eq!(replies.finish(), Err(malformed), "what is malformed stays so");
+                    found.push(step);
+                    return found;
+                }
+            }
+        }
+    }
+    found.extend(match replies.finish() {
+        Ok(reply) => reply.map(Step::Reply),
+        Err(malformed) => Some(Step::Malformed(malformed)),
+    });
+    found
+}
+
+fn expected(app: &App, carrier: Carrier) -> Option<Expected> {
+    let mut requests = Requests::new(app, Setting { carrier, authority: "" }, generator(1, 0)).ok()?;
+    Some(requests.write(&mut Vec::new()))
+}
+
+const APPS: [&str; 9] = [
+    "echo:16",
+    "synthetic:fixed:1us",
+    "memcached-binary:get=1",
+    "memcached-binary:get=0",
+    "memcached-ascii:get=1",
+    "memcached-ascii:get=0",
+    "redis",
+    "http",
+    "http:HEAD:/",
+];
