@@ -1,13 +1,14 @@
 //! The differences of percentiles between two results.
 //!
-//! An interval is the result's own where both have one of the same confidence. Otherwise it is read off the histogram, with the
-//! least number of independent samples that any percentile of that result is worth, so that it is too wide rather than too narrow.
+//! There is an interval of a difference where both results have one of the percentile. What their samples are worth at other
+//! percentiles does not tell it: at low load neighbours in the tail are more alike than those at the median.
 //!
 //! Invariant: a percentile is compared only where the samples of both results support it.
 
 use serde::Serialize;
 use tailcut_measure::statistics::difference::Difference;
-use tailcut_measure::statistics::quantile::{BEYOND_MIN, Estimate, bounds};
+use tailcut_measure::statistics::quantile::{BEYOND_MIN, Estimate};
+use tailcut_measure::statistics::reference::student_within;
 
 use super::Side;
 use crate::measure::hdr;
@@ -22,7 +23,7 @@ pub(super) struct Row {
     pub(super) title: &'static str,
     pub(super) before_us: f64,
     pub(super) after_us: f64,
-    /// After less before; absent where a result has no interval, and too few independent samples for one.
+    /// After less before; absent where a result has no interval of the percentile.
     pub(super) difference_us: Option<DifferenceUs>,
     /// Whether the interval of the difference leaves zero out.
     pub(super) differs: Option<bool>,
@@ -56,7 +57,7 @@ pub(super) fn warnings(rows: &[Row]) -> Vec<String> {
     }
     let open = titles(&|row| row.difference_us.is_none());
     if !open.is_empty() {
-        warnings.push(format!("no interval for {open}: a result has none, and too few independent samples for another"));
+        warnings.push(format!("no interval of the difference at {open}: a result has none of its own there"));
     }
     let episodic = titles(&|row| row.is_episodic);
     if !episodic.is_empty() {
@@ -71,8 +72,6 @@ fn row(before: &Side, after: &Side, percentile: &Percentile) -> Option<Row> {
     let supported = sides.map(|side| hdr::supported_us(&side.histogram, percentile.share));
     let values = [supported[0]?, supported[1]?];
     let own = sides.map(|side| side.result.point.intervals_us.get(percentile.name));
-    let confidence = own[0].or(own[1]).map_or(CONFIDENCE, |interval| interval.confidence);
-    let estimates = [0, 1].map(|index| estimate(sides[index], percentile, (own[index], confidence)));
     let mut row = Row {
         name: percentile.name,
         title: percentile.title,
@@ -82,10 +81,15 @@ fn row(before: &Side, after: &Side, percentile: &Percentile) -> Option<Row> {
         differs: None,
         is_episodic: false,
     };
-    if let [Some(before), Some(after)] = estimates {
+    if let [Some(one), Some(other)] = own {
+        // Of two confidences that of the wider interval, so that nothing is promised that neither result says.
+        let confidence = one.confidence.max(other.confidence);
+        let samples = sides.map(|side| side.histogram.len());
+        let before = estimate(one, percentile.share, (samples[0], confidence))?;
+        let after = estimate(other, percentile.share, (samples[1], confidence))?;
         let difference = Difference::between(&before, &after);
-        row.before_us = before.value_ns / NS_PER_US;
-        row.after_us = after.value_ns / NS_PER_US;
+        row.before_us = one.value;
+        row.after_us = other.value;
         row.difference_us = Some(DifferenceUs {
             value: difference.value_ns / NS_PER_US,
             low: difference.low_ns / NS_PER_US,
@@ -98,37 +102,27 @@ fn row(before: &Side, after: &Side, percentile: &Percentile) -> Option<Row> {
     Some(row)
 }
 
-/// A percentile of a result: its own where it has the confidence, else from the histogram; none where that would be a guess.
-fn estimate(side: &Side, percentile: &Percentile, (own, confidence): (Option<&Interval>, f64)) -> Option<Estimate> {
-    let (histogram, p) = (&side.histogram, percentile.share);
-    let samples = histogram.len();
-    let with = |value_ns: f64, ends_ns: (f64, f64), effective: f64| Estimate {
+/// An interval of a result, widened to a confidence as a normal deviation is; none where it is no interval.
+fn estimate(own: &Interval, p: f64, (samples, confidence): (u64, f64)) -> Option<Estimate> {
+    let is_share = |confidence: f64| confidence > 0.0 && confidence < 1.0;
+    if !is_share(own.confidence) || !is_share(confidence) || own.effective_samples <= 0.0 {
+        return None;
+    }
+    let deviations = |confidence: f64| student_within(confidence, FREEDOM_KNOWN);
+    let widening = if own.confidence == confidence { 1.0 } else { deviations(confidence) / deviations(own.confidence) };
+    Some(Estimate {
         p,
-        value_ns,
-        low_ns: ends_ns.0.min(value_ns),
-        high_ns: ends_ns.1.max(value_ns),
+        value_ns: own.value * NS_PER_US,
+        low_ns: (own.value - widening * (own.value - own.low).max(0.0)) * NS_PER_US,
+        high_ns: (own.value + widening * (own.high - own.value).max(0.0)) * NS_PER_US,
         confidence,
         samples,
-        inflation: (samples as f64 / effective).max(1.0),
-    };
-    if let Some(own) = own.filter(|own| (own.confidence - confidence).abs() < 1e-9 && own.effective_samples > 0.0) {
-        return Some(with(own.value * NS_PER_US, (own.low * NS_PER_US, own.high * NS_PER_US), own.effective_samples));
-    }
-    let worth = side.result.point.intervals_us.values().map(|interval| interval.effective_samples);
-    let effective = worth.fold(f64::INFINITY, f64::min).min(samples as f64);
-    let is_known = !side.result.point.intervals_us.is_empty() && effective * p.min(1.0 - p) >= EFFECTIVE_BEYOND_MIN;
-    let is_share = confidence > 0.0 && confidence < 1.0;
-    (is_known && is_share).then(|| {
-        let value = |share: f64| histogram.value_at_quantile(share).min(histogram.max()) as f64;
-        let (low, high) = bounds(p, effective, confidence);
-        with(value(p), (value(low), value(high)), effective)
+        inflation: (samples as f64 / own.effective_samples).max(1.0),
     })
 }
 
-/// Where neither result says.
-const CONFIDENCE: f64 = 0.95;
-/// An interval that is read off a histogram needs as many independent samples beyond the percentile as a percentile needs samples.
-const EFFECTIVE_BEYOND_MIN: f64 = 10.0;
+/// Degrees of freedom at which Student's distribution is the normal one.
+const FREEDOM_KNOWN: f64 = 1e6;
 const NS_PER_US: f64 = 1e3;
 
 #[cfg(test)]
@@ -158,28 +152,39 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_that_a_result_lacks_is_read_off_its_histogram() {
-        let mut bare = sample::single();
-        bare.point.intervals_us.retain(|name, _| name == "p999");
-        let effective = bare.point.intervals_us["p999"].effective_samples;
-        let (bare, whole) = (side(bare), side(sample::single()));
-        let estimate = estimate(&bare, &PERCENTILES[3], (None, 0.95)).unwrap();
-        // Of 20 us and an exponential of 15 us the p99 has the density 0.01 / 15 us; the interval is 2 * 1.96 deviations of
-        // sqrt(p (1 - p) / n) over it, 1.2 us or so for 10,670 samples; the histogram rounds to 0.1 us.
-        let expected = 2.0 * 1.96 * (0.99 * 0.01 / effective).sqrt() * 15_000.0 / 0.01;
-        let length = estimate.high_ns - estimate.low_ns;
-        assert!((length / expected - 1.0).abs() < 0.05, "{length} is not {expected}");
-        let row = rows(&bare, &whole).into_iter().find(|row| row.name == "p99").unwrap();
-        assert_eq!(row.differs, Some(false));
+    fn of_two_confidences_the_wider_interval_counts() {
+        let (mut first, mut other) = (sample::single(), sample::single());
+        set(&mut first, "p99", (100.0, 90.0, 110.0));
+        set(&mut other, "p99", (200.0, 190.0, 210.0));
+        other.point.intervals_us.get_mut("p99").unwrap().confidence = 0.99;
+        let row = rows(&side(first), &side(other)).into_iter().find(|row| row.name == "p99").unwrap();
+        let difference = row.difference_us.unwrap();
+        // 95 % of a normal distribution lie within 1.959964 deviations, 99 % within 2.575829.
+        let half = (10.0 * 2.575_829 / 1.959_964f64).hypot(10.0);
+        assert_eq!(difference.confidence, 0.99);
+        assert!(
+            (difference.high - (100.0 + half)).abs() < 1e-3 && (difference.low - (100.0 - half)).abs() < 1e-3,
+            "{difference:?}"
+        );
     }
 
     #[test]
-    fn a_result_that_does_not_say_what_its_samples_are_worth_has_no_interval() {
+    fn a_difference_has_an_interval_where_both_results_have_one() {
         let mut bare = sample::single();
-        bare.point.intervals_us.clear();
+        bare.point.intervals_us.retain(|name, _| name == "p99");
         let rows = rows(&side(bare), &side(sample::single()));
-        assert!(rows.iter().all(|row| row.differs.is_none()) && rows.len() == 6, "{rows:?}");
-        assert!(warnings(&rows)[0].starts_with("no interval for p50, p90, p95, p99, p99.9, p99.99"), "{:?}", warnings(&rows));
+        let known: Vec<&str> = rows.iter().filter(|row| row.differs.is_some()).map(|row| row.name).collect();
+        assert_eq!(known, ["p99"]);
+        let warnings = warnings(&rows);
+        assert!(warnings[0].starts_with("no interval of the difference at p50, p90, p95, p99.9, p99.99"), "{warnings:?}");
+    }
+
+    #[test]
+    fn what_is_no_interval_has_no_difference() {
+        for (confidence, effective_samples) in [(0.0, 1e3), (1.0, 1e3), (-1.0, 1e3), (0.95, 0.0), (0.95, -1.0)] {
+            let own = Interval { value: 1.0, low: 1.0, high: 1.0, confidence, effective_samples };
+            assert_eq!(estimate(&own, 0.5, (100, confidence)), None, "{own:?}");
+        }
     }
 
     #[test]

@@ -90,7 +90,10 @@ pub fn estimate(samples: &[f32], p: f64, confidence: f64) -> Result<Estimate, Un
     // A variance that is an estimate widens the interval as if there were fewer samples.
     let widening = (student_within(confidence, freedom) / student_within(confidence, FREEDOM_KNOWN)).powi(2);
     let effective = count as f64 / (inflation.factor * widening);
-    let (low, high) = bounds(p, effective, confidence);
+    let (below, above) = (effective * p, effective * (1.0 - p));
+    let outside = (1.0 - confidence) / 2.0;
+    let low = beta_quantile(outside, below, above + 1.0);
+    let high = beta_quantile(1.0 - outside, below + 1.0, above);
     Ok(Estimate {
         p,
         value_ns: f64::from(value),
@@ -100,15 +103,6 @@ pub fn estimate(samples: &[f32], p: f64, confidence: f64) -> Result<Estimate, Un
         samples: count,
         inflation: inflation.factor,
     })
-}
-
-/// The percentiles, as shares, whose values are the ends of the interval of the percentile `p`, if the samples are worth
-/// `effective` independent ones: the exact interval of Clopper and Pearson, 1934. `confidence` is how often it is to contain the
-/// truth, such as 0.95.
-pub fn bounds(p: f64, effective: f64, confidence: f64) -> (f64, f64) {
-    let (below, above) = (effective * p, effective * (1.0 - p));
-    let outside = (1.0 - confidence) / 2.0;
-    (beta_quantile(outside, below, above + 1.0), beta_quantile(1.0 - outside, below + 1.0, above))
 }
 
 /// The samples that it takes to give a percentile at all: so many that ten lie on its rarer side.
