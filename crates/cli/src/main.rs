@@ -1,7 +1,7 @@
 //! The `tailcut` command: the only crate that knows files, terminals and formats.
 //!
 //! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
-//! 2 when the command line makes no sense, 3 when a measurement is not trustworthy.
+//! 2 when the command line makes no sense; 3 and 4 are for measurements that cannot be relied on or break an assertion.
 
 mod chart;
 mod compare;
@@ -24,7 +24,6 @@ use std::io::stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 /// Microsecond RPCs with a short tail: serve, route and measure R2P2.
@@ -61,23 +60,19 @@ struct DissectArgs {
 }
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let result = match Cli::parse().command {
-        Command::Serve(args) => serve::run(args),
-        Command::Route(args) => route::run(args),
-        Command::Control(args) => control::run(&args),
-        Command::Measure(args) => measure::run(&args),
-        Command::Compare(args) => return status(compare::run(&args)),
-        Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())),
-        Command::Sim(args) => sim::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Completions(args) => shell::print_completions::<Cli>(&args),
-        Command::Man(args) => shell::write_man_pages::<Cli>(&args),
+        Command::Serve(args) => serve::run(args).map(done),
+        Command::Route(args) => route::run(args).map(done),
+        Command::Control(args) => control::run(&args).map(done),
+        Command::Measure(args) => measure::run(&args).map(done),
+        Command::Compare(args) => compare::run(&args),
+        Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done),
+        Command::Sim(args) => sim::run(&args).map(done),
+        Command::Demo(args) => demo::run(&args).map(done),
+        Command::Completions(args) => shell::print_completions::<Cli>(&args).map(done),
+        Command::Man(args) => shell::write_man_pages::<Cli>(&args).map(done),
     };
-    status(result.map(|()| ExitCode::SUCCESS))
-}
-
-/// The status of a command that ended; says why where it could not do what was asked.
-fn status(result: Result<ExitCode>) -> ExitCode {
     match result {
         Ok(status) => status,
         Err(error) => {

@@ -113,9 +113,27 @@ pub(super) fn shown(value: Option<&String>) -> String {
     value.chars().take(SHOWN_MAX).chain("...".chars()).collect()
 }
 
-/// Settings that say nothing of what was measured: where results go, what was drawn, and what other settings say.
-const ASIDE: [&str; 12] =
-    ["command", "version", "seed", "target_address", "json", "html", "csv", "hdr", "raw", "live", "assert", "save_experiment"];
+/// Settings that say nothing of what was measured: where results go, what was drawn, limits on the run, and what other settings say.
+const ASIDE: [&str; 18] = [
+    "assert",
+    "command",
+    "csv",
+    "duration",
+    "duration-max",
+    "duration-min",
+    "hdr",
+    "html",
+    "i-own-this-target",
+    "json",
+    "live",
+    "precision",
+    "rate-max",
+    "raw",
+    "save-experiment",
+    "seed",
+    "target_address",
+    "version",
+];
 /// Rates further apart than this share are different ones.
 const RATE_APART_MAX: f64 = 0.01;
 /// Letters.
@@ -137,10 +155,10 @@ mod tests {
 
     #[test]
     fn a_change_names_its_setting() {
-        let before = json!({ "app": "echo:64", "load": { "rate_per_s": 1000.0 } });
-        let after = json!({ "app": "echo:64", "load": { "rate_per_s": 2000.0 }, "tls": true });
+        let before = json!({ "app": "echo:64", "load": { "rate": 1000.0 } });
+        let after = json!({ "app": "echo:64", "load": { "rate": 2000.0 }, "tls": true });
         let described: Vec<String> = changes(&before, &after).iter().map(Change::describe).collect();
-        assert_eq!(described, ["load.rate_per_s is 1000.0 in A and 2000.0 in B", "tls is not set in A and true in B"]);
+        assert_eq!(described, ["load.rate is 1000.0 in A and 2000.0 in B", "tls is not set in A and true in B"]);
     }
 
     #[test]

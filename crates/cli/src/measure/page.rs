@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::charts::{self, Curve};
 use super::hdr;
-use super::percentile::PERCENTILES;
+use super::percentile::{self, PERCENTILES};
 use super::result::{Environment, Host, Latency, MeasureResult, Point, StationarityTest, Verdict};
 use super::text::{figure, range, short_verdict};
 use crate::output::four_digits;
@@ -61,10 +61,14 @@ pub(crate) fn judgement(verdict: &Verdict) -> Judgement {
 
 /// What the settings say that was asked, and of whom.
 pub(crate) fn title(config: &Value) -> String {
-    let text = |key: &str| config.get(key).and_then(Value::as_str);
+    let text = |key: &str| match config.get(key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(texts) if !texts.is_empty() => Some(texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")),
+        _ => None,
+    };
     match (text("app"), text("target")) {
         (Some(app), Some(target)) => format!("{app} at {target}"),
-        (None, Some(target)) => target.to_owned(),
+        (None, Some(target)) => target,
         _ => "A measurement".to_owned(),
     }
 }
@@ -106,6 +110,10 @@ fn latency_table(point: &Point) -> Section {
     };
     let mut rows = vec![of("mean", &|latency| latency.mean, "")];
     rows.extend(PERCENTILES.iter().map(|percentile| of(percentile.title, &|latency| percentile.of(latency), percentile.name)));
+    rows.extend(percentile::others(point).map(|(title, interval)| {
+        let worth = format!("{:.0}", interval.effective_samples);
+        vec![title, four_digits(interval.value), range(interval), worth, "-".to_owned()]
+    }));
     rows.push(of("max", &|latency| latency.max, ""));
     let note = "A percentile is given where ten samples lie beyond it. Latency from the intended send is what a user would see; \
                 where it is longer than that from the actual one, the client could not keep the schedule. Neighbouring requests \
@@ -302,6 +310,27 @@ mod tests {
         for escaped in ["&lt;b&gt;host", "&lt;load-2&gt;", "&lt;got&gt;", "&lt;unknown&gt;"] {
             assert!(page.contains(escaped), "{escaped}");
         }
+    }
+
+    #[test]
+    fn the_title_says_what_was_asked_of_whom() {
+        use serde_json::json;
+        for (config, expected) in [
+            (json!({ "app": "echo:64", "target": "a:1" }), "echo:64 at a:1"),
+            (json!({ "app": "redis", "target": ["a:1", "b:2"] }), "redis at a:1, b:2"),
+            (json!({ "target": "a:1" }), "a:1"),
+            (json!({ "target": [] }), "A measurement"),
+        ] {
+            assert_eq!(title(&config), expected);
+        }
+    }
+
+    #[test]
+    fn a_percentile_of_ones_own_is_in_the_table() {
+        let mut result = sample::single();
+        let interval = result.point.intervals_us["p99"];
+        result.point.intervals_us.insert("p995".to_owned(), interval);
+        assert!(render(&result).unwrap().contains(">p99.5</th>"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Invariant: in ascending order, and each is a field of [`Latency`].
 
-use super::result::Latency;
+use super::result::{Interval, Latency, Point};
 
 /// One percentile.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +29,18 @@ impl Percentile {
     }
 }
 
+/// Titles and intervals of the percentiles of a point that are not among the usual ones: `p995` is the p99.5.
+pub(crate) fn others(point: &Point) -> impl Iterator<Item = (String, &Interval)> {
+    let others = point.intervals_us.iter().filter(|(name, _)| PERCENTILES.iter().all(|usual| usual.name != name.as_str()));
+    others.map(|(name, interval)| {
+        let title = match (name.get(..3), name.get(3..)) {
+            (Some(whole), Some(rest)) if !rest.is_empty() => format!("{whole}.{rest}"),
+            _ => name.clone(),
+        };
+        (title, interval)
+    })
+}
+
 const fn percentile(name: &'static str, title: &'static str, share: f64) -> Percentile {
     Percentile { name, title, share }
 }
@@ -46,6 +58,17 @@ pub(crate) const PERCENTILES: [Percentile; 6] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_of_ones_own_has_a_title() {
+        let interval = Interval { value: 1.0, low: 1.0, high: 1.0, confidence: 0.95, effective_samples: 1.0 };
+        let mut point = Point::default();
+        for name in ["p50", "p75", "p995", "p99995", "p", "pä9"] {
+            point.intervals_us.insert(name.to_owned(), interval);
+        }
+        let titles: Vec<String> = others(&point).map(|(title, _)| title).collect();
+        assert_eq!(titles, ["p", "p75", "p99.5", "p99.995", "pä.9"]);
+    }
 
     #[test]
     fn a_percentile_is_the_field_of_its_name() {

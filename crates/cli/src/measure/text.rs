@@ -5,7 +5,7 @@
 use std::env;
 use std::io::{IsTerminal as _, stdout};
 
-use super::percentile::PERCENTILES;
+use super::percentile::{self, PERCENTILES};
 use super::result::{Interval, Latency, MeasureResult, Point, Timestamps, Verdict};
 use crate::output::{four_digits, printable, table};
 
@@ -54,6 +54,20 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")
+}
+
+/// One load of several, in a line.
+pub(crate) fn line(point: &Point) -> String {
+    let interval = point.intervals_us.get("p99").map_or_else(String::new, |interval| format!(" ({})", range(interval)));
+    let latency = &point.latency_us.intended;
+    format!(
+        "{}/s offered, {}/s achieved: p50 {} us, p99 {} us{interval}, {}",
+        four_digits(point.rate_per_s.offered),
+        four_digits(point.rate_per_s.achieved),
+        figure(latency.p50),
+        figure(latency.p99),
+        short_verdict(&point.verdict)
+    )
 }
 
 /// Whether the figures can be relied on, why not, what would help, and what was tried.
@@ -118,6 +132,9 @@ fn latencies(point: &Point) -> String {
         if values.iter().any(Option::is_some) {
             add(percentile.title, values, point.intervals_us.get(percentile.name));
         }
+    }
+    for (title, interval) in percentile::others(point) {
+        add(&printable(&title), [Some(interval.value), None], Some(interval));
     }
     add("max", [intended.max, actual.max], None);
     table(&rows, 1)
@@ -242,6 +259,16 @@ mod tests {
     #[test]
     fn a_search_that_is_not_trustworthy_reads_as_reviewed() {
         insta::assert_snapshot!(describe(&sample::full(), Style::Plain));
+    }
+
+    #[test]
+    fn a_load_of_several_is_a_line() {
+        let full = sample::full();
+        assert_eq!(
+            line(&full.points[2]),
+            "80000/s offered, 79796/s achieved: p50 61.59 us, p99 296.3 us (288.3 to 308.3), not trustworthy: losses"
+        );
+        assert_eq!(line(&Point::default()), "0/s offered, 0/s achieved: p50 - us, p99 - us, not trustworthy");
     }
 
     #[test]
