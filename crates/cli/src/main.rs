@@ -4,6 +4,7 @@
 //! 2 when the command line makes no sense; 3 and 4 are for measurements that cannot be relied on or break an assertion.
 
 mod chart;
+mod compare;
 mod control;
 mod counters;
 mod demo;
@@ -39,6 +40,7 @@ enum Command {
     Route(route::Args),
     Control(control::Args),
     Measure(measure::Args),
+    Compare(compare::Args),
     Dissect(DissectArgs),
     Sim(sim::Args),
     Demo(demo::Args),
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args).map(done),
         Command::Control(args) => control::run(&args).map(done),
         Command::Measure(args) => measure::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done),
         Command::Sim(args) => sim::run(&args).map(done),
         Command::Demo(args) => demo::run(&args).map(done),
@@ -96,7 +99,9 @@ file:PATH (one value a line), and V+DISTRIBUTION.
 Exit codes:
   0  it did what was asked, or was ended by SIGINT or SIGTERM while serving
   1  it could not; standard error says why
-  2  the command line makes no sense";
+  2  the command line makes no sense
+  3  a measurement is not trustworthy
+  4  an assertion about a measurement does not hold";
 
 const DISSECT_AFTER_HELP: &str = "\
 Examples:
