@@ -16,6 +16,7 @@
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`slices`]: a load without an end, and what became of it slice by slice.
+//! - [`codec`]: slices and counts as bytes, for agents that are elsewhere.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
 //! - [`stamps`]: transmit and receive timestamps of several clocks, matched to requests.
@@ -25,6 +26,7 @@
 
 pub mod app;
 pub mod arrivals;
+pub mod codec;
 pub mod distribution;
 pub mod generator;
 pub mod load;
@@ -32,6 +34,6 @@ pub mod quantity;
 pub mod queueing;
 pub mod recorder;
 pub mod slices;
-pub mod statistics;
 pub mod stamps;
+pub mod statistics;
 pub mod workers;
