@@ -5,9 +5,9 @@ mod loader;
 mod report;
 // Written by the engine that replaces `loader`.
 #[allow(dead_code)]
-mod result;
+pub(crate) mod job;
 #[allow(dead_code)]
-mod job;
+pub(crate) mod result;
 
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
