@@ -28,6 +28,11 @@ pub(crate) fn parse_delay_ns(text: &str) -> Result<u64, String> {
 
 /// The samples of a file, one time a line; empty lines and those that begin with `#` are left out.
 fn load_times(path: &str) -> Result<Vec<f64>, String> {
+    read(path, Unit::Time)
+}
+
+/// The samples of a file, one a line in the given unit; empty lines and those that begin with `#` are left out.
+pub(crate) fn read(path: &str, unit: Unit) -> Result<Vec<f64>, String> {
     let mut text = String::new();
     let file = fs::File::open(path).map_err(|error| error.to_string())?;
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
@@ -35,7 +40,7 @@ fn load_times(path: &str) -> Result<Vec<f64>, String> {
         return Err(format!("it is longer than {FILE_BYTES_MAX} bytes"));
     }
     let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|(index, line)| Unit::Time.parse(line).map_err(|error| format!("line {}: {error}", index + 1))).collect()
+    lines.map(|(index, line)| unit.parse(line).map_err(|error| format!("line {}: {error}", index + 1))).collect()
 }
 
 const DELAY_NS_MAX: u64 = 1_000_000_000;

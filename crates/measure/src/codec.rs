@@ -198,9 +198,10 @@ pub fn put_stamps(counts: &MatchCounts, bias: &Bias, bytes: &mut Vec<u8>) {
         duplicates,
         unexpected,
         reversed,
+        ambiguous,
     } = *counts;
     put_numbers(&[requests, refused, samples, missing_kernel, missing_hardware], bytes);
-    put_numbers(&[unanswered, late, duplicates, unexpected, reversed], bytes);
+    put_numbers(&[unanswered, late, duplicates, unexpected, reversed, ambiguous], bytes);
     let buckets: Vec<(u64, u64)> = bias.buckets().collect();
     put_numbers(&[bias.sum_ns(), bias.below(), buckets.len() as u64], bytes);
     for (value_ns, count) in buckets {
@@ -215,7 +216,7 @@ pub fn put_stamps(counts: &MatchCounts, bias: &Bias, bytes: &mut Vec<u8>) {
 /// When there is none, or one of its numbers is beyond its limit.
 pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Bias), Malformed> {
     let [requests, refused, samples, missing_kernel, missing_hardware] = reader.counts()?;
-    let [unanswered, late, duplicates, unexpected, reversed] = reader.counts()?;
+    let [unanswered, late, duplicates, unexpected, reversed, ambiguous] = reader.counts()?;
     let counts = MatchCounts {
         requests,
         refused,
@@ -227,6 +228,7 @@ pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Bias), Malfo
         duplicates,
         unexpected,
         reversed,
+        ambiguous,
     };
     let sum_ns = reader.number_up_to(TIME_NS_MAX)?;
     let below = reader.number_up_to(COUNT_MAX)?;

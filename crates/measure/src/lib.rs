@@ -18,8 +18,10 @@
 //! - [`slices`]: a load without an end, and what became of it slice by slice.
 //! - [`codec`]: slices and counts as bytes, for agents that are elsewhere.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
+//! - [`search`]: the highest load that meets an objective, and sweeps.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
 //! - [`stamps`]: transmit and receive timestamps of several clocks, matched to requests.
+//! - [`control`]: what a run does next, and when it stops; [`objective`] and [`verdict`]: what for, and with what result.
 //! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`app`]: what measured applications say.
 //! - [`workers`]: emulated workers that serve in order.
@@ -27,13 +29,17 @@
 pub mod app;
 pub mod arrivals;
 pub mod codec;
+pub mod control;
 pub mod distribution;
 pub mod generator;
 pub mod load;
+pub mod objective;
 pub mod quantity;
 pub mod queueing;
 pub mod recorder;
+pub mod search;
 pub mod slices;
 pub mod stamps;
 pub mod statistics;
+pub mod verdict;
 pub mod workers;

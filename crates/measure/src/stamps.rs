@@ -17,6 +17,10 @@
 //! | the end of the wait | the sample closes with what it has; what is missing is counted |
 //! | a stamp after that | counted as late |
 //!
+//! A retransmission is stamped again. Where the interface lost its stamp of the first transmission and not of the second, the
+//! second would pass for the first; the kernel's stamps, which are never lost, tell: a sample that the kernel has stamped more
+//! often than the interface has no latency of the interface's. With [`Promised::Hardware`] nothing tells.
+//!
 //! Keys: for TCP the offset of the request's last byte, since one write, and so one stamp, may carry several requests; for UDP
 //! the number of the datagram, the first one of a request that has several; for R2P2 the token of its first packet.
 //!
@@ -190,11 +194,30 @@ pub struct MatchCounts {
     pub duplicates: u64,
     /// Transmit stamps that no request was waiting for.
     pub unexpected: u64,
+    /// Samples that lack the latency of the interface because its stamp may be that of a retransmission.
+    pub ambiguous: u64,
     /// Samples in which a clock has the reply before the request: they lack the latency of that clock.
     pub reversed: u64,
 }
 
 impl MatchCounts {
+    /// What was counted since `earlier`, an earlier state of the same counts.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests - earlier.requests,
+            refused: self.refused - earlier.refused,
+            samples: self.samples - earlier.samples,
+            missing_kernel: self.missing_kernel - earlier.missing_kernel,
+            missing_hardware: self.missing_hardware - earlier.missing_hardware,
+            unanswered: self.unanswered - earlier.unanswered,
+            late: self.late - earlier.late,
+            duplicates: self.duplicates - earlier.duplicates,
+            unexpected: self.unexpected - earlier.unexpected,
+            ambiguous: self.ambiguous - earlier.ambiguous,
+            reversed: self.reversed - earlier.reversed,
+        }
+    }
+
     /// Adds another flow's counts.
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
@@ -206,6 +229,7 @@ impl MatchCounts {
         self.late += other.late;
         self.duplicates += other.duplicates;
         self.unexpected += other.unexpected;
+        self.ambiguous += other.ambiguous;
         self.reversed += other.reversed;
     }
 }
@@ -247,7 +271,14 @@ impl Matcher {
         }
         self.next_key = key + 1;
         self.counts.requests += 1;
-        self.open.push_back(Open { key, sent, received: Stamps::default(), deadline_ns: None });
+        self.open.push_back(Open {
+            key,
+            sent,
+            received: Stamps::default(),
+            deadline_ns: None,
+            kernel_count: 0,
+            hardware_count: 0,
+        });
         true
     }
 
@@ -259,6 +290,8 @@ impl Matcher {
         for open in open.range_mut(first..after.max(first)) {
             let is_new = [fill(&mut open.sent.kernel, stamps.kernel), fill(&mut open.sent.hardware, stamps.hardware)];
             counts.duplicates += u64::from(is_new.contains(&Some(false)));
+            open.kernel_count += u32::from(stamps.kernel.is_some());
+            open.hardware_count += u32::from(stamps.hardware.is_some());
         }
         if first >= after {
             self.count_stray(&range, &stamps);
@@ -337,8 +370,13 @@ impl Matcher {
     }
 
     fn close(&mut self, index: usize) {
-        let Some(Open { key, sent, received, .. }) = self.open.remove(index) else { return };
-        let missing = self.config.promised.missing(&sent);
+        let Some(open) = self.open.remove(index) else { return };
+        let missing = self.config.promised.missing(&open.sent);
+        let Open { key, mut sent, received, .. } = open;
+        if self.config.promised == Promised::Both && (1..open.kernel_count).contains(&open.hardware_count) {
+            self.counts.ambiguous += 1;
+            sent.hardware = None;
+        }
         self.counts.missing_kernel += u64::from(missing.kernel);
         self.counts.missing_hardware += u64::from(missing.hardware);
         if missing.kernel || missing.hardware {
@@ -471,6 +509,10 @@ struct Open {
     received: Stamps,
     /// End of the wait, once the reply is there.
     deadline_ns: Option<u64>,
+    /// Transmit stamps of the kernel's.
+    kernel_count: u32,
+    /// Transmit stamps of the interface's.
+    hardware_count: u32,
 }
 
 /// Promised transmit stamps that have not come.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | ping-pong, polling | [`ping_spin`] | [`echo_spin`] |
 //! | ping-pong, blocking | [`ping_blocking`] | [`echo_blocking`] |
+//! | ping-pong over TCP, polling | [`ping_stream_spin`] | [`echo_stream_spin`] |
 //! | many outstanding, a message each | [`exchange_batched`] | [`echo_batched`] |
 //! | many outstanding, in trains | [`exchange_trains`] | [`echo_trains`] |
 //! | one-way stream of trains | [`stream_send`] | [`stream_receive`] |
@@ -12,8 +13,8 @@
 //! Each function runs for a slice of time or until its stop flag is set, so that a bench can alternate slices of the floor and
 //! of tailcut: on a machine that others share, only the ratio of neighbours means something.
 
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -112,6 +113,55 @@ pub fn ping_spin(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips:
 pub fn ping_blocking(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     ping(socket, payload, slice_ns, round_trips)
+}
+
+/// Sends bytes back as they come, polling, until the peer ends the connection or the stop flag is set.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn echo_stream_spin(mut stream: &TcpStream, stop: &AtomicBool) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; SMALL_LEN];
+    while !stop.load(Ordering::Relaxed) {
+        match pending(stream.read(&mut buffer))? {
+            Some(0) => break,
+            Some(len) => stream.write_all(&buffer[..len])?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// As [`ping_spin`], over a connection.
+///
+/// # Errors
+///
+/// What the kernel says, and UnexpectedEof when the peer ends the connection.
+pub fn ping_stream_spin(mut stream: &TcpStream, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; SMALL_LEN];
+    let mut last = Clock.now();
+    let end = last + slice_ns;
+    while last < end {
+        stream.write_all(payload)?;
+        let mut missing = payload.len();
+        while missing > 0 {
+            match pending(stream.read(&mut buffer))? {
+                Some(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                Some(len) => missing = missing.saturating_sub(len),
+                None => {}
+            }
+        }
+        let now = Clock.now();
+        if round_trips.len() < round_trips.capacity() {
+            round_trips.push(now - last);
+        }
+        last = now;
+    }
+    Ok(())
 }
 
 /// Sends each datagram back, in bursts of up to 64 messages, polling.
@@ -320,7 +370,7 @@ fn count(slice_ns: u64, mut step: impl FnMut() -> io::Result<u64>) -> io::Result
 }
 
 fn train(to: SocketAddr, len: usize, segment_len: usize) -> Outgoing {
-    Outgoing { to: Some(to), offset: 0, len, segment_len, traffic_class: 0 }
+    Outgoing { to: Some(to), offset: 0, len, segment_len, traffic_class: 0, stamp_flags: 0, tag: 0 }
 }
 
 /// Nothing where nothing waits yet.
@@ -396,6 +446,22 @@ mod tests {
     #[test]
     fn a_blocking_ping_pong_runs() {
         ping_pong(echo_blocking, ping_blocking);
+    }
+
+    #[test]
+    fn a_ping_pong_over_tcp_runs() {
+        let listener = std::net::TcpListener::bind(loopback()).expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (server, _) = listener.accept().expect("a connection");
+        let mut round_trips = Vec::with_capacity(1_000_000);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| echo_stream_spin(&server, &stop));
+            ping_stream_spin(&client, &[1; 32], SLICE_NS, &mut round_trips).expect("the client's calls");
+            drop(client);
+            thread.join().expect("the echo").expect("the echo's calls");
+        });
+        assert!(!round_trips.is_empty());
     }
 
     #[test]

@@ -14,14 +14,16 @@
 //! lives on one thread, and other threads reach it by a [`Waker`].
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread::ThreadId;
 
-use tailcut_proto::node::{Node, Path, Time};
+use tailcut_proto::node::{Node, Path, Time, Transmit};
 
 use crate::affinity;
 use crate::clock::Clock;
 use crate::raw::RawPort;
+use crate::stamps::Stamps;
 use crate::sys;
 use crate::udp::UdpPort;
 pub use crate::waker::Waker;
@@ -49,6 +51,36 @@ impl Default for Wait {
     fn default() -> Self {
         Self::Block { spin_ns: Self::SPIN_NS }
     }
+}
+
+/// Who watches the datagrams of a driver's ports, with their timestamps where [`UdpPort::set_stamps`] gave the port some: an
+/// instrument, which tells by the bytes whose they are.
+pub trait Observer {
+    /// Node `node` is about to be given a datagram.
+    fn handle_received(&mut self, node: usize, peer: SocketAddr, bytes: &[u8], stamps: Stamps);
+
+    /// Node `node` has handed out a transmit, which is about to be sent. Setting [`Transmit::token`] asks for its stamp.
+    fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]);
+
+    /// A transmit of node `node` that had a token has left.
+    fn handle_sent(&mut self, node: usize, token: u64, stamps: Stamps);
+
+    /// Nobody watches: what it would be told is not even asked for.
+    const IS_BLIND: bool = false;
+}
+
+/// Watches nothing, at no cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn handle_received(&mut self, _node: usize, _peer: SocketAddr, _bytes: &[u8], _stamps: Stamps) {}
+
+    fn handle_transmit(&mut self, _node: usize, _transmit: &mut Transmit, _bytes: &[u8]) {}
+
+    fn handle_sent(&mut self, _node: usize, _token: u64, _stamps: Stamps) {}
+
+    const IS_BLIND: bool = true;
 }
 
 /// What one turn did.
@@ -188,9 +220,23 @@ impl<N: Node> Driver<N> {
     ///
     /// Only what makes a socket useless. Whatever the network does is counted in the ports' metrics.
     #[inline]
-    pub fn turn_with(&mut self, mut work: impl FnMut(usize, &mut N, Time)) -> io::Result<Turn> {
+    pub fn turn_with(&mut self, work: impl FnMut(usize, &mut N, Time)) -> io::Result<Turn> {
+        self.turn_observed(&mut Unobserved, work)
+    }
+
+    /// As [`Driver::turn_with`], watched. Transmits that a [`Driver::flush`] sends are not; those of [`Driver::flush_observed`] are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::turn_with`].
+    #[inline]
+    pub fn turn_observed<O: Observer>(
+        &mut self,
+        observer: &mut O,
+        mut work: impl FnMut(usize, &mut N, Time),
+    ) -> io::Result<Turn> {
         let mut reading = Reading { clock: self.clock, now: None };
-        let received = self.receive(&mut reading)?;
+        let received = self.receive(&mut reading, observer)?;
         let now = reading.now();
         let mut timeouts = 0;
         for (index, station) in self.stations.iter_mut().enumerate() {
@@ -201,7 +247,7 @@ impl<N: Node> Driver<N> {
             work(index, &mut station.node, now);
         }
         self.now = now;
-        let sent = self.send(now);
+        let sent = self.send(now, observer);
         let turn = Turn { now, received, timeouts, sent };
         if !turn.is_idle() {
             self.active = now;
@@ -211,7 +257,12 @@ impl<N: Node> Driver<N> {
 
     /// Sends what calls of [`Driver::node_mut`] have queued. `now` is the time that the calls were given.
     pub fn flush(&mut self, now: Time) -> usize {
-        let sent = self.send(now);
+        self.flush_observed(&mut Unobserved, now)
+    }
+
+    /// As [`Driver::flush`], watched.
+    pub fn flush_observed<O: Observer>(&mut self, observer: &mut O, now: Time) -> usize {
+        let sent = self.send(now, observer);
         if sent > 0 {
             self.active = now;
         }
@@ -267,9 +318,9 @@ impl<N: Node> Driver<N> {
 
     /// Receives one burst of each port that has something. A single port is simply asked.
     #[inline]
-    fn receive(&mut self, reading: &mut Reading) -> io::Result<usize> {
+    fn receive<O: Observer>(&mut self, reading: &mut Reading, observer: &mut O) -> io::Result<usize> {
         if let [only] = &mut self.stations[..] {
-            return only.receive(reading);
+            return only.receive(0, reading, observer);
         }
         if !self.is_poll_fresh {
             sys::poll(&mut self.fds[STATIONS..], Some(0))?;
@@ -277,9 +328,9 @@ impl<N: Node> Driver<N> {
         }
         self.is_poll_fresh = false;
         let mut received = 0;
-        for (station, fd) in self.stations.iter_mut().zip(&self.fds[STATIONS..]) {
+        for (index, (station, fd)) in self.stations.iter_mut().zip(&self.fds[STATIONS..]).enumerate() {
             if fd.revents != 0 {
-                received += station.receive(reading)?;
+                received += station.receive(index, reading, observer)?;
             }
         }
         Ok(received)
@@ -295,11 +346,11 @@ impl<N: Node> Driver<N> {
     }
 
     #[inline]
-    fn send(&mut self, now: Time) -> usize {
+    fn send<O: Observer>(&mut self, now: Time, observer: &mut O) -> usize {
         self.has_backlog = false;
         let mut sent = 0;
-        for station in &mut self.stations {
-            let burst = station.send(now, &mut self.metrics);
+        for (index, station) in self.stations.iter_mut().enumerate() {
+            let burst = station.send(now, &mut self.metrics, (index, observer));
             sent += burst.transmits;
             self.has_backlog |= burst.is_full;
         }
@@ -317,14 +368,21 @@ struct Station<N> {
 
 impl<N: Node> Station<N> {
     #[inline]
-    fn receive(&mut self, reading: &mut Reading) -> io::Result<usize> {
+    fn receive<O: Observer>(&mut self, index: usize, reading: &mut Reading, observer: &mut O) -> io::Result<usize> {
         let node = &mut self.node;
+        if !O::IS_BLIND {
+            self.port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
+            return self.port.recv_burst_stamped(|peer, bytes, stamps| {
+                observer.handle_received(index, peer, bytes, stamps);
+                node.handle_datagram(reading.now(), Path { peer }, bytes);
+            });
+        }
         self.port.recv_burst(|peer, bytes| node.handle_datagram(reading.now(), Path { peer }, bytes))
     }
 
     /// Drains the node's transmits into one burst.
     #[inline]
-    fn send(&mut self, now: Time, metrics: &mut DriverMetrics) -> Burst {
+    fn send<O: Observer>(&mut self, now: Time, metrics: &mut DriverMetrics, (index, observer): (usize, &mut O)) -> Burst {
         let mut burst = Burst { transmits: 0, is_full: false };
         let mut bytes = 0;
         loop {
@@ -334,7 +392,9 @@ impl<N: Node> Station<N> {
                 break;
             }
             let space = self.port.space();
-            let Some(transmit) = self.node.poll_transmit(now, space) else { break };
+            let Some(mut transmit) = self.node.poll_transmit(now, space) else { break };
+            let len = transmit.len;
+            observer.handle_transmit(index, &mut transmit, &space[..len]);
             burst.transmits += 1;
             bytes += transmit.len;
             match (transmit.from, &mut self.raw) {

@@ -6,6 +6,8 @@
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
 //! | [`datagram`] | many connected UDP sockets |
 //! | [`stream`] | many TCP connections, with or without TLS, at either end |
+//! | [`probe`] | which timestamps really arrive |
+//! | [`stamps`] | timestamps by the kernel and by the network interface |
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
@@ -26,8 +28,10 @@ pub mod clock;
 pub mod datagram;
 pub mod driver;
 pub mod entropy;
+pub mod probe;
 pub mod raw;
 pub mod reuseport;
+pub mod stamps;
 pub mod stream;
 pub mod udp;
 mod waker;

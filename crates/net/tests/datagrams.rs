@@ -5,6 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams, FlowId};
 use tailcut_net::driver::Wait;
+use tailcut_net::stamps::Stamps;
 
 #[test]
 fn a_datagram_comes_back_over_ipv4() {
@@ -37,7 +38,8 @@ fn a_burst_arrives_in_order_and_whole() {
         datagrams.poll(None, |_, event| received.push(format!("{event:?}"))).expect("a turn");
         received.len() == 200
     });
-    let expected: Vec<String> = (0..200_u8).map(|index| format!("{:?}", DatagramEvent::Bytes(&[index; 9]))).collect();
+    let expected: Vec<String> =
+        (0..200_u8).map(|index| format!("{:?}", DatagramEvent::Bytes(&[index; 9], Stamps::default()))).collect();
     assert_eq!(received, expected);
     assert_eq!((datagrams.metrics().datagrams_out, datagrams.metrics().datagrams_in), (200, 200));
 }
@@ -87,7 +89,7 @@ fn what_is_too_long_is_counted() {
     until(|| {
         echo.turn();
         let note = |_: FlowId, event: DatagramEvent<'_>| {
-            if let DatagramEvent::Bytes(bytes) = event {
+            if let DatagramEvent::Bytes(bytes, _) = event {
                 lens.push(bytes.len());
             }
         };
@@ -141,7 +143,7 @@ fn check_flows(at: &str, count: usize, wait: Wait) {
     }
     until(|| {
         let check = |flow: FlowId, event: DatagramEvent<'_>| {
-            assert_eq!(event, DatagramEvent::Bytes(&(flow.index() as u32).to_le_bytes()));
+            assert_eq!(event, DatagramEvent::Bytes(&(flow.index() as u32).to_le_bytes(), Stamps::default()));
             answers[flow.index()] += 1;
         };
         echo.turn();

@@ -8,6 +8,7 @@
 //! | [`queue`] | at the grain of queues: a policy before workers |
 //! | [`chip`] | at the grain of queues: a 16-core chip whose network interface dispatches to its cores |
 //! | [`cloning`] | at the grain of queues: cloning and in-network scheduling |
+//! | [`instrument`] | at the grain of queues: servers with habits, for the instrument to be tried on |
 //! | [`fabric`] | links and switches, in picoseconds |
 //! | [`impair`] | what a path does to datagrams |
 //! | [`clock`] | a host's clock that is wrong |
@@ -26,6 +27,7 @@ pub mod cloning;
 pub mod fabric;
 pub mod faults;
 pub mod impair;
+pub mod instrument;
 pub mod member;
 pub mod network;
 pub mod pair;

@@ -139,6 +139,32 @@ pub(crate) struct ClientCounts {
     pub(crate) kernel_drops: u64,
 }
 
+impl ClientCounts {
+    /// What was counted since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reconnects: self.reconnects - earlier.reconnects,
+            mismatched: self.mismatched - earlier.mismatched,
+            saturated: self.saturated - earlier.saturated,
+            resent: self.resent - earlier.resent,
+            sleeps: self.sleeps - earlier.sleeps,
+            icmp_errors: self.icmp_errors - earlier.icmp_errors,
+            kernel_drops: self.kernel_drops - earlier.kernel_drops,
+        }
+    }
+
+    /// Adds what another thread counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.reconnects += other.reconnects;
+        self.mismatched += other.mismatched;
+        self.saturated += other.saturated;
+        self.resent += other.resent;
+        self.sleeps += other.sleeps;
+        self.icmp_errors += other.icmp_errors;
+        self.kernel_drops += other.kernel_drops;
+    }
+}
+
 /// An agent, here or elsewhere. Dropping it stops it.
 pub(crate) trait Agent: Send {
     /// Its name in reports.

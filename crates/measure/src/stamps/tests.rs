@@ -58,6 +58,19 @@ fn a_retransmission_is_a_duplicate_and_the_first_stamp_holds() {
     assert_eq!(matcher.counts().duplicates, 2);
 }
 
+/// The interface lost its stamp of the first transmission.
+#[test]
+fn a_stamp_that_may_be_a_retransmissions_gives_no_latency() {
+    let mut matcher = matcher(Promised::Both);
+    matcher.handle_request(0, user(1));
+    for stamps in [kernel(10), kernel(5_010), hardware(7_000)] {
+        matcher.handle_sent(0..=0, stamps);
+    }
+    matcher.handle_reply(0, Stamps::of_ns(Some(6_001), Some(6_010), Some(8_000)), 6_001);
+    check(&mut matcher, &[(0, Some(6_000), Some(6_000), None)]);
+    assert_eq!((matcher.counts().ambiguous, matcher.counts().missing_hardware), (1, 0));
+}
+
 #[test]
 fn the_last_packet_of_a_reply_counts_even_when_it_is_overtaken() {
     let mut matcher = matcher(Promised::Kernel);
@@ -221,7 +234,7 @@ fn hardware_at(at: u64) -> u64 {
 }
 
 /// Compares the samples that have closed: key, and latency by each clock.
-fn check(matcher: &mut Matcher, expected: &[(u64, Option<u64>, Option<u64>, Option<u64>)]) {
+fn check(matcher: &mut Matcher, expected: &[Row]) {
     let closed = std::iter::from_fn(|| matcher.poll_sample()).map(|StampedSample { key, latencies }| {
         let Latencies { user_ns, kernel_ns, hardware_ns } = latencies;
         (key, user_ns, kernel_ns, hardware_ns)
@@ -244,5 +257,8 @@ fn kernel(ns: u64) -> Stamps {
 fn hardware(ns: u64) -> Stamps {
     Stamps::of_ns(None, None, Some(ns))
 }
+
+/// A sample: its key, and its latency by the user's clock, the kernel's and the interface's.
+type Row = (u64, Option<u64>, Option<u64>, Option<u64>);
 
 const WAIT_NS: u64 = 1_000;

@@ -48,11 +48,16 @@ impl Asked {
             let (above_low, above_high) = (self.gaps.tail(low), self.gaps.tail(high));
             return 1.0 - (above_low + spread * (above_high - above_low));
         }
-        let start_ns = self.gaps.quantile(0.0).unwrap_or(0.0).max(0.0) * self.scale_ns;
+        let end_ns = |p: f64| self.gaps.quantile(p).unwrap_or(0.0).max(0.0) * self.scale_ns;
+        let (start_ns, end_ns) = (end_ns(0.0), end_ns(1.0));
         let smeared_ns = gap_ns + self.resolution_ns * (2.0 * spread - 1.0);
-        // What is smeared over the start is turned back, or all gaps near it would look too short.
-        let turned_ns =
-            if gap_ns >= start_ns - self.resolution_ns { start_ns + (smeared_ns - start_ns).abs() } else { smeared_ns };
+        // What is smeared over an end is turned back, or all gaps near it would look wrong.
+        let mut turned_ns = smeared_ns;
+        if smeared_ns < start_ns && gap_ns >= start_ns - self.resolution_ns {
+            turned_ns = 2.0 * start_ns - smeared_ns;
+        } else if smeared_ns > end_ns && gap_ns <= end_ns + self.resolution_ns {
+            turned_ns = 2.0 * end_ns - smeared_ns;
+        }
         1.0 - self.gaps.tail(value(turned_ns))
     }
 
@@ -92,8 +97,8 @@ impl ArrivalFit {
         Some(Self { gaps, statistic, p_value, fault: ((statistic - 1.0) / gaps as f64).max(0.0) })
     }
 
-    /// Whether the gaps are significantly and noticeably others than was asked: as wrong as if some 7 % of them had been put
-    /// together in bursts.
+    /// Whether the gaps are significantly and noticeably others than was asked: by about as much as if 7 % of them
+    /// had been put together in bursts.
     pub fn is_wrong(&self) -> bool {
         self.p_value < SIGNIFICANCE && self.fault > FAULT_MAX
     }
@@ -193,7 +198,7 @@ fn polynomial(coefficients: &[f64], x: f64) -> f64 {
 /// The fewest gaps that are judged: with fewer the fault is not known to a tenth of its limit.
 pub const GAPS_MIN: usize = 500;
 /// The largest fault of a right load.
-pub const FAULT_MAX: f64 = 0.005;
+pub const FAULT_MAX: f64 = 0.003;
 const SIGNIFICANCE: f64 = 0.01;
 /// Times are whole nanoseconds.
 const RESOLUTION_MIN_NS: f64 = 0.5;

@@ -21,14 +21,17 @@ use super::drift::{Drift, drift};
 pub struct Stationarity {
     /// Of the windows' mean logarithms; `None` where they are constant.
     pub dickey_fuller: Option<DickeyFuller>,
+    /// The standard deviation of those means: by which share the level moves at all.
+    pub spread: f64,
     /// Of the second half against the first; `None` for too few samples.
     pub drift: Option<Drift>,
 }
 
 impl Stationarity {
-    /// Whether nothing speaks against it. `tolerance` is the share by which the halves may differ whatever the certainty.
+    /// Whether nothing speaks against it. `tolerance` is the share by which the halves may differ, and the level may wander,
+    /// whatever the certainty.
     pub fn holds(&self, tolerance: f64) -> bool {
-        let wanders = self.dickey_fuller.is_some_and(|test| test.p_value >= SIGNIFICANCE);
+        let wanders = self.spread > tolerance && self.dickey_fuller.is_some_and(|test| test.p_value >= SIGNIFICANCE);
         !wanders && !self.drift.is_some_and(|drift| drift.is_beyond(tolerance))
     }
 }
@@ -36,7 +39,10 @@ impl Stationarity {
 /// Tests `samples`, in the order of sending, ns, for the percentile `p`.
 pub fn stationarity(samples: &[f32], p: f64) -> Stationarity {
     let windows = cells(samples, WINDOWS, |latency| f64::from(latency.max(1.0)).ln());
-    Stationarity { dickey_fuller: dickey_fuller(&windows), drift: drift(samples, p) }
+    let count = windows.len().max(1) as f64;
+    let mean = windows.iter().sum::<f64>() / count;
+    let spread = (windows.iter().map(|window| (window - mean).powi(2)).sum::<f64>() / count).sqrt();
+    Stationarity { dickey_fuller: dickey_fuller(&windows), spread, drift: drift(samples, p) }
 }
 
 /// Windows that the run is cut into for the level: so long that queues forget within one.

@@ -1,13 +1,15 @@
-//! Control messages (cmsg): a train's segment size and a datagram's traffic class, written and read as bytes.
+//! Control messages (cmsg): a train's segment size, a datagram's traffic class and timestamps, written and read as bytes.
 
-/// Room for the control messages of one call: each is 24 bytes, a send carries at most two, and an error 64.
+use crate::stamps::Stamps;
+
+/// Room for the control messages of one call: 24 bytes each, a timestamp and an error 64; at most an error with its stamp.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; Control::CAPACITY]);
 
 impl Control {
     /// Bytes of room.
-    pub(super) const CAPACITY: usize = 128;
+    pub(super) const CAPACITY: usize = 192;
 
     /// No messages.
     pub(super) const EMPTY: Self = Self([0; Self::CAPACITY]);
@@ -39,12 +41,35 @@ impl Control {
         }
     }
 
+    /// The timestamps among the first `used` bytes, which the kernel wrote: software's and raw hardware's, where they are set.
+    #[inline]
+    pub(super) fn stamps(&self, used: usize) -> Stamps {
+        let Some(data) = self.find(used, TIMESTAMPING) else { return Stamps::default() };
+        Stamps { kernel_ns: time_at(data, 0), hardware_ns: time_at(data, 2) }
+    }
+
+    /// Where the kernel writes.
+    #[inline]
+    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
+        self.0.as_mut_ptr().cast()
+    }
+
     /// Where the kernel reads or writes.
     #[inline]
     pub(super) fn as_ptr(&self) -> *const libc::c_void {
         self.0.as_ptr().cast()
     }
 }
+
+/// One of the three times of a scm_timestamping, each of seconds and nanoseconds; zero stands for none.
+fn time_at(data: &[u8], index: usize) -> Option<u64> {
+    let word = |at: usize| Some(u64::from_ne_bytes(*data.get(at * 8..)?.first_chunk()?));
+    let (seconds, ns) = (word(2 * index)?, word(2 * index + 1)?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(ns).filter(|&time| time > 0)
+}
+
+/// How a send is marked, and what carries stamps back: the two have the same number.
+pub(super) const TIMESTAMPING: (i32, i32) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
 
 /// Messages are aligned to the kernel's size_t, their first field.
 const WORD: usize = size_of::<usize>();
@@ -68,6 +93,33 @@ mod tests {
         let used = control.push(used, (libc::IPPROTO_IP, libc::IP_TOS), &32_i32.to_ne_bytes());
         assert_eq!(control.find(used, (libc::IPPROTO_IP, libc::IP_TOS)), Some(&32_i32.to_ne_bytes()[..]));
         assert_eq!(control.find(used, (libc::SOL_UDP, libc::UDP_SEGMENT)), Some(&1200_u16.to_ne_bytes()[..]));
+    }
+
+    /// A scm_timestamping as the kernel lays it out on a 64-bit machine.
+    fn times(software: (u64, u64), hardware: (u64, u64)) -> Vec<u8> {
+        let words = [software.0, software.1, 0, 0, hardware.0, hardware.1];
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn check_stamps(data: &[u8], kernel_ns: Option<u64>, hardware_ns: Option<u64>) {
+        let mut control = Control::EMPTY;
+        let used = control.push(0, TIMESTAMPING, data);
+        assert_eq!(control.stamps(used), Stamps { kernel_ns, hardware_ns });
+    }
+
+    #[test]
+    fn stamps_are_seconds_and_nanoseconds() {
+        check_stamps(&times((2, 5), (0, 0)), Some(2_000_000_005), None);
+        check_stamps(&times((0, 0), (3, 7)), None, Some(3_000_000_007));
+        check_stamps(&times((1, 0), (0, 1)), Some(1_000_000_000), Some(1));
+    }
+
+    #[test]
+    fn stamps_that_are_cut_or_cannot_be_are_none() {
+        check_stamps(&times((1, 1), (1, 1))[..20], Some(1_000_000_001), None);
+        check_stamps(&[], None, None);
+        check_stamps(&times((u64::MAX, 0), (1, 1)), None, Some(1_000_000_001));
+        assert_eq!(Control::EMPTY.stamps(0), Stamps::default());
     }
 
     #[test]

@@ -10,15 +10,17 @@ mod epoll;
 mod options;
 mod receive;
 mod send;
+mod stream;
 mod thread;
 
 pub(crate) use epoll::{Epoll, Interest, Ready};
 #[cfg(test)]
 pub(crate) use options::int_option;
-pub(crate) use options::{attach_reuseport_filter, memory_info, set_int_option};
+pub(crate) use options::{attach_reuseport_filter, memory_info, set_int_option, set_timestamping};
 pub(crate) use receive::{Message, NetworkError, ReceiveBatch, take_error};
 pub(crate) use send::{Outgoing, SendBatch, send_one};
-pub(crate) use thread::{event_fd, monotonic_ns, poll, set_affinity, set_scheduler, set_timer_slack};
+pub(crate) use stream::{receive_stamped, send_stamped};
+pub(crate) use thread::{event_fd, monotonic_ns, poll, realtime_ns, set_affinity, set_scheduler, set_timer_slack};
 
 use std::io;
 

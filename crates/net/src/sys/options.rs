@@ -13,6 +13,11 @@ pub(crate) fn set_int_option(fd: BorrowedFd<'_>, (level, name): (i32, i32), valu
     check(returned as isize).map(|_| ())
 }
 
+/// Sets which timestamps the socket takes and how it tells them (SOF_TIMESTAMPING_*).
+pub(crate) fn set_timestamping(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
+    set_int_option(fd, (libc::SOL_SOCKET, libc::SO_TIMESTAMPING), flags as i32)
+}
+
 /// Reads an option whose value is an int.
 #[cfg(test)]
 pub(crate) fn int_option(fd: BorrowedFd<'_>, (level, name): (i32, i32)) -> io::Result<i32> {

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::SockAddr;
 use super::check;
 use super::control::Control;
+use crate::stamps::Stamps;
 
 /// Buffers for a batch of messages, allocated once.
 ///
@@ -31,6 +32,15 @@ pub(crate) struct Message<'a> {
     pub(crate) segment_len: usize,
     /// The message was longer than the buffer.
     pub(crate) is_truncated: bool,
+    control: (&'a Control, usize),
+}
+
+impl Message<'_> {
+    /// When it was received, where the socket has been asked to say so.
+    #[inline]
+    pub(crate) fn stamps(&self) -> Stamps {
+        self.control.0.stamps(self.control.1)
+    }
 }
 
 /// What the error queue holds.
@@ -40,6 +50,8 @@ pub(crate) enum NetworkError {
     Icmp(i32),
     /// This host's own account of a send that has already failed.
     Local,
+    /// When a marked send left, under the number that the kernel gave it.
+    Stamp(u32, Stamps),
 }
 
 impl ReceiveBatch {
@@ -94,12 +106,11 @@ impl ReceiveBatch {
         let bytes = unsafe { std::slice::from_raw_parts(header.msg_hdr.msg_iov.read().iov_base.cast::<u8>(), len) };
         // SAFETY: `index` is in bounds, as the line that took the header checked; nobody writes while `self` is borrowed.
         let slot = unsafe { &*self.slots.as_ptr().add(index) };
-        let segment_len = match header.msg_hdr.msg_controllen {
-            0 => len,
-            used => slot.control.find(used as _, GRO).map_or(len, segment_len),
-        };
+        let used: usize = header.msg_hdr.msg_controllen as _;
+        let segment_len = if used == 0 { len } else { slot.control.find(used, GRO).map_or(len, segment_len) };
         let is_truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        Message { peer: slot.name.address(), bytes, segment_len: segment_len.max(1), is_truncated }
+        let control = (&slot.control, used);
+        Message { peer: slot.name.address(), bytes, segment_len: segment_len.max(1), is_truncated, control }
     }
 
     /// All buffers, to send a message back from where it lies.
@@ -145,15 +156,16 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<NetworkError> {
     let used = header.msg_hdr.msg_controllen as _;
     let kinds = [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
     let data = kinds.into_iter().find_map(|kind| slot.control.find(used, kind));
-    Ok(data.map_or(NetworkError::Local, classify))
+    Ok(data.map_or(NetworkError::Local, |data| classify(data, slot.control.stamps(used))))
 }
 
-/// What a sock_extended_err says: four bytes of error number, one of origin.
-fn classify(data: &[u8]) -> NetworkError {
-    match (data.first_chunk(), data.get(4)) {
-        (Some(number), Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6)) => {
-            NetworkError::Icmp(i32::from_ne_bytes(*number))
-        }
+/// What a sock_extended_err says: four bytes of error number, one of origin, three of other things, four of information (which
+/// of the stamps that a send may have it is), four of data (the send's number).
+fn classify(data: &[u8], stamps: Stamps) -> NetworkError {
+    let word = |at: usize| data.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    match (data.get(4), word(0), word(8), word(12)) {
+        (Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6), Some(number), ..) => NetworkError::Icmp(number as i32),
+        (Some(&libc::SO_EE_ORIGIN_TIMESTAMPING), _, Some(STAMPED_AT_SEND), Some(number)) => NetworkError::Stamp(number, stamps),
         _ => NetworkError::Local,
     }
 }
@@ -203,6 +215,9 @@ fn stride(message_len_max: usize) -> usize {
     (message_len_max.div_ceil(CACHE_LINE) | 1) * CACHE_LINE
 }
 
+/// SCM_TSTAMP_SND of linux/errqueue.h: the stamp of handing the packet to the device, or of the device.
+const STAMPED_AT_SEND: u32 = 0;
+
 const CACHE_LINE: usize = 64;
 
 const GRO: (i32, i32) = (libc::SOL_UDP, libc::UDP_GRO);
@@ -210,6 +225,29 @@ const GRO: (i32, i32) = (libc::SOL_UDP, libc::UDP_GRO);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A sock_extended_err.
+    fn extended(number: u32, origin: u8, information: u32, data: u32) -> Vec<u8> {
+        let head = number.to_ne_bytes().into_iter().chain([origin, 0, 0, 0]);
+        head.chain(information.to_ne_bytes()).chain(data.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn an_error_is_told_from_a_stamp_by_its_origin() {
+        let stamps = Stamps { kernel_ns: Some(7), hardware_ns: None };
+        // Origins: local 1, ICMP 2, ICMPv6 3, timestamping 4 (linux/errqueue.h); 42 is ENOMSG, 111 ECONNREFUSED.
+        for (bytes, expected) in [
+            (extended(111, 2, 0, 0), NetworkError::Icmp(111)),
+            (extended(111, 3, 0, 0), NetworkError::Icmp(111)),
+            (extended(90, 1, 0, 0), NetworkError::Local),
+            (extended(42, 4, 0, 9), NetworkError::Stamp(9, stamps)),
+            (extended(42, 4, 1, 9), NetworkError::Local),
+            (extended(42, 4, 0, 9)[..14].to_vec(), NetworkError::Local),
+            (Vec::new(), NetworkError::Local),
+        ] {
+            assert_eq!(classify(&bytes, stamps), expected, "{bytes:?}");
+        }
+    }
 
     #[test]
     fn a_stride_is_an_odd_number_of_lines() {

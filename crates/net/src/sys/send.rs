@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::SockAddr;
 use super::check;
-use super::control::Control;
+use super::control::{Control, TIMESTAMPING};
 
 /// A datagram or a train, whose bytes stand in an arena.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,10 @@ pub(crate) struct Outgoing {
     pub(crate) segment_len: usize,
     /// The IP header's traffic class (TOS) byte; 0 for a connected socket.
     pub(crate) traffic_class: u8,
+    /// Which transmit stamps it asks for (SOF_TIMESTAMPING_TX_*); 0 for none.
+    pub(crate) stamp_flags: u32,
+    /// What its owner calls it when it is stamped.
+    pub(crate) tag: u64,
 }
 
 impl Outgoing {
@@ -121,6 +125,9 @@ impl Slot {
         if message.traffic_class != 0 {
             let kind = if message.to.is_some_and(|to| to.is_ipv6()) { TOS_V6 } else { TOS_V4 };
             used = slot.control.push(used, kind, &i32::from(message.traffic_class).to_ne_bytes());
+        }
+        if message.stamp_flags != 0 {
+            used = slot.control.push(used, TIMESTAMPING, &message.stamp_flags.to_ne_bytes());
         }
         header.msg_name = if message.to.is_some() { slot.name.as_ptr().cast_mut().cast() } else { std::ptr::null_mut() };
         header.msg_namelen = if message.to.is_some() { slot.name.len() } else { 0 };

@@ -30,6 +30,7 @@ use tailcut_proto::node::Transmit;
 use self::receive::Receiver;
 pub(crate) use self::send::is_writable_within;
 use self::send::{Queue, Sender};
+use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
 use crate::sys;
 
 /// A bound, unconnected, non-blocking UDP socket of one address family.
@@ -41,6 +42,8 @@ pub struct UdpPort {
     receiver: Receiver,
     queue: Queue,
     sender: Sender,
+    /// There when the port has stamps.
+    ledger: Option<Ledger>,
     metrics: UdpMetrics,
 }
 
@@ -70,6 +73,7 @@ impl UdpPort {
             receiver: Receiver::new(config.burst_max, config.message_len_max),
             queue: Queue::new(config.burst_max),
             sender: Sender::new(config.burst_max, config.send_wait_ns),
+            ledger: None,
             metrics: UdpMetrics::default(),
         };
         port.set_coalescing(config.coalescing)?;
@@ -139,13 +143,63 @@ impl UdpPort {
     ///
     /// Only what makes the socket useless. Errors that come from the network are counted.
     #[inline]
-    pub fn recv_burst(&mut self, f: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
-        self.receiver.receive(self.socket.as_fd(), &mut self.metrics, f)
+    pub fn recv_burst(&mut self, mut f: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
+        self.receiver.receive(self.socket.as_fd(), &mut self.metrics, |peer, bytes, _| f(peer, bytes))
+    }
+
+    /// As [`UdpPort::recv_burst`], and tells when each datagram was received; the datagrams of a train have one stamp.
+    ///
+    /// # Errors
+    ///
+    /// As [`UdpPort::recv_burst`].
+    #[inline]
+    pub fn recv_burst_stamped(&mut self, mut f: impl FnMut(SocketAddr, &[u8], Stamps)) -> io::Result<usize> {
+        let ledger = &self.ledger;
+        self.receiver.receive(self.socket.as_fd(), &mut self.metrics, |peer, bytes, message| {
+            f(peer, bytes, ledger.as_ref().map(|ledger| ledger.received(message.stamps())).unwrap_or_default());
+        })
+    }
+
+    /// Gives the port timestamps, once, before it has sent anything: of what it receives by [`UdpPort::recv_burst_stamped`], and
+    /// by [`UdpPort::take_stamps`] of the transmits whose [`Transmit::token`] is not 0.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; it takes every kind on every interface, whether stamps ever arrive or not.
+    pub fn set_stamps(&mut self, config: StampConfig) -> io::Result<()> {
+        if config.stamping != Stamping::Off {
+            let ledger = Ledger::new(config, MARKED_MAX);
+            ledger.enable(self.socket.as_fd(), Transport::Datagrams)?;
+            self.queue.set_stamp_flags(ledger.send_flags());
+            self.ledger = Some(ledger);
+        }
+        Ok(())
+    }
+
+    /// Whether a stamp of a transmit may still come.
+    #[inline]
+    pub fn awaits_stamps(&self) -> bool {
+        self.ledger.as_ref().is_some_and(Ledger::is_waiting)
+    }
+
+    /// Hands `f` the tokens of the transmits whose stamps have come, and the stamps; a train has one. Of stamps that come while
+    /// a send fails some are lost.
+    #[inline]
+    pub fn take_stamps(&mut self, mut f: impl FnMut(u64, Stamps)) {
+        if self.awaits_stamps() {
+            self.take_errors();
+        }
+        while let Some(stamp) = self.ledger.as_mut().and_then(Ledger::poll) {
+            f(stamp.last, stamp.stamps);
+        }
     }
 
     /// Empties the socket's error queue, which would otherwise keep it "ready"; returns how many ICMP errors it held.
     pub fn take_errors(&mut self) -> usize {
-        take_errors(self.socket.as_fd(), &mut self.metrics)
+        let Self { socket, metrics, ledger, .. } = self;
+        take_errors(socket.as_fd(), metrics, |number, stamps| {
+            ledger.iter_mut().for_each(|ledger| ledger.handle_stamp(number, stamps));
+        })
     }
 
     /// Sends a datagram or a train at once, and what is queued before it. What cannot be sent is counted in [`UdpMetrics`] and
@@ -186,6 +240,9 @@ impl UdpPort {
         self.queue.flush(|arena, messages| {
             self.sender.send(self.socket.as_fd(), arena, messages, &mut self.metrics);
         });
+        if let Some(ledger) = &mut self.ledger {
+            self.sender.marked().for_each(|token| ledger.handle_datagram(token));
+        }
     }
 }
 
@@ -288,12 +345,21 @@ pub(crate) fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
 }
 
 /// Empties the error queue, at most 64 entries a call so that the work is bounded; returns how many came from the network.
-fn take_errors(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics) -> usize {
-    let entries = std::iter::from_fn(|| sys::take_error(fd).ok()).take(64);
-    let count = entries.filter(|entry| matches!(entry, sys::NetworkError::Icmp(_))).count();
+fn take_errors(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics, mut stamped: impl FnMut(u32, Stamps)) -> usize {
+    let mut count = 0;
+    for entry in std::iter::from_fn(|| sys::take_error(fd).ok()).take(64) {
+        match entry {
+            sys::NetworkError::Icmp(_) => count += 1,
+            sys::NetworkError::Stamp(number, stamps) => stamped(number, stamps),
+            sys::NetworkError::Local => {}
+        }
+    }
     metrics.icmp_errors += count as u64;
     count
 }
+
+/// Marked transmits that a port remembers: some milliseconds of them, at 300,000 datagrams a second.
+const MARKED_MAX: usize = 1_024;
 
 /// Asks for buffers of that size, as far as the process may.
 pub(crate) fn set_buffers(socket: &Socket, receive_bytes: usize, send_bytes: usize) -> io::Result<()> {

@@ -32,7 +32,7 @@ impl Receiver {
         &mut self,
         fd: BorrowedFd<'_>,
         metrics: &mut UdpMetrics,
-        mut f: impl FnMut(SocketAddr, &[u8]),
+        mut f: impl FnMut(SocketAddr, &[u8], &sys::Message<'_>),
     ) -> io::Result<usize> {
         let received = if self.is_dense { self.batch.receive_many(fd) } else { self.batch.receive_one(fd).map(|()| 1) };
         let messages = match received {
@@ -60,7 +60,10 @@ impl Receiver {
 
 /// Splits a message into its datagrams; returns how many.
 #[inline]
-fn hand_out(message: sys::Message<'_>, metrics: &mut UdpMetrics, f: &mut impl FnMut(SocketAddr, &[u8])) -> usize {
+fn hand_out<F>(message: sys::Message<'_>, metrics: &mut UdpMetrics, f: &mut F) -> usize
+where
+    F: FnMut(SocketAddr, &[u8], &sys::Message<'_>),
+{
     if message.is_truncated {
         metrics.truncated += 1;
         return 0;
@@ -72,14 +75,14 @@ fn hand_out(message: sys::Message<'_>, metrics: &mut UdpMetrics, f: &mut impl Fn
     metrics.bytes_in += message.bytes.len() as u64;
     if message.bytes.len() <= message.segment_len {
         metrics.datagrams_in += 1;
-        f(peer, message.bytes);
+        f(peer, message.bytes, &message);
         return 1;
     }
     let datagrams = message.bytes.chunks(message.segment_len);
     let count = datagrams.len();
     metrics.trains_in += 1;
     metrics.datagrams_in += count as u64;
-    datagrams.for_each(|datagram| f(peer, datagram));
+    datagrams.for_each(|datagram| f(peer, datagram, &message));
     count
 }
 
@@ -91,7 +94,7 @@ fn failed(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics, error: io::Error) -> io:
         Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL) => Err(error),
         _ => {
             metrics.receive_errors += 1;
-            take_errors(fd, metrics);
+            take_errors(fd, metrics, |_, _| ());
             Ok(0)
         }
     }

@@ -18,12 +18,19 @@ pub(super) struct Queue {
     used: usize,
     messages: Vec<Outgoing>,
     burst_max: usize,
+    /// What transmits with a token ask for; 0 on a port without stamps.
+    stamp_flags: u32,
 }
 
 impl Queue {
     pub(super) fn new(burst_max: usize) -> Self {
         let messages = Vec::with_capacity(burst_max + TRAIN_DATAGRAMS_MAX);
-        Self { arena: vec![0; ARENA_LEN], used: 0, messages, burst_max }
+        Self { arena: vec![0; ARENA_LEN], used: 0, messages, burst_max, stamp_flags: 0 }
+    }
+
+    /// Lets transmits with a token ask for transmit stamps.
+    pub(super) fn set_stamp_flags(&mut self, stamp_flags: u32) {
+        self.stamp_flags = stamp_flags;
     }
 
     #[inline]
@@ -35,7 +42,8 @@ impl Queue {
     #[inline]
     pub(super) fn push(&mut self, transmit: &Transmit, coalescing: Coalescing) -> bool {
         assert!(transmit.len <= TRAIN_BYTES_MAX, "the transmit fits the space it was written to");
-        let message = outgoing(transmit, self.used);
+        let mut message = outgoing(transmit, self.used);
+        message.stamp_flags = if transmit.token == 0 { 0 } else { self.stamp_flags };
         self.used += transmit.len.next_multiple_of(ALIGNMENT);
         let is_train = message.is_train();
         if !is_train || (coalescing == Coalescing::On && transmit.datagram_count() <= TRAIN_DATAGRAMS_MAX) {
@@ -66,12 +74,14 @@ pub(super) struct Sender {
     send_wait_ns: u64,
     /// The last wait for room was in vain: the next datagrams do not wait too, or a burst would stall for 64 waits.
     is_congested: bool,
+    /// Tokens of the marked messages that the kernel has taken, in order, until somebody asks.
+    marked: Vec<u64>,
 }
 
 impl Sender {
     pub(super) fn new(burst_max: usize, send_wait_ns: u64) -> Self {
         let batch = sys::SendBatch::new(burst_max);
-        Self { batch, coalescing: Coalescing::Off, send_wait_ns, is_congested: false }
+        Self { batch, coalescing: Coalescing::Off, send_wait_ns, is_congested: false, marked: Vec::new() }
     }
 
     pub(super) fn set_coalescing(&mut self, coalescing: Coalescing) {
@@ -83,6 +93,20 @@ impl Sender {
         self.coalescing
     }
 
+    /// Takes the tokens of the marked messages that the kernel has taken since the last call, in order.
+    #[inline]
+    pub(super) fn marked(&mut self) -> impl Iterator<Item = u64> {
+        self.marked.drain(..)
+    }
+
+    #[inline]
+    fn count_sent(&mut self, message: &Outgoing, metrics: &mut UdpMetrics) {
+        count_sent(message, metrics);
+        if message.stamp_flags != 0 {
+            self.marked.push(message.tag);
+        }
+    }
+
     /// Sends all messages, at most a batch of them, or counts why not.
     #[inline]
     pub(super) fn send(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing], metrics: &mut UdpMetrics) {
@@ -90,7 +114,7 @@ impl Sender {
         while let Some((first, others)) = rest.split_first() {
             match self.attempt(fd, arena, rest) {
                 Ok(sent) => {
-                    rest[..sent].iter().for_each(|message| count_sent(message, metrics));
+                    rest[..sent].iter().for_each(|message| self.count_sent(message, metrics));
                     rest = &rest[sent..];
                     self.is_congested = false;
                 }
@@ -106,7 +130,7 @@ impl Sender {
     #[inline]
     fn attempt(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing]) -> io::Result<usize> {
         match messages {
-            [Outgoing { to: Some(to), traffic_class: 0, offset, len, segment_len }] if len <= segment_len => {
+            [Outgoing { to: Some(to), traffic_class: 0, stamp_flags: 0, offset, len, segment_len, .. }] if len <= segment_len => {
                 sys::send_one(fd, &arena[*offset..offset + len], to).map(|()| 1)
             }
             _ => self.batch.send(fd, arena, messages),
@@ -126,7 +150,7 @@ impl Sender {
         let sent_before = metrics.datagrams_out;
         for datagram in datagrams(outgoing) {
             match self.attempt(fd, arena, &[datagram]) {
-                Ok(_) => count_sent(&datagram, metrics),
+                Ok(_) => self.count_sent(&datagram, metrics),
                 Err(error) => self.retry(fd, (arena, &datagram), &error, metrics),
             }
         }
@@ -144,12 +168,12 @@ impl Sender {
             metrics.would_block += 1;
             !self.is_congested && is_writable_within(fd, self.send_wait_ns)
         } else {
-            take_errors(fd, metrics) > 0 || error.kind() == io::ErrorKind::Interrupted
+            take_errors(fd, metrics, |_, _| ()) > 0 || error.kind() == io::ErrorKind::Interrupted
         };
         self.is_congested = is_full && !another;
         let last = if another { self.attempt(fd, arena, std::slice::from_ref(outgoing)).err() } else { None };
         match (another, last) {
-            (true, None) => count_sent(outgoing, metrics),
+            (true, None) => self.count_sent(outgoing, metrics),
             (true, Some(error)) => count_dropped(outgoing, &error, metrics),
             (false, _) => count_dropped(outgoing, error, metrics),
         }
@@ -166,6 +190,8 @@ fn outgoing(transmit: &Transmit, offset: usize) -> Outgoing {
         segment_len: transmit.segment_len.max(1),
         // Class selector: the three highest bits of the byte.
         traffic_class: transmit.priority.min(7) << 5,
+        stamp_flags: 0,
+        tag: transmit.token,
     }
 }
 

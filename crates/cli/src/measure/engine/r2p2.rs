@@ -1,0 +1,408 @@
+//! A thread's endpoints of R2P2: one for each connection.
+//!
+//! An endpoint is a port of its own with sessions of its own; unlike a connection over TCP, it carries as many requests side by
+//! side as the pipeline lets it. The protocol resends and gives up by itself, so that every call ends by one event.
+//!
+//! Invariant: each request has one outcome.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anyhow::{Context, Result, bail};
+use foldhash::fast::FixedState;
+use tailcut_measure::app::{App, Expected, Preload, Replies};
+use tailcut_measure::load::Sample;
+use tailcut_measure::recorder::Failure;
+use tailcut_measure::slices::Slices;
+use tailcut_net::driver::{Driver, Observer, Wait};
+use tailcut_net::entropy;
+use tailcut_net::probe::{Arrived, Probe};
+use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};
+use tailcut_net::udp::Coalescing;
+use tailcut_proto::node::{Time, Transmit};
+use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
+use tailcut_wire::r2p2::{MessageType, Packet};
+
+use super::stamped::Sampler;
+use super::{Carries, Plan};
+use crate::measure::job::ClientCounts;
+use crate::network;
+
+/// A request that waits for its reply.
+struct Pending {
+    sample: Sample,
+    expected: Expected,
+}
+
+/// An endpoint's calls.
+struct Lane {
+    target: SocketAddr,
+    /// By the call's context.
+    pending: Vec<Option<Pending>>,
+    /// Contexts of no call.
+    free: Vec<usize>,
+    /// It is among those that have room.
+    is_ready: bool,
+    watch: Watch,
+}
+
+/// The calls of an endpoint that are stamped, by their number on the wire.
+#[derive(Default)]
+struct Watch {
+    /// Those that have not left yet.
+    picked: Vec<u16>,
+    /// Those that have, with what names them to the sampler.
+    marked: HashMap<u16, u64, FixedState>,
+    /// The last token given; 0 is none.
+    token: u64,
+}
+
+/// All endpoints of a thread, numbered as their nodes.
+pub(super) struct Endpoints {
+    driver: Driver<Endpoint>,
+    app: App,
+    options: CallOptions,
+    lanes: Vec<Lane>,
+    /// Lanes with room, the one that has waited longest first.
+    ready: VecDeque<usize>,
+    pipeline: usize,
+    timeout_ns: u64,
+    counts: ClientCounts,
+    sampler: Sampler,
+    /// What happened in this turn: to which lane, and when.
+    events: Vec<(usize, Time, Event)>,
+    /// When the last call was made.
+    called_at: Time,
+}
+
+impl Endpoints {
+    /// Endpoints for a plan; none has a port yet.
+    pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {
+        if plan.lanes.len() > ENDPOINTS_MAX {
+            bail!("a thread has at most {ENDPOINTS_MAX} endpoints of R2P2; each carries any number of requests side by side");
+        }
+        if plan.preload.as_ref().is_some_and(|preload| Preload::key_count(preload) > 0) {
+            bail!("a store is not filled over R2P2; fill it over another transport");
+        }
+        let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
+        Ok(Self {
+            driver: Driver::new(wait).context("cannot set up polling")?,
+            app: plan.app.clone(),
+            options: CallOptions { idempotent: plan.job.r2p2.idempotent, fixed: false, v1: plan.job.r2p2.v1 },
+            lanes,
+            ready: VecDeque::new(),
+            pipeline: plan.pipeline.min(CALLS_MAX),
+            timeout_ns: plan.timeout_ns,
+            counts: ClientCounts::default(),
+            sampler,
+            events: Vec::new(),
+            called_at: 0,
+        })
+    }
+
+    fn open_lane(&mut self, index: usize) -> Result<()> {
+        let lane = &mut self.lanes[index];
+        add_endpoint(&mut self.driver, lane.target, self.sampler.config())?;
+        self.sampler.begin(index);
+        lane.is_ready = true;
+        self.ready.push_back(index);
+        Ok(())
+    }
+
+    fn handle(&mut self, index: usize, now: Time, event: Event, slices: &mut Slices) {
+        let lane = &mut self.lanes[index];
+        match event {
+            Event::Replied { id, context, payload, .. } => {
+                if let Some(key) = lane.watch.forget(id) {
+                    self.sampler.handle_reply(index, key, Seen::default(), now);
+                }
+                if let Some(Pending { sample, expected }) = lane.release(context) {
+                    match Replies::judge(&self.app, &payload, expected) {
+                        Ok(reply) => slices.handle_reply(sample, reply.outcome, now),
+                        Err(_) => {
+                            self.counts.mismatched += 1;
+                            slices.handle_failure(sample, Failure::Lost, now);
+                        }
+                    }
+                }
+                self.driver.node_mut(index).recycle(payload);
+            }
+            Event::Failed { id, context, failure, .. } => {
+                if let Some(key) = lane.watch.forget(id) {
+                    self.sampler.handle_failure(index, key);
+                }
+                if let Some(Pending { sample, .. }) = lane.release(context) {
+                    slices.handle_failure(sample, outcome_of(failure), now);
+                }
+            }
+            Event::Request { .. } | Event::Cancelled { .. } => {}
+        }
+        if lane.has_room(self.pipeline) && !lane.is_ready {
+            lane.is_ready = true;
+            self.ready.push_back(index);
+        }
+    }
+}
+
+/// Adds an endpoint with a port of its own, whose peer is to be `target`.
+fn add_endpoint(driver: &mut Driver<Endpoint>, target: SocketAddr, stamps: StampConfig) -> Result<()> {
+    let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let mut port = network::bind(SocketAddr::new(any, 0), Coalescing::On)?;
+    port.set_stamps(stamps).context("cannot ask for timestamps")?;
+    let mut config = Config { calls_max: CALLS_MAX, ..Config::default() };
+    config.secret = entropy::secret().context("cannot draw a secret")?;
+    config.credit_bytes = network::credit_bytes(&port)?;
+    config.serving.is_enabled = false;
+    driver.add(Endpoint::new(driver.clock().now(), config), port, None);
+    Ok(())
+}
+
+fn outcome_of(failure: CallFailure) -> Failure {
+    match failure {
+        CallFailure::Deadline => Failure::Timeout,
+        CallFailure::Refused(_) => Failure::Refused,
+        CallFailure::Broken | CallFailure::ReplyTooLarge => Failure::Lost,
+    }
+}
+
+/// Probes by calls, one after the other, for as long as `probe` says.
+pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
+    let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
+    add_endpoint(&mut driver, probe.target, StampConfig { stamping: Stamping::Hardware, source: probe.source })?;
+    let mut arrived = Seeing::default();
+    let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
+    let end = driver.clock().now().saturating_add(probe.wait_ns);
+    let mut call_at = 0;
+    loop {
+        let turn = driver.turn_observed(&mut arrived, |_, endpoint, now| {
+            while let Some(event) = endpoint.poll_event() {
+                if let Event::Replied { payload, .. } = event {
+                    endpoint.recycle(payload);
+                }
+            }
+            if now >= call_at {
+                let (payload, deadline) = (probe.request.to_vec(), now + probe.interval_ns.max(1));
+                let call = Call { target: probe.target, payload, deadline, context: 0, options };
+                call_at = deadline;
+                // A call that cannot be made leaves no stamp.
+                let _ = endpoint.call(now, call);
+            }
+        })?;
+        if turn.now >= end {
+            return Ok(arrived.0);
+        }
+        driver.wait(None, Some(call_at.min(end)))?;
+    }
+}
+
+/// Marks every transmit of a probe, and notes which stamps come.
+#[derive(Default)]
+struct Seeing(Arrived);
+
+impl Observer for Seeing {
+    fn handle_received(&mut self, _node: usize, _peer: SocketAddr, _bytes: &[u8], stamps: Seen) {
+        self.0.is_answered = true;
+        self.0.received_kernel |= stamps.kernel_ns.is_some();
+        self.0.received_hardware |= stamps.hardware_ns.is_some();
+    }
+
+    fn handle_transmit(&mut self, _node: usize, transmit: &mut Transmit, _bytes: &[u8]) {
+        transmit.token = 1;
+    }
+
+    fn handle_sent(&mut self, _node: usize, _token: u64, stamps: Seen) {
+        self.0.sent_kernel |= stamps.kernel_ns.is_some();
+        self.0.sent_hardware |= stamps.hardware_ns.is_some();
+    }
+}
+
+/// Watches the packets of calls that are stamped.
+struct Observed<'a> {
+    /// When the calls that are about to leave were made.
+    now: Time,
+    lanes: &'a mut [Lane],
+    sampler: &'a mut Sampler,
+}
+
+impl Observer for Observed<'_> {
+    fn handle_received(&mut self, node: usize, _peer: SocketAddr, bytes: &[u8], stamps: Seen) {
+        let marked = &self.lanes[node].watch.marked;
+        if marked.is_empty() {
+            return;
+        }
+        let Ok(packet) = Packet::parse(bytes) else { return };
+        if let (MessageType::Response, Some(&key)) = (packet.message_type, marked.get(&packet.rid)) {
+            self.sampler.handle_packet(node, key, stamps);
+        }
+    }
+
+    fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]) {
+        let watch = &mut self.lanes[node].watch;
+        if watch.picked.is_empty() {
+            return;
+        }
+        for datagram in bytes.chunks(transmit.segment_len.max(1)) {
+            let Ok(packet) = Packet::parse(datagram) else { continue };
+            if packet.message_type != MessageType::Request || packet.index != 0 {
+                continue;
+            }
+            let Some(place) = watch.picked.iter().position(|&rid| rid == packet.rid) else { continue };
+            watch.picked.swap_remove(place);
+            // A train has one stamp, and so one sample.
+            if transmit.token == 0 && self.sampler.handle_request(node, watch.token + 1, self.now) {
+                watch.token += 1;
+                transmit.token = watch.token;
+                watch.marked.insert(packet.rid, watch.token);
+            }
+        }
+    }
+
+    fn handle_sent(&mut self, node: usize, token: u64, stamps: Seen) {
+        self.sampler.handle_sent(node, &SentStamp { first: token, last: token, stamps });
+    }
+}
+
+impl Watch {
+    /// A call has ended; gives what names it to the sampler.
+    fn forget(&mut self, id: CallId) -> Option<u64> {
+        let rid = id.0 as u16;
+        self.picked.retain(|&picked| picked != rid);
+        self.marked.remove(&rid)
+    }
+}
+
+impl Carries for Endpoints {
+    fn open(&mut self, _until: Time) -> Result<()> {
+        (0..self.lanes.len()).try_for_each(|index| self.open_lane(index))
+    }
+
+    fn add_lane(&mut self, target: SocketAddr) {
+        if self.lanes.len() < ENDPOINTS_MAX {
+            self.lanes.push(Lane::new(target));
+            // A host that has no more sockets goes on with those that it has.
+            if self.open_lane(self.lanes.len() - 1).is_err() {
+                self.lanes.pop();
+            }
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        while let Some(&index) = self.ready.front() {
+            if self.lanes[index].has_room(self.pipeline) {
+                return true;
+            }
+            self.lanes[index].is_ready = false;
+            self.ready.pop_front();
+        }
+        false
+    }
+
+    fn send(&mut self, sample: Sample, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) -> Option<Sample> {
+        let Some(index) = self.ready.pop_front() else { return Some(sample) };
+        let lane = &mut self.lanes[index];
+        let endpoint = self.driver.node_mut(index);
+        lane.is_ready = false;
+        let mut payload = endpoint.buffer();
+        let expected = write(&mut payload);
+        let (now, deadline) = (sample.sent_ns, sample.sent_ns.saturating_add(self.timeout_ns));
+        let context = lane.hold(Pending { sample, expected });
+        let call = Call { target: lane.target, payload, deadline, context: context as u64, options: self.options };
+        self.called_at = now;
+        let failed = match endpoint.call(now, call) {
+            Ok(id) => {
+                if self.sampler.picks() {
+                    // The wire's number of a call is the low half of its id.
+                    lane.watch.picked.push(id.0 as u16);
+                }
+                None
+            }
+            Err(_) => lane.release(context as u64).map(|pending| pending.sample),
+        };
+        if lane.has_room(self.pipeline) {
+            lane.is_ready = true;
+            self.ready.push_back(index);
+        }
+        failed
+    }
+
+    fn flush(&mut self) {
+        let Self { driver, lanes, sampler, called_at, .. } = self;
+        if sampler.is_on() {
+            driver.flush_observed(&mut Observed { now: *called_at, lanes, sampler }, *called_at);
+        } else {
+            driver.flush(*called_at);
+        }
+    }
+
+    fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()> {
+        // The observer watches the wire while nodes take and give packets; what they have found out is booked after the turn.
+        let mut events = std::mem::take(&mut self.events);
+        let note = |index: usize, endpoint: &mut Endpoint, now: Time| {
+            while let Some(event) = endpoint.poll_event() {
+                events.push((index, now, event));
+            }
+        };
+        let Self { driver, lanes, sampler, called_at, .. } = self;
+        let turn = if sampler.is_on() {
+            driver.turn_observed(&mut Observed { now: *called_at, lanes, sampler }, note)?
+        } else {
+            driver.turn_with(note)?
+        };
+        for (index, now, event) in events.drain(..) {
+            self.handle(index, now, event, slices);
+        }
+        self.events = events;
+        if turn.is_idle() {
+            self.driver.wait(None, Some(until))?;
+        }
+        Ok(())
+    }
+
+    fn counts(&mut self) -> ClientCounts {
+        let mut counts = ClientCounts { sleeps: self.driver.metrics().sleeps, ..self.counts };
+        for index in 0..self.lanes.len() {
+            let port = self.driver.port(index);
+            counts.resent += self.driver.node(index).metrics().resent;
+            counts.icmp_errors += port.metrics().icmp_errors;
+            counts.kernel_drops += port.kernel_drops().map_or(0, u64::from);
+        }
+        counts
+    }
+
+    fn sampler(&mut self) -> &mut Sampler {
+        &mut self.sampler
+    }
+}
+
+impl Lane {
+    fn new(target: SocketAddr) -> Self {
+        Self { target, pending: Vec::new(), free: Vec::new(), is_ready: false, watch: Watch::default() }
+    }
+
+    fn has_room(&self, pipeline: usize) -> bool {
+        self.pending.len() - self.free.len() < pipeline
+    }
+
+    /// Keeps what a call waits for; gives the call's context.
+    fn hold(&mut self, pending: Pending) -> usize {
+        let context = self.free.pop().unwrap_or_else(|| {
+            self.pending.push(None);
+            self.pending.len() - 1
+        });
+        self.pending[context] = Some(pending);
+        context
+    }
+
+    fn release(&mut self, context: u64) -> Option<Pending> {
+        let pending = self.pending.get_mut(context as usize)?.take()?;
+        self.free.push(context as usize);
+        Some(pending)
+    }
+}
+
+/// Ports of a thread: each costs a look in every turn.
+const ENDPOINTS_MAX: usize = 64;
+
+/// Calls of an endpoint outstanding at most: the width of their index on the wire.
+const CALLS_MAX: usize = 65_535;

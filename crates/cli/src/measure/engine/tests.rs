@@ -1,0 +1,365 @@
+//! Loads against servers in this process, well-behaved and not: whatever becomes of requests, the counts add up.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tailcut_measure::recorder::Counts;
+use tailcut_measure::stamps::{Bias, MatchCounts};
+use tailcut_net::clock::Clock;
+use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::stamps::{FakeInterface, StampSource};
+use tailcut_net::stream::{Connection, Event as StreamEvent, StreamConfig, Streams};
+use tailcut_net::udp::Coalescing;
+use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::rpc::{Event, Rpc};
+use tailcut_wire::r2p2::DropReason;
+
+use super::LocalAgent;
+use crate::measure::job::{Agent, ClientCounts, Job, R2p2, Role, Share, StampKind, Told, Transport};
+use crate::network;
+
+/// What became of a load.
+#[derive(Debug, Default)]
+struct Outcome {
+    counts: Counts,
+    client: ClientCounts,
+    errors: u64,
+    kind: StampKind,
+    stamps: MatchCounts,
+    bias: Bias,
+}
+
+/// A thousand requests a second on four connections of one thread.
+fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
+    Job {
+        transport,
+        app: app.to_owned(),
+        targets: vec![target.to_string()],
+        load: Share::Open { rate_per_s: 1_000.0, arrivals: "poisson".to_owned() },
+        role: Role::Symmetric,
+        threads: 1,
+        connections: 4,
+        pipeline: 16,
+        timeout_ns: 2_000 * MS,
+        seed: 1,
+        first_stream: 0,
+        slice_ns: 20 * MS,
+        stamp_every: 0,
+        tls: None,
+        r2p2: R2p2::default(),
+        preload: false,
+        busy_poll: false,
+    }
+}
+
+/// Loads until `sent_min` requests have left.
+fn load(job: &Job, sent_min: u64) -> Outcome {
+    load_by(LocalAgent::new(), job, sent_min)
+}
+
+fn load_by(mut agent: LocalAgent, job: &Job, sent_min: u64) -> Outcome {
+    agent.prepare(job).expect("it prepares");
+    let mut outcome = Outcome::default();
+    let mut is_stopped = false;
+    let deadline = Clock.now() + 20_000 * MS;
+    loop {
+        assert!(Clock.now() < deadline, "it does not end: {outcome:?}");
+        match agent.poll(10 * MS) {
+            Some(Told::Ready { stamps, .. }) => {
+                outcome.kind = stamps;
+                agent.start(MS).expect("it starts");
+            }
+            Some(Told::Slice { slice, .. }) => {
+                outcome.counts.merge(&slice.counts);
+                outcome.errors += slice.tally.errors.iter().sum::<u64>();
+            }
+            Some(Told::Client { client, stamps, bias }) => {
+                outcome.client.add(&client);
+                outcome.stamps.merge(&stamps);
+                outcome.bias.merge(&bias);
+            }
+            Some(Told::Done) => return outcome,
+            Some(Told::Failed(why)) => panic!("{why}"),
+            None => {}
+        }
+        if !is_stopped && outcome.counts.sent >= sent_min {
+            agent.stop().expect("it stops");
+            is_stopped = true;
+        }
+    }
+}
+
+/// As [`load`], and every request told has exactly one outcome.
+fn load_and_add_up(job: &Job, sent_min: u64) -> Outcome {
+    let outcome = load(job, sent_min);
+    let Counts { sent, replied, lost, refused, timeout, .. } = outcome.counts;
+    assert_eq!(sent, replied + lost + refused + timeout, "{outcome:?}");
+    assert!(sent >= sent_min, "{outcome:?}");
+    outcome
+}
+
+fn assert_all_replied(outcome: &Outcome) {
+    assert_eq!(outcome.counts.replied, outcome.counts.sent, "{outcome:?}");
+    assert_eq!((outcome.client.mismatched, outcome.errors), (0, 0), "{outcome:?}");
+}
+
+/// A thread that serves until it is dropped.
+struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Answers each datagram with what `answer` makes of it and of its number.
+    fn datagrams(listen: &str, mut answer: impl FnMut(u64, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> Self {
+        let socket = UdpSocket::bind(listen).expect("a port");
+        socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a timeout");
+        let address = socket.local_addr().expect("an address");
+        Self::run(address, move |stop| {
+            let (mut buffer, mut number) = ([0; 65_536], 0);
+            while !stop.load(Ordering::Relaxed) {
+                let Ok((len, peer)) = socket.recv_from(&mut buffer) else { continue };
+                for reply in answer(number, &buffer[..len]) {
+                    // The client may be gone.
+                    let _ = socket.send_to(&reply, peer);
+                }
+                number += 1;
+            }
+        })
+    }
+
+    /// Echoes R2P2 requests, and refuses every `refused`th.
+    fn r2p2(listen: &str, refused: u64) -> Self {
+        let port = network::bind(listen.parse().expect("an address"), Coalescing::On).expect("a port");
+        let address = port.local_address();
+        Self::run(address, move |stop| {
+            let mut driver = Driver::new(Wait::default()).expect("a driver");
+            let now = driver.clock().now();
+            driver.add(Endpoint::new(now, Config { secret: [7; 16], ..Config::default() }), port, None);
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let turned = driver.turn_with(|_, endpoint, now| {
+                    while let Some(event) = endpoint.poll_event() {
+                        let Event::Request { id, payload, .. } = event else { continue };
+                        number += 1;
+                        let _ = match number % refused {
+                            0 => endpoint.refuse(now, id, DropReason::Application),
+                            _ => endpoint.reply(now, id, payload),
+                        };
+                    }
+                });
+                let turn = turned.expect("a turn");
+                driver.wait(None, Some(turn.now + 5 * MS)).expect("a wait");
+            }
+        })
+    }
+
+    /// Echoes what comes on connections.
+    fn streams(listen: &str) -> Self {
+        let mut streams = Streams::new(Wait::default(), StreamConfig::default()).expect("streams");
+        let listener = streams.listen(listen.parse().expect("an address"), None).expect("a port");
+        let address = streams.listen_address(listener).expect("an address");
+        Self::run(address, move |stop| {
+            while !stop.load(Ordering::Relaxed) {
+                let echo = |connection: &mut Connection<'_>, event: StreamEvent<'_>| match event {
+                    StreamEvent::Bytes(bytes) => connection.output().extend_from_slice(bytes),
+                    StreamEvent::Finished => connection.close(),
+                    _ => {}
+                };
+                streams.poll(Some(Clock.now() + 5 * MS), echo).expect("a turn");
+            }
+        })
+    }
+
+    fn run(address: SocketAddr, serve: impl FnOnce(&AtomicBool) + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        Self { address, stop, thread: Some(std::thread::spawn(move || serve(&flag))) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // A server that has panicked has failed its test already.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn echo(bytes: &[u8]) -> Vec<Vec<u8>> {
+    vec![bytes.to_vec()]
+}
+
+#[test]
+fn datagrams_are_answered() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| echo(bytes));
+    assert_all_replied(&load_and_add_up(&job(Transport::Udp, "echo:64", server.address), 200));
+}
+
+#[test]
+fn datagrams_are_answered_over_ipv6() {
+    let server = Server::datagrams("[::1]:0", |_, bytes| echo(bytes));
+    assert_all_replied(&load_and_add_up(&job(Transport::Udp, "synthetic:fixed:0", server.address), 200));
+}
+
+#[test]
+fn a_lost_datagram_times_out_alone() {
+    let server = Server::datagrams("127.0.0.1:0", |number, bytes| if number % 10 == 3 { Vec::new() } else { echo(bytes) });
+    let job = Job { timeout_ns: 100 * MS, ..job(Transport::Udp, "echo:64", server.address) };
+    let outcome = load_and_add_up(&job, 200);
+    let Counts { sent, timeout, lost, refused, .. } = outcome.counts;
+    // A slow machine may time others out.
+    assert!(timeout >= sent / 10 && timeout < sent / 2, "{outcome:?}");
+    assert_eq!((lost, refused), (0, 0), "{outcome:?}");
+}
+
+#[test]
+fn a_reply_that_comes_twice_counts_once() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| vec![bytes.to_vec(), bytes.to_vec()]);
+    let outcome = load_and_add_up(&job(Transport::Udp, "echo:64", server.address), 200);
+    assert_eq!(outcome.counts.replied, outcome.counts.sent, "{outcome:?}");
+    assert!(outcome.client.mismatched > 0, "{outcome:?}");
+}
+
+/// Pairs of requests are answered the second first.
+#[test]
+fn replies_out_of_order_find_their_requests() {
+    let mut held: Option<Vec<u8>> = None;
+    let server = Server::datagrams("127.0.0.1:0", move |_, bytes| match held.take() {
+        Some(first) => vec![bytes.to_vec(), first],
+        None => {
+            held = Some(bytes.to_vec());
+            Vec::new()
+        }
+    });
+    let job = Job { connections: 1, ..job(Transport::Udp, "echo:64", server.address) };
+    let outcome = load_and_add_up(&job, 200);
+    assert_eq!(outcome.client.mismatched, 0, "{outcome:?}");
+    // The last may lack its second.
+    assert!(outcome.counts.replied + 1 >= outcome.counts.sent, "{outcome:?}");
+}
+
+#[test]
+fn a_reply_of_another_length_is_mismatched_and_its_request_lost() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| echo(&bytes[..32]));
+    let outcome = load_and_add_up(&job(Transport::Udp, "echo:64", server.address), 100);
+    assert_eq!(outcome.counts.lost, outcome.counts.sent, "{outcome:?}");
+    // The slice that the stop has cut is not told, but what was counted meanwhile is.
+    assert!(outcome.client.mismatched >= outcome.counts.sent, "{outcome:?}");
+}
+
+#[test]
+fn a_port_where_nobody_listens_refuses() {
+    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let job = Job { timeout_ns: 100 * MS, ..job(Transport::Udp, "echo:64", address) };
+    let outcome = load_and_add_up(&job, 100);
+    assert_eq!((outcome.counts.replied, outcome.counts.lost), (0, 0), "{outcome:?}");
+    assert!(outcome.counts.refused > 0 && outcome.client.icmp_errors >= outcome.counts.refused, "{outcome:?}");
+}
+
+/// Echoes of four bytes have no room for a name.
+#[test]
+fn requests_without_a_name_are_taken_in_order() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| echo(bytes));
+    assert_all_replied(&load_and_add_up(&job(Transport::Udp, "echo:4", server.address), 200));
+}
+
+#[test]
+fn a_pipeline_holds_back_what_is_due() {
+    let server = Server::datagrams("127.0.0.1:0", |_, _| Vec::new());
+    let job = Job { connections: 1, pipeline: 2, timeout_ns: 50 * MS, ..job(Transport::Udp, "echo:64", server.address) };
+    let outcome = load_and_add_up(&job, 20);
+    assert_eq!(outcome.counts.timeout, outcome.counts.sent, "{outcome:?}");
+    assert!(outcome.client.saturated > 0, "{outcome:?}");
+}
+
+#[test]
+fn calls_are_answered() {
+    let server = Server::r2p2("127.0.0.1:0", u64::MAX);
+    assert_all_replied(&load_and_add_up(&job(Transport::R2p2, "echo:64", server.address), 200));
+}
+
+#[test]
+fn calls_are_answered_over_ipv6_and_in_many_packets() {
+    let server = Server::r2p2("[::1]:0", u64::MAX);
+    assert_all_replied(&load_and_add_up(&job(Transport::R2p2, "echo:20kB", server.address), 200));
+}
+
+#[test]
+fn refused_calls_are_counted() {
+    let server = Server::r2p2("127.0.0.1:0", 4);
+    let outcome = load_and_add_up(&job(Transport::R2p2, "echo:64", server.address), 200);
+    let Counts { sent, refused, lost, timeout, .. } = outcome.counts;
+    assert!(refused.abs_diff(sent / 4) <= 1 && lost + timeout == 0, "{outcome:?}");
+}
+
+#[test]
+fn calls_to_nobody_time_out() {
+    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let job = Job { timeout_ns: 50 * MS, ..job(Transport::R2p2, "echo:64", address) };
+    let outcome = load_and_add_up(&job, 50);
+    assert_eq!(outcome.counts.timeout, outcome.counts.sent, "{outcome:?}");
+    assert!(outcome.client.icmp_errors > 0, "{outcome:?}");
+}
+
+/// Loads with one request in four stamped by the kernel, and looks at what the stamps say.
+fn check_stamps(transport: Transport, target: SocketAddr) {
+    let job = Job { stamp_every: 4, ..job(transport, "echo:64", target) };
+    let outcome = load_and_add_up(&job, 400);
+    assert_all_replied(&outcome);
+    assert_eq!(outcome.kind, StampKind::Kernel);
+    let MatchCounts { requests, missing_kernel, late, unexpected, reversed, .. } = outcome.stamps;
+    assert!((100..=110).contains(&requests), "{outcome:?}");
+    assert_eq!((missing_kernel, late, unexpected, reversed), (0, 0, 0, 0), "{outcome:?}");
+    // The user's clock is read before the kernel's on the way out and after it on the way in.
+    let bias = outcome.bias.summary();
+    assert!(bias.count > 90 && bias.below == 0, "{bias:?} {outcome:?}");
+    assert!(bias.mean_ns > Some(0.0), "{bias:?}");
+}
+
+#[test]
+fn the_kernel_stamps_datagrams() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| echo(bytes));
+    check_stamps(Transport::Udp, server.address);
+}
+
+#[test]
+fn the_kernel_stamps_calls() {
+    let server = Server::r2p2("127.0.0.1:0", u64::MAX);
+    check_stamps(Transport::R2p2, server.address);
+}
+
+#[test]
+fn the_kernel_stamps_connections() {
+    let server = Server::streams("127.0.0.1:0");
+    check_stamps(Transport::Tcp, server.address);
+}
+
+/// An interface with a clock of its own that loses half of its stamps of sends.
+#[test]
+fn an_interface_that_loses_stamps_is_counted() {
+    let server = Server::datagrams("127.0.0.1:0", |_, bytes| echo(bytes));
+    let lossy = FakeInterface {
+        offset_ns: 3_600_000_000_000,
+        drift_ppb: 10_000,
+        lost_per_mille: 500,
+        late_per_mille: 0,
+        late_by: 0,
+        seed: 9,
+    };
+    let mut agent = LocalAgent::new();
+    agent.source = StampSource::Fake(lossy);
+    let job = Job { stamp_every: 2, ..job(Transport::Udp, "echo:64", server.address) };
+    let outcome = load_by(agent, &job, 400);
+    assert_eq!(outcome.kind, StampKind::Hardware);
+    // Five standard deviations of 200 fair coins are 35; some wait for their stamp at the end.
+    let MatchCounts { requests, missing_hardware, missing_kernel, .. } = outcome.stamps;
+    assert!(requests >= 200 && (35..=135).contains(&missing_hardware), "{outcome:?}");
+    assert_eq!(missing_kernel, 0, "{outcome:?}");
+}
+
+const MS: u64 = 1_000_000;

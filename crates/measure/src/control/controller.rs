@@ -1,0 +1,406 @@
+//! The controller: where it stands, what a look finds, and what follows.
+//!
+//! | state | window shows | next |
+//! |---|---|---|
+//! | warming up | halves that differ, and time is left | warming up, twice as long |
+//! | warming up | anything else | measuring |
+//! | measuring | see the table of [`super`] | measuring on, warming up, or stopped |
+
+use super::{Correction, Forecast, Leg, Report, Settings, Setup, Step, Target, Window};
+use crate::load::Rates;
+use crate::objective::{Answer, Objective};
+use crate::recorder::Counts;
+use crate::statistics::arrival_fit::ArrivalFit;
+use crate::statistics::drift::drift;
+use crate::statistics::quantile::{BEYOND_MIN, Estimate, Unsupported, estimate};
+use crate::statistics::series::Series;
+use crate::statistics::stationarity::{Stationarity, stationarity};
+use crate::verdict::{Reason, Verdict};
+
+/// Decides what a run does next; see [`super`] for how to drive it.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    settings: Settings,
+    setup: Setup,
+    state: State,
+    /// Latencies from the intended and from the actual sends of this warm-up leg or measurement.
+    intended: Series,
+    actual: Series,
+    totals: Totals,
+    found: Found,
+    /// Warm-ups so far, ns.
+    warmed_ns: u64,
+    /// Measurements given up so far, ns.
+    given_up_ns: u64,
+    restarts: u32,
+    tried: Vec<Correction>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// For the leg's length, ns.
+    WarmingUp(u64),
+    Measuring,
+}
+
+/// What the samples of a measurement say at a look.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    intended: Result<Estimate, Unsupported>,
+    actual: Result<Estimate, Unsupported>,
+    stationarity: Stationarity,
+}
+
+/// What the windows of a measurement add up to.
+#[derive(Clone, Debug, Default)]
+struct Totals {
+    measured_ns: u64,
+    counts: Counts,
+    errors: u64,
+    /// Requests offered, sent and replied to, from the rates.
+    offered: f64,
+    sent: f64,
+    replied: f64,
+    arrivals: Option<ArrivalFit>,
+    agents_lost: Vec<String>,
+}
+
+impl Controller {
+    /// A controller that has not begun.
+    pub fn new(settings: Settings) -> Self {
+        let limit = settings.limits.samples_max;
+        Self {
+            found: Found::of(&[], &[], &settings),
+            setup: settings.setup,
+            state: State::Measuring,
+            intended: Series::new(limit),
+            actual: Series::new(limit),
+            totals: Totals::default(),
+            warmed_ns: 0,
+            given_up_ns: 0,
+            restarts: 0,
+            tried: Vec::new(),
+            settings,
+        }
+    }
+
+    /// The first step.
+    pub fn start(&mut self) -> Step {
+        self.warm_up(self.settings.limits.warmup_min_ns)
+    }
+
+    /// What follows from the window of the step before.
+    pub fn handle_window(&mut self, window: &Window) -> Step {
+        for sample in &window.samples {
+            self.intended.push(sample.latency_ns);
+            self.actual.push(sample.actual_ns());
+        }
+        self.totals.agents_lost.extend(window.agents_lost.iter().cloned());
+        match self.state {
+            State::WarmingUp(leg_ns) => self.handle_warm_up(window, leg_ns),
+            State::Measuring => {
+                self.totals.add(window);
+                self.found = Found::of(self.intended.samples(), self.actual.samples(), &self.settings);
+                self.look()
+            }
+        }
+    }
+
+    fn handle_warm_up(&mut self, window: &Window, leg_ns: u64) -> Step {
+        self.warmed_ns += window.duration_ns;
+        if !self.totals.agents_lost.is_empty() {
+            return self.stop();
+        }
+        let settled = drift(self.intended.samples(), self.settings.p).is_none_or(|drift| !drift.is_beyond(SETTLED));
+        let longer_ns = leg_ns.saturating_mul(2).min(self.warmup_left_ns());
+        if !settled && longer_ns > 0 {
+            self.tried.push(Correction::WarmUp(self.warmed_ns + longer_ns));
+            return self.warm_up(longer_ns);
+        }
+        self.begin();
+        self.measure_until(self.settings.limits.measure_min_ns, None)
+    }
+
+    /// Judges all that was measured so far.
+    fn look(&mut self) -> Step {
+        if !self.totals.agents_lost.is_empty() {
+            return self.stop();
+        }
+        if self.lateness().is_some() {
+            return self.add_connections();
+        }
+        if self.load_fault().is_some() || self.arrival_fault().is_some() {
+            return self.begin_again();
+        }
+        if let Some(needed_ns) = self.shortfall_ns() {
+            return self.measure_longer(needed_ns);
+        }
+        if !self.found.stationarity.holds(self.tolerance()) {
+            return self.begin_again();
+        }
+        self.stop()
+    }
+
+    fn add_connections(&mut self) -> Step {
+        let connections = self.setup.connections.saturating_mul(2).min(self.settings.limits.connections_max);
+        if connections <= self.setup.connections {
+            return self.stop();
+        }
+        self.setup.connections = connections;
+        self.tried.push(Correction::Connections(connections));
+        self.give_up();
+        self.warm_up(self.settings.limits.warmup_min_ns)
+    }
+
+    /// Gives the server a longer warm-up, and measures from scratch: what was measured before does not count.
+    fn begin_again(&mut self) -> Step {
+        // A server that is beyond its objective by its whole interval, and gets worse, is beyond it.
+        let decided = self.objective().zip(self.found.intended.ok()).map(|(objective, estimate)| objective.judge(&estimate));
+        let longer_ns = self.warmed_ns.max(self.settings.limits.warmup_min_ns).min(self.warmup_left_ns());
+        if decided == Some(Answer::Missed) || self.restarts == self.settings.limits.restarts_max || longer_ns == 0 {
+            return self.stop();
+        }
+        self.restarts += 1;
+        self.tried.push(Correction::Restart);
+        self.give_up();
+        self.warm_up(longer_ns)
+    }
+
+    fn measure_longer(&mut self, needed_ns: u64) -> Step {
+        let (measured_ns, limit_ns) = (self.totals.measured_ns, self.settings.limits.measure_max_ns);
+        if measured_ns >= limit_ns {
+            return self.stop();
+        }
+        if self.setup.sampling < 1.0 {
+            self.setup.sampling = (self.setup.sampling * needed_ns as f64 / measured_ns as f64).min(1.0);
+            self.tried.push(Correction::Sampling(self.setup.sampling));
+            self.give_up();
+            self.begin();
+            return self.measure_until(measured_ns, None);
+        }
+        let forecast = Forecast { total_ns: needed_ns, limit_ns };
+        // Early forecasts of a queue with a long memory fall short, and some exceed by far.
+        let scaled = |factor: f64| (measured_ns as f64 * factor) as u64;
+        let until_ns = needed_ns.clamp(scaled(GROWTH_MIN), scaled(GROWTH_MAX)).min(limit_ns);
+        self.tried.push(Correction::Measure(until_ns));
+        self.measure_until(until_ns, Some(forecast))
+    }
+
+    fn warm_up(&mut self, for_ns: u64) -> Step {
+        self.begin();
+        self.state = State::WarmingUp(for_ns);
+        Step::WarmUp(Leg { for_ns, setup: self.setup, forecast: None })
+    }
+
+    fn measure_until(&mut self, until_ns: u64, forecast: Option<Forecast>) -> Step {
+        self.state = State::Measuring;
+        let until_ns = until_ns.min(self.settings.limits.measure_max_ns);
+        let for_ns = until_ns.saturating_sub(self.totals.measured_ns).max(1);
+        Step::Measure(Leg { for_ns, setup: self.setup, forecast })
+    }
+
+    fn give_up(&mut self) {
+        self.given_up_ns += self.totals.measured_ns;
+    }
+
+    fn begin(&mut self) {
+        self.intended.clear();
+        self.actual.clear();
+        self.totals = Totals::default();
+        self.found = Found::of(&[], &[], &self.settings);
+    }
+
+    fn warmup_left_ns(&self) -> u64 {
+        self.settings.limits.warmup_max_ns.saturating_sub(self.warmed_ns)
+    }
+
+    fn stop(&mut self) -> Step {
+        Step::Stop(Box::new(Report {
+            verdict: Verdict::from_reasons(self.reasons()),
+            intended: self.found.intended.ok(),
+            actual: self.found.actual.ok(),
+            stationarity: self.found.stationarity,
+            unanswered: self.totals.unanswered(),
+            arrivals: self.totals.arrivals,
+            tried: std::mem::take(&mut self.tried),
+            measured_ns: self.totals.measured_ns,
+            spent_before_ns: self.warmed_ns + self.given_up_ns,
+            setup: self.setup,
+        }))
+    }
+
+    fn reasons(&self) -> Vec<Reason> {
+        let stationarity = &self.found.stationarity;
+        let lost = self.totals.agents_lost.iter().map(|agent| Reason::AgentLost { agent: agent.clone() });
+        let mut reasons: Vec<_> = lost.collect();
+        reasons.extend(self.lateness());
+        reasons.extend(self.load_fault());
+        reasons.extend(self.arrival_fault());
+        let tail = (1.0 - self.settings.p) * UNANSWERED_OF_TAIL;
+        reasons.extend(self.totals.unanswered().filter(|_| self.totals.unanswered_share() > tail));
+        if !stationarity.holds(self.tolerance()) {
+            let change = stationarity.drift.filter(|drift| drift.is_beyond(self.tolerance())).map(|drift| drift.largest());
+            reasons.push(Reason::NotStationary { change });
+        }
+        reasons.extend(self.shortfall());
+        reasons
+    }
+
+    fn objective(&self) -> Option<Objective> {
+        match self.settings.target {
+            Target::Decision(objective) => Some(objective),
+            _ => None,
+        }
+    }
+
+    /// The share by which the halves of a run may differ: half of what the percentile is to be known to.
+    fn tolerance(&self) -> f64 {
+        match (self.settings.target, self.found.intended) {
+            (Target::Share(share), _) => share / 2.0,
+            (Target::Nanoseconds(width_ns), Ok(estimate)) if estimate.value_ns > 0.0 => width_ns / estimate.value_ns / 2.0,
+            _ => SETTLED,
+        }
+    }
+
+    /// Whether the client's own delay is a part of the percentile.
+    fn lateness(&self) -> Option<Reason> {
+        let p = self.settings.p;
+        let intended_ns = self.found.intended.ok()?.value_ns;
+        let actual_ns = self.found.actual.ok()?.value_ns;
+        let is_late = intended_ns - actual_ns > (actual_ns * LATE_SHARE).max(LATE_MIN_NS);
+        is_late.then_some(Reason::ClientLate { p, intended_ns, actual_ns })
+    }
+
+    fn load_fault(&self) -> Option<Reason> {
+        let Totals { offered, sent, replied, measured_ns, .. } = self.totals;
+        let per_s = |count: f64| count * 1e9 / measured_ns.max(1) as f64;
+        if sent < offered * RATE_SHARE_MIN {
+            return Some(Reason::RateNotReached { offered_per_s: per_s(offered), sent_per_s: per_s(sent) });
+        }
+        let answered = replied + self.totals.failures() as f64;
+        (answered < sent * ANSWERED_SHARE_MIN)
+            .then(|| Reason::Overloaded { sent_per_s: per_s(sent), replied_per_s: per_s(replied) })
+    }
+
+    fn arrival_fault(&self) -> Option<Reason> {
+        let wrong = self.totals.arrivals.filter(ArrivalFit::is_wrong);
+        wrong.map(|fit| Reason::ArrivalsWrong { fault: fit.fault })
+    }
+
+    /// How long to measure in all to reach the target; `None` where it is reached.
+    fn shortfall_ns(&self) -> Option<u64> {
+        match self.shortfall()? {
+            Reason::IntervalWide { needed_ns, .. } | Reason::Undecided { needed_ns } => Some(needed_ns),
+            Reason::FewEpisodes { beyond, .. } => Some(self.scaled_ns(BEYOND_MIN / beyond * MARGIN)),
+            // Far from enough for an interval, but then there is something to go by.
+            Reason::SamplesFew { samples, needed, .. } => Some(self.scaled_ns(10.0 * needed as f64 / samples.max(1) as f64)),
+            _ => None,
+        }
+    }
+
+    /// What is missing to the target.
+    fn shortfall(&self) -> Option<Reason> {
+        let p = self.settings.p;
+        let estimate = match self.found.intended {
+            Ok(estimate) => estimate,
+            Err(Unsupported::TooFew { samples, needed }) => return Some(Reason::SamplesFew { p, samples, needed }),
+            Err(Unsupported::NoShare(_)) => return Some(Reason::SamplesFew { p, samples: 0, needed: u64::MAX }),
+        };
+        let few = || (estimate.beyond() < BEYOND_MIN).then(|| Reason::FewEpisodes { p, beyond: estimate.beyond() });
+        if let Some(objective) = self.objective() {
+            return few().or_else(|| self.indecision(&objective, &estimate));
+        }
+        let asked_ns = match self.settings.target {
+            Target::Nanoseconds(width_ns) => width_ns,
+            Target::Share(share) => share * estimate.value_ns,
+            Target::Decision(_) => f64::INFINITY,
+        };
+        let excess = estimate.half_width_ns() / asked_ns.max(f64::MIN_POSITIVE);
+        if excess <= 1.0 {
+            return few();
+        }
+        let (half_width_share, asked_share) = (estimate.half_width_share(), asked_ns / estimate.value_ns);
+        let needed_ns = self.scaled_ns(excess * excess * MARGIN);
+        // A few episodes say less than their interval.
+        few().or(Some(Reason::IntervalWide { p, half_width_share, asked_share, needed_ns }))
+    }
+
+    fn indecision(&self, objective: &Objective, estimate: &Estimate) -> Option<Reason> {
+        if objective.judge(estimate) != Answer::Undecided {
+            return None;
+        }
+        let distance_ns = (estimate.value_ns - objective.limit_ns as f64).abs().max(estimate.value_ns * UNDECIDED_SHARE);
+        let excess = estimate.half_width_ns() / distance_ns;
+        Some(Reason::Undecided { needed_ns: self.scaled_ns(excess * excess * MARGIN) })
+    }
+
+    fn scaled_ns(&self, factor: f64) -> u64 {
+        (self.totals.measured_ns as f64 * factor) as u64
+    }
+}
+
+impl Found {
+    fn of(intended: &[f32], actual: &[f32], settings: &Settings) -> Self {
+        // Whoever may stop at any of several looks stops at a lucky one, so they share the risk.
+        let confidence = 1.0 - (1.0 - settings.confidence) / LOOKS;
+        let of = |samples| {
+            estimate(samples, settings.p, confidence).map(|found| Estimate { confidence: settings.confidence, ..found })
+        };
+        Self { intended: of(intended), actual: of(actual), stationarity: stationarity(intended, settings.p) }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, window: &Window) {
+        let Rates { offered_per_s, sent_per_s, replied_per_s } = window.rates;
+        let seconds = window.duration_ns as f64 / 1e9;
+        self.measured_ns += window.duration_ns;
+        self.counts.merge(&window.counts);
+        self.errors += window.errors;
+        self.offered += offered_per_s * seconds;
+        self.sent += sent_per_s * seconds;
+        self.replied += replied_per_s * seconds;
+        let fits = window.arrivals.iter().copied().chain(self.arrivals);
+        // One that is wrong outweighs one that is far off by chance.
+        self.arrivals =
+            fits.max_by(|a, b| (a.is_wrong(), a.fault).partial_cmp(&(b.is_wrong(), b.fault)).expect("faults are numbers"));
+    }
+
+    fn failures(&self) -> u64 {
+        let Counts { lost, refused, timeout, .. } = self.counts;
+        lost + refused + timeout + self.errors
+    }
+
+    fn unanswered_share(&self) -> f64 {
+        self.failures() as f64 / self.counts.sent.max(1) as f64
+    }
+
+    fn unanswered(&self) -> Option<Reason> {
+        let Counts { lost, refused, timeout, .. } = self.counts;
+        let named = [("lost", lost), ("timed out", timeout), ("refused", refused), ("failed", self.errors)];
+        let outcomes: Vec<_> = named.into_iter().filter(|&(_, count)| count > 0).collect();
+        (!outcomes.is_empty()).then(|| Reason::Unanswered { outcomes, share: self.unanswered_share() })
+    }
+}
+
+/// Halves of a warm-up that differ by less pass for settled, and so do those of a run that is only to decide.
+const SETTLED: f64 = 0.05;
+/// How many independent looks the few of a measurement are worth; found by trial on M/M/1 and M/M/4.
+const LOOKS: f64 = 2.0;
+/// The least and the most by which a measurement grows from one look to the next.
+const GROWTH_MIN: f64 = 1.5;
+const GROWTH_MAX: f64 = 8.0;
+/// What a forecast adds, so that it need not be made twice.
+const MARGIN: f64 = 1.15;
+/// The clocks have parted where the percentile from the intended send exceeds the other by this share of it, and by more than
+/// what timestamps differ by.
+const LATE_SHARE: f64 = 0.1;
+const LATE_MIN_NS: f64 = 2_000.0;
+/// Of the requests offered, so many must leave.
+const RATE_SHARE_MIN: f64 = 0.99;
+/// Of those, so many must be answered in time; a queue that is long at the end of a run leaves some out.
+const ANSWERED_SHARE_MIN: f64 = 0.95;
+/// Requests without a reply have no latency. Up to this share of those beyond the percentile they do not move it.
+const UNANSWERED_OF_TAIL: f64 = 0.1;
+/// Closer to its limit than this a percentile is not told from it.
+const UNDECIDED_SHARE: f64 = 0.01;

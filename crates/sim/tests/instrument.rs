@@ -1,0 +1,144 @@
+//! The instrument against servers of which the truth is known: its intervals contain it, and its verdicts tell a steady server
+//! from one that drifts or pauses. `cargo run --release -p tailcut-sim --example coverage` prints the table with 200 runs each.
+
+use tailcut_measure::control::{Correction, Report, Settings};
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::quantity::Unit;
+use tailcut_measure::queueing::{MG1, MMk, Sojourn};
+use tailcut_measure::verdict::Reason;
+use tailcut_sim::instrument::{Habit, Subject};
+
+/// Of 40 runs with a true coverage of 95 %, fewer than 35 cover in one of 70 cases; seeds are fixed.
+#[test]
+fn the_interval_of_a_p99_contains_the_exact_one() {
+    for (workers, load) in [(1, 0.2), (1, 0.5), (1, 0.8), (4, 0.5), (4, 0.7), (4, 0.8)] {
+        let subject = Subject::steady(workers, time("exp:10us"), load);
+        let exact_ns = MMk::new(workers, load).unwrap().percentile(0.99) * 10_000.0;
+        check_coverage(&subject, exact_ns);
+    }
+}
+
+#[test]
+fn the_interval_of_a_p99_of_two_kinds_of_requests_contains_the_exact_one() {
+    let service = time("bimodal:5us:50us:0.9");
+    let subject = Subject::steady(1, service.clone(), 0.5);
+    let exact_ns = MG1::new(&service, 0.5).unwrap().percentile(0.99) * 9_500.0;
+    check_coverage(&subject, exact_ns);
+}
+
+/// At a load of a half four workers hardly queue, and their samples are nearly independent: it takes no more than four times
+/// as many. 7,159 independent samples of an exponential tail are known to 5 %.
+#[test]
+fn honesty_costs_at_most_four_times_the_independent_samples() {
+    let subject = Subject::steady(4, time("exp:10us"), 0.5);
+    let runs = reports(&subject, &from_10_000_requests(&subject), 40);
+    let samples = runs.iter().filter_map(|report| report.intended).map(|found| found.samples as f64).sum::<f64>() / 40.0;
+    assert!(samples < 4.0 * 7_159.0, "{samples}");
+}
+
+#[test]
+fn a_steady_server_under_heavy_load_passes() {
+    let runs = reports(&Subject::steady(1, time("exp:10us"), 0.9), &Settings::new(0.99), 12);
+    assert!(count_ok(&runs) >= 11, "{:?}", verdicts(&runs));
+}
+
+#[test]
+fn a_drifting_server_is_not_ok() {
+    let mut subject = Subject::steady(1, time("exp:100us"), 0.5);
+    subject.habit = Habit::Drifting { per_s: 0.01 };
+    let runs = reports(&subject, &Settings::new(0.99), 40);
+    assert!(count_ok(&runs) <= 2, "{:?}", verdicts(&runs));
+}
+
+#[test]
+fn a_server_that_pauses_for_a_second_in_ten_is_not_ok() {
+    let mut subject = Subject::steady(1, time("exp:100us"), 0.5);
+    subject.habit = Habit::Pausing { every_ns: 10_000_000_000, for_ns: 1_000_000_000 };
+    let runs = reports(&subject, &Settings::new(0.99), 40);
+    assert!(count_ok(&runs) <= 2, "{:?}", verdicts(&runs));
+}
+
+/// Of the requests of a pause of 100 ms in every second, the last to see a latency above x wait for 100 ms - x: the p99 is 90 ms
+/// and what the queue adds after the pause, a few per cent at this load.
+#[test]
+fn the_p99_of_a_server_that_pauses_often_is_that_of_the_pauses_or_not_ok() {
+    let mut subject = frozen();
+    subject.rate_per_s = 1_000.0;
+    let runs = reports(&subject, &Settings::new(0.99), 10);
+    for report in runs.iter().filter(|report| report.verdict.is_ok()) {
+        let value_ms = report.intended.unwrap().value_ns / 1e6;
+        assert!((85.0..=95.0).contains(&value_ms), "{report:?}");
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_a_frozen_server_is_told_to_be_late() {
+    let mut subject = frozen();
+    subject.connections = 1;
+    let report = subject.measure(Settings::new(0.99), 1).unwrap();
+    assert!(matches!(report.verdict.reasons()[0], Reason::ClientLate { .. }), "{}", report.verdict);
+    // The actual clock hides the pauses, and the intended one does not.
+    assert!(report.actual.unwrap().value_ns < 1e6 && report.intended.unwrap().value_ns > 80e6);
+}
+
+#[test]
+fn a_late_client_gets_more_connections_up_to_the_limit() {
+    let mut subject = frozen();
+    subject.connections = 1;
+    let mut settings = Settings::new(0.99);
+    settings.limits.connections_max = 4;
+    let report = subject.measure(settings, 1).unwrap();
+    let raised: Vec<_> = report.tried.iter().filter(|tried| matches!(tried, Correction::Connections(_))).collect();
+    assert_eq!(raised, [&Correction::Connections(2), &Correction::Connections(4)]);
+    assert_eq!(report.setup.connections, 4);
+}
+
+#[test]
+fn a_seed_gives_its_report_again() {
+    let subject = Subject::steady(1, time("exp:100us"), 0.5);
+    let settings = from_10_000_requests(&subject);
+    assert_eq!(subject.measure(settings.clone(), 9), subject.measure(settings, 9));
+}
+
+/// At least 35 of 40 intervals contain `exact_ns`, and all are reached.
+fn check_coverage(subject: &Subject, exact_ns: f64) {
+    let runs = reports(subject, &from_10_000_requests(subject), 40);
+    let found = |report: &Report| report.intended.filter(|_| report.verdict.is_ok());
+    let covered = runs.iter().filter_map(found).filter(|found| (found.low_ns..=found.high_ns).contains(&exact_ns)).count();
+    let missed = count_ok(&runs) - covered;
+    assert!(covered >= 35 && missed <= 3, "{subject:?}: {covered} cover and {missed} do not; {:?}", verdicts(&runs));
+}
+
+/// Looks from 10,000 requests on, without a limit: the lengths are those that the percentile needs, not those of a clock.
+fn from_10_000_requests(subject: &Subject) -> Settings {
+    let mut settings = Settings::new(0.99);
+    let first_ns = (10_000.0 / subject.rate_per_s * 1e9) as u64;
+    settings.limits.warmup_min_ns = first_ns;
+    settings.limits.warmup_max_ns = 100 * first_ns;
+    settings.limits.measure_min_ns = first_ns;
+    settings.limits.measure_max_ns = 10_000 * first_ns;
+    settings
+}
+
+/// 100 ms in every second, otherwise fast.
+fn frozen() -> Subject {
+    let mut subject = Subject::steady(1, time("exp:10us"), 0.1);
+    subject.habit = Habit::Pausing { every_ns: 1_000_000_000, for_ns: 100_000_000 };
+    subject
+}
+
+fn reports(subject: &Subject, settings: &Settings, runs: u64) -> Vec<Report> {
+    (0..runs).map(|seed| subject.measure(settings.clone(), seed).unwrap()).collect()
+}
+
+fn count_ok(runs: &[Report]) -> usize {
+    runs.iter().filter(|report| report.verdict.is_ok()).count()
+}
+
+fn verdicts(runs: &[Report]) -> Vec<String> {
+    runs.iter().map(|report| report.verdict.to_string()).collect()
+}
+
+fn time(text: &str) -> Distribution {
+    Distribution::parse(text, Unit::Time).unwrap()
+}
