@@ -5,6 +5,7 @@
 
 mod agent;
 mod chart;
+mod compare;
 mod control;
 mod counters;
 mod demo;
@@ -41,6 +42,7 @@ enum Command {
     Control(control::Args),
     Measure(measure::Args),
     Agent(agent::Args),
+    Compare(compare::Args),
     Dissect(DissectArgs),
     Sim(sim::Args),
     Demo(demo::Args),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Control(args) => control::run(&args).map(done),
         Command::Measure(args) => measure::run(&args),
         Command::Agent(args) => agent::run(&args, measure::engine::local).map(done),
+        Command::Compare(args) => compare::run(&args),
         Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done),
         Command::Sim(args) => sim::run(&args).map(done),
         Command::Demo(args) => demo::run(&args).map(done),
@@ -99,7 +102,9 @@ file:PATH (one value a line), and V+DISTRIBUTION.
 Exit codes:
   0  it did what was asked, or was ended by SIGINT or SIGTERM while serving
   1  it could not; standard error says why
-  2  the command line makes no sense";
+  2  the command line makes no sense
+  3  a measurement is not trustworthy
+  4  an assertion about a measurement does not hold";
 
 const DISSECT_AFTER_HELP: &str = "\
 Examples:

@@ -13,8 +13,8 @@ use super::hdr;
 use super::job::{ClientCounts, Role, StampKind};
 use super::record::{Kept, Record};
 use super::result::{
-    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason,
-    StationarityTest, Tests, Timestamps, Verdict,
+    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason, StationarityTest,
+    Tests, Timestamps, Verdict,
 };
 
 /// The point of a load.
@@ -24,7 +24,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     seats.iter().for_each(|seat| client.add(&seat.client));
     let rates = record.rates();
     Point {
-        verdict: self::verdict(report),
+        verdict: verdict_of(report),
         rate_per_s: Rates { offered: rates.offered_per_s, sent: rates.sent_per_s, achieved: rates.replied_per_s },
         counts: counts(record, &client),
         latency_us: Latencies { intended: latency(&record.intended), actual: latency(&record.actual) },
@@ -50,12 +50,9 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     }
 }
 
-fn verdict(report: &Report) -> Verdict {
-    let reason = |reason: &verdict::Reason| Reason {
-        name: reason.name().to_owned(),
-        what: reason.to_string(),
-        advice: reason.advice(),
-    };
+fn verdict_of(report: &Report) -> Verdict {
+    let reason =
+        |reason: &verdict::Reason| Reason { name: reason.name().to_owned(), what: reason.to_string(), advice: reason.advice() };
     Verdict {
         trustworthy: report.verdict.is_ok(),
         reasons: report.verdict.reasons().iter().map(reason).collect(),
@@ -129,6 +126,7 @@ fn series(record: &Record) -> Vec<Moment> {
         p50_us: us(moment.percentile_ns(0.5)),
         p99_us: us(moment.percentile_ns(0.99)),
         max_us: us(moment.max_ns()),
+        histograms: None,
     });
     moment.collect()
 }

@@ -12,18 +12,25 @@
 //! | `assemble`, `result` | from there to the result |
 
 mod assemble;
+pub(crate) mod charts;
 mod coordinator;
+mod csv;
 pub(crate) mod engine;
 mod environment;
 mod experiment;
 pub(crate) mod hdr;
 pub(crate) mod job;
+pub(crate) mod page;
 mod pattern;
+pub(crate) mod percentile;
 mod plan;
 mod progress;
 mod record;
 pub(crate) mod result;
-mod text;
+#[cfg(test)]
+pub(crate) mod sample;
+pub(crate) mod saved;
+pub(crate) mod text;
 mod written;
 
 use std::env;
@@ -31,6 +38,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use tailcut_measure::objective::{Objective, percentile_name};
@@ -70,6 +78,15 @@ pub(crate) struct Args {
     /// Write the result as JSON to FILE, or with `-` to standard output and nothing else
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
+    /// Write the result as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<String>,
+    /// Write the percentile curves as CSV to FILE, and the run over time beside it, to FILE-series
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the histograms as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<String>,
 }
 
 /// Runs the command; the status says what the verdict is.
@@ -86,15 +103,33 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check_harmless(&experiment)?;
-    args.json.as_deref().map_or(Ok(()), output::check_writable)?;
+    for path in [&args.json, &args.html, &args.hdr].into_iter().flatten() {
+        output::check_writable(path)?;
+    }
     let result = measure(&experiment, &plan)?;
-    if let Some(path) = &args.json {
-        output::write_json(path, &serde_json::to_value(&result).context("cannot write the result")?)?;
-    }
-    if args.json.as_deref() != Some("-") {
-        output::print(&text::describe(&result))?;
-    }
+    write(args, &result)?;
     Ok(status(&result))
+}
+
+/// Writes the result wherever it is wanted.
+fn write(args: &Args, result: &MeasureResult) -> Result<()> {
+    if let Some(path) = &args.json {
+        output::write_json(path, &serde_json::to_value(result).context("cannot write the result")?)?;
+    }
+    let write = |path: &str, text: String| std::fs::write(path, text).with_context(|| format!("cannot write {path}"));
+    if let Some(path) = &args.html {
+        write(path, page::render(result)?)?;
+    }
+    if let Some(path) = &args.hdr {
+        write(path, hdr::log(result)?)?;
+    }
+    if let Some(path) = &args.csv {
+        csv::write(result, path)?;
+    }
+    if args.json.as_deref() == Some("-") {
+        return Ok(());
+    }
+    output::print(&text::describe(result, text::Style::of_stdout()))
 }
 
 /// 0 where the result can be relied on and every assertion holds.
@@ -117,7 +152,7 @@ fn check_harmless(experiment: &Experiment) -> Result<()> {
 
 /// Measures one load, or all of a pattern.
 fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
-    let started = environment::utc_now();
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let progress = Progress::new();
     let flag = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&flag);
@@ -154,12 +189,7 @@ fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
             answer.context("the pattern has no load")?
         }
     };
-    let environment = Environment {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: command_line(),
-        started,
-        hosts,
-    };
+    let environment = Environment { version: env!("CARGO_PKG_VERSION").to_owned(), command: command_line(), started, hosts };
     let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
     Ok(MeasureResult { schema: SCHEMA.to_owned(), config, environment, point, points, search, assertions })
 }
