@@ -3,6 +3,7 @@
 //! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
 //! 2 when the command line makes no sense; 3 and 4 are for measurements that cannot be relied on or break an assertion.
 
+mod agent;
 mod chart;
 mod compare;
 mod control;
@@ -40,6 +41,7 @@ enum Command {
     Route(route::Args),
     Control(control::Args),
     Measure(measure::Args),
+    Agent(agent::Args),
     Compare(compare::Args),
     Dissect(DissectArgs),
     Sim(sim::Args),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args).map(done),
         Command::Control(args) => control::run(&args).map(done),
         Command::Measure(args) => measure::run(&args),
+        Command::Agent(args) => agent::run(&args, measure::engine::local).map(done),
         Command::Compare(args) => compare::run(&args),
         Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done),
         Command::Sim(args) => sim::run(&args).map(done),

@@ -16,6 +16,7 @@
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`slices`]: a load without an end, and what became of it slice by slice.
+//! - [`codec`]: slices and counts as bytes, for agents that are elsewhere.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`search`]: the highest load that meets an objective, and sweeps.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
@@ -27,6 +28,7 @@
 
 pub mod app;
 pub mod arrivals;
+pub mod codec;
 pub mod control;
 pub mod distribution;
 pub mod generator;

@@ -13,8 +13,8 @@ use super::hdr;
 use super::job::{ClientCounts, Role, StampKind};
 use super::record::{Kept, Record};
 use super::result::{
-    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason,
-    StationarityTest, Tests, Timestamps, Verdict,
+    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason, StationarityTest,
+    Tests, Timestamps, Verdict,
 };
 
 /// The point of a load.
@@ -51,11 +51,8 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
 }
 
 fn verdict_of(report: &Report) -> Verdict {
-    let reason = |reason: &verdict::Reason| Reason {
-        name: reason.name().to_owned(),
-        what: reason.to_string(),
-        advice: reason.advice(),
-    };
+    let reason =
+        |reason: &verdict::Reason| Reason { name: reason.name().to_owned(), what: reason.to_string(), advice: reason.advice() };
     Verdict {
         trustworthy: report.verdict.is_ok(),
         reasons: report.verdict.reasons().iter().map(reason).collect(),

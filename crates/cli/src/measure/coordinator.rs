@@ -264,15 +264,7 @@ impl<'a> Coordinator<'a> {
         record.note_samples(samples.iter().map(|sample| sample.latency_ns));
         record.note_leg(duration_ns, rates);
         let agents_lost = self.seats.iter().filter_map(lost_text).collect();
-        Ok(Window {
-            duration_ns,
-            samples,
-            counts,
-            errors: tally.errors.iter().sum(),
-            rates,
-            arrivals,
-            agents_lost,
-        })
+        Ok(Window { duration_ns, samples, counts, errors: tally.errors.iter().sum(), rates, arrivals, agents_lost })
     }
 
     /// Lets each agent tell something, if it has anything to tell.

@@ -167,7 +167,9 @@ impl Experiment {
             preload: self.preload || file.preload,
             // One way to say how much replaces the others.
             rate: self.rate.clone().or_else(|| (self.outstanding.is_none() && self.pattern.is_none()).then_some(file.rate)?),
-            outstanding: self.outstanding.or_else(|| (self.rate.is_none() && self.pattern.is_none()).then_some(file.outstanding)?),
+            outstanding: self
+                .outstanding
+                .or_else(|| (self.rate.is_none() && self.pattern.is_none()).then_some(file.outstanding)?),
             pattern: self.pattern.or_else(|| (self.rate.is_none() && self.outstanding.is_none()).then_some(file.pattern)?),
             slo: self.slo.or(file.slo),
             rate_max: self.rate_max.or(file.rate_max),
@@ -487,7 +489,9 @@ warmup = "500ms"
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
         assert_eq!("sweep:10k:200k".parse::<Pattern>().unwrap().to_string(), "sweep:10000:200000:12");
-        for (text, part) in [("steps:1k", "no pattern"), ("find:2k:1k", "goes down"), ("sweep:1k:2k:1", "points"), ("x:1:2", "no pattern")] {
+        for (text, part) in
+            [("steps:1k", "no pattern"), ("find:2k:1k", "goes down"), ("sweep:1k:2k:1", "points"), ("x:1:2", "no pattern")]
+        {
             let error = text.parse::<Pattern>().unwrap_err();
             assert!(error.contains(part), "{error}");
         }

@@ -176,6 +176,11 @@ pub(crate) trait Agent: Send {
     /// Begins the load in so many ns, counted from now.
     fn start(&mut self, in_ns: u64) -> anyhow::Result<()>;
 
+    /// By how much the load may begin earlier or later than asked, ns at most: half of a round trip to an agent elsewhere.
+    fn start_uncertainty_ns(&self) -> u64 {
+        0
+    }
+
     /// Spreads the load over so many connections from now on.
     fn set_connections(&mut self, connections: u32) -> anyhow::Result<()>;
 

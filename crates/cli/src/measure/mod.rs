@@ -15,7 +15,7 @@ mod assemble;
 pub(crate) mod charts;
 mod coordinator;
 mod csv;
-mod engine;
+pub(crate) mod engine;
 mod environment;
 mod experiment;
 pub(crate) mod hdr;
@@ -189,12 +189,7 @@ fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
             answer.context("the pattern has no load")?
         }
     };
-    let environment = Environment {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        command: command_line(),
-        started,
-        hosts,
-    };
+    let environment = Environment { version: env!("CARGO_PKG_VERSION").to_owned(), command: command_line(), started, hosts };
     let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
     Ok(MeasureResult { schema: SCHEMA.to_owned(), config, environment, point, points, search, assertions })
 }

@@ -4,7 +4,7 @@ use crate::harness::{run, succeed};
 
 #[test]
 fn help_texts_are_as_reviewed() {
-    for command in ["", "serve", "route", "control", "measure", "compare", "dissect", "completions", "man"] {
+    for command in ["", "serve", "route", "control", "measure", "agent", "compare", "dissect", "completions", "man"] {
         check_help(command);
     }
 }

@@ -177,6 +177,11 @@ impl LocalAgent {
     }
 }
 
+/// What an agent on behalf of another host loads with.
+pub(crate) fn local() -> Box<dyn Agent> {
+    Box::new(LocalAgent::new())
+}
+
 impl Agent for LocalAgent {
     fn name(&self) -> &str {
         "local"

@@ -1,0 +1,127 @@
+//! The bytes between a coordinator and an agent: TCP, one end of a socket pair whose other end is ssh's, or standard input and
+//! output.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tailcut_net::clock::Clock;
+
+/// A stream that one thread reads while another writes, and that any thread can end.
+#[derive(Clone, Debug)]
+pub(super) struct Stream(Arc<Kind>);
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Files { input: File, output: File },
+}
+
+impl Stream {
+    pub(super) fn tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(WRITE_MAX))?;
+        Ok(Self(Arc::new(Kind::Tcp(stream))))
+    }
+
+    pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
+        stream.set_write_timeout(Some(WRITE_MAX))?;
+        Ok(Self(Arc::new(Kind::Unix(stream))))
+    }
+
+    pub(super) fn files(input: File, output: File) -> Self {
+        Self(Arc::new(Kind::Files { input, output }))
+    }
+
+    /// Ends both directions. Files stay open: whoever serves them ends with the process.
+    pub(super) fn close(&self) {
+        // It may have ended by itself.
+        let _ = match &*self.0 {
+            Kind::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Kind::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Kind::Files { .. } => Ok(()),
+        };
+    }
+
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match &*self.0 {
+            Kind::Tcp(stream) => stream.set_read_timeout(timeout),
+            Kind::Unix(stream) => stream.set_read_timeout(timeout),
+            Kind::Files { .. } => Ok(()),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &*self.0 {
+            Kind::Tcp(stream) => (&mut &*stream).read(bytes),
+            Kind::Unix(stream) => (&mut &*stream).read(bytes),
+            Kind::Files { input, .. } => (&mut &*input).read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &*self.0 {
+            Kind::Tcp(stream) => (&mut &*stream).write(bytes),
+            Kind::Unix(stream) => (&mut &*stream).write(bytes),
+            Kind::Files { output, .. } => (&mut &*output).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A stream from which all that is read must have come by one deadline, however it trickles.
+#[derive(Debug)]
+pub(super) struct Hurried {
+    stream: Stream,
+    deadline_ns: u64,
+}
+
+impl Hurried {
+    pub(super) fn new(stream: Stream, patience_ns: u64) -> Self {
+        Self { stream, deadline_ns: Clock.now() + patience_ns }
+    }
+
+    /// The stream again, without a deadline.
+    pub(super) fn relax(self) -> io::Result<Stream> {
+        self.stream.set_read_timeout(None)?;
+        Ok(self.stream)
+    }
+}
+
+impl Read for Hurried {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left_ns = self.deadline_ns.saturating_sub(Clock.now());
+        if left_ns == 0 {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
+        self.stream.read(bytes).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+            _ => error,
+        })
+    }
+}
+
+impl Write for Hurried {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A peer that takes nothing for so long is gone.
+const WRITE_MAX: Duration = Duration::from_secs(2);

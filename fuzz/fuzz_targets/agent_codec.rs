@@ -1,0 +1,23 @@
+//! Whatever an agent sends for a slice or for what its stamps say: nothing panics, no more is kept than bytes came, and what
+//! is read is written and read again as equal.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tailcut_measure::codec::{Reader, put_slice, put_stamps, read_slice, read_stamps};
+use tailcut_measure::stamps::Bias;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(slice) = read_slice(&mut Reader::new(bytes)) {
+        assert!(3 * slice.samples.len() + slice.unanswered_sent_ns.len() <= bytes.len(), "no more than came");
+        let mut again = Vec::new();
+        put_slice(&slice, &mut again);
+        assert_eq!(read_slice(&mut Reader::new(&again)), Ok(slice));
+    }
+    if let Ok((counts, bias)) = read_stamps(&mut Reader::new(bytes)) {
+        let mut again = Vec::new();
+        put_stamps(&counts, &bias, &mut again);
+        let (counts_again, bias_again) = read_stamps(&mut Reader::new(&again)).expect("it was just written");
+        assert_eq!((counts_again, bias_again.summary()), (counts, bias.summary()));
+        Bias::new().merge(&bias);
+    }
+});
