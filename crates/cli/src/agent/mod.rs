@@ -8,23 +8,17 @@
 //! | `handshake`, `key`, `frames`, `message`, `stream` | the protocol between them |
 //! | `clock`, `inbox` | what the coordinator's end knows of the agent's clock, and what it has been told |
 
-// The coordinator's end, which `measure` does not call yet.
-#[allow(dead_code)]
 mod clock;
 mod frames;
 mod handshake;
-#[allow(dead_code)]
 mod inbox;
 pub(crate) mod key;
 pub(crate) mod limits;
 mod listen;
 mod message;
-#[allow(dead_code)]
 pub(crate) mod remote;
 pub(crate) mod serve;
-#[allow(dead_code)]
 pub(crate) mod spec;
-#[allow(dead_code)]
 mod ssh;
 mod stream;
 

@@ -34,6 +34,7 @@ pub(super) fn job() -> Job {
         r2p2: R2p2::default(),
         preload: false,
         busy_poll: false,
+        spin_ns: 20_000,
     }
 }
 

@@ -143,7 +143,7 @@ struct Document {
     measurement: Measurement,
 }
 
-const SCHEMA: &str = "tailcut.measure/1";
+const SCHEMA: &str = "tailcut.measure/2";
 /// Over 60 points on two virtual cores it was 25 to 140 us where nothing interfered, and 520 us and more where a stall of the
 /// machine had made the p99; between them the two kinds mix.
 const LATE_US_MAX: f64 = 200.0;
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn another_schema_is_refused() {
-        let error = Measurement::parse(&RECORDED.replace("measure/1", "measure/2")).unwrap_err();
-        assert_eq!(error.to_string(), "tailcut measure wrote tailcut.measure/2, which is not tailcut.measure/1");
+        let error = Measurement::parse(&RECORDED.replace("measure/2", "measure/3")).unwrap_err();
+        assert_eq!(error.to_string(), "tailcut measure wrote tailcut.measure/3, which is not tailcut.measure/2");
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
     }
 
     const RECORDED: &str = r#"{
-      "schema": "tailcut.measure/1",
+      "schema": "tailcut.measure/2",
       "config": { "seed": 1 },
       "rate_per_s": { "offered": 5598.0, "sent": 5598.0, "achieved": 5597.1 },
       "counts": { "sent": 44784, "replied": 44781, "lost": 1, "refused": 0, "timeout": 2 },

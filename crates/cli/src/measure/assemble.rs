@@ -223,6 +223,7 @@ fn agent(seat: &Seat) -> Agent {
         sent: seat.counts.sent,
         replied: seat.counts.replied,
         p99_us: None,
+        start_uncertainty_us: seat.start_uncertainty_us(),
         lost: seat.lost().map(str::to_owned),
     }
 }

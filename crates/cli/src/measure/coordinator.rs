@@ -84,6 +84,14 @@ impl Seat {
         self.agent.name()
     }
 
+    /// By how much its start may differ from the others'; `None` for an agent of this process.
+    pub(super) fn start_uncertainty_us(&self) -> Option<f64> {
+        match self.agent.start_uncertainty_ns() {
+            0 => None,
+            uncertainty_ns => Some(uncertainty_ns as f64 / 1e3),
+        }
+    }
+
     /// Why it is lost.
     pub(super) fn lost(&self) -> Option<&str> {
         if let State::Lost(reason) = &self.state { Some(reason) } else { None }
@@ -192,8 +200,9 @@ impl<'a> Coordinator<'a> {
     /// What keeps an agent from starting, and an interruption. An agent that is lost later is in the verdict.
     pub(super) fn run(mut self, settings: Settings) -> Result<Measured> {
         self.prepare()?;
+        let start = Clock.now() + HEAD_START_NS;
         for seat in &mut self.seats {
-            seat.agent.start(HEAD_START_NS)?;
+            seat.agent.start(start.saturating_sub(Clock.now()))?;
         }
         let mut place =
             Place { is_measuring: false, sampling: settings.setup.sampling, connections: settings.setup.connections, slice: 0 };
@@ -311,7 +320,8 @@ impl<'a> Coordinator<'a> {
 
 /// Which agent is lost, and why.
 fn lost_text(seat: &Seat) -> Option<String> {
-    seat.lost().map(|reason| format!("{}: {reason}", seat.name()))
+    // An agent elsewhere says itself which it is.
+    seat.lost().map(|reason| if reason.starts_with("agent ") { reason.to_owned() } else { format!("{}: {reason}", seat.name()) })
 }
 
 /// What the gaps of each thread of a job should be; `None` in a closed loop.
@@ -336,7 +346,7 @@ fn gaps_ns(sends: &mut [u64]) -> Vec<f64> {
 }
 
 /// From the order to start to the start: longer than it takes to reach any agent.
-const HEAD_START_NS: u64 = 100_000_000;
+const HEAD_START_NS: u64 = 300_000_000;
 
 /// How long agents may take to connect and to fill stores.
 const PREPARE_NS_MAX: u64 = 120_000_000_000;

@@ -1,7 +1,7 @@
 //! What is measured: the flags of `tailcut measure`, which are also the keys of an experiment file.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,10 @@ use tailcut_measure::arrivals::Process;
 use tailcut_measure::objective::{Objective, parse_percentile};
 use tailcut_measure::quantity::{parse_count, parse_duration_ns, parse_rate_per_s};
 
-use super::job::Transport;
+use super::job::{Role, Transport};
 use super::pattern::Pattern;
 use super::written::{Read, Written};
+use crate::agent::spec::AgentSpec;
 use crate::distribution_file;
 
 /// Everything that repeats a measurement. What is absent has the default that its help says.
@@ -132,6 +133,20 @@ pub(crate) struct Experiment {
     /// Poll without ever sleeping: takes a whole core for each thread, and no wake-up is in any latency
     #[arg(long)]
     pub(crate) busy_poll: bool,
+    /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client and server share a core
+    /// [default: 20000]
+    #[arg(long, value_name = "N", conflicts_with = "busy_poll")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spin_ns: Option<u64>,
+    /// Who loads: local, tcp:HOST:PORT or ssh:USER@HOST, each with ,role=symmetric|throughput|latency; may be repeated
+    /// [default: local]
+    #[arg(long, value_name = "AGENT")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) agent: Vec<Written<AgentText>>,
+    /// The key that is shared with agents at tcp:HOST:PORT
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_file: Option<PathBuf>,
     /// Exit with status 4 where this does not hold, such as 'p99<200us'; may be repeated
     #[arg(long, value_name = "OBJECTIVE")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -159,7 +174,6 @@ impl Experiment {
 
     /// What `self` says, and what the file says of the rest.
     pub(crate) fn over(self, file: Self) -> Self {
-        let list = |own: Vec<_>, other| if own.is_empty() { other } else { own };
         Self {
             target: if self.target.is_empty() { file.target } else { self.target },
             transport: self.transport.or(file.transport),
@@ -193,7 +207,10 @@ impl Experiment {
             v1: self.v1 || file.v1,
             seed: self.seed.or(file.seed),
             busy_poll: self.busy_poll || file.busy_poll,
-            assert: list(self.assert, file.assert),
+            spin_ns: self.spin_ns.or(file.spin_ns),
+            agent: if self.agent.is_empty() { file.agent } else { self.agent },
+            key_file: self.key_file.or(file.key_file),
+            assert: if self.assert.is_empty() { file.assert } else { self.assert },
             i_own_this_target: self.i_own_this_target || file.i_own_this_target,
         }
     }
@@ -224,6 +241,9 @@ impl Experiment {
         if rate > rate_max {
             bail!("--rate {rate} is above {rate_max}; raise --rate-max if it is meant");
         }
+        if !self.agent.is_empty() && self.agent.iter().all(|agent| agent.role == Role::Throughput) {
+            bail!("no latency counts: one agent at least must be symmetric or have role=latency");
+        }
         if self.connections.unwrap_or(u32::MAX) < self.threads.unwrap_or(1) {
             bail!("each thread needs a connection: --connections must be at least --threads");
         }
@@ -240,6 +260,18 @@ impl Read for AppText {
 
     fn read(text: &str) -> Result<App, String> {
         App::parse_with(text, &mut |path, unit| distribution_file::read(path, unit)).map_err(|error| error.to_string())
+    }
+}
+
+/// `--agent`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AgentText;
+
+impl Read for AgentText {
+    type Value = AgentSpec;
+
+    fn read(text: &str) -> Result<AgentSpec, String> {
+        text.parse()
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Job {
     pub(crate) preload: bool,
     /// Spin instead of sleeping between requests.
     pub(crate) busy_poll: bool,
+    /// How long to spin after the last traffic before sleeping, ns; where it does not spin for ever.
+    pub(crate) spin_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]

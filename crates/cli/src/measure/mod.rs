@@ -46,12 +46,15 @@ use tailcut_measure::search::Outcome;
 use tailcut_measure::statistics::quantile::estimate;
 
 use self::coordinator::{Coordinator, Measured, Seat};
-use self::engine::LocalAgent;
 use self::experiment::Experiment;
+use self::job::Agent;
 use self::pattern::Course;
 use self::plan::Plan;
 use self::progress::Progress;
 use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
+use crate::agent::key::Key;
+use crate::agent::remote;
+use crate::agent::spec::{AgentSpec, Place};
 use crate::network;
 use crate::output;
 use crate::signals;
@@ -157,10 +160,12 @@ fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
     let flag = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&flag);
     signals::on_stop(move || raised.store(true, Ordering::Relaxed))?;
+    let key = experiment.key_file.as_deref().map(Key::read).transpose()?;
     let is_interrupted = || flag.load(Ordering::Relaxed);
     let run = |rate_per_s: Option<f64>| -> Result<Measured> {
-        let seat = Seat::new(Box::new(LocalAgent::new()), plan.job(rate_per_s)?)?;
-        Coordinator::new(vec![seat], &progress, &is_interrupted).run(plan.settings())
+        let jobs = plan.jobs(rate_per_s).into_iter();
+        let seats = jobs.map(|(spec, job)| Seat::new(open_agent(&spec, key.as_ref())?, job)).collect::<Result<Vec<_>>>()?;
+        Coordinator::new(seats, &progress, &is_interrupted).run(plan.settings())
     };
     let mut hosts = Vec::new();
     let mut points = Vec::new();
@@ -192,6 +197,14 @@ fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
     let environment = Environment { version: env!("CARGO_PKG_VERSION").to_owned(), command: command_line(), started, hosts };
     let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
     Ok(MeasureResult { schema: SCHEMA.to_owned(), config, environment, point, points, search, assertions })
+}
+
+/// An agent of this process, or one elsewhere.
+fn open_agent(spec: &AgentSpec, key: Option<&Key>) -> Result<Box<dyn Agent>> {
+    match spec.place {
+        Place::Local => Ok(engine::local()),
+        Place::Tcp(_) | Place::Ssh(_) => remote::connect(spec, key),
+    }
 }
 
 fn hosts_of(measured: &Measured) -> Vec<Host> {

@@ -3,10 +3,12 @@
 use anyhow::{Context, Result};
 use tailcut_measure::app::App;
 use tailcut_measure::control::{Limits, Settings, Setup, Target};
+use tailcut_net::driver::Wait;
 
 use super::experiment::{Experiment, Precision};
-use super::job::{Job, R2p2, Role, Share, Tls, Transport};
+use super::job::{Job, R2p2, Role, STREAMS_PER_THREAD, Share, Tls, Transport};
 use super::pattern::Pattern;
+use crate::agent::spec::{AgentSpec, Place};
 
 /// An experiment with its defaults.
 pub(super) struct Plan {
@@ -49,6 +51,7 @@ impl Plan {
             r2p2: R2p2 { idempotent: experiment.idempotent, v1: experiment.v1 },
             preload: experiment.preload,
             busy_poll: experiment.busy_poll,
+            spin_ns: experiment.spin_ns.unwrap_or(Wait::SPIN_NS),
         };
         Ok(Self { experiment: experiment.clone(), job, arrivals })
     }
@@ -63,10 +66,40 @@ impl Plan {
         &self.arrivals
     }
 
-    /// The job at a rate; without one, that of a closed loop.
-    pub(super) fn job(&self, rate_per_s: Option<f64>) -> Result<Job> {
+    /// The agents, with their jobs at a rate; without one, with those of a closed loop.
+    ///
+    /// Agents that measure only, one request at a time, add their little to the rate; the others share it equally.
+    pub(super) fn jobs(&self, rate_per_s: Option<f64>) -> Vec<(AgentSpec, Job)> {
+        let local = AgentSpec { place: Place::Local, role: Role::Symmetric };
+        let given = self.experiment.agent.iter().map(|agent| AgentSpec::clone(agent));
+        let specs: Vec<AgentSpec> = if self.experiment.agent.is_empty() { vec![local] } else { given.collect() };
+        let loading = specs.iter().filter(|spec| spec.role != Role::Latency).count().max(1) as u32;
         let open = |rate_per_s| Share::Open { rate_per_s, arrivals: self.arrivals.clone() };
-        Ok(Job { load: rate_per_s.map_or(self.job.load.clone(), open), ..self.job.clone() })
+        let threads = self.job.threads;
+        let job = |(index, spec): (usize, AgentSpec)| {
+            let first_stream = index as u64 * u64::from(threads) * STREAMS_PER_THREAD;
+            let shared = Job { role: spec.role, first_stream, preload: self.job.preload && index == 0, ..self.job.clone() };
+            let job = match (spec.role, &self.job.load) {
+                (Role::Latency, _) => Job {
+                    load: open(LATENCY_RATE_PER_S * f64::from(threads)),
+                    connections: threads,
+                    pipeline: 1,
+                    busy_poll: true,
+                    ..shared
+                },
+                (_, Share::Closed { outstanding }) if rate_per_s.is_none() => {
+                    Job { load: Share::Closed { outstanding: (outstanding / loading).max(1) }, ..self.share(shared, loading) }
+                }
+                _ => Job { load: open(rate_per_s.unwrap_or(0.0) / f64::from(loading)), ..self.share(shared, loading) },
+            };
+            (spec, job)
+        };
+        specs.into_iter().enumerate().map(job).collect()
+    }
+
+    /// One of so many shares of the connections.
+    fn share(&self, job: Job, shares: u32) -> Job {
+        Job { connections: (job.connections / shares).max(job.threads), ..job }
     }
 
     /// What the controller is to reach.
@@ -112,6 +145,9 @@ fn pipeline(app: &App, transport: Transport) -> u32 {
         _ => 64,
     }
 }
+
+/// What a thread of an agent asks that only measures.
+const LATENCY_RATE_PER_S: f64 = 1_000.0;
 
 const P_DEFAULT: f64 = 0.99;
 const TIMEOUT_NS: u64 = 1_000_000_000;

@@ -255,6 +255,9 @@ pub(crate) struct Agent {
     pub(crate) sent: u64,
     pub(crate) replied: u64,
     pub(crate) p99_us: Option<f64>,
+    /// By how much its start may differ from the others', us; absent for an agent of this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start_uncertainty_us: Option<f64>,
     /// Why it was lost.
     pub(crate) lost: Option<String>,
 }

@@ -191,6 +191,7 @@ fn agent(name: &str, lost: Option<&str>) -> Agent {
         sent: SAMPLES / 2,
         replied: SAMPLES / 2,
         p99_us: Some(88.75),
+        start_uncertainty_us: Some(35.0),
         lost: lost.map(str::to_owned),
     }
 }

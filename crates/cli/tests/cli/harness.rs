@@ -87,7 +87,8 @@ pub(crate) fn start_measure(target: &str, more: &[&str]) -> Child {
 pub(crate) fn finish(measure: Child) -> Value {
     let output = measure.wait_with_output().expect("it ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
+    // 3 says that the machine was too busy for a result to be relied on, which is not what is tested.
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
     serde_json::from_slice(&output.stdout).expect("it prints JSON and nothing else")
 }
 

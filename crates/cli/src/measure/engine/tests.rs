@@ -55,6 +55,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         r2p2: R2p2::default(),
         preload: false,
         busy_poll: false,
+        spin_ns: 20_000,
     }
 }
 

@@ -25,7 +25,7 @@ use crate::measure::result::Host;
 pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<Told>) -> Result<()> {
     // Without it a timed sleep ends up to 50 us late.
     let _ = affinity::set_precise_sleeps();
-    let wait = if plan.job.busy_poll { Wait::BusyPoll } else { Wait::default() };
+    let wait = if plan.job.busy_poll { Wait::BusyPoll } else { Wait::Block { spin_ns: plan.job.spin_ns } };
     let tls = (plan.transport == Transport::Tls).then(|| tls(&plan)).transpose()?;
     let (found, held) = stamped::find(&plan, tls.as_ref(), &controls.found);
     let sampler = Sampler::new(&plan, found);
