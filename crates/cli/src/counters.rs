@@ -1,6 +1,7 @@
 //! The counters of endpoints, routers and ports by their names, for reports.
 
 use tailcut_net::raw::RawMetrics;
+use tailcut_net::stream::StreamMetrics;
 use tailcut_net::udp::UdpMetrics;
 use tailcut_proto::r2p2::Metrics;
 use tailcut_proto::router::{MalformedCounts, Refused, RouterMetrics};
@@ -60,6 +61,16 @@ pub(crate) fn of_udp(metrics: &UdpMetrics) -> Counters {
         icmp_errors, receive_errors,
     });
     prefixed("udp", counters)
+}
+
+/// The counters of connections.
+pub(crate) fn of_streams(metrics: &StreamMetrics) -> Counters {
+    #[rustfmt::skip]
+    let counters = listed!(*metrics, StreamMetrics {
+        connects, connected, accepted, accepts_refused, accept_errors, failed, lingered_out, output_full, bytes_in, bytes_out,
+        unstamped, sleeps,
+    });
+    prefixed("stream", counters)
 }
 
 /// A raw port's counters.

@@ -8,7 +8,7 @@ mod loader;
 mod report;
 // Written by the engine that replaces `loader`.
 #[allow(dead_code)]
-mod job;
+pub(crate) mod job;
 #[allow(dead_code)]
 mod result;
 

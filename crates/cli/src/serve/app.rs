@@ -1,23 +1,26 @@
-//! What a served port answers.
+//! What a served port answers, and who of its clients is served when.
 //!
 //! | app | service time | reply |
 //! |---|---|---|
 //! | echo | none | the request's bytes |
-//! | synthetic | emulated: the request's, or drawn | the service time, 8 bytes |
+//! | synthetic | emulated: the request's, or drawn | the request's bytes; over R2P2 the service time, 8 bytes |
 //! | spin | burnt on this thread: the request's, or drawn | the same |
+//! | stss | emulated: the request's | as long as the request asks |
 
+use std::collections::VecDeque;
+
+use tailcut_measure::app::serving::{Limits, Serves, Task, Tasks};
+use tailcut_measure::app::{App as Measured, Malformed};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::clock::Clock;
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::Endpoint;
-use tailcut_proto::rpc::{Event, RequestId, Rpc};
-use tailcut_wire::r2p2::DropReason;
+use tailcut_proto::rpc::RequestId;
 
 use super::emulated::{Emulated, Job};
-use crate::distribution_file::parse_times;
+use crate::distribution_file;
 
-/// An application as people write it: `echo`, `synthetic`, `synthetic:DIST`, `spin` or `spin:DIST`.
+/// An application as people write it: `echo`, `synthetic`, `synthetic:DIST`, `spin`, `spin:DIST` or `stss`.
 #[derive(Clone, Debug)]
 pub(super) enum App {
     Echo,
@@ -25,35 +28,40 @@ pub(super) enum App {
     Synthetic(Option<Distribution>),
     /// The same, by computing.
     Spin(Option<Distribution>),
+    /// Service times and sizes of the requests, on emulated workers.
+    Stss,
 }
 
 impl App {
+    /// Reads an application. What follows its name is read as `tailcut measure` reads it, so that both are told the same.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (name, times) = text.split_once(':').map_or((text, None), |(name, times)| (name, Some(times)));
-        let times = times.map(parse_times).transpose();
+        let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let measured = |name: &str| {
+            let text = rest.map(|rest| format!("{name}:{rest}"));
+            let parsed = text.map(|text| Measured::parse_with(&text, &mut distribution_file::read));
+            parsed.transpose().map_err(|error| error.to_string())
+        };
+        let times = |app: Option<Measured>| match app {
+            Some(Measured::Synthetic(times)) => Some(times),
+            _ => None,
+        };
         match name {
-            "echo" if text == "echo" => Ok(Self::Echo),
-            "synthetic" => times.map(Self::Synthetic),
-            "spin" => times.map(Self::Spin),
-            _ => Err("write echo, synthetic, synthetic:DIST, spin or spin:DIST, such as synthetic:exp:50us".to_owned()),
+            "echo" => measured("echo").map(|_| Self::Echo),
+            "stss" => measured("stss").map(|_| Self::Stss),
+            "synthetic" => measured("synthetic").map(|app| Self::Synthetic(times(app))),
+            "spin" => measured("synthetic").map(|app| Self::Spin(times(app))),
+            _ => Err("write echo, synthetic, synthetic:DIST, spin, spin:DIST or stss, such as synthetic:exp:50us".to_owned()),
         }
     }
-}
 
-/// Whether a desk left requests for its next turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    Nothing,
-    Requests,
-}
-
-/// The application of one port.
-#[derive(Debug)]
-pub(super) struct Desk {
-    app: App,
-    emulated: Emulated,
-    rng: Generator,
-    service_ns_max: u64,
+    /// How its requests are framed; echo's are not.
+    pub(super) fn serves(&self) -> Option<Serves> {
+        match self {
+            Self::Echo => None,
+            Self::Synthetic(_) | Self::Spin(_) => Some(Serves::Synthetic),
+            Self::Stss => Some(Serves::Stss),
+        }
+    }
 }
 
 /// What a desk is told besides its application.
@@ -61,91 +69,132 @@ pub(super) struct Desk {
 pub(super) struct DeskConfig {
     pub(super) worker_count: u32,
     pub(super) queue_len_max: usize,
-    /// Longest service that a request may ask for; more is refused.
-    pub(super) service_ns_max: u64,
+    /// What a request may ask for.
+    pub(super) limits: Limits,
     /// Of the drawn services.
     pub(super) seed: u64,
     /// Which of the ports this is.
     pub(super) stream: u64,
 }
 
-impl Desk {
+/// What a desk has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DeskCounts {
+    pub(super) requests: u64,
+    pub(super) replies: u64,
+    /// Requests that are none, or that ask for more than the limits.
+    pub(super) malformed: u64,
+    /// Requests that found the queue full.
+    pub(super) overload: u64,
+    /// Replies that could not be said: nobody waits for them, or too many others do.
+    pub(super) unsaid: u64,
+}
+
+/// The application of one port, whose requests `W` tells apart.
+#[derive(Debug)]
+pub(super) struct Desk<W> {
+    app: App,
+    emulated: Emulated<(W, Task)>,
+    /// Services that had ended before a request came and that nobody has polled yet.
+    finished: VecDeque<(W, Task)>,
+    /// What waits for this thread to compute.
+    spun: VecDeque<(W, Task)>,
+    config: DeskConfig,
+    rng: Generator,
+    next_id: u64,
+    pub(super) counts: DeskCounts,
+}
+
+impl<W: Copy> Desk<W> {
     pub(super) fn new(app: App, config: DeskConfig) -> Self {
         Self {
             app,
             emulated: Emulated::new(config.worker_count, config.queue_len_max),
+            finished: VecDeque::new(),
+            spun: VecDeque::new(),
+            config,
             rng: generator(config.seed, config.stream),
-            service_ns_max: config.service_ns_max,
+            next_id: 0,
+            counts: DeskCounts::default(),
         }
     }
 
-    /// Answers what has finished and takes what has arrived.
-    pub(super) fn work(&mut self, endpoint: &mut Endpoint, now: Time) -> Left {
-        self.reply_finished(endpoint, now);
-        while let Some(event) = endpoint.poll_event() {
-            match event {
-                Event::Request { id, payload, deadline, .. } => {
-                    if self.take(endpoint, now, Arrived { id, payload, deadline }) == Left::Requests {
-                        return Left::Requests;
-                    }
+    pub(super) fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// What finds the requests of a new connection; nothing where bytes go back as they come.
+    pub(super) fn tasks(&self) -> Option<Tasks> {
+        self.app.serves().map(|serves| Tasks::new(serves, self.config.limits))
+    }
+
+    /// Reads a request that is a message of its own.
+    pub(super) fn read(&mut self, message: &[u8]) -> Result<Task, Malformed> {
+        let serves = self.app.serves().unwrap_or(Serves::Synthetic);
+        Tasks::read(serves, self.config.limits, message)
+    }
+
+    /// Takes a request; false where the queue is full.
+    pub(super) fn offer(&mut self, now: Time, who: W, task: Task) -> bool {
+        self.counts.requests += 1;
+        let is_taken = match &self.app {
+            App::Spin(_) => {
+                let has_room = self.spun.len() < self.config.queue_len_max;
+                if has_room {
+                    self.spun.push_back((who, task));
                 }
-                Event::Cancelled { id } => self.emulated.cancel(id),
-                Event::Replied { .. } | Event::Failed { .. } => {}
+                has_room
             }
-        }
-        self.reply_finished(endpoint, now);
-        Left::Nothing
+            App::Echo | App::Synthetic(_) | App::Stss => {
+                let service_ns = self.drawn_ns().unwrap_or(task.service_ns);
+                let job = Job { id: RequestId(self.next_id), what: (who, task), arrived_at: now, service_ns };
+                self.next_id += 1;
+                // A worker whose service has ended is free for this request and not before it.
+                while let Some(done) = self.emulated.poll_finished(now) {
+                    self.finished.push_back(done.what);
+                }
+                self.emulated.offer(job, Time::MAX)
+            }
+        };
+        self.counts.overload += u64::from(!is_taken);
+        is_taken
+    }
+
+    /// The next request whose emulated service has ended by `now`.
+    pub(super) fn poll_finished(&mut self, now: Time) -> Option<(W, Task)> {
+        self.finished.pop_front().or_else(|| self.emulated.poll_finished(now).map(|job| job.what))
+    }
+
+    /// Computes one service, if one waits.
+    pub(super) fn spin_one(&mut self) -> Option<(W, Task)> {
+        let (who, task) = self.spun.pop_front()?;
+        spin(Clock.now(), self.drawn_ns().unwrap_or(task.service_ns));
+        Some((who, task))
+    }
+
+    /// Whether a service waits to be computed.
+    pub(super) fn has_to_spin(&self) -> bool {
+        !self.spun.is_empty()
     }
 
     /// When the next emulated service ends.
     pub(super) fn next_finish(&self) -> Option<Time> {
+        if !self.finished.is_empty() {
+            return Some(0);
+        }
         self.emulated.next_finish()
     }
 
-    fn reply_finished(&mut self, endpoint: &mut Endpoint, now: Time) {
-        while let Some(job) = self.emulated.poll_finished(now) {
-            reply_service(endpoint, now, job.id, job.service_ns);
+    fn drawn_ns(&mut self) -> Option<u64> {
+        match &self.app {
+            App::Synthetic(Some(times)) | App::Spin(Some(times)) => Some(times.sample_whole(&mut self.rng)),
+            _ => None,
         }
     }
-
-    fn take(&mut self, endpoint: &mut Endpoint, now: Time, arrived: Arrived) -> Left {
-        let Arrived { id, payload, deadline } = arrived;
-        let drawn = match &self.app {
-            App::Echo => {
-                // A request that is gone needs no reply.
-                let _ = endpoint.reply(now, id, payload);
-                return Left::Nothing;
-            }
-            App::Synthetic(times) | App::Spin(times) => times.as_ref().map(|times| times.sample_whole(&mut self.rng)),
-        };
-        let service_ns = drawn.or_else(|| requested_ns(&payload).filter(|&asked_ns| asked_ns <= self.service_ns_max));
-        endpoint.recycle(payload);
-        let Some(service_ns) = service_ns else {
-            let _ = endpoint.refuse(now, id, DropReason::Application);
-            return Left::Nothing;
-        };
-        if matches!(self.app, App::Spin(_)) {
-            let end = spin(now, service_ns);
-            reply_service(endpoint, end, id, service_ns);
-            // One service a turn: its reply leaves, and what has arrived meanwhile is received, before the next.
-            return Left::Requests;
-        }
-        if !self.emulated.offer(Job { id, arrived_at: now, service_ns }, deadline) {
-            let _ = endpoint.refuse(now, id, DropReason::Overload);
-        }
-        Left::Nothing
-    }
-}
-
-/// A request, as its event has it.
-struct Arrived {
-    id: RequestId,
-    payload: Vec<u8>,
-    deadline: Time,
 }
 
 /// Computes for `service_ns` and returns when it ended.
-fn spin(now: Time, service_ns: u64) -> Time {
+pub(super) fn spin(now: Time, service_ns: u64) -> Time {
     let started_at = Clock.now().max(now);
     loop {
         let at = Clock.now();
@@ -156,14 +205,28 @@ fn spin(now: Time, service_ns: u64) -> Time {
     }
 }
 
-fn reply_service(endpoint: &mut Endpoint, now: Time, id: RequestId, service_ns: u64) {
-    let mut reply = endpoint.buffer();
-    reply.extend_from_slice(&service_ns.to_be_bytes());
-    // A request that is gone needs no reply.
-    let _ = endpoint.reply(now, id, reply);
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The service time at the front of a request.
-fn requested_ns(payload: &[u8]) -> Option<u64> {
-    payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+    fn check(text: &str, expected: Result<&str, &str>) {
+        match (App::parse(text), expected) {
+            (Ok(app), Ok(printed)) => assert!(format!("{app:?}").starts_with(printed), "{app:?}"),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+            (parsed, _) => panic!("{text}: {parsed:?}"),
+        }
+    }
+
+    #[test]
+    fn apps_are_written_so() {
+        check("echo", Ok("Echo"));
+        check("echo:64", Ok("Echo"));
+        check("synthetic", Ok("Synthetic(None)"));
+        check("synthetic:exp:50us", Ok("Synthetic(Some"));
+        check("spin:fixed:1us", Ok("Spin(Some"));
+        check("stss", Ok("Stss"));
+        check("synthetic:exp:50", Err("no unit"));
+        check("echo:x", Err("echo"));
+        check("redis", Err("write echo"));
+    }
 }

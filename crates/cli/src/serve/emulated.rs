@@ -26,8 +26,11 @@ use tailcut_proto::scheduler::{Outcome, Scheduler, Ticket, Workers};
 
 /// A request and its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Job {
+pub(super) struct Job<W> {
+    /// Names it for [`Emulated::cancel`].
     pub(super) id: RequestId,
+    /// What the owner answers it by.
+    pub(super) what: W,
     /// When it came, ns.
     pub(super) arrived_at: Time,
     /// How long it occupies its worker, ns.
@@ -36,16 +39,16 @@ pub(super) struct Job {
 
 /// Workers behind one queue.
 #[derive(Debug)]
-pub(super) struct Emulated {
-    scheduler: Scheduler<Job, Jbsq>,
+pub(super) struct Emulated<W> {
+    scheduler: Scheduler<Job<W>, Jbsq>,
     workers: Vec<FifoWorker>,
     /// What runs, the first to finish on top.
-    running: BinaryHeap<Reverse<Running>>,
+    running: BinaryHeap<Reverse<Running<W>>>,
     /// Places in the queue, for cancels.
     held: HashMap<RequestId, Ticket, FixedState>,
 }
 
-impl Emulated {
+impl<W: Copy> Emulated<W> {
     /// Idle workers; at most `queue_len_max` requests wait.
     pub(super) fn new(worker_count: u32, queue_len_max: usize) -> Self {
         let mut scheduler = Scheduler::new(Jbsq::new(NonZeroU32::MIN), queue_len_max);
@@ -61,7 +64,7 @@ impl Emulated {
     }
 
     /// Takes a request; false when the queue is full. Drain [`Emulated::poll_finished`] first.
-    pub(super) fn offer(&mut self, job: Job, deadline: Time) -> bool {
+    pub(super) fn offer(&mut self, job: Job<W>, deadline: Time) -> bool {
         match self.scheduler.offer(job, deadline, NO_RANDOM) {
             Outcome::Placed(workers, job) => self.start(job.arrived_at, workers, job),
             Outcome::Held(ticket) => self.held.extend([(job.id, ticket)]),
@@ -78,7 +81,7 @@ impl Emulated {
     }
 
     /// The next request that has finished by `now`. Its worker starts the first of the queue.
-    pub(super) fn poll_finished(&mut self, now: Time) -> Option<Job> {
+    pub(super) fn poll_finished(&mut self, now: Time) -> Option<Job<W>> {
         let &Reverse(finished) = self.running.peek().filter(|Reverse(running)| running.finish_at <= now)?;
         self.running.pop();
         self.scheduler.conclude(finished.worker);
@@ -95,7 +98,7 @@ impl Emulated {
         self.running.peek().map(|Reverse(running)| running.finish_at)
     }
 
-    fn start(&mut self, at: Time, workers: Workers, job: Job) {
+    fn start(&mut self, at: Time, workers: Workers, job: Job<W>) {
         let worker = workers.first;
         let finish_at = self.workers[worker.index()].serve(at, job.service_ns);
         self.running.push(Reverse(Running { finish_at, worker, job }));
@@ -110,21 +113,29 @@ impl Emulated {
 }
 
 /// A request at its worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Running {
+#[derive(Clone, Copy, Debug)]
+struct Running<W> {
     finish_at: Time,
     worker: WorkerId,
-    job: Job,
+    job: Job<W>,
 }
 
 /// By finish, then by worker: no two that run share one, so the order is total.
-impl Ord for Running {
+impl<W> Ord for Running<W> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.finish_at, self.worker).cmp(&(other.finish_at, other.worker))
     }
 }
 
-impl PartialOrd for Running {
+impl<W> PartialEq for Running<W> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<W> Eq for Running<W> {}
+
+impl<W> PartialOrd for Running<W> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
@@ -139,12 +150,12 @@ mod tests {
 
     const FOREVER: Time = Time::MAX;
 
-    fn job(id: u64, arrived_at: Time, service_ns: u64) -> Job {
-        Job { id: RequestId(id), arrived_at, service_ns }
+    fn job(id: u64, arrived_at: Time, service_ns: u64) -> Job<()> {
+        Job { id: RequestId(id), what: (), arrived_at, service_ns }
     }
 
     /// Ids and finishes in order, each looked at as late as `now`.
-    fn finishes(emulated: &mut Emulated, now: Time) -> Vec<(u64, Time)> {
+    fn finishes(emulated: &mut Emulated<()>, now: Time) -> Vec<(u64, Time)> {
         let next = || {
             let finish_at = emulated.next_finish()?;
             emulated.poll_finished(now).map(|job| (job.id.0, finish_at))

@@ -1,23 +1,29 @@
 //! `tailcut serve`: servers on one or many ports, all on one thread.
 
 mod app;
+mod calls;
+mod certificate;
+mod connections;
+mod datagrams;
 mod emulated;
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
-use tailcut_net::driver::Driver;
-use tailcut_net::entropy;
-use tailcut_net::udp::Coalescing;
-use tailcut_proto::r2p2::{Config, Endpoint, Prefix};
+use anyhow::{Result, anyhow, bail};
+use tailcut_measure::app::serving::Limits;
+use tailcut_net::driver::Waker;
+use tailcut_proto::r2p2::Prefix;
 
-use self::app::{App, Desk, DeskConfig, Left};
+use self::app::{App, DeskConfig, DeskCounts};
+use self::calls::Endpoints;
+use self::connections::Listeners;
+use self::datagrams::Ports;
 use crate::counters::{self, Counters};
 use crate::distribution_file::parse_positive_ns;
+use crate::measure::job::Transport;
 use crate::network::{self, Polling};
 use crate::{output, signals};
 
@@ -31,10 +37,13 @@ pub(crate) struct Args {
     /// Address to serve at; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     listen: String,
-    /// What to answer: echo, synthetic, synthetic:DIST, spin or spin:DIST
+    /// What carries requests and replies
+    #[arg(long, value_name = "NAME", default_value = "r2p2")]
+    transport: Transport,
+    /// What to answer: echo, synthetic, synthetic:DIST, spin, spin:DIST or stss
     #[arg(long, value_name = "APP", value_parser = App::parse)]
     app: App,
-    /// Emulated workers of each port, behind one queue (synthetic only)
+    /// Emulated workers of each port, behind one queue (synthetic and stss only)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: u32,
     /// Ports from ADDR on, each a server of its own with its own workers and server id
@@ -52,12 +61,21 @@ pub(crate) struct Args {
     /// File with 32 hex digits, the same for all servers behind one router: clients prove their address to all of them at once
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// Requests of each port that may wait for a worker; more are refused
+    /// Requests of each port that may wait for a worker; more are refused, dropped over UDP, and end a connection
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     queue: u32,
     /// Longest service that a request may ask for; longer ones are refused
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
     service_max: u64,
+    /// The server's certificates, its own first, PEM (TLS only)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The key of the certificate, PEM (TLS only)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Make a certificate for localhost and ADDR, and write it to FILE for clients to trust (TLS only)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key"])]
+    self_signed: Option<PathBuf>,
     /// Seed of the drawn service times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -68,84 +86,95 @@ pub(crate) struct Args {
     polling: Polling,
 }
 
-/// The ports' endpoints, and the application of each.
-struct Servers {
-    driver: Driver<Endpoint>,
-    desks: Vec<Desk>,
-}
-
 pub(crate) fn run(args: Args) -> Result<()> {
-    let mut servers = open(&args)?;
+    let mut server = Server::open(&args)?;
     let stop = Arc::new(AtomicBool::new(false));
-    let (flag, waker) = (stop.clone(), servers.driver.waker());
+    let (flag, waker) = (Arc::clone(&stop), server.waker());
     signals::on_stop(move || {
         flag.store(true, Ordering::Relaxed);
         waker.wake();
     })?;
-    let listening = servers.addresses().map(|address| format!("listening {address}\n"));
+    let listening = server.addresses()?.into_iter().map(|address| format!("listening {address}\n"));
     output::print(&listening.collect::<String>())?;
-    servers.serve(&stop)?;
-    eprint!("{}", servers.report());
+    server.serve(&stop)?;
+    eprint!("{}", server.report()?);
     Ok(())
 }
 
-impl Servers {
+/// The ports, by what carries their requests.
+enum Server {
+    Calls(Endpoints),
+    Datagrams(Ports),
+    Connections(Listeners),
+}
+
+impl Server {
+    fn open(args: &Args) -> Result<Self> {
+        check(args)?;
+        match args.transport {
+            Transport::R2p2 => Endpoints::open(args).map(Self::Calls),
+            Transport::Udp => Ports::open(args).map(Self::Datagrams),
+            Transport::Tcp => Listeners::open(args, None).map(Self::Connections),
+            Transport::Tls => Listeners::open(args, Some(&certificate::tls(args)?)).map(Self::Connections),
+        }
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        match self {
+            Self::Calls(endpoints) => Ok(endpoints.addresses()),
+            Self::Datagrams(ports) => Ok(ports.addresses()),
+            Self::Connections(listeners) => listeners.addresses(),
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        match self {
+            Self::Calls(endpoints) => endpoints.driver.waker(),
+            Self::Datagrams(ports) => ports.driver.waker(),
+            Self::Connections(listeners) => listeners.streams.waker(),
+        }
+    }
+
+    /// Serves until it is stopped.
     fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            let desks = &mut self.desks;
-            let mut left = Left::Nothing;
-            self.driver.turn_with(|index, endpoint, now| {
-                if desks[index].work(endpoint, now) == Left::Requests {
-                    left = Left::Requests;
-                }
-            })?;
-            if left == Left::Nothing {
-                let next_finish = desks.iter().filter_map(Desk::next_finish).min();
-                self.driver.wait(None, next_finish)?;
-            }
+        match self {
+            Self::Calls(endpoints) => endpoints.serve(stop),
+            Self::Datagrams(ports) => ports.serve(stop),
+            Self::Connections(listeners) => listeners.serve(stop),
         }
-        Ok(())
     }
 
-    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        (0..self.desks.len()).map(|index| self.driver.port(index).local_address())
-    }
-
-    /// The counters of all ports together, and each port's share of the requests.
-    fn report(&self) -> String {
-        let mut all = Counters::new();
-        let mut shares = Vec::new();
-        for (index, address) in self.addresses().enumerate() {
-            let metrics = self.driver.node(index).metrics();
-            let mut counters = counters::of_endpoint(metrics);
-            counters.extend(counters::of_udp(&self.driver.port(index).metrics()));
-            counters.push(("kernel_drops".to_owned(), self.driver.port(index).kernel_drops().map_or(0, u64::from)));
-            counters::add(&mut all, &counters);
-            shares.push(vec![format!("  {address}"), metrics.requests.to_string()]);
+    /// What was counted.
+    fn report(&self) -> Result<String> {
+        match self {
+            Self::Calls(endpoints) => Ok(endpoints.report()),
+            Self::Datagrams(ports) => Ok(ports.report()),
+            Self::Connections(listeners) => listeners.report(),
         }
-        let shares = if shares.len() > 1 { format!("requests by port:\n{}", output::table(&shares, 1)) } else { String::new() };
-        format!("served:\n{}{shares}", counters::lines(&all))
     }
 }
 
-fn open(args: &Args) -> Result<Servers> {
-    if args.workers > 1 && !matches!(args.app, App::Synthetic(_)) {
-        bail!("--workers are emulated, which only --app synthetic does; drop --workers, or take --ports for several servers");
+/// Whether a turn left requests for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    Requests,
+}
+
+fn check(args: &Args) -> Result<()> {
+    if args.workers > 1 && !matches!(args.app, App::Synthetic(_) | App::Stss) {
+        bail!(
+            "--workers are emulated, which only --app synthetic and stss do; drop --workers, or take --ports for several servers"
+        );
     }
-    let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-    let mut config = endpoint_config(args)?;
-    let mut desks = Vec::new();
-    for (index, address) in ports(args)?.into_iter().enumerate() {
-        let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
-        let port = network::bind(address, coalescing)?;
-        config.secret = entropy::secret().context("cannot draw a secret")?;
-        config.credit_bytes = network::credit_bytes(&port)?;
-        config.serving.server_id = args.server_id.wrapping_add(index as u32);
-        let endpoint = Endpoint::new(driver.clock().now(), config.clone());
-        driver.add(endpoint, port, None);
-        desks.push(Desk::new(args.app.clone(), desk_config(args, index)));
+    let is_r2p2 = args.transport == Transport::R2p2;
+    if !is_r2p2 && (args.router.is_some() || !args.trust.is_empty() || args.pool_key_file.is_some()) {
+        bail!("--router, --trust and --pool-key-file are R2P2's; take --transport r2p2");
     }
-    Ok(Servers { driver, desks })
+    if args.transport != Transport::Tls && (args.cert.is_some() || args.self_signed.is_some()) {
+        bail!("--cert, --key and --self-signed are TLS's; take --transport tls");
+    }
+    Ok(())
 }
 
 /// The addresses to bind: consecutive ports, or free ones where the port is 0.
@@ -159,34 +188,42 @@ fn ports(args: &Args) -> Result<Vec<SocketAddr>> {
     Ok((first.port()..=last).map(|port| SocketAddr::new(first.ip(), port)).collect())
 }
 
-fn endpoint_config(args: &Args) -> Result<Config> {
-    let mut config = Config::default();
-    config.serving.router = args.router.as_deref().map(network::resolve).transpose()?;
-    config.serving.trusted.extend_from_slice(&args.trust);
-    // The ports are one pool even where nobody else shares their key.
-    let own_key = || entropy::secret().context("cannot draw a secret");
-    config.serving.pool_key = Some(args.pool_key_file.as_deref().map_or_else(own_key, read_pool_key)?);
-    Ok(config)
-}
-
-fn desk_config(args: &Args, index: usize) -> DeskConfig {
+/// What the application of a port is told, where a message has so many bytes at most.
+fn desk_config(args: &Args, index: usize, message_bytes_max: u64) -> DeskConfig {
     DeskConfig {
         worker_count: args.workers,
         queue_len_max: args.queue as usize,
-        service_ns_max: args.service_max,
+        limits: Limits {
+            service_ns_max: args.service_max,
+            payload_bytes_max: message_bytes_max,
+            reply_bytes_max: message_bytes_max,
+        },
         seed: args.seed,
         stream: index as u64,
     }
 }
 
-fn read_pool_key(path: &Path) -> Result<[u8; 16]> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read the pool's key from {}", path.display()))?;
-    let digits = text.trim();
-    let is_key = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_key);
-    let hint = "the pool's key is 32 hex digits; `openssl rand -hex 16` makes one";
-    Ok(key.with_context(|| format!("{}: {hint}", path.display()))?.to_be_bytes())
+/// The counters of all ports together with those of the transport, and each port's share of the requests.
+fn report_desks(addresses: &[SocketAddr], desks: impl Iterator<Item = DeskCounts>, transport: Counters) -> String {
+    let mut all = Counters::new();
+    let mut shares = Vec::new();
+    for (address, counts) in addresses.iter().zip(desks) {
+        let DeskCounts { requests, replies, malformed, overload, unsaid } = counts;
+        let named =
+            [("requests", requests), ("replied", replies), ("malformed", malformed), ("overload", overload), ("unsaid", unsaid)];
+        counters::add(&mut all, &named.map(|(name, count)| (name.to_owned(), count)).to_vec());
+        shares.push(vec![format!("  {address}"), requests.to_string()]);
+    }
+    all.extend(transport);
+    let shares = if shares.len() > 1 { format!("requests by port:\n{}", output::table(&shares, 1)) } else { String::new() };
+    format!("served:\n{}{shares}", counters::lines(&all))
 }
+
+/// The longest message over R2P2 and over streams: what an endpoint takes by default.
+const MESSAGE_BYTES_MAX: u64 = 8 << 20;
+
+/// The most that UDP carries over IPv4.
+const DATAGRAM_BYTES_MAX: u64 = 65_507;
 
 const AFTER_HELP: &str = "\
 Apps:
@@ -196,9 +233,72 @@ Apps:
                    so that many servers fit on one machine
   synthetic:DIST   the same with service times drawn here
   spin, spin:DIST  the same times, spent computing on the thread that serves
+  stss             emulated service as well; the request says its time, its payload's size and
+                   the reply's (8 bytes each, big-endian), and carries the payload
+Over UDP a synthetic request may carry 8 bytes more, which return. Over TCP and TLS echo returns
+bytes as they come, and replies leave in the order of their connection's requests.
 
 Examples:
   tailcut serve --listen 0.0.0.0:8000 --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8000 --app synthetic:exp:50us --workers 16
+  tailcut serve --listen 127.0.0.1:8000 --transport udp --app echo
+  tailcut serve --listen 127.0.0.1:8443 --transport tls --app echo --self-signed cert.pem
   tailcut serve --listen 127.0.0.1:8001 --ports 8 --app synthetic:bimodal:10us:1ms:0.99
   tailcut serve --listen 10.0.0.2:8000 --app echo --router 10.0.0.1:8000 --trust 10.0.0.0/8";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    //! Servers on threads of the test's process.
+
+    use std::sync::mpsc;
+    use std::thread::JoinHandle;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// Serves until it is dropped.
+    pub(crate) struct Served {
+        pub(crate) address: SocketAddr,
+        stop: Arc<AtomicBool>,
+        waker: Waker,
+        thread: Option<JoinHandle<String>>,
+    }
+
+    impl Served {
+        /// Stops it, and gives its report.
+        pub(crate) fn stop(&mut self) -> String {
+            self.stop.store(true, Ordering::Relaxed);
+            self.waker.wake();
+            self.thread.take().map(|thread| thread.join().expect("it serves")).unwrap_or_default()
+        }
+    }
+
+    impl Drop for Served {
+        fn drop(&mut self) {
+            self.stop();
+        }
+    }
+
+    /// A server with these arguments after `--listen`.
+    pub(crate) fn serve(words: &[&str]) -> Served {
+        let line = Line::try_parse_from(["serve", "--listen"].iter().chain(words)).expect("arguments");
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let flag = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut server = Server::open(&line.args).expect("a port");
+            sender.send((server.addresses().expect("addresses")[0], server.waker())).expect("the test");
+            server.serve(&flag).expect("it serves");
+            server.report().expect("a report")
+        });
+        let (address, waker) = receiver.recv().expect("a server");
+        Served { address, stop, waker, thread: Some(thread) }
+    }
+}

@@ -19,7 +19,7 @@ use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;
 use tailcut_net::stamps::Stamps as Seen;
-use tailcut_net::stream::{Connection, ConnectionId, Event, StreamConfig, Streams, TlsClient};
+use tailcut_net::stream::{Connection, ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient};
 use tailcut_proto::node::Time;
 
 use super::stamped::Sampler;
@@ -95,7 +95,9 @@ pub(super) struct StreamLanes {
     clock: Clock,
     counts: ClientCounts,
     /// Why the last connection ended.
-    last_reason: Option<String>,
+    last_reason: Option<Reason>,
+    /// A connection has been open.
+    is_answered: bool,
     closing: Vec<usize>,
     sampler: Sampler,
 }
@@ -120,6 +122,7 @@ impl StreamLanes {
             clock: Clock,
             counts: ClientCounts::default(),
             last_reason: None,
+            is_answered: false,
             closing: Vec::new(),
             sampler,
         };
@@ -181,6 +184,7 @@ impl StreamLanes {
             pipeline,
             last_reason,
             closing,
+            is_answered,
             sampler,
             ..
         } = self;
@@ -190,7 +194,10 @@ impl StreamLanes {
             let lane = &mut lanes[index];
             let mut books = Books { index, now, slices, sampler, counts };
             match event {
-                Event::Connected => lane.greet(app, connection, preload.as_ref()),
+                Event::Connected => {
+                    *is_answered = true;
+                    lane.greet(app, connection, preload.as_ref());
+                }
                 Event::Bytes(bytes) => {
                     lane.heard_at = now;
                     if lane.take(bytes, connection.received(), &mut books) == After::Close {
@@ -201,7 +208,7 @@ impl StreamLanes {
                 }
                 Event::Finished => closing.push(index),
                 Event::Closed(reason) => {
-                    *last_reason = Some(format!("{reason:?}"));
+                    *last_reason = Some(reason);
                     lane.id = None;
                     lane.end(&mut books);
                 }
@@ -248,6 +255,8 @@ impl StreamLanes {
 
 impl Carries for StreamLanes {
     fn open(&mut self, until: Time) -> Result<()> {
+        let patience = self.clock.now() + FIRST_OPEN_NS_MAX;
+        let until = until.max(patience);
         loop {
             let now = self.clock.now();
             self.open_lanes(now)?;
@@ -255,9 +264,11 @@ impl Carries for StreamLanes {
             if self.lanes.iter().all(|lane| lane.is_open) {
                 return Ok(());
             }
-            if now > until {
+            // What TLS finds fault with does not mend, and a target that has not answered once probably is not there.
+            let is_hopeless = matches!(self.last_reason, Some(Reason::Tls(_))) || (now > patience && !self.is_answered);
+            if now > until || is_hopeless {
                 let missing = self.lanes.iter().filter(|lane| !lane.is_open).count();
-                let reason = self.last_reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
+                let reason = self.last_reason.as_ref().map_or_else(String::new, |reason| format!(": {}", say(reason)));
                 bail!("{missing} of {} connections to {} do not open{reason}", self.lanes.len(), self.lanes[0].target);
             }
         }
@@ -437,6 +448,19 @@ impl Lane {
     }
 }
 
+/// Why a connection has ended, as people say it.
+fn say(reason: &Reason) -> String {
+    match reason {
+        Reason::Refused => "nobody listens there".to_owned(),
+        Reason::Reset => "the peer has cut it".to_owned(),
+        Reason::TimedOut => "no answer in time".to_owned(),
+        Reason::Unreachable => "it cannot be reached".to_owned(),
+        Reason::Ended => "the peer has ended it while it was being opened".to_owned(),
+        Reason::Tls(why) => format!("TLS: {why}"),
+        Reason::Other(number) => std::io::Error::from_raw_os_error(*number).to_string(),
+    }
+}
+
 /// More than any host has ports for.
 const CONNECTIONS_MAX: usize = 1 << 16;
 
@@ -445,6 +469,9 @@ const PRELOAD_PIPELINE: usize = 64;
 
 /// From the end of a connection to the next attempt.
 const REOPEN_NS: u64 = 10_000_000;
+
+/// How long to wait for the first connection of all.
+const FIRST_OPEN_NS_MAX: u64 = 2_000_000_000;
 
 /// How long to wait for a step of opening.
 const OPEN_STEP_NS: u64 = 10_000_000;

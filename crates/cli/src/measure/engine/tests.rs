@@ -1,6 +1,8 @@
 //! Loads against servers in this process, well-behaved and not: whatever becomes of requests, the counts add up.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -18,8 +20,9 @@ use tailcut_proto::rpc::{Event, Rpc};
 use tailcut_wire::r2p2::DropReason;
 
 use super::LocalAgent;
-use crate::measure::job::{Agent, ClientCounts, Job, R2p2, Role, Share, StampKind, Told, Transport};
+use crate::measure::job::{Agent, ClientCounts, Job, R2p2, Role, Share, StampKind, Tls, Told, Transport};
 use crate::network;
+use crate::serve::tests::{Served, serve};
 
 /// What became of a load.
 #[derive(Debug, Default)]
@@ -60,7 +63,13 @@ fn load(job: &Job, sent_min: u64) -> Outcome {
     load_by(LocalAgent::new(), job, sent_min)
 }
 
-fn load_by(mut agent: LocalAgent, job: &Job, sent_min: u64) -> Outcome {
+fn load_by(agent: LocalAgent, job: &Job, sent_min: u64) -> Outcome {
+    load_and_meddle(agent, job, sent_min, &mut || ())
+}
+
+/// As [`load`], and does `meddle` once half of the requests have left.
+fn load_and_meddle(mut agent: LocalAgent, job: &Job, sent_min: u64, meddle: &mut dyn FnMut()) -> Outcome {
+    let mut is_meddled = false;
     agent.prepare(job).expect("it prepares");
     let mut outcome = Outcome::default();
     let mut is_stopped = false;
@@ -84,6 +93,10 @@ fn load_by(mut agent: LocalAgent, job: &Job, sent_min: u64) -> Outcome {
             Some(Told::Done) => return outcome,
             Some(Told::Failed(why)) => panic!("{why}"),
             None => {}
+        }
+        if !is_meddled && outcome.counts.sent >= sent_min / 2 {
+            meddle();
+            is_meddled = true;
         }
         if !is_stopped && outcome.counts.sent >= sent_min {
             agent.stop().expect("it stops");
@@ -360,6 +373,206 @@ fn an_interface_that_loses_stamps_is_counted() {
     let MatchCounts { requests, missing_hardware, missing_kernel, .. } = outcome.stamps;
     assert!(requests >= 200 && (35..=135).contains(&missing_hardware), "{outcome:?}");
     assert_eq!(missing_kernel, 0, "{outcome:?}");
+}
+
+const APPS: [&str; 3] = ["echo:64", "synthetic:fixed:100us", "stss:time=fixed:10us,request=fixed:32,reply=fixed:500"];
+
+/// Every application of our own server, which is given the first word of it.
+fn check_own_server(listen: &str, transport: Transport, name: &str) {
+    for app in APPS {
+        let served = app.split(':').next().unwrap_or(app);
+        let mut server =
+            serve(&[listen, "--transport", name, "--app", served, "--workers", if served == "echo" { "1" } else { "3" }]);
+        assert_all_replied(&load_and_add_up(&job(transport, app, server.address), 200));
+        let report = server.stop();
+        assert!(report.contains("served:") && !report.contains("malformed"), "{report}");
+    }
+}
+
+#[test]
+fn our_server_answers_over_tcp() {
+    check_own_server("127.0.0.1:0", Transport::Tcp, "tcp");
+}
+
+#[test]
+fn our_server_answers_over_tcp_on_ipv6() {
+    check_own_server("[::1]:0", Transport::Tcp, "tcp");
+}
+
+#[test]
+fn our_server_answers_over_udp() {
+    check_own_server("127.0.0.1:0", Transport::Udp, "udp");
+}
+
+#[test]
+fn our_server_answers_over_udp_on_ipv6() {
+    check_own_server("[::1]:0", Transport::Udp, "udp");
+}
+
+#[test]
+fn our_server_answers_over_r2p2() {
+    check_own_server("127.0.0.1:0", Transport::R2p2, "r2p2");
+}
+
+#[test]
+fn a_spinning_server_answers_over_streams_and_datagrams() {
+    for (transport, name) in [(Transport::Tcp, "tcp"), (Transport::Udp, "udp")] {
+        let server = serve(&["127.0.0.1:0", "--transport", name, "--app", "spin"]);
+        assert_all_replied(&load_and_add_up(&job(transport, "synthetic:fixed:20us", server.address), 200));
+    }
+}
+
+/// Where to keep a certificate, for as long as the test's process lives.
+fn certificate_file(name: &str) -> String {
+    std::env::temp_dir().join(format!("tailcut-{}-{name}.pem", std::process::id())).to_string_lossy().into_owned()
+}
+
+/// A server of TLS, and the certificate that it has made.
+fn serve_tls(name: &str) -> (Served, String) {
+    let file = certificate_file(name);
+    let server = serve(&["127.0.0.1:0", "--transport", "tls", "--app", "echo", "--self-signed", &file]);
+    let pem = std::fs::read_to_string(&file).expect("a certificate");
+    std::fs::remove_file(&file).expect("its file");
+    (server, pem)
+}
+
+#[test]
+fn a_server_of_tls_is_verified_and_stamped() {
+    let (server, pem) = serve_tls("verified");
+    let tls = Some(Tls { roots_pem: Some(pem), ..Tls::default() });
+    let job = Job { tls, stamp_every: 4, ..job(Transport::Tls, "echo:64", server.address) };
+    let outcome = load_and_add_up(&job, 200);
+    assert_all_replied(&outcome);
+    assert_eq!(outcome.kind, StampKind::Kernel);
+    let bias = outcome.bias.summary();
+    assert!(bias.count > 40 && bias.below == 0, "{bias:?} {outcome:?}");
+}
+
+/// Why a job cannot be done.
+fn failure(job: &Job) -> String {
+    let mut agent = LocalAgent::new();
+    agent.prepare(job).expect("it prepares");
+    match agent.poll(20_000 * MS) {
+        Some(Told::Failed(why)) => why,
+        told => panic!("{told:?}"),
+    }
+}
+
+#[test]
+fn a_server_of_tls_that_nobody_vouches_for_is_not_loaded() {
+    let (server, _) = serve_tls("stranger");
+    let (_other, pem) = serve_tls("other");
+    let tls = Some(Tls { roots_pem: Some(pem), ..Tls::default() });
+    let why = failure(&Job { tls, ..job(Transport::Tls, "echo:64", server.address) });
+    assert!(why.contains("TLS: invalid peer certificate"), "{why}");
+}
+
+#[test]
+fn a_target_that_is_not_there_is_said_soon() {
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("an address");
+    let why = failure(&job(Transport::Tcp, "echo:64", address));
+    assert!(why.contains("nobody listens there"), "{why}");
+}
+
+/// What is due while nobody listens waits for a connection, and is given up.
+#[test]
+fn a_server_that_dies_leaves_lost_requests_and_timeouts() {
+    let mut server = serve(&["127.0.0.1:0", "--transport", "tcp", "--app", "synthetic"]);
+    let job = Job { timeout_ns: 50 * MS, ..job(Transport::Tcp, "synthetic:fixed:1ms", server.address) };
+    let outcome = load_and_meddle(LocalAgent::new(), &job, 200, &mut || drop(server.stop()));
+    let Counts { sent, replied, lost, refused, timeout } = outcome.counts;
+    assert_eq!(sent, replied + lost + refused + timeout, "{outcome:?}");
+    assert!(replied > 0 && timeout > 0 && outcome.client.reconnects >= 4, "{outcome:?}");
+}
+
+#[test]
+fn datagrams_to_a_server_that_dies_are_refused() {
+    let mut server = serve(&["127.0.0.1:0", "--transport", "udp", "--app", "echo"]);
+    let job = Job { timeout_ns: 50 * MS, ..job(Transport::Udp, "echo:64", server.address) };
+    let outcome = load_and_meddle(LocalAgent::new(), &job, 200, &mut || drop(server.stop()));
+    let Counts { sent, replied, lost, refused, timeout } = outcome.counts;
+    assert_eq!(sent, replied + lost + refused + timeout, "{outcome:?}");
+    assert!(replied > 0 && refused > 0, "{outcome:?}");
+}
+
+/// A process that serves an echo until its standard input ends.
+#[test]
+#[ignore = "a server for the test that freezes it"]
+fn serves_another_process() {
+    let Ok(transport) = std::env::var("SERVE_TRANSPORT") else {
+        println!("SKIPPED: SERVE_TRANSPORT names no transport");
+        return;
+    };
+    let server = serve(&["127.0.0.1:0", "--transport", &transport, "--app", "echo"]);
+    println!("listening {}", server.address);
+    // What is read matters as little as whether reading fails.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Kills the process at the end of the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn check_frozen(transport: Transport, name: &str) {
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command.args(["--ignored", "--exact", "measure::engine::tests::serves_another_process", "--nocapture"]);
+    let child = command.env("SERVE_TRANSPORT", name).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = Killed(child.expect("a process"));
+    let lines = BufReader::new(child.0.stdout.take().expect("it is piped")).lines();
+    let address = lines.map_while(Result::ok).find_map(|line| line.split_once("listening ")?.1.parse().ok());
+    let job = Job { timeout_ns: 50 * MS, ..job(transport, "echo:64", address.expect("an address")) };
+    let freeze = &mut || {
+        let status = Command::new("kill").args(["-STOP", &child.0.id().to_string()]).status();
+        assert!(status.expect("kill").success());
+    };
+    let outcome = load_and_meddle(LocalAgent::new(), &job, 400, freeze);
+    let Counts { sent, replied, lost, refused, timeout } = outcome.counts;
+    assert_eq!(sent, replied + lost + refused + timeout, "{outcome:?}");
+    assert!(replied > 50 && timeout + lost > 50 && timeout > 0, "{outcome:?}");
+}
+
+#[test]
+fn requests_to_a_server_that_freezes_time_out() {
+    check_frozen(Transport::Tcp, "tcp");
+    check_frozen(Transport::Udp, "udp");
+    check_frozen(Transport::R2p2, "r2p2");
+}
+
+/// The highest rates, by hand: `RATE_TARGET` names a server, `RATE_TRANSPORT` and `RATE_APP` what it speaks.
+#[test]
+#[ignore = "a measurement, run by hand with a target"]
+fn rate() {
+    let variable = |name: &str| std::env::var(name).ok();
+    let Some(target) = variable("RATE_TARGET") else {
+        println!("SKIPPED: RATE_TARGET names no server");
+        return;
+    };
+    let transport = match variable("RATE_TRANSPORT").as_deref() {
+        Some("udp") => Transport::Udp,
+        Some("r2p2") => Transport::R2p2,
+        _ => Transport::Tcp,
+    };
+    let number = |name: &str, default: u32| variable(name).and_then(|text| text.parse().ok()).unwrap_or(default);
+    let app = variable("RATE_APP").unwrap_or_else(|| "echo:64".to_owned());
+    let job = Job {
+        load: Share::Closed { outstanding: number("RATE_OUTSTANDING", 64) },
+        connections: number("RATE_CONNECTIONS", 1),
+        pipeline: number("RATE_PIPELINE", 64),
+        preload: app.starts_with("memcached"),
+        busy_poll: true,
+        ..job(transport, &app, target.parse().expect("an address"))
+    };
+    let started = Clock.now();
+    let outcome = load_and_add_up(&job, u64::from(number("RATE_REQUESTS", 1_000_000)));
+    println!("{outcome:?}");
+    println!("{:.0} requests/s, preload included", outcome.counts.sent as f64 / (Clock.now() - started) as f64 * 1e9);
 }
 
 const MS: u64 = 1_000_000;

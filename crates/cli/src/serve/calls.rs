@@ -1,0 +1,221 @@
+//! Serving over R2P2: an endpoint at each port.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use tailcut_measure::app::serving::{Limits, Serves, Task, Tasks};
+use tailcut_measure::generator::{Generator, generator};
+use tailcut_net::driver::Driver;
+use tailcut_net::entropy;
+use tailcut_net::udp::Coalescing;
+use tailcut_proto::node::Time;
+use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::rpc::{Event, RequestId, Rpc};
+use tailcut_wire::r2p2::DropReason;
+
+use super::app::{App, DeskConfig, spin};
+use super::emulated::{Emulated, Job};
+use super::{Args, Left, MESSAGE_BYTES_MAX, desk_config, ports};
+use crate::counters::{self, Counters};
+use crate::{network, output};
+
+/// The ports' endpoints, and the application of each.
+pub(super) struct Endpoints {
+    pub(super) driver: Driver<Endpoint>,
+    desks: Vec<CallDesk>,
+}
+
+impl Endpoints {
+    pub(super) fn open(args: &Args) -> Result<Self> {
+        let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
+        let mut config = endpoint_config(args)?;
+        let mut desks = Vec::new();
+        for (index, address) in ports(args)?.into_iter().enumerate() {
+            let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
+            let port = network::bind(address, coalescing)?;
+            config.secret = entropy::secret().context("cannot draw a secret")?;
+            config.credit_bytes = network::credit_bytes(&port)?;
+            config.serving.server_id = args.server_id.wrapping_add(index as u32);
+            let endpoint = Endpoint::new(driver.clock().now(), config.clone());
+            driver.add(endpoint, port, None);
+            desks.push(CallDesk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
+        }
+        Ok(Self { driver, desks })
+    }
+
+    pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let desks = &mut self.desks;
+            let mut left = Left::Nothing;
+            self.driver.turn_with(|index, endpoint, now| {
+                if desks[index].work(endpoint, now) == Left::Requests {
+                    left = Left::Requests;
+                }
+            })?;
+            if left == Left::Nothing {
+                let next_finish = desks.iter().filter_map(CallDesk::next_finish).min();
+                self.driver.wait(None, next_finish)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.desks.len()).map(|index| self.driver.port(index).local_address()).collect()
+    }
+
+    /// The counters of all ports together, and each port's share of the requests.
+    pub(super) fn report(&self) -> String {
+        let mut all = Counters::new();
+        let mut shares = Vec::new();
+        for (index, address) in self.addresses().into_iter().enumerate() {
+            let metrics = self.driver.node(index).metrics();
+            let mut counters = counters::of_endpoint(metrics);
+            counters.extend(counters::of_udp(&self.driver.port(index).metrics()));
+            counters.push(("kernel_drops".to_owned(), self.driver.port(index).kernel_drops().map_or(0, u64::from)));
+            counters::add(&mut all, &counters);
+            shares.push(vec![format!("  {address}"), metrics.requests.to_string()]);
+        }
+        let shares = if shares.len() > 1 { format!("requests by port:\n{}", output::table(&shares, 1)) } else { String::new() };
+        format!("served:\n{}{shares}", counters::lines(&all))
+    }
+}
+
+fn endpoint_config(args: &Args) -> Result<Config> {
+    let mut config = Config::default();
+    config.serving.router = args.router.as_deref().map(network::resolve).transpose()?;
+    config.serving.trusted.extend_from_slice(&args.trust);
+    // The ports are one pool even where nobody else shares their key.
+    let own_key = || entropy::secret().context("cannot draw a secret");
+    config.serving.pool_key = Some(args.pool_key_file.as_deref().map_or_else(own_key, read_pool_key)?);
+    Ok(config)
+}
+
+fn read_pool_key(path: &Path) -> Result<[u8; 16]> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read the pool's key from {}", path.display()))?;
+    let digits = text.trim();
+    let is_key = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_key);
+    let hint = "the pool's key is 32 hex digits; `openssl rand -hex 16` makes one";
+    Ok(key.with_context(|| format!("{}: {hint}", path.display()))?.to_be_bytes())
+}
+
+/// The application of one endpoint. Its requests may be cancelled, and expire by themselves.
+#[derive(Debug)]
+struct CallDesk {
+    app: App,
+    emulated: Emulated<Answer>,
+    rng: Generator,
+    limits: Limits,
+}
+
+/// What a request is answered with.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    /// Its service time.
+    Service,
+    /// What it asks for.
+    Asked(Task),
+}
+
+impl CallDesk {
+    fn new(app: App, config: DeskConfig) -> Self {
+        let emulated = Emulated::new(config.worker_count, config.queue_len_max);
+        Self { app, emulated, rng: generator(config.seed, config.stream), limits: config.limits }
+    }
+
+    /// Answers what has finished and takes what has arrived.
+    fn work(&mut self, endpoint: &mut Endpoint, now: Time) -> Left {
+        self.reply_finished(endpoint, now);
+        while let Some(event) = endpoint.poll_event() {
+            match event {
+                Event::Request { id, payload, deadline, .. } => {
+                    if self.take(endpoint, now, Arrived { id, payload, deadline }) == Left::Requests {
+                        return Left::Requests;
+                    }
+                }
+                Event::Cancelled { id } => self.emulated.cancel(id),
+                Event::Replied { .. } | Event::Failed { .. } => {}
+            }
+        }
+        self.reply_finished(endpoint, now);
+        Left::Nothing
+    }
+
+    /// When the next emulated service ends.
+    fn next_finish(&self) -> Option<Time> {
+        self.emulated.next_finish()
+    }
+
+    fn reply_finished(&mut self, endpoint: &mut Endpoint, now: Time) {
+        while let Some(job) = self.emulated.poll_finished(now) {
+            reply(endpoint, now, job);
+        }
+    }
+
+    fn take(&mut self, endpoint: &mut Endpoint, now: Time, arrived: Arrived) -> Left {
+        let Arrived { id, payload, deadline } = arrived;
+        if matches!(self.app, App::Echo) {
+            // A request that is gone needs no reply.
+            let _ = endpoint.reply(now, id, payload);
+            return Left::Nothing;
+        }
+        let asked = self.read(&payload);
+        endpoint.recycle(payload);
+        let Some((service_ns, what)) = asked else {
+            let _ = endpoint.refuse(now, id, DropReason::Application);
+            return Left::Nothing;
+        };
+        let job = Job { id, what, arrived_at: now, service_ns };
+        if matches!(self.app, App::Spin(_)) {
+            let end = spin(now, service_ns);
+            reply(endpoint, end, job);
+            // One service a turn: its reply leaves, and what has arrived meanwhile is received, before the next.
+            return Left::Requests;
+        }
+        if !self.emulated.offer(job, deadline) {
+            let _ = endpoint.refuse(now, id, DropReason::Overload);
+        }
+        Left::Nothing
+    }
+
+    /// How long a request is served and what it is answered with; nothing for one that asks for too much.
+    fn read(&mut self, payload: &[u8]) -> Option<(u64, Answer)> {
+        let times = match &self.app {
+            App::Stss => {
+                let task = Tasks::read(Serves::Stss, self.limits, payload).ok()?;
+                return Some((task.service_ns, Answer::Asked(task)));
+            }
+            App::Synthetic(times) | App::Spin(times) => times.as_ref(),
+            App::Echo => None,
+        };
+        let drawn = times.map(|times| times.sample_whole(&mut self.rng));
+        let service_ns = drawn.or_else(|| requested_ns(payload).filter(|&asked_ns| asked_ns <= self.limits.service_ns_max));
+        Some((service_ns?, Answer::Service))
+    }
+}
+
+/// A request, as its event has it.
+struct Arrived {
+    id: RequestId,
+    payload: Vec<u8>,
+    deadline: Time,
+}
+
+fn reply(endpoint: &mut Endpoint, now: Time, job: Job<Answer>) {
+    let mut reply = endpoint.buffer();
+    match job.what {
+        Answer::Service => reply.extend_from_slice(&job.service_ns.to_be_bytes()),
+        Answer::Asked(task) => task.write_reply(&mut reply),
+    }
+    // A request that is gone needs no reply.
+    let _ = endpoint.reply(now, job.id, reply);
+}
+
+/// The service time at the front of a request.
+fn requested_ns(payload: &[u8]) -> Option<u64> {
+    payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}

@@ -1,0 +1,227 @@
+//! Serving over TCP and TLS, at any number of ports.
+//!
+//! Replies leave in the order of a connection's requests, which is all that a stream has to match them by; a service that ends
+//! before an earlier one of its connection waits for it.
+//!
+//! | a connection | then |
+//! |---|---|
+//! | says what is no request, or asks for more than the limits | it is closed |
+//! | finds the queue full, for a stream has no way to refuse | it is closed |
+//! | does not read its replies | it is not read from either |
+//!
+//! Invariant: what is held for a connection is bounded: requests in number, unsent replies in bytes but for the last one.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use tailcut_measure::app::serving::{Task, TaskStep, Tasks};
+use tailcut_net::clock::Clock;
+use tailcut_net::stream::{Connection, ConnectionId, Event, ListenerId, StreamConfig, Streams, TlsServer};
+use tailcut_proto::node::Time;
+
+use super::app::Desk;
+use super::{Args, MESSAGE_BYTES_MAX, desk_config, ports, report_desks};
+use crate::counters;
+
+/// The ports and their connections.
+pub(super) struct Listeners {
+    pub(super) streams: Streams,
+    ids: Vec<ListenerId>,
+    desks: Vec<Desk<Who>>,
+    /// By the index of the connection.
+    lines: Vec<Option<Line>>,
+    /// Connections with replies that had no room.
+    stuck: Vec<ConnectionId>,
+}
+
+/// A request of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Who {
+    id: ConnectionId,
+    /// Counted over the connection's life.
+    number: u64,
+}
+
+/// A connection's requests.
+struct Line {
+    id: ConnectionId,
+    desk: usize,
+    /// Nothing for echo.
+    tasks: Option<Tasks>,
+    /// Requests whose replies have not been written, in order; those that have been served hold what to say.
+    due: VecDeque<Option<Task>>,
+    /// Number of the first of them.
+    first: u64,
+    /// The peer sends no more.
+    is_finished: bool,
+}
+
+impl Listeners {
+    pub(super) fn open(args: &Args, tls: Option<&TlsServer>) -> Result<Self> {
+        let config = StreamConfig { connections_max: CONNECTIONS_MAX, ..StreamConfig::default() };
+        let mut streams = Streams::new(args.polling.wait(), config).context("cannot set up polling")?;
+        let (mut ids, mut desks) = (Vec::new(), Vec::new());
+        for (index, address) in ports(args)?.into_iter().enumerate() {
+            let id = streams.listen(address, tls.cloned());
+            ids.push(id.with_context(|| format!("cannot listen at {address}"))?);
+            desks.push(Desk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
+        }
+        Ok(Self { streams, ids, desks, lines: Vec::new(), stuck: Vec::new() })
+    }
+
+    pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            self.take_events()?;
+            let now = Clock.now();
+            for index in 0..self.desks.len() {
+                while let Some((who, task)) = self.desks[index].poll_finished(now) {
+                    self.finish(index, who, task);
+                }
+                if let Some((who, task)) = self.desks[index].spin_one() {
+                    self.finish(index, who, task);
+                }
+            }
+            for id in std::mem::take(&mut self.stuck) {
+                self.say(id);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        let addresses = self.ids.iter().map(|&id| self.streams.listen_address(id));
+        addresses.collect::<std::io::Result<_>>().context("cannot tell the addresses")
+    }
+
+    pub(super) fn report(&self) -> Result<String> {
+        let counts = self.desks.iter().map(|desk| desk.counts);
+        Ok(report_desks(&self.addresses()?, counts, counters::of_streams(&self.streams.metrics())))
+    }
+
+    /// When there is something to do besides events.
+    fn next(&self) -> Option<Time> {
+        if self.desks.iter().any(Desk::has_to_spin) {
+            return Some(0);
+        }
+        let stuck = (!self.stuck.is_empty()).then(|| Clock.now() + STUCK_AGAIN_NS);
+        self.desks.iter().filter_map(Desk::next_finish).chain(stuck).min()
+    }
+
+    fn take_events(&mut self) -> Result<()> {
+        let next = self.next();
+        let Self { streams, ids, desks, lines, .. } = self;
+        streams.poll(next, |connection, event| {
+            let id = connection.id();
+            if lines.len() <= id.index() {
+                lines.resize_with(id.index() + 1, || None);
+            }
+            let place = &mut lines[id.index()];
+            match event {
+                Event::Accepted(listener) => {
+                    let desk = ids.iter().position(|&id| id == listener).unwrap_or(0);
+                    *place = Some(Line::new(id, desk, desks[desk].tasks()));
+                }
+                Event::Bytes(bytes) => {
+                    let Some(line) = place else { return };
+                    if !line.take(bytes, connection, &mut desks[line.desk]) {
+                        connection.close();
+                        *place = None;
+                    }
+                }
+                Event::Finished => {
+                    // What is due is still said to a peer that may read it.
+                    if place.as_mut().is_none_or(|line| line.finish()) {
+                        connection.close();
+                        *place = None;
+                    }
+                }
+                Event::Closed(_) => *place = None,
+                Event::Connected | Event::Sent(_) => {}
+            }
+        })?;
+        Ok(())
+    }
+
+    /// A service has ended; says it, unless an earlier one of the connection has not.
+    fn finish(&mut self, desk: usize, who: Who, task: Task) {
+        let line = self.lines.get_mut(who.id.index()).and_then(Option::as_mut).filter(|line| line.id == who.id);
+        let Some(line) = line else {
+            self.desks[desk].counts.unsaid += 1;
+            return;
+        };
+        if let Some(place) = line.due.get_mut((who.number - line.first) as usize) {
+            *place = Some(task);
+        }
+        self.say(who.id);
+    }
+
+    /// Writes the replies that are next, as far as there is room.
+    fn say(&mut self, id: ConnectionId) {
+        let Self { streams, desks, lines, stuck, .. } = self;
+        let Some(place) = lines.get_mut(id.index()) else { return };
+        let Some(line) = place.as_mut().filter(|line| line.id == id) else { return };
+        while let Some(Some(task)) = line.due.front() {
+            let Some(output) = streams.output(id) else {
+                stuck.push(id);
+                break;
+            };
+            task.write_reply(output);
+            desks[line.desk].counts.replies += 1;
+            line.due.pop_front();
+            line.first += 1;
+        }
+        streams.flush(id);
+        if line.is_finished && line.due.is_empty() {
+            streams.close(id);
+            *place = None;
+        }
+    }
+}
+
+impl Line {
+    fn new(id: ConnectionId, desk: usize, tasks: Option<Tasks>) -> Self {
+        Self { id, desk, tasks, due: VecDeque::new(), first: 0, is_finished: false }
+    }
+
+    /// Takes bytes; false where the connection is of no more use.
+    fn take(&mut self, mut bytes: &[u8], connection: &mut Connection<'_>, desk: &mut Desk<Who>) -> bool {
+        let Some(tasks) = &mut self.tasks else {
+            connection.output().extend_from_slice(bytes);
+            return true;
+        };
+        let now = Clock.now();
+        while !bytes.is_empty() {
+            let task = match tasks.take(&mut bytes) {
+                TaskStep::More => return true,
+                TaskStep::Task(task) => task,
+                TaskStep::Malformed(_) => {
+                    desk.counts.malformed += 1;
+                    return false;
+                }
+            };
+            let who = Who { id: self.id, number: self.first + self.due.len() as u64 };
+            if self.due.len() >= DUE_MAX || !desk.offer(now, who, task) {
+                return false;
+            }
+            self.due.push_back(None);
+        }
+        true
+    }
+
+    /// The peer sends no more; tells whether nothing is due to it.
+    fn finish(&mut self) -> bool {
+        self.is_finished = true;
+        self.due.is_empty()
+    }
+}
+
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// Requests of a connection without a reply.
+const DUE_MAX: usize = 4_096;
+
+/// When a connection that had no room is looked at again.
+const STUCK_AGAIN_NS: u64 = 1_000_000;

@@ -1,0 +1,145 @@
+//! Serving over UDP: each datagram is a request, and each reply a datagram.
+//!
+//! UDP can refuse nothing: a request that is malformed, or that finds the queue full, is dropped and counted.
+//!
+//! Invariant: replies that wait to be sent are bounded; what is beyond is counted as unsaid.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use tailcut_net::driver::Driver;
+use tailcut_net::udp::Coalescing;
+use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};
+
+use super::app::{App, Desk};
+use super::{Args, DATAGRAM_BYTES_MAX, Left, desk_config, ports, report_desks};
+use crate::counters::{self, Counters};
+use crate::network;
+
+/// The ports.
+pub(super) struct Ports {
+    pub(super) driver: Driver<Port>,
+    count: usize,
+}
+
+/// A port's application, driven as any node.
+pub(super) struct Port {
+    desk: Desk<SocketAddr>,
+    /// Replies that are to be sent.
+    outbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Buffers of replies that have been sent.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Ports {
+    pub(super) fn open(args: &Args) -> Result<Self> {
+        let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
+        let addresses = ports(args)?;
+        let count = addresses.len();
+        for (index, address) in addresses.into_iter().enumerate() {
+            let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
+            let desk = Desk::new(args.app.clone(), desk_config(args, index, DATAGRAM_BYTES_MAX));
+            let node = Port { desk, outbox: VecDeque::new(), spare: Vec::new() };
+            driver.add(node, network::bind(address, coalescing)?, None);
+        }
+        Ok(Self { driver, count })
+    }
+
+    pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let mut left = Left::Nothing;
+            self.driver.turn_with(|_, port, _| {
+                // One service a turn, as over R2P2: what has arrived meanwhile is received before the next.
+                if let Some((peer, task)) = port.desk.spin_one() {
+                    port.reply(peer, |out| task.write_reply(out));
+                }
+                if port.desk.has_to_spin() {
+                    left = Left::Requests;
+                }
+            })?;
+            if left == Left::Nothing {
+                self.driver.wait(None, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.count).map(|index| self.driver.port(index).local_address()).collect()
+    }
+
+    pub(super) fn report(&self) -> String {
+        let mut all = Counters::new();
+        for index in 0..self.count {
+            let port = self.driver.port(index);
+            let mut counters = counters::of_udp(&port.metrics());
+            counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
+            counters::add(&mut all, &counters);
+        }
+        let desks = (0..self.count).map(|index| self.driver.node(index).desk.counts);
+        report_desks(&self.addresses(), desks, all)
+    }
+}
+
+impl Port {
+    fn reply(&mut self, peer: SocketAddr, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.outbox.len() >= OUTBOX_MAX {
+            self.desk.counts.unsaid += 1;
+            return;
+        }
+        let mut reply = self.spare.pop().unwrap_or_default();
+        write(&mut reply);
+        self.desk.counts.replies += 1;
+        self.outbox.push_back((peer, reply));
+    }
+
+    fn reply_finished(&mut self, now: Time) {
+        while let Some((peer, task)) = self.desk.poll_finished(now) {
+            self.reply(peer, |out| task.write_reply(out));
+        }
+    }
+}
+
+impl Node for Port {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        if matches!(self.desk.app(), App::Echo) {
+            self.desk.counts.requests += 1;
+            self.reply(path.peer, |out| out.extend_from_slice(bytes));
+            return;
+        }
+        self.reply_finished(now);
+        match self.desk.read(bytes) {
+            // The queue counts what it does not take.
+            Ok(task) => drop(self.desk.offer(now, path.peer, task)),
+            Err(_) => self.desk.counts.malformed += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.reply_finished(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        let (peer, mut reply) = self.outbox.pop_front()?;
+        let len = reply.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&reply[..len]);
+        reply.clear();
+        if self.spare.len() < SPARE_MAX && reply.capacity() <= SPARE_BYTES_MAX {
+            self.spare.push(reply);
+        }
+        Some(Transmit::single(peer, len))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.desk.next_finish()
+    }
+}
+
+/// Replies that may wait to be sent: one turn receives at most 64 messages, and each may be a train of 64.
+const OUTBOX_MAX: usize = 8_192;
+
+/// Buffers kept for reuse, and how long each may be.
+const SPARE_MAX: usize = 256;
+const SPARE_BYTES_MAX: usize = TRAIN_BYTES_MAX;
