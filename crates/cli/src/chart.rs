@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 
 pub(crate) use self::axis::Axis;
 
-/// One curve, with or without markers.
-#[derive(Clone, Debug)]
+/// One curve, with or without markers and intervals.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     pub(crate) label: String,
     /// Which colour, dash and marker: below [`LOOKS`]; 0 is faint, for what the others are compared with.
@@ -21,7 +21,12 @@ pub(crate) struct Series {
     pub(crate) curve: Vec<(f64, f64)>,
     /// A marker at each.
     pub(crate) points: Vec<(f64, f64)>,
+    /// An upright bar at each x, from the lower end of an interval to the upper one.
+    pub(crate) ranges: Vec<(f64, f64, f64)>,
 }
+
+/// What a marker says, from the label of its series and its place.
+pub(crate) type MarkerTitle<'a> = dyn Fn(&str, (f64, f64)) -> String + 'a;
 
 /// Series in a frame, with a legend above it.
 pub(crate) struct LineChart<'a> {
@@ -29,7 +34,7 @@ pub(crate) struct LineChart<'a> {
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     /// What a marker of a label says when it is pointed at.
-    pub(crate) marker_title: &'a dyn Fn(&str, (f64, f64)) -> String,
+    pub(crate) marker_title: &'a MarkerTitle<'a>,
 }
 
 impl LineChart<'_> {
@@ -45,6 +50,14 @@ impl LineChart<'_> {
         for Series { look, curve, .. } in self.series {
             let path = frame.clipped(curve).map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ");
             let _ = writeln!(svg, r#"<polyline class="line s{look}" points="{path}"/>"#);
+        }
+        for Series { look, ranges, .. } in self.series {
+            for &(x, low, high) in ranges.iter().filter(|(x, low, high)| x.is_finite() && low.is_finite() && high.is_finite()) {
+                let (x, low, high) = (frame.x(x), frame.y(low.min(self.y.to())), frame.y(high.min(self.y.to())));
+                let (left, right) = (x - 4.0, x + 4.0);
+                let path = format!("M{left:.1} {low:.1}H{right:.1}M{x:.1} {low:.1}V{high:.1}M{left:.1} {high:.1}H{right:.1}");
+                let _ = writeln!(svg, r#"<path class="range s{look}" d="{path}"/>"#);
+            }
         }
         for Series { label, look, points, .. } in self.series {
             for &(x, y) in points.iter().filter(|(x, y)| x.is_finite() && y.is_finite()) {
@@ -133,12 +146,13 @@ pub(crate) fn style(theme: Theme) -> String {
          .chart .axis {{ stroke: {faint}; stroke-width: 1; }}\n\
          .chart .line {{ fill: none; stroke-width: 2; }}\n\
          .chart .tick {{ stroke: {text}; stroke-width: 2; }}\n\
-         .chart .hollow {{ fill: none; stroke-width: 1; }}\n"
+         .chart .hollow {{ fill: none; stroke-width: 1; }}\n\
+         .chart .range {{ fill: none; stroke-width: 2; }}\n"
     );
     for (look, (colour, dash)) in colours.iter().zip(DASHES).enumerate() {
         let _ = writeln!(css, ".chart .line.s{look} {{ stroke: {colour}; stroke-dasharray: {dash}; }}");
         let _ = writeln!(css, ".chart .mark.s{look}, .chart .bar.s{look} {{ fill: {colour}; }}");
-        let _ = writeln!(css, ".chart .hollow.s{look} {{ stroke: {colour}; }}");
+        let _ = writeln!(css, ".chart .hollow.s{look}, .chart .range.s{look} {{ stroke: {colour}; }}");
     }
     css
 }
@@ -204,7 +218,7 @@ impl<'a> Frame<'a> {
         let left = (y_axis.label_len_max() * LETTER_WIDTH + 2 * LABEL_GAP).max(LEFT_MIN);
         Self {
             left: f64::from(left),
-            right: f64::from(width) - 12.0,
+            right: f64::from(width) - f64::from(x_axis.last_label_len() * LETTER_WIDTH / 2).max(RIGHT_MIN),
             top: f64::from(top),
             bottom: top + PLOT_HEIGHT,
             x_axis,
@@ -231,7 +245,7 @@ impl<'a> Frame<'a> {
             let _ = writeln!(svg, r#"<line class="{class}" x1="{left}" x2="{right}" y1="{y:.1}" y2="{y:.1}"/>"#);
             let _ = writeln!(svg, r#"<text class="faint" x="{x}" y="{:.1}" text-anchor="end">{label}</text>"#, y + 4.5);
         }
-        for (value, label) in self.x_axis.ticks().iter().step_by(self.label_every()) {
+        for (value, label) in self.labels() {
             let (x, y, label) = (self.x(*value), bottom + 18, escape(label));
             let _ = writeln!(svg, r#"<line class="axis" x1="{x:.1}" x2="{x:.1}" y1="{bottom}" y2="{}"/>"#, bottom + 4);
             let _ = writeln!(svg, r#"<text class="faint" x="{x:.1}" y="{y}" text-anchor="middle">{label}</text>"#);
@@ -240,13 +254,17 @@ impl<'a> Frame<'a> {
         let _ = writeln!(svg, r#"<text class="faint" x="{x:.0}" y="{y}" text-anchor="middle">{title}</text>"#);
     }
 
-    /// Every so many labels of the x axis have room beside each other.
-    fn label_every(&self) -> usize {
-        let ticks = self.x_axis.ticks();
-        let needed = f64::from(self.x_axis.label_len_max() * LETTER_WIDTH);
-        let pitches = ticks.windows(2).map(|pair| self.x(pair[1].0) - self.x(pair[0].0));
-        let pitch = pitches.fold(f64::INFINITY, f64::min);
-        (needed / pitch).ceil().max(1.0) as usize
+    /// The ticks of the x axis whose labels have room beside each other.
+    fn labels(&self) -> impl Iterator<Item = &(f64, String)> {
+        let mut free_from = f64::NEG_INFINITY;
+        self.x_axis.ticks().iter().filter(move |(value, label)| {
+            let (x, half) = (self.x(*value), label.chars().count() as f64 * f64::from(LETTER_WIDTH) / 2.0);
+            let has_room = x - half >= free_from;
+            if has_room {
+                free_from = x + half + f64::from(LABEL_GAP);
+            }
+            has_room
+        })
     }
 
     /// The curve in pixels up to where it leaves the frame.
@@ -300,10 +318,12 @@ const LEGEND_SAMPLE: u32 = 36;
 const LEGEND_GAP: u32 = 16;
 /// Of an average letter at 13 px, generously.
 const LETTER_WIDTH: u32 = 8;
-/// Between a label and its axis.
+/// Between a label and its axis, and between two labels.
 const LABEL_GAP: u32 = 6;
 /// Room for the labels of the y axis.
 const LEFT_MIN: u32 = 36;
+/// Room for half of the last label of the x axis.
+const RIGHT_MIN: f64 = 12.0;
 /// Of the title of a chart among others, and between them.
 const HEADING_HEIGHT: u32 = 28;
 const STACK_GAP: u32 = 20;
@@ -327,9 +347,12 @@ mod tests {
     fn labels_without_room_are_left_out() {
         let labels = (0..20).map(|index| format!("category {index}"));
         let (x, y) = (Axis::categories("kind".into(), labels.collect()), Axis::from_zero("p99".into(), [1.0]));
-        let every = Frame::new(&x, &y, NARROW, 0).label_every();
-        let pitch = (f64::from(NARROW) - 48.0) / 19.0;
-        assert!(every as f64 * pitch >= 88.0 && (every - 1) as f64 * pitch < 88.0, "{every}");
+        let frame = Frame::new(&x, &y, NARROW, 0);
+        let written: Vec<f64> = frame.labels().map(|&(value, _)| value).collect();
+        // Of ten or eleven letters each; 36 pixels are left of the frame and 44 right of it.
+        let pitch = (f64::from(NARROW) - 36.0 - 44.0) / 19.0;
+        let apart = written.windows(2).map(|pair| (pair[1] - pair[0]) * pitch);
+        assert!(written.len() > 2 && apart.clone().all(|pixels| (80.0..94.0 + pitch).contains(&pixels)), "{written:?}");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The `tailcut` command: the only crate that knows files, terminals and formats.
 //!
 //! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
-//! 2 when the command line makes no sense.
+//! 2 when the command line makes no sense; 3 and 4 are for measurements that cannot be relied on or break an assertion.
 
 mod chart;
+mod compare;
 mod control;
 mod counters;
 mod demo;
@@ -39,6 +40,7 @@ enum Command {
     Route(route::Args),
     Control(control::Args),
     Measure(measure::Args),
+    Compare(compare::Args),
     Dissect(DissectArgs),
     Sim(sim::Args),
     Demo(demo::Args),
@@ -58,19 +60,21 @@ struct DissectArgs {
 }
 
 fn main() -> ExitCode {
+    let done = |()| ExitCode::SUCCESS;
     let result = match Cli::parse().command {
-        Command::Serve(args) => serve::run(args),
-        Command::Route(args) => route::run(args),
-        Command::Control(args) => control::run(&args),
+        Command::Serve(args) => serve::run(args).map(done),
+        Command::Route(args) => route::run(args).map(done),
+        Command::Control(args) => control::run(&args).map(done),
         Command::Measure(args) => measure::run(&args),
-        Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())),
-        Command::Sim(args) => sim::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Completions(args) => shell::print_completions::<Cli>(&args),
-        Command::Man(args) => shell::write_man_pages::<Cli>(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done),
+        Command::Sim(args) => sim::run(&args).map(done),
+        Command::Demo(args) => demo::run(&args).map(done),
+        Command::Completions(args) => shell::print_completions::<Cli>(&args).map(done),
+        Command::Man(args) => shell::write_man_pages::<Cli>(&args).map(done),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             eprintln!("tailcut: {error:#}");
             ExitCode::FAILURE
@@ -95,7 +99,9 @@ file:PATH (one value a line), and V+DISTRIBUTION.
 Exit codes:
   0  it did what was asked, or was ended by SIGINT or SIGTERM while serving
   1  it could not; standard error says why
-  2  the command line makes no sense";
+  2  the command line makes no sense
+  3  a measurement is not trustworthy
+  4  an assertion about a measurement does not hold";
 
 const DISSECT_AFTER_HELP: &str = "\
 Examples:

@@ -58,6 +58,20 @@ pub(crate) fn table(rows: &[Vec<String>], left_columns: usize) -> String {
     text
 }
 
+/// Four significant digits, and all of a whole number.
+pub(crate) fn four_digits(value: f64) -> String {
+    if value == value.trunc() && value.abs() < 1e15 {
+        return value.to_string();
+    }
+    let decimals = (3.0 - value.abs().log10().floor()).clamp(0.0, 12.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// Text from elsewhere without what would drive a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +80,19 @@ mod tests {
     fn columns_are_as_wide_as_they_need() {
         let rows = [["server", "placed"], ["10.0.0.1:80", "7"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(table(&rows, 1), "server       placed\n10.0.0.1:80       7\n");
+    }
+
+    #[test]
+    fn four_digits_matter() {
+        for (value, written) in
+            [(0.0, "0"), (123_456.0, "123456"), (12_345.6, "12346"), (4.560_4, "4.560"), (0.012_344, "0.01234")]
+        {
+            assert_eq!(four_digits(value), written);
+        }
+    }
+
+    #[test]
+    fn a_name_does_not_drive_the_terminal() {
+        assert_eq!(printable("ERR\u{1b}[2J\r\n"), "ERR\u{fffd}[2J\u{fffd}\u{fffd}");
     }
 }

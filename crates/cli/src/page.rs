@@ -2,10 +2,35 @@
 //!
 //! A page is a template of its own that puts `style` into its head; all text in it is escaped.
 
+pub(crate) mod sections;
+
 use anyhow::{Context, Result};
 use minijinja::{Environment, Value, context};
+use serde::Serialize;
 
-use crate::chart::{self, Theme};
+use crate::chart::{self, Chart, NARROW, Theme, WIDE};
+
+/// A chart in both widths, under its title.
+#[derive(Debug, Serialize)]
+pub(crate) struct Drawn {
+    title: String,
+    wide: String,
+    narrow: String,
+    /// Below it; empty where it speaks for itself.
+    caption: String,
+}
+
+impl Drawn {
+    /// What `draw` draws for a width in pixels.
+    pub(crate) fn new(title: &str, draw: impl Fn(u32) -> Chart) -> Self {
+        Self { title: title.to_owned(), wide: draw(WIDE).inline(), narrow: draw(NARROW).inline(), caption: String::new() }
+    }
+
+    /// With a sentence below it.
+    pub(crate) fn captioned(self, caption: impl Into<String>) -> Self {
+        Self { caption: caption.into(), ..self }
+    }
+}
 
 /// The page of a template with its values, and with `style`: the rules for pages and for the charts in them.
 pub(crate) fn render(template: &str, values: Value) -> Result<String> {

@@ -136,6 +136,23 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// A stable name, for results.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AgentLost { .. } => "agent_lost",
+            Self::RateNotReached { .. } => "rate_not_reached",
+            Self::Overloaded { .. } => "overloaded",
+            Self::ClientLate { .. } => "client_late",
+            Self::ArrivalsWrong { .. } => "arrivals_wrong",
+            Self::Unanswered { .. } => "unanswered",
+            Self::NotStationary { .. } => "not_stationary",
+            Self::FewEpisodes { .. } => "few_episodes",
+            Self::IntervalWide { .. } => "interval_wide",
+            Self::Undecided { .. } => "undecided",
+            Self::SamplesFew { .. } => "samples_few",
+        }
+    }
+
     /// What would help, as one sentence for people.
     pub fn advice(&self) -> String {
         match self {

@@ -84,6 +84,11 @@ impl Axis {
         self.ticks.iter().map(|(_, label)| label.chars().count() as u32).max().unwrap_or(0)
     }
 
+    /// Of the last label, in letters.
+    pub(super) fn last_label_len(&self) -> u32 {
+        self.ticks.last().map_or(0, |(_, label)| label.chars().count() as u32)
+    }
+
     /// Between numbers of the series 1, 2, 5, 10, ...; with only the powers of ten written where there are many.
     fn logarithmic(title: String, (low, high): (f64, f64)) -> Self {
         let first = low.log10().floor() as i32;

@@ -94,12 +94,13 @@ mod tests {
 
     #[test]
     fn a_load_chart_is_drawn_as_recorded() {
-        let bound = Series { label: "one queue".into(), look: 0, curve: vec![(0.3, 4.6), (0.9, 6.0)], points: vec![] };
+        let bound = Series { label: "one queue".into(), curve: vec![(0.3, 4.6), (0.9, 6.0)], ..Series::default() };
         let random = Series {
             label: "random <1>".into(),
             look: 1,
             curve: vec![(0.3, 6.6), (0.6, 11.5), (0.9, 46.1)],
             points: vec![(0.5, 9.4)],
+            ranges: vec![],
         };
         insta::assert_snapshot!(load_chart(&[bound, random], 400, "p99 \"over\" load".into()).inline());
     }

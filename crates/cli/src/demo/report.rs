@@ -163,7 +163,7 @@ impl Report {
         let mut series: Vec<Series> =
             (0..).zip(&self.curves).map(|(look, (policy, curve))| self.series(look, *policy, curve)).collect();
         let label = ONE_QUEUE.to_owned();
-        series.push(Series { label, look: 0, curve: self.ideal_curve.clone(), points: Vec::new() });
+        series.push(Series { label, curve: self.ideal_curve.clone(), ..Series::default() });
         let alternative = "The 99th percentile of the sojourn time over the load, for each policy: predicted curves and \
                            measured points.";
         chart::load_chart(&series, width, alternative.to_owned())
@@ -176,6 +176,7 @@ impl Report {
             look: look_of(look),
             curve: curve.clone(),
             points: points.map(|result| (result.point.load, result.measured.p99)).collect(),
+            ranges: Vec::new(),
         }
     }
 

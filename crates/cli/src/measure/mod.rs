@@ -1,266 +1,251 @@
-//! `tailcut measure`: loads a server and says what its latency was.
+//! `tailcut measure`: loads a server, says what its latency was, and whether that can be relied on.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `experiment` | what is measured: flags and experiment files |
+//! | `pattern` | which loads, one after the other |
+//! | `plan` | the jobs of the agents, and when a measurement is good enough |
+//! | `job` | what an agent is asked to do, and what it tells |
+//! | `engine` | the agent of this process |
+//! | `coordinator` | one load over all agents |
+//! | `record` | what a measurement keeps |
+//! | `assemble`, `result` | from there to the result |
 
-mod app;
-#[allow(dead_code)]
+mod assemble;
+pub(crate) mod charts;
+mod coordinator;
+mod csv;
 mod engine;
 mod environment;
-mod loader;
-mod report;
-// Written by the engine that replaces `loader`.
-#[allow(dead_code)]
+mod experiment;
+pub(crate) mod hdr;
 pub(crate) mod job;
-#[allow(dead_code)]
-mod result;
+pub(crate) mod page;
+mod pattern;
+pub(crate) mod percentile;
+mod plan;
+mod progress;
+mod record;
+pub(crate) mod result;
+#[cfg(test)]
+pub(crate) mod sample;
+pub(crate) mod saved;
+pub(crate) mod text;
+mod written;
 
 use std::env;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
-use tailcut_measure::arrivals::{Arrivals, Process};
-use tailcut_measure::generator::generator;
-use tailcut_measure::load::{Phase, Plan, Run};
-use tailcut_measure::quantity::{Unit, parse_duration_ns, parse_rate_per_s};
-use tailcut_net::driver::Driver;
-use tailcut_net::entropy;
-use tailcut_net::udp::Coalescing;
-use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Config, Endpoint};
-use tailcut_proto::rpc::CallOptions;
+use tailcut_measure::objective::{Objective, percentile_name};
+use tailcut_measure::search::Outcome;
+use tailcut_measure::statistics::quantile::estimate;
 
-use self::app::App;
-use self::loader::{Aim, Loader};
-use self::report::{Client, Report};
-use crate::distribution_file::parse_positive_ns;
-use crate::network::{self, Polling};
+use self::coordinator::{Coordinator, Measured, Seat};
+use self::engine::LocalAgent;
+use self::experiment::Experiment;
+use self::pattern::Course;
+use self::plan::Plan;
+use self::progress::Progress;
+use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
+use crate::network;
 use crate::output;
+use crate::signals;
 
-/// Load a server or a router, and report its latency
+/// Load a server or a router, and report its latency with a verdict on it
 ///
-/// By default an open loop: requests leave on a schedule whatever became of earlier ones, and latency counts from when a
-/// request should have left as well as from when it did. A gap between the two says that the client was the bottleneck. A
-/// percentile is given only where ten samples lie beyond it.
+/// An open loop: requests leave on a schedule whatever became of earlier ones, and latency counts from when a request should have
+/// left as well as from when it did. The run warms up and measures for as long as it takes to know the percentile; where that cannot
+/// be, the verdict says why and what would help, and the exit status is 3.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The protocol
-    #[arg(long, value_name = "NAME", default_value = "r2p2")]
-    transport: Transport,
-    /// The server, or a router before several
-    #[arg(long, value_name = "ADDR")]
-    target: String,
-    /// What to ask: echo:BYTES, or synthetic:DIST, whose requests carry their service time
-    #[arg(long, value_name = "APP", value_parser = App::parse)]
-    app: App,
-    /// Requests per second on average
-    #[arg(long, value_name = "R", value_parser = parse_rate_per_s, required_unless_present = "outstanding")]
-    rate: Option<f64>,
-    /// Highest rate accepted, against a slip of the keyboard
-    #[arg(long, value_name = "R", value_parser = parse_rate_per_s, default_value = "1M")]
-    rate_max: f64,
-    /// Closed loop instead of --rate: this many requests outstanding at any time. It measures capacity, not users' latency
-    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "arrivals"], value_parser = clap::value_parser!(u32).range(1..=16_384))]
-    outstanding: Option<u32>,
-    /// Gaps between requests: poisson, fixed, or a distribution of plain numbers, whose mean is scaled to the rate
-    #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = Process::parse)]
-    arrivals: Process,
-    /// How long to measure
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_ns)]
-    duration: u64,
-    /// How long to load before measuring
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration_ns)]
-    warmup: u64,
-    /// When to give a request up, counted from when it leaves; at most 60s
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_timeout_ns)]
-    timeout: u64,
-    /// Requests may run more than once: routers may clone them and they may be retried at another server
+    #[command(flatten)]
+    experiment: Experiment,
+    /// Take what no flag says from an experiment file: TOML, whose keys are the flags
+    #[arg(long = "experiment", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Only check the experiment, and load nothing
     #[arg(long)]
-    idempotent: bool,
-    /// Speak version 1 of R2P2, as the reference implementation does
-    #[arg(long)]
-    v1: bool,
-    /// Seed of arrivals and service times
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    check: bool,
+    /// Write the experiment as a file
+    #[arg(long, value_name = "FILE")]
+    save_experiment: Option<PathBuf>,
     /// Write the result as JSON to FILE, or with `-` to standard output and nothing else
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
-    /// Load a target that is neither on this machine nor in a private network
-    #[arg(long)]
-    i_own_this_target: bool,
-    #[command(flatten)]
-    polling: Polling,
+    /// Write the result as a page for a browser
+    #[arg(long, value_name = "FILE")]
+    html: Option<String>,
+    /// Write the percentile curves as CSV to FILE, and the run over time beside it, to FILE-series
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the histograms as an HdrHistogram log
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Transport {
-    /// R2P2 over UDP
-    R2p2,
+/// Runs the command; the status says what the verdict is.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let file = args.file.as_deref().map(Experiment::read).transpose()?.unwrap_or_default();
+    let experiment = args.experiment.clone().over(file);
+    experiment.check()?;
+    let plan = Plan::new(&experiment)?;
+    if let Some(path) = &args.save_experiment {
+        std::fs::write(path, experiment.to_toml()?).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.check {
+        output::print("the experiment is in order\n")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    check_harmless(&experiment)?;
+    for path in [&args.json, &args.html, &args.hdr].into_iter().flatten() {
+        output::check_writable(path)?;
+    }
+    let result = measure(&experiment, &plan)?;
+    write(args, &result)?;
+    Ok(status(&result))
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let target = network::resolve(&args.target)?;
-    check_harmless(args, target)?;
-    args.json.as_deref().map_or(Ok(()), output::check_writable)?;
-    let mut driver = open(args, target)?;
-    let start_ns = driver.clock().now().saturating_add(HEAD_START_NS);
-    let run = plan_run(args, start_ns)?;
-    let options = CallOptions { idempotent: args.idempotent, fixed: false, v1: args.v1 };
-    let aim = Aim { target, timeout_ns: args.timeout, options, calls_max: CALLS_MAX };
-    let mut loader = Loader::new(run, aim, args.app.clone(), generator(args.seed, STREAM_SERVICES));
-    load(&mut driver, &mut loader, &Progress::new(args))?;
-    let client = Client {
-        mismatched: loader.mismatched,
-        saturated: loader.saturated,
-        resent: driver.node(ENDPOINT).metrics().resent,
-        sleeps: driver.metrics().sleeps,
-        icmp_errors: driver.port(ENDPOINT).metrics().icmp_errors,
-        kernel_drops: driver.port(ENDPOINT).kernel_drops().map_or(0, u64::from),
-    };
-    let (recorder, rates) = loader.run.finish();
-    let report = Report::new(config_json(args, target), &recorder, rates, client);
-    if let Some(file) = &args.json {
-        output::write_json(file, &report.json())?;
+/// Writes the result wherever it is wanted.
+fn write(args: &Args, result: &MeasureResult) -> Result<()> {
+    if let Some(path) = &args.json {
+        output::write_json(path, &serde_json::to_value(result).context("cannot write the result")?)?;
+    }
+    let write = |path: &str, text: String| std::fs::write(path, text).with_context(|| format!("cannot write {path}"));
+    if let Some(path) = &args.html {
+        write(path, page::render(result)?)?;
+    }
+    if let Some(path) = &args.hdr {
+        write(path, hdr::log(result)?)?;
+    }
+    if let Some(path) = &args.csv {
+        csv::write(result, path)?;
     }
     if args.json.as_deref() == Some("-") {
-        Ok(())
-    } else {
-        output::print(&format!("{}\n\n{}", headline(args), report.describe()))
+        return Ok(());
     }
+    output::print(&text::describe(result, text::Style::of_stdout()))
 }
 
-/// Turns until the run is done.
-fn load(driver: &mut Driver<Endpoint>, loader: &mut Loader, progress: &Progress) -> Result<()> {
-    let mut shown_at = 0;
-    loop {
-        let now = driver.turn_with(|_, endpoint, now| loader.work(endpoint, now))?.now;
-        if loader.run.phase(now) == Phase::Done {
-            progress.bar.finish_and_clear();
-            return Ok(());
-        }
-        if now >= shown_at {
-            progress.show(&loader.run, now);
-            shown_at = now.saturating_add(PROGRESS_EVERY_NS);
-        }
-        let until = loader.run.poll_timeout(now).into_iter().chain(progress.next(shown_at)).min();
-        driver.wait(None, until)?;
+/// 0 where the result can be relied on and every assertion holds.
+fn status(result: &MeasureResult) -> ExitCode {
+    if result.assertions.iter().any(|assertion| !assertion.holds) {
+        return ExitCode::from(STATUS_ASSERTION);
     }
+    if result.point.verdict.trustworthy { ExitCode::SUCCESS } else { ExitCode::from(STATUS_NOT_TRUSTWORTHY) }
 }
 
-fn check_harmless(args: &Args, target: SocketAddr) -> Result<()> {
-    if !network::is_private(target.ip()) && !args.i_own_this_target {
-        bail!("{target} is neither on this machine nor in a private network; add --i-own-this-target if it is yours to load");
-    }
-    if let Some(rate) = args.rate.filter(|&rate| rate > args.rate_max) {
-        bail!("--rate {rate} is above {}; raise --rate-max if it is meant", args.rate_max);
+fn check_harmless(experiment: &Experiment) -> Result<()> {
+    for name in &experiment.target {
+        let target = network::resolve(name)?;
+        if !network::is_private(target.ip()) && !experiment.i_own_this_target {
+            bail!("{target} is neither on this machine nor in a private network; add --i-own-this-target if it is yours to load");
+        }
     }
     Ok(())
 }
 
-fn open(args: &Args, target: SocketAddr) -> Result<Driver<Endpoint>> {
-    let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let port = network::bind(SocketAddr::new(any, 0), Coalescing::On)?;
-    let mut config = Config { calls_max: CALLS_MAX, ..Config::default() };
-    config.secret = entropy::secret().context("cannot draw a secret")?;
-    config.credit_bytes = network::credit_bytes(&port)?;
-    config.serving.is_enabled = false;
-    let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-    let endpoint = Endpoint::new(driver.clock().now(), config);
-    driver.add(endpoint, port, None);
-    Ok(driver)
-}
-
-fn plan_run(args: &Args, start_ns: Time) -> Result<Run> {
-    let drain_ns = args.timeout.saturating_add(DRAIN_SLACK_NS);
-    let plan = Plan { start_ns, warmup_ns: args.warmup, duration_ns: args.duration, drain_ns };
-    if let Some(outstanding) = args.outstanding {
-        return Ok(Run::closed(plan, outstanding as usize));
-    }
-    let rate = args.rate.context("--rate or --outstanding is needed")?;
-    let arrivals = Arrivals::new(args.arrivals.clone(), rate, generator(args.seed, STREAM_ARRIVALS));
-    Ok(Run::open(plan, arrivals.context("--arrivals cannot be scaled to --rate")?))
-}
-
-fn parse_timeout_ns(text: &str) -> Result<u64, String> {
-    match parse_positive_ns(text) {
-        Ok(timeout_ns) if timeout_ns > TIMEOUT_NS_MAX => Err("a request waits for 60s at most".to_owned()),
-        parsed => parsed,
-    }
-}
-
-/// A bar on a terminal; nothing elsewhere.
-struct Progress {
-    bar: ProgressBar,
-}
-
-impl Progress {
-    fn new(args: &Args) -> Self {
-        let bar = ProgressBar::new(args.warmup.saturating_add(args.duration) / NS_PER_MS);
-        let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg}").expect("the template is a valid constant");
-        bar.set_style(style);
-        Self { bar }
-    }
-
-    fn show(&self, run: &Run, now: Time) {
-        if self.bar.is_hidden() {
-            return;
+/// Measures one load, or all of a pattern.
+fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let progress = Progress::new();
+    let flag = Arc::new(AtomicBool::new(false));
+    let raised = Arc::clone(&flag);
+    signals::on_stop(move || raised.store(true, Ordering::Relaxed))?;
+    let is_interrupted = || flag.load(Ordering::Relaxed);
+    let run = |rate_per_s: Option<f64>| -> Result<Measured> {
+        let seat = Seat::new(Box::new(LocalAgent::new()), plan.job(rate_per_s)?)?;
+        Coordinator::new(vec![seat], &progress, &is_interrupted).run(plan.settings())
+    };
+    let mut hosts = Vec::new();
+    let mut points = Vec::new();
+    let mut search = None;
+    let (point, assertions) = match experiment.pattern {
+        None => {
+            let measured = run(plan.rate_per_s())?;
+            hosts = hosts_of(&measured);
+            (assemble::point(&measured, plan.arrivals()), assertions(experiment, &measured))
         }
-        self.bar.set_position(now.saturating_sub(run.plan().start_ns) / NS_PER_MS);
-        let phase = match run.phase(now) {
-            Phase::WarmUp => "warming up",
-            Phase::Measuring => "measuring",
-            Phase::Draining | Phase::Done => "waiting for the last replies",
-        };
-        self.bar.set_message(format!("{phase}, {} replied, {} outstanding", run.recorder().counts().replied, run.in_flight()));
-    }
+        Some(pattern) => {
+            let mut course = Course::new(pattern);
+            let mut answer = None;
+            while let Some(rate_per_s) = course.next_per_s() {
+                let measured = run(Some(rate_per_s))?;
+                hosts = hosts_of(&measured);
+                let is_answer = advance(&mut course, rate_per_s, &measured, experiment.slo.as_deref());
+                let point = assemble::point(&measured, plan.arrivals());
+                progress.say(&text::line(&point));
+                if is_answer || answer.is_none() {
+                    answer = Some((point.clone(), assertions(experiment, &measured)));
+                }
+                points.push(point);
+            }
+            search = found(&course, experiment.slo.as_ref().map(|slo| slo.text().to_owned()));
+            answer.context("the pattern has no load")?
+        }
+    };
+    let environment = Environment {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command_line(),
+        started,
+        hosts,
+    };
+    let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
+    Ok(MeasureResult { schema: SCHEMA.to_owned(), config, environment, point, points, search, assertions })
+}
 
-    /// When to show it again, if anybody sees it.
-    fn next(&self, shown_at: Time) -> Option<Time> {
-        (!self.bar.is_hidden()).then_some(shown_at)
+fn hosts_of(measured: &Measured) -> Vec<Host> {
+    measured.seats.iter().map(|seat| seat.host.clone()).collect()
+}
+
+/// Tells the course what a load turned out to be; whether it is the best answer so far.
+fn advance(course: &mut Course, rate_per_s: f64, measured: &Measured, slo: Option<&Objective>) -> bool {
+    match (course, slo) {
+        (Course::Find(search), Some(slo)) => {
+            let outcome = Outcome::of(&measured.report, slo);
+            search.handle_outcome(rate_per_s, outcome);
+            outcome == Outcome::Met
+        }
+        (Course::Sweep(sweep), _) => {
+            let known = measured.report.intended.filter(|_| measured.report.verdict.is_ok());
+            sweep.handle_latency(rate_per_s, known.map(|estimate| estimate.value_ns));
+            measured.report.verdict.is_ok()
+        }
+        _ => measured.report.verdict.is_ok(),
     }
 }
 
-/// Everything that repeats the run.
-fn config_json(args: &Args, target: SocketAddr) -> serde_json::Value {
-    json!({
-        "command": command_line(),
-        "version": env!("CARGO_PKG_VERSION"),
-        "transport": "r2p2",
-        "target": args.target,
-        "target_address": target.to_string(),
-        "app": args.app.to_string(),
-        "rate_per_s": args.rate,
-        "outstanding": args.outstanding,
-        "arrivals": args.rate.map(|_| process_name(&args.arrivals)),
-        "duration_ns": args.duration,
-        "warmup_ns": args.warmup,
-        "timeout_ns": args.timeout,
-        "idempotent": args.idempotent,
-        "v1": args.v1,
-        "seed": args.seed,
-        "polling": args.polling.to_string(),
+fn found(course: &Course, objective: Option<String>) -> Option<SearchResult> {
+    let Course::Find(search) = course else { return None };
+    let found = search.found();
+    Some(SearchResult {
+        objective: objective.unwrap_or_default(),
+        met_per_s: found.met_per_s,
+        missed_per_s: found.not_met.map(|(rate_per_s, _)| rate_per_s),
     })
 }
 
-/// What was measured, in a line.
-fn headline(args: &Args) -> String {
-    let time = |ns: u64| Unit::Time.format(ns as f64);
-    let load = match (args.outstanding, args.rate) {
-        (Some(outstanding), _) => format!("closed loop, {outstanding} outstanding"),
-        (None, rate) => format!("open loop, {} {}/s", process_name(&args.arrivals), rate.unwrap_or_default()),
+/// What was asserted, against the intervals of what was measured: one holds only where the whole interval says so.
+fn assertions(experiment: &Experiment, measured: &Measured) -> Vec<Assertion> {
+    let check = |asked: &written::Written<experiment::ObjectiveText>| {
+        let objective: &Objective = asked;
+        let known = estimate(measured.record.series.samples(), objective.p, CONFIDENCE);
+        let (found, holds) = match known {
+            Ok(known) => {
+                let [value, low, high] = [known.value_ns, known.low_ns, known.high_ns].map(|ns| ns / 1e3);
+                let found = format!("{} is {value:.1} us, from {low:.1} to {high:.1}", percentile_name(objective.p));
+                (found, objective.judge(&known) == tailcut_measure::objective::Answer::Met)
+            }
+            Err(error) => (error.to_string(), false),
+        };
+        Assertion { asked: asked.text().to_owned(), found, holds }
     };
-    let (duration, warmup) = (time(args.duration), time(args.warmup));
-    format!("{} at {}: {load}, {duration} after {warmup} of warm-up, seed {}", args.app, args.target, args.seed)
-}
-
-fn process_name(process: &Process) -> String {
-    match process {
-        Process::Poisson => "poisson".to_owned(),
-        Process::Fixed => "fixed".to_owned(),
-        Process::Shaped(gaps) => gaps.to_string(),
-    }
+    experiment.assert.iter().map(check).collect()
 }
 
 /// The command line as a shell takes it, without the path of the binary.
@@ -274,34 +259,22 @@ fn quote(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
-/// The driver's only node.
-const ENDPOINT: usize = 0;
+const CONFIDENCE: f64 = 0.95;
 
-/// Calls outstanding at most: the width of their index on the wire.
-const CALLS_MAX: usize = 65_535;
-
-/// The endpoint's own limit on deadlines.
-const TIMEOUT_NS_MAX: u64 = 60_000_000_000;
-
-/// From now to the start of the load, so that setting up makes no request late.
-const HEAD_START_NS: u64 = 10 * NS_PER_MS;
-
-/// The last outcomes come this long after the last timeout at most.
-const DRAIN_SLACK_NS: u64 = 100 * NS_PER_MS;
-
-const PROGRESS_EVERY_NS: u64 = 100 * NS_PER_MS;
-const NS_PER_MS: u64 = 1_000_000;
-
-/// Streams of the seed.
-const STREAM_ARRIVALS: u64 = 0;
-const STREAM_SERVICES: u64 = 1;
+const STATUS_NOT_TRUSTWORTHY: u8 = 3;
+const STATUS_ASSERTION: u8 = 4;
 
 const AFTER_HELP: &str = "\
 Examples:
-  tailcut measure --target 127.0.0.1:8000 --app echo:64 --rate 10k
-  tailcut measure --target localhost:8000 --app synthetic:bimodal:10us:1ms:0.99 --rate 20k
-  tailcut measure --target [::1]:8000 --app echo:64 --outstanding 8 --duration 5s --busy-poll
-  tailcut measure --target 10.0.0.1:8000 --app synthetic:fixed:25us --rate 50k --json result.json
+  tailcut measure --transport tcp --target localhost:6379 --app redis --preload --rate 10k
+  tailcut measure --transport tcp --target localhost:11211 --app memcached-binary:etc,keys=100k --preload --rate 50k --connections 16
+  tailcut measure --transport tcp --target localhost:80 --app http:/ --rate 5k --connections 64 --assert 'p99<1ms'
+  tailcut measure --transport tcp --target 10.0.0.1:6379 --app redis --pattern find:1k:500k --slo 'p99<200us'
+  tailcut measure --target 127.0.0.1:8000 --app synthetic:bimodal:10us:1ms:0.99 --rate 20k
+  tailcut measure --target 127.0.0.1:8000 --app echo:64 --outstanding 8 --duration 5s --busy-poll
+  tailcut measure --experiment redis.toml --check
 
-Sleeping adds the kernel's wake-ups to every latency; where they matter give client and server
-a core each and --busy-poll.";
+Exit status: 0 the result can be relied on, 1 it could not be made, 2 the command line makes no sense, 3 the result is not
+trustworthy, 4 an assertion does not hold.
+
+Sleeping adds the kernel's wake-ups to every latency; where they matter give client and server a core each and --busy-poll.";

@@ -156,14 +156,14 @@ pub(crate) struct Interval {
 }
 
 /// Whole histograms of latencies in ns: HdrHistogram V2, compressed, in base64.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Histograms {
     pub(crate) intended: String,
     pub(crate) actual: String,
 }
 
 /// One interval of the series.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Moment {
     /// From the beginning of the measurement to the interval's, s.
     pub(crate) at_s: f64,
@@ -174,6 +174,9 @@ pub(crate) struct Moment {
     pub(crate) p50_us: Option<f64>,
     pub(crate) p99_us: Option<f64>,
     pub(crate) max_us: Option<f64>,
+    /// The latencies of this interval alone; what the lines of an HdrHistogram log hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) histograms: Option<Histograms>,
 }
 
 /// What the statistical tests found.
@@ -271,4 +274,73 @@ pub(crate) struct Assertion {
     pub(crate) asked: String,
     pub(crate) found: String,
     pub(crate) holds: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::measure::sample;
+
+    #[test]
+    fn every_field_is_documented() {
+        let docs = include_str!("../../../../docs/measure-result.md");
+        assert!(docs.contains(&format!("`{SCHEMA}`")));
+        for name in names() {
+            assert!(docs.contains(&format!("`{name}`")), "docs/measure-result.md does not name `{name}`");
+        }
+    }
+
+    #[test]
+    fn the_sample_of_the_tests_has_every_field() {
+        // Those that are left out where there is nothing to say; a null would show in the next assertion.
+        for name in ["points", "search", "assertions", "histograms", "governor", "interface"] {
+            assert!(names().contains(name), "{name}");
+        }
+        let result = serde_json::to_value(sample::full()).unwrap();
+        // One agent of each of three loads was not lost, nor one of the answer.
+        assert_eq!(nulls(&result), 4, "{result:#}");
+    }
+
+    #[test]
+    fn a_result_without_what_may_be_absent_is_read() {
+        let mut result = serde_json::to_value(sample::single()).unwrap();
+        for optional in ["intervals_us", "series", "tests", "timestamps", "agents"] {
+            assert!(result.as_object_mut().unwrap().remove(optional).is_some(), "{optional}");
+        }
+        let read: MeasureResult = serde_json::from_value(result).unwrap();
+        assert!(read.point.series.is_empty() && read.points.is_empty() && read.search.is_none());
+    }
+
+    /// Of all fields in the sample, but for those of the settings.
+    fn names() -> BTreeSet<String> {
+        let mut result = serde_json::to_value(sample::full()).unwrap();
+        result["config"] = Value::Null;
+        let mut names = BTreeSet::new();
+        collect(&result, &mut names);
+        // Kinds, which the server names.
+        names.retain(|name| !name.starts_with("ERR"));
+        names
+    }
+
+    fn collect(value: &Value, names: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(members) => members.iter().for_each(|(name, member)| {
+                names.insert(name.clone());
+                collect(member, names);
+            }),
+            Value::Array(elements) => elements.iter().for_each(|element| collect(element, names)),
+            _ => {}
+        }
+    }
+
+    fn nulls(value: &Value) -> usize {
+        match value {
+            Value::Null => 1,
+            Value::Object(members) => members.values().map(nulls).sum(),
+            Value::Array(elements) => elements.iter().map(nulls).sum(),
+            _ => 0,
+        }
+    }
 }

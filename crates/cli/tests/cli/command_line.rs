@@ -4,7 +4,7 @@ use crate::harness::{run, succeed};
 
 #[test]
 fn help_texts_are_as_reviewed() {
-    for command in ["", "serve", "route", "control", "measure", "dissect", "completions", "man"] {
+    for command in ["", "serve", "route", "control", "measure", "compare", "dissect", "completions", "man"] {
         check_help(command);
     }
 }
@@ -25,6 +25,7 @@ fn mistakes_of_the_command_line_exit_with_2() {
     check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--trust", "10.0.0.0"], 2, "such as 10.0.0.0/8");
     check(&["route", "--listen", "127.0.0.1:0", "--policy", "fastest"], 2, "there are random, rr, jsq:D, jbsq:N and jbsq:auto");
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64"], 2, "--rate <R>");
+    check(&["compare", "a.json"], 2, "<B.json>");
     check(
         &["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--outstanding", "2"],
         2,
@@ -67,6 +68,7 @@ fn every_command_has_a_manual_page() {
         "tailcut-route.1",
         "tailcut-control.1",
         "tailcut-measure.1",
+        "tailcut-compare.1",
         "tailcut-dissect.1",
         "tailcut-sim-queue.1",
     ] {

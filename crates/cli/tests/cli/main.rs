@@ -1,6 +1,7 @@
 //! The real binary over loopback, on free ports.
 
 mod command_line;
+mod compare;
 mod harness;
 mod route;
 mod serve_and_measure;

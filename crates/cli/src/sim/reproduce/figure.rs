@@ -71,7 +71,7 @@ impl Panel {
 impl Curve {
     fn series(&self, index: usize) -> Series {
         let Self { label, obtained, expected } = self.clone();
-        Series { label, look: look_of(index), curve: obtained, points: expected }
+        Series { label, look: look_of(index), curve: obtained, points: expected, ranges: Vec::new() }
     }
 }
 

@@ -4,13 +4,13 @@
 
 use anyhow::{Result, anyhow};
 use minijinja::context;
-use serde::Serialize;
 use tailcut_measure::quantity::Unit;
 
 use super::file::SweepFile;
 use super::table::{Row, Table};
-use crate::chart::{Axis, Chart, LineChart, NARROW, Series, WIDE, look_of};
-use crate::page;
+use crate::chart::{Axis, Chart, LineChart, Series, look_of};
+use crate::output::four_digits;
+use crate::page::{self, Drawn};
 
 /// The page of a sweep whose results are all there.
 ///
@@ -44,14 +44,6 @@ struct Plan {
     facets: Vec<usize>,
     /// Figures of the page's table.
     shown: Vec<usize>,
-}
-
-/// A chart in both widths.
-#[derive(Debug, Serialize)]
-struct Drawn {
-    title: String,
-    wide: String,
-    narrow: String,
 }
 
 impl Plan {
@@ -95,8 +87,7 @@ impl Plan {
                 let series = self.series(table, &rows, (&scale, x, y));
                 let facet = self.facets.iter().zip(combination).map(|(&key, value)| format!("{} {value}", table.keys[key]));
                 let title = [vec![titled(&table.figures[y])], facet.collect()].concat().join(", ");
-                let draw = |width| draw(&series, &scale, &titled(&table.figures[y]), width, &title).inline();
-                charts.push(Drawn { wide: draw(WIDE), narrow: draw(NARROW), title: title.clone() });
+                charts.push(Drawn::new(&title, |width| draw(&series, &scale, &titled(&table.figures[y]), width, &title)));
             }
         }
         charts
@@ -113,7 +104,7 @@ impl Plan {
                 Some((_, series)) => series.points.push(place),
                 None => {
                     let look = look_of(curves.len());
-                    curves.push((here, Series { label: self.label(table, row), look, curve: vec![], points: vec![place] }));
+                    curves.push((here, Series { label: self.label(table, row), look, points: vec![place], ..Series::default() }));
                 }
             }
         }
@@ -223,15 +214,6 @@ fn titled(figure: &str) -> String {
         Some(unit) => format!("{figure} ({unit})"),
         None => figure.to_owned(),
     }
-}
-
-/// Four significant digits, and all of a whole number.
-fn four_digits(value: f64) -> String {
-    if value == value.trunc() && value.abs() < 1e15 {
-        return value.to_string();
-    }
-    let decimals = (3.0 - value.abs().log10().floor()).clamp(0.0, 12.0) as usize;
-    format!("{value:.decimals$}")
 }
 
 /// Endings of names, and what they mean.

@@ -1,0 +1,246 @@
+//! From what a run has measured to its result.
+
+use std::collections::BTreeMap;
+
+use tailcut_measure::app::ErrorKind;
+use tailcut_measure::control::Report;
+use tailcut_measure::statistics::autocorrelation::autocorrelation;
+use tailcut_measure::statistics::quantile::{Estimate, estimate};
+use tailcut_measure::verdict;
+
+use super::coordinator::{Measured, Seat};
+use super::hdr;
+use super::job::{ClientCounts, Role, StampKind};
+use super::record::{Kept, Record};
+use super::result::{
+    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason,
+    StationarityTest, Tests, Timestamps, Verdict,
+};
+
+/// The point of a load.
+pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
+    let Measured { report, record, seats, .. } = measured;
+    let mut client = ClientCounts::default();
+    seats.iter().for_each(|seat| client.add(&seat.client));
+    let rates = record.rates();
+    Point {
+        verdict: verdict_of(report),
+        rate_per_s: Rates { offered: rates.offered_per_s, sent: rates.sent_per_s, achieved: rates.replied_per_s },
+        counts: counts(record, &client),
+        latency_us: Latencies { intended: latency(&record.intended), actual: latency(&record.actual) },
+        intervals_us: intervals(record, report),
+        histograms: Histograms {
+            intended: hdr::encode(&record.intended.histogram),
+            actual: hdr::encode(&record.actual.histogram),
+        },
+        series: series(record),
+        tests: tests(record, report, arrivals),
+        timestamps: timestamps(measured),
+        client: Client {
+            mismatched: client.mismatched,
+            saturated: client.saturated,
+            resent: client.resent,
+            sleeps: client.sleeps,
+            icmp_errors: client.icmp_errors,
+            kernel_drops: client.kernel_drops,
+        },
+        agents: seats.iter().map(agent).collect(),
+        warmup_s: report.spent_before_ns as f64 / 1e9,
+        measured_s: record.duration_ns as f64 / 1e9,
+    }
+}
+
+fn verdict_of(report: &Report) -> Verdict {
+    let reason = |reason: &verdict::Reason| Reason {
+        name: reason.name().to_owned(),
+        what: reason.to_string(),
+        advice: reason.advice(),
+    };
+    Verdict {
+        trustworthy: report.verdict.is_ok(),
+        reasons: report.verdict.reasons().iter().map(reason).collect(),
+        tried: report.tried.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn counts(record: &Record, client: &ClientCounts) -> Counts {
+    let tailcut_measure::recorder::Counts { sent, replied, lost, refused, timeout } = record.counts;
+    let errors = ErrorKind::ALL.iter().zip(record.tally.errors).filter(|&(_, count)| count > 0);
+    Counts {
+        sent,
+        replied,
+        lost,
+        refused,
+        timeout,
+        misses: record.tally.misses,
+        errors: errors.map(|(kind, count)| (kind.name().to_owned(), count)).collect(),
+        reconnects: client.reconnects,
+    }
+}
+
+fn latency(kept: &Kept) -> Latency {
+    let us = |ns: f64| ns / 1e3;
+    let percentile = |p| kept.percentile_ns(p).map(us);
+    Latency {
+        mean: kept.mean_ns().map(us),
+        p50: percentile(0.5),
+        p90: percentile(0.9),
+        p95: percentile(0.95),
+        p99: percentile(0.99),
+        p999: percentile(0.999),
+        p9999: percentile(0.9999),
+        max: (!kept.histogram.is_empty()).then_some(kept.max_ns as f64 / 1e3),
+    }
+}
+
+/// Of the usual percentiles, and of the one that was to be known.
+fn intervals(record: &Record, report: &Report) -> BTreeMap<String, Interval> {
+    let samples = record.series.samples();
+    let usual = PERCENTILES.iter().filter_map(|&(name, p)| Some((name.to_owned(), estimate(samples, p, CONFIDENCE).ok()?)));
+    let known = report.intended.map(|known| (percentile_key(known.p), known));
+    usual.chain(known).map(|(name, estimate)| (name, interval(&estimate))).collect()
+}
+
+fn interval(estimate: &Estimate) -> Interval {
+    Interval {
+        value: estimate.value_ns / 1e3,
+        low: estimate.low_ns / 1e3,
+        high: estimate.high_ns / 1e3,
+        confidence: estimate.confidence,
+        effective_samples: estimate.effective(),
+    }
+}
+
+/// The key of a percentile: `p999` for 0.999.
+fn percentile_key(p: f64) -> String {
+    let usual = PERCENTILES.iter().find(|&&(_, usual)| (usual - p).abs() < 1e-12);
+    usual.map_or_else(|| format!("p{}", p * 100.0).replace('.', ""), |&(name, _)| name.to_owned())
+}
+
+fn series(record: &Record) -> Vec<Moment> {
+    let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
+    let moments = record.over_time(MOMENTS_MAX).into_iter();
+    let moment = moments.map(|(at_s, length_s, moment)| Moment {
+        at_s,
+        length_s,
+        sent: moment.counts.sent,
+        replied: moment.counts.replied,
+        failed: moment.counts.lost + moment.counts.refused + moment.counts.timeout,
+        p50_us: us(moment.percentile_ns(0.5)),
+        p99_us: us(moment.percentile_ns(0.99)),
+        max_us: us(moment.max_ns()),
+        histograms: None,
+    });
+    moment.collect()
+}
+
+fn tests(record: &Record, report: &Report, arrivals: &str) -> Tests {
+    let arrivals = record.arrivals.as_ref().map(|(fit, gaps_ns)| ArrivalTest {
+        asked: arrivals.to_owned(),
+        gaps: fit.gaps,
+        anderson_darling: fit.statistic,
+        p_value: fit.p_value,
+        fault: fit.fault,
+        quantiles: gap_quantiles(arrivals, gaps_ns),
+    });
+    let (dickey_fuller, drift) = (report.stationarity.dickey_fuller, report.stationarity.drift);
+    let stationarity = (dickey_fuller.is_some() || drift.is_some()).then(|| StationarityTest {
+        dickey_fuller: dickey_fuller.map(|test| test.statistic),
+        dickey_fuller_p_value: dickey_fuller.map(|test| test.p_value),
+        drift: drift.map(|drift| drift.largest()),
+        drift_p_value: drift.map(|drift| drift.body_p_value),
+    });
+    let correlations = autocorrelation(record.series.samples(), LAG_MAX);
+    let kept = correlations.iter().enumerate().filter(|&(lag, _)| is_shown(lag));
+    let autocorrelation = kept.map(|(lag, &correlation)| (lag as u32, correlation)).collect();
+    Tests { arrivals, stationarity, autocorrelation }
+}
+
+/// Few lags say as much as all: every one at first, then ever fewer.
+fn is_shown(lag: usize) -> bool {
+    lag > 0 && (lag <= 10 || lag <= 100 && lag.is_multiple_of(10) || lag.is_multiple_of(100))
+}
+
+/// Quantiles of the gaps, asked for and found, in units of the mean gap that was found.
+fn gap_quantiles(arrivals: &str, gaps_ns: &[f64]) -> Vec<(f64, f64)> {
+    let mut sorted = gaps_ns.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let mean = sorted.iter().sum::<f64>() / (sorted.len() as f64).max(1.0);
+    let quantile = asked_quantile(arrivals);
+    let pair = |index: usize| {
+        let p = (index as f64 + 0.5) / QUANTILES as f64;
+        Some((quantile(p)?, sorted.get((p * sorted.len() as f64) as usize)? / mean))
+    };
+    (0..QUANTILES).filter_map(pair).collect()
+}
+
+/// Quantiles of the gaps that were asked for, in units of their mean.
+fn asked_quantile(arrivals: &str) -> Box<dyn Fn(f64) -> Option<f64>> {
+    use tailcut_measure::arrivals::Process;
+    match Process::parse(arrivals) {
+        Ok(Process::Poisson) => Box::new(|p| Some(-(1.0 - p).ln())),
+        Ok(Process::Fixed) => Box::new(|_| Some(1.0)),
+        Ok(Process::Shaped(gaps)) => Box::new(move |p| Some(gaps.quantile(p)? / gaps.mean()?)),
+        Err(_) => Box::new(|_| None),
+    }
+}
+
+fn timestamps(measured: &Measured) -> Timestamps {
+    let used = measured.seats.iter().map(|seat| seat.stamps).max().unwrap_or_default();
+    let bias = measured.bias.summary();
+    let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
+    let bias_us = (bias.count > 0).then(|| Latency {
+        mean: bias.mean_ns.map(|ns| ns / 1e3),
+        p50: us(bias.p50_ns),
+        p99: us(bias.p99_ns),
+        max: us(bias.max_ns),
+        ..Latency::default()
+    });
+    let matches = &measured.matches;
+    Timestamps {
+        used: match used {
+            StampKind::Hardware => "hardware",
+            StampKind::Kernel => "kernel",
+            StampKind::User => "user",
+        }
+        .to_owned(),
+        bias_us,
+        asked: matches.requests,
+        missing: matches.missing_kernel + matches.missing_hardware,
+        late: matches.late,
+        ..Timestamps::default()
+    }
+}
+
+fn agent(seat: &Seat) -> Agent {
+    Agent {
+        name: seat.name().to_owned(),
+        role: match seat.job.role {
+            Role::Symmetric => "symmetric",
+            Role::Throughput => "throughput",
+            Role::Latency => "latency",
+        }
+        .to_owned(),
+        threads: seat.job.threads,
+        connections: seat.job.connections,
+        sent: seat.counts.sent,
+        replied: seat.counts.replied,
+        p99_us: None,
+        lost: seat.lost().map(str::to_owned),
+    }
+}
+
+/// Names and shares of the percentiles with an interval.
+const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
+
+const CONFIDENCE: f64 = 0.95;
+
+/// Intervals of the run over time: a page shows no more.
+const MOMENTS_MAX: usize = 300;
+
+/// Correlations up to so many requests apart.
+const LAG_MAX: usize = 1_000;
+
+/// Points of the quantile-quantile plot.
+const QUANTILES: usize = 100;

@@ -1,0 +1,362 @@
+//! One load, measured by a self-correcting run over any number of agents.
+//!
+//! The controller of `measure` decides how long to warm up and to measure; this gives it what the agents tell, leg by leg. The load
+//! never pauses between legs: a leg is a number of slices, and is over once every thread of every agent has told them all.
+//!
+//! Invariant: samples and histograms are merged, percentiles never. An agent that is lost is in the verdict, by name.
+
+use std::collections::VecDeque;
+
+use anyhow::{Result, bail};
+use tailcut_measure::app::Tally;
+use tailcut_measure::arrivals::Process;
+use tailcut_measure::control::{Controller, Leg, Report, Settings, Step, Window};
+use tailcut_measure::load::Rates;
+use tailcut_measure::recorder::Counts;
+use tailcut_measure::slices::Slice;
+use tailcut_measure::stamps::{Bias, MatchCounts};
+use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
+use tailcut_measure::statistics::series::{Timed, merge};
+use tailcut_net::clock::Clock;
+
+use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
+use super::progress::Progress;
+use super::record::Record;
+use super::result::Host;
+
+/// An agent with its share.
+pub(super) struct Seat {
+    agent: Box<dyn Agent>,
+    pub(super) job: Job,
+    state: State,
+    pub(super) host: Host,
+    pub(super) stamps: StampKind,
+    /// By thread.
+    threads: Vec<Thread>,
+    /// Of the requests of the measurement.
+    pub(super) counts: Counts,
+    /// Over the whole run.
+    pub(super) client: ClientCounts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Preparing,
+    Running,
+    Done,
+    Lost(String),
+}
+
+/// What a load thread has told.
+struct Thread {
+    slices: VecDeque<Slice>,
+    /// Slices told in all.
+    told: u32,
+    asked: Option<Asked>,
+}
+
+/// What a load turned out to be.
+pub(super) struct Measured {
+    pub(super) report: Report,
+    pub(super) record: Record,
+    pub(super) seats: Vec<Seat>,
+    pub(super) matches: MatchCounts,
+    pub(super) bias: Bias,
+}
+
+impl Seat {
+    pub(super) fn new(agent: Box<dyn Agent>, job: Job) -> Result<Self> {
+        let asked = asked(&job)?;
+        let thread = || Thread { slices: VecDeque::new(), told: 0, asked: asked.clone() };
+        Ok(Self {
+            threads: (0..job.threads).map(|_| thread()).collect(),
+            agent,
+            job,
+            state: State::Preparing,
+            host: Host::default(),
+            stamps: StampKind::User,
+            counts: Counts::default(),
+            client: ClientCounts::default(),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.agent.name()
+    }
+
+    /// Why it is lost.
+    pub(super) fn lost(&self) -> Option<&str> {
+        if let State::Lost(reason) = &self.state { Some(reason) } else { None }
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(self.state, State::Preparing | State::Running)
+    }
+
+    /// Slices that all of its threads have told.
+    fn told(&self) -> u32 {
+        self.threads.iter().map(|thread| thread.told).min().unwrap_or(0)
+    }
+
+    /// Takes what the agent tells.
+    fn handle(&mut self, told: Told, stamps: (&mut MatchCounts, &mut Bias)) {
+        match told {
+            Told::Ready { host, stamps } => {
+                (self.host, self.stamps) = (host, stamps);
+                self.state = State::Running;
+            }
+            Told::Slice { thread, slice } => {
+                if let Some(thread) = self.threads.get_mut(thread as usize) {
+                    thread.told = slice.index + 1;
+                    thread.slices.push_back(slice);
+                }
+            }
+            Told::Client { client, stamps: matches, bias } => {
+                self.client.add(&client);
+                stamps.0.merge(&matches);
+                stamps.1.merge(&bias);
+            }
+            Told::Done => self.state = State::Done,
+            Told::Failed(reason) => self.state = State::Lost(reason),
+        }
+    }
+
+    /// Takes the slices below `until`: into the record, and what the controller wants of them into the window.
+    fn take(&mut self, until: u32, record: &mut Record, window: &mut Gathered) {
+        let is_counted = self.job.role != Role::Throughput;
+        for thread in &mut self.threads {
+            let mut sends = Vec::new();
+            while thread.slices.front().is_some_and(|slice| slice.index < until)
+                && let Some(slice) = thread.slices.pop_front()
+            {
+                self.counts.merge(&slice.counts);
+                window.counts.merge(&slice.counts);
+                window.tally.merge(&slice.tally);
+                window.sent += slice.sent_meanwhile;
+                window.replied += slice.replied_meanwhile;
+                note_sends(&slice, &mut sends);
+                record.take(&slice, is_counted);
+                if is_counted {
+                    window.parts.push(slice.samples);
+                }
+            }
+            if let Some(asked) = &thread.asked {
+                let gaps_ns = gaps_ns(&mut sends);
+                window.arrivals.extend(ArrivalFit::of(&gaps_ns, asked).inspect(|&fit| record.note_arrivals(fit, &gaps_ns)));
+            }
+        }
+    }
+}
+
+/// What is gathered of a leg.
+#[derive(Default)]
+struct Gathered {
+    parts: Vec<Vec<Timed>>,
+    counts: Counts,
+    tally: Tally,
+    /// Requests that left, and replies that came, while the leg lasted.
+    sent: u64,
+    replied: u64,
+    arrivals: Vec<ArrivalFit>,
+}
+
+/// A run over agents.
+pub(super) struct Coordinator<'a> {
+    seats: Vec<Seat>,
+    slice_ns: u64,
+    matches: MatchCounts,
+    bias: Bias,
+    progress: &'a Progress,
+    is_interrupted: &'a dyn Fn() -> bool,
+}
+
+/// Where a run stands.
+struct Place {
+    is_measuring: bool,
+    sampling: f64,
+    connections: u32,
+    /// The next slice.
+    slice: u32,
+}
+
+impl<'a> Coordinator<'a> {
+    pub(super) fn new(seats: Vec<Seat>, progress: &'a Progress, is_interrupted: &'a dyn Fn() -> bool) -> Self {
+        let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
+        Self { seats, slice_ns, matches: MatchCounts::default(), bias: Bias::new(), progress, is_interrupted }
+    }
+
+    /// Measures until the controller is content, or the limits are reached.
+    ///
+    /// # Errors
+    ///
+    /// What keeps an agent from starting, and an interruption. An agent that is lost later is in the verdict.
+    pub(super) fn run(mut self, settings: Settings) -> Result<Measured> {
+        self.prepare()?;
+        for seat in &mut self.seats {
+            seat.agent.start(HEAD_START_NS)?;
+        }
+        let mut place =
+            Place { is_measuring: false, sampling: settings.setup.sampling, connections: settings.setup.connections, slice: 0 };
+        let mut controller = Controller::new(settings);
+        let mut record = Record::new(self.slice_ns);
+        let mut step = controller.start();
+        let report = loop {
+            let (leg, is_measured) = match step {
+                Step::WarmUp(leg) => (leg, false),
+                Step::Measure(leg) => (leg, true),
+                Step::Stop(report) => break *report,
+            };
+            if is_measured != place.is_measuring || place.sampling != leg.setup.sampling {
+                record = Record::new(self.slice_ns);
+                self.seats.iter_mut().for_each(|seat| seat.counts = Counts::default());
+            }
+            if leg.setup.connections != place.connections {
+                self.set_connections(leg.setup.connections)?;
+            }
+            (place.is_measuring, place.sampling, place.connections) = (is_measured, leg.setup.sampling, leg.setup.connections);
+            let window = self.leg(&mut place, leg, &mut record)?;
+            step = controller.handle_window(&window);
+        };
+        self.progress.end();
+        self.finish()?;
+        Ok(Measured { report, record, seats: self.seats, matches: self.matches, bias: self.bias })
+    }
+
+    /// Gives all agents their jobs and waits until they can start.
+    fn prepare(&mut self) -> Result<()> {
+        for seat in &mut self.seats {
+            seat.agent.prepare(&seat.job)?;
+        }
+        let deadline = Clock.now() + PREPARE_NS_MAX;
+        while self.seats.iter().any(|seat| seat.state == State::Preparing) {
+            self.look()?;
+            if let Some(text) = self.seats.iter().find_map(lost_text) {
+                bail!("{text}");
+            }
+            if Clock.now() > deadline {
+                bail!("the agents are not ready after {} s", PREPARE_NS_MAX / 1_000_000_000);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a leg is over and gives what came of it.
+    fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Result<Window> {
+        let slices = u32::try_from(leg.for_ns.div_ceil(self.slice_ns)).unwrap_or(u32::MAX).max(1);
+        let until = place.slice.saturating_add(slices);
+        self.progress.begin(place.is_measuring, &leg);
+        while let Some(told) = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min()
+            && told < until
+        {
+            self.look()?;
+            self.progress.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns);
+        }
+        place.slice = until;
+        let mut gathered = Gathered::default();
+        for seat in &mut self.seats {
+            seat.take(until, record, &mut gathered);
+        }
+        let duration_ns = u64::from(slices) * self.slice_ns;
+        let per_s = |count: u64| count as f64 * 1e9 / duration_ns as f64;
+        let Gathered { parts, counts, tally, sent, replied, arrivals } = gathered;
+        let rates = Rates { offered_per_s: per_s(counts.sent), sent_per_s: per_s(sent), replied_per_s: per_s(replied) };
+        let samples = merge(parts);
+        record.note_samples(samples.iter().map(|sample| sample.latency_ns));
+        record.note_leg(duration_ns, rates);
+        let agents_lost = self.seats.iter().filter_map(lost_text).collect();
+        Ok(Window {
+            duration_ns,
+            samples,
+            counts,
+            errors: tally.errors.iter().sum(),
+            rates,
+            arrivals,
+            agents_lost,
+        })
+    }
+
+    /// Lets each agent tell something, if it has anything to tell.
+    fn look(&mut self) -> Result<()> {
+        if (self.is_interrupted)() {
+            bail!("interrupted");
+        }
+        let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
+        for seat in self.seats.iter_mut().filter(|seat| seat.is_alive()) {
+            let mut patience_ns = wait_ns;
+            while seat.is_alive()
+                && let Some(told) = seat.agent.poll(patience_ns)
+            {
+                seat.handle(told, (&mut self.matches, &mut self.bias));
+                patience_ns = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Spreads so many connections over the agents as their jobs have them now.
+    fn set_connections(&mut self, connections: u32) -> Result<()> {
+        let now: u32 = self.seats.iter().map(|seat| seat.job.connections).sum();
+        for seat in &mut self.seats {
+            let own = u64::from(seat.job.connections) * u64::from(connections) / u64::from(now.max(1));
+            seat.agent.set_connections(own as u32)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the load, and waits for what agents still have to tell, so that nothing of it meets the next load.
+    fn finish(&mut self) -> Result<()> {
+        for seat in &mut self.seats {
+            seat.agent.stop()?;
+        }
+        let timeout_ns = self.seats.iter().map(|seat| seat.job.timeout_ns).max().unwrap_or(0);
+        let deadline = Clock.now() + timeout_ns + FINISH_SLACK_NS;
+        while self.seats.iter().any(Seat::is_alive) && Clock.now() < deadline {
+            self.look()?;
+        }
+        Ok(())
+    }
+}
+
+/// Which agent is lost, and why.
+fn lost_text(seat: &Seat) -> Option<String> {
+    seat.lost().map(|reason| format!("{}: {reason}", seat.name()))
+}
+
+/// What the gaps of each thread of a job should be; `None` in a closed loop.
+fn asked(job: &Job) -> Result<Option<Asked>> {
+    let Share::Open { rate_per_s, arrivals } = &job.load else { return Ok(None) };
+    let process = Process::parse(arrivals)?;
+    Ok(Some(Asked::new(&process, rate_per_s / f64::from(job.threads), SEND_NS)?))
+}
+
+/// When the requests of a slice left, replied to or not.
+fn note_sends(slice: &Slice, sends: &mut Vec<u64>) {
+    if sends.len() < GAPS_MAX {
+        sends.extend(slice.samples.iter().map(|sample| sample.intended_ns + sample.late_ns));
+        sends.extend(&slice.unanswered_sent_ns);
+    }
+}
+
+/// The gaps between sends.
+fn gaps_ns(sends: &mut [u64]) -> Vec<f64> {
+    sends.sort_unstable();
+    sends.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect()
+}
+
+/// From the order to start to the start: longer than it takes to reach any agent.
+const HEAD_START_NS: u64 = 100_000_000;
+
+/// How long agents may take to connect and to fill stores.
+const PREPARE_NS_MAX: u64 = 120_000_000_000;
+
+/// Agents are looked at so often.
+const LOOK_NS: u64 = 10_000_000;
+
+/// After the last timeout.
+const FINISH_SLACK_NS: u64 = 2_000_000_000;
+
+/// By how much a right gap may err: what a send takes.
+const SEND_NS: f64 = 3_000.0;
+
+/// Gaps of a thread that a leg is judged by.
+const GAPS_MAX: usize = 50_000;

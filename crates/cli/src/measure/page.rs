@@ -1,0 +1,378 @@
+//! A result as one page for a browser: whether it can be relied on, the figures, the charts, and what repeats it.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::charts::{self, Curve};
+use super::hdr;
+use super::percentile::{self, PERCENTILES};
+use super::result::{Environment, Host, Latency, MeasureResult, Point, StationarityTest, Verdict};
+use super::text::{figure, range, short_verdict};
+use crate::output::four_digits;
+use crate::page::sections::{Download, Judgement, Page, Reason, Section, Tile};
+
+/// The page.
+///
+/// # Errors
+///
+/// That a histogram of the result cannot be read.
+pub(crate) fn render(result: &MeasureResult) -> Result<String> {
+    let point = &result.point;
+    let json = serde_json::to_string_pretty(result).context("the result is no JSON")?;
+    let mut sections = vec![latency_table(point)];
+    sections.extend(curves(point)?);
+    if result.points.len() > 1 {
+        sections.push(load_chart(&result.points));
+    }
+    sections.extend(over_time(point));
+    sections.extend(tests(point));
+    sections.push(count_table(point));
+    sections.extend(timestamp_table(point));
+    sections.extend([agent_table(point), load_table(&result.points), assertion_table(result)].into_iter().flatten());
+    let page = Page {
+        title: title(&result.config),
+        lead: lead(result),
+        judgements: vec![judgement(&point.verdict)],
+        tiles: tiles(point),
+        sections,
+        facts: facts(&result.environment, &result.config),
+        texts: vec![("Settings".to_owned(), format!("{:#}", result.config))],
+        download: Some(Download::json("result.json", &json)),
+    };
+    page.render()
+}
+
+/// A verdict as a page shows it.
+pub(crate) fn judgement(verdict: &Verdict) -> Judgement {
+    let headline = if verdict.trustworthy { "Trustworthy" } else { "Not trustworthy" };
+    let reasons = verdict.reasons.iter().map(|reason| Reason {
+        name: reason.name.clone(),
+        what: reason.what.clone(),
+        advice: reason.advice.clone(),
+    });
+    let tried = (!verdict.tried.is_empty()).then(|| format!("Tried: {}.", verdict.tried.join("; ")));
+    Judgement {
+        is_good: verdict.trustworthy,
+        headline: headline.to_owned(),
+        reasons: reasons.collect(),
+        notes: tried.into_iter().collect(),
+    }
+}
+
+/// What the settings say that was asked, and of whom.
+pub(crate) fn title(config: &Value) -> String {
+    let text = |key: &str| match config.get(key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(texts) if !texts.is_empty() => Some(texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")),
+        _ => None,
+    };
+    match (text("app"), text("target")) {
+        (Some(app), Some(target)) => format!("{app} at {target}"),
+        (None, Some(target)) => target,
+        _ => "A measurement".to_owned(),
+    }
+}
+
+fn lead(result: &MeasureResult) -> String {
+    let point = &result.point;
+    let searched = result.search.as_ref().map(|search| match search.met_per_s {
+        Some(rate) => format!(" The highest load that met {} is {}/s.", search.objective, four_digits(rate)),
+        None => format!(" No load met {}.", search.objective),
+    });
+    let seconds = [point.measured_s, point.warmup_s].map(four_digits);
+    format!("Measured for {} s after {} s of warm-up.{}", seconds[0], seconds[1], searched.unwrap_or_default())
+}
+
+fn tiles(point: &Point) -> Vec<Tile> {
+    let latency = &point.latency_us.intended;
+    let shown = PERCENTILES.iter().filter(|percentile| ["p50", "p99", "p999"].contains(&percentile.name));
+    let percentiles = shown.filter_map(|percentile| {
+        let value = percentile.of(latency)?;
+        let note = point.intervals_us.get(percentile.name).map(range).unwrap_or_default();
+        Some(Tile { name: percentile.title.to_owned(), value: format!("{} us", four_digits(value)), note })
+    });
+    let rates = &point.rate_per_s;
+    let note = format!("of {} offered", four_digits(rates.offered));
+    let achieved = Tile { name: "replies per second".to_owned(), value: four_digits(rates.achieved), note };
+    percentiles.chain([achieved]).collect()
+}
+
+fn latency_table(point: &Point) -> Section {
+    let (intended, actual) = (&point.latency_us.intended, &point.latency_us.actual);
+    let confidence = point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
+    let interval_head = format!("{} % interval", four_digits(100.0 * confidence));
+    let head = ["us", "from intended send", &interval_head, "effective samples", "from actual send"];
+    let of = |name: &str, of: &dyn Fn(&Latency) -> Option<f64>, percentile: &str| {
+        let interval = point.intervals_us.get(percentile);
+        let worth = interval.map_or_else(|| "-".to_owned(), |interval| format!("{:.0}", interval.effective_samples));
+        let between = interval.map_or_else(|| "-".to_owned(), range);
+        vec![name.to_owned(), figure(of(intended)), between, worth, figure(of(actual))]
+    };
+    let mut rows = vec![of("mean", &|latency| latency.mean, "")];
+    rows.extend(PERCENTILES.iter().map(|percentile| of(percentile.title, &|latency| percentile.of(latency), percentile.name)));
+    rows.extend(percentile::others(point).map(|(title, interval)| {
+        let worth = format!("{:.0}", interval.effective_samples);
+        vec![title, four_digits(interval.value), range(interval), worth, "-".to_owned()]
+    }));
+    rows.push(of("max", &|latency| latency.max, ""));
+    let note = "A percentile is given where ten samples lie beyond it. Latency from the intended send is what a user would see; \
+                where it is longer than that from the actual one, the client could not keep the schedule. Neighbouring requests \
+                meet the same queue, so the samples are worth fewer independent ones, and the intervals reckon with that.";
+    Section::table("Latency", &head, rows).noted(note)
+}
+
+fn curves(point: &Point) -> Result<Vec<Section>> {
+    let intended = hdr::decode(&point.histograms.intended).context("latencies from the intended send")?;
+    let actual = hdr::decode(&point.histograms.actual).context("latencies from the actual send")?;
+    let curve = |label: &str, look, histogram, intervals| Curve { label: label.to_owned(), look, histogram, intervals };
+    let curves =
+        [curve("from actual send", 0, &actual, Vec::new()), curve("from intended send", 1, &intended, charts::intervals(point))];
+    let percentiles = charts::percentiles(&curves).captioned(
+        "Each nine has the same room. The bars are the intervals of the marked percentiles; the curve ends where fewer than ten \
+         samples lie beyond.",
+    );
+    Ok(vec![Section::chart("Percentiles", percentiles), Section::chart("Distribution", charts::distribution(&curves))])
+}
+
+fn load_chart(points: &[Point]) -> Section {
+    Section::chart("Latency against load", charts::loads(points).captioned("From the intended send; bars are intervals."))
+}
+
+fn over_time(point: &Point) -> Vec<Section> {
+    if point.series.len() < 2 {
+        return Vec::new();
+    }
+    vec![
+        Section::chart("Rate over time", charts::rate(&point.series)),
+        Section::chart("Latency over time", charts::latency(&point.series).captioned("From the intended send.")),
+    ]
+}
+
+fn tests(point: &Point) -> Vec<Section> {
+    let mut sections = Vec::new();
+    if let Some(test) = point.tests.arrivals.as_ref().filter(|test| !test.quantiles.is_empty()) {
+        let caption =
+            format!("Asked for: {}. A curve on the diagonal left as asked; one above it left bursts and holes.", test.asked);
+        sections.push(Section::chart("Arrivals", charts::arrivals(test).captioned(caption)));
+    }
+    if !point.tests.autocorrelation.is_empty() {
+        let caption =
+            "How alike a latency is to the one so many requests later. The slower this falls, the more samples it takes.";
+        sections
+            .push(Section::chart("Autocorrelation", charts::autocorrelation(&point.tests.autocorrelation).captioned(caption)));
+    }
+    let rows = test_rows(point);
+    if !rows.is_empty() {
+        sections.push(Section::table("Tests", &["test", "statistic", "p value", "effect"], rows));
+    }
+    sections
+}
+
+fn test_rows(point: &Point) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    if let Some(test) = &point.tests.arrivals {
+        let name = format!("arrivals: Anderson-Darling of {} gaps", test.gaps);
+        let effect = format!("departs by {:.4}", test.fault);
+        rows.push(vec![name, format!("{:.2}", test.anderson_darling), chance(Some(test.p_value)), effect]);
+    }
+    if let Some(test) = &point.tests.stationarity {
+        let StationarityTest { dickey_fuller, dickey_fuller_p_value, drift, drift_p_value } = *test;
+        let name = "level: augmented Dickey-Fuller".to_owned();
+        let statistic = dickey_fuller.map_or_else(|| "-".to_owned(), |statistic| format!("{statistic:.2}"));
+        rows.push(vec![name, statistic, chance(dickey_fuller_p_value), String::new()]);
+        let effect = drift.map_or_else(String::new, |share| format!("{:+.2} % from half to half", 100.0 * share));
+        rows.push(vec!["drift between the halves".to_owned(), "-".to_owned(), chance(drift_p_value), effect]);
+    }
+    rows
+}
+
+/// A p value; the smallest ones differ by nothing that matters.
+fn chance(p_value: Option<f64>) -> String {
+    match p_value {
+        Some(p_value) if p_value < 0.001 => "< 0.001".to_owned(),
+        Some(p_value) => format!("{p_value:.3}"),
+        None => "-".to_owned(),
+    }
+}
+
+fn count_table(point: &Point) -> Section {
+    let (counts, client) = (&point.counts, &point.client);
+    let mut rows: Vec<(String, u64)> = [
+        ("sent", counts.sent),
+        ("replied", counts.replied),
+        ("lost", counts.lost),
+        ("refused", counts.refused),
+        ("timed out", counts.timeout),
+        ("misses", counts.misses),
+        ("connections opened again", counts.reconnects),
+        ("replies that do not fit the request", client.mismatched),
+        ("held back by a limit on what is outstanding", client.saturated),
+        ("packets sent again", client.resent),
+        ("times that a thread slept", client.sleeps),
+        ("undeliverable, by the network's word", client.icmp_errors),
+        ("dropped by the client's kernel", client.kernel_drops),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .to_vec();
+    rows.extend(counts.errors.iter().map(|(kind, &count)| (format!("errors: {kind}"), count)));
+    let rows = rows.into_iter().map(|(name, count)| vec![name, count.to_string()]).collect();
+    Section::table("Counts", &["what became of the requests, and what the client met", "count"], rows)
+}
+
+fn timestamp_table(point: &Point) -> Option<Section> {
+    let timestamps = &point.timestamps;
+    if timestamps.used.is_empty() {
+        return None;
+    }
+    let row = |name: &str, latency: &Latency| {
+        let figures = [latency.mean, latency.p50, latency.p99, latency.p999, latency.max].map(figure);
+        [vec![name.to_owned()], figures.to_vec()].concat()
+    };
+    let mut rows: Vec<Vec<String>> = timestamps.latency_us.iter().map(|(kind, latency)| row(kind, latency)).collect();
+    rows.extend(timestamps.bias_us.as_ref().map(|bias| row("what the client adds", bias)));
+    let note = format!(
+        "Used: {}. Of {} transmit stamps {} never came and {} came late. Latencies in us, from the actual send.",
+        timestamps.used, timestamps.asked, timestamps.missing, timestamps.late
+    );
+    Some(Section::table("Timestamps", &["stamps of", "mean", "p50", "p99", "p99.9", "max"], rows).noted(note))
+}
+
+fn agent_table(point: &Point) -> Option<Section> {
+    let head = ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
+    let rows = point.agents.iter().map(|agent| {
+        let counts = [u64::from(agent.threads), u64::from(agent.connections), agent.sent, agent.replied];
+        let lost = agent.lost.as_ref().map_or_else(String::new, |why| format!("lost: {why}"));
+        let names = vec![agent.name.clone(), agent.role.clone()];
+        [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]].concat()
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    (!rows.is_empty()).then(|| Section::table("Agents", &head, rows))
+}
+
+fn load_table(points: &[Point]) -> Option<Section> {
+    let head = ["offered/s", "achieved/s", "p50, us", "p99, us", "p99 interval", "verdict"];
+    let rows = points.iter().map(|point| {
+        let latency = &point.latency_us.intended;
+        let interval = point.intervals_us.get("p99").map_or_else(|| "-".to_owned(), range);
+        let rates = [point.rate_per_s.offered, point.rate_per_s.achieved].map(four_digits).to_vec();
+        [rates, vec![figure(latency.p50), figure(latency.p99), interval, short_verdict(&point.verdict)]].concat()
+    });
+    (!points.is_empty()).then(|| Section::table("Loads", &head, rows.collect()))
+}
+
+fn assertion_table(result: &MeasureResult) -> Option<Section> {
+    let rows = result.assertions.iter().map(|assertion| {
+        let word = if assertion.holds { "holds" } else { "fails" };
+        vec![assertion.asked.clone(), word.to_owned(), assertion.found.clone()]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    (!rows.is_empty()).then(|| Section::table("Assertions", &["asked", "", "found"], rows))
+}
+
+fn facts(environment: &Environment, config: &Value) -> Vec<(String, String)> {
+    let mut facts = vec![
+        ("Command".to_owned(), environment.command.clone()),
+        ("Version".to_owned(), format!("tailcut {}", environment.version)),
+        ("Began".to_owned(), environment.started.clone()),
+    ];
+    facts.extend(config.get("seed").map(|seed| ("Seed".to_owned(), seed.to_string())));
+    facts.extend(environment.hosts.iter().map(|host| (host.name.clone(), described(host))));
+    facts
+}
+
+/// What a host is, in a line.
+fn described(host: &Host) -> String {
+    let mut parts = vec![format!("{}, {} cores", host.cpu, host.cores), format!("Linux {}", host.kernel)];
+    parts.extend(host.governor.as_ref().map(|governor| format!("governor {governor}")));
+    parts.extend(host.interface.clone());
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::sample;
+    use crate::page::sections::checks;
+
+    #[test]
+    fn a_page_stands_alone() {
+        for result in [sample::single(), sample::full()] {
+            checks::stands_alone(&render(&result).unwrap());
+        }
+    }
+
+    #[test]
+    fn names_from_elsewhere_are_escaped() {
+        let page = render(&sample::full()).unwrap();
+        for raw in ["<b>host", "<load-2>", "<got>", "<unknown>"] {
+            assert!(!page.contains(raw), "{raw}");
+        }
+        for escaped in ["&lt;b&gt;host", "&lt;load-2&gt;", "&lt;got&gt;", "&lt;unknown&gt;"] {
+            assert!(page.contains(escaped), "{escaped}");
+        }
+    }
+
+    #[test]
+    fn the_title_says_what_was_asked_of_whom() {
+        use serde_json::json;
+        for (config, expected) in [
+            (json!({ "app": "echo:64", "target": "a:1" }), "echo:64 at a:1"),
+            (json!({ "app": "redis", "target": ["a:1", "b:2"] }), "redis at a:1, b:2"),
+            (json!({ "target": "a:1" }), "a:1"),
+            (json!({ "target": [] }), "A measurement"),
+        ] {
+            assert_eq!(title(&config), expected);
+        }
+    }
+
+    #[test]
+    fn a_percentile_of_ones_own_is_in_the_table() {
+        let mut result = sample::single();
+        let interval = result.point.intervals_us["p99"];
+        result.point.intervals_us.insert("p995".to_owned(), interval);
+        assert!(render(&result).unwrap().contains(">p99.5</th>"));
+    }
+
+    #[test]
+    fn the_verdict_comes_first() {
+        let page = render(&sample::full()).unwrap();
+        let (verdict, chart) = (page.find("Not trustworthy").unwrap(), page.find("<svg").unwrap());
+        assert!(verdict < page.find("<table").unwrap() && verdict < chart);
+        assert!(page.contains("What would help: lower --rate"));
+        assert!(render(&sample::single()).unwrap().contains("<strong>Trustworthy</strong>"));
+    }
+
+    #[test]
+    fn every_chart_is_drawn_wide_and_narrow() {
+        let charts = |result: &MeasureResult| render(result).unwrap().matches("<svg").count();
+        // Percentiles, distribution, two over time, arrivals, autocorrelation; of several loads the loads too.
+        assert_eq!(charts(&sample::single()), 2 * 6);
+        assert_eq!(charts(&sample::full()), 2 * 7);
+    }
+
+    #[test]
+    fn no_chart_holds_what_is_no_number() {
+        let page = render(&sample::full()).unwrap();
+        let charts = page.split("<svg").skip(1).map(|chart| chart.split("</svg>").next().unwrap());
+        charts.for_each(|chart| assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}"));
+    }
+
+    #[test]
+    fn the_page_holds_the_result() {
+        use base64::Engine as _;
+        let result = sample::full();
+        let page = render(&result).unwrap();
+        let data = page.split("data:application/json;base64,").nth(1).unwrap().split('"').next().unwrap();
+        let json = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), serde_json::to_value(&result).unwrap());
+    }
+
+    #[test]
+    fn a_measurement_without_a_sample_has_a_page() {
+        let mut result = sample::single();
+        let empty = hdr::encode(&hdrhistogram::Histogram::new_with_bounds(1, 1_000_000, 3).unwrap());
+        result.point = Point::default();
+        result.point.histograms = super::super::result::Histograms { intended: empty.clone(), actual: empty };
+        checks::stands_alone(&render(&result).unwrap());
+    }
+}

@@ -1,0 +1,119 @@
+//! The jobs of an experiment's agents, and when its measurement is good enough.
+
+use anyhow::{Context, Result};
+use tailcut_measure::app::App;
+use tailcut_measure::control::{Limits, Settings, Setup, Target};
+
+use super::experiment::{Experiment, Precision};
+use super::job::{Job, R2p2, Role, Share, Tls, Transport};
+use super::pattern::Pattern;
+
+/// An experiment with its defaults.
+pub(super) struct Plan {
+    experiment: Experiment,
+    job: Job,
+    arrivals: String,
+}
+
+impl Plan {
+    /// # Errors
+    ///
+    /// What the experiment lacks, and a file of certificates that cannot be read.
+    pub(super) fn new(experiment: &Experiment) -> Result<Self> {
+        let app = experiment.app.as_ref().context("say what to ask: --app")?;
+        let transport = experiment.transport.unwrap_or(Transport::R2p2);
+        let threads = experiment.threads.unwrap_or(1);
+        let targets = experiment.target.len() as u32;
+        let arrivals = experiment.arrivals.as_ref().map_or("poisson", |arrivals| arrivals.text()).to_owned();
+        let read = |path: &String| std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
+        let tls = Tls {
+            name: experiment.server_name.clone(),
+            roots_pem: experiment.ca.as_ref().map(read).transpose()?,
+            insecure: experiment.insecure,
+        };
+        let job = Job {
+            transport,
+            app: app.text().to_owned(),
+            targets: experiment.target.clone(),
+            load: Share::Closed { outstanding: experiment.outstanding.unwrap_or(1) },
+            role: Role::Symmetric,
+            threads,
+            connections: experiment.connections.unwrap_or(threads.max(targets)),
+            pipeline: experiment.pipeline.unwrap_or_else(|| pipeline(app, transport)),
+            timeout_ns: experiment.timeout.as_deref().copied().unwrap_or(TIMEOUT_NS),
+            seed: experiment.seed.unwrap_or(1),
+            first_stream: 0,
+            slice_ns: SLICE_NS,
+            stamp_every: experiment.stamp_every.unwrap_or(STAMP_EVERY),
+            tls: (transport == Transport::Tls).then_some(tls),
+            r2p2: R2p2 { idempotent: experiment.idempotent, v1: experiment.v1 },
+            preload: experiment.preload,
+            busy_poll: experiment.busy_poll,
+        };
+        Ok(Self { experiment: experiment.clone(), job, arrivals })
+    }
+
+    /// The rate, where there is one for the whole experiment.
+    pub(super) fn rate_per_s(&self) -> Option<f64> {
+        self.experiment.rate.as_deref().copied()
+    }
+
+    /// As they were written.
+    pub(super) fn arrivals(&self) -> &str {
+        &self.arrivals
+    }
+
+    /// The job at a rate; without one, that of a closed loop.
+    pub(super) fn job(&self, rate_per_s: Option<f64>) -> Result<Job> {
+        let open = |rate_per_s| Share::Open { rate_per_s, arrivals: self.arrivals.clone() };
+        Ok(Job { load: rate_per_s.map_or(self.job.load.clone(), open), ..self.job.clone() })
+    }
+
+    /// What the controller is to reach.
+    pub(super) fn settings(&self) -> Settings {
+        let experiment = &self.experiment;
+        let objective = experiment.slo.as_deref().filter(|_| matches!(experiment.pattern, Some(Pattern::Find { .. })));
+        let mut settings = match objective {
+            Some(objective) => Settings::deciding(*objective),
+            None => Settings::new(experiment.percentile.as_deref().copied().unwrap_or(P_DEFAULT)),
+        };
+        match experiment.precision.as_deref() {
+            Some(&Precision::Share(share)) => settings.target = Target::Share(share),
+            Some(&Precision::Nanoseconds(ns)) => settings.target = Target::Nanoseconds(ns),
+            None => {}
+        }
+        settings.setup = Setup { connections: self.job.connections, ..Setup::default() };
+        let defaults = Limits::default();
+        let warmup = experiment.warmup.as_deref().copied();
+        let duration = experiment.duration.as_deref().copied();
+        settings.limits = Limits {
+            warmup_min_ns: warmup.unwrap_or(defaults.warmup_min_ns),
+            // A duration that was given is kept to: nothing is prolonged and nothing begins again.
+            warmup_max_ns: match duration {
+                Some(_) => warmup.unwrap_or(defaults.warmup_min_ns),
+                None => defaults.warmup_max_ns.max(warmup.unwrap_or(0)),
+            },
+            measure_min_ns: duration.or(experiment.duration_min.as_deref().copied()).unwrap_or(defaults.measure_min_ns),
+            measure_max_ns: duration.or(experiment.duration_max.as_deref().copied()).unwrap_or(defaults.measure_max_ns),
+            restarts_max: if duration.is_some() { 0 } else { defaults.restarts_max },
+            connections_max: experiment.connections_max.unwrap_or(self.job.connections),
+            ..defaults
+        };
+        settings.limits.measure_min_ns = settings.limits.measure_min_ns.min(settings.limits.measure_max_ns);
+        settings
+    }
+}
+
+/// How many requests a connection has outstanding at most, by default: HTTP servers are not to be trusted with more than one.
+fn pipeline(app: &App, transport: Transport) -> u32 {
+    match (app, transport) {
+        (App::Http(_), _) => 1,
+        (_, Transport::R2p2) => 16_384,
+        _ => 64,
+    }
+}
+
+const P_DEFAULT: f64 = 0.99;
+const TIMEOUT_NS: u64 = 1_000_000_000;
+const SLICE_NS: u64 = 100_000_000;
+const STAMP_EVERY: u32 = 16;

@@ -1,0 +1,176 @@
+//! What a measurement keeps: whole histograms, the order of latencies within a bound, and the run over time.
+
+use hdrhistogram::Histogram;
+use tailcut_measure::app::Tally;
+use tailcut_measure::load::Rates;
+use tailcut_measure::recorder::{Counts, LATENCY_MAX_NS};
+use tailcut_measure::slices::Slice;
+use tailcut_measure::statistics::arrival_fit::ArrivalFit;
+use tailcut_measure::statistics::series::Series;
+
+/// Latencies of one kind.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// ns.
+    pub(super) histogram: Histogram<u64>,
+    sum_ns: u128,
+    pub(super) max_ns: u64,
+}
+
+/// The record of a measurement.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) intended: Kept,
+    pub(super) actual: Kept,
+    /// Latencies from the intended send, in the order of sending.
+    pub(super) series: Series,
+    pub(super) counts: Counts,
+    pub(super) tally: Tally,
+    /// One for each slice.
+    pub(super) moments: Vec<Moment>,
+    slice_ns: u64,
+    /// Number of the first slice.
+    first: Option<u32>,
+    pub(super) duration_ns: u64,
+    /// Times the duration of their legs.
+    weighted: Rates,
+    /// The worst fit of a thread's gaps, and its gaps.
+    pub(super) arrivals: Option<(ArrivalFit, Vec<f64>)>,
+}
+
+/// A slice over all agents.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moment {
+    pub(super) counts: Counts,
+    /// From the intended send, ns.
+    latencies_ns: Vec<u64>,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds and the digits are valid constants");
+        Self { histogram, sum_ns: 0, max_ns: 0 }
+    }
+
+    fn record(&mut self, latency_ns: u64) {
+        self.histogram.saturating_record(latency_ns.min(LATENCY_MAX_NS));
+        self.sum_ns += u128::from(latency_ns);
+        self.max_ns = self.max_ns.max(latency_ns);
+    }
+
+    pub(super) fn mean_ns(&self) -> Option<f64> {
+        (!self.histogram.is_empty()).then(|| self.sum_ns as f64 / self.histogram.len() as f64)
+    }
+
+    /// A percentile in ns, where ten samples lie beyond it.
+    pub(super) fn percentile_ns(&self, p: f64) -> Option<f64> {
+        let beyond = self.histogram.len() as f64 * (1.0 - p);
+        // The histogram gives the upper end of a bucket, which may exceed every sample in it.
+        (beyond >= SAMPLES_BEYOND_MIN - 1e-6).then(|| self.histogram.value_at_quantile(p).min(self.max_ns) as f64)
+    }
+}
+
+impl Record {
+    pub(super) fn new(slice_ns: u64) -> Self {
+        Self {
+            intended: Kept::new(),
+            actual: Kept::new(),
+            series: Series::new(SERIES_MAX),
+            counts: Counts::default(),
+            tally: Tally::default(),
+            moments: Vec::new(),
+            slice_ns,
+            first: None,
+            duration_ns: 0,
+            weighted: Rates::default(),
+            arrivals: None,
+        }
+    }
+
+    /// Takes a slice of one thread. Where its latencies are not counted, its counts are.
+    pub(super) fn take(&mut self, slice: &Slice, is_counted: bool) {
+        let first = *self.first.get_or_insert(slice.index);
+        let place = slice.index.saturating_sub(first) as usize;
+        if self.moments.len() <= place {
+            self.moments.resize_with(place + 1, Moment::default);
+        }
+        self.moments[place].counts.merge(&slice.counts);
+        self.counts.merge(&slice.counts);
+        self.tally.merge(&slice.tally);
+        if !is_counted {
+            return;
+        }
+        for sample in &slice.samples {
+            self.intended.record(sample.latency_ns);
+            self.actual.record(sample.actual_ns());
+            self.moments[place].latencies_ns.push(sample.latency_ns);
+        }
+    }
+
+    /// Takes the latencies of a leg in the order of their intended sends.
+    pub(super) fn note_samples(&mut self, latencies_ns: impl Iterator<Item = u64>) {
+        latencies_ns.for_each(|latency_ns| self.series.push(latency_ns));
+    }
+
+    pub(super) fn note_arrivals(&mut self, fit: ArrivalFit, gaps_ns: &[f64]) {
+        if self.arrivals.as_ref().is_none_or(|(worst, _)| fit.fault > worst.fault) {
+            self.arrivals = Some((fit, gaps_ns.to_vec()));
+        }
+    }
+
+    /// A leg is over: its slices need no latencies of their own any more.
+    pub(super) fn note_leg(&mut self, duration_ns: u64, rates: Rates) {
+        let weight = duration_ns as f64;
+        self.duration_ns += duration_ns;
+        self.weighted.offered_per_s += rates.offered_per_s * weight;
+        self.weighted.sent_per_s += rates.sent_per_s * weight;
+        self.weighted.replied_per_s += rates.replied_per_s * weight;
+    }
+
+    /// Over the measurement.
+    pub(super) fn rates(&self) -> Rates {
+        let weight = (self.duration_ns as f64).max(1.0);
+        Rates {
+            offered_per_s: self.weighted.offered_per_s / weight,
+            sent_per_s: self.weighted.sent_per_s / weight,
+            replied_per_s: self.weighted.replied_per_s / weight,
+        }
+    }
+
+    /// The run over time, in at most `moments_max` intervals: from when and how long (s), and what happened in it.
+    pub(super) fn over_time(&self, moments_max: usize) -> Vec<(f64, f64, Moment)> {
+        let together = self.moments.len().div_ceil(moments_max.max(1)).max(1);
+        let slice_s = self.slice_ns as f64 / 1e9;
+        let join = |(index, chunk): (usize, &[Moment])| {
+            let mut whole = Moment::default();
+            for moment in chunk {
+                whole.counts.merge(&moment.counts);
+                whole.latencies_ns.extend(&moment.latencies_ns);
+            }
+            whole.latencies_ns.sort_unstable();
+            ((index * together) as f64 * slice_s, chunk.len() as f64 * slice_s, whole)
+        };
+        self.moments.chunks(together).enumerate().map(join).collect()
+    }
+}
+
+impl Moment {
+    /// A percentile of an interval of [`Record::over_time`], ns, where ten samples lie beyond it.
+    pub(super) fn percentile_ns(&self, p: f64) -> Option<u64> {
+        let count = self.latencies_ns.len() as f64;
+        if count * (1.0 - p) < SAMPLES_BEYOND_MIN - 1e-6 {
+            return None;
+        }
+        self.latencies_ns.get((count * p) as usize).copied()
+    }
+
+    pub(super) fn max_ns(&self) -> Option<u64> {
+        self.latencies_ns.last().copied()
+    }
+}
+
+/// Fewer samples beyond a percentile than this leave it to chance.
+const SAMPLES_BEYOND_MIN: f64 = 10.0;
+
+/// Latencies kept in order, 16 MiB of them; beyond, every second one is kept, and so on.
+const SERIES_MAX: usize = 1 << 22;

@@ -1,0 +1,296 @@
+//! A result for a terminal: whether it can be relied on, and then the figures.
+//!
+//! Invariant: without colour the text is the same, to the letter; nothing in it that came from elsewhere drives a terminal.
+
+use std::env;
+use std::io::{IsTerminal as _, stdout};
+
+use super::percentile::{self, PERCENTILES};
+use super::result::{Interval, Latency, MeasureResult, Point, Timestamps, Verdict};
+use crate::output::{four_digits, printable, table};
+
+/// How text is set off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Plain,
+    Coloured,
+}
+
+impl Style {
+    /// Colours where standard output is a terminal that has them and nobody set `NO_COLOR`.
+    pub(crate) fn of_stdout() -> Self {
+        let is_unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
+        if stdout().is_terminal() && !is_unwanted && !is_dumb { Self::Coloured } else { Self::Plain }
+    }
+
+    /// What went well.
+    pub(crate) fn good(self, text: &str) -> String {
+        self.set_off("1;32", text)
+    }
+
+    /// What did not.
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.set_off("1;31", text)
+    }
+
+    fn set_off(self, code: &str, text: &str) -> String {
+        if self == Self::Plain { text.to_owned() } else { format!("\u{1b}[{code}m{text}\u{1b}[0m") }
+    }
+}
+
+/// The whole result.
+pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
+    let point = &result.point;
+    let parts = [
+        verdict(&point.verdict, style),
+        rates(point),
+        latencies(point),
+        timestamps(&point.timestamps),
+        agents(point),
+        points(&result.points),
+        search(result),
+        assertions(result, style),
+    ];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("\n")
+}
+
+/// One load of several, in a line.
+pub(crate) fn line(point: &Point) -> String {
+    let interval = point.intervals_us.get("p99").map_or_else(String::new, |interval| format!(" ({})", range(interval)));
+    let latency = &point.latency_us.intended;
+    format!(
+        "{}/s offered, {}/s achieved: p50 {} us, p99 {} us{interval}, {}",
+        four_digits(point.rate_per_s.offered),
+        four_digits(point.rate_per_s.achieved),
+        figure(latency.p50),
+        figure(latency.p99),
+        short_verdict(&point.verdict)
+    )
+}
+
+/// Whether the figures can be relied on, why not, what would help, and what was tried.
+pub(crate) fn verdict(verdict: &Verdict, style: Style) -> String {
+    let mut text = match verdict.trustworthy {
+        true => style.good("trustworthy"),
+        false => style.bad("not trustworthy"),
+    };
+    text.push('\n');
+    for reason in &verdict.reasons {
+        text.push_str(&format!("  {}: {}\n", printable(&reason.name), printable(&reason.what)));
+        if !reason.advice.is_empty() {
+            text.push_str(&format!("    what would help: {}\n", printable(&reason.advice)));
+        }
+    }
+    if !verdict.tried.is_empty() {
+        let tried: Vec<String> = verdict.tried.iter().map(|step| printable(step)).collect();
+        text.push_str(&format!("  tried: {}\n", tried.join("; ")));
+    }
+    text
+}
+
+fn rates(point: &Point) -> String {
+    let (rates, counts) = (&point.rate_per_s, &point.counts);
+    let always = [
+        ("offered/s", four_digits(rates.offered)),
+        ("sent/s", four_digits(rates.sent)),
+        ("achieved/s", four_digits(rates.achieved)),
+        ("sent", counts.sent.to_string()),
+        ("replied", counts.replied.to_string()),
+        ("refused", counts.refused.to_string()),
+        ("timeout", counts.timeout.to_string()),
+        ("lost", counts.lost.to_string()),
+    ];
+    let sometimes = [("misses", counts.misses), ("reconnects", counts.reconnects)];
+    let sometimes = sometimes.into_iter().filter(|&(_, count)| count > 0).map(|(name, count)| (name, count.to_string()));
+    let cells = always.into_iter().chain(sometimes);
+    let (names, values): (Vec<_>, Vec<_>) = cells.map(|(name, value)| (name.to_owned(), value)).unzip();
+    let mut text = table(&[names, values], 0);
+    for (kind, count) in &counts.errors {
+        text.push_str(&format!("errors: {count} of {}\n", printable(kind)));
+    }
+    let seconds = [point.measured_s, point.warmup_s].map(four_digits);
+    text.push_str(&format!("measured for {} s after {} s of warm-up\n", seconds[0], seconds[1]));
+    text
+}
+
+fn latencies(point: &Point) -> String {
+    let (intended, actual) = (&point.latency_us.intended, &point.latency_us.actual);
+    let confidence = point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
+    let interval_head = format!("{} % interval", four_digits(100.0 * confidence));
+    let head = ["latency, us", "from intended send", &interval_head, "effective samples", "from actual send"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let mut add = |title: &str, values: [Option<f64>; 2], interval: Option<&Interval>| {
+        let range = interval.map_or_else(|| "-".to_owned(), range);
+        let worth = interval.map_or_else(|| "-".to_owned(), |interval| format!("{:.0}", interval.effective_samples));
+        rows.push(vec![title.to_owned(), figure(values[0]), range, worth, figure(values[1])]);
+    };
+    add("mean", [intended.mean, actual.mean], None);
+    for percentile in PERCENTILES {
+        let values = [intended, actual].map(|latency| percentile.of(latency));
+        if values.iter().any(Option::is_some) {
+            add(percentile.title, values, point.intervals_us.get(percentile.name));
+        }
+    }
+    for (title, interval) in percentile::others(point) {
+        add(&printable(&title), [Some(interval.value), None], Some(interval));
+    }
+    add("max", [intended.max, actual.max], None);
+    table(&rows, 1)
+}
+
+/// Which were used, each kind beside the others, and what the client itself adds.
+fn timestamps(timestamps: &Timestamps) -> String {
+    if timestamps.used.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("timestamps: {}", printable(&timestamps.used));
+    if timestamps.asked > 0 {
+        let share = 100.0 * timestamps.missing as f64 / timestamps.asked as f64;
+        text.push_str(&format!(
+            "; of {} transmit stamps {} never came ({share:.2} %), {} came late",
+            timestamps.asked, timestamps.missing, timestamps.late
+        ));
+    }
+    text.push('\n');
+    if let Some(Latency { p50: Some(p50), p99, .. }) = timestamps.bias_us {
+        let tail = p99.map_or_else(String::new, |p99| format!(", {} us at the p99", four_digits(p99)));
+        text.push_str(&format!("the client adds {} us at the median{tail} (user space less kernel)\n", four_digits(p50)));
+    }
+    if timestamps.latency_us.len() > 1 {
+        let mut rows = vec![["latency by timestamp, us", "p50", "p99", "p99.9"].map(str::to_owned).to_vec()];
+        rows.extend(timestamps.latency_us.iter().map(|(kind, latency)| {
+            [vec![printable(kind)], [latency.p50, latency.p99, latency.p999].map(figure).to_vec()].concat()
+        }));
+        text.push_str(&table(&rows, 1));
+    }
+    text
+}
+
+fn agents(point: &Point) -> String {
+    if point.agents.len() < 2 && point.agents.iter().all(|agent| agent.lost.is_none()) {
+        return String::new();
+    }
+    let head = ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(point.agents.iter().map(|agent| {
+        let lost = agent.lost.as_ref().map_or_else(String::new, |why| format!("lost: {}", printable(why)));
+        let counts = [u64::from(agent.threads), u64::from(agent.connections), agent.sent, agent.replied];
+        let names = vec![printable(&agent.name), printable(&agent.role)];
+        [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]].concat()
+    }));
+    table(&rows, 2)
+}
+
+fn points(points: &[Point]) -> String {
+    if points.is_empty() {
+        return String::new();
+    }
+    let head = ["offered/s", "achieved/s", "p50, us", "p99, us", "p99 interval", "verdict"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(points.iter().map(|point| {
+        let latency = &point.latency_us.intended;
+        vec![
+            four_digits(point.rate_per_s.offered),
+            four_digits(point.rate_per_s.achieved),
+            figure(latency.p50),
+            figure(latency.p99),
+            point.intervals_us.get("p99").map_or_else(|| "-".to_owned(), range),
+            short_verdict(&point.verdict),
+        ]
+    }));
+    table(&rows, 0)
+}
+
+fn search(result: &MeasureResult) -> String {
+    let Some(search) = &result.search else { return String::new() };
+    let objective = printable(&search.objective);
+    let met = match search.met_per_s {
+        Some(rate) => format!("the highest load that met {objective} is {}/s", four_digits(rate)),
+        None => format!("no load met {objective}"),
+    };
+    let missed = match search.missed_per_s {
+        Some(rate) => format!("the lowest that missed it is {}/s", four_digits(rate)),
+        None => "none missed it".to_owned(),
+    };
+    format!("{met}; {missed}\n")
+}
+
+fn assertions(result: &MeasureResult, style: Style) -> String {
+    let lines = result.assertions.iter().map(|assertion| {
+        let word = if assertion.holds { style.good("holds") } else { style.bad("fails") };
+        format!("{word}: {} ({})\n", printable(&assertion.asked), printable(&assertion.found))
+    });
+    lines.collect()
+}
+
+/// A verdict in a cell.
+pub(crate) fn short_verdict(verdict: &Verdict) -> String {
+    if verdict.trustworthy {
+        return "trustworthy".to_owned();
+    }
+    let names: Vec<String> = verdict.reasons.iter().map(|reason| printable(&reason.name)).collect();
+    if names.is_empty() { "not trustworthy".to_owned() } else { format!("not trustworthy: {}", names.join(", ")) }
+}
+
+/// Both ends of an interval.
+pub(crate) fn range(interval: &Interval) -> String {
+    format!("{} to {}", four_digits(interval.low), four_digits(interval.high))
+}
+
+/// A figure, or a dash where the samples do not support it.
+pub(crate) fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), four_digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::sample;
+
+    #[test]
+    fn a_trustworthy_measurement_reads_as_reviewed() {
+        let mut result = sample::single();
+        result.point.agents.truncate(1);
+        insta::assert_snapshot!(describe(&result, Style::Plain));
+    }
+
+    #[test]
+    fn a_search_that_is_not_trustworthy_reads_as_reviewed() {
+        insta::assert_snapshot!(describe(&sample::full(), Style::Plain));
+    }
+
+    #[test]
+    fn a_load_of_several_is_a_line() {
+        let full = sample::full();
+        assert_eq!(
+            line(&full.points[2]),
+            "80000/s offered, 79796/s achieved: p50 61.59 us, p99 296.3 us (288.3 to 308.3), not trustworthy: losses"
+        );
+        assert_eq!(line(&Point::default()), "0/s offered, 0/s achieved: p50 - us, p99 - us, not trustworthy");
+    }
+
+    #[test]
+    fn colour_changes_no_letter() {
+        let coloured = describe(&sample::full(), Style::Coloured);
+        assert!(coloured.starts_with("\u{1b}[1;31mnot trustworthy\u{1b}[0m\n"));
+        let bare = ["\u{1b}[1;31m", "\u{1b}[1;32m", "\u{1b}[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));
+        assert_eq!(bare, describe(&sample::full(), Style::Plain));
+    }
+
+    #[test]
+    fn nothing_from_elsewhere_drives_the_terminal() {
+        let text = describe(&sample::full(), Style::Plain);
+        assert!(text.contains("errors: 2 of ERR <unknown>\u{fffd}[31m command"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_measurement_without_a_sample_is_described() {
+        let mut result = sample::single();
+        result.point = Point::default();
+        let text = describe(&result, Style::Plain);
+        assert!(text.starts_with("not trustworthy\n") && text.contains("mean"), "{text}");
+    }
+}
