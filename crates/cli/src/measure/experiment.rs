@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tailcut_measure::app::App;
-use tailcut_measure::arrivals::Process;
+use tailcut_measure::arrivals::{Arrivals, Process};
+use tailcut_measure::generator::generator;
 use tailcut_measure::objective::{Objective, parse_percentile};
 use tailcut_measure::quantity::{parse_count, parse_duration_ns, parse_rate_per_s};
 
@@ -215,6 +216,24 @@ impl Experiment {
         }
     }
 
+    /// Whether the load is one that is meant.
+    ///
+    /// # Errors
+    ///
+    /// A rate above the highest accepted, and gaps that no factor scales to a rate.
+    pub(crate) fn check_load(&self) -> Result<()> {
+        let rate = self.pattern.map(Pattern::highest_per_s).or(self.rate.as_deref().copied());
+        let (rate, rate_max) = (rate.unwrap_or(0.0), self.rate_max.as_deref().copied().unwrap_or(RATE_MAX_PER_S));
+        if rate > rate_max {
+            bail!("--rate {rate} is above {rate_max}; raise --rate-max if it is meant");
+        }
+        if let Some(gaps) = self.arrivals.as_deref() {
+            let arrivals = Arrivals::new(gaps.clone(), 1.0, generator(1, 0));
+            arrivals.context("--arrivals cannot be scaled to a rate")?;
+        }
+        Ok(())
+    }
+
     /// Whether it says all that a measurement needs, and nothing that contradicts itself.
     ///
     /// # Errors
@@ -235,11 +254,6 @@ impl Experiment {
         }
         if matches!(self.pattern, Some(Pattern::Find { .. })) && self.slo.is_none() {
             bail!("say what to find the highest rate for: --slo, such as 'p99<200us'");
-        }
-        let rate = self.pattern.map(Pattern::highest_per_s).or(self.rate.as_deref().copied());
-        let (rate, rate_max) = (rate.unwrap_or(0.0), self.rate_max.as_deref().copied().unwrap_or(RATE_MAX_PER_S));
-        if rate > rate_max {
-            bail!("--rate {rate} is above {rate_max}; raise --rate-max if it is meant");
         }
         if !self.agent.is_empty() && self.agent.iter().all(|agent| agent.role == Role::Throughput) {
             bail!("no latency counts: one agent at least must be symmetric or have role=latency");
@@ -503,7 +517,8 @@ warmup = "500ms"
     #[test]
     fn what_is_missing_or_too_much_is_said() {
         let check = |text: &str, part: &str| {
-            let error = experiment(text).check().unwrap_err().to_string();
+            let experiment = experiment(text);
+            let error = experiment.check().and_then(|()| experiment.check_load()).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         };
         check("", "--target");

@@ -96,7 +96,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let file = args.file.as_deref().map(Experiment::read).transpose()?.unwrap_or_default();
     let experiment = args.experiment.clone().over(file);
-    experiment.check()?;
+    if let Err(error) = experiment.check() {
+        eprintln!("error: {error:#}\n\nFor more information, try 'tailcut measure --help'.");
+        return Ok(ExitCode::from(STATUS_USAGE));
+    }
+    experiment.check_load()?;
     let plan = Plan::new(&experiment)?;
     if let Some(path) = &args.save_experiment {
         std::fs::write(path, experiment.to_toml()?).with_context(|| format!("cannot write {}", path.display()))?;
@@ -155,7 +159,7 @@ fn check_harmless(experiment: &Experiment) -> Result<()> {
 
 /// Measures one load, or all of a pattern.
 fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
-    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let started = humantime::format_rfc3339_seconds(now()).to_string();
     let progress = Progress::new();
     let flag = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&flag);
@@ -197,6 +201,12 @@ fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
     let environment = Environment { version: env!("CARGO_PKG_VERSION").to_owned(), command: command_line(), started, hosts };
     let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
     Ok(MeasureResult { schema: SCHEMA.to_owned(), config, environment, point, points, search, assertions })
+}
+
+/// The time of day, for people.
+#[expect(clippy::disallowed_methods, reason = "a report says when it was made")]
+fn now() -> SystemTime {
+    SystemTime::now()
 }
 
 /// An agent of this process, or one elsewhere.
@@ -269,6 +279,7 @@ fn quote(word: &str) -> String {
 
 const CONFIDENCE: f64 = 0.95;
 
+const STATUS_USAGE: u8 = 2;
 const STATUS_NOT_TRUSTWORTHY: u8 = 3;
 const STATUS_ASSERTION: u8 = 4;
 

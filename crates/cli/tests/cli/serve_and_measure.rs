@@ -126,8 +126,8 @@ fn the_same_seed_offers_the_same_load() {
 fn a_result_names_what_repeats_it() {
     let server = serve("echo", &[]);
     let result = measure_shortly(&server, &["--app", "echo:64", "--rate", "100", "--seed", "9"]);
-    assert_eq!(result["schema"], "tailcut.measure/1");
-    let command = result["config"]["command"].as_str().expect("a text");
+    assert_eq!(result["schema"], "tailcut.measure/2");
+    let command = result["environment"]["command"].as_str().expect("a text");
     assert!(command.starts_with("tailcut measure --target 127.0.0.1:"), "{command}");
     assert_eq!((&result["config"]["seed"], &result["config"]["app"]), (&Value::from(9), &Value::from("echo:64")));
 }
@@ -135,8 +135,9 @@ fn a_result_names_what_repeats_it() {
 #[test]
 fn people_get_a_table() {
     let server = serve("echo", &[]);
-    let text = succeed(&[&["measure", "--target", server.address(), "--app", "echo:64", "--rate", "200"], &SHORT[..]].concat());
-    assert!(text.starts_with("echo:64 at 127.0.0.1:") && text.contains("from intended send"), "{text}");
+    let output = run(&[&["measure", "--target", server.address(), "--app", "echo:64", "--rate", "200"], &SHORT[..]].concat());
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    assert!(text.contains("trustworthy") && text.contains("from intended send"), "{text}");
 }
 
 #[test]

@@ -496,14 +496,11 @@ fn datagrams_to_a_server_that_dies_are_refused() {
     assert!(replied > 0 && refused > 0, "{outcome:?}");
 }
 
-/// A process that serves an echo until its standard input ends.
+/// The process that [`check_frozen`] freezes: this binary again, which serves an echo until its standard input ends. In the run
+/// of all tests there is nothing for it to serve.
 #[test]
-#[ignore = "a server for the test that freezes it"]
 fn serves_another_process() {
-    let Ok(transport) = std::env::var("SERVE_TRANSPORT") else {
-        println!("SKIPPED: SERVE_TRANSPORT names no transport");
-        return;
-    };
+    let Ok(transport) = std::env::var("SERVE_TRANSPORT") else { return };
     let server = serve(&["127.0.0.1:0", "--transport", &transport, "--app", "echo"]);
     println!("listening {}", server.address);
     // What is read matters as little as whether reading fails.
@@ -523,7 +520,7 @@ impl Drop for Killed {
 
 fn check_frozen(transport: Transport, name: &str) {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["--ignored", "--exact", "measure::engine::tests::serves_another_process", "--nocapture"]);
+    command.args(["--exact", "measure::engine::tests::serves_another_process", "--nocapture"]);
     let child = command.env("SERVE_TRANSPORT", name).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = Killed(child.expect("a process"));
     let lines = BufReader::new(child.0.stdout.take().expect("it is piped")).lines();
@@ -544,36 +541,6 @@ fn requests_to_a_server_that_freezes_time_out() {
     check_frozen(Transport::Tcp, "tcp");
     check_frozen(Transport::Udp, "udp");
     check_frozen(Transport::R2p2, "r2p2");
-}
-
-/// The highest rates, by hand: `RATE_TARGET` names a server, `RATE_TRANSPORT` and `RATE_APP` what it speaks.
-#[test]
-#[ignore = "a measurement, run by hand with a target"]
-fn rate() {
-    let variable = |name: &str| std::env::var(name).ok();
-    let Some(target) = variable("RATE_TARGET") else {
-        println!("SKIPPED: RATE_TARGET names no server");
-        return;
-    };
-    let transport = match variable("RATE_TRANSPORT").as_deref() {
-        Some("udp") => Transport::Udp,
-        Some("r2p2") => Transport::R2p2,
-        _ => Transport::Tcp,
-    };
-    let number = |name: &str, default: u32| variable(name).and_then(|text| text.parse().ok()).unwrap_or(default);
-    let app = variable("RATE_APP").unwrap_or_else(|| "echo:64".to_owned());
-    let job = Job {
-        load: Share::Closed { outstanding: number("RATE_OUTSTANDING", 64) },
-        connections: number("RATE_CONNECTIONS", 1),
-        pipeline: number("RATE_PIPELINE", 64),
-        preload: app.starts_with("memcached"),
-        busy_poll: true,
-        ..job(transport, &app, target.parse().expect("an address"))
-    };
-    let started = Clock.now();
-    let outcome = load_and_add_up(&job, u64::from(number("RATE_REQUESTS", 1_000_000)));
-    println!("{outcome:?}");
-    println!("{:.0} requests/s, preload included", outcome.counts.sent as f64 / (Clock.now() - started) as f64 * 1e9);
 }
 
 const MS: u64 = 1_000_000;
