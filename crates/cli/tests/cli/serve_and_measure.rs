@@ -1,6 +1,6 @@
 //! Servers, and what a measurement says of them.
 
-use crate::harness::{Service, assert_all_replied, measure, run, serve, succeed};
+use crate::harness::{Service, assert_all_replied, measure, run, serve};
 use serde_json::Value;
 
 const SHORT: [&str; 4] = ["--duration", "400ms", "--warmup", "100ms"];
