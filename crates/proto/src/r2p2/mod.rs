@@ -113,7 +113,7 @@ impl Node for Endpoint {
 
     #[inline]
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        // Half of all calls find nothing: the one after the last transmit, and those of turns that only took something in.
+        // Most calls find nothing: the one after the last transmit, and those of turns that only took something in.
         if self.server.is_silent() && self.client.is_silent() {
             return None;
         }

@@ -43,11 +43,11 @@ struct Cell {
 /// How a value is judged.
 #[derive(Clone, Copy, PartialEq)]
 enum Judgement {
-    /// By 3 %, and where half of the last printed digit is more than that, by both.
+    /// By 3 %, or by half of the last printed digit.
     Steady {
         half_digit: f64,
     },
-    /// By what a single run could give, if that is more than 3 %, and half of the last printed digit.
+    /// By what a single run could give, if that is more.
     Noisy {
         half_digit: f64,
     },
@@ -67,11 +67,11 @@ impl Cell {
         let basis = (Basis::Simulated, expected);
         match self.judgement {
             Judgement::Steady { half_digit } if 0.03 * expected < half_digit => {
-                Verdict::new(effort, what, basis, obtained, Tolerance::Absolute(half_digit + 0.03 * expected))
+                Verdict::new(effort, what, basis, obtained, Tolerance::Absolute(half_digit))
             }
             Judgement::Steady { .. } => Verdict::new(effort, what, basis, obtained, Tolerance::Relative(0.03)),
             Judgement::Noisy { half_digit } => {
-                let tolerance = (3.0 * deviation).max(0.03 * expected) + half_digit;
+                let tolerance = (3.0 * deviation).max(0.03 * expected).max(half_digit);
                 Verdict::fixed(what, basis, obtained, Tolerance::Absolute(tolerance))
             }
             Judgement::Shown => Verdict::fixed(what, basis, obtained, Tolerance::Shown),
