@@ -139,10 +139,12 @@ impl Slices {
         Some(slice)
     }
 
-    /// When to look at the load again, ns: the next send, or the end of the oldest slice. In the past where either is overdue.
-    pub fn poll_timeout(&self) -> u64 {
-        let end_ns = self.end_of(self.first);
-        self.next_send().map_or(end_ns, |next_ns| next_ns.min(end_ns))
+    /// When to look at the load again, ns: the next send, or the end of the oldest slice. In the past where either is overdue. A
+    /// slice with requests in flight is not waited for: an outcome ends it. `None` where only an outcome can change anything.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let is_answered = self.open.front().is_none_or(|&(_, in_flight)| in_flight == 0);
+        let end_ns = is_answered.then(|| self.end_of(self.first));
+        self.next_send().into_iter().chain(end_ns).min()
     }
 
     /// Requests without an outcome.
@@ -203,6 +205,19 @@ mod tests {
             sent.push(slices.handle_sent(now_ns));
         }
         sent
+    }
+
+    #[test]
+    fn a_slice_with_requests_in_flight_is_not_waited_for() {
+        let mut slices = steady();
+        assert_eq!(slices.poll_timeout(), Some(1001 * MS));
+        let mut sent = send(&mut slices, 1009 * MS);
+        slices.stop(1010 * MS);
+        assert_eq!(slices.poll_timeout(), None);
+        for sample in sent.drain(..) {
+            slices.handle_reply(sample, Outcome::Ok, 1009 * MS);
+        }
+        assert_eq!(slices.poll_timeout(), Some(1010 * MS));
     }
 
     #[test]

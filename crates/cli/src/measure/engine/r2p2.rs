@@ -50,8 +50,8 @@ struct Lane {
 /// The calls of an endpoint that are stamped, by their number on the wire.
 #[derive(Default)]
 struct Watch {
-    /// Those that have not left yet.
-    picked: Vec<u16>,
+    /// Those that have not left yet, and when they were made.
+    picked: Vec<(u16, Time)>,
     /// Those that have, with what names them to the sampler.
     marked: HashMap<u16, u64, FixedState>,
     /// The last token given; 0 is none.
@@ -72,8 +72,8 @@ pub(super) struct Endpoints {
     sampler: Sampler,
     /// What happened in this turn: to which lane, and when.
     events: Vec<(usize, Time, Event)>,
-    /// When the last call was made.
-    called_at: Time,
+    /// When the last call was made that has not been flushed yet.
+    called_at: Option<Time>,
 }
 
 impl Endpoints {
@@ -97,7 +97,7 @@ impl Endpoints {
             counts: ClientCounts::default(),
             sampler,
             events: Vec::new(),
-            called_at: 0,
+            called_at: None,
         })
     }
 
@@ -219,8 +219,6 @@ impl Observer for Seeing {
 
 /// Watches the packets of calls that are stamped.
 struct Observed<'a> {
-    /// When the calls that are about to leave were made.
-    now: Time,
     lanes: &'a mut [Lane],
     sampler: &'a mut Sampler,
 }
@@ -247,10 +245,10 @@ impl Observer for Observed<'_> {
             if packet.message_type != MessageType::Request || packet.index != 0 {
                 continue;
             }
-            let Some(place) = watch.picked.iter().position(|&rid| rid == packet.rid) else { continue };
-            watch.picked.swap_remove(place);
+            let Some(place) = watch.picked.iter().position(|&(rid, _)| rid == packet.rid) else { continue };
+            let (_, called_at) = watch.picked.swap_remove(place);
             // A train has one stamp, and so one sample.
-            if transmit.token == 0 && self.sampler.handle_request(node, watch.token + 1, self.now) {
+            if transmit.token == 0 && self.sampler.handle_request(node, watch.token + 1, called_at) {
                 watch.token += 1;
                 transmit.token = watch.token;
                 watch.marked.insert(packet.rid, watch.token);
@@ -267,7 +265,7 @@ impl Watch {
     /// A call has ended; gives what names it to the sampler.
     fn forget(&mut self, id: CallId) -> Option<u64> {
         let rid = id.0 as u16;
-        self.picked.retain(|&picked| picked != rid);
+        self.picked.retain(|&(picked, _)| picked != rid);
         self.marked.remove(&rid)
     }
 }
@@ -308,12 +306,12 @@ impl Carries for Endpoints {
         let (now, deadline) = (sample.sent_ns, sample.sent_ns.saturating_add(self.timeout_ns));
         let context = lane.hold(Pending { sample, expected });
         let call = Call { target: lane.target, payload, deadline, context: context as u64, options: self.options };
-        self.called_at = now;
+        self.called_at = Some(now);
         let failed = match endpoint.call(now, call) {
             Ok(id) => {
                 if self.sampler.picks() {
                     // The wire's number of a call is the low half of its id.
-                    lane.watch.picked.push(id.0 as u16);
+                    lane.watch.picked.push((id.0 as u16, now));
                 }
                 None
             }
@@ -327,11 +325,13 @@ impl Carries for Endpoints {
     }
 
     fn flush(&mut self) {
-        let Self { driver, lanes, sampler, called_at, .. } = self;
+        // Only what was called now: a node that is given an old time arms its timers in the past, and resends for ever.
+        let Some(now) = self.called_at.take() else { return };
+        let Self { driver, lanes, sampler, .. } = self;
         if sampler.is_on() {
-            driver.flush_observed(&mut Observed { now: *called_at, lanes, sampler }, *called_at);
+            driver.flush_observed(&mut Observed { lanes, sampler }, now);
         } else {
-            driver.flush(*called_at);
+            driver.flush(now);
         }
     }
 
@@ -343,9 +343,9 @@ impl Carries for Endpoints {
                 events.push((index, now, event));
             }
         };
-        let Self { driver, lanes, sampler, called_at, .. } = self;
+        let Self { driver, lanes, sampler, .. } = self;
         let turn = if sampler.is_on() {
-            driver.turn_observed(&mut Observed { now: *called_at, lanes, sampler }, note)?
+            driver.turn_observed(&mut Observed { lanes, sampler }, note)?
         } else {
             driver.turn_with(note)?
         };

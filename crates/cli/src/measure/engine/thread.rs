@@ -103,8 +103,17 @@ impl Worker {
                 let _ = tell.send(Told::Done);
                 return Ok(());
             }
-            let until = self.slices.poll_timeout().min(now + LOOK_EVERY_NS);
+            let until = self.until(now);
             self.carries.turn(&mut self.slices, until)?;
+        }
+    }
+
+    /// Until when there is nothing to do unless something comes: what is overdue for want of room waits for it.
+    fn until(&mut self, now: u64) -> u64 {
+        let look_at = now + LOOK_EVERY_NS;
+        match self.slices.poll_timeout() {
+            Some(due) if due > now || self.carries.has_room() => due.min(look_at),
+            _ => look_at,
         }
     }
 
