@@ -16,6 +16,7 @@ mod network;
 mod output;
 mod page;
 mod route;
+mod screen;
 mod serve;
 mod shell;
 mod signals;

@@ -7,6 +7,8 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::screen;
+
 /// Calls `stop` at the first SIGINT or SIGTERM. A second one ends the process at once, for a loop that does not come to its end.
 pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
@@ -16,6 +18,7 @@ pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> Result<()> {
             stop();
         }
         if received.next().is_some() {
+            screen::restore();
             process::exit(1);
         }
     };

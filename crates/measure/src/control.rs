@@ -51,8 +51,10 @@
 //! Invariant: the offered load is never changed; no leg exceeds what the limits leave; a verdict of `ok` has passed every test.
 
 mod controller;
+mod glance;
 
 pub use self::controller::Controller;
+pub use self::glance::Glance;
 
 use crate::load::Rates;
 use crate::objective::Objective;

@@ -10,7 +10,7 @@ use tailcut_measure::verdict;
 
 use super::coordinator::{Measured, Seat};
 use super::hdr;
-use super::job::{ClientCounts, Role, StampKind};
+use super::job::ClientCounts;
 use super::record::{Kept, Record};
 use super::result::{
     Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason, StationarityTest,
@@ -195,12 +195,7 @@ fn timestamps(measured: &Measured) -> Timestamps {
     });
     let matches = &measured.matches;
     Timestamps {
-        used: match used {
-            StampKind::Hardware => "hardware",
-            StampKind::Kernel => "kernel",
-            StampKind::User => "user",
-        }
-        .to_owned(),
+        used: used.name().to_owned(),
         bias_us,
         asked: matches.requests,
         missing: matches.missing_kernel + matches.missing_hardware,
@@ -212,12 +207,7 @@ fn timestamps(measured: &Measured) -> Timestamps {
 fn agent(seat: &Seat) -> Agent {
     Agent {
         name: seat.name().to_owned(),
-        role: match seat.job.role {
-            Role::Symmetric => "symmetric",
-            Role::Throughput => "throughput",
-            Role::Latency => "latency",
-        }
-        .to_owned(),
+        role: seat.job.role.name().to_owned(),
         threads: seat.job.threads,
         connections: seat.job.connections,
         sent: seat.counts.sent,

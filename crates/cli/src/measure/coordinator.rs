@@ -6,6 +6,7 @@
 //! Invariant: samples and histograms are merged, percentiles never. An agent that is lost is in the verdict, by name.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use tailcut_measure::app::Tally;
@@ -20,9 +21,9 @@ use tailcut_measure::statistics::series::{Timed, merge};
 use tailcut_net::clock::Clock;
 
 use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
-use super::progress::Progress;
 use super::record::Record;
 use super::result::Host;
+use super::view::{Phase, View};
 
 /// An agent with its share.
 pub(super) struct Seat {
@@ -52,6 +53,8 @@ struct Thread {
     slices: VecDeque<Slice>,
     /// Slices told in all.
     told: u32,
+    /// When the requests of the leg left; the first of them.
+    sends: Vec<u64>,
     asked: Option<Asked>,
 }
 
@@ -67,7 +70,7 @@ pub(super) struct Measured {
 impl Seat {
     pub(super) fn new(agent: Box<dyn Agent>, job: Job) -> Result<Self> {
         let asked = asked(&job)?;
-        let thread = || Thread { slices: VecDeque::new(), told: 0, asked: asked.clone() };
+        let thread = || Thread { slices: VecDeque::new(), told: 0, sends: Vec::new(), asked: asked.clone() };
         Ok(Self {
             threads: (0..job.threads).map(|_| thread()).collect(),
             agent,
@@ -101,6 +104,16 @@ impl Seat {
         matches!(self.state, State::Preparing | State::Running)
     }
 
+    /// What it does.
+    pub(super) fn standing(&self) -> &str {
+        match &self.state {
+            State::Preparing => "preparing",
+            State::Running => "running",
+            State::Done => "done",
+            State::Lost(reason) => reason,
+        }
+    }
+
     /// Slices that all of its threads have told.
     fn told(&self) -> u32 {
         self.threads.iter().map(|thread| thread.told).min().unwrap_or(0)
@@ -129,28 +142,35 @@ impl Seat {
         }
     }
 
-    /// Takes the slices below `until`: into the record, and what the controller wants of them into the window.
-    fn take(&mut self, until: u32, record: &mut Record, window: &mut Gathered) {
+    /// Takes the slices below `until`: into the record, and what the controller wants of them into what is gathered of the leg.
+    fn take(&mut self, until: u32, record: &mut Record, leg: &mut Gathered, view: &mut dyn View) {
         let is_counted = self.job.role != Role::Throughput;
         for thread in &mut self.threads {
-            let mut sends = Vec::new();
             while thread.slices.front().is_some_and(|slice| slice.index < until)
                 && let Some(slice) = thread.slices.pop_front()
             {
                 self.counts.merge(&slice.counts);
-                window.counts.merge(&slice.counts);
-                window.tally.merge(&slice.tally);
-                window.sent += slice.sent_meanwhile;
-                window.replied += slice.replied_meanwhile;
-                note_sends(&slice, &mut sends);
+                leg.counts.merge(&slice.counts);
+                leg.tally.merge(&slice.tally);
+                leg.sent += slice.sent_meanwhile;
+                leg.replied += slice.replied_meanwhile;
+                note_sends(&slice, &mut thread.sends);
                 record.take(&slice, is_counted);
+                view.take(&slice, self.job.role);
                 if is_counted {
-                    window.parts.push(slice.samples);
+                    leg.parts.push(slice.samples);
                 }
             }
+        }
+    }
+
+    /// The leg is over: whether its requests left as they should have.
+    fn fit(&mut self, record: &mut Record, leg: &mut Gathered) {
+        for thread in &mut self.threads {
+            let mut sends = std::mem::take(&mut thread.sends);
             if let Some(asked) = &thread.asked {
                 let gaps_ns = gaps_ns(&mut sends);
-                window.arrivals.extend(ArrivalFit::of(&gaps_ns, asked).inspect(|&fit| record.note_arrivals(fit, &gaps_ns)));
+                leg.arrivals.extend(ArrivalFit::of(&gaps_ns, asked).inspect(|&fit| record.note_arrivals(fit, &gaps_ns)));
             }
         }
     }
@@ -174,8 +194,8 @@ pub(super) struct Coordinator<'a> {
     slice_ns: u64,
     matches: MatchCounts,
     bias: Bias,
-    progress: &'a Progress,
-    is_interrupted: &'a dyn Fn() -> bool,
+    view: &'a mut dyn View,
+    is_interrupted: &'a AtomicBool,
 }
 
 /// Where a run stands.
@@ -188,9 +208,9 @@ struct Place {
 }
 
 impl<'a> Coordinator<'a> {
-    pub(super) fn new(seats: Vec<Seat>, progress: &'a Progress, is_interrupted: &'a dyn Fn() -> bool) -> Self {
+    pub(super) fn new(seats: Vec<Seat>, view: &'a mut dyn View, is_interrupted: &'a AtomicBool) -> Self {
         let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
-        Self { seats, slice_ns, matches: MatchCounts::default(), bias: Bias::new(), progress, is_interrupted }
+        Self { seats, slice_ns, matches: MatchCounts::default(), bias: Bias::new(), view, is_interrupted }
     }
 
     /// Measures until the controller is content, or the limits are reached.
@@ -225,20 +245,22 @@ impl<'a> Coordinator<'a> {
             (place.is_measuring, place.sampling, place.connections) = (is_measured, leg.setup.sampling, leg.setup.connections);
             let window = self.leg(&mut place, leg, &mut record)?;
             step = controller.handle_window(&window);
+            self.view.note_look(controller.known().as_ref());
         };
-        self.progress.end();
         self.finish()?;
         Ok(Measured { report, record, seats: self.seats, matches: self.matches, bias: self.bias })
     }
 
     /// Gives all agents their jobs and waits until they can start.
     fn prepare(&mut self) -> Result<()> {
+        self.view.begin(Phase::Preparing, None);
         for seat in &mut self.seats {
             seat.agent.prepare(&seat.job)?;
         }
         let deadline = Clock.now() + PREPARE_NS_MAX;
         while self.seats.iter().any(|seat| seat.state == State::Preparing) {
             self.look()?;
+            self.view.show(0, &self.seats);
             if let Some(text) = self.seats.iter().find_map(lost_text) {
                 bail!("{text}");
             }
@@ -253,17 +275,23 @@ impl<'a> Coordinator<'a> {
     fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Result<Window> {
         let slices = u32::try_from(leg.for_ns.div_ceil(self.slice_ns)).unwrap_or(u32::MAX).max(1);
         let until = place.slice.saturating_add(slices);
-        self.progress.begin(place.is_measuring, &leg);
-        while let Some(told) = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min()
-            && told < until
-        {
+        self.view.begin(if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp }, Some(&leg));
+        let mut gathered = Gathered::default();
+        loop {
+            // Where no agent is left, what they have told is all there is.
+            let told = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min().unwrap_or(until).min(until);
+            for seat in &mut self.seats {
+                seat.take(told, record, &mut gathered, self.view);
+            }
+            self.view.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
+            if told == until {
+                break;
+            }
             self.look()?;
-            self.progress.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns);
         }
         place.slice = until;
-        let mut gathered = Gathered::default();
         for seat in &mut self.seats {
-            seat.take(until, record, &mut gathered);
+            seat.fit(record, &mut gathered);
         }
         let duration_ns = u64::from(slices) * self.slice_ns;
         let per_s = |count: u64| count as f64 * 1e9 / duration_ns as f64;
@@ -278,7 +306,7 @@ impl<'a> Coordinator<'a> {
 
     /// Lets each agent tell something, if it has anything to tell.
     fn look(&mut self) -> Result<()> {
-        if (self.is_interrupted)() {
+        if self.is_interrupted.load(Ordering::Relaxed) || self.view.is_stopped() {
             bail!("interrupted");
         }
         let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
@@ -306,6 +334,7 @@ impl<'a> Coordinator<'a> {
 
     /// Ends the load, and waits for what agents still have to tell, so that nothing of it meets the next load.
     fn finish(&mut self) -> Result<()> {
+        self.view.begin(Phase::Ending, None);
         for seat in &mut self.seats {
             seat.agent.stop()?;
         }

@@ -57,6 +57,18 @@ pub(crate) enum Transport {
     R2p2,
 }
 
+impl Transport {
+    /// As people write it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Udp => "udp",
+            Self::R2p2 => "r2p2",
+        }
+    }
+}
+
 /// What an agent does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -68,6 +80,17 @@ pub(crate) enum Role {
     Throughput,
     /// One request at a time for each thread, busy polling, lightly; its latencies are those that count
     Latency,
+}
+
+impl Role {
+    /// As people write it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Symmetric => "symmetric",
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+        }
+    }
 }
 
 /// How much of the load.
@@ -124,6 +147,17 @@ pub(crate) enum StampKind {
     Kernel,
     #[default]
     User,
+}
+
+impl StampKind {
+    /// Its name in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::Kernel => "kernel",
+            Self::User => "user",
+        }
+    }
 }
 
 /// What a client counted that bears on the result.

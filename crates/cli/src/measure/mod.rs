@@ -8,6 +8,7 @@
 //! | `job` | what an agent is asked to do, and what it tells |
 //! | `engine` | the agent of this process |
 //! | `coordinator` | one load over all agents |
+//! | `view` | what shows how far it is: `progress`, a bar, or `live`, a screen |
 //! | `record` | what a measurement keeps |
 //! | `assemble`, `result` | from there to the result |
 
@@ -20,6 +21,7 @@ mod environment;
 mod experiment;
 pub(crate) mod hdr;
 pub(crate) mod job;
+mod live;
 pub(crate) mod page;
 mod pattern;
 pub(crate) mod percentile;
@@ -31,6 +33,7 @@ pub(crate) mod result;
 pub(crate) mod sample;
 pub(crate) mod saved;
 pub(crate) mod text;
+mod view;
 mod written;
 
 use std::env;
@@ -48,10 +51,12 @@ use tailcut_measure::statistics::quantile::estimate;
 use self::coordinator::{Coordinator, Measured, Seat};
 use self::experiment::Experiment;
 use self::job::Agent;
+use self::live::Live;
 use self::pattern::Course;
 use self::plan::Plan;
 use self::progress::Progress;
 use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
+use self::view::View;
 use crate::agent::key::Key;
 use crate::agent::remote;
 use crate::agent::spec::{AgentSpec, Place};
@@ -69,6 +74,9 @@ use crate::signals;
 pub(crate) struct Args {
     #[command(flatten)]
     experiment: Experiment,
+    /// Show the run while it is made: rate, percentiles over time, verdict so far; in lines where there is no terminal
+    #[arg(long)]
+    live: bool,
     /// Take what no flag says from an experiment file: TOML, whose keys are the flags
     #[arg(long = "experiment", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -113,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for path in [&args.json, &args.html, &args.hdr].into_iter().flatten() {
         output::check_writable(path)?;
     }
-    let result = measure(&experiment, &plan)?;
+    let result = measure(&experiment, &plan, view(args, &plan))?;
     write(args, &result)?;
     Ok(status(&result))
 }
@@ -157,26 +165,46 @@ fn check_harmless(experiment: &Experiment) -> Result<()> {
     Ok(())
 }
 
+/// What shows how far the run is.
+fn view(args: &Args, plan: &Plan) -> Box<dyn View> {
+    match args.live {
+        true => Box::new(Live::new(&plan.title(), plan.settings().p, plan.slice_ns())),
+        false => Box::new(Progress::new()),
+    }
+}
+
+/// Makes measurements, one after the other.
+struct Runner<'a> {
+    plan: &'a Plan,
+    key: Option<Key>,
+    view: Box<dyn View>,
+    is_interrupted: Arc<AtomicBool>,
+}
+
+impl Runner<'_> {
+    /// Measures a load: without a rate, the closed loop.
+    fn run(&mut self, rate_per_s: Option<f64>) -> Result<Measured> {
+        let jobs = self.plan.jobs(rate_per_s).into_iter();
+        let open = |(spec, job): (AgentSpec, _)| Seat::new(open_agent(&spec, self.key.as_ref())?, job);
+        let seats = jobs.map(open).collect::<Result<Vec<_>>>()?;
+        Coordinator::new(seats, self.view.as_mut(), &self.is_interrupted).run(self.plan.settings())
+    }
+}
+
 /// Measures one load, or all of a pattern.
-fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
+fn measure(experiment: &Experiment, plan: &Plan, view: Box<dyn View>) -> Result<MeasureResult> {
     let started = humantime::format_rfc3339_seconds(now()).to_string();
-    let progress = Progress::new();
-    let flag = Arc::new(AtomicBool::new(false));
-    let raised = Arc::clone(&flag);
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let raised = Arc::clone(&is_interrupted);
     signals::on_stop(move || raised.store(true, Ordering::Relaxed))?;
     let key = experiment.key_file.as_deref().map(Key::read).transpose()?;
-    let is_interrupted = || flag.load(Ordering::Relaxed);
-    let run = |rate_per_s: Option<f64>| -> Result<Measured> {
-        let jobs = plan.jobs(rate_per_s).into_iter();
-        let seats = jobs.map(|(spec, job)| Seat::new(open_agent(&spec, key.as_ref())?, job)).collect::<Result<Vec<_>>>()?;
-        Coordinator::new(seats, &progress, &is_interrupted).run(plan.settings())
-    };
+    let mut runner = Runner { plan, key, view, is_interrupted };
     let mut hosts = Vec::new();
     let mut points = Vec::new();
     let mut search = None;
     let (point, assertions) = match experiment.pattern {
         None => {
-            let measured = run(plan.rate_per_s())?;
+            let measured = runner.run(plan.rate_per_s())?;
             hosts = hosts_of(&measured);
             (assemble::point(&measured, plan.arrivals()), assertions(experiment, &measured))
         }
@@ -184,11 +212,11 @@ fn measure(experiment: &Experiment, plan: &Plan) -> Result<MeasureResult> {
             let mut course = Course::new(pattern);
             let mut answer = None;
             while let Some(rate_per_s) = course.next_per_s() {
-                let measured = run(Some(rate_per_s))?;
+                let measured = runner.run(Some(rate_per_s))?;
                 hosts = hosts_of(&measured);
                 let is_answer = advance(&mut course, rate_per_s, &measured, experiment.slo.as_deref());
                 let point = assemble::point(&measured, plan.arrivals());
-                progress.say(&text::line(&point));
+                runner.view.say(&text::line(&point));
                 if is_answer || answer.is_none() {
                     answer = Some((point.clone(), assertions(experiment, &measured)));
                 }
@@ -291,6 +319,7 @@ Examples:
   tailcut measure --transport tcp --target 10.0.0.1:6379 --app redis --pattern find:1k:500k --slo 'p99<200us'
   tailcut measure --target 127.0.0.1:8000 --app synthetic:bimodal:10us:1ms:0.99 --rate 20k
   tailcut measure --target 127.0.0.1:8000 --app echo:64 --outstanding 8 --duration 5s --busy-poll
+  tailcut measure --transport tcp --target localhost:6379 --app redis --rate 50k --live
   tailcut measure --experiment redis.toml --check
 
 Exit status: 0 the result can be relied on, 1 it could not be made, 2 the command line makes no sense, 3 the result is not

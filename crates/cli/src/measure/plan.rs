@@ -66,6 +66,16 @@ impl Plan {
         &self.arrivals
     }
 
+    /// What is measured, in a line.
+    pub(super) fn title(&self) -> String {
+        let Job { app, targets, transport, .. } = &self.job;
+        format!("{app} at {} over {}", targets.join(", "), transport.name())
+    }
+
+    pub(super) fn slice_ns(&self) -> u64 {
+        self.job.slice_ns
+    }
+
     /// The agents, with their jobs at a rate; without one, with those of a closed loop.
     ///
     /// Agents that measure only, one request at a time, add their little to the rate; the others share it equally.

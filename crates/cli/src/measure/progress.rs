@@ -1,8 +1,10 @@
-//! How far a run is, on a terminal; nothing elsewhere.
+//! How far a run is as a bar, on a terminal; nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tailcut_measure::control::Leg;
-use tailcut_measure::quantity::Unit;
+
+use super::coordinator::Seat;
+use super::view::{Phase, View, forecast};
 
 /// A bar with what is going on beside it.
 pub(super) struct Progress {
@@ -16,33 +18,26 @@ impl Progress {
         bar.set_style(style);
         Self { bar }
     }
+}
 
-    /// A leg begins.
-    pub(super) fn begin(&self, is_measured: bool, leg: &Leg) {
-        self.bar.set_length(leg.for_ns.max(1));
-        self.bar.set_position(0);
-        let what = if is_measured { "measuring" } else { "warming up" };
-        let forecast = leg.forecast.map(|forecast| {
-            let time = |ns: u64| Unit::Time.format((ns / 1_000_000_000 * 1_000_000_000) as f64);
-            match forecast.total_ns > forecast.limit_ns {
-                true => format!(", would take {}, ends after {}", time(forecast.total_ns), time(forecast.limit_ns)),
-                false => format!(", {} in all", time(forecast.total_ns)),
+impl View for Progress {
+    fn begin(&mut self, phase: Phase, leg: Option<&Leg>) {
+        match leg {
+            Some(leg) => {
+                self.bar.set_length(leg.for_ns.max(1));
+                self.bar.set_position(0);
+                self.bar.set_message(format!("{}{}", phase.name(), forecast(leg)));
             }
-        });
-        self.bar.set_message(format!("{what}{}", forecast.unwrap_or_default()));
+            None if phase == Phase::Ending => self.bar.finish_and_clear(),
+            None => {}
+        }
     }
 
-    /// So much of the leg is over, ns.
-    pub(super) fn show(&self, passed_ns: u64) {
+    fn show(&mut self, passed_ns: u64, _seats: &[Seat]) {
         self.bar.set_position(passed_ns);
     }
 
-    pub(super) fn end(&self) {
-        self.bar.finish_and_clear();
-    }
-
-    /// A line above the bar.
-    pub(super) fn say(&self, line: &str) {
+    fn say(&mut self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 }

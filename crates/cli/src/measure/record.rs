@@ -47,12 +47,12 @@ pub(super) struct Moment {
 }
 
 impl Kept {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds and the digits are valid constants");
         Self { histogram, sum_ns: 0, max_ns: 0 }
     }
 
-    fn record(&mut self, latency_ns: u64) {
+    pub(super) fn record(&mut self, latency_ns: u64) {
         self.histogram.saturating_record(latency_ns.min(LATENCY_MAX_NS));
         self.sum_ns += u128::from(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);

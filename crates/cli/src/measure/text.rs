@@ -3,7 +3,7 @@
 //! Invariant: without colour the text is the same, to the letter; nothing in it that came from elsewhere drives a terminal.
 
 use std::env;
-use std::io::{IsTerminal as _, stdout};
+use std::io::{IsTerminal as _, stderr, stdout};
 
 use super::percentile::{self, PERCENTILES};
 use super::result::{Interval, Latency, MeasureResult, Point, Timestamps, Verdict};
@@ -19,9 +19,18 @@ pub(crate) enum Style {
 impl Style {
     /// Colours where standard output is a terminal that has them and nobody set `NO_COLOR`.
     pub(crate) fn of_stdout() -> Self {
+        Self::of(stdout().is_terminal())
+    }
+
+    /// The same for standard error.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(stderr().is_terminal())
+    }
+
+    fn of(is_terminal: bool) -> Self {
         let is_unwanted = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if stdout().is_terminal() && !is_unwanted && !is_dumb { Self::Coloured } else { Self::Plain }
+        if is_terminal && !is_unwanted && !is_dumb { Self::Coloured } else { Self::Plain }
     }
 
     /// What went well.

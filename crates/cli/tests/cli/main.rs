@@ -3,5 +3,6 @@
 mod command_line;
 mod compare;
 mod harness;
+mod live;
 mod route;
 mod serve_and_measure;

@@ -53,16 +53,16 @@ struct Found {
 
 /// What the windows of a measurement add up to.
 #[derive(Clone, Debug, Default)]
-struct Totals {
-    measured_ns: u64,
-    counts: Counts,
-    errors: u64,
+pub(super) struct Totals {
+    pub(super) measured_ns: u64,
+    pub(super) counts: Counts,
+    pub(super) errors: u64,
     /// Requests offered, sent and replied to, from the rates.
-    offered: f64,
-    sent: f64,
-    replied: f64,
-    arrivals: Option<ArrivalFit>,
-    agents_lost: Vec<String>,
+    pub(super) offered: f64,
+    pub(super) sent: f64,
+    pub(super) replied: f64,
+    pub(super) arrivals: Option<ArrivalFit>,
+    pub(super) agents_lost: Vec<String>,
 }
 
 impl Controller {
@@ -106,6 +106,11 @@ impl Controller {
         }
     }
 
+    /// The percentile as the last look found it; `None` before the first, and where the samples did not support it.
+    pub fn known(&self) -> Option<Estimate> {
+        self.found.intended.ok()
+    }
+
     fn handle_warm_up(&mut self, window: &Window, leg_ns: u64) -> Step {
         self.warmed_ns += window.duration_ns;
         if !self.totals.agents_lost.is_empty() {
@@ -129,7 +134,7 @@ impl Controller {
         if self.lateness().is_some() {
             return self.add_connections();
         }
-        if self.load_fault().is_some() || self.arrival_fault().is_some() {
+        if self.totals.load_fault().is_some() || self.arrival_fault().is_some() {
             return self.begin_again();
         }
         if let Some(needed_ns) = self.shortfall_ns() {
@@ -234,10 +239,9 @@ impl Controller {
         let lost = self.totals.agents_lost.iter().map(|agent| Reason::AgentLost { agent: agent.clone() });
         let mut reasons: Vec<_> = lost.collect();
         reasons.extend(self.lateness());
-        reasons.extend(self.load_fault());
+        reasons.extend(self.totals.load_fault());
         reasons.extend(self.arrival_fault());
-        let tail = (1.0 - self.settings.p) * UNANSWERED_OF_TAIL;
-        reasons.extend(self.totals.unanswered().filter(|_| self.totals.unanswered_share() > tail));
+        reasons.extend(self.totals.unanswered_of_tail(self.settings.p));
         if !stationarity.holds(self.tolerance()) {
             let change = stationarity.drift.filter(|drift| drift.is_beyond(self.tolerance())).map(|drift| drift.largest());
             reasons.push(Reason::NotStationary { change });
@@ -264,22 +268,8 @@ impl Controller {
 
     /// Whether the client's own delay is a part of the percentile.
     fn lateness(&self) -> Option<Reason> {
-        let p = self.settings.p;
-        let intended_ns = self.found.intended.ok()?.value_ns;
-        let actual_ns = self.found.actual.ok()?.value_ns;
-        let is_late = intended_ns - actual_ns > (actual_ns * LATE_SHARE).max(LATE_MIN_NS);
-        is_late.then_some(Reason::ClientLate { p, intended_ns, actual_ns })
-    }
-
-    fn load_fault(&self) -> Option<Reason> {
-        let Totals { offered, sent, replied, measured_ns, .. } = self.totals;
-        let per_s = |count: f64| count * 1e9 / measured_ns.max(1) as f64;
-        if sent < offered * RATE_SHARE_MIN {
-            return Some(Reason::RateNotReached { offered_per_s: per_s(offered), sent_per_s: per_s(sent) });
-        }
-        let answered = replied + self.totals.failures() as f64;
-        (answered < sent * ANSWERED_SHARE_MIN)
-            .then(|| Reason::Overloaded { sent_per_s: per_s(sent), replied_per_s: per_s(replied) })
+        let (intended, actual) = (self.found.intended.ok()?, self.found.actual.ok()?);
+        lateness(self.settings.p, intended.value_ns, actual.value_ns)
     }
 
     fn arrival_fault(&self) -> Option<Reason> {
@@ -371,6 +361,23 @@ impl Totals {
         lost + refused + timeout + self.errors
     }
 
+    /// Whether the load was the one asked for.
+    pub(super) fn load_fault(&self) -> Option<Reason> {
+        let Self { offered, sent, replied, measured_ns, .. } = *self;
+        let per_s = |count: f64| count * 1e9 / measured_ns.max(1) as f64;
+        if sent < offered * RATE_SHARE_MIN {
+            return Some(Reason::RateNotReached { offered_per_s: per_s(offered), sent_per_s: per_s(sent) });
+        }
+        let answered = replied + self.failures() as f64;
+        (answered < sent * ANSWERED_SHARE_MIN)
+            .then(|| Reason::Overloaded { sent_per_s: per_s(sent), replied_per_s: per_s(replied) })
+    }
+
+    /// Requests without a reply, where they may move the percentile `p`.
+    pub(super) fn unanswered_of_tail(&self, p: f64) -> Option<Reason> {
+        self.unanswered().filter(|_| self.unanswered_share() > (1.0 - p) * UNANSWERED_OF_TAIL)
+    }
+
     fn unanswered_share(&self) -> f64 {
         self.failures() as f64 / self.counts.sent.max(1) as f64
     }
@@ -381,6 +388,12 @@ impl Totals {
         let outcomes: Vec<_> = named.into_iter().filter(|&(_, count)| count > 0).collect();
         (!outcomes.is_empty()).then(|| Reason::Unanswered { outcomes, share: self.unanswered_share() })
     }
+}
+
+/// Whether the client's own delay is a part of the percentile `p`, by its values from the intended and from the actual send.
+pub(super) fn lateness(p: f64, intended_ns: f64, actual_ns: f64) -> Option<Reason> {
+    let is_late = intended_ns - actual_ns > (actual_ns * LATE_SHARE).max(LATE_MIN_NS);
+    is_late.then_some(Reason::ClientLate { p, intended_ns, actual_ns })
 }
 
 /// Halves of a warm-up that differ by less pass for settled, and so do those of a run that is only to decide.

@@ -1,0 +1,181 @@
+//! The live view, on a pseudoterminal and without one.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
+use serde_json::Value;
+
+use crate::harness::{run, serve, tailcut};
+
+/// A measurement whose standard input and error are a terminal.
+struct OnTerminal {
+    child: Child,
+    keyboard: File,
+    /// The end that the measurement has.
+    terminal: OwnedFd,
+    before: Termios,
+    shown: Receiver<Vec<u8>>,
+    /// What it has shown so far.
+    screen: String,
+}
+
+impl OnTerminal {
+    fn start(target: &str, more: &[&str], environment: &[(&str, &str)]) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudoterminal");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("its other end");
+        let terminal = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("its other end");
+        tcsetwinsize(&terminal, Winsize { ws_row: 30, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
+        let before = tcgetattr(&terminal).expect("its modes");
+        let end = || Stdio::from(terminal.try_clone().expect("a copy"));
+        let mut command = tailcut();
+        command.args(["measure", "--target", target, "--app", "echo:64", "--rate", "500", "--timeout", "30s"]);
+        command.args(["--live", "--json", "-"]).args(more).stdin(end()).stdout(Stdio::piped()).stderr(end());
+        command.env("TERM", "xterm").env_remove("NO_COLOR").envs(environment.iter().copied());
+        let child = command.spawn().expect("the binary starts");
+        let keyboard = File::from(master);
+        let mut screen = keyboard.try_clone().expect("a copy");
+        let (show, shown) = channel();
+        thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(len @ 1..) = screen.read(&mut bytes)
+                && show.send(bytes[..len].to_vec()).is_ok()
+            {}
+        });
+        Self { child, keyboard, terminal, before, shown, screen: String::new() }
+    }
+
+    /// Waits until it has shown a text.
+    fn wait_for(&mut self, text: &str) {
+        while !self.screen.contains(text) {
+            let bytes = self.shown.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{text:?} is not in {:?}", self.screen));
+            self.screen.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    fn modes(&self) -> Termios {
+        tcgetattr(&self.terminal).expect("its modes")
+    }
+
+    /// Waits for the end, sees that the terminal is as it was, and gives the exit code and standard output.
+    fn finish(mut self) -> (Option<i32>, String, String) {
+        self.wait_for(LEAVE);
+        let mut stdout = String::new();
+        self.child.stdout.take().expect("it is piped").read_to_string(&mut stdout).expect("it is text");
+        let code = self.child.wait().expect("it ends").code();
+        let now = self.modes();
+        assert_eq!(
+            (now.local_modes, now.input_modes, now.output_modes),
+            (self.before.local_modes, self.before.input_modes, self.before.output_modes)
+        );
+        (code, stdout, std::mem::take(&mut self.screen))
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn check_key(key: &[u8]) {
+    let server = serve("echo", &[]);
+    let mut measure = OnTerminal::start(server.address(), &["--duration", "60s", "--warmup", "100ms"], &[]);
+    measure.wait_for("measuring");
+    let modes = measure.modes().local_modes;
+    assert!(!modes.contains(LocalModes::ECHO) && !modes.contains(LocalModes::ISIG), "the keys are read");
+    measure.keyboard.write_all(key).expect("a key");
+    measure.wait_for("tailcut: interrupted");
+    let (code, stdout, _) = measure.finish();
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+}
+
+#[test]
+fn q_ends_it_and_gives_the_terminal_back() {
+    check_key(b"q");
+}
+
+#[test]
+fn ctrl_c_ends_it_and_gives_the_terminal_back() {
+    check_key(b"\x03");
+}
+
+#[test]
+fn a_signal_ends_it_and_gives_the_terminal_back() {
+    let server = serve("echo", &[]);
+    let mut measure = OnTerminal::start(server.address(), &["--duration", "60s"], &[]);
+    measure.wait_for("warming up");
+    let killed = std::process::Command::new("kill").args(["-TERM", &measure.child.id().to_string()]).status();
+    assert!(killed.expect("kill").success());
+    assert_eq!(measure.finish().0, Some(1));
+}
+
+#[test]
+fn an_error_is_said_on_the_terminal_as_it_was() {
+    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let mut measure = OnTerminal::start(&address.to_string(), &["--transport", "tcp"], &[]);
+    measure.wait_for("nobody listens there");
+    let (code, _, screen) = measure.finish();
+    let (before, after) = screen.split_once(LEAVE).expect("it leaves");
+    assert!(before.contains(ENTER) && after.contains("tailcut: "), "{screen:?}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn the_result_is_on_standard_output_when_the_screen_is_gone() {
+    let server = serve("echo", &[]);
+    let mut measure = OnTerminal::start(server.address(), &["--duration", "1500ms", "--warmup", "100ms"], &[]);
+    measure.wait_for("speaks against it");
+    let (code, stdout, screen) = measure.finish();
+    assert!(matches!(code, Some(0 | 3)), "{screen:?}");
+    let result: Value = serde_json::from_str(&stdout).expect("JSON and nothing else");
+    assert_eq!(result["counts"]["replied"], result["counts"]["sent"]);
+    assert!(screen.contains(COLOURED), "{screen:?}");
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let server = serve("echo", &[]);
+    let mut measure = OnTerminal::start(server.address(), &["--duration", "400ms", "--warmup", "100ms"], &[("NO_COLOR", "1")]);
+    measure.wait_for("measuring");
+    let (_, _, screen) = measure.finish();
+    assert!(!screen.contains(COLOURED) && !screen.contains("\u{1b}[1m"), "{screen:?}");
+}
+
+#[test]
+fn a_terminal_that_cannot_be_drawn_on_gets_lines() {
+    let server = serve("echo", &[]);
+    let mut measure = OnTerminal::start(server.address(), &["--duration", "1s", "--warmup", "1s"], &[("TERM", "dumb")]);
+    measure.wait_for("/s sent, ");
+    assert!(!measure.screen.contains('\u{1b}'), "{:?}", measure.screen);
+}
+
+#[test]
+fn without_a_terminal_there_is_a_line_a_second() {
+    let server = serve("echo", &[]);
+    let load = ["measure", "--target", server.address(), "--app", "echo:64", "--rate", "500", "--timeout", "30s", "--live"];
+    let output = run(&[&load[..], &["--duration", "2s", "--warmup", "1s"]].concat());
+    let stderr = String::from_utf8(output.stderr).expect("it is text");
+    assert!(!stderr.contains('\u{1b}'), "{stderr}");
+    // Where the machine was busy two seconds may be told together.
+    assert!((1..=3).contains(&stderr.lines().count()), "{stderr}");
+    assert!(stderr.lines().all(|line| line.contains("/s sent, ") && line.contains(" us; ")), "{stderr}");
+    assert!(stderr.lines().last().is_some_and(|line| line.starts_with("measuring, ")), "{stderr}");
+}
+
+const ENTER: &str = "\u{1b}[?1049h";
+const LEAVE: &str = "\u{1b}[?1049l";
+/// The sequence that sets a colour of 256.
+const COLOURED: &str = "\u{1b}[38;5;";
+
+/// A machine may be busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
