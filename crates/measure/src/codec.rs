@@ -10,9 +10,9 @@
 
 use thiserror::Error;
 
-use crate::app::{ErrorKind, Tally};
-use crate::recorder::Counts;
-use crate::slices::Slice;
+use crate::app::{ErrorKind, Outcome, Tally};
+use crate::recorder::{Counts, Failure};
+use crate::slices::{Slice, Unanswered, Unusual};
 use crate::stamps::{Bias, MatchCounts};
 use crate::statistics::series::Timed;
 
@@ -134,7 +134,7 @@ pub fn put_numbers(values: &[u64], bytes: &mut Vec<u8>) {
 /// Appends a slice, whose times and counts are within the limits of this module.
 pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
     bytes.reserve(SAMPLE_LEN_TYPICAL * slice.samples.len() + SLICE_LEN_TYPICAL);
-    let Slice { index, counts, tally, samples, unanswered_sent_ns, sent_meanwhile, replied_meanwhile } = slice;
+    let Slice { index, counts, tally, samples, unusual, unanswered, sent_meanwhile, replied_meanwhile } = slice;
     let Counts { sent, replied, lost, refused, timeout } = *counts;
     put_numbers(&[u64::from(*index), sent, replied, lost, refused, timeout, *sent_meanwhile, *replied_meanwhile], bytes);
     put_numbers(&[tally.ok, tally.misses], bytes);
@@ -146,11 +146,20 @@ pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
         put_numbers(&[sample.latency_ns, sample.late_ns], bytes);
         before_ns = sample.intended_ns;
     }
-    put_number(unanswered_sent_ns.len() as u64, bytes);
+    put_number(unusual.len() as u64, bytes);
     let mut before_ns = 0;
-    for &sent_ns in unanswered_sent_ns {
-        put_time_after(before_ns, sent_ns, bytes);
-        before_ns = sent_ns;
+    for unusual in unusual {
+        put_time_after(before_ns, unusual.intended_ns, bytes);
+        put_numbers(&[unusual.latency_ns, outcome_code(unusual.outcome)], bytes);
+        before_ns = unusual.intended_ns;
+    }
+    put_number(unanswered.len() as u64, bytes);
+    let mut before_ns = 0;
+    for unanswered in unanswered {
+        put_time_after(before_ns, unanswered.intended_ns, bytes);
+        put_time_after(unanswered.intended_ns, unanswered.sent_ns, bytes);
+        put_number(failure_code(unanswered.failure), bytes);
+        before_ns = unanswered.intended_ns;
     }
 }
 
@@ -175,15 +184,61 @@ pub fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, Malformed> {
         samples.push(Timed { intended_ns, latency_ns, late_ns });
         before_ns = intended_ns;
     }
-    let unanswered_len = reader.items(1)?;
-    let mut unanswered_sent_ns = Vec::with_capacity(unanswered_len);
-    let mut before_ns = 0;
-    for _ in 0..unanswered_len {
-        before_ns = reader.time_after(before_ns)?;
-        unanswered_sent_ns.push(before_ns);
-    }
-    Ok(Slice { index, counts, tally, samples, unanswered_sent_ns, sent_meanwhile, replied_meanwhile })
+    let unusual = read_unusual(reader)?;
+    let unanswered = read_unanswered(reader)?;
+    Ok(Slice { index, counts, tally, samples, unusual, unanswered, sent_meanwhile, replied_meanwhile })
 }
+
+fn read_unusual(reader: &mut Reader<'_>) -> Result<Vec<Unusual>, Malformed> {
+    let len = reader.items(SAMPLE_LEN_MIN)?;
+    let mut read = Vec::with_capacity(len);
+    let mut before_ns = 0;
+    for _ in 0..len {
+        let intended_ns = reader.time_after(before_ns)?;
+        let latency_ns = reader.number_up_to(TIME_NS_MAX)?;
+        let outcome = outcome_of(reader.number()?).ok_or(Malformed::Beyond)?;
+        read.push(Unusual { intended_ns, latency_ns, outcome });
+        before_ns = intended_ns;
+    }
+    Ok(read)
+}
+
+fn read_unanswered(reader: &mut Reader<'_>) -> Result<Vec<Unanswered>, Malformed> {
+    let len = reader.items(SAMPLE_LEN_MIN)?;
+    let mut read = Vec::with_capacity(len);
+    let mut before_ns = 0;
+    for _ in 0..len {
+        let intended_ns = reader.time_after(before_ns)?;
+        let sent_ns = reader.time_after(intended_ns)?;
+        let failure = FAILURES.get(reader.number()? as usize).copied().ok_or(Malformed::Beyond)?;
+        read.push(Unanswered { intended_ns, sent_ns, failure });
+        before_ns = intended_ns;
+    }
+    Ok(read)
+}
+
+/// 0 for what was asked for, 1 for a miss, and from 2 on the errors in their order.
+fn outcome_code(outcome: Outcome) -> u64 {
+    match outcome {
+        Outcome::Ok => 0,
+        Outcome::Miss => 1,
+        Outcome::Error(kind) => 2 + ErrorKind::ALL.iter().position(|&other| other == kind).expect("all are in the list") as u64,
+    }
+}
+
+fn outcome_of(code: u64) -> Option<Outcome> {
+    match code {
+        0 => Some(Outcome::Ok),
+        1 => Some(Outcome::Miss),
+        _ => ErrorKind::ALL.get(usize::try_from(code - 2).ok()?).map(|&kind| Outcome::Error(kind)),
+    }
+}
+
+fn failure_code(failure: Failure) -> u64 {
+    FAILURES.iter().position(|&other| other == failure).expect("all are in the list") as u64
+}
+
+const FAILURES: [Failure; 3] = [Failure::Lost, Failure::Refused, Failure::Timeout];
 
 /// Appends what a matcher counted, and the bias that it found.
 pub fn put_stamps(counts: &MatchCounts, bias: &Bias, bytes: &mut Vec<u8>) {
@@ -298,6 +353,16 @@ mod tests {
     }
 
     #[test]
+    fn an_outcome_that_there_is_not_is_refused() {
+        let mut bytes = Vec::new();
+        put_slice(&Slice::default(), &mut bytes);
+        // Neither of the last two lists has an item; then the first of them has one.
+        bytes.truncate(bytes.len() - 2);
+        put_numbers(&[1, 0, 0, 2 + ErrorKind::ALL.len() as u64, 0], &mut bytes);
+        assert_eq!(read_slice(&mut Reader::new(&bytes)), Err(Malformed::Beyond));
+    }
+
+    #[test]
     fn a_claim_of_samples_that_are_not_there_allocates_nothing() {
         let mut bytes = Vec::new();
         put_numbers(&[0; 10], &mut bytes);
@@ -350,15 +415,30 @@ mod tests {
 
     fn any_slice() -> impl Strategy<Value = Slice> {
         let numbers = (any::<u32>(), prop::array::uniform15(0..=COUNT_MAX));
-        let lists = (prop::collection::vec(any_timed(), 0..50), prop::collection::vec(0..=TIME_NS_MAX, 0..20));
-        (numbers, lists).prop_map(|((index, counts), (samples, unanswered_sent_ns))| {
+        let unusual = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..8_u64).prop_map(|(intended_ns, latency_ns, code)| Unusual {
+            intended_ns,
+            latency_ns,
+            outcome: outcome_of(code).unwrap(),
+        });
+        let unanswered = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..3_usize).prop_map(|(intended_ns, sent_ns, failure)| Unanswered {
+            intended_ns,
+            sent_ns,
+            failure: FAILURES[failure],
+        });
+        let lists = (
+            prop::collection::vec(any_timed(), 0..50),
+            prop::collection::vec(unusual, 0..20),
+            prop::collection::vec(unanswered, 0..20),
+        );
+        (numbers, lists).prop_map(|((index, counts), (samples, unusual, unanswered))| {
             let [sent, replied, lost, refused, timeout, sent_meanwhile, replied_meanwhile, ok, misses, errors @ ..] = counts;
             Slice {
                 index,
                 counts: Counts { sent, replied, lost, refused, timeout },
                 tally: Tally { ok, misses, errors },
                 samples,
-                unanswered_sent_ns,
+                unusual,
+                unanswered,
                 sent_meanwhile,
                 replied_meanwhile,
             }
@@ -386,7 +466,7 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(slice) = read_slice(&mut Reader::new(&bytes)) {
-                prop_assert!(3 * slice.samples.len() + slice.unanswered_sent_ns.len() <= bytes.len());
+                prop_assert!(3 * (slice.samples.len() + slice.unusual.len() + slice.unanswered.len()) <= bytes.len());
             }
             let _ = read_stamps(&mut Reader::new(&bytes));
         }

@@ -55,6 +55,17 @@ pub enum Failure {
     Timeout,
 }
 
+impl Failure {
+    /// Its stable name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
 /// Latency figures in microseconds, each only where the samples support it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LatencyUs {

@@ -30,12 +30,36 @@ pub struct Slice {
     pub tally: Tally,
     /// Its replies in the order of their intended sends; times in ns since the start of the load.
     pub samples: Vec<Timed>,
-    /// When the requests left that have no reply, ns since the start of the load.
-    pub unanswered_sent_ns: Vec<u64>,
+    /// Those of the replies that do not say what was asked for, in the order of their samples.
+    pub unusual: Vec<Unusual>,
+    /// Its requests without a reply, in the order of their intended sends; times in ns since the start of the load.
+    pub unanswered: Vec<Unanswered>,
     /// Requests that left while the slice lasted, of whichever slices.
     pub sent_meanwhile: u64,
     /// Replies that arrived while the slice lasted, to requests of whichever slices.
     pub replied_meanwhile: u64,
+}
+
+/// What a reply said that is not what was asked for, beside the sample of the same times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unusual {
+    /// When its request should have left, ns.
+    pub intended_ns: u64,
+    /// From then to the reply, ns.
+    pub latency_ns: u64,
+    /// A miss or an error.
+    pub outcome: Outcome,
+}
+
+/// A request without a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// When it should have left, ns.
+    pub intended_ns: u64,
+    /// When it did, ns.
+    pub sent_ns: u64,
+    /// What became of it.
+    pub failure: Failure,
 }
 
 /// A load and its slices.
@@ -89,11 +113,13 @@ impl Slices {
         let slice = self.resolve(&sample, now_ns);
         slice.counts.replied += 1;
         slice.tally.record(outcome);
-        slice.samples.push(Timed {
-            intended_ns: sample.intended_ns.saturating_sub(start_ns),
-            latency_ns: now_ns.saturating_sub(sample.intended_ns),
-            late_ns: sample.sent_ns.saturating_sub(sample.intended_ns),
-        });
+        let intended_ns = sample.intended_ns.saturating_sub(start_ns);
+        let latency_ns = now_ns.saturating_sub(sample.intended_ns);
+        let late_ns = sample.sent_ns.saturating_sub(sample.intended_ns);
+        slice.samples.push(Timed { intended_ns, latency_ns, late_ns });
+        if outcome != Outcome::Ok {
+            slice.unusual.push(Unusual { intended_ns, latency_ns, outcome });
+        }
         self.slice_of(now_ns).0.replied_meanwhile += 1;
     }
 
@@ -110,7 +136,8 @@ impl Slices {
             Failure::Refused => slice.counts.refused += 1,
             Failure::Timeout => slice.counts.timeout += 1,
         }
-        slice.unanswered_sent_ns.push(sample.sent_ns.saturating_sub(start_ns));
+        let [intended_ns, sent_ns] = [sample.intended_ns, sample.sent_ns].map(|at_ns| at_ns.saturating_sub(start_ns));
+        slice.unanswered.push(Unanswered { intended_ns, sent_ns, failure });
     }
 
     /// Sends nothing that is intended at `at_ns` or later. What should have left before still does.
@@ -129,8 +156,10 @@ impl Slices {
         }
         let capacity = self.open.front().map_or(0, |(slice, _)| slice.samples.len());
         let (mut slice, _) = self.open.pop_front().unwrap_or_else(|| (Slice { index: self.first, ..Slice::default() }, 0));
+        // Stable, so that both lists have what was intended for the same time in the same order.
         slice.samples.sort_by_key(|sample| sample.intended_ns);
-        slice.unanswered_sent_ns.sort_unstable();
+        slice.unusual.sort_by_key(|unusual| unusual.intended_ns);
+        slice.unanswered.sort_by_key(|unanswered| (unanswered.intended_ns, unanswered.sent_ns));
         self.first += 1;
         // Slices are much alike: the newest open one grows to the same length.
         if let Some((newest, _)) = self.open.back_mut() {
@@ -235,7 +264,7 @@ mod tests {
         assert_eq!(slice.index, 0);
         assert_eq!(slice.counts, Counts { sent: 9, replied: 8, timeout: 1, ..Counts::default() });
         assert_eq!(slice.tally.ok, 8);
-        assert_eq!(slice.unanswered_sent_ns, [9 * MS]);
+        assert_eq!(slice.unanswered, [Unanswered { intended_ns: 9 * MS, sent_ns: 9 * MS, failure: Failure::Timeout }]);
         assert_eq!(slice.samples[0], Timed { intended_ns: MS, latency_ns: 8 * MS, late_ns: 8 * MS });
         assert_eq!(slices.poll_slice(1010 * MS), None);
     }
@@ -269,6 +298,17 @@ mod tests {
         let slice = slices.poll_slice(1010 * MS).unwrap();
         assert!(slice.samples.is_sorted_by_key(|sample| sample.intended_ns));
         assert_eq!(slice.tally.misses, 9);
+    }
+
+    #[test]
+    fn replies_that_say_something_else_are_listed_beside_their_samples() {
+        let mut slices = steady();
+        for (place, sample) in send(&mut slices, 1009 * MS).into_iter().enumerate() {
+            slices.handle_reply(sample, if place == 3 { Outcome::Miss } else { Outcome::Ok }, 1009 * MS);
+        }
+        send(&mut slices, 1010 * MS);
+        let slice = slices.poll_slice(1010 * MS).unwrap();
+        assert_eq!(slice.unusual, [Unusual { intended_ns: 4 * MS, latency_ns: 5 * MS, outcome: Outcome::Miss }]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tailcut_measure::slices::{Unanswered, Unusual};
 use tailcut_measure::statistics::series::Timed;
 
 use crate::measure::job::Told;
@@ -93,7 +94,12 @@ impl State {
 fn footprint(told: &Told) -> usize {
     match told {
         Told::Slice { slice, .. } => {
-            OVERHEAD + slice.samples.len() * size_of::<Timed>() + slice.unanswered_sent_ns.len() * size_of::<u64>()
+            let lists = [
+                slice.samples.len() * size_of::<Timed>(),
+                slice.unusual.len() * size_of::<Unusual>(),
+                slice.unanswered.len() * size_of::<Unanswered>(),
+            ];
+            OVERHEAD + lists.iter().sum::<usize>()
         }
         Told::Client { .. } => BIAS_LEN,
         Told::Ready { .. } | Told::Done | Told::Failed(_) => OVERHEAD,

@@ -23,6 +23,7 @@ use tailcut_net::clock::Clock;
 use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
 use super::record::Record;
 use super::result::Host;
+use super::samples::Samples;
 use super::view::{Phase, View};
 
 /// An agent with its share.
@@ -142,8 +143,8 @@ impl Seat {
         }
     }
 
-    /// Takes the slices below `until`: into the record, and what the controller wants of them into what is gathered of the leg.
-    fn take(&mut self, until: u32, record: &mut Record, leg: &mut Gathered, view: &mut dyn View) {
+    /// Takes the slices below `until`: to where they go, and what the controller wants of them into what is gathered of the leg.
+    fn take(&mut self, until: u32, leg: &mut Gathered, sink: &mut Sink<'_>) {
         let is_counted = self.job.role != Role::Throughput;
         for thread in &mut self.threads {
             while thread.slices.front().is_some_and(|slice| slice.index < until)
@@ -155,8 +156,7 @@ impl Seat {
                 leg.sent += slice.sent_meanwhile;
                 leg.replied += slice.replied_meanwhile;
                 note_sends(&slice, &mut thread.sends);
-                record.take(&slice, is_counted);
-                view.take(&slice, self.job.role);
+                sink.take(&slice, self.job.role);
                 if is_counted {
                     leg.parts.push(slice.samples);
                 }
@@ -188,14 +188,43 @@ struct Gathered {
     arrivals: Vec<ArrivalFit>,
 }
 
+/// Where the slices of a leg go beside the controller.
+struct Sink<'a> {
+    record: &'a mut Record,
+    view: &'a mut dyn View,
+    /// Of a measured leg, where samples are wanted.
+    samples: Option<&'a mut Samples>,
+    /// Whose slices they are, by its place.
+    agent: usize,
+}
+
+impl Sink<'_> {
+    fn take(&mut self, slice: &Slice, role: Role) {
+        let is_counted = role != Role::Throughput;
+        self.record.take(slice, is_counted);
+        self.view.take(slice, role);
+        if let Some(samples) = self.samples.as_mut().filter(|_| is_counted) {
+            samples.take(self.agent, slice);
+        }
+    }
+}
+
 /// A run over agents.
 pub(super) struct Coordinator<'a> {
     seats: Vec<Seat>,
     slice_ns: u64,
     matches: MatchCounts,
     bias: Bias,
-    view: &'a mut dyn View,
-    is_interrupted: &'a AtomicBool,
+    watch: Watch<'a>,
+}
+
+/// What looks on at a run.
+pub(super) struct Watch<'a> {
+    pub(super) view: &'a mut dyn View,
+    /// Takes every sample, where that is wanted.
+    pub(super) samples: Option<&'a mut Samples>,
+    /// Set from outside to end it.
+    pub(super) is_interrupted: &'a AtomicBool,
 }
 
 /// Where a run stands.
@@ -208,9 +237,9 @@ struct Place {
 }
 
 impl<'a> Coordinator<'a> {
-    pub(super) fn new(seats: Vec<Seat>, view: &'a mut dyn View, is_interrupted: &'a AtomicBool) -> Self {
+    pub(super) fn new(seats: Vec<Seat>, watch: Watch<'a>) -> Self {
         let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
-        Self { seats, slice_ns, matches: MatchCounts::default(), bias: Bias::new(), view, is_interrupted }
+        Self { seats, slice_ns, matches: MatchCounts::default(), bias: Bias::new(), watch }
     }
 
     /// Measures until the controller is content, or the limits are reached.
@@ -220,6 +249,9 @@ impl<'a> Coordinator<'a> {
     /// What keeps an agent from starting, and an interruption. An agent that is lost later is in the verdict.
     pub(super) fn run(mut self, settings: Settings) -> Result<Measured> {
         self.prepare()?;
+        if let Some(samples) = &mut self.watch.samples {
+            samples.begin();
+        }
         let start = Clock.now() + HEAD_START_NS;
         for seat in &mut self.seats {
             seat.agent.start(start.saturating_sub(Clock.now()))?;
@@ -237,6 +269,9 @@ impl<'a> Coordinator<'a> {
             };
             if is_measured != place.is_measuring || place.sampling != leg.setup.sampling {
                 record = Record::new(self.slice_ns);
+                if let Some(samples) = &mut self.watch.samples {
+                    samples.forget();
+                }
                 self.seats.iter_mut().for_each(|seat| seat.counts = Counts::default());
             }
             if leg.setup.connections != place.connections {
@@ -245,7 +280,7 @@ impl<'a> Coordinator<'a> {
             (place.is_measuring, place.sampling, place.connections) = (is_measured, leg.setup.sampling, leg.setup.connections);
             let window = self.leg(&mut place, leg, &mut record)?;
             step = controller.handle_window(&window);
-            self.view.note_look(controller.known().as_ref());
+            self.watch.view.note_look(controller.known().as_ref());
         };
         self.finish()?;
         Ok(Measured { report, record, seats: self.seats, matches: self.matches, bias: self.bias })
@@ -253,14 +288,14 @@ impl<'a> Coordinator<'a> {
 
     /// Gives all agents their jobs and waits until they can start.
     fn prepare(&mut self) -> Result<()> {
-        self.view.begin(Phase::Preparing, None);
+        self.watch.view.begin(Phase::Preparing, None);
         for seat in &mut self.seats {
             seat.agent.prepare(&seat.job)?;
         }
         let deadline = Clock.now() + PREPARE_NS_MAX;
         while self.seats.iter().any(|seat| seat.state == State::Preparing) {
             self.look()?;
-            self.view.show(0, &self.seats);
+            self.watch.view.show(0, &self.seats);
             if let Some(text) = self.seats.iter().find_map(lost_text) {
                 bail!("{text}");
             }
@@ -275,15 +310,17 @@ impl<'a> Coordinator<'a> {
     fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Result<Window> {
         let slices = u32::try_from(leg.for_ns.div_ceil(self.slice_ns)).unwrap_or(u32::MAX).max(1);
         let until = place.slice.saturating_add(slices);
-        self.view.begin(if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp }, Some(&leg));
+        self.watch.view.begin(if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp }, Some(&leg));
         let mut gathered = Gathered::default();
         loop {
             // Where no agent is left, what they have told is all there is.
             let told = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min().unwrap_or(until).min(until);
-            for seat in &mut self.seats {
-                seat.take(told, record, &mut gathered, self.view);
+            for (agent, seat) in self.seats.iter_mut().enumerate() {
+                let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
+                let mut sink = Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
+                seat.take(told, &mut gathered, &mut sink);
             }
-            self.view.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
+            self.watch.view.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
             if told == until {
                 break;
             }
@@ -306,7 +343,7 @@ impl<'a> Coordinator<'a> {
 
     /// Lets each agent tell something, if it has anything to tell.
     fn look(&mut self) -> Result<()> {
-        if self.is_interrupted.load(Ordering::Relaxed) || self.view.is_stopped() {
+        if self.watch.is_interrupted.load(Ordering::Relaxed) || self.watch.view.is_stopped() {
             bail!("interrupted");
         }
         let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
@@ -334,7 +371,7 @@ impl<'a> Coordinator<'a> {
 
     /// Ends the load, and waits for what agents still have to tell, so that nothing of it meets the next load.
     fn finish(&mut self) -> Result<()> {
-        self.view.begin(Phase::Ending, None);
+        self.watch.view.begin(Phase::Ending, None);
         for seat in &mut self.seats {
             seat.agent.stop()?;
         }
@@ -364,7 +401,7 @@ fn asked(job: &Job) -> Result<Option<Asked>> {
 fn note_sends(slice: &Slice, sends: &mut Vec<u64>) {
     if sends.len() < GAPS_MAX {
         sends.extend(slice.samples.iter().map(|sample| sample.intended_ns + sample.late_ns));
-        sends.extend(&slice.unanswered_sent_ns);
+        sends.extend(slice.unanswered.iter().map(|unanswered| unanswered.sent_ns));
     }
 }
 

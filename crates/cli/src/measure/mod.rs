@@ -31,6 +31,7 @@ mod record;
 pub(crate) mod result;
 #[cfg(test)]
 pub(crate) mod sample;
+mod samples;
 pub(crate) mod saved;
 pub(crate) mod text;
 mod view;
@@ -45,10 +46,11 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use tailcut_measure::objective::{Objective, percentile_name};
+use tailcut_measure::quantity::parse_count;
 use tailcut_measure::search::Outcome;
 use tailcut_measure::statistics::quantile::estimate;
 
-use self::coordinator::{Coordinator, Measured, Seat};
+use self::coordinator::{Coordinator, Measured, Seat, Watch};
 use self::experiment::Experiment;
 use self::job::Agent;
 use self::live::Live;
@@ -56,6 +58,7 @@ use self::pattern::Course;
 use self::plan::Plan;
 use self::progress::Progress;
 use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
+use self::samples::Samples;
 use self::view::View;
 use crate::agent::key::Key;
 use crate::agent::remote;
@@ -98,6 +101,12 @@ pub(crate) struct Args {
     /// Write the histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<String>,
+    /// Write every measured request as CSV to FILE, while it is measured
+    #[arg(long, value_name = "FILE")]
+    samples: Option<PathBuf>,
+    /// Write so many requests at most; those that come later are counted
+    #[arg(long, value_name = "N", default_value = "10M", value_parser = parse_count, requires = "samples")]
+    samples_max: u64,
 }
 
 /// Runs the command; the status says what the verdict is.
@@ -121,9 +130,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for path in [&args.json, &args.html, &args.hdr].into_iter().flatten() {
         output::check_writable(path)?;
     }
-    let result = measure(&experiment, &plan, view(args, &plan))?;
+    let mut samples = args.samples.as_deref().map(|path| Samples::create(path, args.samples_max)).transpose()?;
+    let mut result = measure(&experiment, &plan, (view(args, &plan), samples.as_mut()))?;
+    // What failed with the samples is said after the result, which is whole without them.
+    let mut is_written = Ok(());
+    if let Some(samples) = samples {
+        let (told, end) = samples.finish();
+        (result.samples_file, is_written) = (Some(told), end);
+    }
     write(args, &result)?;
-    Ok(status(&result))
+    is_written.map(|()| status(&result))
 }
 
 /// Writes the result wherever it is wanted.
@@ -178,6 +194,7 @@ struct Runner<'a> {
     plan: &'a Plan,
     key: Option<Key>,
     view: Box<dyn View>,
+    samples: Option<&'a mut Samples>,
     is_interrupted: Arc<AtomicBool>,
 }
 
@@ -187,18 +204,24 @@ impl Runner<'_> {
         let jobs = self.plan.jobs(rate_per_s).into_iter();
         let open = |(spec, job): (AgentSpec, _)| Seat::new(open_agent(&spec, self.key.as_ref())?, job);
         let seats = jobs.map(open).collect::<Result<Vec<_>>>()?;
-        Coordinator::new(seats, self.view.as_mut(), &self.is_interrupted).run(self.plan.settings())
+        let samples = self.samples.as_deref_mut();
+        let watch = Watch { view: self.view.as_mut(), samples, is_interrupted: &self.is_interrupted };
+        Coordinator::new(seats, watch).run(self.plan.settings())
     }
 }
 
 /// Measures one load, or all of a pattern.
-fn measure(experiment: &Experiment, plan: &Plan, view: Box<dyn View>) -> Result<MeasureResult> {
+fn measure(
+    experiment: &Experiment,
+    plan: &Plan,
+    (view, samples): (Box<dyn View>, Option<&mut Samples>),
+) -> Result<MeasureResult> {
     let started = humantime::format_rfc3339_seconds(now()).to_string();
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&is_interrupted);
     signals::on_stop(move || raised.store(true, Ordering::Relaxed))?;
     let key = experiment.key_file.as_deref().map(Key::read).transpose()?;
-    let mut runner = Runner { plan, key, view, is_interrupted };
+    let mut runner = Runner { plan, key, view, samples, is_interrupted };
     let mut hosts = Vec::new();
     let mut points = Vec::new();
     let mut search = None;
@@ -228,7 +251,8 @@ fn measure(experiment: &Experiment, plan: &Plan, view: Box<dyn View>) -> Result<
     };
     let environment = Environment { version: env!("CARGO_PKG_VERSION").to_owned(), command: command_line(), started, hosts };
     let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
-    Ok(MeasureResult { schema: SCHEMA.to_owned(), config, environment, point, points, search, assertions })
+    let schema = SCHEMA.to_owned();
+    Ok(MeasureResult { schema, config, environment, point, points, search, assertions, samples_file: None })
 }
 
 /// The time of day, for people.
@@ -320,6 +344,7 @@ Examples:
   tailcut measure --target 127.0.0.1:8000 --app synthetic:bimodal:10us:1ms:0.99 --rate 20k
   tailcut measure --target 127.0.0.1:8000 --app echo:64 --outstanding 8 --duration 5s --busy-poll
   tailcut measure --transport tcp --target localhost:6379 --app redis --rate 50k --live
+  tailcut measure --target 127.0.0.1:8000 --app echo:64 --rate 5k --samples samples.csv
   tailcut measure --experiment redis.toml --check
 
 Exit status: 0 the result can be relied on, 1 it could not be made, 2 the command line makes no sense, 3 the result is not

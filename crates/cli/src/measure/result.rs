@@ -29,6 +29,9 @@ pub(crate) struct MeasureResult {
     /// What `--assert` asked, and whether it holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) assertions: Vec<Assertion>,
+    /// What `--samples` wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) samples_file: Option<SamplesFile>,
 }
 
 /// Where and how the run was made.
@@ -279,6 +282,16 @@ pub(crate) struct Assertion {
     pub(crate) holds: bool,
 }
 
+/// What `--samples` wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SamplesFile {
+    pub(crate) path: String,
+    /// Requests in the file.
+    pub(crate) written: u64,
+    /// Measured requests that are not, because there were too many or the file could not be written.
+    pub(crate) left_out: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -298,7 +311,7 @@ mod tests {
     #[test]
     fn the_sample_of_the_tests_has_every_field() {
         // Those that are left out where there is nothing to say; a null would show in the next assertion.
-        for name in ["points", "search", "assertions", "histograms", "governor", "interface"] {
+        for name in ["points", "search", "assertions", "samples_file", "histograms", "governor", "interface"] {
             assert!(names().contains(name), "{name}");
         }
         let result = serde_json::to_value(sample::full()).unwrap();

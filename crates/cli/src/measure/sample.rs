@@ -9,7 +9,7 @@ use super::hdr;
 use super::percentile::PERCENTILES;
 use super::result::{
     Agent, ArrivalTest, Assertion, Client, Counts, Environment, Histograms, Host, Interval, Latencies, Latency, MeasureResult,
-    Moment, Point, Rates, Reason, SCHEMA, SearchResult, StationarityTest, Tests, Timestamps, Verdict,
+    Moment, Point, Rates, Reason, SCHEMA, SamplesFile, SearchResult, StationarityTest, Tests, Timestamps, Verdict,
 };
 
 /// A trustworthy measurement at one load: 100,000 latencies of 20 us and an exponential of 15 us.
@@ -22,6 +22,7 @@ pub(crate) fn single() -> MeasureResult {
         points: Vec::new(),
         search: None,
         assertions: Vec::new(),
+        samples_file: None,
     }
 }
 
@@ -38,12 +39,14 @@ pub(crate) fn full() -> MeasureResult {
     let config = json!({ "target": "<b>host</b>:8000", "app": "echo:64", "transport": "udp", "find": "p99<100us", "seed": 1 });
     let search = SearchResult { objective: "p99<100us".to_owned(), met_per_s: Some(50_000.0), missed_per_s: Some(80_000.0) };
     let asked = "p99<200us".to_owned();
+    let samples_file = SamplesFile { path: "<samples>.csv".to_owned(), written: 10_000_000, left_out: 7 };
     MeasureResult {
         config,
         point: points[2].clone(),
         points,
         search: Some(search),
         assertions: vec![Assertion { asked, found: "p99 is 296.3 us".to_owned(), holds: false }],
+        samples_file: Some(samples_file),
         ..single()
     }
 }

@@ -6,7 +6,7 @@ use std::env;
 use std::io::{IsTerminal as _, stderr, stdout};
 
 use super::percentile::{self, PERCENTILES};
-use super::result::{Interval, Latency, MeasureResult, Point, Timestamps, Verdict};
+use super::result::{Interval, Latency, MeasureResult, Point, SamplesFile, Timestamps, Verdict};
 use crate::output::{four_digits, printable, table};
 
 /// How text is set off.
@@ -60,6 +60,7 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
         points(&result.points),
         search(result),
         assertions(result, style),
+        samples_file(result),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")
@@ -232,6 +233,11 @@ fn assertions(result: &MeasureResult, style: Style) -> String {
         format!("{word}: {} ({})\n", printable(&assertion.asked), printable(&assertion.found))
     });
     lines.collect()
+}
+
+fn samples_file(result: &MeasureResult) -> String {
+    let Some(SamplesFile { path, written, left_out }) = &result.samples_file else { return String::new() };
+    format!("{written} requests are in {}, {left_out} were left out\n", printable(path))
 }
 
 /// A verdict in a cell.

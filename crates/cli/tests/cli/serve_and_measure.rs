@@ -1,5 +1,7 @@
 //! Servers, and what a measurement says of them.
 
+use std::path::{Path, PathBuf};
+
 use crate::harness::{Service, assert_all_replied, measure, run, serve};
 use serde_json::Value;
 
@@ -130,6 +132,61 @@ fn a_result_names_what_repeats_it() {
     let command = result["environment"]["command"].as_str().expect("a text");
     assert!(command.starts_with("tailcut measure --target 127.0.0.1:"), "{command}");
     assert_eq!((&result["config"]["seed"], &result["config"]["app"]), (&Value::from(9), &Value::from("echo:64")));
+}
+
+/// Latency and outcome of each request in a file of samples.
+fn read_samples(path: &Path) -> Vec<(Option<u64>, String)> {
+    let text = std::fs::read_to_string(path).expect("a file");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("load,agent,intended_ns,sent_ns,latency_ns,outcome"));
+    let read = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        let number = |cell: &str| cell.parse::<u64>().expect("a number");
+        assert_eq!((cells.len(), cells[0], cells[1]), (6, "0", "0"), "{line}");
+        assert!(number(cells[3]) >= number(cells[2]), "{line}");
+        ((!cells[4].is_empty()).then(|| number(cells[4])), cells[5].to_owned())
+    };
+    lines.map(read).collect()
+}
+
+fn samples_file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("tailcut-{}-{name}.csv", std::process::id()))
+}
+
+#[test]
+fn the_samples_have_the_percentiles_of_the_result() {
+    let (server, path) = (serve("echo", &[]), samples_file("percentiles"));
+    let file = path.to_str().expect("it is text");
+    let result = measure_shortly(&server, &["--app", "echo:64", "--rate", "5k", "--samples", file]);
+    assert_all_replied(&result);
+    let samples = read_samples(&path);
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(result["samples_file"], serde_json::json!({ "path": file, "written": samples.len(), "left_out": 0 }));
+    assert_eq!(result["counts"]["sent"], samples.len());
+    assert!(samples.iter().all(|(_, outcome)| outcome == "ok"));
+    let mut latencies: Vec<u64> = samples.iter().filter_map(|&(latency_ns, _)| latency_ns).collect();
+    latencies.sort_unstable();
+    for (name, p) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        let exact_us = latencies[(latencies.len() as f64 * p).ceil() as usize - 1] as f64 / 1e3;
+        let told_us = result["latency_us"]["intended"][name].as_f64().expect("enough samples");
+        // The histogram tells the upper end of a bucket, a thousandth wide.
+        assert!(told_us >= exact_us && told_us <= exact_us * 1.001, "{name}: {told_us} {exact_us}");
+    }
+    assert_eq!(result["latency_us"]["intended"]["max"].as_f64(), latencies.last().map(|&ns| ns as f64 / 1e3));
+}
+
+#[test]
+fn samples_without_a_reply_and_those_left_out_are_counted() {
+    let (server, path) = (serve("synthetic", &["--service-max", "1ms"]), samples_file("refused"));
+    let file = path.to_str().expect("it is text");
+    let load = ["--app", "synthetic:fixed:2ms", "--rate", "500", "--samples", file, "--samples-max", "20"];
+    let result = measure_shortly(&server, &load);
+    let samples = read_samples(&path);
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(samples, vec![(None, "refused".to_owned()); 20]);
+    let told = &result["samples_file"];
+    let all = ["written", "left_out"].map(|name| told[name].as_u64().expect("a count"));
+    assert_eq!((all[0], Some(all[0] + all[1])), (20, result["counts"]["sent"].as_u64()), "{result:#}");
 }
 
 #[test]
