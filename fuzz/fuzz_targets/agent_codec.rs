@@ -4,7 +4,6 @@
 
 use libfuzzer_sys::fuzz_target;
 use tailcut_measure::codec::{Reader, put_slice, put_stamps, read_slice, read_stamps};
-use tailcut_measure::stamps::Bias;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(slice) = read_slice(&mut Reader::new(bytes)) {
@@ -14,11 +13,10 @@ fuzz_target!(|bytes: &[u8]| {
         put_slice(&slice, &mut again);
         assert_eq!(read_slice(&mut Reader::new(&again)), Ok(slice));
     }
-    if let Ok((counts, bias)) = read_stamps(&mut Reader::new(bytes)) {
+    if let Ok((counts, stamped)) = read_stamps(&mut Reader::new(bytes)) {
+        assert!(3 * stamped.len() <= bytes.len(), "no more than came");
         let mut again = Vec::new();
-        put_stamps(&counts, &bias, &mut again);
-        let (counts_again, bias_again) = read_stamps(&mut Reader::new(&again)).expect("it was just written");
-        assert_eq!((counts_again, bias_again.summary()), (counts, bias.summary()));
-        Bias::new().merge(&bias);
+        put_stamps(&counts, &stamped, &mut again);
+        assert_eq!(read_stamps(&mut Reader::new(&again)), Ok((counts, stamped)));
     }
 });

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::app::{ErrorKind, Outcome, Tally};
 use crate::recorder::{Counts, Failure};
 use crate::slices::{Slice, Unanswered, Unusual};
-use crate::stamps::{Bias, MatchCounts};
+use crate::stamps::{Latencies, MatchCounts};
 use crate::statistics::series::Timed;
 
 /// Why bytes are not what they should be.
@@ -240,8 +240,8 @@ fn failure_code(failure: Failure) -> u64 {
 
 const FAILURES: [Failure; 3] = [Failure::Lost, Failure::Refused, Failure::Timeout];
 
-/// Appends what a matcher counted, and the bias that it found.
-pub fn put_stamps(counts: &MatchCounts, bias: &Bias, bytes: &mut Vec<u8>) {
+/// Appends what a matcher counted, and latencies by several clocks, which are within the limits of this module.
+pub fn put_stamps(counts: &MatchCounts, stamped: &[Latencies], bytes: &mut Vec<u8>) {
     let MatchCounts {
         requests,
         refused,
@@ -257,19 +257,21 @@ pub fn put_stamps(counts: &MatchCounts, bias: &Bias, bytes: &mut Vec<u8>) {
     } = *counts;
     put_numbers(&[requests, refused, samples, missing_kernel, missing_hardware], bytes);
     put_numbers(&[unanswered, late, duplicates, unexpected, reversed, ambiguous], bytes);
-    let buckets: Vec<(u64, u64)> = bias.buckets().collect();
-    put_numbers(&[bias.sum_ns(), bias.below(), buckets.len() as u64], bytes);
-    for (value_ns, count) in buckets {
-        put_numbers(&[value_ns, count], bytes);
+    put_number(stamped.len() as u64, bytes);
+    for latencies in stamped {
+        let by_clock = [latencies.user_ns, latencies.kernel_ns, latencies.hardware_ns];
+        let clocks = by_clock.iter().enumerate().fold(0, |clocks, (place, ns)| clocks | u8::from(ns.is_some()) << place);
+        bytes.push(clocks);
+        by_clock.into_iter().flatten().for_each(|ns| put_number(ns, bytes));
     }
 }
 
-/// Reads what a matcher counted, and the bias that it found.
+/// Reads what a matcher counted, and latencies by several clocks.
 ///
 /// # Errors
 ///
 /// When there is none, or one of its numbers is beyond its limit.
-pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Bias), Malformed> {
+pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Vec<Latencies>), Malformed> {
     let [requests, refused, samples, missing_kernel, missing_hardware] = reader.counts()?;
     let [unanswered, late, duplicates, unexpected, reversed, ambiguous] = reader.counts()?;
     let counts = MatchCounts {
@@ -285,14 +287,21 @@ pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Bias), Malfo
         reversed,
         ambiguous,
     };
-    let sum_ns = reader.number_up_to(TIME_NS_MAX)?;
-    let below = reader.number_up_to(COUNT_MAX)?;
-    let mut bias = Bias::of_sums(sum_ns, below);
-    for _ in 0..reader.items(2)? {
-        let value_ns = reader.number()?;
-        bias.record_bucket(value_ns, reader.number_up_to(COUNT_MAX)?);
+    let len = reader.items(STAMPED_LEN_MIN)?;
+    let mut stamped = Vec::with_capacity(len);
+    for _ in 0..len {
+        let clocks = reader.number_up_to(CLOCKS_MAX)?;
+        let mut next = |place: u64| match clocks >> place & 1 {
+            0 => Ok(None),
+            _ => reader.number_up_to(TIME_NS_MAX).map(Some),
+        };
+        let latencies = Latencies { user_ns: next(0)?, kernel_ns: next(1)?, hardware_ns: next(2)? };
+        if !latencies.is_by_several() {
+            return Err(Malformed::Beyond);
+        }
+        stamped.push(latencies);
     }
-    Ok((counts, bias))
+    Ok((counts, stamped))
 }
 
 /// Distances in both directions, the small ones short.
@@ -311,6 +320,10 @@ const NUMBER_LEN_MAX: usize = 10;
 /// Three numbers.
 const SAMPLE_LEN_MIN: usize = 3;
 const SAMPLE_LEN_TYPICAL: usize = 9;
+/// Which clocks, and two of them.
+const STAMPED_LEN_MIN: usize = 3;
+/// A bit for each clock.
+const CLOCKS_MAX: u64 = 7;
 const SLICE_LEN_TYPICAL: usize = 128;
 
 #[cfg(test)]
@@ -318,7 +331,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stamps::Latencies;
 
     fn check_number(value: u64, expected: &[u8]) {
         let mut bytes = Vec::new();
@@ -390,19 +402,30 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_is_read_as_it_was() {
-        let mut bias = Bias::new();
-        for user_ns in (0..5_000).chain([2_000_000_000]) {
-            bias.record(&Latencies { user_ns: Some(user_ns * 3), kernel_ns: Some(100), hardware_ns: None });
-        }
+    fn stamps_are_read_as_they_were() {
+        let by = |user_ns, kernel_ns, hardware_ns| Latencies { user_ns, kernel_ns, hardware_ns };
+        let stamped = [
+            by(Some(TIME_NS_MAX), Some(100), None),
+            by(Some(0), None, Some(7)),
+            by(None, Some(300), Some(200)),
+            by(Some(1), Some(2), Some(3)),
+        ];
         let counts = MatchCounts { requests: 1, late: 2, reversed: 3, ..MatchCounts::default() };
         let mut bytes = Vec::new();
-        put_stamps(&counts, &bias, &mut bytes);
+        put_stamps(&counts, &stamped, &mut bytes);
         let mut reader = Reader::new(&bytes);
-        let (counts_read, bias_read) = read_stamps(&mut reader).unwrap();
+        assert_eq!(read_stamps(&mut reader), Ok((counts, stamped.to_vec())));
         assert_eq!(reader.finish(), Ok(()));
-        assert_eq!(counts_read, counts);
-        assert_eq!(bias_read.summary(), bias.summary());
+    }
+
+    /// One clock's latency says nothing beside none.
+    #[test]
+    fn stamps_of_one_clock_are_refused() {
+        let mut bytes = Vec::new();
+        put_stamps(&MatchCounts::default(), &[], &mut bytes);
+        bytes.pop();
+        put_numbers(&[1, 1, 500, 0], &mut bytes);
+        assert_eq!(read_stamps(&mut Reader::new(&bytes)), Err(Malformed::Beyond));
     }
 
     fn any_timed() -> impl Strategy<Value = Timed> {
@@ -468,7 +491,9 @@ mod tests {
             if let Ok(slice) = read_slice(&mut Reader::new(&bytes)) {
                 prop_assert!(3 * (slice.samples.len() + slice.unusual.len() + slice.unanswered.len()) <= bytes.len());
             }
-            let _ = read_stamps(&mut Reader::new(&bytes));
+            if let Ok((_, stamped)) = read_stamps(&mut Reader::new(&bytes)) {
+                prop_assert!(3 * stamped.len() <= bytes.len());
+            }
         }
     }
 }

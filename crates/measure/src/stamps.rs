@@ -109,6 +109,11 @@ pub struct Latencies {
 }
 
 impl Latencies {
+    /// Whether two clocks at least have it, so that they can be compared.
+    pub fn is_by_several(&self) -> bool {
+        [self.user_ns, self.kernel_ns, self.hardware_ns].iter().flatten().count() > 1
+    }
+
     fn between(sent: &Stamps, received: &Stamps) -> Self {
         Self {
             user_ns: difference(received.user, sent.user),
@@ -467,31 +472,6 @@ impl Bias {
             p99_ns: when(1_000, 0.99),
             max_ns: when(1, 1.0),
         }
-    }
-}
-
-impl Bias {
-    /// One without samples but with their sum, and the count of those below; [`Bias::record_bucket`] adds the samples.
-    pub(crate) fn of_sums(sum_ns: u64, below: u64) -> Self {
-        Self { sum_ns, below, ..Self::new() }
-    }
-
-    /// Adds so many samples of one bucket, which are in the sum already.
-    pub(crate) fn record_bucket(&mut self, value_ns: u64, count: u64) {
-        self.differences.saturating_record_n(value_ns, count);
-    }
-
-    /// Values with the count of their bucket, ascending.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.differences.iter_recorded().map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()))
-    }
-
-    pub(crate) fn sum_ns(&self) -> u64 {
-        self.sum_ns
-    }
-
-    pub(crate) fn below(&self) -> u64 {
-        self.below
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tailcut_measure::slices::{Unanswered, Unusual};
+use tailcut_measure::stamps::Latencies;
 use tailcut_measure::statistics::series::Timed;
 
 use crate::measure::job::Told;
@@ -101,7 +102,7 @@ fn footprint(told: &Told) -> usize {
             ];
             OVERHEAD + lists.iter().sum::<usize>()
         }
-        Told::Client { .. } => BIAS_LEN,
+        Told::Client { stamped, .. } => OVERHEAD + stamped.len() * size_of::<Latencies>(),
         Told::Ready { .. } | Told::Done | Told::Failed(_) => OVERHEAD,
     }
 }
@@ -109,8 +110,6 @@ fn footprint(told: &Told) -> usize {
 /// Three million samples. Beyond, the agent is kept waiting, and ends if nobody takes anything for seconds.
 const BYTES_MAX: usize = 64 << 20;
 const OVERHEAD: usize = 1_000;
-/// A histogram from 1 ns to 1 s with two digits.
-const BIAS_LEN: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -77,11 +77,11 @@ impl Report {
                         put_numbers(&[number, u64::from(*thread)], body);
                         return put_slice(slice, body);
                     }
-                    Told::Client { client, stamps, bias } => {
+                    Told::Client { client, stamps, stamped } => {
                         body.push(CLIENT);
                         put_number(number, body);
                         put_client(client, body);
-                        return put_stamps(stamps, bias, body);
+                        return put_stamps(stamps, stamped, body);
                     }
                     Told::Ready { host, stamps } => Rare::Ready { number, host: host.clone(), stamps: *stamps },
                     Told::Done => Rare::Done { number },
@@ -107,8 +107,8 @@ impl Report {
             }
             CLIENT => {
                 let client = read_client(&mut reader)?;
-                let (stamps, bias) = read_stamps(&mut reader)?;
-                Told::Client { client, stamps, bias: Box::new(bias) }
+                let (stamps, stamped) = read_stamps(&mut reader)?;
+                Told::Client { client, stamps, stamped }
             }
             _ => bail!("there is no report of kind {kind}"),
         };
@@ -166,7 +166,7 @@ const TEXT_LEN_MAX: usize = 1_000;
 mod tests {
     use proptest::prelude::*;
     use tailcut_measure::slices::Slice;
-    use tailcut_measure::stamps::{Bias, Latencies, MatchCounts};
+    use tailcut_measure::stamps::{Latencies, MatchCounts};
     use tailcut_measure::statistics::series::Timed;
 
     use super::*;
@@ -206,12 +206,10 @@ mod tests {
         let client =
             ClientCounts { reconnects: 1, mismatched: 2, saturated: 3, resent: 4, sleeps: 5, icmp_errors: 6, kernel_drops: 7 };
         let counts = MatchCounts { requests: 9, ..MatchCounts::default() };
-        let mut bias = Box::new(Bias::new());
-        bias.record(&Latencies { user_ns: Some(2_000), kernel_ns: Some(1_000), hardware_ns: None });
-        let summary = bias.summary();
-        let told = sent(Told::Client { client, stamps: counts, bias });
-        let Told::Client { client: client_arrived, stamps, bias } = told else { panic!("{told:?}") };
-        assert_eq!((client_arrived, stamps, bias.summary()), (client, counts, summary));
+        let stamped = vec![Latencies { user_ns: Some(2_000), kernel_ns: Some(1_000), hardware_ns: None }];
+        let told = sent(Told::Client { client, stamps: counts, stamped: stamped.clone() });
+        let Told::Client { client: client_arrived, stamps, stamped: stamped_arrived } = told else { panic!("{told:?}") };
+        assert_eq!((client_arrived, stamps, stamped_arrived), (client, counts, stamped));
 
         let host = Host { name: "load-1".to_owned(), cores: 2, governor: Some("performance".to_owned()), ..Host::default() };
         let told = sent(Told::Ready { host: host.clone(), stamps: StampKind::Kernel });

@@ -10,7 +10,7 @@ use tailcut_measure::verdict;
 
 use super::coordinator::{Measured, Seat};
 use super::hdr;
-use super::job::ClientCounts;
+use super::job::{ClientCounts, StampKind};
 use super::record::{Kept, Record};
 use super::result::{
     Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason, StationarityTest,
@@ -184,7 +184,8 @@ fn asked_quantile(arrivals: &str) -> Box<dyn Fn(f64) -> Option<f64>> {
 
 fn timestamps(measured: &Measured) -> Timestamps {
     let used = measured.seats.iter().map(|seat| seat.stamps).max().unwrap_or_default();
-    let bias = measured.bias.summary();
+    let clocks = &measured.clocks;
+    let bias = clocks.bias();
     let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
     let bias_us = (bias.count > 0).then(|| Latency {
         mean: bias.mean_ns.map(|ns| ns / 1e3),
@@ -193,14 +194,16 @@ fn timestamps(measured: &Measured) -> Timestamps {
         max: us(bias.max_ns),
         ..Latency::default()
     });
-    let matches = &measured.matches;
     Timestamps {
         used: used.name().to_owned(),
+        // Every request has these, and whole percentiles are of every request.
+        answers: StampKind::User.name().to_owned(),
+        latency_us: clocks.by_kind().map(|(kind, kept)| (kind.name().to_owned(), latency(kept))).collect(),
+        stamped: clocks.by_kind().map(|(kind, kept)| (kind.name().to_owned(), kept.histogram.len())).collect(),
         bias_us,
-        asked: matches.requests,
-        missing: matches.missing_kernel + matches.missing_hardware,
-        late: matches.late,
-        ..Timestamps::default()
+        asked: clocks.counts.requests,
+        missing: clocks.counts.missing_kernel + clocks.counts.missing_hardware,
+        late: clocks.counts.late,
     }
 }
 

@@ -15,11 +15,11 @@ use tailcut_measure::control::{Controller, Leg, Report, Settings, Step, Window};
 use tailcut_measure::load::Rates;
 use tailcut_measure::recorder::Counts;
 use tailcut_measure::slices::Slice;
-use tailcut_measure::stamps::{Bias, MatchCounts};
 use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
 use tailcut_measure::statistics::series::{Timed, merge};
 use tailcut_net::clock::Clock;
 
+use super::clocks::Clocks;
 use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
 use super::record::Record;
 use super::result::Host;
@@ -64,8 +64,7 @@ pub(super) struct Measured {
     pub(super) report: Report,
     pub(super) record: Record,
     pub(super) seats: Vec<Seat>,
-    pub(super) matches: MatchCounts,
-    pub(super) bias: Bias,
+    pub(super) clocks: Clocks,
 }
 
 impl Seat {
@@ -121,7 +120,7 @@ impl Seat {
     }
 
     /// Takes what the agent tells.
-    fn handle(&mut self, told: Told, stamps: (&mut MatchCounts, &mut Bias)) {
+    fn handle(&mut self, told: Told, clocks: &mut Clocks) {
         match told {
             Told::Ready { host, stamps } => {
                 (self.host, self.stamps) = (host, stamps);
@@ -133,10 +132,9 @@ impl Seat {
                     thread.slices.push_back(slice);
                 }
             }
-            Told::Client { client, stamps: matches, bias } => {
+            Told::Client { client, stamps, stamped } => {
                 self.client.add(&client);
-                stamps.0.merge(&matches);
-                stamps.1.merge(&bias);
+                clocks.take(&stamps, &stamped);
             }
             Told::Done => self.state = State::Done,
             Told::Failed(reason) => self.state = State::Lost(reason),
@@ -213,8 +211,7 @@ impl Sink<'_> {
 pub(super) struct Coordinator<'a> {
     seats: Vec<Seat>,
     slice_ns: u64,
-    matches: MatchCounts,
-    bias: Bias,
+    clocks: Clocks,
     watch: Watch<'a>,
 }
 
@@ -239,7 +236,7 @@ struct Place {
 impl<'a> Coordinator<'a> {
     pub(super) fn new(seats: Vec<Seat>, watch: Watch<'a>) -> Self {
         let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
-        Self { seats, slice_ns, matches: MatchCounts::default(), bias: Bias::new(), watch }
+        Self { seats, slice_ns, clocks: Clocks::new(), watch }
     }
 
     /// Measures until the controller is content, or the limits are reached.
@@ -269,6 +266,7 @@ impl<'a> Coordinator<'a> {
             };
             if is_measured != place.is_measuring || place.sampling != leg.setup.sampling {
                 record = Record::new(self.slice_ns);
+                self.clocks = Clocks::new();
                 if let Some(samples) = &mut self.watch.samples {
                     samples.forget();
                 }
@@ -283,7 +281,7 @@ impl<'a> Coordinator<'a> {
             self.watch.view.note_look(controller.known().as_ref());
         };
         self.finish()?;
-        Ok(Measured { report, record, seats: self.seats, matches: self.matches, bias: self.bias })
+        Ok(Measured { report, record, seats: self.seats, clocks: self.clocks })
     }
 
     /// Gives all agents their jobs and waits until they can start.
@@ -352,7 +350,7 @@ impl<'a> Coordinator<'a> {
             while seat.is_alive()
                 && let Some(told) = seat.agent.poll(patience_ns)
             {
-                seat.handle(told, (&mut self.matches, &mut self.bias));
+                seat.handle(told, &mut self.clocks);
                 patience_ns = 0;
             }
         }

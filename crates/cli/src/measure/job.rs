@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use tailcut_measure::slices::Slice;
-use tailcut_measure::stamps::{Bias, MatchCounts};
+use tailcut_measure::stamps::{Latencies, MatchCounts};
 
 use super::result::Host;
 
@@ -131,8 +131,8 @@ pub(crate) enum Told {
     Ready { host: Host, stamps: StampKind },
     /// What became of a thread's requests in one slice.
     Slice { thread: u32, slice: Slice },
-    /// What threads counted since they last told, and what their stamps say.
-    Client { client: ClientCounts, stamps: MatchCounts, bias: Box<Bias> },
+    /// What threads counted since they last told, and the latencies of requests that several clocks have stamped.
+    Client { client: ClientCounts, stamps: MatchCounts, stamped: Vec<Latencies> },
     /// It has stopped as asked, and told everything.
     Done,
     /// It cannot go on.

@@ -14,6 +14,7 @@
 
 mod assemble;
 pub(crate) mod charts;
+mod clocks;
 mod coordinator;
 mod csv;
 pub(crate) mod engine;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::charts::{self, Curve};
 use super::hdr;
 use super::percentile::{self, PERCENTILES};
-use super::result::{Environment, Host, Latency, MeasureResult, Point, StationarityTest, Verdict};
+use super::result::{Environment, Host, Latency, MeasureResult, Point, StationarityTest, Timestamps, Verdict};
 use super::text::{figure, range, short_verdict};
 use crate::output::four_digits;
 use crate::page::sections::{Download, Judgement, Page, Reason, Section, Tile};
@@ -224,17 +224,19 @@ fn timestamp_table(point: &Point) -> Option<Section> {
     if timestamps.used.is_empty() {
         return None;
     }
-    let row = |name: &str, latency: &Latency| {
+    let row = |name: &str, stamped: Option<&u64>, latency: &Latency| {
         let figures = [latency.mean, latency.p50, latency.p99, latency.p999, latency.max].map(figure);
-        [vec![name.to_owned()], figures.to_vec()].concat()
+        [vec![name.to_owned(), stamped.map_or_else(|| "-".to_owned(), ToString::to_string)], figures.to_vec()].concat()
     };
-    let mut rows: Vec<Vec<String>> = timestamps.latency_us.iter().map(|(kind, latency)| row(kind, latency)).collect();
-    rows.extend(timestamps.bias_us.as_ref().map(|bias| row("what the client adds", bias)));
+    let of_kind = |(kind, latency): (&String, &Latency)| row(kind, timestamps.stamped.get(kind), latency);
+    let mut rows: Vec<Vec<String>> = timestamps.latency_us.iter().map(of_kind).collect();
+    rows.extend(timestamps.bias_us.as_ref().map(|bias| row("what the client adds", None, bias)));
+    let Timestamps { used, answers, asked, missing, late, .. } = timestamps;
     let note = format!(
-        "Used: {}. Of {} transmit stamps {} never came and {} came late. Latencies in us, from the actual send.",
-        timestamps.used, timestamps.asked, timestamps.missing, timestamps.late
+        "Used: {used}; all other figures are by {answers}. Of {asked} transmit stamps {missing} never came and {late} came late. \
+         Latencies in us, from the actual send, of requests that several have stamped."
     );
-    Some(Section::table("Timestamps", &["stamps of", "mean", "p50", "p99", "p99.9", "max"], rows).noted(note))
+    Some(Section::table("Timestamps", &["stamps of", "requests", "mean", "p50", "p99", "p99.9", "max"], rows).noted(note))
 }
 
 fn agent_table(point: &Point) -> Option<Section> {

@@ -219,9 +219,15 @@ pub(crate) struct StationarityTest {
 pub(crate) struct Timestamps {
     /// The best kind that arrived at the probe: `hardware`, `kernel` or `user`.
     pub(crate) used: String,
-    /// Latency from the actual send by each kind, of the samples that have it.
+    /// The kind that the latencies of the point, its intervals and its verdict are of.
+    #[serde(default)]
+    pub(crate) answers: String,
+    /// Latency from the actual send by each kind, of the requests that several have stamped.
     #[serde(default)]
     pub(crate) latency_us: BTreeMap<String, Latency>,
+    /// How many of these each kind has stamped.
+    #[serde(default)]
+    pub(crate) stamped: BTreeMap<String, u64>,
     /// User space less kernel: what the client itself adds, us.
     pub(crate) bias_us: Option<Latency>,
     /// Transmit stamps asked for, and how many never came or came too late.

@@ -177,6 +177,8 @@ fn timestamps(mean_us: f64) -> Timestamps {
     let kinds = [("user", 19.0), ("kernel", 17.0)].map(|(kind, constant)| (kind.to_owned(), latency(constant, mean_us)));
     Timestamps {
         used: "kernel".to_owned(),
+        answers: "user".to_owned(),
+        stamped: BTreeMap::from([("user".to_owned(), 99_880), ("kernel".to_owned(), 99_880)]),
         latency_us: BTreeMap::from(kinds),
         bias_us: Some(latency(2.0, 0.3)),
         asked: SAMPLES,

@@ -169,11 +169,13 @@ fn timestamps(timestamps: &Timestamps) -> String {
         text.push_str(&format!("the client adds {} us at the median{tail} (user space less kernel)\n", four_digits(p50)));
     }
     if timestamps.latency_us.len() > 1 {
-        let mut rows = vec![["latency by timestamp, us", "p50", "p99", "p99.9"].map(str::to_owned).to_vec()];
+        let mut rows = vec![["latency by timestamp, us", "requests", "p50", "p99", "p99.9"].map(str::to_owned).to_vec()];
         rows.extend(timestamps.latency_us.iter().map(|(kind, latency)| {
-            [vec![printable(kind)], [latency.p50, latency.p99, latency.p999].map(figure).to_vec()].concat()
+            let stamped = timestamps.stamped.get(kind).map_or_else(|| "-".to_owned(), ToString::to_string);
+            [vec![printable(kind), stamped], [latency.p50, latency.p99, latency.p999].map(figure).to_vec()].concat()
         }));
         text.push_str(&table(&rows, 1));
+        text.push_str(&format!("all other figures are by {}\n", printable(&timestamps.answers)));
     }
     text
 }

@@ -189,6 +189,21 @@ fn samples_without_a_reply_and_those_left_out_are_counted() {
     assert_eq!((all[0], Some(all[0] + all[1])), (20, result["counts"]["sent"].as_u64()), "{result:#}");
 }
 
+/// The user's clock is read before the kernel stamps the request and after it stamped the reply.
+#[test]
+fn latencies_are_there_by_each_clock() {
+    let server = serve("echo", &["--transport", "udp"]);
+    let load = ["--transport", "udp", "--app", "echo:64", "--rate", "2k", "--stamp-every", "2"];
+    let result = measure_shortly(&server, &load);
+    let timestamps = &result["timestamps"];
+    assert_eq!((&timestamps["used"], &timestamps["answers"]), (&Value::from("kernel"), &Value::from("user")), "{result:#}");
+    let p50_us = |kind: &str| timestamps["latency_us"][kind]["p50"].as_f64().expect("enough samples");
+    assert!(p50_us("kernel") < p50_us("user"), "{result:#}");
+    assert!(timestamps["stamped"]["user"].as_u64() > Some(300), "{result:#}");
+    assert_eq!(timestamps["stamped"]["user"], timestamps["stamped"]["kernel"], "{result:#}");
+    assert!(timestamps["bias_us"]["p50"].as_f64() > Some(0.0), "{result:#}");
+}
+
 #[test]
 fn people_get_a_table() {
     let server = serve("echo", &[]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tailcut_measure::recorder::Counts;
 use tailcut_measure::slices::Slice;
-use tailcut_measure::stamps::{Bias, MatchCounts};
+use tailcut_measure::stamps::MatchCounts;
 use tailcut_measure::statistics::series::Timed;
 use tailcut_net::clock::Clock;
 
@@ -70,7 +70,7 @@ impl Agent for Engine {
 
     fn set_connections(&mut self, connections: u32) -> Result<()> {
         let client = ClientCounts { reconnects: u64::from(connections), ..ClientCounts::default() };
-        self.told.push_back(Told::Client { client, stamps: MatchCounts::default(), bias: Box::new(Bias::new()) });
+        self.told.push_back(Told::Client { client, stamps: MatchCounts::default(), stamped: Vec::new() });
         Ok(())
     }
 

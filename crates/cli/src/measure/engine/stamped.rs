@@ -1,8 +1,7 @@
 //! Timestamps of one request in so many: which kinds there are, and what they say.
 //!
 //! A probe sends before the load and tells which stamps arrive. A load thread then marks one request in
-//! [`Job::stamp_every`](crate::measure::job::Job::stamp_every), and what the kernel's stamps of it say, less what the user's clock
-//! says, is the client's own bias.
+//! [`Job::stamp_every`](crate::measure::job::Job::stamp_every), and tells its latency by each clock that has stamped it, side by side.
 //!
 //! | transport | the key of a request |
 //! |---|---|
@@ -16,7 +15,7 @@ use std::sync::OnceLock;
 
 use tailcut_measure::app::{Requests, Setting};
 use tailcut_measure::generator::generator;
-use tailcut_measure::stamps::{Bias, MatchCounts, Matcher, MatcherConfig, Promised, Stamps};
+use tailcut_measure::stamps::{Latencies, MatchCounts, Matcher, MatcherConfig, Promised, Stamps};
 use tailcut_net::datagram::{DatagramConfig, Datagrams};
 use tailcut_net::driver::Wait;
 use tailcut_net::probe::{Arrived, Probe};
@@ -114,14 +113,15 @@ pub(super) struct Sampler {
     /// Of lanes that have begun anew.
     past: MatchCounts,
     told: MatchCounts,
-    bias: Bias,
+    /// Of requests that several clocks have stamped, since the last telling.
+    stamped: Vec<Latencies>,
 }
 
 impl Sampler {
     pub(super) fn new(plan: &Plan, found: Found) -> Self {
         let every = if found.stamping == Stamping::Off { 0 } else { plan.job.stamp_every };
         let (past, told) = (MatchCounts::default(), MatchCounts::default());
-        Self { every, left: every, found, matchers: Vec::new(), past, told, bias: Bias::new() }
+        Self { every, left: every, found, matchers: Vec::new(), past, told, stamped: Vec::new() }
     }
 
     /// What sockets are asked for.
@@ -156,7 +156,7 @@ impl Sampler {
         }
         let mut past = std::mem::replace(&mut self.matchers[lane], Matcher::new(config));
         past.handle_timeout(Time::MAX);
-        drain(&mut past, &mut self.bias);
+        drain(&mut past, &mut self.stamped);
         self.past.merge(past.counts());
     }
 
@@ -167,7 +167,7 @@ impl Sampler {
 
     pub(super) fn handle_sent(&mut self, lane: usize, sent: &SentStamp) {
         self.matchers[lane].handle_sent(sent.first..=sent.last, seen_by(None, sent.stamps));
-        drain(&mut self.matchers[lane], &mut self.bias);
+        drain(&mut self.matchers[lane], &mut self.stamped);
     }
 
     /// A packet of the reply, but not the last.
@@ -178,31 +178,30 @@ impl Sampler {
     /// The reply is whole.
     pub(super) fn handle_reply(&mut self, lane: usize, key: u64, seen: Seen, now: Time) {
         self.matchers[lane].handle_reply(key, seen_by(Some(now), seen), now);
-        drain(&mut self.matchers[lane], &mut self.bias);
+        drain(&mut self.matchers[lane], &mut self.stamped);
     }
 
     pub(super) fn handle_failure(&mut self, lane: usize, key: u64) {
         self.matchers[lane].handle_failure(key);
     }
 
-    /// What was counted, and what the bias was, since the last call.
-    pub(super) fn take(&mut self, now: Time) -> (MatchCounts, Bias) {
+    /// What was counted, and the latencies by several clocks, since the last call.
+    pub(super) fn take(&mut self, now: Time) -> (MatchCounts, Vec<Latencies>) {
         let mut counts = self.past;
         for matcher in &mut self.matchers {
             matcher.handle_timeout(now);
-            drain(matcher, &mut self.bias);
+            drain(matcher, &mut self.stamped);
             counts.merge(matcher.counts());
         }
         let news = counts.since(&self.told);
         self.told = counts;
-        (news, std::mem::take(&mut self.bias))
+        (news, std::mem::take(&mut self.stamped))
     }
 }
 
-fn drain(matcher: &mut Matcher, bias: &mut Bias) {
-    while let Some(sample) = matcher.poll_sample() {
-        bias.record(&sample.latencies);
-    }
+fn drain(matcher: &mut Matcher, stamped: &mut Vec<Latencies>) {
+    let samples = std::iter::from_fn(|| matcher.poll_sample()).map(|sample| sample.latencies);
+    stamped.extend(samples.filter(Latencies::is_by_several));
 }
 
 fn seen_by(user_ns: Option<Time>, seen: Seen) -> Stamps {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tailcut_measure::recorder::Counts;
-use tailcut_measure::stamps::{Bias, MatchCounts};
+use tailcut_measure::stamps::{Bias, Latencies, MatchCounts};
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::stamps::{FakeInterface, StampSource};
@@ -33,6 +33,7 @@ struct Outcome {
     kind: StampKind,
     stamps: MatchCounts,
     bias: Bias,
+    stamped: Vec<Latencies>,
 }
 
 /// A thousand requests a second on four connections of one thread.
@@ -86,10 +87,11 @@ fn load_and_meddle(mut agent: LocalAgent, job: &Job, sent_min: u64, meddle: &mut
                 outcome.counts.merge(&slice.counts);
                 outcome.errors += slice.tally.errors.iter().sum::<u64>();
             }
-            Some(Told::Client { client, stamps, bias }) => {
+            Some(Told::Client { client, stamps, stamped }) => {
                 outcome.client.add(&client);
                 outcome.stamps.merge(&stamps);
-                outcome.bias.merge(&bias);
+                stamped.iter().for_each(|latencies| outcome.bias.record(latencies));
+                outcome.stamped.extend(stamped);
             }
             Some(Told::Done) => return outcome,
             Some(Told::Failed(why)) => panic!("{why}"),
@@ -374,6 +376,12 @@ fn an_interface_that_loses_stamps_is_counted() {
     let MatchCounts { requests, missing_hardware, missing_kernel, .. } = outcome.stamps;
     assert!(requests >= 200 && (35..=135).contains(&missing_hardware), "{outcome:?}");
     assert_eq!(missing_kernel, 0, "{outcome:?}");
+    // By all three clocks where the stamp came, and by two where it was lost; no clock's latency is longer than the user's, but
+    // for what the interface's clock gains.
+    let by_interface: Vec<&Latencies> = outcome.stamped.iter().filter(|latencies| latencies.hardware_ns.is_some()).collect();
+    assert!(by_interface.len() >= 65 && by_interface.len() < outcome.stamped.len(), "{outcome:?}");
+    let gained_ns = |user_ns: u64| user_ns / 100_000 + 1;
+    assert!(by_interface.iter().all(|of| of.user_ns.is_some_and(|ns| of.hardware_ns <= Some(ns + gained_ns(ns)))), "{outcome:?}");
 }
 
 const APPS: [&str; 3] = ["echo:64", "synthetic:fixed:100us", "stss:time=fixed:10us,request=fixed:32,reply=fixed:500"];

@@ -145,8 +145,8 @@ impl Worker {
         let counts = ClientCounts { saturated: self.saturated, ..self.carries.counts() };
         let client = counts.since(&self.told);
         self.told = counts;
-        let (stamps, bias) = self.carries.sampler().take(Clock.now());
-        let _ = tell.send(Told::Client { client, stamps, bias: Box::new(bias) });
+        let (stamps, stamped) = self.carries.sampler().take(Clock.now());
+        let _ = tell.send(Told::Client { client, stamps, stamped });
     }
 
     /// Opens the connections that this thread still lacks of so many in all.
