@@ -126,7 +126,9 @@ fn series(record: &Record) -> Vec<Moment> {
         p50_us: us(moment.percentile_ns(0.5)),
         p99_us: us(moment.percentile_ns(0.99)),
         max_us: us(moment.max_ns()),
-        histograms: None,
+        histograms: moment
+            .histograms(record.keep())
+            .map(|[intended, actual]| Histograms { intended: hdr::encode(&intended), actual: hdr::encode(&actual) }),
     });
     moment.collect()
 }

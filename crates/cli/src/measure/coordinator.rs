@@ -21,7 +21,7 @@ use tailcut_net::clock::Clock;
 
 use super::clocks::Clocks;
 use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
-use super::record::Record;
+use super::record::{Keep, Record};
 use super::result::Host;
 use super::samples::Samples;
 use super::view::{Phase, View};
@@ -220,6 +220,8 @@ pub(super) struct Watch<'a> {
     pub(super) view: &'a mut dyn View,
     /// Takes every sample, where that is wanted.
     pub(super) samples: Option<&'a mut Samples>,
+    /// What is kept of the run over time.
+    pub(super) keep: Keep,
     /// Set from outside to end it.
     pub(super) is_interrupted: &'a AtomicBool,
 }
@@ -256,7 +258,7 @@ impl<'a> Coordinator<'a> {
         let mut place =
             Place { is_measuring: false, sampling: settings.setup.sampling, connections: settings.setup.connections, slice: 0 };
         let mut controller = Controller::new(settings);
-        let mut record = Record::new(self.slice_ns);
+        let mut record = Record::new(self.slice_ns, self.watch.keep);
         let mut step = controller.start();
         let report = loop {
             let (leg, is_measured) = match step {
@@ -265,7 +267,7 @@ impl<'a> Coordinator<'a> {
                 Step::Stop(report) => break *report,
             };
             if is_measured != place.is_measuring || place.sampling != leg.setup.sampling {
-                record = Record::new(self.slice_ns);
+                record = Record::new(self.slice_ns, self.watch.keep);
                 self.clocks = Clocks::new();
                 if let Some(samples) = &mut self.watch.samples {
                     samples.forget();

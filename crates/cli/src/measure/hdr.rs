@@ -47,8 +47,8 @@ pub(crate) fn decode(text: &str) -> Result<Histogram<u64>> {
     Ok(histogram)
 }
 
-/// A log of the run: a line for each moment and clock, tagged `intended` and `actual`, or one for the whole run where the moments
-/// have no histograms of their own. Values are ns; the maximum of a line is in ms.
+/// A log of the run: for each moment with histograms a line tagged `intended` and one tagged `actual`, and before them
+/// `whole-intended` and `whole-actual` for all of it. Values are ns; the maximum of a line is in ms.
 ///
 /// # Errors
 ///
@@ -66,13 +66,12 @@ pub(crate) fn log(result: &MeasureResult) -> Result<String> {
     let mut lines = IntervalLogWriterBuilder::new();
     let lines = lines.with_max_value_divisor(NS_PER_MS);
     let mut lines = lines.begin_log_with(&mut log, &mut serializer).context("cannot write the log")?;
-    for (at_s, length_s, histograms) in intervals(result) {
-        for (tag, text) in [("intended", &histograms.intended), ("actual", &histograms.actual)] {
-            let histogram = decode(text).with_context(|| format!("{tag} latencies at {at_s} s"))?;
-            let tag = Tag::new(tag).context("a tag holds no comma or space")?;
-            let written = lines.write_histogram(&histogram, seconds(at_s), seconds(length_s), Some(tag));
-            written.map_err(|error| anyhow::anyhow!("cannot write the log: {error}"))?;
-        }
+    for line in intervals(result) {
+        let Line { tag, at_s, length_s, text } = line;
+        let histogram = decode(text).with_context(|| format!("{tag} latencies at {at_s} s"))?;
+        let tag = Tag::new(tag).context("a tag holds no comma or space")?;
+        let written = lines.write_histogram(&histogram, seconds(at_s), seconds(length_s), Some(tag));
+        written.map_err(|error| anyhow::anyhow!("cannot write the log: {error}"))?;
     }
     String::from_utf8(log).context("the log is text")
 }
@@ -84,13 +83,30 @@ pub(crate) fn supported_us(histogram: &Histogram<u64>, share: f64) -> Option<f64
     (histogram.len() >= needed).then(|| histogram.value_at_quantile(share).min(histogram.max()) as f64 / NS_PER_US)
 }
 
-/// Beginnings from the start of the run, lengths, and histograms.
-fn intervals(result: &MeasureResult) -> Vec<(f64, f64, &Histograms)> {
+/// A line of the log.
+struct Line<'a> {
+    tag: &'static str,
+    /// From the beginning of the run, s.
+    at_s: f64,
+    length_s: f64,
+    /// The histogram, as it is in a result.
+    text: &'a str,
+}
+
+fn intervals(result: &MeasureResult) -> impl Iterator<Item = Line<'_>> {
     let point = &result.point;
-    let moments = point.series.iter();
-    let own = moments.filter_map(|moment| Some((point.warmup_s + moment.at_s, moment.length_s, moment.histograms.as_ref()?)));
-    let own: Vec<_> = own.collect();
-    if own.is_empty() { vec![(point.warmup_s, point.measured_s, &point.histograms)] } else { own }
+    let whole = lines(["whole-intended", "whole-actual"], point.warmup_s, point.measured_s, &point.histograms);
+    let moments = point.series.iter().filter_map(|moment| {
+        let histograms = moment.histograms.as_ref()?;
+        Some(lines(["intended", "actual"], point.warmup_s + moment.at_s, moment.length_s, histograms))
+    });
+    whole.into_iter().chain(moments.flatten())
+}
+
+/// A line for each clock.
+fn lines<'a>(tags: [&'static str; 2], at_s: f64, length_s: f64, histograms: &'a Histograms) -> [Line<'a>; 2] {
+    let Histograms { intended, actual } = histograms;
+    [(tags[0], intended), (tags[1], actual)].map(|(tag, text)| Line { tag, at_s, length_s, text })
 }
 
 /// When the run began; the beginning of time where the result does not say it in a way that can be read.
@@ -139,6 +155,8 @@ const LEGEND: &str = "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"
 
 #[cfg(test)]
 mod tests {
+    use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
     use super::*;
     use crate::measure::sample;
 
@@ -168,10 +186,32 @@ mod tests {
             ["#[Histogram log format version 1.3]", "#[StartTime: 1795322096.000 (seconds since epoch)]", LEGEND.trim_end()]
         );
         let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("Tag=")).collect();
-        assert_eq!(lines.len(), 20, "ten moments, two clocks");
+        assert_eq!(lines.len(), 22, "the whole run and ten moments, two clocks");
+        assert!(lines[0].starts_with("Tag=whole-intended,2.000,10.000,"), "{}", lines[0]);
+        assert!(lines[1].starts_with("Tag=whole-actual,2.000,10.000,"), "{}", lines[1]);
         // The second moment begins 1 s after the 2 s of warm-up.
-        assert!(lines[2].starts_with("Tag=intended,3.000,1.000,"), "{}", lines[2]);
-        assert!(lines[3].starts_with("Tag=actual,3.000,1.000,"), "{}", lines[3]);
+        assert!(lines[4].starts_with("Tag=intended,3.000,1.000,"), "{}", lines[4]);
+        assert!(lines[5].starts_with("Tag=actual,3.000,1.000,"), "{}", lines[5]);
+    }
+
+    #[test]
+    fn the_lines_of_the_log_are_read_as_intervals() {
+        let result = sample::full();
+        let log = log(&result).unwrap();
+        let entries = IntervalLogIterator::new(log.as_bytes()).map(|entry| entry.expect("a line that can be read"));
+        let intervals = entries.filter_map(|entry| match entry {
+            LogEntry::Interval(interval) => Some(interval),
+            _ => None,
+        });
+        let intervals: Vec<_> = intervals.collect();
+        assert_eq!(intervals.len(), 22);
+        let tags: Vec<&str> = intervals.iter().take(4).filter_map(|interval| Some(interval.tag()?.as_str())).collect();
+        assert_eq!(tags, ["whole-intended", "whole-actual", "intended", "actual"]);
+        let histograms = result.point.series[9].histograms.as_ref().unwrap();
+        let last = decode(intervals[21].encoded_histogram()).unwrap();
+        assert_eq!(last, decode(&histograms.actual).unwrap());
+        assert_eq!(intervals[21].duration(), Duration::from_secs(1));
+        assert!((intervals[21].max() - last.max() as f64 / NS_PER_MS).abs() < 1e-3);
     }
 
     #[test]
@@ -179,7 +219,8 @@ mod tests {
         let mut result = sample::full();
         result.point.series.iter_mut().for_each(|moment| moment.histograms = None);
         let log = log(&result).unwrap();
-        assert_eq!(log.lines().filter(|line| line.contains(",2.000,10.000,")).count(), 2, "{log}");
+        assert_eq!(log.lines().filter(|line| line.starts_with("Tag=whole-")).count(), 2, "{log}");
+        assert_eq!(log.lines().filter(|line| line.starts_with("Tag=")).count(), 2, "{log}");
     }
 
     #[test]

@@ -58,6 +58,7 @@ use self::live::Live;
 use self::pattern::Course;
 use self::plan::Plan;
 use self::progress::Progress;
+use self::record::Keep;
 use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
 use self::samples::Samples;
 use self::view::View;
@@ -132,7 +133,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         output::check_writable(path)?;
     }
     let mut samples = args.samples.as_deref().map(|path| Samples::create(path, args.samples_max)).transpose()?;
-    let mut result = measure(&experiment, &plan, (view(args, &plan), samples.as_mut()))?;
+    let outlets = Outlets {
+        view: view(args, &plan),
+        samples: samples.as_mut(),
+        keep: if args.hdr.is_some() { Keep::Both } else { Keep::Intended },
+    };
+    let mut result = measure(&experiment, &plan, outlets)?;
     // What failed with the samples is said after the result, which is whole without them.
     let mut is_written = Ok(());
     if let Some(samples) = samples {
@@ -190,12 +196,19 @@ fn view(args: &Args, plan: &Plan) -> Box<dyn View> {
     }
 }
 
+/// What of a run goes where beside the result.
+struct Outlets<'a> {
+    view: Box<dyn View>,
+    samples: Option<&'a mut Samples>,
+    /// Of the run over time.
+    keep: Keep,
+}
+
 /// Makes measurements, one after the other.
 struct Runner<'a> {
     plan: &'a Plan,
     key: Option<Key>,
-    view: Box<dyn View>,
-    samples: Option<&'a mut Samples>,
+    outlets: Outlets<'a>,
     is_interrupted: Arc<AtomicBool>,
 }
 
@@ -205,24 +218,21 @@ impl Runner<'_> {
         let jobs = self.plan.jobs(rate_per_s).into_iter();
         let open = |(spec, job): (AgentSpec, _)| Seat::new(open_agent(&spec, self.key.as_ref())?, job);
         let seats = jobs.map(open).collect::<Result<Vec<_>>>()?;
-        let samples = self.samples.as_deref_mut();
-        let watch = Watch { view: self.view.as_mut(), samples, is_interrupted: &self.is_interrupted };
+        let Outlets { view, samples, keep } = &mut self.outlets;
+        let samples = samples.as_deref_mut();
+        let watch = Watch { view: view.as_mut(), samples, keep: *keep, is_interrupted: &self.is_interrupted };
         Coordinator::new(seats, watch).run(self.plan.settings())
     }
 }
 
 /// Measures one load, or all of a pattern.
-fn measure(
-    experiment: &Experiment,
-    plan: &Plan,
-    (view, samples): (Box<dyn View>, Option<&mut Samples>),
-) -> Result<MeasureResult> {
+fn measure(experiment: &Experiment, plan: &Plan, outlets: Outlets<'_>) -> Result<MeasureResult> {
     let started = humantime::format_rfc3339_seconds(now()).to_string();
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&is_interrupted);
     signals::on_stop(move || raised.store(true, Ordering::Relaxed))?;
     let key = experiment.key_file.as_deref().map(Key::read).transpose()?;
-    let mut runner = Runner { plan, key, view, samples, is_interrupted };
+    let mut runner = Runner { plan, key, outlets, is_interrupted };
     let mut hosts = Vec::new();
     let mut points = Vec::new();
     let mut search = None;
@@ -239,11 +249,13 @@ fn measure(
                 let measured = runner.run(Some(rate_per_s))?;
                 hosts = hosts_of(&measured);
                 let is_answer = advance(&mut course, rate_per_s, &measured, experiment.slo.as_deref());
-                let point = assemble::point(&measured, plan.arrivals());
-                runner.view.say(&text::line(&point));
+                let mut point = assemble::point(&measured, plan.arrivals());
+                runner.outlets.view.say(&text::line(&point));
                 if is_answer || answer.is_none() {
                     answer = Some((point.clone(), assertions(experiment, &measured)));
                 }
+                // The answer has them, and a load more would only make the result longer.
+                point.series.iter_mut().for_each(|moment| moment.histograms = None);
                 points.push(point);
             }
             search = found(&course, experiment.slo.as_ref().map(|slo| slo.text().to_owned()));

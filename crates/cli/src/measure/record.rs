@@ -6,7 +6,7 @@ use tailcut_measure::load::Rates;
 use tailcut_measure::recorder::{Counts, LATENCY_MAX_NS};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::arrival_fit::ArrivalFit;
-use tailcut_measure::statistics::series::Series;
+use tailcut_measure::statistics::series::{Series, Timed};
 
 /// Latencies of one kind.
 #[derive(Clone, Debug)]
@@ -15,6 +15,15 @@ pub(super) struct Kept {
     pub(super) histogram: Histogram<u64>,
     sum_ns: u128,
     pub(super) max_ns: u64,
+}
+
+/// What is kept of each slice beside its latencies from the intended send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Nothing.
+    Intended,
+    /// Those from the actual send, so that both have histograms over time.
+    Both,
 }
 
 /// The record of a measurement.
@@ -29,6 +38,7 @@ pub(super) struct Record {
     /// One for each slice.
     pub(super) moments: Vec<Moment>,
     slice_ns: u64,
+    keep: Keep,
     /// Number of the first slice.
     first: Option<u32>,
     pub(super) duration_ns: u64,
@@ -44,6 +54,8 @@ pub(super) struct Moment {
     pub(super) counts: Counts,
     /// From the intended send, ns.
     latencies_ns: Vec<u64>,
+    /// From the actual send, ns; where they are kept.
+    actual_ns: Vec<u64>,
 }
 
 impl Kept {
@@ -71,7 +83,7 @@ impl Kept {
 }
 
 impl Record {
-    pub(super) fn new(slice_ns: u64) -> Self {
+    pub(super) fn new(slice_ns: u64, keep: Keep) -> Self {
         Self {
             intended: Kept::new(),
             actual: Kept::new(),
@@ -80,6 +92,7 @@ impl Record {
             tally: Tally::default(),
             moments: Vec::new(),
             slice_ns,
+            keep,
             first: None,
             duration_ns: 0,
             weighted: Rates::default(),
@@ -105,6 +118,9 @@ impl Record {
             self.actual.record(sample.actual_ns());
             self.moments[place].latencies_ns.push(sample.latency_ns);
         }
+        if self.keep == Keep::Both {
+            self.moments[place].actual_ns.extend(slice.samples.iter().map(Timed::actual_ns));
+        }
     }
 
     /// Takes the latencies of a leg in the order of their intended sends.
@@ -118,7 +134,7 @@ impl Record {
         }
     }
 
-    /// A leg is over: its slices need no latencies of their own any more.
+    /// A leg is over.
     pub(super) fn note_leg(&mut self, duration_ns: u64, rates: Rates) {
         let weight = duration_ns as f64;
         self.duration_ns += duration_ns;
@@ -137,6 +153,10 @@ impl Record {
         }
     }
 
+    pub(super) fn keep(&self) -> Keep {
+        self.keep
+    }
+
     /// The run over time, in at most `moments_max` intervals: from when and how long (s), and what happened in it.
     pub(super) fn over_time(&self, moments_max: usize) -> Vec<(f64, f64, Moment)> {
         let together = self.moments.len().div_ceil(moments_max.max(1)).max(1);
@@ -146,6 +166,7 @@ impl Record {
             for moment in chunk {
                 whole.counts.merge(&moment.counts);
                 whole.latencies_ns.extend(&moment.latencies_ns);
+                whole.actual_ns.extend(&moment.actual_ns);
             }
             whole.latencies_ns.sort_unstable();
             ((index * together) as f64 * slice_s, chunk.len() as f64 * slice_s, whole)
@@ -167,6 +188,16 @@ impl Moment {
     pub(super) fn max_ns(&self) -> Option<u64> {
         self.latencies_ns.last().copied()
     }
+
+    /// Its latencies from the intended and from the actual send; `None` where the latter were not kept.
+    pub(super) fn histograms(&self, keep: Keep) -> Option<[Histogram<u64>; 2]> {
+        let of = |latencies_ns: &[u64]| {
+            let mut kept = Kept::new();
+            latencies_ns.iter().for_each(|&latency_ns| kept.record(latency_ns));
+            kept.histogram
+        };
+        (keep == Keep::Both).then(|| [of(&self.latencies_ns), of(&self.actual_ns)])
+    }
 }
 
 /// Fewer samples beyond a percentile than this leave it to chance.
@@ -174,3 +205,54 @@ const SAMPLES_BEYOND_MIN: f64 = 10.0;
 
 /// Latencies kept in order, 16 MiB of them; beyond, every second one is kept, and so on.
 const SERIES_MAX: usize = 1 << 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slices of 100 ms with a hundred latencies each, ten times as long in every second one, all sent 1 us late.
+    fn record(slices: u32, keep: Keep) -> Record {
+        let mut record = Record::new(100_000_000, keep);
+        for index in 5..5 + slices {
+            let factor = if index.is_multiple_of(2) { 10 } else { 1 };
+            let sample = |place| Timed { intended_ns: place, latency_ns: (10_000 + place * 100) * factor, late_ns: 1_000 };
+            let counts = Counts { sent: 100, replied: 100, ..Counts::default() };
+            record.take(&Slice { index, counts, samples: (0..100).map(sample).collect(), ..Slice::default() }, true);
+        }
+        record
+    }
+
+    fn sum(histograms: impl Iterator<Item = Histogram<u64>>) -> Histogram<u64> {
+        histograms.fold(Kept::new().histogram, |mut sum, histogram| {
+            sum.add(&histogram).unwrap();
+            sum
+        })
+    }
+
+    #[test]
+    fn the_histograms_over_time_add_up_to_those_of_the_run() {
+        for moments_max in [300, 7, 1] {
+            let record = record(40, Keep::Both);
+            let moments = record.over_time(moments_max);
+            assert!(moments.len() <= moments_max);
+            let histograms: Vec<_> = moments.iter().map(|(.., moment)| moment.histograms(record.keep()).unwrap()).collect();
+            assert_eq!(sum(histograms.iter().map(|[intended, _]| intended.clone())), record.intended.histogram);
+            assert_eq!(sum(histograms.iter().map(|[_, actual]| actual.clone())), record.actual.histogram);
+        }
+    }
+
+    #[test]
+    fn a_moment_has_the_latencies_of_its_own_slices() {
+        let record = record(40, Keep::Both);
+        let moments = record.over_time(300);
+        let [short, long] = [0, 1].map(|place| moments[place].2.histograms(Keep::Both).unwrap()[1].max());
+        // Of 19.9 and 199 us less 1 us, to a thousandth.
+        assert!((18_900..18_920).contains(&short) && (198_000..198_200).contains(&long), "{short} {long}");
+    }
+
+    #[test]
+    fn without_latencies_from_the_actual_send_there_are_no_histograms() {
+        let record = record(4, Keep::Intended);
+        assert!(record.over_time(300).iter().all(|(.., moment)| moment.histograms(record.keep()).is_none()));
+    }
+}

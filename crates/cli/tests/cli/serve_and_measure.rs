@@ -205,6 +205,23 @@ fn latencies_are_there_by_each_clock() {
 }
 
 #[test]
+fn a_log_of_histograms_has_the_parts_of_the_run_and_the_whole() {
+    let (server, path) = (serve("echo", &[]), samples_file("histograms"));
+    let file = path.to_str().expect("it is text");
+    let result = measure_shortly(&server, &["--app", "echo:64", "--rate", "500", "--hdr", file]);
+    let log = std::fs::read_to_string(&path).expect("a log");
+    std::fs::remove_file(&path).expect("it is there");
+    // 400 ms in slices of 100 ms.
+    assert_eq!(result["series"].as_array().map(Vec::len), Some(4), "{result:#}");
+    let lines = |tag: &str| log.lines().filter(|line| line.starts_with(&format!("Tag={tag},"))).collect::<Vec<_>>();
+    assert_eq!(["intended", "actual", "whole-intended", "whole-actual"].map(|tag| lines(tag).len()), [4, 4, 1, 1], "{log}");
+    let starts: Vec<&str> = lines("intended").iter().filter_map(|line| line.split(',').nth(1)).collect();
+    assert_eq!(starts, ["0.100", "0.200", "0.300", "0.400"]);
+    let last = &result["series"][3]["histograms"]["actual"];
+    assert_eq!(lines("actual")[3].rsplit(',').next(), last.as_str());
+}
+
+#[test]
 fn people_get_a_table() {
     let server = serve("echo", &[]);
     let output = run(&[&["measure", "--target", server.address(), "--app", "echo:64", "--rate", "200"], &SHORT[..]].concat());
