@@ -29,6 +29,7 @@ bench:
 	cargo bench -p tailcut --bench ratios
 	cargo bench -p tailcut-sim --bench queue --bench engine --bench coverage
 	cargo bench -p tailcut-net --bench stamps
+	cargo bench -p tailcut-cli --bench instrument
 
 setup:
 	scripts/setup test
