@@ -233,9 +233,13 @@ pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Bias), Malfo
     let sum_ns = reader.number_up_to(TIME_NS_MAX)?;
     let below = reader.number_up_to(COUNT_MAX)?;
     let mut bias = Bias::of_sums(sum_ns, below);
+    // Several values may be of one bucket, so the limit is on all of them together.
+    let mut left = COUNT_MAX;
     for _ in 0..reader.items(2)? {
         let value_ns = reader.number()?;
-        bias.record_bucket(value_ns, reader.number_up_to(COUNT_MAX)?);
+        let count = reader.number_up_to(left)?;
+        bias.record_bucket(value_ns, count);
+        left -= count;
     }
     Ok((counts, bias))
 }
@@ -322,6 +326,15 @@ mod tests {
         let mut bytes = Vec::new();
         put_slice(&slice, &mut bytes);
         assert!(bytes.len() < 100_000, "{} bytes", bytes.len());
+    }
+
+    /// Found by fuzzing: what was read could not be written so that it was read again.
+    #[test]
+    fn buckets_that_exceed_a_count_together_are_refused() {
+        let mut bytes = Vec::new();
+        put_numbers(&[0; 11], &mut bytes);
+        put_numbers(&[0, 0, 2, 5, COUNT_MAX, 5, 1], &mut bytes);
+        assert_eq!(read_stamps(&mut Reader::new(&bytes)).err(), Some(Malformed::Beyond));
     }
 
     #[test]

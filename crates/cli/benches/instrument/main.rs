@@ -1,13 +1,18 @@
-//! What the load generator itself costs: the command as users run it, on one core, over the kernel's own floor on the same cores.
+//! The load generator as users run it: what it costs on one core over the kernel's own floor, and what it says of servers that
+//! stall.
 //!
-//! `cargo bench -p tailcut-cli --bench instrument` alternates a slice of the floor with a run of `tailcut measure` and prints the
+//! `cargo bench -p tailcut-cli --bench instrument -- [ROW]` alternates a slice of the floor with a run of `tailcut measure` and prints the
 //! median of the ratios with its quartiles. Rows that need memcached, or NGINX and wrk, skip loudly where there is none.
 //! `TAILCUT_BENCH_QUICK=1` runs every row briefly.
 
 #[path = "../../../net/benches/support/mod.rs"]
 mod support;
 
+#[path = "../../tests/cli/freezer.rs"]
+mod freezer;
+
 mod programs;
+mod stalls;
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -21,11 +26,17 @@ use crate::programs::{memcached, nginx, wrk};
 fn main() {
     let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some() || !std::env::args().any(|argument| argument == "--bench");
     let (pairs, run_ms) = if is_quick { (1, 200) } else { (7, 1000) };
+    let unsteady_runs = if is_quick { 1 } else { 20 };
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let is_wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    if is_wanted("stalls") {
+        stalls::print_frozen(run_ms);
+        stalls::print_unsteady(unsteady_runs);
+    }
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     println!("{:<40} {:>3} {:>10} {:>10} {:>7} {:>15}", "", "", "floor", "tailcut", "ratio", "quartiles");
     for (name, unit, row) in rows() {
-        if only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
+        if is_wanted(name) {
             match row(pairs, run_ms) {
                 Ok(pairs) => print(name, unit, &pairs),
                 Err(missing) => println!("SKIPPED: {name}: {missing}"),
@@ -102,15 +113,17 @@ fn http_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> {
     (0..pairs).map(pair).collect()
 }
 
-/// A run of the command on this core; whether its result can be relied on is not asked here.
+/// A run of a given length; whether its result can be relied on is not asked here.
 fn measure(target: SocketAddr, load: &[&str], app: &[&str], run_ms: u64) -> Value {
-    let (target, duration) = (target.to_string(), format!("{run_ms}ms"));
-    let run = ["--busy-poll", "--warmup", "200ms", "--duration", &duration, "--seed", "1", "--json", "-"];
+    let duration = format!("{run_ms}ms");
+    run(target, &[app, load, &["--busy-poll", "--warmup", "200ms", "--duration", &duration]].concat())
+}
+
+/// A run of the command on the cores of this thread.
+fn run(target: SocketAddr, load: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_tailcut"))
-        .args(["measure", "--target", &target])
-        .args(app)
+        .args(["measure", "--target", &target.to_string(), "--seed", "1", "--json", "-"])
         .args(load)
-        .args(run)
         .stdin(Stdio::null())
         .output()
         .expect("the binary starts");

@@ -2,6 +2,8 @@
 
 mod command_line;
 mod compare;
+mod freezer;
 mod harness;
 mod route;
 mod serve_and_measure;
+mod stalls;
