@@ -10,7 +10,7 @@ export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
 	@echo 'make test    run every test'
-	@echo 'make bench   compare with other stacks on this machine, and time the simulator'
+	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
 	@echo 'make setup   install what these need'
 
 demo:
@@ -27,7 +27,9 @@ test:
 bench:
 	scripts/setup bench
 	cargo bench -p tailcut --bench ratios
-	cargo bench -p tailcut-sim --bench queue --bench engine
+	cargo bench -p tailcut-sim --bench queue --bench engine --bench coverage
+	cargo bench -p tailcut-net --bench stamps
+	cargo bench -p tailcut-cli --bench instrument
 
 setup:
 	scripts/setup test

@@ -1,7 +1,7 @@
 //! The grain of queues, for the instrument: an open loop before a server with habits, which hands over latencies as agents do.
 //!
-//! The server is one queue before workers that serve in order. A [`Controller`](tailcut_measure::control::Controller) drives it
-//! through [`Bench::load`], as it drives agents, so that its verdicts can be held against what is known of the server.
+//! The server is one queue before workers that serve in order. A [`Controller`] drives it through [`Bench::load`], as it drives
+//! agents, so that its verdicts can be held against what is known of the server.
 //!
 //! Invariant: the same seed gives the same samples, however the run is cut into windows.
 

@@ -1,5 +1,5 @@
 //! The instrument against servers of which the truth is known: its intervals contain it, and its verdicts tell a steady server
-//! from one that drifts or pauses. `cargo run --release -p tailcut-sim --example coverage` prints the table with 200 runs each.
+//! from one that drifts or pauses. `cargo bench -p tailcut-sim --bench coverage -- 200` prints the table with 200 runs each.
 
 use tailcut_measure::control::{Correction, Report, Settings};
 use tailcut_measure::distribution::Distribution;

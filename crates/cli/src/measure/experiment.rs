@@ -44,8 +44,8 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["rate", "arrivals", "pattern"])]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outstanding: Option<u32>,
-    /// Instead of --rate: steps:FROM:TO:BY, find:FROM:TO (the highest rate that meets --slo), or sweep:FROM:TO[:POINTS], whose
-    /// points settle around the knee
+    /// Instead of --rate: steps:FROM:TO:BY, find:FROM:TO (the highest rate that meets --slo), or sweep:FROM:TO or
+    /// sweep:FROM:TO:POINTS, whose points settle around the knee
     #[arg(long, value_name = "PATTERN", conflicts_with = "rate")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pattern: Option<Pattern>,

@@ -208,6 +208,10 @@ const SERIES_MAX: usize = 1 << 22;
 
 #[cfg(test)]
 mod tests {
+    use tailcut_measure::distribution::Distribution;
+    use tailcut_measure::generator::generator;
+    use tailcut_measure::quantity::Unit;
+
     use super::*;
 
     /// Slices of 100 ms with a hundred latencies each, ten times as long in every second one, all sent 1 us late.
@@ -254,5 +258,31 @@ mod tests {
     fn without_latencies_from_the_actual_send_there_are_no_histograms() {
         let record = record(4, Keep::Intended);
         assert!(record.over_time(300).iter().all(|(.., moment)| moment.histograms(record.keep()).is_none()));
+    }
+
+    /// The average of their p99s would be 1.6 ms, for the slowest makes the tail of all.
+    #[test]
+    fn sixteen_agents_have_the_percentiles_of_the_union() {
+        let mut record = Record::new(1_000_000, Keep::Intended);
+        let mut union = Vec::new();
+        for agent in 0..16 {
+            let mean_us = if agent == 15 { 4_000 } else { 100 };
+            let latency = Distribution::parse(&format!("exp:{mean_us}us"), Unit::Time).unwrap();
+            let mut random = generator(1, agent);
+            let mut slice = Slice::default();
+            for index in 0..5_000 {
+                let latency_ns = latency.sample(&mut random) as u64;
+                slice.samples.push(Timed { intended_ns: index, latency_ns, late_ns: 0 });
+                union.push(latency_ns);
+            }
+            record.take(&slice, true);
+        }
+        union.sort_unstable();
+        for p in [0.5, 0.9, 0.99, 0.999] {
+            let exact_ns = union[(union.len() as f64 * p).ceil() as usize - 1] as f64;
+            let found_ns = record.intended.percentile_ns(p).unwrap();
+            assert!((found_ns / exact_ns - 1.0).abs() < 1e-3, "p{}: {found_ns} ns, {exact_ns} ns", 100.0 * p);
+        }
+        assert!(record.intended.percentile_ns(0.99).unwrap() > 5e6);
     }
 }

@@ -2,7 +2,9 @@
 
 mod command_line;
 mod compare;
+mod freezer;
 mod harness;
 mod live;
 mod route;
 mod serve_and_measure;
+mod stalls;

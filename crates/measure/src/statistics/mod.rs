@@ -13,7 +13,7 @@
 //! | [`dickey_fuller`] | does the level wander? |
 //! | [`stationarity`] | both of these, and the decision |
 //! | [`rank`], [`autocorrelation`] | how alike are neighbours? |
-//! | [`reference`] | Student's t, the beta and the normal distribution |
+//! | [`mod@reference`] | Student's t, the beta and the normal distribution |
 //!
 //! Invariant: nothing is drawn at random, so the same samples give the same figures; and a percentile that the samples do not
 //! support is an error, not a number. The tests agree with SciPy and statsmodels to six digits (`tests/vectors`).

@@ -1,0 +1,144 @@
+//! The load generator as users run it: what it costs on one core over the kernel's own floor, and what it says of servers that
+//! stall.
+//!
+//! `cargo bench -p tailcut-cli --bench instrument -- [ROW]` alternates a slice of the floor with a run of `tailcut measure` and prints the
+//! median of the ratios with its quartiles. Rows that need memcached, or NGINX and wrk, skip loudly where there is none.
+//! `TAILCUT_BENCH_QUICK=1` runs every row briefly.
+
+#[path = "../../../net/benches/support/mod.rs"]
+mod support;
+
+#[path = "../../tests/cli/freezer.rs"]
+mod freezer;
+
+mod programs;
+mod stalls;
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::*;
+use tailcut_net::{affinity, bare};
+
+use crate::programs::{memcached, nginx, wrk};
+
+fn main() {
+    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some() || !std::env::args().any(|argument| argument == "--bench");
+    let (pairs, run_ms) = if is_quick { (1, 200) } else { (7, 1000) };
+    let unsteady_runs = if is_quick { 1 } else { 20 };
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    let is_wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    if is_wanted("stalls") {
+        stalls::print_frozen(run_ms);
+        stalls::print_unsteady(unsteady_runs);
+    }
+    affinity::pin_to(CLIENT_CORE).expect("two cores");
+    println!("{:<40} {:>3} {:>10} {:>10} {:>7} {:>15}", "", "", "floor", "tailcut", "ratio", "quartiles");
+    for (name, unit, row) in rows() {
+        if is_wanted(name) {
+            match row(pairs, run_ms) {
+                Ok(pairs) => print(name, unit, &pairs),
+                Err(missing) => println!("SKIPPED: {name}: {missing}"),
+            }
+        }
+    }
+}
+
+/// Pairs of the floor's figure and tailcut's, or what is missing.
+type Row = fn(usize, u64) -> Result<Vec<(f64, f64)>, String>;
+
+fn rows() -> [(&'static str, &'static str, Row); 4] {
+    [
+        ("B10 UDP echo at 10 % load: p50", "us", echo_p50),
+        ("B10 UDP echo: highest rate on schedule", "k/s", udp_rate),
+        ("memcached, TCP, 64 connections: rate", "k/s", memcached_rate),
+        ("HTTP, 64 connections: rate over wrk's", "k/s", http_rate),
+    ]
+}
+
+fn print(name: &str, unit: &str, pairs: &[(f64, f64)]) {
+    let mut ratios: Vec<f64> = pairs.iter().map(|(floor, ours)| ours / floor).collect();
+    ratios.sort_by(f64::total_cmp);
+    let quarter = |quarter: usize| ratios[(ratios.len() - 1) * quarter / 4];
+    let quartiles = format!("{:.2}-{:.2}", quarter(1), quarter(3));
+    let (floor, ours) = (median(pairs.iter().map(|pair| pair.0)), median(pairs.iter().map(|pair| pair.1)));
+    println!("{name:<40} {unit:>3} {floor:>10.2} {ours:>10.2} {:>7.2} {quartiles:>15}", quarter(2));
+}
+
+/// Both polling, against an echo that polls.
+fn echo_p50(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> {
+    let rate = 0.1 * bare_batched(SLICE_NS) * 1e6;
+    let pair = |_| {
+        let floor = bare_ping_spin(SLICE_NS);
+        let ours = with_bare(bare::echo_spin, |target| measure(target, &["--rate", &rate.to_string()], &ECHO, run_ms));
+        (floor, number(&ours, "/latency_us/intended/p50"))
+    };
+    Ok((0..pairs).map(pair).collect())
+}
+
+/// The highest share of what a bare loop exchanges at which requests still leave on time.
+fn udp_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> {
+    let pair = |_| {
+        let floor = bare_batched(SLICE_NS) * 1e3;
+        let is_kept = |share: &f64| {
+            let rate = (share * floor * 1e3).to_string();
+            let ours = with_bare(bare::echo_batched, |target| measure(target, &["--rate", &rate], &ECHO, run_ms));
+            let late_us = number(&ours, "/latency_us/intended/p99") - number(&ours, "/latency_us/actual/p99");
+            late_us <= 10.0 && ours["counts"]["replied"] == ours["counts"]["sent"]
+        };
+        let kept = (1..=20).rev().map(|twentieths| f64::from(twentieths) / 20.0).find(is_kept).unwrap_or(0.0);
+        (floor, kept * floor)
+    };
+    Ok((0..pairs).map(pair).collect())
+}
+
+/// Its floor is a bare exchange of datagrams: what this machine does at all.
+fn memcached_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> {
+    let server = memcached()?;
+    let pair = |_| {
+        let floor = bare_batched(SLICE_NS) * 1e3;
+        let load = ["--transport", "tcp", "--app", "memcached-binary", "--preload", "--connections", "64", "--outstanding", "64"];
+        (floor, rate(&measure(server.address, &[], &load, run_ms)))
+    };
+    Ok((0..pairs).map(pair).collect())
+}
+
+fn http_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> {
+    let server = nginx()?;
+    let pair = |_| {
+        let load = ["--transport", "tcp", "--app", "http", "--connections", "64", "--outstanding", "64"];
+        Ok((wrk(server.address, run_ms)?, rate(&measure(server.address, &[], &load, run_ms))))
+    };
+    (0..pairs).map(pair).collect()
+}
+
+/// A run of a given length; whether its result can be relied on is not asked here.
+fn measure(target: SocketAddr, load: &[&str], app: &[&str], run_ms: u64) -> Value {
+    let duration = format!("{run_ms}ms");
+    run(target, &[app, load, &["--busy-poll", "--warmup", "200ms", "--duration", &duration]].concat())
+}
+
+/// A run of the command on the cores of this thread.
+fn run(target: SocketAddr, load: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_tailcut"))
+        .args(["measure", "--target", &target.to_string(), "--seed", "1", "--json", "-"])
+        .args(load)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary starts");
+    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("no result: {}", said()))
+}
+
+/// Thousands of replies a second.
+fn rate(result: &Value) -> f64 {
+    number(result, "/rate_per_s/achieved") / 1e3
+}
+
+fn number(result: &Value, path: &str) -> f64 {
+    result.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN)
+}
+
+const ECHO: [&str; 4] = ["--transport", "udp", "--app", "echo:32"];
+const SLICE_NS: u64 = 100_000_000;
