@@ -180,7 +180,7 @@ mod tests {
     use tailcut_measure::distribution::Distribution;
     use tailcut_measure::generator::generator;
     use tailcut_measure::quantity::Unit;
-    use tailcut_measure::slices::Timed;
+    use tailcut_measure::statistics::series::Timed;
 
     use super::*;
 
