@@ -40,7 +40,12 @@ pub(crate) fn print_unsteady(runs: u32) {
 
 fn print_share(name: &str, results: &[Value]) {
     let ok = results.iter().filter(|result| is_ok(result)).count();
-    println!("{name:<40} {:>3} {:>10} {ok:>10}  {}", "", format!("of {}", results.len()), results.first().map_or(String::new(), verdict));
+    println!(
+        "{name:<40} {:>3} {:>10} {ok:>10}  {}",
+        "",
+        format!("of {}", results.len()),
+        results.first().map_or(String::new(), verdict)
+    );
 }
 
 /// A run that chooses its own length.

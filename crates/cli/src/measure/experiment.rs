@@ -74,7 +74,7 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<u32>,
-    /// Requests outstanding on a connection at most [default: 1 for http, 16384 for r2p2, else 64]
+    /// Requests outstanding on a connection at most [default: 1 for http, 16384 for udp and r2p2, else 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pipeline: Option<u32>,

@@ -147,12 +147,13 @@ impl Plan {
     }
 }
 
-/// How many requests a connection has outstanding at most, by default: HTTP servers are not to be trusted with more than one.
+/// How many requests a connection has outstanding at most, by default: so many that a server that stalls does not hold the load
+/// back. HTTP servers are not to be trusted with more than one.
 fn pipeline(app: &App, transport: Transport) -> u32 {
     match (app, transport) {
         (App::Http(_), _) => 1,
-        (_, Transport::R2p2) => 16_384,
-        _ => 64,
+        (_, Transport::Udp | Transport::R2p2) => 16_384,
+        (_, Transport::Tcp | Transport::Tls) => 1_024,
     }
 }
 

@@ -249,3 +249,22 @@ fn a_busy_port_is_said() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains(&format!("cannot listen at {}", server.address())), "{stderr}");
 }
+
+/// A load thread that polls must leave room on its core for whoever coordinates it, whatever its priority.
+#[test]
+fn a_polling_load_with_real_time_priority_ends() {
+    let server = serve("echo", &[]);
+    let load = ["--app", "echo:8", "--rate", "1000", "--duration", "300ms", "--warmup", "100ms", "--busy-poll", "--json", "-"];
+    let output = std::process::Command::new("timeout")
+        .args(["-s", "KILL", "20", "taskset", "-c", "0", "chrt", "-f", "1", env!("CARGO_BIN_EXE_tailcut"), "measure"])
+        .args(["--target", server.address()])
+        .args(load)
+        .output()
+        .expect("timeout is there");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("Operation not permitted") {
+        println!("SKIPPED: real-time priority is not permitted here");
+        return;
+    }
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{:?}: {stderr}", output.status);
+}

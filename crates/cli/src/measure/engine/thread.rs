@@ -92,6 +92,8 @@ impl Worker {
                 }
                 self.tell_counts(tell);
                 self.add_lanes(controls.connections.load(Ordering::Relaxed));
+                // A thread that polls with real-time priority on the coordinator's core would keep it from ever looking.
+                std::thread::yield_now();
             }
             if !is_stopped && controls.is_stopped.load(Ordering::Relaxed) {
                 is_stopped = true;
