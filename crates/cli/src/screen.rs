@@ -104,10 +104,10 @@ impl Drop for Screen {
 pub(crate) fn restore() {
     let Some(modes) = lock().take() else { return };
     // A terminal that is gone needs nothing.
-    let _ = stderr().write_all(LEAVE);
     if let Some(modes) = modes {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &modes);
     }
+    let _ = stderr().write_all(LEAVE);
 }
 
 /// What a panic says goes to the terminal as it was.

@@ -344,6 +344,7 @@ impl<'a> Coordinator<'a> {
     /// Lets each agent tell something, if it has anything to tell.
     fn look(&mut self) -> Result<()> {
         if self.watch.is_interrupted.load(Ordering::Relaxed) || self.watch.view.is_stopped() {
+            self.watch.view.close();
             bail!("interrupted");
         }
         let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;

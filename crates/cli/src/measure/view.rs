@@ -43,6 +43,9 @@ pub(super) trait View {
         false
     }
 
+    /// The run is given up: nothing more is shown of it, and the terminal is the user's again while agents still end.
+    fn close(&mut self) {}
+
     /// A line that stays.
     fn say(&mut self, line: &str);
 }

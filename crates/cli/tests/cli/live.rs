@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -114,8 +114,28 @@ fn a_signal_ends_it_and_gives_the_terminal_back() {
     let server = serve("echo", &[]);
     let mut measure = OnTerminal::start(server.address(), &["--duration", "60s"], &[]);
     measure.wait_for("warming up");
-    let killed = std::process::Command::new("kill").args(["-TERM", &measure.child.id().to_string()]).status();
-    assert!(killed.expect("kill").success());
+    signal("TERM", &measure.child);
+    assert_eq!(measure.finish().0, Some(1));
+}
+
+fn signal(name: &str, child: &Child) {
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(status.expect("kill").success());
+}
+
+/// A frozen server keeps requests waiting for their timeout of 30 s, and the process with them.
+#[test]
+fn the_terminal_is_given_back_before_the_last_request_is_given_up() {
+    let server = serve("echo", &[]);
+    let mut measure = OnTerminal::start(server.address(), &["--duration", "60s"], &[]);
+    measure.wait_for("warming up");
+    server.signal("STOP");
+    measure.keyboard.write_all(b"q").expect("a key");
+    measure.wait_for(LEAVE);
+    assert_eq!(measure.modes().local_modes, measure.before.local_modes);
+    // Whoever does not want to wait ends it, as without a live view.
+    signal("TERM", &measure.child);
+    signal("INT", &measure.child);
     assert_eq!(measure.finish().0, Some(1));
 }
 

@@ -176,6 +176,19 @@ fn the_samples_have_the_percentiles_of_the_result() {
 }
 
 #[test]
+fn an_agent_that_only_loads_has_no_samples() {
+    let (server, path) = (serve("echo", &[]), samples_file("roles"));
+    let file = path.to_str().expect("it is text");
+    let agents = ["--agent", "local", "--agent", "local,role=throughput"];
+    let result = measure_shortly(&server, &[&["--app", "echo:64", "--rate", "1k", "--samples", file][..], &agents].concat());
+    let written = read_samples(&path).len();
+    std::fs::remove_file(&path).expect("it is there");
+    assert_eq!(result["agents"][0]["sent"], written, "{result:#}");
+    assert!(result["agents"][1]["sent"].as_u64() > Some(0), "{result:#}");
+    assert_eq!(result["samples_file"]["left_out"], 0, "{result:#}");
+}
+
+#[test]
 fn samples_without_a_reply_and_those_left_out_are_counted() {
     let (server, path) = (serve("synthetic", &["--service-max", "1ms"]), samples_file("refused"));
     let file = path.to_str().expect("it is text");

@@ -115,6 +115,12 @@ impl View for Live {
         self.is_stopped
     }
 
+    fn close(&mut self) {
+        if self.screen.take().is_some() {
+            self.board.said.iter().for_each(|line| eprintln!("{line}"));
+        }
+    }
+
     fn say(&mut self, line: &str) {
         match self.screen {
             Some(_) => self.board.said.push(printable(line)),
@@ -125,9 +131,7 @@ impl View for Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        if self.screen.take().is_some() {
-            self.board.said.iter().for_each(|line| eprintln!("{line}"));
-        }
+        self.close();
     }
 }
 
