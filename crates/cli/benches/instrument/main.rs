@@ -116,7 +116,7 @@ fn http_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> {
 /// A run of a given length; whether its result can be relied on is not asked here.
 fn measure(target: SocketAddr, load: &[&str], app: &[&str], run_ms: u64) -> Value {
     let duration = format!("{run_ms}ms");
-    run(target, &[app, load, &["--busy-poll", "--warmup", "100ms", "--duration", &duration]].concat())
+    run(target, &[app, load, &["--busy-poll", "--warmup", "1ms", "--duration", &duration]].concat())
 }
 
 /// A run of the command on the cores of this thread.

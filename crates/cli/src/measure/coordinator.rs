@@ -6,6 +6,7 @@
 //! Invariant: samples and histograms are merged, percentiles never. An agent that is lost is in the verdict, by name.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
@@ -141,13 +142,17 @@ impl Seat {
         }
     }
 
-    /// Takes the slices below `until`: to where they go, and what the controller wants of them into what is gathered of the leg.
-    fn take(&mut self, until: u32, leg: &mut Gathered, sink: &mut Sink<'_>) {
+    /// Takes the slices of `span`: to where they go, and what the controller wants of them into what is gathered of the leg. Those
+    /// before it are left out.
+    fn take(&mut self, span: &Range<u32>, leg: &mut Gathered, sink: &mut Sink<'_>) {
         let is_counted = self.job.role != Role::Throughput;
         for thread in &mut self.threads {
-            while thread.slices.front().is_some_and(|slice| slice.index < until)
+            while thread.slices.front().is_some_and(|slice| slice.index < span.end)
                 && let Some(slice) = thread.slices.pop_front()
             {
+                if slice.index < span.start {
+                    continue;
+                }
                 self.counts.merge(&slice.counts);
                 leg.counts.merge(&slice.counts);
                 leg.tally.merge(&slice.tally);
@@ -277,6 +282,10 @@ impl<'a> Coordinator<'a> {
             if leg.setup.connections != place.connections {
                 self.set_connections(leg.setup.connections)?;
             }
+            if is_measured && !place.is_measuring {
+                // What the warm-up's statistics took may have kept a load thread on the same core from its schedule.
+                place.slice += 1;
+            }
             (place.is_measuring, place.sampling, place.connections) = (is_measured, leg.setup.sampling, leg.setup.connections);
             let window = self.leg(&mut place, leg, &mut record)?;
             step = controller.handle_window(&window);
@@ -315,10 +324,11 @@ impl<'a> Coordinator<'a> {
         loop {
             // Where no agent is left, what they have told is all there is.
             let told = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min().unwrap_or(until).min(until);
-            for (agent, seat) in self.seats.iter_mut().enumerate() {
+            let taken = if told == until || self.watch.view.follows() { self.seats.as_mut_slice() } else { &mut [] };
+            for (agent, seat) in taken.iter_mut().enumerate() {
                 let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
                 let mut sink = Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
-                seat.take(told, &mut gathered, &mut sink);
+                seat.take(&(place.slice..told), &mut gathered, &mut sink);
             }
             self.watch.view.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
             if told == until {

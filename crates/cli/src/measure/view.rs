@@ -29,6 +29,12 @@ pub(super) trait View {
     /// A load begins to be prepared or to end, without a leg, or a leg of it begins.
     fn begin(&mut self, phase: Phase, leg: Option<&Leg>);
 
+    /// Whether slices are to be taken while the load goes on, which takes the coordinator's core for a while each time. Otherwise they
+    /// are when their leg is over.
+    fn follows(&self) -> bool {
+        false
+    }
+
     /// What an agent of a role told about a slice of the leg. A slice is told once by each thread.
     fn take(&mut self, _slice: &Slice, _role: Role) {}
 

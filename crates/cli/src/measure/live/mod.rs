@@ -90,6 +90,10 @@ impl View for Live {
         self.draw();
     }
 
+    fn follows(&self) -> bool {
+        true
+    }
+
     fn take(&mut self, slice: &Slice, role: Role) {
         self.board.take(slice, role);
     }
