@@ -123,7 +123,7 @@ fn measure(target: SocketAddr, load: &[&str], app: &[&str], run_ms: u64) -> Valu
 fn run(target: SocketAddr, load: &[&str]) -> Value {
     // A run that does not end is killed: it may have real-time priority.
     let output = Command::new("timeout")
-        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_tailcut"), "measure"])
+        .args(["-s", "KILL", "120", env!("CARGO_BIN_EXE_tailcut"), "measure"])
         .args(["--target", &target.to_string(), "--seed", "1", "--json", "-"])
         .args(load)
         .stdin(Stdio::null())

@@ -84,7 +84,7 @@ impl Payload {
     fn copy_script(&self) -> String {
         let Self { hash, .. } = self;
         format!(
-            "set -e; umask 077; d=\"{}\"; mkdir -p \"$d\"; t=$(mktemp \"$d/new.XXXXXX\"); trap \"rm -f $t\" EXIT; cat >\"$t\"; \
+            "set -e; umask 077; d=\"{}\"; mkdir -p \"$d\"; t=$(mktemp -p \"$d\"); trap \"rm -f $t\" EXIT; cat >\"$t\"; \
              if [ \"$(sha256sum <\"$t\" | cut -c 1-64)\" != {hash} ]; then echo the copy is not what was sent >&2; exit 1; fi; \
              chmod 700 \"$t\"; mv -f \"$t\" \"$d/tailcut\"",
             self.cache()
