@@ -1,4 +1,4 @@
-//! Writes the captures of `conformance/pcap` and the seeds of the packet fuzz target:
+//! Writes the captures of `conformance/pcap` and the seeds of the packet fuzz targets:
 //! `cargo run -p tailcut-wire --example write_pcaps`.
 
 #[path = "../tests/golden/mod.rs"]

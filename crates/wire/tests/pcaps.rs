@@ -1,13 +1,15 @@
 //! The committed captures, their expected fields and the fuzz seeds are what the code makes of them.
 
 mod golden;
+mod homa_fields;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use golden::capture::Capture;
+use golden::capture::{Capture, Protocol};
+use tailcut_wire::homa;
 use tailcut_wire::r2p2::{Kind, MessageType, Packet};
 
 #[test]
@@ -21,7 +23,8 @@ fn committed_files_are_fresh() {
 #[test]
 fn no_file_is_left_over() {
     let generated: BTreeSet<String> = golden::files().into_iter().map(|file| file.path).collect();
-    for folder in ["conformance/pcap", golden::SEED_FOLDER] {
+    let seed_folders = [Protocol::R2p2, Protocol::Homa].map(golden::seed_folder);
+    for folder in ["conformance/pcap"].into_iter().chain(seed_folders) {
         for entry in fs::read_dir(root().join(folder)).expect("the folder is committed") {
             let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
             let path = format!("{folder}/{name}");
@@ -36,9 +39,9 @@ fn no_file_is_left_over() {
 /// The dissector's summary, which tshark printed, is this crate's Display; so one text serves both.
 #[test]
 fn dissector_says_what_display_says() {
-    for capture in golden::captures() {
-        for (index, (frame, datagram)) in expected_frames(&capture).iter().zip(&capture.datagrams).enumerate() {
-            let found = frame.lines().find_map(|line| line.trim().strip_prefix("r2p2.summary "));
+    for capture in golden::captures().iter().filter(|capture| capture.protocol == Protocol::R2p2) {
+        for (index, (frame, datagram)) in expected_frames(capture).iter().zip(&capture.datagrams).enumerate() {
+            let found = value_of(frame, "r2p2.summary");
             let is_claimed = match capture.name {
                 "other-ports" => is_recognised(&datagram.payload),
                 // Wireshark calls no dissector for an empty datagram.
@@ -94,6 +97,76 @@ fn malformed_datagrams_are_refused_for_their_reason() {
     for (reason, bytes) in golden::malformed::cases() {
         assert_eq!(Packet::parse(&bytes).err(), Some(reason), "{bytes:02x?}");
     }
+    for (reason, bytes) in golden::homa_malformed::cases() {
+        assert_eq!(homa::Packet::parse(&bytes).err(), Some(reason), "{bytes:02x?}");
+    }
+}
+
+#[test]
+fn dissector_of_homa_says_what_display_says() {
+    for (name, frame, datagram) in homa_frames() {
+        let bytes = &datagram.payload[..];
+        let is_claimed = match &name[..] {
+            "homa-other-ports" => homa::is_hijacked(bytes) && homa::Packet::parse(bytes).is_ok(),
+            "homa-tcp" => homa::is_hijacked(bytes),
+            _ => true,
+        };
+        let line = match homa::Packet::parse(bytes) {
+            Ok(packet) => packet.to_string(),
+            Err(reason) => format!("not Homa: {reason:?}"),
+        };
+        assert_eq!(value_of(&frame, "homa.summary"), is_claimed.then_some(&line[..]), "{name}, {bytes:02x?}");
+    }
+}
+
+#[test]
+fn dissector_of_homa_reads_what_the_parser_reads() {
+    let frames = homa_frames().into_iter().filter(|(_, frame, _)| frame.contains("homa.rpc_id"));
+    for (name, frame, datagram) in frames {
+        let packet = homa::Packet::parse(&datagram.payload).expect("a packet");
+        let found: Vec<&str> = frame.lines().map(str::trim).collect();
+        for field in homa_fields::of(&packet) {
+            assert!(found.contains(&&field[..]), "{name}, `{packet}` lacks `{field}`");
+        }
+        let hijacked = value_of(&frame, "homa.hijacked").is_some();
+        assert_eq!(hijacked, datagram.ip_protocol == homa::HIJACKED_IP_PROTOCOL, "{name}, `{packet}`");
+    }
+}
+
+#[test]
+fn captures_show_every_packet_of_homa_in_every_carrier() {
+    let kinds = |name: &str| -> BTreeSet<u8> {
+        let of_capture = golden::captures().into_iter().find(|capture| capture.name == name).expect("a capture").datagrams;
+        of_capture
+            .iter()
+            .filter_map(|datagram| homa::Packet::parse(&datagram.payload).ok())
+            .map(|p| p.common.packet_type)
+            .collect()
+    };
+    assert_eq!(kinds("homa-ip"), (0x10..=0x18).collect());
+    assert_eq!(kinds("homa-udp"), [0x10, 0x11, 0x15, 0x18].into());
+    assert_eq!(kinds("homa-tcp"), [0x10, 0x11, 0x14, 0x17, 0x18].into());
+    let is_v6 = |datagram: &golden::capture::Datagram| datagram.to.is_ipv6();
+    for name in ["homa-ip", "homa-udp", "homa-tcp"] {
+        let capture = golden::captures().into_iter().find(|capture| capture.name == name).expect("a capture");
+        assert!(capture.datagrams.iter().any(is_v6) && !capture.datagrams.iter().all(is_v6), "{name}");
+    }
+}
+
+/// Each frame of Homa's captures: the capture, what tshark printed of the frame, and what it was made from.
+fn homa_frames() -> Vec<(String, String, golden::capture::Datagram)> {
+    let captures = golden::captures().into_iter().filter(|capture| capture.protocol == Protocol::Homa);
+    captures
+        .flat_map(|capture| {
+            let frames = expected_frames(&capture);
+            frames.into_iter().zip(capture.datagrams).map(move |(frame, datagram)| (capture.name.to_owned(), frame, datagram))
+        })
+        .collect()
+}
+
+/// What tshark printed of a field that occurs once.
+fn value_of<'a>(frame: &'a str, field: &str) -> Option<&'a str> {
+    frame.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(' '))
 }
 
 /// What a dissector takes on a port that says nothing: a coherent packet that is not a version 1 FEEDBACK.

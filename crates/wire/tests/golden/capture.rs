@@ -1,4 +1,4 @@
-//! Classic pcap files from datagrams.
+//! Classic pcap files from datagrams, and from packets directly in IP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,18 +8,31 @@ pub(crate) struct Capture {
     pub(crate) name: &'static str,
     /// How it is written.
     pub(crate) form: Form,
+    /// What it shows.
+    pub(crate) protocol: Protocol,
     /// What was sent, 10 us apart.
     pub(crate) datagrams: Vec<Datagram>,
 }
 
-/// One UDP datagram.
+/// What a capture shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    R2p2,
+    Homa,
+}
+
+/// One UDP datagram, or one packet of another protocol in IP.
 pub(crate) struct Datagram {
-    /// Source.
+    /// Source; the port of UDP alone counts.
     pub(crate) from: SocketAddr,
     /// Destination, of the source's family.
     pub(crate) to: SocketAddr,
-    /// UDP payload.
+    /// What is in UDP, or in IP.
     pub(crate) payload: Vec<u8>,
+    /// Number of the protocol in IP.
+    pub(crate) ip_protocol: u8,
+    /// Network priority, in the upper three bits of the traffic class.
+    pub(crate) priority: u8,
     /// Whether the UDP checksum is there; the reference's router zeroes it.
     pub(crate) has_checksum: bool,
 }
@@ -39,10 +52,26 @@ impl Datagram {
     /// A datagram between two addresses such as `10.77.0.3:33000`.
     pub(crate) fn new(from: &str, to: &str, payload: Vec<u8>) -> Self {
         let address = |text: &str| text.parse().expect("an address and a port");
-        Self { from: address(from), to: address(to), payload, has_checksum: true }
+        Self { from: address(from), to: address(to), payload, ip_protocol: UDP, priority: 0, has_checksum: true }
+    }
+
+    /// A packet of the protocol `ip_protocol` between two addresses such as `10.77.0.3`.
+    pub(crate) fn in_ip(ip_protocol: u8, ends: [&str; 2], payload: Vec<u8>) -> Self {
+        let [from, to] = ends.map(|text| SocketAddr::new(text.parse().expect("an address"), 0));
+        Self { from, to, payload, ip_protocol, priority: 0, has_checksum: true }
+    }
+
+    /// The same at a priority.
+    pub(crate) fn at(self, priority: u8) -> Self {
+        Self { priority, ..self }
     }
 
     fn to_ip(&self) -> Vec<u8> {
+        let transport = if self.ip_protocol == UDP { self.to_udp() } else { self.payload.clone() };
+        [self.ip_header(transport.len()), transport].concat()
+    }
+
+    fn to_udp(&self) -> Vec<u8> {
         let mut udp = Vec::new();
         udp.extend(self.from.port().to_be_bytes());
         udp.extend(self.to.port().to_be_bytes());
@@ -56,14 +85,14 @@ impl Datagram {
             };
             udp[6..8].copy_from_slice(&sum.to_be_bytes());
         }
-        [self.ip_header(udp.len()), udp].concat()
+        udp
     }
 
     fn ip_header(&self, len: usize) -> Vec<u8> {
         match (self.from.ip(), self.to.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let [high, low] = (20 + len as u16).to_be_bytes();
-                let mut header = vec![0x45, 0, high, low, 0, 0, 0x40, 0, 64, UDP, 0, 0];
+                let mut header = vec![0x45, self.priority << 5, high, low, 0, 0, 0x40, 0, 64, self.ip_protocol, 0, 0];
                 header.extend(from.octets());
                 header.extend(to.octets());
                 let sum = checksum(&[&header]);
@@ -72,7 +101,7 @@ impl Datagram {
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let [high, low] = (len as u16).to_be_bytes();
-                let mut header = vec![0x60, 0, 0, 0, high, low, UDP, 64];
+                let mut header = vec![0x60 | self.priority << 1, 0, 0, 0, high, low, self.ip_protocol, 64];
                 header.extend(from.octets());
                 header.extend(to.octets());
                 header

@@ -1,14 +1,16 @@
 //! The files that are committed and generated from code: the captures of `conformance/pcap` and the seeds of the fuzz
-//! target. The example `write_pcaps` writes them; the test `pcaps` proves that they are fresh.
+//! targets. The example `write_pcaps` writes them; the test `pcaps` proves that they are fresh.
 //!
 //! Invariant: no clock and no randomness, so that the same code yields the same bytes.
 
 pub(crate) mod capture;
 mod extended;
+pub(crate) mod homa;
+pub(crate) mod homa_malformed;
 pub(crate) mod malformed;
 mod v1;
 
-use capture::{Capture, Form};
+use capture::{Capture, Form, Protocol};
 
 /// One generated file.
 pub(crate) struct File {
@@ -20,11 +22,18 @@ pub(crate) struct File {
 
 /// Every capture, in the order of its name.
 pub(crate) fn captures() -> Vec<Capture> {
+    let r2p2 = |name, form, datagrams| Capture { name, form, protocol: Protocol::R2p2, datagrams };
+    let homa = |name, form, datagrams| Capture { name, form, protocol: Protocol::Homa, datagrams };
     vec![
-        Capture { name: "extended", form: Form::RawNanoseconds, datagrams: extended::datagrams() },
-        Capture { name: "malformed", form: Form::VlanBigEndian, datagrams: malformed::datagrams() },
-        Capture { name: "other-ports", form: Form::Ethernet, datagrams: malformed::on_other_ports() },
-        Capture { name: "v1", form: Form::Ethernet, datagrams: v1::datagrams() },
+        r2p2("extended", Form::RawNanoseconds, extended::datagrams()),
+        homa("homa-ip", Form::Ethernet, homa::in_ip()),
+        homa("homa-malformed", Form::Ethernet, homa_malformed::datagrams()),
+        homa("homa-other-ports", Form::Ethernet, homa_malformed::on_other_ports()),
+        homa("homa-tcp", Form::VlanBigEndian, homa::in_tcp()),
+        homa("homa-udp", Form::RawNanoseconds, homa::in_udp()),
+        r2p2("malformed", Form::VlanBigEndian, malformed::datagrams()),
+        r2p2("other-ports", Form::Ethernet, malformed::on_other_ports()),
+        r2p2("v1", Form::Ethernet, v1::datagrams()),
     ]
 }
 
@@ -52,13 +61,18 @@ fn pcap(capture: &Capture) -> File {
 fn seeds(capture: &Capture) -> impl Iterator<Item = File> {
     capture.datagrams.iter().enumerate().filter(|(_, datagram)| datagram.payload.len() <= SEED_LEN_MAX).map(
         |(index, datagram)| File {
-            path: format!("{SEED_FOLDER}/{}-{:02}", capture.name, index + 1),
+            path: format!("{}/{}-{:02}", seed_folder(capture.protocol), capture.name, index + 1),
             bytes: datagram.payload.clone(),
         },
     )
 }
 
-/// Where the seeds of the packet fuzz target are.
-pub(crate) const SEED_FOLDER: &str = "fuzz/corpus/r2p2_header";
+/// Where the seeds of the fuzz target of a protocol's packets are.
+pub(crate) fn seed_folder(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::R2p2 => "fuzz/corpus/r2p2_header",
+        Protocol::Homa => "fuzz/corpus/homa_packet",
+    }
+}
 
 const SEED_LEN_MAX: usize = 160;

@@ -1,0 +1,69 @@
+//! One line a packet, in the manner of tcpdump.
+
+use core::fmt;
+
+use super::{Body, DataHeader, DataMarks, Packet, PacketType, RESEND_ALL, TimeLeft};
+
+impl fmt::Display for Packet<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, common) = (name(self.packet_type()), self.common);
+        write!(f, "Homa {name} {} > {} id {:016x}", common.sport, common.dport, common.sender_id.get())?;
+        match self.body {
+            Body::Data { header, payload } => write_data(f, header, payload.len()),
+            Body::Grant(grant) => write!(f, " below {} priority {}", grant.offset, grant.priority),
+            Body::Resend(resend) => {
+                match resend.length {
+                    RESEND_ALL => f.write_str(" all")?,
+                    length => write!(f, " {length} from {}", resend.offset)?,
+                }
+                resend.priority.map_or(Ok(()), |priority| write!(f, " priority {priority}"))
+            }
+            Body::Cutoffs(cutoffs) => {
+                write!(f, " version {}", cutoffs.version)?;
+                cutoffs.cutoffs.iter().try_for_each(|cutoff| write!(f, " {cutoff}"))
+            }
+            Body::Ack(acks) => acks.iter().try_for_each(|ack| write!(f, " {:016x}", ack.client_id.get())),
+            Body::RpcUnknown | Body::Busy | Body::Freeze | Body::NeedAck => Ok(()),
+        }
+    }
+}
+
+fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fmt::Result {
+    write!(f, " at {} of {} B incoming {}", header.offset(), header.message_length, header.incoming)?;
+    if header.ack.client_id.get() != 0 {
+        write!(f, " ack {:016x}", header.ack.client_id.get())?;
+    }
+    if header.retransmit != 0 {
+        f.write_str(" again")?;
+    }
+    let named = [
+        (DataMarks::INCAST, " incast"),
+        (DataMarks::PART, " part"),
+        (DataMarks::REFUSED, " refused"),
+        (DataMarks::IDEMPOTENT, " idempotent"),
+        (DataMarks::EMPTY, " empty"),
+    ];
+    for (mark, text) in named {
+        if header.marks().has(mark) {
+            f.write_str(text)?;
+        }
+    }
+    if let Some(ns) = TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN)) {
+        write!(f, " deadline {}us", ns / 1000)?;
+    }
+    write!(f, ", length {len}")
+}
+
+fn name(packet_type: PacketType) -> &'static str {
+    match packet_type {
+        PacketType::Data => "data",
+        PacketType::Grant => "grant",
+        PacketType::Resend => "resend",
+        PacketType::RpcUnknown => "unknown",
+        PacketType::Busy => "busy",
+        PacketType::Cutoffs => "cutoffs",
+        PacketType::Freeze => "freeze",
+        PacketType::NeedAck => "need-ack",
+        PacketType::Ack => "ack",
+    }
+}
