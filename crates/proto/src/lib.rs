@@ -11,16 +11,25 @@
 //! | [`policy`] | where a request goes |
 //! | [`scheduler`] | the central queue, and who has what outstanding |
 //! | [`r2p2`] | the R2P2 endpoint: client and server |
+//! | [`homa`] | the Homa endpoint: client and server |
+//! | [`endpoint`] | nothing: an endpoint of either, by configuration |
+//! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never makes it allocate in
 //! proportion to what the input claims.
 
 pub mod address;
+mod buffers;
+pub mod endpoint;
+pub mod homa;
 pub mod node;
 pub mod policy;
 pub mod r2p2;
 pub mod router;
 pub mod rpc;
+mod rtt;
 pub mod scheduler;
+pub mod stream;
+mod train;
 mod wheel;

@@ -94,6 +94,9 @@ pub enum Failure {
     /// refused it, its reply was too long, or it is idempotent and an earlier attempt ran elsewhere.
     #[error("refused: {0:?}")]
     Refused(DropReason),
+    /// The peer has said nothing for so long that it is taken for dead. The request may or may not have run.
+    #[error("the peer is silent")]
+    Unreachable,
     /// A version 1 reply came out of order, which that protocol cannot mend.
     #[error("a packet of a version 1 reply was lost or reordered")]
     Broken,

@@ -64,6 +64,15 @@ impl Wheel {
         self.timers[slot as usize] = Timer { tick, previous: NONE, next };
     }
 
+    /// Sets the timer of `slot` to `at`, unless it is set to an earlier time: for who looks again when it is due, and moves its
+    /// deadline with every packet.
+    pub(crate) fn arm_by(&mut self, slot: u32, at: Time) {
+        let is_earlier = self.timers.get(slot as usize).is_some_and(|timer| timer.tick <= at >> self.tick_bits);
+        if !is_earlier {
+            self.arm(slot, at);
+        }
+    }
+
     /// Stops the timer of `slot`; harmless when it is not armed.
     pub(crate) fn disarm(&mut self, slot: u32) {
         let Some(&Timer { tick, previous, next }) = self.timers.get(slot as usize).filter(|timer| timer.tick != IDLE) else {
@@ -83,6 +92,11 @@ impl Wheel {
         }
         self.timers[slot as usize].tick = IDLE;
         self.armed_count -= 1;
+    }
+
+    /// Whether the timer of `slot` is armed.
+    pub(crate) fn is_armed(&self, slot: u32) -> bool {
+        self.timers.get(slot as usize).is_some_and(|timer| timer.tick != IDLE)
     }
 
     /// Takes one timer that is due at `now`.
@@ -210,6 +224,18 @@ mod tests {
         wheel.disarm(0);
         assert_eq!(drain(&mut wheel, 15), [2]);
         assert_eq!(drain(&mut wheel, 25), [1]);
+    }
+
+    #[test]
+    fn an_earlier_timer_stays_and_a_later_one_moves() {
+        let mut wheel = Wheel::new(4);
+        wheel.arm_by(0, 1000);
+        wheel.arm_by(0, 5000);
+        wheel.arm_by(1, 5000);
+        wheel.arm_by(1, 1000);
+        assert_eq!(drain(&mut wheel, 1008).len(), 2);
+        wheel.arm_by(0, 5000);
+        assert_eq!((drain(&mut wheel, 4999).len(), drain(&mut wheel, 5008)), (0, vec![0]));
     }
 
     #[test]

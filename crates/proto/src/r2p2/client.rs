@@ -27,9 +27,9 @@ use super::outgoing::Outgoing;
 use super::servers::Servers;
 use super::session::Sessions;
 use super::shared::Shared;
-use super::train::Train;
 use crate::node::{Time, Transmit};
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
+use crate::train::Train;
 use crate::wheel::Wheel;
 
 /// The calls of an endpoint.
@@ -431,9 +431,9 @@ impl Client {
         let timeout_ns = if slot.options.v1 && !slot.options.idempotent {
             u64::MAX / 2
         } else if is_receipted {
-            self.servers.peer(slot.server_peer).receipt.timeout_ns(config, slot.attempt)
+            self.servers.peer(slot.server_peer).receipt.timeout_ns(config.timeouts(), slot.attempt)
         } else {
-            self.servers.peer(slot.target_peer).reply.timeout_ns(config, slot.attempt)
+            self.servers.peer(slot.target_peer).reply.timeout_ns(config.timeouts(), slot.attempt)
         };
         slot.retry_at = now + timeout_ns;
         self.wheel.arm(index, slot.retry_at.min(slot.deadline));

@@ -11,9 +11,9 @@ use zerocopy::IntoBytes;
 
 use super::client::Client;
 use super::shared::Shared;
-use super::train::Train;
 use crate::node::Time;
 use crate::rpc::Failure;
+use crate::train::Train;
 
 impl Client {
     /// Gives the call a request id that is free, and its packets.

@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+pub use crate::address::Prefix;
+use crate::rtt::Bounds;
+
 /// Configuration of an R2P2 endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -81,15 +84,6 @@ pub struct Serving {
     pub routers_max: usize,
 }
 
-/// A range of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    /// An address in the range.
-    pub ip: IpAddr,
-    /// Leading bits that are the same in all of them.
-    pub bits: u8,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -143,62 +137,13 @@ impl Config {
         usize::from(self.segment_len) * usize::from(u16::MAX - 1)
     }
 
+    /// Bounds of the retransmission timeout.
+    pub(super) fn timeouts(&self) -> Bounds {
+        Bounds { initial_ns: self.rto_initial_ns, min_ns: self.rto_min_ns, max_ns: self.rto_max_ns }
+    }
+
     /// Packets that the credit amounts to, at least 4 so that a message always moves.
     pub(super) fn credit_packets(&self) -> u32 {
         (self.credit_bytes / usize::from(self.segment_len.max(1))).max(4) as u32
-    }
-}
-
-impl Prefix {
-    /// Whether `ip` is in the range.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        match (self.ip, ip) {
-            (IpAddr::V4(own), IpAddr::V4(ip)) => {
-                let shift = 32 - u32::from(self.bits.min(32));
-                (u64::from(own.to_bits()) ^ u64::from(ip.to_bits())) >> shift == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(ip)) => {
-                self.bits == 0 || (own.to_bits() ^ ip.to_bits()) >> (128 - u32::from(self.bits.min(128))) == 0
-            }
-            _ => false,
-        }
-    }
-}
-
-impl std::str::FromStr for Prefix {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let describe = || format!("`{text}` is not a network such as 10.0.0.0/8 or fd00::/8");
-        let (ip, bits) = text.split_once('/').ok_or_else(describe)?;
-        let prefix = Self { ip: ip.parse().map_err(|_| describe())?, bits: bits.parse().map_err(|_| describe())? };
-        let widest = if prefix.ip.is_ipv4() { 32 } else { 128 };
-        if prefix.bits > widest { Err(describe()) } else { Ok(prefix) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(prefix: &str, ip: &str, expected: bool) {
-        assert_eq!(prefix.parse::<Prefix>().unwrap().contains(ip.parse().unwrap()), expected, "{prefix} {ip}");
-    }
-
-    #[test]
-    fn prefixes_contain_what_shares_their_bits() {
-        check("127.0.0.0/8", "127.9.9.9", true);
-        check("127.0.0.0/8", "128.0.0.1", false);
-        check("0.0.0.0/0", "1.2.3.4", true);
-        check("10.1.2.3/32", "10.1.2.3", true);
-        check("10.1.2.3/32", "10.1.2.2", false);
-        check("fd00::/8", "fd12::1", true);
-        check("::/0", "::1", true);
-        check("::/0", "1.2.3.4", false);
-    }
-
-    #[test]
-    fn a_bad_prefix_says_what_a_good_one_looks_like() {
-        assert!("10.0.0.0/33".parse::<Prefix>().unwrap_err().contains("10.0.0.0/8"));
     }
 }

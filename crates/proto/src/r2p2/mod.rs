@@ -11,7 +11,6 @@
 //! Both halves speak version 1 to version 1 peers and the extension to the rest; see `docs/protocol/r2p2.md`.
 
 mod bits;
-mod buffers;
 mod client;
 mod client_v1;
 mod clients;
@@ -20,7 +19,6 @@ mod incoming;
 mod metrics;
 mod outgoing;
 mod routers;
-mod rtt;
 mod server;
 mod server_send;
 mod server_v1;
@@ -28,7 +26,6 @@ mod servers;
 mod session;
 mod shared;
 mod token;
-mod train;
 mod window;
 
 use std::hash::Hasher;

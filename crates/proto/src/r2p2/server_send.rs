@@ -10,8 +10,8 @@ use zerocopy::byteorder::big_endian::U16;
 use super::config::Serving;
 use super::server::{Item, Phase, Server};
 use super::shared::Shared;
-use super::train::Train;
 use crate::node::Transmit;
+use crate::train::Train;
 
 impl Server {
     /// Whether there is nothing to send.

@@ -11,10 +11,10 @@ use zerocopy::IntoBytes;
 
 use super::server::{Admission, Item, Phase, Server, Slot};
 use super::shared::Shared;
-use super::train::Train;
 use crate::address::AddressKey;
 use crate::node::Time;
 use crate::rpc::AnswerError;
+use crate::train::Train;
 
 impl Server {
     pub(super) fn handle_request_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {

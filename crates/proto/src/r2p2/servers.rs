@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 
-use super::rtt::Rtt;
 use crate::address::AddressKey;
+use crate::rtt::Rtt;
 
 /// Peers of a client, by address.
 #[derive(Debug)]

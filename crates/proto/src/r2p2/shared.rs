@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::buffers::Buffers;
 use super::config::Config;
 use super::incoming::Incoming;
 use super::metrics::Metrics;
+use crate::buffers::Buffers;
 use crate::rpc::Event;
 
 /// Passed to both halves with every call.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
 
 /// A train of datagrams that is being written.
-pub(super) struct Train<'a> {
+pub(crate) struct Train<'a> {
     buffer: &'a mut [u8],
     to: Option<SocketAddr>,
     len: usize,
@@ -16,12 +16,12 @@ pub(super) struct Train<'a> {
 }
 
 impl<'a> Train<'a> {
-    pub(super) fn new(buffer: &'a mut [u8]) -> Self {
+    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, to: None, len: 0, segment_len: 0, count: 0, is_closed: false }
     }
 
     /// Room for one more datagram of `len` bytes to `to`; `None` when it must go in another train.
-    pub(super) fn room(&mut self, to: SocketAddr, len: usize) -> Option<&mut [u8]> {
+    pub(crate) fn room(&mut self, to: SocketAddr, len: usize) -> Option<&mut [u8]> {
         match self.to {
             None => {
                 if len > self.buffer.len() {
@@ -45,11 +45,11 @@ impl<'a> Train<'a> {
     }
 
     /// Datagrams written so far.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    pub(super) fn finish(self) -> Option<Transmit> {
+    pub(crate) fn finish(self) -> Option<Transmit> {
         let to = self.to?;
         Some(Transmit { segment_len: self.segment_len, ..Transmit::single(to, self.len) })
     }

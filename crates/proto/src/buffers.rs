@@ -2,7 +2,7 @@
 
 /// Buffers given back, to be used again.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(crate) struct Buffers {
     free: Vec<Vec<u8>>,
     held_bytes: usize,
     held_bytes_max: usize,
@@ -10,17 +10,17 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// A pool that holds at most `held_bytes_max` bytes of capacity.
-    pub(super) fn new(held_bytes_max: usize) -> Self {
+    pub(crate) fn new(held_bytes_max: usize) -> Self {
         Self { free: Vec::new(), held_bytes: 0, held_bytes_max }
     }
 
-    pub(super) fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take(&mut self) -> Vec<u8> {
         let buffer = self.free.pop().unwrap_or_default();
         self.held_bytes -= buffer.capacity();
         buffer
     }
 
-    pub(super) fn give(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity > 0 && self.held_bytes + capacity <= self.held_bytes_max {
             buffer.clear();

@@ -1,0 +1,141 @@
+//! An endpoint of either transport, for who lets a configuration choose. What costs time is in the endpoints: the choice is one
+//! branch a call, which always goes the same way.
+
+use crate::node::{Node, Path, Time, Transmit};
+use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, RequestId, Rpc};
+use crate::{homa, r2p2};
+
+/// An endpoint of R2P2 or of Homa. Each stands in a box: they are of very different sizes, and drivers move them.
+#[derive(Debug)]
+pub enum Endpoint {
+    /// R2P2.
+    R2p2(Box<r2p2::Endpoint>),
+    /// Homa.
+    Homa(Box<homa::Endpoint>),
+}
+
+/// An endpoint's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metrics {
+    /// Of an endpoint of R2P2.
+    R2p2(r2p2::Metrics),
+    /// Of an endpoint of Homa.
+    Homa(homa::Metrics),
+}
+
+impl Endpoint {
+    /// Counters since the start.
+    pub fn metrics(&self) -> Metrics {
+        match self {
+            Self::R2p2(endpoint) => Metrics::R2p2(*endpoint.metrics()),
+            Self::Homa(endpoint) => Metrics::Homa(*endpoint.metrics()),
+        }
+    }
+}
+
+impl Metrics {
+    /// The counters of an endpoint of R2P2.
+    pub fn r2p2(&self) -> Option<&r2p2::Metrics> {
+        match self {
+            Self::R2p2(metrics) => Some(metrics),
+            Self::Homa(_) => None,
+        }
+    }
+
+    /// The counters of an endpoint of Homa.
+    pub fn homa(&self) -> Option<&homa::Metrics> {
+        match self {
+            Self::Homa(metrics) => Some(metrics),
+            Self::R2p2(_) => None,
+        }
+    }
+
+    /// Requests handed to the application.
+    pub fn requests(&self) -> u64 {
+        match self {
+            Self::R2p2(metrics) => metrics.requests,
+            Self::Homa(metrics) => metrics.requests,
+        }
+    }
+}
+
+impl From<r2p2::Endpoint> for Endpoint {
+    fn from(endpoint: r2p2::Endpoint) -> Self {
+        Self::R2p2(Box::new(endpoint))
+    }
+}
+
+impl From<homa::Endpoint> for Endpoint {
+    fn from(endpoint: homa::Endpoint) -> Self {
+        Self::Homa(Box::new(endpoint))
+    }
+}
+
+/// Calls the same method of whichever endpoint it is.
+macro_rules! either {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match $self {
+            Self::R2p2(endpoint) => endpoint.$method($($argument),*),
+            Self::Homa(endpoint) => endpoint.$method($($argument),*),
+        }
+    };
+}
+
+impl Node for Endpoint {
+    #[inline]
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        either!(self.handle_datagram(now, path, bytes));
+    }
+
+    #[inline]
+    fn handle_timeout(&mut self, now: Time) {
+        either!(self.handle_timeout(now));
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        either!(self.poll_transmit(now, buffer))
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<Time> {
+        either!(self.poll_timeout())
+    }
+}
+
+impl Rpc for Endpoint {
+    #[inline]
+    fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
+        either!(self.call(now, call))
+    }
+
+    #[inline]
+    fn cancel(&mut self, now: Time, id: CallId) {
+        either!(self.cancel(now, id));
+    }
+
+    #[inline]
+    fn reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>) -> Result<(), AnswerError> {
+        either!(self.reply(now, id, payload))
+    }
+
+    #[inline]
+    fn refuse(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
+        either!(self.refuse(now, id, reason))
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Event> {
+        either!(self.poll_event())
+    }
+
+    #[inline]
+    fn buffer(&mut self) -> Vec<u8> {
+        either!(self.buffer())
+    }
+
+    #[inline]
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        either!(self.recycle(buffer));
+    }
+}

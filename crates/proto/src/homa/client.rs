@@ -1,0 +1,192 @@
+//! The client half: calls, from the first packet to the end of the reply.
+//!
+//! | state of a call | what is known | what the timer does |
+//! |---|---|---|
+//! | calling | nothing of the reply | asks for all of it, which makes the server say what it knows |
+//! | hearing | part of the reply | asks for what is missing of what was granted |
+//!
+//! Every call ends by a reply, a refusal, its deadline or the peer's silence.
+
+use tailcut_wire::homa::{DataHeader, DataMarks, Ports};
+use tailcut_wire::r2p2::DropReason;
+
+use super::peers::Telling;
+use super::slot::Role;
+use super::transmit::Control;
+use super::{Endpoint, Origin, Phase, long};
+use crate::node::Time;
+use crate::rpc::{Call, CallError, CallId, Event, Failure};
+
+impl Endpoint {
+    pub(super) fn begin_call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
+        let limit_ns = self.config.lifetime_ns_max;
+        if call.deadline <= now || call.deadline - now > limit_ns {
+            return Err(CallError::BadDeadline { limit_ns });
+        }
+        let limit = self.config.message_len_max;
+        if call.payload.len() > limit {
+            return Err(CallError::TooLarge { len: call.payload.len(), limit });
+        }
+        let too_many = |limit| CallError::TooManyOutstanding { limit };
+        let rpcs = long::part_count(call.payload.len(), &self.config);
+        if self.holdings.calls + rpcs > self.config.calls_max {
+            return Err(too_many(self.config.calls_max));
+        }
+        let peer = self.peers.find_or_add(now, call.target, &self.config).ok_or(too_many(self.config.peers_max))?;
+        if self.peers.at(peer).calls + rpcs > self.config.calls_per_peer_max {
+            return Err(too_many(self.config.calls_per_peer_max));
+        }
+        let index = self.open(now, peer, call.target.port());
+        let slot = &mut self.slots[index as usize];
+        slot.options = call.options;
+        slot.context = call.context;
+        slot.deadline = call.deadline;
+        self.metrics.calls += 1;
+        if rpcs == 1 {
+            self.send_request(now, index, call.payload)
+        } else {
+            self.send_parts(now, index, call.payload)
+        }
+        Ok(CallId(self.handle_of(index)))
+    }
+
+    /// An RPC to a peer, of which nothing is sent yet.
+    pub(super) fn open(&mut self, now: Time, peer: u32, server_port: u16) -> u32 {
+        let id = self.peers.at_mut(peer).numbering.draw(&mut self.sessions);
+        let index = self.take_slot();
+        let ports = Ports { source: self.config.client_port, destination: server_port };
+        self.slots[index as usize].begin(now, Phase::Calling, (peer, ports, id));
+        self.holdings.calls += 1;
+        self.peers.at_mut(peer).calls += 1;
+        self.enlist(index);
+        index
+    }
+
+    /// Begins to send the request of an RPC.
+    pub(super) fn send_request(&mut self, now: Time, index: u32, payload: Vec<u8>) {
+        let birth = self.next_birth();
+        let slot = &mut self.slots[index as usize];
+        slot.marks |= DataMarks::KNOWN;
+        if slot.options.idempotent {
+            slot.marks |= DataMarks::IDEMPOTENT;
+        }
+        if self.holdings.calls > self.config.incast.calls_max {
+            slot.marks |= DataMarks::INCAST;
+            self.metrics.incast += 1;
+        }
+        let unscheduled = self.unscheduled_len(index);
+        self.slots[index as usize].send(payload, unscheduled, birth);
+        self.rank_out(index);
+        self.arm(now, index);
+    }
+
+    pub(super) fn cancel_call(&mut self, id: CallId) {
+        if let Some(index) = self.slot_of(id.0, &[Phase::Calling, Phase::Hearing, Phase::Fetching]) {
+            self.metrics.cancelled += 1;
+            self.give_up(index);
+        }
+    }
+
+    /// DATA of a reply.
+    pub(super) fn handle_reply(&mut self, now: Time, origin: &Origin, header: &DataHeader, payload: &[u8]) {
+        let Some(index) = self.hear(now, origin) else {
+            return;
+        };
+        self.note_proof(now, origin, index, header);
+        if header.marks().has(DataMarks::REFUSED) {
+            self.metrics.refused += 1;
+            return self.fail(index, Failure::Refused(DropReason::from_payload(payload)));
+        }
+        let slot = &mut self.slots[index as usize];
+        if slot.phase == Phase::Fetching {
+            self.metrics.duplicates += 1;
+            return;
+        }
+        if slot.phase == Phase::Calling {
+            if slot.attempts == 0 {
+                let sample = now.saturating_sub(slot.sent_at);
+                self.peers.at_mut(slot.peer).reply_rtt.sample(sample);
+            }
+            slot.phase = Phase::Hearing;
+            // The server has all of the request, whatever it was to be sent again.
+            self.sendable.remove(&mut self.sendable_places, index);
+            if header.message_length.get() as usize > self.config.single_len_max() {
+                self.metrics.failed += 1;
+                return self.fail(index, Failure::ReplyTooLarge);
+            }
+            self.begin_incoming(index, header);
+            if (payload.len() as u32) < header.message_length.get() {
+                self.arm(now, index);
+            }
+        }
+        if self.accept(now, index, header, payload) {
+            self.finish(now, index, header.marks());
+        }
+    }
+
+    /// Ends a call without an answer; that of which the RPC is a part, where it is one.
+    pub(super) fn fail(&mut self, index: u32, failure: Failure) {
+        let is_answer = matches!(failure, Failure::Refused(_));
+        if is_answer {
+            self.acknowledge_reply(index, 1);
+        }
+        let call = match self.slots[index as usize].role {
+            Role::Other { first } => first,
+            _ => index,
+        };
+        let (id, context) = (CallId(self.handle_of(call)), self.slots[call as usize].context);
+        self.events.push_back(Event::Failed { id, context, failure });
+        if is_answer && call == index { self.release(call) } else { self.give_up(call) }
+    }
+
+    /// Ends a call that nobody waits for, and tells the server: who has an acknowledgement lets go of the RPC.
+    pub(super) fn give_up(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        if slot.first_sent_at != 0 {
+            let (peer, ports, id) = (slot.peer, slot.ports, slot.id);
+            let to = self.peers.at(peer).address;
+            self.push_control(Control::Ack { to, ports, id });
+        }
+        self.release(index);
+    }
+
+    fn finish(&mut self, now: Time, index: u32, marks: DataMarks) {
+        let payload = self.take_message(now, index, marks);
+        if marks.has(DataMarks::PART) || matches!(self.slots[index as usize].role, Role::Other { .. }) {
+            return self.take_reply_part(now, index, payload);
+        }
+        self.answer(index, payload);
+    }
+
+    /// Ends a call with its reply.
+    pub(super) fn answer(&mut self, index: u32, payload: Vec<u8>) {
+        self.acknowledge_reply(index, payload.len());
+        let slot = &self.slots[index as usize];
+        let (id, context, server) = (CallId(self.handle_of(index)), slot.context, self.peers.at(slot.peer).address);
+        self.metrics.replied += 1;
+        self.events.push_back(Event::Replied { id, context, server, payload });
+        self.release(index);
+    }
+
+    /// Takes note that the server of an RPC, whose reply has just come, is to be told that it may forget it.
+    pub(super) fn acknowledge_reply(&mut self, index: u32, reply_len: usize) {
+        let slot = &self.slots[index as usize];
+        let (peer, now) = (slot.peer, slot.heard_at);
+        match self.peers.at_mut(peer).acks.push(slot.id, slot.ports.destination, reply_len) {
+            Telling::Waits => {}
+            // Before the server asks.
+            Telling::Later => self.acks_due.push_back((now.saturating_add(self.config.recovery.need_ack_ns / 2), peer)),
+            Telling::Now => self.push_control(Control::Acks { peer }),
+        }
+    }
+
+    /// Has those acknowledgements said that no packet has taken along.
+    pub(super) fn say_late_acks(&mut self, now: Time) {
+        while let Some(&(_, peer)) = self.acks_due.front().filter(|(at, _)| *at <= now) {
+            self.acks_due.pop_front();
+            if self.peers.at_mut(peer).acks.expire() {
+                self.push_control(Control::Acks { peer });
+            }
+        }
+    }
+}

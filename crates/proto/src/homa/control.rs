@@ -1,0 +1,213 @@
+//! Control packets, and what they are believed.
+//!
+//! | packet | at who sends the message | at who receives it | where the RPC is unknown |
+//! |---|---|---|---|
+//! | GRANT | more may go | nothing | nothing |
+//! | RESEND | the range goes again, as far as it was sent; BUSY for the rest | BUSY | RPC_UNKNOWN |
+//! | RPC_UNKNOWN | client that has asked: all goes again | who has asked: the RPC ends | nothing |
+//! | NEED_ACK | | client: asks for what is missing; BUSY when it has just come or been asked for | ACK |
+//! | ACK | server: the RPC ends | server: the RPC ends | nothing |
+//! | CUTOFFS | the peer's priorities; told twice, the address is proven | the same | nothing |
+
+use tailcut_wire::homa::{Ack, CutoffsPacket, GrantPacket, PacketType, Ports, RESEND_ALL, Resend};
+use tailcut_wire::r2p2::DropReason;
+
+use super::cutoffs::Cutoffs;
+use super::ids::ClientId;
+use super::transmit::Control;
+use super::{Endpoint, Found, Origin, Phase, UnscheduledRank};
+use crate::node::Time;
+use crate::rpc::Failure;
+
+impl Endpoint {
+    pub(super) fn handle_grant(&mut self, now: Time, origin: &Origin, grant: &GrantPacket) {
+        let Some(index) = self.hear(now, origin) else {
+            return;
+        };
+        let slot = &mut self.slots[index as usize];
+        if !matches!(slot.phase, Phase::Calling | Phase::Replying) {
+            self.metrics.unexpected += 1;
+            return;
+        }
+        let is_within = match self.config.priorities.rank {
+            UnscheduledRank::Message => slot.out.grant(grant.offset.get(), grant.priority),
+            UnscheduledRank::Remaining => slot.out.grant_apart(grant.offset.get(), grant.priority),
+        };
+        if is_within {
+            self.rank_out(index);
+        } else {
+            self.metrics.contradicted += 1;
+        }
+    }
+
+    pub(super) fn handle_resend(&mut self, now: Time, origin: &Origin, resend: Resend) {
+        let index = match self.find(origin) {
+            Found::Rpc(index) => index,
+            Found::Nothing => return self.say_unknown(origin),
+            Found::OtherPorts => {
+                self.metrics.contradicted += 1;
+                return;
+            }
+        };
+        self.touch(now, origin, index);
+        match self.slots[index as usize].phase {
+            // The client misses its reply since part of its request has been lost.
+            Phase::Receiving if self.is_starved(now, index) => return self.ask(now, index),
+            Phase::Receiving | Phase::Waiting => return self.say_busy(index),
+            Phase::Calling | Phase::Replying => {}
+            Phase::Hearing | Phase::Fetching | Phase::Free => {
+                self.metrics.unexpected += 1;
+                return;
+            }
+        }
+        let slot = &mut self.slots[index as usize];
+        let Resend { offset: from, length, .. } = resend;
+        let is_all = length == RESEND_ALL;
+        if from > slot.out.len() || !is_all && length > slot.out.len() - from {
+            self.metrics.contradicted += 1;
+            return;
+        }
+        // What has just gone crosses the question.
+        let peer = self.peers.at(slot.peer);
+        let guard_ns = peer.rtt.smoothed_or(CROSSING_NS);
+        if is_all && (slot.out.sent_len() == 0 || now.saturating_sub(slot.sent_at) < guard_ns) {
+            return self.say_busy(index);
+        }
+        let priority = resend.priority.unwrap_or_else(|| peer.cutoffs.level(slot.out.len()));
+        let to = if is_all { slot.out.sent_len() } else { from + length };
+        if to > slot.out.granted() {
+            // The grant was lost.
+            slot.out.grant(to, priority);
+        }
+        // The end of what was sent may not have left yet; a hole below it has.
+        let is_waiting = to >= slot.out.sent_len() && self.device.may_hold(now, slot.sent_at);
+        let resent = if is_waiting { 0 } else { slot.out.resend(from, to, priority) };
+        self.metrics.resent_bytes += u64::from(resent);
+        if resent == 0 {
+            self.say_busy(index);
+        }
+        self.rank_out(index);
+    }
+
+    pub(super) fn handle_unknown(&mut self, now: Time, origin: &Origin) {
+        let Found::Rpc(index) = self.find(origin) else {
+            self.metrics.unknown += 1;
+            return;
+        };
+        let slot = &mut self.slots[index as usize];
+        // It answers a question, so that who has not asked since it last sent does not believe it.
+        let has_asked = match slot.phase {
+            Phase::Replying => slot.need_acks > 0,
+            _ => slot.attempts > 0 && slot.asked_at >= slot.sent_at,
+        };
+        if !has_asked {
+            self.metrics.unexpected += 1;
+            return;
+        }
+        self.touch(now, origin, index);
+        let slot = &mut self.slots[index as usize];
+        match slot.phase {
+            Phase::Calling => {
+                let priority = self.peers.at(slot.peer).cutoffs.level(slot.out.len());
+                let resent = slot.out.resend(0, slot.out.sent_len(), priority);
+                self.metrics.resent_bytes += u64::from(resent);
+                self.rank_out(index);
+            }
+            Phase::Hearing => {
+                // The server has let go of the reply.
+                self.metrics.refused += 1;
+                self.fail(index, Failure::Refused(DropReason::Uncertain));
+            }
+            Phase::Receiving | Phase::Replying => self.release(index),
+            Phase::Waiting | Phase::Fetching | Phase::Free => self.metrics.unexpected += 1,
+        }
+    }
+
+    pub(super) fn handle_cutoffs(&mut self, now: Time, origin: &Origin, packet: &CutoffsPacket) {
+        let Some(index) = self.hear(now, origin) else {
+            return;
+        };
+        let slot = &mut self.slots[index as usize];
+        let peer = self.peers.at_mut(slot.peer);
+        let version = packet.version.get();
+        if peer.cutoffs.version == version && slot.phase == Phase::Calling {
+            // It tells them again, since it wants to hear the version back: our address is not proven.
+            let priority = peer.cutoffs.level(slot.out.len());
+            let first_len = self.config.framing.unscheduled_len;
+            slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);
+            self.rank_out(index);
+        } else {
+            peer.cutoffs = Cutoffs { by_level: packet.cutoffs.map(|cutoff| cutoff.get()), version };
+        }
+    }
+
+    pub(super) fn handle_need_ack(&mut self, now: Time, origin: &Origin) {
+        if origin.common.local_id() & 1 != 0 {
+            self.metrics.unexpected += 1;
+            return;
+        }
+        match self.find(origin) {
+            Found::Rpc(index) => {
+                self.touch(now, origin, index);
+                if self.is_starved(now, index) {
+                    self.ask(now, index);
+                } else {
+                    self.say_busy(index);
+                }
+            }
+            Found::Nothing => {
+                let Ports { source, destination } = origin.common.ports();
+                let ports = Ports { source: destination, destination: source };
+                let id = ClientId(origin.common.local_id());
+                self.push_control(Control::Ack { to: origin.path.peer, ports, id });
+            }
+            Found::OtherPorts => self.metrics.contradicted += 1,
+        }
+    }
+
+    pub(super) fn handle_ack(&mut self, now: Time, origin: &Origin, acks: &[Ack]) {
+        if let Found::Rpc(index) = self.find(origin) {
+            let slot = &self.slots[index as usize];
+            if slot.phase == Phase::Replying && slot.need_acks == 1 {
+                // It answers the question.
+                self.peers.at_mut(slot.peer).rtt.sample(now.saturating_sub(slot.asked_at));
+            }
+        }
+        self.acknowledge(origin, ClientId(origin.common.sender_id.get()), origin.common.dport.get());
+        for ack in acks {
+            self.acknowledge(origin, ClientId(ack.client_id.get()), ack.server_port.get());
+        }
+    }
+
+    /// Tells the peer of an RPC our cutoffs.
+    pub(super) fn advise(&mut self, now: Time, index: u32) {
+        let slot = &self.slots[index as usize];
+        self.peers.at_mut(slot.peer).advised_at = Some(now);
+        let generation = slot.generation;
+        self.push_control(Control::Cutoffs { slot: index, generation });
+    }
+
+    /// Queues a packet that must not go out without bound.
+    pub(super) fn push_control(&mut self, control: Control) {
+        if self.control.len() < self.config.control_len_max {
+            self.control.push_back(control);
+        } else {
+            self.metrics.unsaid += 1;
+        }
+    }
+
+    fn say_busy(&mut self, index: u32) {
+        let generation = self.slots[index as usize].generation;
+        self.push_control(Control::Plain { slot: index, generation, packet_type: PacketType::Busy });
+    }
+
+    fn say_unknown(&mut self, origin: &Origin) {
+        self.metrics.unknown += 1;
+        let Ports { source, destination } = origin.common.ports();
+        let ports = Ports { source: destination, destination: source };
+        self.push_control(Control::Unknown { to: origin.path.peer, ports, local_id: origin.common.local_id() });
+    }
+}
+
+/// A reply that went out less than this ago, where the round trip is not known, may not have arrived.
+const CROSSING_NS: u64 = 50_000;

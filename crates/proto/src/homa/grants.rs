@@ -1,0 +1,326 @@
+//! The receiver's side of the bargain: who may send scheduled bytes, how many, and at which priority.
+//!
+//! Peers with messages that want grants are kept in the order of their best message. [`GrantPolicy::Sigcomm`] looks at the
+//! `overcommit` first of them whenever one of their packets arrives; [`GrantPolicy::Module`] opens the window of each message
+//! that is active.
+//!
+//! | messages active | priorities of the scheduled levels |
+//! |---|---|
+//! | fewer than levels | the lowest, the best message the highest of them: room is left above for a better one |
+//! | as many or more | the best have levels of their own, the rest share the lowest |
+
+use super::config::{GrantPolicy, Grants, Pull};
+use super::heap::{Places, rank};
+use super::transmit::Control;
+use super::{Endpoint, Phase};
+use crate::node::Time;
+
+/// Who wants grants.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    places: Places,
+    /// Peers by the rank of their best message; the best last, where most change.
+    order: Vec<(u64, u32)>,
+    /// By peer: its rank in `order`.
+    ranks: Vec<u64>,
+    /// Bytes that peers may send and that have not arrived, over all messages.
+    pub(super) expected_bytes: u64,
+    /// Thousandths of bytes that the oldest message has a claim to.
+    fifo_claim: u64,
+    /// When a peer may be given its next grant.
+    pub(super) wake_at: Option<Time>,
+}
+
+impl Book {
+    /// The peer whose best message is the one numbered `rank`, from 0.
+    fn peer_at(&self, rank: usize) -> Option<u32> {
+        let place = self.order.len().checked_sub(rank + 1)?;
+        Some(self.order[place].1)
+    }
+
+    /// Whether a peer is among the `count` first, and where.
+    fn rank_of(&self, peer: u32, count: usize) -> Option<usize> {
+        self.order.iter().rev().take(count).position(|entry| entry.1 == peer)
+    }
+
+    /// Moves a peer to where its best message has it.
+    fn place(&mut self, peer: u32, best: Option<u64>) {
+        if self.ranks.len() <= peer as usize {
+            self.ranks.resize(peer as usize + 1, ABSENT);
+        }
+        let best = best.unwrap_or(ABSENT);
+        let old = std::mem::replace(&mut self.ranks[peer as usize], best);
+        if old == best {
+            return;
+        }
+        let at = |rank| move |entry: &(u64, u32)| *entry > (rank, peer);
+        if old != ABSENT {
+            self.order.remove(self.order.partition_point(at(old)));
+        }
+        if best != ABSENT {
+            self.order.insert(self.order.partition_point(at(best)), (best, peer));
+        }
+    }
+
+    fn wake_by(&mut self, at: Time) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+impl Endpoint {
+    /// Takes note that something of a message has arrived, and gives the grants that follow.
+    pub(super) fn grant_after(&mut self, now: Time, index: u32) {
+        let slot = &self.slots[index as usize];
+        let (peer, is_wanting) = (slot.peer, slot.inc.ungranted() > 0);
+        match self.config.grants.policy {
+            GrantPolicy::Sigcomm(pull) => {
+                if is_wanting {
+                    // Its rank is by what is not granted, which an arrival does not change.
+                    if !self.book.places.contains(index) {
+                        self.want(index);
+                    }
+                    self.grant_to_peer(now, peer, pull);
+                }
+            }
+            GrantPolicy::Module { .. } => {
+                if is_wanting {
+                    self.want(index);
+                }
+                if !self.book.order.is_empty() {
+                    self.grant_windows(now);
+                }
+            }
+        }
+    }
+
+    /// Takes a message out of those that want grants; harmless when it is not among them.
+    pub(super) fn unwant(&mut self, index: u32) {
+        if self.book.places.contains(index) {
+            let peer = self.slots[index as usize].peer;
+            self.peers.at_mut(peer).wanting.remove(&mut self.book.places, index);
+            self.replace(peer);
+        }
+    }
+
+    /// Gives the grants that had to wait until `now`.
+    pub(super) fn give_late_grants(&mut self, now: Time) {
+        if self.book.wake_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.book.wake_at = None;
+        if let GrantPolicy::Sigcomm(pull) = self.config.grants.policy {
+            let mut due = [u32::MAX; OVERCOMMIT_MAX];
+            let count = self.config.grants.overcommit.min(self.book.order.len());
+            for (rank, place) in due[..count].iter_mut().enumerate() {
+                *place = self.book.peer_at(rank).unwrap_or(u32::MAX);
+            }
+            due[..count].iter().for_each(|&peer| self.grant_to_peer(now, peer, pull));
+        }
+    }
+
+    /// What a message that an RPC receives wants, ranked anew.
+    fn want(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        let bytes = match self.config.grants.policy {
+            GrantPolicy::Sigcomm { .. } => slot.inc.ungranted(),
+            GrantPolicy::Module { .. } => slot.inc.len() - slot.inc.received(),
+        };
+        let (peer, key) = (slot.peer, rank(bytes, slot.inc.birth));
+        self.peers.at_mut(peer).wanting.set(&mut self.book.places, index, key);
+        self.replace(peer);
+    }
+
+    fn replace(&mut self, peer: u32) {
+        let best = self.peers.at(peer).wanting.peek().map(|(key, _)| key);
+        self.book.place(peer, best);
+    }
+
+    /// SIGCOMM'18: a grant to the best message of a peer, and then to whoever takes its place among the first.
+    fn grant_to_peer(&mut self, now: Time, peer: u32, pull: Pull) {
+        let overcommit = self.config.grants.overcommit;
+        let mut peer = peer;
+        for _ in 0..OVERCOMMIT_MAX {
+            if !self.grant_packet(now, peer, pull) || self.book.rank_of(peer, overcommit).is_some() {
+                return;
+            }
+            match self.book.peer_at(overcommit - 1) {
+                Some(next) => peer = next,
+                None => return,
+            }
+        }
+        self.book.wake_by(now + 1);
+    }
+
+    /// A grant to the best message of a peer, if it is among the first and little of it is in flight; tells whether.
+    fn grant_packet(&mut self, now: Time, peer: u32, pull: Pull) -> bool {
+        let overcommit = self.config.grants.overcommit;
+        let (Some(rank), Some((_, index))) = (self.book.rank_of(peer, overcommit), self.peers.at(peer).wanting.peek()) else {
+            return false;
+        };
+        let inc = &self.slots[index as usize].inc;
+        if inc.in_flight() >= pull.rtt_bytes {
+            return false;
+        }
+        let grant_at = self.peers.at(peer).grant_at;
+        if grant_at > now {
+            self.book.wake_by(grant_at);
+            return false;
+        }
+        let (left, framing) = (inc.ungranted(), self.config.framing);
+        let is_tail = left + left.div_ceil(framing.scheduled_len) * framing.scheduled_overhead <= pull.rtt_bytes;
+        let active = overcommit.min(self.book.order.len());
+        let priority = if is_tail { self.advice.cutoffs.level(left) } else { level(rank, active, self.advice.scheduled_levels) };
+        self.grant(now, index, (pull.grant_len, priority));
+        let next_at = now + pull.grant_ns.max(1);
+        let peer = self.peers.at_mut(peer);
+        peer.grant_at = next_at;
+        let is_hungry = |(_, index): (u64, u32)| self.slots[index as usize].inc.in_flight() < pull.rtt_bytes;
+        if peer.wanting.peek().is_some_and(is_hungry) {
+            self.book.wake_by(next_at);
+        }
+        true
+    }
+
+    /// The module: a window beyond what has arrived of each message that is active.
+    fn grant_windows(&mut self, now: Time) {
+        let Grants { policy, overcommit } = self.config.grants;
+        let GrantPolicy::Module { window, incoming_max, fifo_permille, fifo_increment } = policy else {
+            return;
+        };
+        let (active, count) = self.active(overcommit);
+        let window = if window > 0 { window } else { incoming_max / (count as u32 + 1) };
+        for (rank, &index) in active[..count].iter().enumerate() {
+            let inc = &self.slots[index as usize].inc;
+            let target = inc.received().saturating_add(window).min(inc.len());
+            let headroom = u64::from(incoming_max).saturating_sub(self.book.expected_bytes);
+            let more = u64::from(target.saturating_sub(inc.granted())).min(headroom) as u32;
+            // Less than a packet is not worth a grant, unless it is all that is left.
+            if more == 0 || more < self.config.framing.scheduled_len && more < inc.ungranted() {
+                continue;
+            }
+            let priority = level(rank, count, self.advice.scheduled_levels);
+            self.grant(now, index, (more, priority));
+            self.book.fifo_claim += u64::from(more) * u64::from(fifo_permille);
+        }
+        if fifo_increment > 0 && self.book.fifo_claim >= 1000 * u64::from(fifo_increment) {
+            self.book.fifo_claim -= 1000 * u64::from(fifo_increment);
+            self.grant_to_oldest(now, window, fifo_increment);
+        }
+    }
+
+    /// The messages that may have grants, best first: one of each peer, and more of one only where that leaves places.
+    fn active(&self, overcommit: usize) -> ([u32; OVERCOMMIT_MAX], usize) {
+        let mut active = [0; OVERCOMMIT_MAX];
+        let mut count = 0;
+        for &(_, peer) in self.book.order.iter().rev().take(overcommit) {
+            if let Some((_, index)) = self.peers.at(peer).wanting.peek() {
+                active[count] = index;
+                count += 1;
+            }
+        }
+        let first_ones = count;
+        let mut others = [(u64::MAX, 0); OVERCOMMIT_MAX];
+        let places = overcommit - count;
+        for &(_, peer) in self.book.order.iter().rev().take(if places > 0 { first_ones } else { 0 }) {
+            for &(key, index) in self.peers.at(peer).wanting.foremost(places + 1).iter().skip(1) {
+                // The last place goes to whoever is better than who has it.
+                if key < others[places - 1].0 {
+                    others[places - 1] = (key, index);
+                    others[..places].sort_unstable();
+                }
+            }
+        }
+        for &(_, index) in others[..places].iter().filter(|other| other.0 != u64::MAX) {
+            active[count] = index;
+            count += 1;
+        }
+        (active, count)
+    }
+
+    /// Against starvation: a part of all grants goes to the oldest message, at the highest priority.
+    fn grant_to_oldest(&mut self, now: Time, window: u32, increment: u32) {
+        let wanting = self.book.order.iter().flat_map(|&(_, peer)| self.peers.at(peer).wanting.all());
+        let slots = &self.slots;
+        let Some(index) = wanting.map(|(_, index)| index).min_by_key(|&index| slots[index as usize].inc.birth) else {
+            return;
+        };
+        let expected = self.slots[index as usize].inc.expected();
+        if expected >= window.saturating_add(2 * increment) {
+            return;
+        }
+        self.metrics.fifo_grants += 1;
+        self.grant(now, index, (increment, 7));
+    }
+
+    fn grant(&mut self, now: Time, index: u32, (more, priority): (u32, u8)) {
+        let framing = self.config.framing;
+        let slot = &mut self.slots[index as usize];
+        let was_idle = slot.inc.expected() == 0;
+        let more = slot.inc.grant(more, &framing);
+        slot.inc.priority = priority;
+        // Silence counts from here.
+        slot.asked_at = now;
+        self.book.expected_bytes += u64::from(more);
+        if slot.phase == Phase::Receiving {
+            self.hold(index, more as usize);
+        }
+        let slot = &mut self.slots[index as usize];
+        if !slot.is_grant_queued {
+            slot.is_grant_queued = true;
+            let generation = slot.generation;
+            self.control.push_back(Control::Grant { slot: index, generation });
+        }
+        if was_idle {
+            // Now there is something to be silent about.
+            self.arm(now, index);
+        }
+        if self.slots[index as usize].inc.ungranted() > 0 { self.want(index) } else { self.unwant(index) }
+    }
+}
+
+/// The priority of the message numbered `rank` of `active`, from 0, on `levels` scheduled levels.
+fn level(rank: usize, active: usize, levels: u8) -> u8 {
+    let levels = usize::from(levels);
+    active.min(levels).saturating_sub(rank + 1) as u8
+}
+
+const ABSENT: u64 = u64::MAX;
+
+/// Most messages that may have grants at once: more than any network has levels.
+pub(super) const OVERCOMMIT_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(active: usize, levels: u8, expected: &[u8]) {
+        let found: Vec<u8> = (0..active).map(|rank| level(rank, active, levels)).collect();
+        assert_eq!(found, expected, "{active} on {levels}");
+    }
+
+    #[test]
+    fn few_messages_take_the_lowest_levels() {
+        check(1, 4, &[0]);
+        check(2, 4, &[1, 0]);
+        check(4, 4, &[3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn who_has_no_level_of_his_own_shares_the_lowest() {
+        check(6, 4, &[3, 2, 1, 0, 0, 0]);
+        check(3, 1, &[0, 0, 0]);
+    }
+
+    #[test]
+    fn peers_are_in_the_order_of_their_best_message() {
+        let mut book = Book::default();
+        for (peer, best) in [(0, 50), (1, 20), (2, 90), (1, 70)] {
+            book.place(peer, Some(best));
+        }
+        let found: Vec<u32> = (0..4).map_while(|rank| book.peer_at(rank)).collect();
+        assert_eq!(found, [0, 1, 2]);
+        assert_eq!((book.rank_of(2, 3), book.rank_of(2, 2)), (Some(2), None));
+        book.place(0, None);
+        assert_eq!(book.peer_at(0), Some(1));
+    }
+}

@@ -1,0 +1,283 @@
+//! Calls whose request or reply is longer than a Homa message: several RPCs behind one call.
+//!
+//! | at the client | RPCs |
+//! |---|---|
+//! | a long request | one for each part, all at once; the first is the call |
+//! | a long reply | it begins in the reply of the first; one for each other part fetches it |
+//!
+//! | at the server | what becomes of it |
+//! |---|---|
+//! | a part of a request | waits for the others; when all are there, the application gets the request as that of the first RPC, and the others are answered with nothing |
+//! | a fetch | answered from the reply of the first RPC, which is kept until the client acknowledges that RPC |
+//!
+//! Every RPC keeps to its own limits and deadline; when one of a call fails, the call does.
+
+use tailcut_wire::homa::{DataMarks, PartHeader, PartKind};
+use tailcut_wire::r2p2::DropReason;
+use zerocopy::IntoBytes;
+
+use super::config::Config;
+use super::ids::ClientId;
+use super::slot::Role;
+use super::{Endpoint, Phase};
+use crate::node::Time;
+use crate::rpc::Failure;
+
+impl Endpoint {
+    /// Sends a long request: the first part by the RPC in `first`, the others by RPCs of their own.
+    pub(super) fn send_parts(&mut self, now: Time, first: u32, payload: Vec<u8>) {
+        let slot = &self.slots[first as usize];
+        let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
+        let mut others = Vec::new();
+        for offset in (0..payload.len()).step_by(PartHeader::PART_LEN) {
+            let index = if offset == 0 { first } else { self.open_other(now, first, (peer, server_port)) };
+            if offset > 0 {
+                others.push(index);
+            }
+            let end = payload.len().min(offset + PartHeader::PART_LEN);
+            let header = PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
+            let message = self.join(&header, &payload[offset..end]);
+            self.slots[index as usize].marks |= DataMarks::PART;
+            self.send_request(now, index, message);
+        }
+        self.buffers.give(payload);
+        self.slots[first as usize].role = Role::First { others, reply: Vec::new(), missing: 0 };
+    }
+
+    /// What an RPC of a long call was answered with, or the beginning of a long reply.
+    pub(super) fn take_reply_part(&mut self, now: Time, index: u32, message: Vec<u8>) {
+        let first = match self.slots[index as usize].role {
+            Role::Other { first } => first,
+            _ => return self.begin_fetching(now, index, message),
+        };
+        self.acknowledge_reply(index, message.len());
+        self.release(index);
+        // The answer to a part of the request says nothing but that it was taken.
+        if self.slots[first as usize].phase == Phase::Fetching {
+            self.take_fetched(first, &message);
+        }
+        self.buffers.give(message);
+    }
+
+    /// A long reply has begun: the rest of it is fetched.
+    fn begin_fetching(&mut self, now: Time, first: u32, mut message: Vec<u8>) {
+        let Some((header, part)) = PartHeader::split(&message, PartKind::Reply) else {
+            self.metrics.contradicted += 1;
+            return self.fail(first, Failure::Refused(DropReason::Unspecified));
+        };
+        let (total_len, len) = (header.total_len.get() as usize, part.len());
+        if total_len > self.config.message_len_max {
+            self.metrics.failed += 1;
+            return self.fail(first, Failure::ReplyTooLarge);
+        }
+        message.drain(..PartHeader::LEN);
+        if len == total_len {
+            return self.answer(first, message);
+        }
+        let slot = &mut self.slots[first as usize];
+        slot.phase = Phase::Fetching;
+        let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
+        let offsets = (PartHeader::PART_LEN..total_len).step_by(PartHeader::PART_LEN);
+        let mut others = Vec::with_capacity(offsets.len());
+        for offset in offsets {
+            let index = self.open_other(now, first, (peer, server_port));
+            others.push(index);
+            let request = self.join(&PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32), &[]);
+            let slot = &mut self.slots[index as usize];
+            slot.marks |= DataMarks::PART;
+            // A part may be fetched twice.
+            slot.options.idempotent = true;
+            self.send_request(now, index, request);
+        }
+        // Whatever of the request was not answered yet need not be.
+        self.leave_long(first);
+        let missing = others.len();
+        self.slots[first as usize].role = Role::First { others, reply: message, missing };
+        self.arm(now, first);
+    }
+
+    fn take_fetched(&mut self, first: u32, message: &[u8]) {
+        let split = PartHeader::split(message, PartKind::Reply);
+        let Role::First { reply, missing, .. } = &mut self.slots[first as usize].role else {
+            return;
+        };
+        let Some((header, part)) = split else {
+            self.metrics.contradicted += 1;
+            return self.fail(first, Failure::Refused(DropReason::Unspecified));
+        };
+        let (offset, end) = (header.offset.get() as usize, header.offset.get() as usize + part.len());
+        if end > self.config.message_len_max {
+            self.metrics.contradicted += 1;
+            return self.fail(first, Failure::ReplyTooLarge);
+        }
+        if reply.len() < end {
+            reply.resize(end, 0);
+        }
+        reply[offset..end].copy_from_slice(part);
+        *missing -= 1;
+        if *missing == 0 {
+            let reply = std::mem::take(reply);
+            self.answer(first, reply);
+        }
+    }
+
+    /// A message of a request of several RPCs has come, or one that asks for a part of a long reply.
+    pub(super) fn take_request_part(&mut self, now: Time, index: u32, message: Vec<u8>) {
+        if let Some((header, _)) = PartHeader::split(&message, PartKind::Fetch) {
+            let (key, offset) = (ClientId(header.key.get()), header.offset.get() as usize);
+            self.buffers.give(message);
+            return self.serve_fetch(now, index, key, offset);
+        }
+        let Some((header, _)) = PartHeader::split(&message, PartKind::Request) else {
+            self.metrics.contradicted += 1;
+            return self.drop_partial(index, DropReason::Unspecified);
+        };
+        let (key, total_len, offset) = (ClientId(header.key.get()), header.total_len.get(), header.offset.get());
+        if total_len as usize > self.config.message_len_max {
+            return self.drop_partial(index, DropReason::TooLarge);
+        }
+        let slot = &mut self.slots[index as usize];
+        if (offset == 0) != (slot.id == key) {
+            self.metrics.contradicted += 1;
+            return self.drop_partial(index, DropReason::Unspecified);
+        }
+        slot.role = Role::Part { key, total_len, offset, message };
+        let place = (slot.peer, key.0);
+        self.parts.entry(place).or_default().push(index);
+        self.assemble(now, place);
+    }
+
+    /// Puts a request together when all parts of it are there.
+    fn assemble(&mut self, now: Time, place: (u32, u64)) {
+        let Some(waiting) = self.parts.get(&place) else {
+            return;
+        };
+        let total_of = |index: u32| match self.slots[index as usize].role {
+            Role::Part { total_len, .. } => total_len,
+            _ => 0,
+        };
+        let total_len = waiting.first().map_or(0, |&index| total_of(index));
+        if waiting.len() < part_count_of(total_len as usize) {
+            return;
+        }
+        let waiting = self.parts.remove(&place).unwrap_or_default();
+        let mut parts: Vec<(u32, u32, Vec<u8>)> = Vec::with_capacity(waiting.len());
+        for &index in &waiting {
+            if let Role::Part { offset, message, .. } = std::mem::take(&mut self.slots[index as usize].role) {
+                parts.push((offset, index, message));
+            }
+        }
+        parts.sort_unstable_by_key(|part| part.0);
+        let mut payload = self.buffers.take();
+        payload.reserve_exact(total_len as usize);
+        for (_, _, message) in &mut parts {
+            payload.extend_from_slice(&message[PartHeader::LEN..]);
+        }
+        let first = parts.iter().find(|part| part.0 == 0).map(|part| part.1);
+        for (_, index, message) in parts {
+            self.buffers.give(message);
+            if Some(index) != first {
+                self.unhold(index);
+                let nothing = self.buffers.take();
+                self.send_reply(now, index, nothing);
+            }
+        }
+        match first.filter(|_| payload.len() == total_len as usize) {
+            Some(first) => self.deliver(first, payload),
+            // Parts that contradict each other: whoever made them hears nothing.
+            None => {
+                self.metrics.contradicted += 1;
+                self.buffers.give(payload);
+                first.into_iter().for_each(|first| self.release(first));
+            }
+        }
+    }
+
+    fn serve_fetch(&mut self, now: Time, index: u32, key: ClientId, offset: usize) {
+        let peer = self.slots[index as usize].peer;
+        let first = self.live.get(&(peer, key.0 | 1)).copied();
+        let reply = match first.map(|first| &self.slots[first as usize].role) {
+            Some(Role::LongReply { reply }) if offset < reply.len() => reply,
+            _ => return self.drop_partial(index, DropReason::Uncertain),
+        };
+        let end = reply.len().min(offset + PartHeader::PART_LEN);
+        let header = PartHeader::new(PartKind::Reply, key.0, reply.len() as u32, offset as u32);
+        let mut message = self.buffers.take();
+        message.extend_from_slice(header.as_bytes());
+        message.extend_from_slice(&reply[offset..end]);
+        self.slots[index as usize].marks |= DataMarks::PART;
+        self.send_reply(now, index, message);
+    }
+
+    /// The message that a reply begins with: all of it, or of a long one the first part; the whole is kept then.
+    pub(super) fn cut_reply(&mut self, index: u32, reply: Vec<u8>) -> Vec<u8> {
+        if reply.len() <= self.config.rpc_len_max as usize {
+            return reply;
+        }
+        let header = PartHeader::new(PartKind::Reply, self.slots[index as usize].id.0, reply.len() as u32, 0);
+        let message = self.join(&header, &reply[..PartHeader::PART_LEN]);
+        let slot = &mut self.slots[index as usize];
+        slot.marks |= DataMarks::PART;
+        slot.role = Role::LongReply { reply };
+        message
+    }
+
+    /// An RPC has ended, or is no longer what it was to a long call: what hangs on it ends too.
+    pub(super) fn leave_long(&mut self, index: u32) {
+        match std::mem::take(&mut self.slots[index as usize].role) {
+            Role::Whole => {}
+            Role::First { others, reply, .. } => {
+                self.buffers.give(reply);
+                for other in others {
+                    let is_its = matches!(self.slots[other as usize].role, Role::Other { first } if first == index);
+                    if is_its {
+                        self.slots[other as usize].role = Role::Whole;
+                        self.give_up(other);
+                    }
+                }
+            }
+            Role::Other { first } => {
+                if let Role::First { others, .. } = &mut self.slots[first as usize].role {
+                    others.retain(|&other| other != index);
+                }
+            }
+            Role::Part { key, message, .. } => {
+                self.buffers.give(message);
+                let place = (self.slots[index as usize].peer, key.0);
+                if let Some(waiting) = self.parts.get_mut(&place) {
+                    waiting.retain(|&part| part != index);
+                    if waiting.is_empty() {
+                        self.parts.remove(&place);
+                    }
+                }
+            }
+            Role::LongReply { reply } => self.buffers.give(reply),
+        }
+    }
+
+    fn open_other(&mut self, now: Time, first: u32, (peer, server_port): (u32, u16)) -> u32 {
+        let index = self.open(now, peer, server_port);
+        let (options, deadline) = (self.slots[first as usize].options, self.slots[first as usize].deadline);
+        let slot = &mut self.slots[index as usize];
+        slot.options = options;
+        slot.deadline = deadline;
+        slot.role = Role::Other { first };
+        index
+    }
+
+    fn join(&mut self, header: &PartHeader, part: &[u8]) -> Vec<u8> {
+        let mut message = self.buffers.take();
+        message.extend_from_slice(header.as_bytes());
+        message.extend_from_slice(part);
+        message
+    }
+}
+
+/// RPCs that a request of `len` bytes takes.
+pub(super) fn part_count(len: usize, config: &Config) -> usize {
+    if len <= config.rpc_len_max as usize { 1 } else { part_count_of(len) }
+}
+
+fn part_count_of(len: usize) -> usize {
+    len.div_ceil(PartHeader::PART_LEN)
+}

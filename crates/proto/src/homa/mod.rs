@@ -1,0 +1,433 @@
+//! The Homa endpoint: client and server over one port, as the Linux module speaks it.
+//!
+//! [`Endpoint`] is a [`Node`] and an [`Rpc`]. Both halves send and receive messages, so that they share one table of RPCs; a packet
+//! goes to the rules of its type:
+//!
+//! | packet | rules |
+//! |---|---|
+//! | DATA of a request | `server`: admission and at most once; then reassembly and `grants` |
+//! | DATA of a reply | `client`; then the same |
+//! | GRANT, RESEND, BUSY, RPC_UNKNOWN, NEED_ACK, ACK, CUTOFFS | `control` |
+//!
+//! `transmit` writes what is to be sent: control packets first, then the message with the fewest bytes left. `recovery` holds all
+//! timers. What a control packet says is believed only of a live RPC, of that peer and these ports, within its range.
+
+mod client;
+mod config;
+mod control;
+mod cutoffs;
+mod grants;
+mod heap;
+mod ids;
+mod incoming;
+mod link;
+mod long;
+mod metrics;
+mod outgoing;
+mod peers;
+mod receive;
+mod recovery;
+mod seen;
+mod server;
+mod slot;
+mod transmit;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hasher;
+
+use foldhash::fast::FixedState;
+use siphasher::sip::SipHasher24;
+use tailcut_wire::homa::{Body, CommonHeader, DataMarks, Packet, Ports};
+use tailcut_wire::r2p2::DropReason;
+
+pub use self::config::{
+    Adaptive, Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Priorities, Pull, Recovery, Serving,
+    UnscheduledRank,
+};
+pub use self::cutoffs::Cutoffs;
+pub use self::metrics::{Holdings, Metrics};
+
+use self::cutoffs::Advice;
+use self::grants::Book;
+use self::heap::{Heap, Places, rank};
+use self::ids::Sessions;
+use self::link::{Device, NicQueue};
+use self::peers::Peers;
+use self::slot::{Phase, Role, Slot};
+use self::transmit::Control;
+use crate::buffers::Buffers;
+use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
+use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
+use crate::wheel::Wheel;
+
+/// A Homa client and server on one port.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Live RPCs by peer and by their id as this side numbers it.
+    live: HashMap<(u32, u64), u32, FixedState>,
+    /// Parts of requests that wait for the others, by peer and key.
+    parts: HashMap<(u32, u64), Vec<u32>, FixedState>,
+    peers: Peers,
+    sessions: Sessions,
+    advice: Advice,
+    book: Book,
+    /// Messages of which something may be sent.
+    sendable: Heap,
+    sendable_places: Places,
+    nic: NicQueue,
+    device: Device,
+    control: VecDeque<Control>,
+    /// When data of each priority came last; 0 before.
+    data_at: [Time; 8],
+    /// When which peers are told of calls that have ended, at the latest; at most one entry a peer.
+    acks_due: VecDeque<(Time, u32)>,
+    wheel: Wheel,
+    /// Messages begun so far, in and out: what ranks them by age.
+    births: u32,
+    started_at: Time,
+    buffers: Buffers,
+    events: VecDeque<Event>,
+    metrics: Metrics,
+    holdings: Holdings,
+}
+
+/// What a packet says of the RPC that it belongs to.
+#[derive(Clone, Copy, Debug)]
+struct Origin<'a> {
+    path: Path,
+    common: &'a CommonHeader,
+    /// Bytes of the datagram.
+    len: usize,
+}
+
+/// What is known of the RPC of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Rpc(u32),
+    /// The peer has an RPC of that id, with other ports.
+    OtherPorts,
+}
+
+impl Endpoint {
+    /// An endpoint that starts at `now`.
+    pub fn new(now: Time, mut config: Config) -> Self {
+        config.framing.unscheduled_len = config.framing.unscheduled_len.clamp(64, 60_000);
+        config.framing.scheduled_len = config.framing.scheduled_len.clamp(64, 60_000);
+        config.grants.overcommit = config.grants.overcommit.clamp(1, grants::OVERCOMMIT_MAX);
+        config.unscheduled_len = config.unscheduled_len.max(1);
+        config.rpc_len_max = config.rpc_len_max.max(tailcut_wire::homa::MESSAGE_LEN_MAX);
+        let mut hasher = SipHasher24::new_with_key(&config.secret);
+        hasher.write(b"tables");
+        let seed = hasher.finish();
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            live: HashMap::with_hasher(FixedState::with_seed(seed)),
+            parts: HashMap::with_hasher(FixedState::with_seed(seed)),
+            peers: Peers::new(&config.secret, seed),
+            sessions: Sessions::new(&config.secret),
+            advice: Advice::new(now, &config),
+            book: Book::default(),
+            sendable: Heap::default(),
+            sendable_places: Places::default(),
+            nic: NicQueue::new(config.link),
+            device: Device::default(),
+            control: VecDeque::new(),
+            data_at: [0; 8],
+            acks_due: VecDeque::new(),
+            wheel: Wheel::new(TICK_BITS),
+            births: 0,
+            started_at: now,
+            buffers: Buffers::new(config.pool_bytes_max),
+            events: VecDeque::new(),
+            metrics: Metrics::default(),
+            holdings: Holdings::default(),
+            config,
+        }
+    }
+
+    /// A call whose request is `len` bytes long: its payload, which is at least a byte, and then zeros that are stored nowhere. For
+    /// simulations of load.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Rpc::call`]. The request must go in one RPC.
+    pub fn call_padded(&mut self, now: Time, call: Call, len: u32) -> Result<CallId, CallError> {
+        let limit = self.config.single_len_max();
+        if len as usize > limit {
+            return Err(CallError::TooLarge { len: len as usize, limit });
+        }
+        let id = self.begin_call(now, call)?;
+        if let Some(index) = self.slot_of(id.0, &[Phase::Calling]) {
+            self.pad(index, len);
+        }
+        Ok(id)
+    }
+
+    /// The same of a reply.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Rpc::reply`]. The reply must go in one RPC.
+    pub fn reply_padded(&mut self, now: Time, id: RequestId, payload: Vec<u8>, len: u32) -> Result<(), AnswerError> {
+        let limit = self.config.single_len_max();
+        if len as usize > limit {
+            return Err(AnswerError::TooLarge { len: len as usize, limit });
+        }
+        self.begin_reply(now, id, payload)?;
+        if let Some(index) = self.slot_of(id.0, &[Phase::Replying]) {
+            self.pad(index, len);
+        }
+        Ok(())
+    }
+
+    /// Counters since the start.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// What it holds now.
+    pub fn holdings(&self) -> Holdings {
+        Holdings { expected_bytes: self.book.expected_bytes, ..self.holdings }
+    }
+
+    /// The cutoffs that its senders are told now, and the number of levels for scheduled data.
+    pub fn cutoffs(&self) -> (Cutoffs, u8) {
+        (self.advice.cutoffs, self.advice.scheduled_levels)
+    }
+
+    /// The `sender_id` of the requests of a call that has not ended, by which a capture knows it; of a long call that of its
+    /// first RPC.
+    pub fn wire_id(&self, id: CallId) -> Option<u64> {
+        let index = self.slot_of(id.0, &[Phase::Calling, Phase::Hearing, Phase::Fetching])?;
+        Some(self.slots[index as usize].local_id())
+    }
+
+    /// The live RPC of a packet: of that peer, with these ports.
+    fn find(&mut self, origin: &Origin) -> Found {
+        let Some(peer) = self.peers.find(origin.path.peer) else {
+            return Found::Nothing;
+        };
+        let Some(&index) = self.live.get(&(peer, origin.common.local_id())) else {
+            return Found::Nothing;
+        };
+        let Ports { source, destination } = origin.common.ports();
+        let is_its = self.slots[index as usize].ports == Ports { source: destination, destination: source };
+        if is_its { Found::Rpc(index) } else { Found::OtherPorts }
+    }
+
+    /// The same, and takes note that the peer is alive; a packet of no RPC is counted.
+    fn hear(&mut self, now: Time, origin: &Origin) -> Option<u32> {
+        match self.find(origin) {
+            Found::Rpc(index) => {
+                self.touch(now, origin, index);
+                Some(index)
+            }
+            Found::Nothing => {
+                self.metrics.unknown += 1;
+                None
+            }
+            Found::OtherPorts => {
+                self.metrics.contradicted += 1;
+                None
+            }
+        }
+    }
+
+    /// Takes note that the peer of an RPC is alive.
+    fn touch(&mut self, now: Time, origin: &Origin, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.heard_at = now;
+        slot.need_acks = 0;
+        slot.bytes_in += origin.len as u64;
+        let peer = self.peers.at_mut(slot.peer);
+        peer.heard_at = now;
+        peer.is_stripped = origin.common.is_stripped();
+    }
+
+    fn take_slot(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        })
+    }
+
+    /// Makes the RPC in a slot one that packets find.
+    fn enlist(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        self.live.insert((slot.peer, slot.local_id()), index);
+    }
+
+    /// Ends an RPC; what it holds is given back.
+    fn release(&mut self, index: u32) {
+        let slot = &self.slots[index as usize];
+        let (peer, local_id) = (slot.peer, slot.local_id());
+        self.live.remove(&(peer, local_id));
+        self.wheel.disarm(index);
+        self.sendable.remove(&mut self.sendable_places, index);
+        self.unwant(index);
+        if !matches!(self.slots[index as usize].role, Role::Whole) {
+            self.leave_long(index);
+        }
+        let slot = &mut self.slots[index as usize];
+        self.book.expected_bytes -= u64::from(slot.inc.expected());
+        let (is_client, id) = (slot.is_client(), slot.id);
+        let (request, reply) = (slot.out.end(), slot.inc.end());
+        self.buffers.give(request);
+        self.buffers.give(reply);
+        let held = std::mem::take(&mut slot.held_bytes);
+        let peer = self.peers.at_mut(peer);
+        if is_client {
+            self.holdings.calls -= 1;
+            peer.calls -= 1;
+            peer.numbering.end(id);
+        } else {
+            self.holdings.requests -= 1;
+            self.holdings.partials -= usize::from(slot.phase == Phase::Receiving);
+            self.holdings.waiting -= usize::from(slot.phase == Phase::Waiting);
+            self.holdings.held_bytes -= held;
+            peer.requests -= 1;
+            peer.held_bytes -= held;
+        }
+        slot.phase = Phase::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
+    fn rank_out(&mut self, index: u32) {
+        let out = &self.slots[index as usize].out;
+        if out.is_sendable() {
+            self.sendable.set(&mut self.sendable_places, index, rank(out.remaining(), out.birth));
+        } else {
+            self.sendable.remove(&mut self.sendable_places, index);
+        }
+    }
+
+    fn pad(&mut self, index: u32, len: u32) {
+        let unscheduled = self.unscheduled_len(index);
+        self.slots[index as usize].out.pad(len, unscheduled);
+        self.rank_out(index);
+    }
+
+    /// Bytes of the message that an RPC sends that need no grant.
+    fn unscheduled_len(&self, index: u32) -> u32 {
+        let slot = &self.slots[index as usize];
+        let is_incast = slot.request_marks & DataMarks::INCAST != 0;
+        match self.peers.at(slot.peer).is_stripped {
+            true => u32::MAX,
+            false if is_incast => self.config.incast.unscheduled_len,
+            false => self.config.unscheduled_len,
+        }
+    }
+
+    fn next_birth(&mut self) -> u32 {
+        self.births = self.births.wrapping_add(1);
+        self.births
+    }
+
+    /// The slot that an id of the application means, if its RPC is in one of `phases`.
+    fn slot_of(&self, id: u64, phases: &[Phase]) -> Option<u32> {
+        let (index, generation) = (id as u32, (id >> 32) as u32);
+        let slot = self.slots.get(index as usize)?;
+        (slot.generation == generation && phases.contains(&slot.phase)).then_some(index)
+    }
+
+    /// The id that the application knows an RPC by.
+    fn handle_of(&self, index: u32) -> u64 {
+        u64::from(self.slots[index as usize].generation) << 32 | u64::from(index)
+    }
+}
+
+impl Node for Endpoint {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        self.metrics.datagrams_in += 1;
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(reason) => return self.metrics.malformed(reason),
+        };
+        if is_unanswerable(path.peer.ip()) {
+            self.metrics.contradicted += 1;
+            return;
+        }
+        let origin = Origin { path, common: packet.common, len: bytes.len() };
+        match packet.body {
+            Body::Data { header, payload } if packet.is_from_client() => self.handle_request(now, &origin, header, payload),
+            Body::Data { header, payload } => self.handle_reply(now, &origin, header, payload),
+            Body::Grant(grant) => self.handle_grant(now, &origin, grant),
+            Body::Resend(resend) => self.handle_resend(now, &origin, resend),
+            Body::RpcUnknown => self.handle_unknown(now, &origin),
+            Body::Busy => {
+                if let Some(index) = self.hear(now, &origin) {
+                    self.be_patient(now, index);
+                }
+            }
+            Body::Cutoffs(cutoffs) => self.handle_cutoffs(now, &origin, cutoffs),
+            Body::NeedAck => self.handle_need_ack(now, &origin),
+            Body::Ack(acks) => self.handle_ack(now, &origin, acks),
+            Body::Freeze => self.metrics.unexpected += 1,
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        while let Some(index) = self.wheel.pop_due(now) {
+            self.handle_due(now, index);
+        }
+        self.give_late_grants(now);
+        self.say_late_acks(now);
+    }
+
+    #[inline]
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        if !self.control.is_empty()
+            && let Some(transmit) = self.write_control(now, buffer)
+        {
+            return Some(transmit);
+        }
+        self.write_data(now, buffer)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        let nic = self.sendable.peek().and_then(|_| self.nic.opens_at());
+        let acks = self.acks_due.front().map(|&(at, _)| at);
+        let timers = self.wheel.next_due().into_iter().chain(self.book.wake_at).chain(nic).chain(acks);
+        timers.min()
+    }
+}
+
+impl Rpc for Endpoint {
+    fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
+        self.begin_call(now, call)
+    }
+
+    fn cancel(&mut self, _now: Time, id: CallId) {
+        self.cancel_call(id);
+    }
+
+    fn reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>) -> Result<(), AnswerError> {
+        self.begin_reply(now, id, payload)
+    }
+
+    fn refuse(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
+        self.refuse_request(now, id, reason)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn buffer(&mut self) -> Vec<u8> {
+        self.buffers.take()
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        self.buffers.give(buffer);
+    }
+}
+
+/// Ticks of 2^14 ns, 16 us: a tenth of the shortest timeout.
+const TICK_BITS: u32 = 14;

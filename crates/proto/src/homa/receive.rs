@@ -1,0 +1,117 @@
+//! DATA of a message, be it a request or a reply: reassembly, and what follows from it.
+
+use tailcut_wire::homa::{DataHeader, DataMarks};
+
+use super::incoming::Arrival;
+use super::{Endpoint, Origin, Phase};
+use crate::node::Time;
+
+impl Endpoint {
+    /// Begins the message that an RPC receives, at the first of its packets that comes.
+    pub(super) fn begin_incoming(&mut self, index: u32, header: &DataHeader) {
+        let payload = self.buffers.take();
+        let birth = self.next_birth();
+        let len = header.message_length.get().min(self.config.rpc_len_max);
+        let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
+        let slot = &mut self.slots[index as usize];
+        slot.inc.begin(payload, len, unscheduled, &self.config.framing);
+        slot.inc.birth = birth;
+        self.book.expected_bytes += u64::from(slot.inc.expected());
+    }
+
+    /// Takes the bytes of a packet; tells whether the message is complete.
+    pub(super) fn accept(&mut self, now: Time, index: u32, header: &DataHeader, payload: &[u8]) -> bool {
+        if header.common.is_stripped() {
+            self.open_for_stripped(index);
+        }
+        let slot = &mut self.slots[index as usize];
+        let (arrival, new) = slot.inc.accept(header.offset(), header.message_length.get(), payload, &self.config.framing);
+        match arrival {
+            Arrival::Refused => self.metrics.contradicted += 1,
+            Arrival::Duplicate => self.metrics.duplicates += 1,
+            Arrival::New | Arrival::Complete => {
+                self.book.expected_bytes -= u64::from(new);
+                slot.progress_at = now;
+                let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);
+                self.data_at[usize::from(level & 7)] = now;
+                let has_asked = std::mem::take(&mut slot.attempts) > 0;
+                self.sample_round_trip(now, index);
+                if arrival == Arrival::New {
+                    if has_asked {
+                        self.arm(now, index);
+                    }
+                    self.watch_for_gaps(now, index);
+                    if !header.common.is_stripped() {
+                        self.grant_after(now, index);
+                    }
+                }
+            }
+        }
+        arrival == Arrival::Complete
+    }
+
+    /// What is stored of a complete message: all of it, unless its end is only counted.
+    pub(super) fn take_message(&mut self, now: Time, index: u32, marks: DataMarks) -> Vec<u8> {
+        self.unwant(index);
+        let inc = &mut self.slots[index as usize].inc;
+        self.book.expected_bytes -= u64::from(inc.expected());
+        let len = inc.len();
+        if self.advice.observe(now, len) {
+            self.metrics.cutoffs_changed += 1;
+        }
+        let mut payload = self.slots[index as usize].inc.end();
+        if marks.has(DataMarks::EMPTY) {
+            payload.clear();
+        }
+        payload
+    }
+
+    /// A peer that knows no grants sends all it has: as much is taken as is taken without a grant, beyond what has arrived.
+    fn open_for_stripped(&mut self, index: u32) {
+        let ahead = self.config.unscheduled_len_max;
+        let slot = &mut self.slots[index as usize];
+        let more = slot.inc.open(slot.inc.base().saturating_add(ahead));
+        self.book.expected_bytes += u64::from(more);
+        if slot.phase == Phase::Receiving {
+            self.hold(index, more as usize);
+        }
+    }
+
+    /// A round trip has passed when the first byte of a grant comes.
+    fn sample_round_trip(&mut self, now: Time, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if let Some((offset, at)) = slot.inc.probe
+            && slot.inc.highest() > offset
+        {
+            slot.inc.probe = None;
+            self.peers.at_mut(slot.peer).rtt.sample(now - at);
+        }
+    }
+
+    /// Begins, goes on or ends to wait for what is missing below something that has come.
+    fn watch_for_gaps(&mut self, now: Time, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.inc.has_gap() {
+            slot.inc.gap_since = 0;
+        } else if slot.inc.gap_since == 0 {
+            slot.inc.gap_since = now.max(1);
+            self.arm(now, index);
+        }
+    }
+
+    /// What the version of the cutoffs in a packet says: that the peer receives at its address, or that it must be told anew.
+    pub(super) fn note_proof(&mut self, now: Time, origin: &Origin, index: u32, header: &DataHeader) {
+        let version = self.advice.cutoffs.version;
+        let slot = &mut self.slots[index as usize];
+        let peer = self.peers.at(slot.peer);
+        let told = header.cutoff_version.get();
+        slot.is_proven |= peer.is_proof(told, version);
+        let is_stale = told != peer.version(version) && !origin.common.is_stripped();
+        if is_stale && peer.advised_at.is_none_or(|at| now.saturating_sub(at) >= ADVICE_NS_MIN) {
+            self.advise(now, index);
+        }
+    }
+}
+
+/// A peer is told the cutoffs at most once in this time.
+const ADVICE_NS_MIN: u64 = 1_000_000;

@@ -1,0 +1,206 @@
+//! Timers: what is asked for when nothing comes, and what is let go of when nothing will.
+//!
+//! | where the RPC stands | due | then |
+//! |---|---|---|
+//! | calling | silence | RESEND for all of the reply, which makes the server say what it knows |
+//! | hearing, receiving | silence, or a hole that is old | RESEND for every hole and the granted tail |
+//! | receiving | no progress for long | let go |
+//! | waiting | the deadline | taken from the application |
+//! | replying, all sent | silence | NEED_ACK; after so many, or at the deadline, let go |
+//!
+//! While data of the same priority or a better one comes, granted data that does not come is not missed for a while: it waits in
+//! the network. Silences double with every question until something new comes. One timer for each RPC; it may be early, and looks again.
+
+use tailcut_wire::homa::{PacketType, RESEND_ALL};
+
+use super::slot::Slot;
+use super::transmit::Control;
+use super::{Endpoint, Phase};
+use crate::node::Time;
+use crate::rpc::Failure;
+use crate::rtt::Bounds;
+
+impl Endpoint {
+    /// Has the timer of an RPC look at it by the time that something is due.
+    pub(super) fn arm(&mut self, now: Time, index: u32) {
+        let due = self.due_at(now, &self.slots[index as usize]);
+        self.wheel.arm_by(index, due);
+    }
+
+    /// Does what is due for an RPC.
+    pub(super) fn handle_due(&mut self, now: Time, index: u32) {
+        let slot = &self.slots[index as usize];
+        let (phase, deadline) = (slot.phase, slot.deadline);
+        match phase {
+            Phase::Free => return,
+            Phase::Calling | Phase::Hearing | Phase::Fetching if deadline <= now => {
+                self.metrics.deadlines += 1;
+                return self.fail(index, Failure::Deadline);
+            }
+            Phase::Waiting if deadline <= now => {
+                self.metrics.unanswered += 1;
+                return self.withdraw(index);
+            }
+            Phase::Replying if deadline <= now => {
+                // Nobody waits for it any more.
+                self.metrics.unacknowledged += 1;
+                return self.release(index);
+            }
+            Phase::Receiving if now >= self.expires_at(slot) => {
+                self.metrics.partials_expired += 1;
+                return self.release(index);
+            }
+            _ => {}
+        }
+        if self.silence_over_at(slot) <= now || self.gap_due_at(slot).is_some_and(|at| at <= now) {
+            match phase {
+                Phase::Calling | Phase::Hearing if self.is_peer_silent(now, index) => {
+                    self.metrics.unreachable += 1;
+                    return self.fail(index, Failure::Unreachable);
+                }
+                Phase::Replying if self.is_sending(&self.slots[index as usize]) => {}
+                Phase::Replying if self.slots[index as usize].need_acks >= self.config.recovery.need_acks_max => {
+                    self.metrics.unacknowledged += 1;
+                    return self.release(index);
+                }
+                Phase::Replying => self.ask_for_ack(now, index),
+                Phase::Calling if self.is_sending(&self.slots[index as usize]) => {}
+                _ => self.ask(now, index),
+            }
+        }
+        self.arm(now, index);
+    }
+
+    /// Asks for what is missing of the message that an RPC receives.
+    pub(super) fn ask(&mut self, now: Time, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let generation = slot.generation;
+        let mut ranges = [(0, 0); ASKED_MAX];
+        let mut count = 0;
+        if slot.phase == Phase::Calling {
+            ranges[0] = (0, RESEND_ALL);
+            count = 1;
+        } else if slot.is_receiving() {
+            self.metrics.gaps += u64::from(slot.inc.has_gap());
+            let is_silent = now.saturating_sub(slot.progress_at.max(slot.asked_at)) >= self.config.recovery.gap_ns_min;
+            let tail = if is_silent { slot.inc.tail() } else { None };
+            for (place, range) in ranges.iter_mut().zip(slot.inc.gaps().chain(tail)) {
+                *place = range;
+                count += 1;
+            }
+        }
+        slot.asked_at = now;
+        slot.attempts = slot.attempts.saturating_add(u32::from(count > 0));
+        if slot.inc.gap_since != 0 {
+            slot.inc.gap_since = now.max(1);
+        }
+        for &(offset, length) in &ranges[..count] {
+            self.push_control(Control::Resend { slot: index, generation, offset, length });
+        }
+    }
+
+    /// The sender of a message says that it is alive, and has something else to do first.
+    pub(super) fn be_patient(&mut self, now: Time, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.is_receiving() {
+            slot.asked_at = now;
+        }
+    }
+
+    /// Whether bytes that may come have not, for longer than a hole is left alone.
+    pub(super) fn is_starved(&self, now: Time, index: u32) -> bool {
+        let slot = &self.slots[index as usize];
+        let is_waiting = match slot.phase {
+            Phase::Calling => !slot.out.is_sendable(),
+            _ => slot.is_receiving() && slot.inc.expected() > 0,
+        };
+        let since = slot.progress_at.max(slot.asked_at).max(slot.sent_at);
+        is_waiting && now.saturating_sub(since) >= self.config.recovery.gap_ns_min
+    }
+
+    fn ask_for_ack(&mut self, now: Time, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.asked_at = now;
+        slot.need_acks += 1;
+        let generation = slot.generation;
+        self.push_control(Control::Plain { slot: index, generation, packet_type: PacketType::NeedAck });
+    }
+
+    fn due_at(&self, now: Time, slot: &Slot) -> Time {
+        let next = match slot.phase {
+            Phase::Free => Time::MAX,
+            Phase::Calling | Phase::Hearing => self.silence_over_at(slot).min(slot.deadline),
+            Phase::Receiving => self.silence_over_at(slot).min(self.expires_at(slot)),
+            Phase::Waiting | Phase::Fetching => slot.deadline,
+            Phase::Replying => self.silence_over_at(slot).min(slot.deadline),
+        };
+        self.gap_due_at(slot).map_or(next, |at| at.min(next)).max(now + 1)
+    }
+
+    /// When the silence of the peer about an RPC is so long that something is asked.
+    fn silence_over_at(&self, slot: &Slot) -> Time {
+        let (peer, recovery) = (self.peers.at(slot.peer), &self.config.recovery);
+        let bounds =
+            Bounds { initial_ns: recovery.silence_initial_ns, min_ns: recovery.silence_min_ns, max_ns: recovery.silence_max_ns };
+        // Of a message that comes, only what is new of it breaks the silence.
+        let said_at = if slot.is_receiving() { slot.progress_at } else { slot.heard_at.max(slot.sent_at) };
+        let since = self.past_better(slot, said_at.max(slot.asked_at));
+        let silence_ns = match slot.phase {
+            // It is this side that has more to send.
+            Phase::Calling | Phase::Replying if self.is_sending(slot) => recovery.silence_max_ns,
+            Phase::Calling => peer.reply_rtt.timeout_ns(bounds, slot.attempts),
+            // Everything that was granted has come: it is for this side to go on.
+            Phase::Hearing | Phase::Receiving if slot.inc.expected() == 0 => recovery.silence_max_ns,
+            Phase::Hearing | Phase::Receiving if peer.rtt.is_known() => peer.rtt.timeout_ns(bounds, slot.attempts),
+            Phase::Hearing | Phase::Receiving => {
+                let initial_ns = peer.reply_rtt.smoothed_or(bounds.initial_ns).clamp(bounds.min_ns, bounds.initial_ns);
+                peer.rtt.timeout_ns(Bounds { initial_ns, ..bounds }, slot.attempts)
+            }
+            // While the rest of a message waits for a grant, the question finds out whether the peer lives.
+            Phase::Replying => recovery.need_ack_ns << slot.need_acks.min(16),
+            Phase::Waiting | Phase::Fetching | Phase::Free => return Time::MAX,
+        };
+        since.saturating_add(silence_ns)
+    }
+
+    /// From when on silence counts. While data comes that is ahead in the network's queues, what was granted at a lower priority
+    /// waits and is not lost; but no longer than a silence may last.
+    fn past_better(&self, slot: &Slot, since: Time) -> Time {
+        if !slot.is_receiving() || slot.inc.expected() == 0 {
+            return since;
+        }
+        let level = slot.inc.level_of(slot.inc.highest(), &self.advice.cutoffs);
+        let better_at = self.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
+        better_at.min(since.saturating_add(self.config.recovery.crowding_ns_max)).max(since)
+    }
+
+    /// When the oldest hole of the message that an RPC receives is so old that it is asked for.
+    fn gap_due_at(&self, slot: &Slot) -> Option<Time> {
+        if !slot.is_receiving() || slot.inc.gap_since == 0 {
+            return None;
+        }
+        let recovery = &self.config.recovery;
+        let round_trip_ns = self.peers.at(slot.peer).rtt.smoothed_or(recovery.gap_ns_min);
+        let age_ns = round_trip_ns.clamp(recovery.gap_ns_min, recovery.silence_max_ns.max(recovery.gap_ns_min));
+        let age_ns = age_ns.saturating_mul(1 << slot.attempts.min(10)).min(recovery.silence_max_ns.max(age_ns));
+        Some(slot.inc.gap_since.saturating_add(age_ns))
+    }
+
+    /// Whether this side has something to send that nothing but the link holds back.
+    fn is_sending(&self, slot: &Slot) -> bool {
+        slot.out.is_sendable() && slot.may_send(tailcut_wire::homa::DATA_LEN + 1)
+    }
+
+    fn expires_at(&self, slot: &Slot) -> Time {
+        slot.progress_at.saturating_add(self.config.serving.partial_ns_max).min(slot.deadline)
+    }
+
+    fn is_peer_silent(&self, now: Time, index: u32) -> bool {
+        let slot = &self.slots[index as usize];
+        let heard_at = self.peers.at(slot.peer).heard_at.max(slot.first_sent_at);
+        slot.first_sent_at != 0 && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
+    }
+}
+
+/// Ranges asked for at once.
+const ASKED_MAX: usize = 8;

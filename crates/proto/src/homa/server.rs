@@ -1,0 +1,328 @@
+//! The server half: requests, from the first packet to the acknowledgement of their reply.
+//!
+//! | phase of a request | enters | ends |
+//! |---|---|---|
+//! | receiving | its first packet | complete; no progress for `partial_ns_max` |
+//! | waiting | complete, handed to the application | answered; acknowledged, which cancels it; deadline |
+//! | replying | answered | acknowledged; the client is silent and has been asked `need_acks_max` times |
+//!
+//! At most once: a request runs when its id is in none of these phases and its session has not seen it. The session remembers it
+//! from then on, so that a copy that comes after the acknowledgement does not run either. What is sent again and may have run
+//! before this server knew the session is refused.
+
+use tailcut_wire::homa::{Age, DataHeader, DataMarks, Ports, TimeLeft};
+use tailcut_wire::r2p2::DropReason;
+
+use super::ids::ClientId;
+use super::slot::Role;
+use super::transmit::Control;
+use super::{Endpoint, Found, Origin, Phase};
+use crate::node::Time;
+use crate::rpc::{AnswerError, Event, RequestId};
+
+/// Why a request is not admitted.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    Drop(DropReason),
+    /// The address must be proven first.
+    Prove,
+}
+
+impl Endpoint {
+    /// DATA of a request.
+    pub(super) fn handle_request(&mut self, now: Time, origin: &Origin, header: &DataHeader, payload: &[u8]) {
+        let ack = header.ack;
+        if ack.client_id.get() != 0 {
+            self.acknowledge(origin, ClientId(ack.client_id.get()), ack.server_port.get());
+        }
+        match self.find(origin) {
+            Found::Nothing => {}
+            Found::OtherPorts => {
+                self.metrics.contradicted += 1;
+                return;
+            }
+            Found::Rpc(index) => return self.handle_more(now, origin, index, (header, payload)),
+        }
+        match self.admit(now, origin, header) {
+            Ok(peer) => {
+                let index = self.begin_request(now, peer, origin, header);
+                self.note_proof(now, origin, index, header);
+                self.take_part(now, index, header, payload);
+            }
+            Err(refusal) => self.refuse_packet(origin, header, refusal),
+        }
+    }
+
+    /// DATA of a request that is known.
+    fn handle_more(&mut self, now: Time, origin: &Origin, index: u32, (header, payload): (&DataHeader, &[u8])) {
+        self.touch(now, origin, index);
+        self.note_proof(now, origin, index, header);
+        if self.slots[index as usize].phase != Phase::Receiving {
+            self.metrics.repeated += 1;
+            self.resume(index);
+        } else if self.may_have_run(now, index, header) {
+            self.drop_partial(index, DropReason::Uncertain);
+        } else {
+            self.take_part(now, index, header, payload);
+        }
+    }
+
+    pub(super) fn begin_reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>) -> Result<(), AnswerError> {
+        let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
+        let (len, limit) = (payload.len(), self.reply_len_max(index));
+        if len > limit {
+            self.refuse_request(now, id, DropReason::TooLarge)?;
+            return Err(AnswerError::TooLarge { len, limit });
+        }
+        if self.slots[index as usize].deadline <= now {
+            self.withdraw(index);
+            return Err(AnswerError::Gone);
+        }
+        self.send_reply(now, index, payload);
+        Ok(())
+    }
+
+    pub(super) fn refuse_request(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
+        let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
+        self.metrics.drop(reason);
+        let slot = &mut self.slots[index as usize];
+        if slot.request_marks & DataMarks::KNOWN == 0 {
+            // A client that does not know marks would take the reason for a reply: silence ends its call.
+            self.release(index);
+            return Ok(());
+        }
+        slot.marks |= DataMarks::REFUSED;
+        let mut payload = self.buffers.take();
+        payload.push(reason as u8);
+        self.send_reply(now, index, payload);
+        Ok(())
+    }
+
+    /// The client has the reply, or wants none.
+    pub(super) fn acknowledge(&mut self, origin: &Origin, id: ClientId, server_port: u16) {
+        let Some(peer) = self.peers.find(origin.path.peer) else {
+            return;
+        };
+        let Some(&index) = self.live.get(&(peer, id.0 | 1)) else {
+            return;
+        };
+        let slot = &self.slots[index as usize];
+        if id.0 & 1 != 0 || slot.ports.source != server_port || slot.ports.destination != origin.common.sport.get() {
+            self.metrics.contradicted += 1;
+            return;
+        }
+        if slot.phase == Phase::Waiting {
+            self.withdraw(index);
+        } else {
+            self.release(index);
+        }
+    }
+
+    /// Ends a request that the application has, and tells it.
+    pub(super) fn withdraw(&mut self, index: u32) {
+        // Of a part that waits for others, the application knows nothing.
+        if !matches!(self.slots[index as usize].role, Role::Part { .. }) {
+            self.events.push_back(Event::Cancelled { id: RequestId(self.handle_of(index)) });
+        }
+        self.release(index);
+    }
+
+    /// Ends a request that the application has not, for a reason that its client is told.
+    pub(super) fn drop_partial(&mut self, index: u32, reason: DropReason) {
+        let slot = &self.slots[index as usize];
+        let (ports, id, request_marks) = (slot.ports, slot.id, slot.request_marks);
+        let to = self.peers.at(slot.peer).address;
+        if request_marks & DataMarks::KNOWN != 0 {
+            self.metrics.drop(reason);
+            self.push_control(Control::Refused { to, ports, id, reason });
+        }
+        self.release(index);
+    }
+
+    /// Charges `bytes` of a request to its client.
+    pub(super) fn hold(&mut self, index: u32, bytes: usize) {
+        let slot = &mut self.slots[index as usize];
+        slot.held_bytes += bytes;
+        self.peers.at_mut(slot.peer).held_bytes += bytes;
+        self.holdings.held_bytes += bytes;
+    }
+
+    /// The bytes of a request are the application's now.
+    pub(super) fn unhold(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let held = std::mem::take(&mut slot.held_bytes);
+        self.peers.at_mut(slot.peer).held_bytes -= held;
+        self.holdings.held_bytes -= held;
+    }
+
+    /// Sends on what was held back until the client's address was proven.
+    pub(super) fn resume(&mut self, index: u32) {
+        if self.slots[index as usize].phase == Phase::Replying {
+            self.rank_out(index);
+        }
+    }
+
+    /// The longest reply that the client of a request takes.
+    fn reply_len_max(&self, index: u32) -> usize {
+        let is_known = self.slots[index as usize].request_marks & DataMarks::KNOWN != 0;
+        if is_known { self.config.message_len_max } else { self.config.single_len_max() }
+    }
+
+    /// The request that the application means, if it has it.
+    fn waiting_slot(&self, id: RequestId) -> Option<u32> {
+        let is_with_application = |&index: &u32| !matches!(self.slots[index as usize].role, Role::Part { .. });
+        self.slot_of(id.0, &[Phase::Waiting]).filter(is_with_application)
+    }
+
+    /// Answers a request that waits.
+    pub(super) fn send_reply(&mut self, now: Time, index: u32, payload: Vec<u8>) {
+        let birth = self.next_birth();
+        self.hold(index, payload.len());
+        let payload = self.cut_reply(index, payload);
+        let unscheduled = self.unscheduled_len(index);
+        let slot = &mut self.slots[index as usize];
+        slot.phase = Phase::Replying;
+        slot.send(payload, unscheduled, birth);
+        slot.sent_at = slot.sent_at.max(now);
+        self.holdings.waiting -= 1;
+        self.rank_out(index);
+        self.arm(now, index);
+    }
+
+    fn begin_request(&mut self, now: Time, peer: u32, origin: &Origin, header: &DataHeader) -> u32 {
+        let id = ClientId(origin.common.sender_id.get());
+        let Ports { source, destination } = origin.common.ports();
+        let index = self.take_slot();
+        let slot = &mut self.slots[index as usize];
+        slot.begin(now, Phase::Receiving, (peer, Ports { source: destination, destination: source }, id));
+        slot.bytes_in = origin.len as u64;
+        slot.is_proven = false;
+        slot.marks = DataMarks::KNOWN;
+        slot.request_marks = header.marks().0;
+        slot.options.idempotent = header.marks().has(DataMarks::IDEMPOTENT);
+        let lifetime_ns = self.config.lifetime_ns_max;
+        let left = TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN));
+        slot.deadline = now.saturating_add(left.unwrap_or(lifetime_ns).min(lifetime_ns));
+        let record = self.peers.at_mut(peer);
+        record.requests += 1;
+        record.heard_at = now;
+        record.is_stripped = origin.common.is_stripped();
+        self.holdings.requests += 1;
+        self.holdings.partials += 1;
+        self.enlist(index);
+        self.begin_incoming(index, header);
+        self.hold(index, self.slots[index as usize].inc.granted() as usize);
+        self.arm(now, index);
+        index
+    }
+
+    fn take_part(&mut self, now: Time, index: u32, header: &DataHeader, payload: &[u8]) {
+        if !self.accept(now, index, header, payload) {
+            return;
+        }
+        let payload = self.take_message(now, index, header.marks());
+        let slot = &mut self.slots[index as usize];
+        slot.phase = Phase::Waiting;
+        self.peers.at_mut(slot.peer).see(slot.id);
+        self.holdings.partials -= 1;
+        self.holdings.waiting += 1;
+        self.arm(now, index);
+        if header.marks().has(DataMarks::PART) {
+            self.take_request_part(now, index, payload);
+        } else {
+            self.deliver(index, payload);
+        }
+    }
+
+    /// Hands a request to the application.
+    pub(super) fn deliver(&mut self, index: u32, payload: Vec<u8>) {
+        self.unhold(index);
+        self.metrics.requests += 1;
+        let slot = &self.slots[index as usize];
+        let (client, deadline) = (self.peers.at(slot.peer).address, slot.deadline);
+        let id = RequestId(self.handle_of(index));
+        self.events.push_back(Event::Request { id, client, payload, deadline });
+    }
+
+    /// Whether a packet of an unknown request begins one; the peer if so.
+    fn admit(&mut self, now: Time, origin: &Origin, header: &DataHeader) -> Result<u32, Refusal> {
+        if !self.config.serving.is_enabled {
+            return Err(Refusal::Drop(DropReason::Application));
+        }
+        if header.message_length.get() as usize > self.config.single_len_max() {
+            return Err(Refusal::Drop(DropReason::TooLarge));
+        }
+        let versions = (header.cutoff_version.get(), self.advice.cutoffs.version);
+        let known = self.peers.find(origin.path.peer);
+        if known.is_none() && !self.peers.takes(now, origin.path.peer, versions, &self.config) {
+            return Err(Refusal::Prove);
+        }
+        // Who cannot remember a refusal does not promise that no copy will run.
+        let forgetful = Refusal::Drop(DropReason::Uncertain);
+        let peer = self.peers.find_or_add(now, origin.path.peer, &self.config).ok_or(forgetful)?;
+        let id = ClientId(origin.common.sender_id.get());
+        let is_full = self.is_full(peer, header);
+        let is_idempotent = header.marks().has(DataMarks::IDEMPOTENT);
+        let (serving, started_at) = (&self.config.serving, self.started_at);
+        let session = self.peers.at_mut(peer).session(now, started_at, id, serving).ok_or(forgetful)?;
+        if session.seen.contains(id.sequence()) && !is_idempotent {
+            self.metrics.forgotten += 1;
+            return Err(forgetful);
+        }
+        if may_predate(now, header, (session.known_since, serving.transit_ns_max)) {
+            return Err(forgetful);
+        }
+        if is_full && !is_idempotent {
+            // The client takes the refusal for a promise that no copy of it will run.
+            session.seen.insert(id.sequence());
+        }
+        if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(peer) }
+    }
+
+    /// Whether a request that this server believes to be new may have run before it knew the session.
+    fn may_have_run(&mut self, now: Time, index: u32, header: &DataHeader) -> bool {
+        if header.retransmit == 0 {
+            return false;
+        }
+        let (peer, id) = (self.slots[index as usize].peer, self.slots[index as usize].id);
+        let serving = &self.config.serving;
+        let session = self.peers.at_mut(peer).session(now, self.started_at, id, serving);
+        session.is_some_and(|session| may_predate(now, header, (session.known_since, serving.transit_ns_max)))
+    }
+
+    fn is_full(&self, peer: u32, header: &DataHeader) -> bool {
+        let (serving, record) = (&self.config.serving, self.peers.at(peer));
+        let bytes = header.message_length.get().min(self.config.unscheduled_len_max) as usize;
+        self.holdings.requests >= serving.requests_max
+            || record.requests >= serving.requests_per_client_max
+            || self.holdings.partials >= serving.partials_max
+            || self.holdings.held_bytes + bytes > serving.held_bytes_max
+            || record.held_bytes + bytes > serving.held_bytes_per_client_max
+    }
+
+    fn refuse_packet(&mut self, origin: &Origin, header: &DataHeader, refusal: Refusal) {
+        let (to, id) = (origin.path.peer, ClientId(origin.common.sender_id.get()));
+        let Ports { source, destination } = origin.common.ports();
+        let ports = Ports { source: destination, destination: source };
+        match refusal {
+            Refusal::Prove => self.push_control(Control::Prove { to, ports, id }),
+            Refusal::Drop(reason) => {
+                self.metrics.drop(reason);
+                if header.marks().has(DataMarks::KNOWN) {
+                    self.push_control(Control::Refused { to, ports, id, reason });
+                }
+            }
+        }
+    }
+}
+
+/// Whether a packet may have been sent first, and so have run, before `known_since`. Only who knows marks says so.
+fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time, u64)) -> bool {
+    if header.retransmit == 0 || !header.marks().has(DataMarks::KNOWN) || header.marks().has(DataMarks::IDEMPOTENT) {
+        return false;
+    }
+    match Age(header.retransmit).ns_max() {
+        None => known_since > 0,
+        Some(age_ns) => now.saturating_sub(age_ns).saturating_sub(transit_ns) < known_since,
+    }
+}

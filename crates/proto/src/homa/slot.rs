@@ -1,0 +1,143 @@
+//! One RPC, at either of its ends.
+
+use tailcut_wire::homa::{DataMarks, Ports};
+
+use super::ids::ClientId;
+use super::incoming::Incoming;
+use super::outgoing::Outgoing;
+use crate::node::Time;
+use crate::rpc::CallOptions;
+
+/// One RPC. The slot outlives it and is used again.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    pub(super) generation: u32,
+    pub(super) phase: Phase,
+    pub(super) id: ClientId,
+    pub(super) peer: u32,
+    /// As this side writes them.
+    pub(super) ports: Ports,
+    /// The request at the client, the reply at the server.
+    pub(super) out: Outgoing,
+    /// The reply at the client, the request at the server.
+    pub(super) inc: Incoming,
+    /// Marks of the DATA that this side sends.
+    pub(super) marks: u8,
+    /// Marks of the request, at the server.
+    pub(super) request_marks: u8,
+    pub(super) options: CallOptions,
+    pub(super) context: u64,
+    pub(super) deadline: Time,
+    /// When the first packet of `out` first went out; 0 before.
+    pub(super) first_sent_at: Time,
+    /// When a packet of `out` last went out.
+    pub(super) sent_at: Time,
+    /// When a packet of this RPC last came.
+    pub(super) heard_at: Time,
+    /// When this side last asked for something.
+    pub(super) asked_at: Time,
+    /// When something new of `inc` last came.
+    pub(super) progress_at: Time,
+    /// Times that this side has asked since there was progress.
+    pub(super) attempts: u32,
+    /// NEED_ACKs since the client last gave a sign of life.
+    pub(super) need_acks: u8,
+    /// Bytes of datagrams of this RPC, at the server: what an address that is not proven has paid and got.
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+    pub(super) is_proven: bool,
+    /// Bytes that this RPC holds against the limits, at the server.
+    pub(super) held_bytes: usize,
+    pub(super) is_grant_queued: bool,
+    /// What it is to a long call.
+    pub(super) role: Role,
+}
+
+/// What an RPC is to a call that is carried by several.
+#[derive(Debug, Default)]
+pub(super) enum Role {
+    /// Nothing: it is a call by itself, or it is served like one.
+    #[default]
+    Whole,
+    /// Client: the first RPC. The others, and what has come of the reply.
+    First { others: Vec<u32>, reply: Vec<u8>, missing: usize },
+    /// Client: another RPC, of the call whose first RPC is in this slot.
+    Other { first: u32 },
+    /// Server: a part of a request that waits for the others.
+    Part { key: ClientId, total_len: u32, offset: u32, message: Vec<u8> },
+    /// Server: the first RPC, and the whole of the reply that it begins.
+    LongReply { reply: Vec<u8> },
+}
+
+/// Where an RPC stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The slot is free.
+    #[default]
+    Free,
+    /// Client: nothing of the reply has come.
+    Calling,
+    /// Client: something of the reply has come.
+    Hearing,
+    /// Client: the reply is long, and other RPCs fetch the rest of it.
+    Fetching,
+    /// Server: the request is not complete.
+    Receiving,
+    /// Server: the application has it.
+    Waiting,
+    /// Server: the reply goes out, or is kept until it is acknowledged.
+    Replying,
+}
+
+impl Slot {
+    pub(super) fn is_client(&self) -> bool {
+        matches!(self.phase, Phase::Calling | Phase::Hearing | Phase::Fetching)
+    }
+
+    /// Whether `inc` is a message of which more is awaited.
+    pub(super) fn is_receiving(&self) -> bool {
+        matches!(self.phase, Phase::Hearing | Phase::Receiving)
+    }
+
+    /// The id as this side numbers it, which it writes to its packets.
+    pub(super) fn local_id(&self) -> u64 {
+        self.id.0 | u64::from(!self.is_client())
+    }
+
+    /// Whether `len` more bytes may go out: at most three for one to an address that is not proven (QUIC's bound, RFC 9000
+    /// section 8).
+    pub(super) fn may_send(&self, len: usize) -> bool {
+        self.is_proven || self.bytes_out + len as u64 <= 3 * self.bytes_in
+    }
+
+    /// Begins to send a message. Homa has no empty one: a byte stands for it, with a mark.
+    pub(super) fn send(&mut self, mut payload: Vec<u8>, unscheduled: u32, birth: u32) {
+        if payload.is_empty() {
+            payload.push(0);
+            self.marks |= DataMarks::EMPTY;
+        }
+        self.out.begin(payload, unscheduled);
+        self.out.birth = birth;
+    }
+
+    /// Begins anew as an RPC with `peer`; what is not named is as for one that has done nothing.
+    pub(super) fn begin(&mut self, now: Time, phase: Phase, (peer, ports, id): (u32, Ports, ClientId)) {
+        self.phase = phase;
+        self.peer = peer;
+        self.ports = ports;
+        self.id = id;
+        self.marks = 0;
+        self.request_marks = 0;
+        self.first_sent_at = 0;
+        self.sent_at = now;
+        self.heard_at = now;
+        self.asked_at = now;
+        self.progress_at = now;
+        self.attempts = 0;
+        self.need_acks = 0;
+        self.bytes_in = 0;
+        self.bytes_out = 0;
+        self.is_proven = true;
+        self.is_grant_queued = false;
+    }
+}

@@ -1,0 +1,198 @@
+//! What is sent, and what becomes of it.
+
+use tailcut_wire::stream::{FIN, FROM_OPENER, MAGIC, MessageHeader, MessageKind, Reply, Status};
+use zerocopy::IntoBytes;
+
+use super::slot::{Phase, Sent, What};
+use super::{Fault, Streams};
+use crate::node::Time;
+use crate::rpc::{Call, CallError, CallId, CallOptions, Failure, Rpc};
+
+impl<E: Rpc> Streams<E> {
+    /// Sends what queued streams have to send, as far as messages may be outstanding.
+    pub(super) fn send_queued(&mut self, now: Time) {
+        while self.holdings.messages < self.config.messages_max
+            && let Some(index) = self.queue.pop_front()
+        {
+            self.slots[index as usize].is_queued = false;
+            if let Err(error) = self.send_all(now, index) {
+                self.fail(now, index, Fault::NotSent(error));
+            }
+        }
+    }
+
+    fn send_all(&mut self, now: Time, index: u32) -> Result<(), CallError> {
+        while self.slots[index as usize].phase == Phase::Open {
+            if self.holdings.messages >= self.config.messages_max {
+                self.enqueue(index);
+                return Ok(());
+            }
+            let slot = &self.slots[index as usize];
+            if let Some(cut) = slot.out.next(self.config.message_len_max) {
+                self.send(now, index, What::Data(cut))?;
+            } else if !slot.is_window_in_flight && (!slot.has_greeted || slot.inc.is_worth_telling(slot.window)) {
+                self.send(now, index, What::Window)?;
+            } else {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the peer whether it still knows a stream.
+    pub(super) fn ask(&mut self, now: Time, index: u32) {
+        if self.slots[index as usize].messages.is_empty()
+            && self.holdings.messages < self.config.messages_max
+            && let Err(error) = self.send(now, index, What::Window)
+        {
+            self.fail(now, index, Fault::NotSent(error));
+        }
+    }
+
+    /// Sends a message of a stream.
+    pub(super) fn send(&mut self, now: Time, index: u32, what: What) -> Result<(), CallError> {
+        let stream = self.id_of(index);
+        let place = self.sent_free.pop().unwrap_or_else(|| {
+            self.sent.push(Sent { stream, what, call: None });
+            self.sent.len() as u32 - 1
+        });
+        let mut payload = self.rpc.buffer();
+        let target = self.write_message(index, what, &mut payload);
+        let span_ns = if what == What::Open { self.config.open_ns_max } else { self.config.message_ns_max };
+        let (deadline, context) = (now.saturating_add(span_ns), u64::from(place));
+        // A message that comes twice changes nothing, so that the transport need not refuse what it may have run before it restarted.
+        let options = CallOptions { idempotent: true, ..CallOptions::default() };
+        let call = self.rpc.call(now, Call { target, payload, deadline, context, options });
+        self.sent[place as usize] = Sent { stream, what, call: call.ok() };
+        if let Err(error) = call {
+            self.sent_free.push(place);
+            return Err(error);
+        }
+        self.holdings.messages += 1;
+        self.metrics.messages_out += 1;
+        match what {
+            What::Reset => self.metrics.resets += 1,
+            What::Window => self.metrics.windows += 1,
+            What::Data(cut) => self.metrics.bytes_out += cut.len as u64,
+            What::Open => {}
+        }
+        // The answer to RESET means nothing to the stream, which is over.
+        if what != What::Reset {
+            self.slots[index as usize].messages.push(place);
+        }
+        Ok(())
+    }
+
+    fn write_message(&mut self, index: u32, what: What, payload: &mut Vec<u8>) -> std::net::SocketAddr {
+        let slot = &mut self.slots[index as usize];
+        let (kind, offset, is_last) = match what {
+            What::Open => (MessageKind::Open, 0, false),
+            What::Data(cut) => (MessageKind::Data, cut.offset, cut.is_last),
+            What::Window => (MessageKind::Window, 0, false),
+            What::Reset => (MessageKind::Reset, 0, false),
+        };
+        let side = if slot.is_opener { FROM_OPENER } else { 0 };
+        let header = MessageHeader {
+            magic: MAGIC.into(),
+            kind: kind as u8,
+            marks: if is_last { side | FIN } else { side },
+            reserved: [0; 2],
+            opener: slot.opener.into(),
+            acceptor: slot.acceptor.into(),
+            offset: offset.into(),
+            limit: slot.inc.tell(slot.window).into(),
+        };
+        payload.extend_from_slice(header.as_bytes());
+        match what {
+            What::Data(cut) => slot.out.take(cut, payload),
+            What::Window => slot.is_window_in_flight = true,
+            What::Open | What::Reset => return slot.peer,
+        }
+        slot.has_greeted = true;
+        slot.peer
+    }
+
+    pub(super) fn handle_reply(&mut self, now: Time, call: (CallId, u64), payload: Vec<u8>) {
+        let reply = Reply::parse(&payload);
+        self.rpc.recycle(payload);
+        let Some((index, what)) = self.take_sent(call) else {
+            return;
+        };
+        let slot = &mut self.slots[index as usize];
+        let fault = match reply {
+            Ok(reply) if reply.status == Status::Taken => {
+                slot.out.raise_limit(reply.limit);
+                return self.handle_taken(now, index, what, reply);
+            }
+            Ok(reply) if reply.status == Status::Refused && what == What::Open => Fault::Refused,
+            Ok(reply) if reply.status == Status::Gone && what != What::Open => Fault::Reset,
+            _ => Fault::Broken,
+        };
+        self.fail(now, index, fault);
+    }
+
+    fn handle_taken(&mut self, now: Time, index: u32, what: What, reply: Reply) {
+        let slot = &mut self.slots[index as usize];
+        match what {
+            What::Open if reply.acceptor == 0 => return self.fail(now, index, Fault::Broken),
+            What::Open => {
+                slot.acceptor = reply.acceptor;
+                slot.phase = Phase::Open;
+                self.metrics.opened += 1;
+            }
+            What::Data(cut) => slot.out.acknowledge(cut),
+            What::Window => slot.is_window_in_flight = false,
+            What::Reset => {}
+        }
+        self.hear(now, index);
+        self.note_change(index);
+        self.enqueue(index);
+        self.settle(now, index);
+    }
+
+    pub(super) fn handle_failure(&mut self, now: Time, call: (CallId, u64), failure: Failure) {
+        let Some((index, what)) = self.take_sent(call) else {
+            return;
+        };
+        let fault = match (what, failure) {
+            (What::Open, Failure::Refused(_)) => Fault::Refused,
+            _ => Fault::Lost(failure),
+        };
+        self.fail(now, index, fault);
+    }
+
+    /// Takes note that the peer of a stream is alive. A timer that is set moves when it is due.
+    pub(super) fn hear(&mut self, now: Time, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.holder != super::Holder::Nobody {
+            slot.since = now;
+        }
+        if !self.wheel.is_armed(index) {
+            self.arm(index);
+        }
+    }
+
+    /// The messages of a stream are wanted no more.
+    pub(super) fn cancel_messages(&mut self, now: Time, index: u32) {
+        while let Some(place) = self.slots[index as usize].messages.pop() {
+            if let Some(call) = self.sent[place as usize].call.take() {
+                self.rpc.cancel(now, call);
+                self.holdings.messages -= 1;
+                self.sent_free.push(place);
+            }
+        }
+    }
+
+    /// A message has been answered: its stream, if that still is, and what it said.
+    fn take_sent(&mut self, (call, context): (CallId, u64)) -> Option<(u32, What)> {
+        let sent = self.sent.get_mut(context as usize).filter(|sent| sent.call == Some(call))?;
+        sent.call = None;
+        let Sent { stream, what, .. } = *sent;
+        let place = context as u32;
+        self.sent_free.push(place);
+        self.holdings.messages -= 1;
+        let index = self.find(stream).filter(|_| what != What::Reset)?;
+        self.slots[index as usize].messages.retain(|&other| other != place);
+        Some((index, what))
+    }
+}

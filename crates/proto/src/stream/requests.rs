@@ -1,0 +1,166 @@
+//! What peers send, and what they are answered.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::stream::{FIN, FROM_OPENER, Message, MessageKind, Reply, ReplyHeader, Status};
+use zerocopy::IntoBytes;
+
+use super::slot::{Holder, Key, Phase};
+use super::{Fault, Streams};
+use crate::address::AddressKey;
+use crate::node::Time;
+use crate::rpc::{DropReason, RequestId, Rpc};
+
+impl<E: Rpc> Streams<E> {
+    /// A request: it is answered at once.
+    pub(super) fn handle_request(&mut self, now: Time, (id, peer): (RequestId, SocketAddr), payload: Vec<u8>) {
+        let reply = Message::parse(&payload).ok().map(|message| self.handle_message(now, peer, &message));
+        self.rpc.recycle(payload);
+        // Who has given up meanwhile needs no answer.
+        let _ = match reply {
+            Some(reply) => {
+                let mut answer = self.rpc.buffer();
+                answer.extend_from_slice(ReplyHeader::new(reply).as_bytes());
+                self.rpc.reply(now, id, answer)
+            }
+            None => {
+                self.metrics.malformed += 1;
+                self.rpc.refuse(now, id, DropReason::Application)
+            }
+        };
+    }
+
+    fn handle_message(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Reply {
+        self.metrics.messages_in += 1;
+        if message.kind == MessageKind::Open {
+            return self.handle_open(now, peer, message);
+        }
+        let reply = self.handle_known(now, peer, message);
+        self.metrics.gone += u64::from(reply.is_none());
+        let limit = reply.unwrap_or(0);
+        let status = if reply.is_some() { Status::Taken } else { Status::Gone };
+        Reply { status, acceptor: 0, limit }
+    }
+
+    /// A peer opens a stream.
+    fn handle_open(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Reply {
+        let key = Key { peer: AddressKey(peer), opener: message.header.opener.get(), is_opener: false };
+        if let Some(&index) = self.known.get(&key) {
+            // It has come before.
+            let slot = &mut self.slots[index as usize];
+            return Reply { status: Status::Taken, acceptor: slot.acceptor, limit: slot.inc.tell(slot.window) };
+        }
+        let is_welcome = self.config.is_listening && self.backlog.len() < self.config.backlog_max && self.share().is_some();
+        if !is_welcome || !self.has_room_for(peer) {
+            self.metrics.refused += 1;
+            return Reply { status: Status::Refused, acceptor: 0, limit: 0 };
+        }
+        self.make_room(now);
+        let acceptor = self.numbers.draw();
+        let index = self.begin(now, key);
+        let slot = &mut self.slots[index as usize];
+        slot.acceptor = acceptor;
+        slot.phase = Phase::HalfOpen;
+        slot.holder = Holder::Nobody;
+        // Only the opener says first that it hears.
+        slot.has_greeted = true;
+        slot.window = self.config.window_min;
+        slot.out.raise_limit(message.header.limit.get());
+        let limit = slot.inc.tell(slot.window);
+        self.holdings.half_open += 1;
+        self.half_open.push_back(self.id_of(index));
+        self.arm(index);
+        Reply { status: Status::Taken, acceptor, limit }
+    }
+
+    /// The oldest half-open streams make room for another.
+    fn make_room(&mut self, now: Time) {
+        while self.holdings.half_open >= self.config.half_open_max
+            && let Some(id) = self.half_open.pop_front()
+        {
+            if let Some(index) = self.half_open_at(id) {
+                self.metrics.half_open_dropped += 1;
+                self.release(now, index);
+            }
+        }
+        if self.half_open.len() >= 2 * self.config.half_open_max {
+            let mut ids = std::mem::take(&mut self.half_open);
+            ids.retain(|&id| self.half_open_at(id).is_some());
+            self.half_open = ids;
+        }
+    }
+
+    fn half_open_at(&self, id: super::StreamId) -> Option<u32> {
+        self.find(id).filter(|&index| self.slots[index as usize].phase == Phase::HalfOpen)
+    }
+
+    /// A message of a stream; `None` when there is none, or no longer, else the limit.
+    fn handle_known(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Option<u64> {
+        let header = message.header;
+        let key = Key { peer: AddressKey(peer), opener: header.opener.get(), is_opener: !header.has(FROM_OPENER) };
+        let index = self.known.get(&key).copied()?;
+        if self.slots[index as usize].acceptor != header.acceptor.get() {
+            return None;
+        }
+        if self.slots[index as usize].phase == Phase::HalfOpen && !self.confirm(now, index) {
+            return None;
+        }
+        self.hear(now, index);
+        let slot = &mut self.slots[index as usize];
+        slot.out.raise_limit(header.limit.get());
+        match message.kind {
+            MessageKind::Reset => {
+                self.fail(now, index, Fault::Reset);
+                return Some(0);
+            }
+            MessageKind::Data => self.handle_data(now, index, message)?,
+            MessageKind::Window | MessageKind::Open => {}
+        }
+        let slot = &mut self.slots[index as usize];
+        let limit = slot.inc.tell(slot.window);
+        self.note_change(index);
+        self.enqueue(index);
+        self.settle(now, index);
+        Some(limit)
+    }
+
+    /// The opener has shown that it hears: the stream goes to the backlog. False when there is no room any more.
+    fn confirm(&mut self, now: Time, index: u32) -> bool {
+        let window = self.share().filter(|_| self.backlog.len() < self.config.backlog_max && self.config.is_listening);
+        let Some(window) = window.filter(|_| self.holdings.streams - self.holdings.half_open < self.config.streams_max) else {
+            self.metrics.refused += 1;
+            self.release(now, index);
+            return false;
+        };
+        self.metrics.taken += 1;
+        self.holdings.half_open -= 1;
+        self.holdings.windows_bytes += window;
+        let id = self.id_of(index);
+        self.backlog.push_back(id);
+        let slot = &mut self.slots[index as usize];
+        slot.phase = Phase::Open;
+        slot.holder = Holder::Backlog;
+        slot.window = window;
+        slot.since = now;
+        self.arm(index);
+        true
+    }
+
+    fn handle_data(&mut self, now: Time, index: u32, message: &Message) -> Option<()> {
+        let slot = &mut self.slots[index as usize];
+        if slot.holder == Holder::Nobody && !message.data.is_empty() {
+            // Nobody will read it: the peer hears that by the answer.
+            self.fail(now, index, Fault::Reset);
+            return None;
+        }
+        let (early, is_last) = (slot.inc.early_bytes(), message.header.has(FIN));
+        let taken = slot.inc.take(message.header.offset.get(), message.data, is_last);
+        self.metrics.bytes_in += message.data.len() as u64;
+        self.metrics.early_bytes += slot.inc.early_bytes().saturating_sub(early) as u64;
+        if taken.is_err() {
+            self.fail(now, index, Fault::Broken);
+            return None;
+        }
+        Some(())
+    }
+}

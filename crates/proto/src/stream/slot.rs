@@ -1,0 +1,127 @@
+//! What is kept of a stream, and of a message until it is answered.
+
+use std::net::SocketAddr;
+
+use super::half::{Cut, Incoming, Outgoing};
+use super::{Fault, StreamId};
+use crate::address::AddressKey;
+use crate::node::Time;
+use crate::rpc::CallId;
+
+/// A stream in its place of the table.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Counts the streams that had this place.
+    pub(super) generation: u32,
+    pub(super) phase: Phase,
+    pub(super) holder: Holder,
+    pub(super) peer: SocketAddr,
+    /// The number that the opener has drawn.
+    pub(super) opener: u64,
+    /// The number that the other side has drawn; 0 before it is known.
+    pub(super) acceptor: u64,
+    /// This side has opened it.
+    pub(super) is_opener: bool,
+    /// Bytes held for the application at most, in each direction.
+    pub(super) window: usize,
+    pub(super) out: Outgoing,
+    pub(super) inc: Incoming,
+    /// Places of its unanswered messages.
+    pub(super) messages: Vec<u32>,
+    pub(super) is_window_in_flight: bool,
+    /// The opener has sent something after OPEN.
+    pub(super) has_greeted: bool,
+    /// It stands in the queue of those that may have something to send.
+    pub(super) is_queued: bool,
+    /// It stands in the queue of those that the application should look at.
+    pub(super) is_changed: bool,
+    /// When the peer was last heard of; of a closed stream, when it was closed.
+    pub(super) since: Time,
+    /// Set in [`Phase::Failed`] alone.
+    pub(super) fault: Option<Fault>,
+}
+
+/// How far a stream has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The place is free.
+    Free,
+    /// OPEN has been sent and not answered.
+    Opening,
+    /// OPEN has come and has been answered; the opener has not shown that it hears.
+    HalfOpen,
+    /// Both sides may send.
+    Open,
+    /// It has ended by a fault that the application has not heard of.
+    Failed,
+}
+
+/// Who will close a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// Nobody: it is half-open, or has been closed.
+    Nobody,
+    /// It waits to be accepted.
+    Backlog,
+    Application,
+}
+
+/// By what the messages of a peer find their stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) peer: AddressKey,
+    pub(super) opener: u64,
+    /// This side has opened it.
+    pub(super) is_opener: bool,
+}
+
+/// A message until it is answered; its place is the context of the call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) stream: StreamId,
+    pub(super) what: What,
+    /// `None` while the place is free.
+    pub(super) call: Option<CallId>,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Open,
+    Data(Cut),
+    Window,
+    Reset,
+}
+
+impl Slot {
+    pub(super) fn free() -> Self {
+        Self {
+            generation: 0,
+            phase: Phase::Free,
+            holder: Holder::Nobody,
+            peer: SocketAddr::from(([0, 0, 0, 0], 0)),
+            opener: 0,
+            acceptor: 0,
+            is_opener: false,
+            window: 0,
+            out: Outgoing::default(),
+            inc: Incoming::default(),
+            messages: Vec::new(),
+            is_window_in_flight: false,
+            has_greeted: false,
+            is_queued: false,
+            is_changed: false,
+            since: 0,
+            fault: None,
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        Key { peer: AddressKey(self.peer), opener: self.opener, is_opener: self.is_opener }
+    }
+
+    /// It has been closed and has nothing more to say or to hear.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase == Phase::Open && self.holder == Holder::Nobody && self.out.is_over() && self.inc.is_complete()
+    }
+}
