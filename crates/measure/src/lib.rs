@@ -25,6 +25,7 @@
 //! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`app`]: what measured applications say.
 //! - [`workers`]: emulated workers that serve in order.
+//! - [`workload`]: message sizes of datacenters.
 
 pub mod app;
 pub mod arrivals;
@@ -43,3 +44,4 @@ pub mod stamps;
 pub mod statistics;
 pub mod verdict;
 pub mod workers;
+pub mod workload;
