@@ -1,5 +1,5 @@
 //! What the engine costs: events of bare links and switches a second, how that changes with the number of hosts, and packets of
-//! R2P2 nodes a second.
+//! R2P2 nodes and of Homa's a second.
 //!
 //! Every host keeps a few packets under way: who receives one sends one, to a host drawn at random. Sizes are compared side by
 //! side, in turns, and the ratio is the median over the turns.
@@ -11,10 +11,13 @@ use std::time::Instant;
 
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
+use tailcut_measure::workload::Workload;
 use tailcut_proto::policy::Draws;
 use tailcut_sim::agenda::Agenda;
 use tailcut_sim::fabric::topology::{Link, Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
+use tailcut_sim::homa::slowdown::equal_shares;
+use tailcut_sim::homa::{self, Pattern, Settings, Transport};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
 use tailcut_sim::r2p2::{self, Experiment, FabricPlan};
@@ -23,6 +26,9 @@ fn main() {
     let (turns, events) = if std::env::var_os("TAILCUT_BENCH_QUICK").is_some() { (3, 300_000) } else { (9, 5_000_000) };
     if std::env::args().any(|argument| argument == "packets") {
         return bench_packets(turns, events / 10);
+    }
+    if std::env::args().any(|argument| argument == "homa") {
+        return bench_homa(turns, events);
     }
     let hosts = [16, 160, 1600];
     let mut rates = vec![Vec::new(); hosts.len()];
@@ -43,6 +49,7 @@ fn main() {
     println!("  leaf-spine,  144 hosts   {:6.1} M events/s", median(&mut spine_rates));
     println!("  cost of an event at 1600 hosts over 16 hosts: {:.2}   (at most 1.5)", median(&mut growth));
     bench_packets(turns, events / 10);
+    bench_homa(turns, events);
 }
 
 fn bench_packets(turns: usize, calls: u64) {
@@ -56,6 +63,37 @@ fn bench_packets(turns: usize, calls: u64) {
         let mut rates: Vec<f64> = (0..turns).map(|_| packets_per_us(policy, request_len, calls)).collect();
         println!("  {name:<36}{:6.2} M packets/s", median(&mut rates));
     }
+}
+
+/// The run of the gate, 20 ms of W3 over 144 hosts, has some 4.6 M packets.
+fn bench_homa(turns: usize, events: u64) {
+    println!("Homa nodes at a load of 0.8, {turns} turns, medians:");
+    let duration_ns = (2 * events).max(1_000_000);
+    for (name, workload, hosts) in [("W3, one switch", "w3", 16), ("W4, one switch", "w4", 16), ("W3, leaf-spine", "w3", 144)] {
+        let workload = Workload::named(workload).expect("it is kept");
+        // One switch has fewer hosts, and more time for it.
+        let duration_ns = if hosts == 16 { 4 * duration_ns } else { duration_ns };
+        let mut rates: Vec<f64> = (0..turns).map(|_| messages_per_us(&workload, hosts, duration_ns)).collect();
+        println!("  {name}, {hosts:>3} hosts        {:6.2} M packets/s", median(&mut rates));
+    }
+}
+
+/// Packets delivered for each microsecond of real time.
+fn messages_per_us(workload: &Workload, hosts: u32, duration_ns: u64) -> f64 {
+    let experiment = homa::Experiment {
+        buckets: equal_shares(workload),
+        workload: workload.clone(),
+        load: 0.8,
+        hosts,
+        pattern: Pattern::OneWay,
+        duration_ns,
+        warmup_ns: 0,
+        transport: Transport::Homa(Settings::default()),
+        seed: 1,
+    };
+    let started = Instant::now();
+    let findings = homa::run(&experiment).expect("it can be run");
+    findings.network.delivered as f64 / started.elapsed().as_secs_f64() / 1e6
 }
 
 /// Packets delivered for each microsecond of real time. The load is below that of the links.

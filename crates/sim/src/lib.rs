@@ -15,8 +15,9 @@
 //! | [`member`] | an endpoint or a router at an address |
 //! | [`network`] | nodes at addresses, over links and switches or impaired paths alone |
 //! | [`r2p2`] | at the grain of packets: an experiment with clients, a router and servers |
+//! | [`homa`] | at the grain of packets: messages under load, over the network of Homa's published simulation |
 //! | [`faults`] | random runs under faults, and what must hold in them |
-//! | [`pair`] | two R2P2 endpoints and an application, for protocol tests |
+//! | [`pair`] | two endpoints and an application, for protocol tests |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
@@ -26,6 +27,7 @@ pub mod clock;
 pub mod cloning;
 pub mod fabric;
 pub mod faults;
+pub mod homa;
 pub mod impair;
 pub mod instrument;
 pub mod member;

@@ -29,6 +29,8 @@ pub struct Network<N> {
     wire: Wire,
     /// Where nodes write what they send.
     buffer: Vec<u8>,
+    /// Where datagrams of which only the head is kept are put together again: zeros but for the head.
+    whole: Vec<u8>,
 }
 
 /// What is under way between the members, and when it arrives.
@@ -49,7 +51,33 @@ struct Wire {
     /// Ordered pairs of places between which nothing arrives.
     blocked: BTreeSet<(u32, u32)>,
     damage: Damage,
+    framing: Framing,
+    /// Bytes of each datagram that are kept.
+    head_len_max: usize,
     statistics: Statistics,
+}
+
+/// What a datagram takes of the links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carriage {
+    /// So many bytes on each of them, with all headers and the gap between frames.
+    Links(u32),
+    /// Nothing: it goes from host to host beside them, delayed by their software alone. For what an experiment needs, but must
+    /// not load the network that it is about.
+    Aside,
+}
+
+/// Tells what a datagram of these bytes takes of the links.
+pub type Framing = fn(&[u8]) -> Carriage;
+
+/// When a node is asked for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NicRoom {
+    Always,
+    /// While fewer bytes wait at its NIC.
+    Below(u64),
+    /// One datagram of at most so many bytes when the NIC's link is idle.
+    Idle(usize),
 }
 
 /// What becomes of a datagram of which the network has flipped a bit.
@@ -164,10 +192,10 @@ struct Member<N> {
     path: ImpairedPath,
     clock: Clock,
     is_up: bool,
-    /// When a [`Event::Wake`] is on the agenda for it, ps; later ones are stale.
-    wake_at: u64,
-    /// Bytes at its NIC from which the node is not asked for more.
-    nic_bytes_max: u64,
+    /// When each [`Event::Wake`] is on the agenda for it, ps; the earliest last. None is posted at or after another, so that a node
+    /// whose deadline comes and goes before a far one does not fill the agenda with that.
+    wakes: Vec<u64>,
+    nic_room: NicRoom,
 }
 
 /// Where a datagram comes from and goes to.
@@ -188,7 +216,20 @@ struct Datagram {
     extra_ps: u64,
     /// The receiver's checksum will find it.
     is_damaged: bool,
-    bytes: Vec<u8>,
+    /// Bytes that were sent. What is behind `head` is zeros.
+    len: usize,
+    head: Vec<u8>,
+}
+
+impl Datagram {
+    /// All its bytes; put together in `whole` where only the head was kept. That is zeros before and after, up to a head's length.
+    fn whole<'a>(&'a self, whole: &'a mut [u8]) -> &'a [u8] {
+        if self.head.len() == self.len {
+            return &self.head;
+        }
+        whole[..self.head.len()].copy_from_slice(&self.head);
+        &whole[..self.len]
+    }
 }
 
 impl<N: Node> Network<N> {
@@ -215,9 +256,11 @@ impl<N: Node> Network<N> {
             free: Vec::new(),
             blocked: BTreeSet::new(),
             damage: Damage::default(),
+            framing: udp_framing,
+            head_len_max: usize::MAX,
             statistics: Statistics::default(),
         };
-        Self { members: Vec::new(), wire, buffer: vec![0; TRAIN_BYTES_MAX] }
+        Self { members: Vec::new(), wire, buffer: vec![0; TRAIN_BYTES_MAX], whole: Vec::new() }
     }
 
     /// Adds a node; tells its place.
@@ -233,7 +276,7 @@ impl<N: Node> Network<N> {
         let path = ImpairedPath::new(impairment, seed);
         let clock = Clock::default();
         self.wire.delays.push(HostDelays::default());
-        self.members.push(Member { address, node, path, clock, is_up: true, wake_at: u64::MAX, nic_bytes_max: u64::MAX });
+        self.members.push(Member { address, node, path, clock, is_up: true, wakes: Vec::new(), nic_room: NicRoom::Always });
         self.rewake(place);
         place
     }
@@ -307,9 +350,33 @@ impl<N: Node> Network<N> {
     /// Asks a node for datagrams only while fewer than `bytes` wait at its NIC, as a host with backpressure does.
     pub fn limit_nic(&mut self, place: usize, bytes: u64) {
         if let Some(fabric) = &mut self.wire.fabric {
-            self.members[place].nic_bytes_max = bytes;
+            self.members[place].nic_room = NicRoom::Below(bytes);
             fabric.watch_nic(place as u32);
         }
+    }
+
+    /// Asks a node for one datagram, of at most `datagram_len_max` bytes, each time its NIC's link is idle: what it sends next is
+    /// decided when it can leave.
+    pub fn pace_nic(&mut self, place: usize, datagram_len_max: usize) {
+        if let Some(fabric) = &mut self.wire.fabric {
+            self.members[place].nic_room = NicRoom::Idle(datagram_len_max);
+            fabric.watch_nic(place as u32);
+        }
+    }
+
+    /// Sets what datagrams take of the links, from now on. As it begins, each is a UDP datagram over IPv4 and Ethernet.
+    pub fn set_framing(&mut self, framing: Framing) {
+        self.wire.framing = framing;
+    }
+
+    /// Keeps the first `head_len_max` bytes of each datagram from now on, and delivers zeros behind them: for nodes that send
+    /// nothing else there, which it spares the copies.
+    ///
+    /// # Panics
+    /// Later, when impairments flip a bit that is not kept.
+    pub fn keep_heads(&mut self, head_len_max: usize) {
+        self.wire.head_len_max = head_len_max;
+        self.whole = vec![0; TRAIN_BYTES_MAX];
     }
 
     /// Nothing that `from` sends reaches `to` from now on; the other way is open.
@@ -334,13 +401,17 @@ impl<N: Node> Network<N> {
 
     /// Sends what the node at a place has to send.
     pub fn flush(&mut self, place: usize) {
-        let Self { members, wire, buffer } = self;
+        let Self { members, wire, buffer, .. } = self;
         let member = &mut members[place];
         if !member.is_up {
             return;
         }
         let local = member.clock.local(wire.now);
-        while wire.has_room(place, member.nic_bytes_max) {
+        let buffer = match member.nic_room {
+            NicRoom::Idle(datagram_len_max) => &mut buffer[..datagram_len_max],
+            NicRoom::Always | NicRoom::Below(_) => buffer,
+        };
+        while wire.has_room(place, member.nic_room) {
             let Some(transmit) = member.node.poll_transmit(local, buffer) else {
                 break;
             };
@@ -410,10 +481,7 @@ impl<N: Node> Network<N> {
     fn wake(&mut self, place: usize, application: &mut impl FnMut(&mut Turn<'_, N>)) {
         let Self { members, wire, .. } = self;
         let member = &mut members[place];
-        if member.wake_at > wire.now_ps {
-            return;
-        }
-        member.wake_at = u64::MAX;
+        member.wakes.pop();
         let local = member.clock.local(wire.now);
         if member.is_up && member.node.poll_timeout().is_some_and(|at| at <= local) {
             member.node.handle_timeout(local);
@@ -424,7 +492,7 @@ impl<N: Node> Network<N> {
     }
 
     fn deliver(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
-        let Self { members, wire, .. } = self;
+        let Self { members, wire, whole, .. } = self;
         let datagram = &wire.datagrams[index as usize];
         let place = datagram.hop.to as usize;
         let member = &mut members[place];
@@ -432,7 +500,8 @@ impl<N: Node> Network<N> {
         if is_heard {
             note(&mut wire.statistics.trace_hash, wire.now_ps, datagram);
             wire.statistics.delivered += 1;
-            member.node.handle_datagram(member.clock.local(wire.now), Path { peer: datagram.hop.from }, &datagram.bytes);
+            let (local, path) = (member.clock.local(wire.now), Path { peer: datagram.hop.from });
+            member.node.handle_datagram(local, path, datagram.whole(whole));
         } else if !member.is_up {
             wire.statistics.unheard += 1;
         }
@@ -463,9 +532,15 @@ impl Wire {
         self.now = self.now_ps / PS_PER_NS;
     }
 
-    fn has_room(&self, place: usize, nic_bytes_max: u64) -> bool {
-        let backlog = |fabric: &Fabric| fabric.nic_backlog_bytes(place as u32) < nic_bytes_max;
-        nic_bytes_max == u64::MAX || self.fabric.as_ref().is_none_or(backlog)
+    fn has_room(&self, place: usize, nic_room: NicRoom) -> bool {
+        let (Some(fabric), place) = (&self.fabric, place as u32) else {
+            return true;
+        };
+        match nic_room {
+            NicRoom::Always => true,
+            NicRoom::Below(bytes) => fabric.nic_backlog_bytes(place) < bytes,
+            NicRoom::Idle(_) => fabric.nic_is_idle(place, self.now_ps),
+        }
     }
 
     fn rewake<N: Node>(&mut self, member: &mut Member<N>, place: usize) {
@@ -474,8 +549,8 @@ impl Wire {
         }
         if let Some(local) = member.node.poll_timeout() {
             let at_ps = member.clock.global(local).saturating_mul(PS_PER_NS).max(self.now_ps);
-            if at_ps < member.wake_at {
-                member.wake_at = at_ps;
+            if member.wakes.last().is_none_or(|&earliest| at_ps < earliest) {
+                member.wakes.push(at_ps);
                 self.agenda.post(at_ps, Event::Wake(place as u32));
             }
         }
@@ -512,20 +587,20 @@ impl Wire {
         let datagram = &mut self.datagrams[index as usize];
         datagram.hop = hop;
         datagram.extra_ps = delay_ns * PS_PER_NS;
-        datagram.bytes.clear();
-        datagram.bytes.extend_from_slice(bytes);
+        datagram.len = bytes.len();
+        datagram.head.clear();
+        datagram.head.extend_from_slice(&bytes[..bytes.len().min(self.head_len_max)]);
         datagram.is_damaged = flipped_bit.is_some() && self.damage == Damage::Noticed;
         if let Some(bit) = flipped_bit {
             self.statistics.damaged += 1;
-            datagram.bytes[bit / 8] ^= 1 << (bit % 8);
+            datagram.head[bit / 8] ^= 1 << (bit % 8);
         }
         let Hop { place, to, priority, .. } = hop;
-        let Some(fabric) = &mut self.fabric else {
+        let (Some(fabric), Carriage::Links(wire_bytes)) = (&mut self.fabric, (self.framing)(bytes)) else {
             let software_ns = self.delays[place as usize].transmit_ns + self.delays[to as usize].receive_ns;
             self.agenda.post(self.now_ps + (delay_ns + software_ns) * PS_PER_NS, Event::Deliver(index));
             return;
         };
-        let wire_bytes = (bytes.len() as u32 + WIRE_OVERHEAD_BYTES).max(WIRE_BYTES_MIN);
         let packet = Packet { from: place, to, wire_bytes, priority, is_marked: false, tag: index };
         if let Some(Happening::Dropped(_)) = fabric.send(self.now_ps, packet, &mut self.agenda) {
             self.drop_datagram(index);
@@ -543,7 +618,7 @@ impl Wire {
             return index;
         }
         let hop = Hop { place: 0, to: 0, from: SocketAddr::from(([0, 0, 0, 0], 0)), priority: 0 };
-        self.datagrams.push(Datagram { hop, extra_ps: 0, is_damaged: false, bytes: Vec::new() });
+        self.datagrams.push(Datagram { hop, extra_ps: 0, is_damaged: false, len: 0, head: Vec::new() });
         u32::try_from(self.datagrams.len() - 1).expect("fewer than 2^32 datagrams are under way")
     }
 }
@@ -554,15 +629,20 @@ impl<N: Node> Default for Network<N> {
     }
 }
 
+/// A UDP datagram in an IPv4 packet in an Ethernet frame.
+fn udp_framing(bytes: &[u8]) -> Carriage {
+    Carriage::Links((bytes.len() as u32 + WIRE_OVERHEAD_BYTES).max(WIRE_BYTES_MIN))
+}
+
 fn post_alarm(agenda: &mut Agenda<Event>, place: usize, at: Time, word: u64) {
     agenda.post(at.saturating_mul(PS_PER_NS), Event::Alarm(place as u32, word));
 }
 
 /// Mixes what makes a delivery into the hash: sixteen bytes at a time, long ones in four lanes that do not wait for each other.
 fn note(hash: &mut u64, now_ps: u64, datagram: &Datagram) {
-    let start = mix(*hash ^ now_ps, u64::from(datagram.hop.to) << 32 | datagram.bytes.len() as u64);
+    let start = mix(*hash ^ now_ps, u64::from(datagram.hop.to) << 32 | datagram.len as u64);
     let mut lanes = [start, 1, 2, 3];
-    let (blocks, rest) = datagram.bytes.as_chunks::<64>();
+    let (blocks, rest) = datagram.head.as_chunks::<64>();
     for block in blocks {
         for (lane, part) in lanes.iter_mut().zip(block.as_chunks::<16>().0) {
             *lane = mix_in(*lane, *part);

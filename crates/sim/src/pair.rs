@@ -1,4 +1,4 @@
-//! Two R2P2 endpoints and an application, for protocol tests: a client that calls, a server whose handler is checked.
+//! Two endpoints and an application, for protocol tests: a client that calls, a server whose handler is checked.
 //!
 //! The handler answers with the request's bytes in reverse, so that a reply that is not the handler's is noticed, and counts
 //! how often it has run each request.
@@ -6,16 +6,73 @@
 use std::net::SocketAddr;
 
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Config, Endpoint, Metrics};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, RequestId, Rpc};
+use tailcut_proto::{homa, r2p2};
 
 use crate::impair::Impairment;
 use crate::network::{Network, Statistics};
 
+/// A transport whose endpoints can be paired.
+pub trait Transport: Rpc + Sized {
+    /// Its configuration.
+    type Config;
+    /// Its counters.
+    type Metrics: Copy;
+
+    /// The default configuration with a secret.
+    fn config(secret: [u8; 16]) -> Self::Config;
+
+    /// An endpoint that starts at time 0.
+    fn start(config: Self::Config) -> Self;
+
+    /// Its counters so far.
+    fn counters(&self) -> Self::Metrics;
+}
+
+impl Transport for r2p2::Endpoint {
+    type Config = r2p2::Config;
+    type Metrics = r2p2::Metrics;
+
+    fn config(secret: [u8; 16]) -> r2p2::Config {
+        r2p2::Config { secret, ..r2p2::Config::default() }
+    }
+
+    fn start(config: r2p2::Config) -> Self {
+        Self::new(0, config)
+    }
+
+    fn counters(&self) -> r2p2::Metrics {
+        *self.metrics()
+    }
+}
+
+impl Transport for homa::Endpoint {
+    type Config = homa::Config;
+    type Metrics = homa::Metrics;
+
+    fn config(secret: [u8; 16]) -> homa::Config {
+        homa::Config { secret, ..homa::Config::default() }
+    }
+
+    fn start(config: homa::Config) -> Self {
+        Self::new(0, config)
+    }
+
+    fn counters(&self) -> homa::Metrics {
+        *self.metrics()
+    }
+}
+
+/// Two R2P2 endpoints.
+pub type Pair = EndpointPair<r2p2::Endpoint>;
+
+/// Two Homa endpoints.
+pub type HomaPair = EndpointPair<homa::Endpoint>;
+
 /// Two endpoints over an impaired path.
 #[derive(Debug)]
-pub struct Pair {
-    network: Network<Endpoint>,
+pub struct EndpointPair<E> {
+    network: Network<E>,
     /// How the server's application behaves.
     pub handler: Handler,
     /// What the client's application has heard, in order.
@@ -51,7 +108,7 @@ pub struct Outcome {
     pub result: Result<Vec<u8>, Failure>,
 }
 
-impl Pair {
+impl<E: Transport> EndpointPair<E> {
     /// When the first call can be made.
     pub const START: Time = 1_000_000_000;
     /// The client's address.
@@ -65,13 +122,12 @@ impl Pair {
     }
 
     /// Two endpoints whose configurations, the client's and the server's, `adjust` changes. They have been up for a second.
-    pub fn with_config(impairment: Impairment, seed: u64, adjust: impl FnOnce(&mut Config, &mut Config)) -> Self {
-        let mut client = Config { secret: secret(seed, 1), ..Config::default() };
-        let mut server = Config { secret: secret(seed, 2), ..Config::default() };
+    pub fn with_config(impairment: Impairment, seed: u64, adjust: impl FnOnce(&mut E::Config, &mut E::Config)) -> Self {
+        let (mut client, mut server) = (E::config(secret(seed, 1)), E::config(secret(seed, 2)));
         adjust(&mut client, &mut server);
         let mut network = Network::new();
-        network.add(address(Self::CLIENT), Endpoint::new(0, client), impairment, seed.wrapping_mul(2).wrapping_add(1));
-        network.add(address(Self::SERVER), Endpoint::new(0, server), impairment, seed.wrapping_mul(2).wrapping_add(2));
+        network.add(address(Self::CLIENT), E::start(client), impairment, seed.wrapping_mul(2).wrapping_add(1));
+        network.add(address(Self::SERVER), E::start(server), impairment, seed.wrapping_mul(2).wrapping_add(2));
         network.run(Self::START, |_| {});
         let (outcomes, runs, waiting) = (Vec::new(), Vec::new(), Vec::new());
         Self { network, handler: Handler::default(), outcomes, runs, cancelled: 0, waiting, gone: 0 }
@@ -83,7 +139,7 @@ impl Pair {
     }
 
     /// The network, to impair it or look at what went over it.
-    pub fn network(&mut self) -> &mut Network<Endpoint> {
+    pub fn network(&mut self) -> &mut Network<E> {
         &mut self.network
     }
 
@@ -93,13 +149,13 @@ impl Pair {
     }
 
     /// The client's counters.
-    pub fn client_metrics(&self) -> Metrics {
-        *self.network.node(0).metrics()
+    pub fn client_metrics(&self) -> E::Metrics {
+        self.network.node(0).counters()
     }
 
     /// The server's counters.
-    pub fn server_metrics(&self) -> Metrics {
-        *self.network.node(1).metrics()
+    pub fn server_metrics(&self) -> E::Metrics {
+        self.network.node(1).counters()
     }
 
     /// Begins a call numbered `context` with a request of `len` bytes (at least 8: they hold the number).

@@ -1,7 +1,12 @@
-//! A warm engine allocates nothing for an event.
+//! A warm engine allocates nothing for an event, and warm Homa endpoints nothing for a packet.
+
+use std::net::SocketAddr;
 
 use allocation_counter::measure;
+use tailcut_proto::homa::{Config, Cutoffs, Endpoint};
+use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::policy::Draws;
+use tailcut_proto::rpc::{Call, CallOptions, Event as RpcEvent, Rpc};
 use tailcut_sim::agenda::Agenda;
 use tailcut_sim::fabric::topology::{Link, Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
@@ -51,4 +56,65 @@ fn an_agenda_allocates_nothing_when_warm() {
     };
     run(1_000_000);
     assert_eq!(measure(|| run(1_000_000)).count_total, 0);
+}
+
+/// Two Homa endpoints and the datagrams between them.
+struct Ends {
+    now: Time,
+    nodes: [Endpoint; 2],
+    addresses: [SocketAddr; 2],
+    buffer: Vec<u8>,
+}
+
+impl Ends {
+    fn new(config: &Config) -> Self {
+        let nodes = [1, 2].map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..config.clone() }));
+        let addresses = [([10, 0, 0, 1], 33_000).into(), ([10, 0, 0, 2], 8000).into()];
+        Self { now: 1, nodes, addresses, buffer: vec![0; TRAIN_BYTES_MAX] }
+    }
+
+    /// Calls of these lengths, echoed.
+    fn round(&mut self, lens: &[usize]) {
+        for &len in lens {
+            let mut payload = self.nodes[0].buffer();
+            payload.resize(len, 7);
+            let (target, deadline, options) = (self.addresses[1], self.now + 1_000_000_000, CallOptions::default());
+            self.nodes[0].call(self.now, Call { target, payload, deadline, context: 0, options }).unwrap();
+        }
+        let mut answered = 0;
+        while answered < lens.len() {
+            self.now += 5000;
+            for from in 0..2 {
+                self.nodes[from].handle_timeout(self.now);
+                while let Some(transmit) = self.nodes[from].poll_transmit(self.now, &mut self.buffer) {
+                    for datagram in self.buffer[..transmit.len].chunks(transmit.segment_len) {
+                        self.nodes[1 - from].handle_datagram(self.now, Path { peer: self.addresses[from] }, datagram);
+                    }
+                }
+            }
+            while let Some(event) = self.nodes[1].poll_event() {
+                if let RpcEvent::Request { id, payload, .. } = event {
+                    self.nodes[1].reply(self.now, id, payload).unwrap();
+                }
+            }
+            while let Some(event) = self.nodes[0].poll_event() {
+                if let RpcEvent::Replied { payload, .. } = event {
+                    self.nodes[0].recycle(payload);
+                    answered += 1;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn homa_endpoints_allocate_nothing_when_warm() {
+    let module = Config::default();
+    let sigcomm = Config::sigcomm(4, Cutoffs::descending(&[469, 5521, 15_267], 1));
+    for config in [module, sigcomm] {
+        let mut ends = Ends::new(&config);
+        let mut run = |rounds: usize| (0..rounds).for_each(|_| ends.round(&[100_000, 100, 5000, 20_000, 100, 100]));
+        run(2000);
+        assert_eq!(measure(|| run(2000)).count_total, 0);
+    }
 }

@@ -7,7 +7,7 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_sim::clock::Clock;
 use tailcut_sim::fabric::topology::{Link, Switch, Topology};
 use tailcut_sim::impair::Impairment;
-use tailcut_sim::network::{HostDelays, Network};
+use tailcut_sim::network::{Carriage, HostDelays, Network};
 
 /// Sends what it is told to, hears what it is sent, and notes when its timer fired.
 #[derive(Default)]
@@ -143,6 +143,43 @@ fn a_limited_nic_asks_for_more_as_it_drains() {
     assert_eq!(network.node(0).outbox.len(), 7);
     network.run(1_000_000, |_| {});
     assert_eq!((network.node(0).outbox.len(), network.node(1).heard.len()), (0, 10));
+}
+
+/// 1,000 bytes on the wire of 1 Gbit/s are 8 us each way: the second is asked for when the first has left, not before.
+#[test]
+fn a_paced_nic_asks_for_one_datagram_when_it_is_idle() {
+    let topology = Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
+    let mut network = Network::over(&topology, 1);
+    for host in 0..2 {
+        network.add(address(host), Toy::default(), Impairment::NONE, 1);
+    }
+    network.pace_nic(0, 934);
+    network.node_mut(0).outbox = (0..3).map(|_| (address(1), vec![0; 934])).collect();
+    network.flush(0);
+    let mut left = Vec::new();
+    for until in [7_999, 8_000, 16_000, 24_000, 32_000] {
+        left.push(network.node(0).outbox.len());
+        network.run(until, |_| {});
+    }
+    assert_eq!(left, [2, 2, 1, 0, 0]);
+    assert_eq!(heard(&network, 1).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [16_000, 24_000, 32_000]);
+}
+
+/// What goes aside waits for nobody and nobody for it; what is left on the links is charged as the framing says.
+#[test]
+fn a_framing_says_what_a_datagram_takes_of_the_links() {
+    let topology = Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
+    let mut network = Network::over(&topology, 1);
+    for host in 0..2 {
+        network.add(address(host), Toy::default(), Impairment::NONE, 1);
+    }
+    network.set_delays(0, HostDelays { transmit_ns: 100, receive_ns: 0 });
+    network.set_framing(|bytes| if bytes[0] == 0 { Carriage::Aside } else { Carriage::Links(10 * u32::from(bytes[0])) });
+    say(&mut network, 0, &[100]);
+    say(&mut network, 0, &[0]);
+    say(&mut network, 0, &[50]);
+    network.run(1_000_000, |_| {});
+    assert_eq!(heard(&network, 1), [(100, vec![0]), (16_100, vec![100]), (20_100, vec![50])]);
 }
 
 #[test]

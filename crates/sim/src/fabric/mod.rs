@@ -117,6 +117,11 @@ impl Fabric {
         match event {
             Event::Free(port) => {
                 self.ports[port as usize].is_armed = false;
+                if self.ports[port as usize].free_at > now {
+                    // A packet that came at this very instant has taken the link already.
+                    self.arm(port, agenda);
+                    return None;
+                }
                 self.transmit(now, port, agenda);
                 let is_nic = self.ports[port as usize].is_watched;
                 is_nic.then_some(Happening::NicFree(port))
@@ -136,6 +141,17 @@ impl Fabric {
     /// Bytes that wait at the NIC of a host.
     pub fn nic_backlog_bytes(&self, host: u32) -> u64 {
         self.ports[host as usize].queued_bytes()
+    }
+
+    /// Whether the link of a host's NIC carries nothing, and nothing waits for it.
+    pub fn nic_is_idle(&self, host: u32, now: u64) -> bool {
+        let nic = &self.ports[host as usize];
+        nic.is_empty() && nic.free_at <= now
+    }
+
+    /// Bytes that wait at the switch port that leads to a host; the packet on its link is not among them.
+    pub fn last_hop_backlog_bytes(&self, host: u32) -> u64 {
+        self.ports[self.map.last_hop(host) as usize].queued_bytes()
     }
 
     /// Reports [`Happening::NicFree`] for a host's NIC after each of its packets.

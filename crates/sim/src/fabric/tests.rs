@@ -88,6 +88,18 @@ fn a_watched_nic_tells_when_it_is_free() {
     assert_eq!(bench.nic_free, [800_000, 1_600_000]);
 }
 
+/// The second packet comes at the instant at which the link is free, before the fabric has looked at it; the third waits for it.
+#[test]
+fn a_watched_nic_carries_one_packet_at_a_time() {
+    let mut bench = Bench::new(&single(2, SwitchBuffer::default()));
+    bench.fabric.watch_nic(0);
+    bench.send(0, Packet { tag: 1, ..packet(0, 1, 1000, 0) });
+    bench.send(800_000, Packet { tag: 2, ..packet(0, 1, 1000, 0) });
+    bench.send(800_000, Packet { tag: 3, ..packet(0, 1, 1000, 0) });
+    assert_eq!(bench.run(), [(1_860_000, 1), (2_660_000, 2), (3_460_000, 3)]);
+    assert_eq!(bench.nic_free, [1_600_000, 2_400_000]);
+}
+
 struct Bench {
     fabric: Fabric,
     agenda: Agenda<Event>,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{PolicySpec, WorkerId};
-use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId};
 use tailcut_proto::scheduler::{Outcome, Scheduler, Ticket};
 
 use super::host::Station;
@@ -349,7 +349,7 @@ fn ending(failure: Failure) -> Ending {
     match failure {
         Failure::Deadline => Ending::Deadline,
         Failure::ReplyTooLarge => Ending::ReplyTooLarge,
-        Failure::Broken => Ending::Other,
+        Failure::Broken | Failure::Unreachable => Ending::Other,
         Failure::Refused(reason) => match reason {
             DropReason::Overload => Ending::Overload,
             DropReason::TooLarge => Ending::TooLarge,

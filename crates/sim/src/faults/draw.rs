@@ -10,7 +10,7 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::router::Forward;
 
-use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
+use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport};
 use crate::clock::Clock;
 use crate::fabric::topology::{Link, Spreading, Switch, SwitchBuffer, Topology};
 use crate::network::Damage;
@@ -27,6 +27,7 @@ impl Plan {
             seed,
             topology: topology(&mut dice, hosts as u32),
             damage: if dice.chance(0.1) { Damage::Delivered } else { Damage::Noticed },
+            transport: Transport::R2p2,
             segment_len: dice.one_of(&[1380, 1380, 1380, 256, 8900]),
             router,
             servers,

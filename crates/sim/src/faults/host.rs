@@ -7,9 +7,10 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tailcut_proto::node::{Node, Path, Time, Transmit};
-use tailcut_proto::r2p2::Endpoint;
 use tailcut_proto::router::Router;
 use tailcut_proto::rpc::{Event, Failure, Rpc};
+use tailcut_proto::{homa, r2p2};
+use tailcut_wire::homa as homa_wire;
 use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType, Packet};
 
 use super::plan::Host;
@@ -71,7 +72,8 @@ pub(super) struct Station {
 
 #[derive(Debug)]
 enum Kind {
-    Endpoint(Box<Endpoint>),
+    R2p2(Box<r2p2::Endpoint>),
+    Homa(Box<homa::Endpoint>),
     Router(Box<Router>),
 }
 
@@ -89,27 +91,47 @@ struct Bug {
 }
 
 impl Station {
-    pub(super) fn endpoint(host: Host, node: Endpoint, watch: &Rc<RefCell<Watch>>, sabotage: Option<Sabotage>) -> Self {
+    pub(super) fn r2p2(host: Host, node: r2p2::Endpoint, watch: &Rc<RefCell<Watch>>, sabotage: Option<Sabotage>) -> Self {
+        Self::endpoint(host, Kind::R2p2(Box::new(node)), watch, sabotage)
+    }
+
+    pub(super) fn homa(host: Host, node: homa::Endpoint, watch: &Rc<RefCell<Watch>>, sabotage: Option<Sabotage>) -> Self {
+        Self::endpoint(host, Kind::Homa(Box::new(node)), watch, sabotage)
+    }
+
+    fn endpoint(host: Host, node: Kind, watch: &Rc<RefCell<Watch>>, sabotage: Option<Sabotage>) -> Self {
         let concerns_clients = sabotage == Some(Sabotage::CallNeverEnds);
         let sabotage = sabotage.filter(|_| concerns_clients == matches!(host, Host::Client(_)));
         let bug = sabotage.map(|sabotage| Bug { sabotage, had: BTreeSet::new(), replies: 0, repeats: 0, last: None });
-        Self { host, node: Kind::Endpoint(Box::new(node)), watch: Rc::clone(watch), bug }
+        Self { host, node, watch: Rc::clone(watch), bug }
     }
 
     pub(super) fn router(node: Router, watch: &Rc<RefCell<Watch>>) -> Self {
         Self { host: Host::Router, node: Kind::Router(Box::new(node)), watch: Rc::clone(watch), bug: None }
     }
 
-    pub(super) fn as_endpoint(&self) -> Option<&Endpoint> {
+    /// What an endpoint still holds, where it holds anything.
+    pub(super) fn holds(&self) -> Option<String> {
         match &self.node {
-            Kind::Endpoint(endpoint) => Some(endpoint),
+            Kind::R2p2(node) => Some(node.holdings()).filter(|held| *held != Default::default()).map(|held| format!("{held:?}")),
+            Kind::Homa(node) => Some(node.holdings()).filter(|held| *held != Default::default()).map(|held| format!("{held:?}")),
             Kind::Router(_) => None,
         }
     }
 
-    pub(super) fn as_endpoint_mut(&mut self) -> Option<&mut Endpoint> {
+    /// Replies that an endpoint has held back, and what it has sent again: packets of R2P2, bytes of Homa.
+    pub(super) fn efforts(&self) -> (u64, u64) {
+        match &self.node {
+            Kind::R2p2(node) => (node.metrics().held_back, node.metrics().resent),
+            Kind::Homa(node) => (node.metrics().held_back, node.metrics().resent_bytes),
+            Kind::Router(_) => (0, 0),
+        }
+    }
+
+    pub(super) fn as_endpoint_mut(&mut self) -> Option<&mut dyn Rpc> {
         match &mut self.node {
-            Kind::Endpoint(endpoint) => Some(endpoint),
+            Kind::R2p2(endpoint) => Some(endpoint.as_mut()),
+            Kind::Homa(endpoint) => Some(endpoint.as_mut()),
             Kind::Router(_) => None,
         }
     }
@@ -117,14 +139,14 @@ impl Station {
     pub(super) fn as_router(&self) -> Option<&Router> {
         match &self.node {
             Kind::Router(router) => Some(router),
-            Kind::Endpoint(_) => None,
+            Kind::R2p2(_) | Kind::Homa(_) => None,
         }
     }
 
     pub(super) fn as_router_mut(&mut self) -> Option<&mut Router> {
         match &mut self.node {
             Kind::Router(router) => Some(router),
-            Kind::Endpoint(_) => None,
+            Kind::R2p2(_) | Kind::Homa(_) => None,
         }
     }
 
@@ -144,14 +166,16 @@ impl Station {
 
     fn node(&self) -> &dyn Node {
         match &self.node {
-            Kind::Endpoint(node) => node.as_ref(),
+            Kind::R2p2(node) => node.as_ref(),
+            Kind::Homa(node) => node.as_ref(),
             Kind::Router(node) => node.as_ref(),
         }
     }
 
     fn node_mut(&mut self) -> &mut dyn Node {
         match &mut self.node {
-            Kind::Endpoint(node) => node.as_mut(),
+            Kind::R2p2(node) => node.as_mut(),
+            Kind::Homa(node) => node.as_mut(),
             Kind::Router(node) => node.as_mut(),
         }
     }
@@ -162,7 +186,9 @@ impl Node for Station {
         if !self.watch.borrow_mut().arrives(self.host, path.peer, bytes) {
             return;
         }
-        match self.bug.as_mut().and_then(|bug| bug.renamed(bytes)) {
+        let is_homa = matches!(self.node, Kind::Homa(_));
+        let rename = if is_homa { Bug::renamed_homa } else { Bug::renamed };
+        match self.bug.as_mut().and_then(|bug| rename(bug, bytes)) {
             Some(renamed) => self.node_mut().handle_datagram(now, path, &renamed),
             None => self.node_mut().handle_datagram(now, path, bytes),
         }
@@ -182,8 +208,10 @@ impl Node for Station {
             Some(transmit) => transmit,
             None => {
                 let transmit = self.node_mut().poll_transmit(now, buffer)?;
+                let is_homa = matches!(self.node, Kind::Homa(_));
                 if let Some(bug) = &mut self.bug {
-                    buffer[..transmit.len].chunks_mut(transmit.segment_len.max(1)).for_each(|bytes| bug.change(bytes));
+                    let change = if is_homa { Bug::change_homa } else { Bug::change };
+                    buffer[..transmit.len].chunks_mut(transmit.segment_len.max(1)).for_each(|bytes| change(bug, bytes));
                     bug.keep(transmit, &buffer[..transmit.len]);
                 }
                 transmit
@@ -215,6 +243,40 @@ impl Bug {
         let mut renamed = bytes.to_vec();
         renamed[RPC_ID_AT] ^= 0x80;
         Some(renamed)
+    }
+
+    /// The same of Homa.
+    fn renamed_homa(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let packet = homa_wire::Packet::parse(bytes).ok().filter(|packet| packet.is_from_client())?;
+        let homa_wire::Body::Data { header, payload } = packet.body else {
+            return None;
+        };
+        let is_whole = self.sabotage == Sabotage::DuplicateRunsTwice && payload.len() == header.message_length.get() as usize;
+        if !is_whole || self.had.insert(header.common.sender_id.get()) {
+            return None;
+        }
+        let mut renamed = bytes.to_vec();
+        renamed[HOMA_ID_END - 1] ^= 0x80;
+        Some(renamed)
+    }
+
+    /// Changes a datagram of Homa that leaves.
+    fn change_homa(&mut self, bytes: &mut [u8]) {
+        let Ok(packet) = homa_wire::Packet::parse(bytes) else { return };
+        let is_reply = matches!(packet.body, homa_wire::Body::Data { .. }) && !packet.is_from_client();
+        match self.sabotage {
+            Sabotage::ReplyIsChanged if is_reply => {
+                self.replies += 1;
+                if self.replies.is_multiple_of(16)
+                    && let Some(byte) = bytes.get_mut(homa_wire::DATA_LEN)
+                {
+                    *byte ^= 1;
+                }
+            }
+            // The window means nothing to anybody.
+            Sabotage::RunsDiffer if is_reply => bytes[HOMA_WINDOW_AT] = RUNS.fetch_add(1, Ordering::Relaxed),
+            _ => {}
+        }
     }
 
     /// Changes a datagram that leaves.
@@ -264,6 +326,8 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
 /// What [`Sabotage::RunsDiffer`] takes instead of the seed.
 static RUNS: AtomicU8 = AtomicU8::new(0);
 
+const HOMA_WINDOW_AT: usize = 14;
+const HOMA_ID_END: usize = 28;
 const RPC_ID_AT: usize = 8;
 const SERVER_LOAD_AT: usize = 23;
 const RECEIVED_AT: usize = EXTENDED_LEN + 8;

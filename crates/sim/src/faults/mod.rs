@@ -227,10 +227,14 @@ impl Coverage {
 
 /// Runs the plan of a seed, twice where the seed is a multiple of `twice_each`: the same seed must give the same run.
 pub fn check(seed: u64, twice_each: u64, options: Options) -> Report {
-    let plan = Plan::of_seed(seed);
-    let mut report = run(&plan, options);
-    if report.violation.is_none() && seed.is_multiple_of(twice_each) {
-        report.violation = differs(&plan, &report, options);
+    check_plan(&Plan::of_seed(seed), twice_each, options)
+}
+
+/// The same for any plan.
+pub fn check_plan(plan: &Plan, twice_each: u64, options: Options) -> Report {
+    let mut report = run(plan, options);
+    if report.violation.is_none() && plan.seed.is_multiple_of(twice_each) {
+        report.violation = differs(plan, &report, options);
     }
     report
 }

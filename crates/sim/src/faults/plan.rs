@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
+use tailcut_proto::homa::{GrantPolicy, Pull};
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::Config;
@@ -24,6 +25,8 @@ pub struct Plan {
     /// What becomes of damaged datagrams. Where they are delivered a bit may be flipped in anything, so that only what a node
     /// owes itself is checked: it does not panic, and every call ends once and by its deadline.
     pub damage: Damage,
+    /// What the endpoints speak.
+    pub transport: Transport,
     /// Payload bytes of a packet, at every endpoint.
     pub segment_len: u16,
     /// The router; `None` where clients call servers themselves.
@@ -36,6 +39,15 @@ pub struct Plan {
     pub calls: Vec<CallPlan>,
     /// Faults, each of which ends by itself.
     pub faults: Vec<Fault>,
+}
+
+/// What the endpoints of a plan speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// R2P2, with or without a router.
+    R2p2,
+    /// Homa, without a router, and how its receivers grant.
+    Homa(GrantPolicy),
 }
 
 /// The router of a plan; fields as in [`tailcut_proto::router::RouterConfig`].
@@ -275,6 +287,7 @@ impl Default for Plan {
             seed: 0,
             topology: None,
             damage: Damage::Noticed,
+            transport: Transport::R2p2,
             segment_len: Config::default().segment_len,
             router: None,
             servers: vec![ServerPlan::default()],
@@ -286,6 +299,17 @@ impl Default for Plan {
 }
 
 impl Plan {
+    /// The plan of a seed with Homa endpoints, and without what only R2P2 has. Odd seeds grant as the simulations of SIGCOMM'18.
+    pub fn homa_of_seed(seed: u64) -> Self {
+        let mut plan = Self::of_seed(seed);
+        let sigcomm = GrantPolicy::Sigcomm(Pull::default());
+        let policy = if seed % 2 == 1 { sigcomm } else { tailcut_proto::homa::Grants::default().policy };
+        plan.transport = Transport::Homa(policy);
+        plan.router = None;
+        plan.faults.retain(|fault| !fault.kind.concerns_router());
+        plan
+    }
+
     /// When nothing new happens any more: the last call has been made and the last fault has ended.
     pub fn quiet_at(&self) -> Time {
         let calls = self.calls.iter().map(|call| call.at);
@@ -357,6 +381,11 @@ impl FaultKind {
             Self::Drain { .. } => 10,
             Self::Removal { .. } => 11,
         }
+    }
+
+    /// Whether it is one of the router's, or something that happens to the router.
+    fn concerns_router(&self) -> bool {
+        matches!(self, Self::Drain { .. } | Self::Removal { .. }) || self.hosts().contains(&Some(Host::Router))
     }
 
     /// Every host that it names.

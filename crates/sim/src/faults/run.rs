@@ -4,13 +4,14 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use tailcut_proto::homa;
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Config, Endpoint, Holdings};
+use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
 
 use super::application::Applications;
 use super::host::Station;
-use super::plan::{Fault, FaultKind, Host, Plan, RouterPlan};
+use super::plan::{Fault, FaultKind, Host, Plan, RouterPlan, Transport};
 use super::watch::Watch;
 use super::{Coverage, Invariant, Options, Report, Violation};
 use crate::fabric::topology::Topology;
@@ -266,8 +267,8 @@ impl<'a> Run<'a> {
         }
         for host in self.plan.hosts() {
             let station = self.network.node(self.plan.place(host));
-            if let Some(holdings) = station.as_endpoint().map(Endpoint::holdings).filter(|held| *held != Holdings::default()) {
-                return Some((Invariant::Floor, format!("{host} still holds {holdings:?}")));
+            if let Some(holdings) = station.holds() {
+                return Some((Invariant::Floor, format!("{host} still holds {holdings}")));
             }
             let Some(status) = station.as_router().map(Router::status) else { continue };
             if let Some(server) = status.servers.iter().find(|server| server.outstanding > 0) {
@@ -295,10 +296,9 @@ impl<'a> Run<'a> {
         coverage.shapes = [self.plan.router.is_none(), is_single, is_leaf_spine].map(u64::from);
         for place in self.plan.hosts().map(|host| self.plan.place(host)) {
             let station = self.network.node(place);
-            if let Some(metrics) = station.as_endpoint().map(Endpoint::metrics) {
-                coverage.held_back += metrics.held_back;
-                coverage.resent += metrics.resent;
-            }
+            let (held_back, resent) = station.efforts();
+            coverage.held_back += held_back;
+            coverage.resent += resent;
             if let Some(metrics) = station.as_router().map(Router::metrics) {
                 coverage.held += metrics.held;
                 coverage.silenced += metrics.servers_silenced;
@@ -333,6 +333,10 @@ impl<'a> Run<'a> {
         let (now, seed) = (self.network.now(), self.seed_of(host, self.network.now()));
         let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
         let local = self.plan.clock(host).local(now);
+        if let Transport::Homa(policy) = self.plan.transport {
+            let node = homa::Endpoint::new(local, homa::Config { secret, ..self.homa_config(host, policy) });
+            return Station::homa(host, node, &self.watch, self.options.sabotage);
+        }
         let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
         match host {
             Host::Router => return self.router(local),
@@ -358,7 +362,34 @@ impl<'a> Run<'a> {
                 config.serving.is_enabled = false;
             }
         }
-        Station::endpoint(host, Endpoint::new(local, config), &self.watch, self.options.sabotage)
+        Station::r2p2(host, Endpoint::new(local, config), &self.watch, self.options.sabotage)
+    }
+
+    fn homa_config(&self, host: Host, policy: homa::GrantPolicy) -> homa::Config {
+        let mut config = homa::Config::default();
+        config.grants.policy = policy;
+        config.framing.unscheduled_len = self.plan.segment_len.into();
+        config.framing.scheduled_len = self.plan.segment_len.into();
+        match host {
+            Host::Router => {}
+            Host::Server(index) => {
+                let server = &self.plan.servers[index];
+                config.message_len_max = server.message_len_max;
+                config.peers_max = server.clients_max;
+                config.serving.requests_max = server.requests_max;
+                config.serving.partials_max = server.partials_max;
+                if !server.is_trusting {
+                    config.serving.trusted.clear();
+                }
+            }
+            Host::Client(index) => {
+                let client = &self.plan.clients[index];
+                config.message_len_max = client.message_len_max;
+                config.calls_max = client.calls_max;
+                config.serving.is_enabled = false;
+            }
+        }
+        config
     }
 
     fn router(&self, local: Time) -> Station {

@@ -21,9 +21,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv6Addr, SocketAddr};
 
 use tailcut_proto::node::Time;
+use tailcut_wire::homa;
 use tailcut_wire::r2p2::{Kind, Marks, MessageType, Packet, Policy, Route};
 
-use super::plan::{Host, Moment, Plan};
+use super::plan::{Host, Moment, Plan, Transport};
 use super::{Invariant, Violation};
 use crate::network::Damage;
 
@@ -38,6 +39,7 @@ pub(super) struct Watch {
     pub(super) excused: u64,
     /// Requests that a later placement or a probe overtook.
     pub(super) overtaken: u64,
+    transport: Transport,
     /// Whether datagrams can be trusted to be what their sender wrote.
     is_strict: bool,
     /// A router whose table is full cannot know of what it refused, so that a copy may be placed.
@@ -54,6 +56,8 @@ pub(super) struct Watch {
     incarnations: BTreeMap<Host, u32>,
     /// The incarnation of each host that first had a copy of a call that may run once.
     had: BTreeMap<(Host, u32), u32>,
+    /// The same of Homa, by the call's id: any packet of a request is enough to refuse it.
+    had_ids: BTreeMap<(Host, u64), u32>,
     /// What happened last, oldest first; at most `trace_len`.
     trace: VecDeque<String>,
     trace_len: usize,
@@ -119,6 +123,7 @@ impl Watch {
             violation: None,
             excused: 0,
             overtaken: 0,
+            transport: plan.transport,
             is_strict: plan.damage == Damage::Noticed,
             forgets_refusals: plan.router.is_some_and(|router| router.table_len_max < plan.calls.len()),
             is_once: plan.calls.iter().map(|call| !call.is_idempotent).collect(),
@@ -128,6 +133,7 @@ impl Watch {
             router: RouterBook::default(),
             incarnations: BTreeMap::new(),
             had: BTreeMap::new(),
+            had_ids: BTreeMap::new(),
             trace: VecDeque::new(),
             trace_len,
             last_counts: BTreeMap::new(),
@@ -182,6 +188,9 @@ impl Watch {
 
     /// A datagram is about to be handed to `host`; whether it shall be.
     pub(super) fn arrives(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
+        if self.transport != Transport::R2p2 {
+            return self.arrives_homa(host, from, bytes);
+        }
         let is_taken = match Packet::parse(bytes) {
             Ok(packet) if self.is_strict => self.look_at_arrival(host, from, &packet, bytes.len()),
             _ => true,
@@ -213,6 +222,9 @@ impl Watch {
 
     /// A datagram leaves `host`.
     pub(super) fn leaves(&mut self, host: Host, to: SocketAddr, bytes: &[u8]) {
+        if self.transport != Transport::R2p2 {
+            return self.leaves_homa(host, to, bytes);
+        }
         let (Some(to), Ok(packet), true) = (Host::at(to), Packet::parse(bytes), self.is_strict) else {
             return;
         };
@@ -328,6 +340,61 @@ impl Watch {
         }
     }
 
+    /// A datagram of Homa is about to be handed to `host`; whether it shall be.
+    fn arrives_homa(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
+        let is_taken = match homa::Packet::parse(bytes) {
+            Ok(packet) if self.is_strict => self.look_at_homa(host, from, &packet, bytes.len() as u64),
+            _ => true,
+        };
+        self.say(|| {
+            let from = Host::at(from).map_or_else(|| from.to_string(), |host| host.to_string());
+            let end = if is_taken { "" } else { " (a copy of what ran before the restart: lost)" };
+            match homa::Packet::parse(bytes) {
+                Ok(packet) => format!("{from} > {host}: {packet}{end}"),
+                Err(reason) => format!("{from} > {host}: {} B, malformed: {reason:?}", bytes.len()),
+            }
+        });
+        is_taken
+    }
+
+    fn look_at_homa(&mut self, host: Host, from: SocketAddr, packet: &homa::Packet, len: u64) -> bool {
+        let (Host::Server(server), Some(Host::Client(client))) = (host, Host::at(from)) else {
+            return true;
+        };
+        let book = &mut self.servers[server];
+        let id = packet.common.sender_id.get();
+        if let homa::Body::Data { header, .. } = packet.body {
+            let token = u64::from(header.cutoff_version.get());
+            book.proven[client] |= token != 0 && token == book.tokens[client];
+            let incarnation = self.incarnations.get(&host).copied().unwrap_or(0);
+            let first = *self.had_ids.entry((host, id)).or_insert(incarnation);
+            let is_once = !header.marks().has(homa::DataMarks::IDEMPOTENT);
+            if is_once && first < incarnation && header.retransmit == 0 {
+                self.excused += 1;
+                return false;
+            }
+        }
+        let book = &mut self.servers[server];
+        if !book.proven[client] {
+            book.ledger.entry((client, id)).or_default().0 += len;
+        }
+        true
+    }
+
+    /// A datagram of Homa leaves `host`.
+    fn leaves_homa(&mut self, host: Host, to: SocketAddr, bytes: &[u8]) {
+        let (Host::Server(server), Some(Host::Client(client)), Ok(packet), true) =
+            (host, Host::at(to), homa::Packet::parse(bytes), self.is_strict)
+        else {
+            return;
+        };
+        let book = &mut self.servers[server];
+        if let homa::Body::Cutoffs(cutoffs) = packet.body {
+            book.tokens[client] = cutoffs.version.get().into();
+        }
+        self.pay(server, client, (packet.common.local_id(), bytes.len() as u64));
+    }
+
     fn pay_out(&mut self, server: usize, client: usize, packet: &Packet, len: u64) {
         let token = packet.extended().map_or(0, |header| header.ext.token.get());
         if self.servers[server].is_pooled {
@@ -336,10 +403,15 @@ impl Watch {
         }
         let book = &mut self.servers[server];
         book.tokens[client] = token;
+        self.pay(server, client, (packet.rpc_id().map_or(0, |id| id.0), len));
+    }
+
+    /// A server sends a client so many bytes of a call.
+    fn pay(&mut self, server: usize, client: usize, (id, len): (u64, u64)) {
+        let book = &mut self.servers[server];
         if book.proven[client] || book.is_trusting {
             return;
         }
-        let id = packet.rpc_id().map_or(0, |id| id.0);
         let paid = book.ledger.entry((client, id)).or_default();
         paid.1 += len;
         let (paid_in, paid_out) = *paid;

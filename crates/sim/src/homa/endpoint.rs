@@ -1,0 +1,377 @@
+//! Homa itself: the endpoint that also runs over sockets, as a transport of an experiment.
+//!
+//! The published simulation sends messages one way. Here a message is a request, and its reply tells the sender when it arrived,
+//! so that the endpoint runs through everything that it does for a call. What the published simulation has no equal of (replies,
+//! acknowledgements, cutoffs) goes beside the links, where it loads nothing; everything else is charged what the published
+//! simulation charges, because the endpoint's own headers are longer.
+//!
+//! | packet | on the links |
+//! |---|---|
+//! | data of a request | its data with a header of 30 bytes, or of 16 where it needed a grant |
+//! | GRANT, RESEND, BUSY, RPC_UNKNOWN | the shortest frame |
+//! | data of a reply | as that of a request between clients and servers; beside the links where messages go one way |
+//! | ACK, NEED_ACK, CUTOFFS, FREEZE | beside the links |
+//!
+//! Invariant: what is sent, and when and with which priority, is decided by the endpoint alone.
+
+use std::net::SocketAddr;
+
+use tailcut_measure::workload::Workload;
+use tailcut_proto::homa::{Config, Cutoffs, Endpoint, Framing, GrantPolicy, Grants, Pull};
+use tailcut_proto::node::{Node, Path, Time, Transmit};
+use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
+use tailcut_wire::homa::{Body, Packet};
+
+use super::messenger::{Arrival, Messenger};
+use super::{Said, levels, paper};
+use crate::PS_PER_NS;
+use crate::network::Carriage;
+
+/// How Homa is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How grants are given.
+    pub policy: Policy,
+    /// Priorities of the network that are used, 1 to 8.
+    pub priorities: u8,
+    /// Messages that a receiver grants at once, 1 to 16; `None` for the published number of the workload.
+    pub overcommit: Option<u8>,
+    /// When endpoints ask for what has not come.
+    pub timers: Timers,
+}
+
+/// When endpoints ask for what has not come. Nothing is lost here, so that they ask in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timers {
+    /// Never, as in the published simulation.
+    #[default]
+    Quiet,
+    /// As on a network, by the endpoint's defaults.
+    Network,
+}
+
+/// How a receiver gives grants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// As the published simulation.
+    #[default]
+    Sigcomm,
+    /// As the kernel module, with 40 kB unscheduled.
+    Module,
+    /// As the published simulation, with packets of half the length and grants of several: a short message waits less for the
+    /// packet that the link carries when it comes.
+    ShortPackets,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::PUBLISHED
+    }
+}
+
+/// A host's end of Homa.
+#[derive(Debug)]
+pub(super) struct HomaHost {
+    endpoint: Endpoint,
+    /// What a server answers.
+    answers: Answers,
+    /// The highest level of the network, which is what higher ones become on it.
+    level_max: u8,
+    data_received_bytes: u64,
+}
+
+/// What a server answers to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answers {
+    /// When it came.
+    Receipt,
+    /// The message.
+    Echo,
+}
+
+impl HomaHost {
+    /// The endpoint at `host` of the run under `seed`.
+    pub(super) fn new(mut config: Config, (seed, host): (u64, u32), answers: Answers) -> Self {
+        config.secret = (u128::from(seed) << 64 | u128::from(host)).to_be_bytes();
+        let level_max = config.priorities.levels - 1;
+        Self { endpoint: Endpoint::new(0, config), answers, level_max, data_received_bytes: 0 }
+    }
+}
+
+impl Node for HomaHost {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+        self.data_received_bytes += request_data_len(bytes);
+        self.endpoint.handle_datagram(now, path, bytes);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.endpoint.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        let transmit = self.endpoint.poll_transmit(now, buffer)?;
+        Some(Transmit { priority: transmit.priority.min(self.level_max), ..transmit })
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.endpoint.poll_timeout()
+    }
+}
+
+impl Messenger for HomaHost {
+    fn send(&mut self, now: Time, to: SocketAddr, len: u64, word: u64) -> bool {
+        let mut payload = self.endpoint.buffer();
+        payload.extend_from_slice(&len.to_be_bytes()[..CONTENT_LEN.min(len as usize)]);
+        let options = CallOptions::default();
+        let call = Call { target: to, payload, deadline: now + TIMEOUT_NS, context: word, options };
+        u32::try_from(len).is_ok_and(|len| self.endpoint.call_padded(now, call, len).is_ok())
+    }
+
+    fn poll_arrival(&mut self, now: Time) -> Option<Arrival> {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Request { id, mut payload, .. } => {
+                    let len = match self.answers {
+                        Answers::Echo => message_len(&payload),
+                        Answers::Receipt => {
+                            payload.clear();
+                            payload.extend_from_slice(&now.to_be_bytes());
+                            0
+                        }
+                    };
+                    // A request that is gone by now needs no answer.
+                    let _ = self.endpoint.reply_padded(now, id, payload, len);
+                }
+                Event::Replied { context, payload, .. } => {
+                    let at = match (self.answers, payload.first_chunk()) {
+                        (Answers::Receipt, Some(bytes)) => Time::from_be_bytes(*bytes),
+                        _ => now,
+                    };
+                    self.endpoint.recycle(payload);
+                    return Some(Arrival { word: context, at });
+                }
+                Event::Failed { .. } | Event::Cancelled { .. } => {}
+            }
+        }
+        None
+    }
+
+    fn data_received_bytes(&self) -> u64 {
+        self.data_received_bytes
+    }
+
+    fn said(&self) -> Option<Said> {
+        let metrics = self.endpoint.metrics();
+        let resent_bytes = metrics.resent_bytes;
+        Some(Said { grants: metrics.grants, resends: metrics.resends, busy: metrics.busy, resent_bytes })
+    }
+}
+
+impl Settings {
+    /// As in the published simulation.
+    pub const PUBLISHED: Self = Self { policy: Policy::Sigcomm, priorities: 8, overcommit: None, timers: Timers::Quiet };
+
+    /// Whether there is an endpoint of this kind.
+    pub(super) fn are_possible(&self) -> bool {
+        (1..=8).contains(&self.priorities) && self.overcommit.is_none_or(|overcommit| (1..=16).contains(&overcommit))
+    }
+
+    /// Messages that a receiver of `workload` grants at once.
+    pub fn overcommit(&self, workload: &Workload) -> u8 {
+        self.overcommit.unwrap_or_else(|| levels::overcommit(workload))
+    }
+
+    /// The configuration of endpoints that carry `workload`.
+    pub(super) fn config(&self, workload: &Workload) -> Config {
+        let overcommit = self.overcommit(workload);
+        let scheduled = levels::scheduled_levels(self.priorities, levels::overcommit(workload));
+        let unscheduled = (self.priorities - scheduled).max(1);
+        let cutoffs = by_level(&levels::cutoffs(workload, unscheduled), self.priorities);
+        let mut config = match self.policy {
+            Policy::Sigcomm => Config::sigcomm(overcommit, cutoffs),
+            Policy::Module => Config::default(),
+            Policy::ShortPackets => short_packets(Config::sigcomm(overcommit, cutoffs)),
+        };
+        config.grants.overcommit = usize::from(overcommit);
+        config.priorities.levels = self.priorities;
+        config.priorities.cutoffs = cutoffs;
+        config.priorities.scheduled_levels = scheduled;
+        config.assumed = cutoffs;
+        config.train_len_max = 1;
+        unlimit(&mut config);
+        if self.timers == Timers::Quiet {
+            config.recovery.silence_initial_ns = QUIET_NS;
+            config.recovery.silence_min_ns = QUIET_NS;
+            config.recovery.silence_max_ns = QUIET_NS;
+            config.recovery.gap_ns_min = QUIET_NS;
+            config.recovery.need_ack_ns = QUIET_NS;
+        }
+        config
+    }
+}
+
+/// Packets of half the length. Four of them are granted at once, so that headers and grants together take 3 % of the links more
+/// and not 6.
+fn short_packets(config: Config) -> Config {
+    let (unscheduled_len, scheduled_len) = (config.framing.unscheduled_len / 2, config.framing.scheduled_len / 2);
+    let framing = Framing { unscheduled_len, scheduled_len, ..config.framing };
+    let grant_wire_bytes = u64::from(4 * paper::scheduled_wire_bytes(scheduled_len));
+    let grant_ns = grant_wire_bytes * paper::HOST_PS_PER_BYTE / PS_PER_NS;
+    let policy = GrantPolicy::Sigcomm(Pull { grant_len: 4 * scheduled_len, grant_ns, ..Pull::default() });
+    Config { framing, grants: Grants { policy, ..config.grants }, ..config }
+}
+
+/// Nothing is lost here, and hosts hold whatever the load leaves with them.
+fn unlimit(config: &mut Config) {
+    config.framing.content_len_max = CONTENT_LEN as u32;
+    config.message_len_max = MESSAGE_LEN_MAX;
+    config.rpc_len_max = MESSAGE_LEN_MAX as u32;
+    config.calls_max = 1 << 20;
+    config.calls_per_peer_max = 32_768;
+    config.incast.calls_max = usize::MAX;
+    config.serving.requests_max = 1 << 20;
+    config.serving.requests_per_client_max = 1 << 20;
+    config.serving.partials_max = 1 << 20;
+    config.serving.partial_ns_max = TIMEOUT_NS;
+    config.serving.held_bytes_max = usize::MAX / 2;
+    config.serving.held_bytes_per_client_max = usize::MAX / 2;
+}
+
+/// The highest of `levels` levels first in `cutoffs`; those above are not used.
+fn by_level(cutoffs: &[u64], levels: u8) -> Cutoffs {
+    let mut by_level = [u32::MAX; 8];
+    by_level[usize::from(levels)..].fill(0);
+    for (level, &cutoff) in by_level[..usize::from(levels)].iter_mut().rev().zip(cutoffs) {
+        *level = u32::try_from(cutoff).unwrap_or(u32::MAX);
+    }
+    Cutoffs { by_level, version: 1 }
+}
+
+/// The length of a request, of which the first bytes say it where they have room to.
+fn message_len(content: &[u8]) -> u32 {
+    content.first_chunk().map_or(content.len() as u32, |bytes| u64::from_be_bytes(*bytes) as u32)
+}
+
+/// Bytes of a request in a datagram.
+fn request_data_len(bytes: &[u8]) -> u64 {
+    match Packet::parse(bytes) {
+        Ok(packet) if packet.is_from_client() => match packet.body {
+            Body::Data { payload, .. } => payload.len() as u64,
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// What a datagram takes of the links where messages go one way.
+pub(super) fn one_way_framing(bytes: &[u8]) -> Carriage {
+    framing(bytes, Answers::Receipt)
+}
+
+/// What a datagram takes of the links where messages are echoed.
+pub(super) fn echo_framing(bytes: &[u8]) -> Carriage {
+    framing(bytes, Answers::Echo)
+}
+
+fn framing(bytes: &[u8], answers: Answers) -> Carriage {
+    let Ok(packet) = Packet::parse(bytes) else { return Carriage::Aside };
+    match packet.body {
+        Body::Data { header, payload } => {
+            if !packet.is_from_client() && answers == Answers::Receipt {
+                return Carriage::Aside;
+            }
+            let data_len = payload.len() as u32;
+            let is_unscheduled = u64::from(header.offset()) < paper::UNSCHEDULED_BYTES;
+            let wire_bytes = if is_unscheduled { paper::unscheduled_wire_bytes } else { paper::scheduled_wire_bytes };
+            Carriage::Links(wire_bytes(data_len))
+        }
+        Body::Grant(_) | Body::Resend(_) | Body::Busy | Body::RpcUnknown => Carriage::Links(paper::CONTROL_WIRE_BYTES),
+        Body::Ack(_) | Body::NeedAck | Body::Cutoffs(_) | Body::Freeze => Carriage::Aside,
+    }
+}
+
+/// Bytes of a message that say something: of a request how long it is, of a receipt when it was written.
+const CONTENT_LEN: usize = 8;
+/// Bytes of a packet that may be anything but zero: an ACK is longer than the header of data and a receipt.
+pub(super) const HEAD_LEN: usize = 80;
+/// Longer than any message takes that is not stuck.
+const TIMEOUT_NS: u64 = 30_000_000_000;
+/// Longer than any experiment: nothing is lost, so nothing is asked for again.
+const QUIET_NS: u64 = 25_000_000_000;
+/// The longest message of the published workloads.
+const MESSAGE_LEN_MAX: usize = 32_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Counts, Experiment, Findings, Pattern, Transport, slowdown};
+    use super::*;
+
+    /// Messages of `len` bytes alone at a load of 1 %, where few meet.
+    fn run(len: u64, pattern: Pattern, policy: Policy) -> Findings {
+        let workload = Workload::parse("test", &format!("{len}\n{len} 1\n")).expect("a workload");
+        run_under(0.01, workload, pattern, Settings { policy, ..Settings::default() })
+    }
+
+    fn run_under(load: f64, workload: Workload, pattern: Pattern, settings: Settings) -> Findings {
+        let experiment = Experiment {
+            buckets: slowdown::equal_shares(&workload),
+            workload,
+            load,
+            hosts: 16,
+            pattern,
+            duration_ns: 50_000_000,
+            warmup_ns: 1_000_000,
+            transport: Transport::Homa(settings),
+            seed: 1,
+        };
+        let findings = super::super::run(&experiment).expect("it can be run");
+        let Counts { sent, received, .. } = findings.counts;
+        assert!(sent > 0 && sent == received, "{:?}", findings.counts);
+        findings
+    }
+
+    /// In a rack the ideal time has no delay of the switch (0.25 us), and no message has Homa's headers. Of a short one: 97 bytes
+    /// of a frame instead of 84 are 21 ns more, so 1,905.2 over 1,634.4 ns.
+    #[test]
+    fn a_short_message_alone_takes_the_time_of_its_packet() {
+        let p50 = run(1, Pattern::OneWay, Policy::Sigcomm).buckets[0].p50;
+        assert!((p50 / (1905.2 / 1634.4) - 1.0).abs() < 0.001, "{p50}");
+    }
+
+    /// Headers of 16 bytes of 1,472, and nothing else: no grant is ever late.
+    #[test]
+    fn a_long_message_alone_fills_the_link() {
+        for policy in [Policy::Sigcomm, Policy::Module] {
+            let p50 = run(1_000_000, Pattern::OneWay, policy).buckets[0].p50;
+            assert!((1.0..1.03).contains(&p50), "{policy:?}: {p50}");
+        }
+    }
+
+    /// Nothing is lost, so that nothing may be asked for; and the short messages of the lower half never wait for grants: they
+    /// take no more than some packets' times at either end.
+    #[test]
+    fn the_modules_policy_and_short_packets_carry_a_load() {
+        for (policy, load) in [(Policy::Module, 0.5), (Policy::Module, 0.8), (Policy::ShortPackets, 0.8)] {
+            let settings = Settings { policy, ..Settings::default() };
+            let found = run_under(load, Workload::named("w3").expect("it is kept"), Pattern::OneWay, settings);
+            let (half, said) = (&found.buckets[..8], found.homa.expect("it is Homa"));
+            println!("{policy:?} at {load}: {:?}, the lower half {half:?}", found.all);
+            assert_eq!((said.resends, said.resent_bytes, said.busy), (0, 0, 0), "{policy:?}");
+            assert!(half.iter().all(|bucket| (1.0..1.7).contains(&bucket.p50) && bucket.p99 < 4.0), "{policy:?}: {half:?}");
+        }
+    }
+
+    #[test]
+    fn an_echo_alone_takes_the_time_of_two_messages() {
+        for len in [100, 1442, 9328, 100_000] {
+            let p50 = run(len, Pattern::Echo, Policy::Sigcomm).buckets[0].p50;
+            assert!((1.0..1.02).contains(&p50), "{len}: {p50}");
+        }
+    }
+
+    #[test]
+    fn levels_above_those_of_the_network_are_not_used() {
+        let cutoffs = by_level(&[100, 1000, u64::MAX], 4);
+        assert_eq!([1, 100, 101, 1000, 1001].map(|len| cutoffs.level(len)), [3, 3, 2, 2, 1]);
+    }
+}

@@ -1,0 +1,319 @@
+//! Messages under load at the grain of packets: Homa's published simulation with the endpoint that also runs over sockets, and
+//! what it is compared with.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`paper`] | the network of the published simulation, what it charges for packets, and its ideal times |
+//! | [`slowdown`] | how much longer messages took than those, by size |
+//! | [`levels`] | which priorities unscheduled data has |
+//! | `endpoint` | Homa itself |
+//! | `load` | who sends how much to whom, and when |
+//! | `messenger` | what an experiment asks of a transport |
+//! | `lanes` | messages without priorities and grants, and streams |
+//! | `oracle` | the bound: shortest remaining message first, without packets |
+//! | `packets` | a run of a transport over links and switches |
+//!
+//! A message goes one way, and is done when the last of it is there. Messages come for [`Experiment::duration_ns`], and those of
+//! the warm-up are not counted. Then the run goes on for as long again, so that what was begun can end.
+//!
+//! Invariant: the same experiment gives the same findings, and every transport is given the same messages.
+
+pub mod levels;
+pub mod paper;
+pub mod slowdown;
+
+mod endpoint;
+mod lanes;
+mod load;
+mod messenger;
+mod oracle;
+mod packets;
+
+use tailcut_measure::arrivals::ArrivalsError;
+use tailcut_measure::workload::Workload;
+
+use self::endpoint::{Answers, HomaHost};
+pub use self::endpoint::{Policy, Settings, Timers};
+use self::lanes::{Lanes, Sharing};
+use self::load::{Message, Source};
+use self::slowdown::{Bucket, Slowdowns};
+use crate::fabric::topology::Spreading;
+use crate::network::{Framing, Statistics};
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experiment {
+    /// Sizes of messages.
+    pub workload: Workload,
+    /// Above 0. Share of the hosts' links that messages need with their headers and grants; where they are echoed, the share of
+    /// the 9.5 Gbit/s of data that RAMCloud's measurements call a full load.
+    pub load: f64,
+    /// Hosts: 2 to 16 at one switch, or whole racks of 16.
+    pub hosts: u32,
+    /// Who sends to whom.
+    pub pattern: Pattern,
+    /// How long messages come, ns.
+    pub duration_ns: u64,
+    /// Messages count that come later than this, ns; below `duration_ns`. A heavy workload takes long to fill the network.
+    pub warmup_ns: u64,
+    /// Who carries them.
+    pub transport: Transport,
+    /// Upper sizes of the buckets of slowdowns, ascending.
+    pub buckets: Vec<u64>,
+    /// Everything random.
+    pub seed: u64,
+}
+
+/// Who sends to whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pattern {
+    /// Every host to all others, one way.
+    #[default]
+    OneWay,
+    /// The first half of the hosts to the other half, which sends each message back, as in RAMCloud's measurements: a message is
+    /// done when it is back. A host has at most 50 outstanding, and what is due waits.
+    Echo,
+}
+
+/// Who carries messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Homa: the endpoint of `tailcut-proto`.
+    Homa(Settings),
+    /// Packets of all messages in turns, without priorities and grants.
+    Plain,
+    /// A byte stream between each two hosts, whose messages wait for each other.
+    Streams,
+    /// Shortest remaining message first, by one who knows all: the bound, without packets.
+    Oracle,
+}
+
+/// What came of an [`Experiment`].
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// Slowdowns of the counted messages, by size.
+    pub buckets: Vec<Bucket>,
+    /// The same of all sizes.
+    pub all: Bucket,
+    /// What became of the counted messages.
+    pub counts: Counts,
+    /// Where links and switches were; `None` of the oracle, who has none.
+    pub links: Option<Links>,
+    /// What Homa's endpoints said; `None` of other transports.
+    pub homa: Option<Said>,
+    /// What went over the network; with Homa, what went beside the links too.
+    pub network: Statistics,
+    /// Virtual time of the run, ns.
+    pub elapsed_ns: u64,
+}
+
+/// What became of counted messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages begun.
+    pub sent: u64,
+    /// Messages that arrived.
+    pub received: u64,
+    /// Messages that the transport did not take.
+    pub refused: u64,
+    /// Messages that had not arrived when the run ended.
+    pub unfinished: u64,
+}
+
+/// How full links and switches were while messages came, without the warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Links {
+    /// Share of the time that the hosts' links towards the network carried something.
+    pub uplink_share: f64,
+    /// The same of the links from the network to hosts.
+    pub downlink_share: f64,
+    /// Share of the hosts' links that data took as it arrived, without any header.
+    pub data_share: f64,
+    /// Bytes that waited at a switch port towards a host, the mean over ports and time.
+    pub last_hop_queue_mean_bytes: f64,
+    /// Most bytes that waited at a switch port towards a host.
+    pub last_hop_queue_max_bytes: u64,
+    /// Most bytes that waited at any switch port.
+    pub queue_max_bytes: u64,
+}
+
+/// Control packets of all of Homa's endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// GRANTs.
+    pub grants: u64,
+    /// RESENDs. Nothing is lost, so each is in vain.
+    pub resends: u64,
+    /// BUSYs.
+    pub busy: u64,
+    /// Bytes of messages that were sent again.
+    pub resent_bytes: u64,
+}
+
+/// Why an experiment cannot be run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExperimentError {
+    /// Hosts that no topology here has.
+    #[error("there can be 2 to 16 hosts at one switch, or up to {HOSTS_MAX} in whole racks of 16, but there are {0}")]
+    Hosts(u32),
+    /// No load, or one that means nothing.
+    #[error("the load must be above 0 and at most {LOAD_MAX}, but is {0}")]
+    Load(f64),
+    /// Nothing to simulate, or too much.
+    #[error("the duration must be from 1 us to 100 s, but is {0} ns")]
+    Duration(u64),
+    /// Nothing is counted.
+    #[error("the warm-up must be shorter than the time for which messages come")]
+    Warmup,
+    /// Echoes over racks, or by a transport that sends none.
+    #[error("messages are echoed by Homa between hosts at one switch, 2 to 16 of them")]
+    Echo,
+    /// Priorities or an overcommitment that no endpoint has.
+    #[error("there are 1 to 8 priorities, and 1 to 16 messages that are granted at once")]
+    Settings,
+    /// Buckets that do not ascend.
+    #[error("the sizes of buckets must ascend from 1")]
+    Buckets,
+    /// Messages that cannot be scheduled.
+    #[error(transparent)]
+    Arrivals(#[from] ArrivalsError),
+}
+
+impl Experiment {
+    /// Whether it can be run.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), ExperimentError> {
+        let is_rack = (2..=paper::RACK_HOSTS).contains(&self.hosts);
+        let is_racks = self.hosts.is_multiple_of(paper::RACK_HOSTS) && (1..=HOSTS_MAX).contains(&self.hosts);
+        if !is_rack && !is_racks {
+            return Err(ExperimentError::Hosts(self.hosts));
+        }
+        if !(self.load > 0.0 && self.load <= LOAD_MAX) {
+            return Err(ExperimentError::Load(self.load));
+        }
+        if !(1000..=DURATION_MAX_NS).contains(&self.duration_ns) {
+            return Err(ExperimentError::Duration(self.duration_ns));
+        }
+        if self.warmup_ns >= self.duration_ns {
+            return Err(ExperimentError::Warmup);
+        }
+        let settings = match self.transport {
+            Transport::Homa(settings) => Some(settings),
+            Transport::Plain | Transport::Streams | Transport::Oracle => None,
+        };
+        if settings.is_some_and(|settings| !settings.are_possible()) {
+            return Err(ExperimentError::Settings);
+        }
+        if self.pattern == Pattern::Echo && (!is_rack || settings.is_none()) {
+            return Err(ExperimentError::Echo);
+        }
+        let is_ascending = self.buckets.is_sorted_by(|before, after| before < after);
+        if !is_ascending || self.buckets.first().is_some_and(|&first| first == 0) {
+            return Err(ExperimentError::Buckets);
+        }
+        self.sources().map(|_| ())
+    }
+
+    /// The messages of every host.
+    fn sources(&self) -> Result<Vec<Source>, ExperimentError> {
+        let (senders, receivers, full_gbit) = match self.pattern {
+            Pattern::OneWay => (self.hosts, 0..self.hosts, paper::HOST_GBIT * paper::data_share(&self.workload)),
+            Pattern::Echo => (self.hosts / 2, self.hosts / 2..self.hosts, ECHO_GBIT),
+        };
+        let rate_per_s = self.load * full_gbit * 1e9 / 8.0 / self.workload.mean_bytes();
+        let source = |host| Source::new(self.seed, host, receivers.clone(), rate_per_s);
+        Ok((0..senders).map(source).collect::<Result<_, _>>()?)
+    }
+
+    /// The time that a message's slowdown is a multiple of.
+    fn ideal_ps(&self, message: &Message) -> u64 {
+        match self.pattern {
+            Pattern::OneWay => {
+                let is_same_rack = message.from / paper::RACK_HOSTS == message.to / paper::RACK_HOSTS;
+                paper::ideal_ps(message.len, is_same_rack)
+            }
+            Pattern::Echo => 2 * paper::single_switch_ps(message.len),
+        }
+    }
+}
+
+impl Pattern {
+    /// Messages that a host may have outstanding.
+    fn outstanding_max(self) -> u32 {
+        match self {
+            Self::OneWay => u32::MAX,
+            Self::Echo => ECHO_OUTSTANDING_MAX,
+        }
+    }
+}
+
+/// Runs an experiment.
+///
+/// # Errors
+///
+/// An experiment that cannot be run; see [`Experiment::check`].
+pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
+    experiment.check()?;
+    let sources = experiment.sources()?;
+    Ok(match experiment.transport {
+        Transport::Homa(settings) => run_homa(experiment, sources, settings),
+        Transport::Plain => {
+            let carrier = packets::Carrier { framing: lanes::framing, head_len: lanes::HEADER_LEN, spreading: Spreading::Spray };
+            packets::run(experiment, sources, carrier, |_| Lanes::new(Sharing::Plain))
+        }
+        Transport::Streams => {
+            // As a stream's packets must, those of a pair of hosts keep their order.
+            let carrier = packets::Carrier { framing: lanes::framing, head_len: lanes::HEADER_LEN, spreading: Spreading::Flow };
+            packets::run(experiment, sources, carrier, |_| Lanes::new(Sharing::Streams))
+        }
+        Transport::Oracle => run_oracle(experiment, sources),
+    })
+}
+
+fn run_homa(experiment: &Experiment, sources: Vec<Source>, settings: Settings) -> Findings {
+    let (framing, answers): (Framing, Answers) = match experiment.pattern {
+        Pattern::OneWay => (endpoint::one_way_framing, Answers::Receipt),
+        Pattern::Echo => (endpoint::echo_framing, Answers::Echo),
+    };
+    let carrier = packets::Carrier { framing, head_len: endpoint::HEAD_LEN, spreading: Spreading::Spray };
+    let config = settings.config(&experiment.workload);
+    packets::run(experiment, sources, carrier, |host| HomaHost::new(config.clone(), (experiment.seed, host), answers))
+}
+
+fn run_oracle(experiment: &Experiment, mut sources: Vec<Source>) -> Findings {
+    let mut slowdowns = Slowdowns::new(&experiment.buckets);
+    let mut elapsed_ns = 0;
+    let workload = &experiment.workload;
+    oracle::run(&mut sources, workload, experiment.duration_ns, paper::ideal_link_ps, |message, waited_ps| {
+        let ideal_ps = experiment.ideal_ps(message);
+        let took_ps = ideal_ps + waited_ps;
+        elapsed_ns = elapsed_ns.max(message.at_ns + took_ps / crate::PS_PER_NS);
+        if message.at_ns >= experiment.warmup_ns {
+            slowdowns.record(message.len, took_ps, ideal_ps);
+        }
+    });
+    let all = slowdowns.all();
+    Findings {
+        buckets: slowdowns.buckets(),
+        all,
+        counts: Counts { sent: all.count, received: all.count, ..Counts::default() },
+        links: None,
+        homa: None,
+        network: Statistics::default(),
+        elapsed_ns,
+    }
+}
+
+/// Data of a full load in RAMCloud's measurements, which call 7.6 Gbit/s 80 %.
+const ECHO_GBIT: f64 = 9.5;
+/// RAMCloud's bound on the outstanding RPCs of a client.
+const ECHO_OUTSTANDING_MAX: u32 = 50;
+/// Hosts of one experiment.
+const HOSTS_MAX: u32 = 4096;
+/// More than all links can carry, for what saturates.
+const LOAD_MAX: f64 = 2.0;
+const DURATION_MAX_NS: u64 = 100_000_000_000;

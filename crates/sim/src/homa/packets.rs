@@ -1,0 +1,295 @@
+//! A run of a transport over links and switches.
+//!
+//! A host hands its NIC one packet each time the link is idle, so that the transport decides what leaves next, and not the NIC's
+//! queue.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use tailcut_proto::node::Time;
+
+use super::load::{Message, Source};
+use super::messenger::Messenger;
+use super::slowdown::Slowdowns;
+use super::{Counts, Experiment, Findings, Links, Said, paper};
+use crate::PS_PER_NS;
+use crate::fabric::topology::Spreading;
+use crate::impair::Impairment;
+use crate::network::{Framing, Network, Turn};
+
+/// How packets are carried.
+pub(super) struct Carrier {
+    pub(super) framing: Framing,
+    /// Bytes of a packet that may be anything but zero.
+    pub(super) head_len: usize,
+    pub(super) spreading: Spreading,
+}
+
+/// The applications of all hosts.
+struct Hosts<'a> {
+    experiment: &'a Experiment,
+    sources: Vec<Source>,
+    /// Messages of each host that wait because as many as may be are outstanding.
+    backlogs: Vec<VecDeque<Message>>,
+    /// Messages of each host that have been sent and have not arrived.
+    outstanding: Vec<u32>,
+    /// Messages under way, by their words; free places hold what was there.
+    under_way: Vec<Message>,
+    free: Vec<u32>,
+    slowdowns: Slowdowns,
+    counts: Counts,
+}
+
+/// Runs `experiment` with a `node` of a transport at every host.
+pub(super) fn run<N: Messenger>(
+    experiment: &Experiment,
+    sources: Vec<Source>,
+    carrier: Carrier,
+    node: impl Fn(u32) -> N,
+) -> Findings {
+    let mut network = Network::over(&paper::topology(experiment.hosts, carrier.spreading), experiment.seed);
+    network.set_framing(carrier.framing);
+    network.keep_heads(carrier.head_len);
+    for host in 0..experiment.hosts {
+        let place = network.add(address(host), node(host), Impairment::NONE, 0);
+        network.set_delays(place, paper::DELAYS);
+        network.pace_nic(place, DATAGRAM_LEN_MAX);
+    }
+    for (place, source) in sources.iter().enumerate() {
+        network.wake_at(place, START + source.next_ns(), 0);
+    }
+    let mut hosts = Hosts::new(experiment, sources);
+    let links = hosts.run_load(&mut network);
+    let limit = START + 2 * experiment.duration_ns;
+    while !hosts.are_done() && network.now() < limit {
+        let until = limit.min(network.now() + experiment.duration_ns / 16 + 1);
+        network.run(until, |turn| hosts.handle(turn));
+    }
+    let counts = Counts { unfinished: hosts.counts.sent - hosts.counts.received - hosts.counts.refused, ..hosts.counts };
+    Findings {
+        buckets: hosts.slowdowns.buckets(),
+        all: hosts.slowdowns.all(),
+        counts,
+        links: Some(links),
+        homa: said(&network),
+        network: network.statistics(),
+        elapsed_ns: network.now() - START,
+    }
+}
+
+impl<'a> Hosts<'a> {
+    fn new(experiment: &'a Experiment, sources: Vec<Source>) -> Self {
+        let hosts = experiment.hosts as usize;
+        Self {
+            experiment,
+            sources,
+            backlogs: vec![VecDeque::new(); hosts],
+            outstanding: vec![0; hosts],
+            under_way: Vec::new(),
+            free: Vec::new(),
+            slowdowns: Slowdowns::new(&experiment.buckets),
+            counts: Counts::default(),
+        }
+    }
+
+    fn are_done(&self) -> bool {
+        self.free.len() == self.under_way.len() && self.backlogs.iter().all(VecDeque::is_empty)
+    }
+
+    /// Runs while messages come, and looks at the links between the end of the warm-up and then.
+    fn run_load<N: Messenger>(&mut self, network: &mut Network<N>) -> Links {
+        network.run(START + self.experiment.warmup_ns, |turn| self.handle(turn));
+        let before = Meter::read(network);
+        let (mut queued_bytes, mut samples) = (0, 0);
+        let until = START + self.experiment.duration_ns;
+        while network.now() < until {
+            network.run(until.min(network.now() + SAMPLE_NS), |turn| self.handle(turn));
+            queued_bytes += last_hops(network).sum::<u64>();
+            samples += u64::from(self.experiment.hosts);
+        }
+        let after = Meter::read(network);
+        let time_ns = self.experiment.duration_ns - self.experiment.warmup_ns;
+        let capacity_bytes = time_ns as f64 * paper::HOST_GBIT / 8.0 * f64::from(self.experiment.hosts);
+        let share = |bytes: fn(&Meter) -> u64| (bytes(&after) - bytes(&before)) as f64 / capacity_bytes;
+        let fabric = network.fabric().expect("the network has links");
+        let last_hop = |host| fabric.last_hop_counters(host).queued_bytes_max;
+        Links {
+            uplink_share: share(|meter| meter.up_bytes),
+            downlink_share: share(|meter| meter.down_bytes),
+            data_share: share(|meter| meter.data_bytes),
+            last_hop_queue_mean_bytes: queued_bytes as f64 / samples as f64,
+            last_hop_queue_max_bytes: (0..self.experiment.hosts).map(last_hop).max().unwrap_or(0),
+            queue_max_bytes: fabric.switch_counters().queued_bytes_max,
+        }
+    }
+
+    fn handle<N: Messenger>(&mut self, turn: &mut Turn<'_, N>) {
+        if turn.alarm.is_some() {
+            self.take(turn);
+        }
+        while let Some(arrival) = turn.node.poll_arrival(turn.now) {
+            self.free.push(arrival.word as u32);
+            self.receive(self.under_way[arrival.word as usize], arrival.at - START);
+        }
+        while self.outstanding[turn.place] < self.experiment.pattern.outstanding_max()
+            && let Some(message) = self.backlogs[turn.place].pop_front()
+        {
+            self.send(turn, message);
+        }
+    }
+
+    /// Takes the message that is due, and sets the alarm for the next.
+    fn take<N: Messenger>(&mut self, turn: &mut Turn<'_, N>) {
+        let source = &mut self.sources[turn.place];
+        let message = source.take(&self.experiment.workload);
+        if source.next_ns() < self.experiment.duration_ns {
+            turn.wake_in(START + source.next_ns() - turn.now, 0);
+        }
+        self.counts.sent += u64::from(self.is_counted(&message));
+        self.backlogs[turn.place].push_back(message);
+    }
+
+    fn send<N: Messenger>(&mut self, turn: &mut Turn<'_, N>, message: Message) {
+        let word = self.free.pop().unwrap_or(self.under_way.len() as u32);
+        match self.under_way.get_mut(word as usize) {
+            Some(place) => *place = message,
+            None => self.under_way.push(message),
+        }
+        if turn.node.send(turn.now, address(message.to), message.len, u64::from(word)) {
+            self.outstanding[turn.place] += 1;
+        } else {
+            self.free.push(word);
+            self.counts.refused += u64::from(self.is_counted(&message));
+        }
+    }
+
+    fn receive(&mut self, message: Message, at_ns: Time) {
+        self.outstanding[message.from as usize] -= 1;
+        if self.is_counted(&message) {
+            self.counts.received += 1;
+            let ideal_ps = self.experiment.ideal_ps(&message);
+            self.slowdowns.record(message.len, (at_ns - message.at_ns) * PS_PER_NS, ideal_ps);
+        }
+    }
+
+    fn is_counted(&self, message: &Message) -> bool {
+        message.at_ns >= self.experiment.warmup_ns
+    }
+}
+
+/// What has gone over links so far, over all hosts.
+struct Meter {
+    up_bytes: u64,
+    down_bytes: u64,
+    data_bytes: u64,
+}
+
+impl Meter {
+    fn read<N: Messenger>(network: &Network<N>) -> Self {
+        let fabric = network.fabric().expect("the network has links");
+        let hosts = 0..fabric.host_count() as u32;
+        Self {
+            up_bytes: hosts.clone().map(|host| fabric.nic_counters(host).sent_bytes).sum(),
+            down_bytes: hosts.clone().map(|host| fabric.last_hop_counters(host).sent_bytes).sum(),
+            data_bytes: hosts.map(|host| network.node(host as usize).data_received_bytes()).sum(),
+        }
+    }
+}
+
+/// Bytes that wait at each switch port towards a host.
+fn last_hops<N: Messenger>(network: &Network<N>) -> impl Iterator<Item = u64> {
+    let fabric = network.fabric().expect("the network has links");
+    (0..fabric.host_count() as u32).map(|host| fabric.last_hop_backlog_bytes(host))
+}
+
+/// What the endpoints of all hosts said, where they are Homa's.
+fn said<N: Messenger>(network: &Network<N>) -> Option<Said> {
+    let hosts = 0..network.fabric().expect("the network has links").host_count();
+    hosts.filter_map(|host| network.node(host).said()).reduce(|sum, one| Said {
+        grants: sum.grants + one.grants,
+        resends: sum.resends + one.resends,
+        busy: sum.busy + one.busy,
+        resent_bytes: sum.resent_bytes + one.resent_bytes,
+    })
+}
+
+/// The address of a host.
+fn address(host: u32) -> SocketAddr {
+    ((0x0a00_0000 + host).to_be_bytes(), PORT).into()
+}
+
+/// When the load begins.
+const START: Time = 1_000_000;
+/// Between two looks at the queues.
+const SAMPLE_NS: u64 = 10_000;
+/// A datagram that a NIC takes at once: a full packet's data with the endpoint's own header, which is longer than the one that is
+/// charged.
+const DATAGRAM_LEN_MAX: usize = 1600;
+const PORT: u16 = 4000;
+
+#[cfg(test)]
+mod tests {
+    use tailcut_measure::workload::Workload;
+
+    use super::super::lanes::{self, Lanes, Sharing};
+    use super::super::{Pattern, Transport, slowdown};
+    use super::*;
+
+    /// One message between two hosts of an idle network, ns.
+    fn one_way_ns(to: u32, len: u64) -> Time {
+        let mut network = Network::over(&paper::topology(144, Spreading::Spray), 1);
+        network.set_framing(lanes::framing);
+        for host in 0..144 {
+            let place = network.add(address(host), Lanes::new(Sharing::Plain), Impairment::NONE, 0);
+            network.set_delays(place, paper::DELAYS);
+            network.pace_nic(place, DATAGRAM_LEN_MAX);
+        }
+        network.node_mut(0).send(0, address(to), len, 1);
+        network.flush(0);
+        let mut at = None;
+        network.run(1_000_000, |turn| at = at.or(turn.node.poll_arrival(turn.now).map(|arrival| arrival.at)));
+        at.expect("it arrives")
+    }
+
+    /// Published: 2.42 us for the shortest frame across racks, 1.88 us in one; 13 bytes more of the header are 26 + 5 and 21 ns.
+    #[test]
+    fn the_shortest_message_takes_the_published_time() {
+        assert_eq!(one_way_ns(16, 1), 2418 + 26);
+        assert_eq!(one_way_ns(1, 1), 1884 + 21);
+    }
+
+    /// The headers of 30 bytes make two packets longer than the ideal by 2 x 30 bytes and a hop of 30, in all links.
+    #[test]
+    fn a_message_alone_takes_little_more_than_the_ideal_time() {
+        for (to, is_same_rack) in [(16, false), (1, true)] {
+            let ideal_ps = paper::ideal_ps(2884, is_same_rack);
+            let ratio = one_way_ns(to, 2884) as f64 * 1e3 / ideal_ps as f64;
+            assert!((1.0..1.06).contains(&ratio), "{ratio}");
+        }
+    }
+
+    #[test]
+    fn all_messages_arrive_and_the_load_is_what_was_asked_for() {
+        let workload = Workload::named("w2").expect("it is kept");
+        let experiment = Experiment {
+            buckets: slowdown::equal_shares(&workload),
+            workload,
+            load: 0.5,
+            hosts: 16,
+            duration_ns: 20_000_000,
+            warmup_ns: 2_000_000,
+            pattern: Pattern::OneWay,
+            transport: Transport::Plain,
+            seed: 1,
+        };
+        for transport in [Transport::Plain, Transport::Streams, Transport::Oracle] {
+            let findings = super::super::run(&Experiment { transport, ..experiment.clone() }).expect("it can be run");
+            let Counts { sent, received, refused, unfinished } = findings.counts;
+            assert_eq!((refused, unfinished, received), (0, 0, sent), "{transport:?}");
+            // 16 hosts at 0.5 x 0.796 x 10 Gbit/s for 18 ms of messages of 440.8 bytes.
+            assert!((sent as f64 / 325_035.0 - 1.0).abs() < 0.01, "{sent}");
+            let Some(links) = findings.links else { continue };
+            assert!((0.4..0.6).contains(&links.uplink_share) && (0.3..0.5).contains(&links.data_share), "{links:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The network of the Homa paper's simulation (Montazeri et al., SIGCOMM'18, section 5.2), and what it charges and measures.
+//!
+//! | what | constant |
+//! |---|---|
+//! | hosts | 16 a rack, at 10 Gbit/s |
+//! | between racks | four spines at 40 Gbit/s, each packet over one drawn at random; no propagation delay, buffers without end |
+//! | delays | 0.25 us at each switch's output, 0.5 us of software at each host, 0.5 us in the sender's NIC |
+//! | a packet on the wire | data, its header, 28 bytes of IPv4 and UDP, at least 46; and 38 of Ethernet, preamble and gap |
+//! | headers | 30 bytes while the sender needs no grant, 16 bytes after; a grant is the shortest frame, 84 bytes |
+//! | unscheduled | 9,328 bytes of data in packets of 1,442, then granted packets of 1,456 |
+//!
+//! Invariant: these are published numbers; nothing here follows from what a transport does.
+
+use tailcut_measure::workload::Workload;
+
+use crate::fabric::topology::{Link, Spreading, Switch, Topology};
+use crate::network::HostDelays;
+
+/// Hosts of a rack.
+pub const RACK_HOSTS: u32 = 16;
+/// Bytes of data in a full packet that needs no grant.
+pub const UNSCHEDULED_DATA_LEN: u64 = 1442;
+/// Bytes of data in a full packet that was granted.
+pub const SCHEDULED_DATA_LEN: u64 = 1456;
+/// Bytes of a message that need no grant.
+pub const UNSCHEDULED_BYTES: u64 = 9328;
+/// Bytes on the wire that a sender may have under way for one message.
+pub const RTT_BYTES: u64 = 10_000;
+/// Bytes of a control packet on the wire: the shortest frame.
+pub const CONTROL_WIRE_BYTES: u32 = 84;
+/// What each host's software takes; the sender's with its NIC's.
+pub const DELAYS: HostDelays = HostDelays { transmit_ns: 1000, receive_ns: 500 };
+/// The rate of a host's link.
+pub const HOST_GBIT: f64 = 10.0;
+
+/// Racks of 16 hosts under four spines; a single switch for 16 hosts or fewer.
+pub fn topology(hosts: u32, spreading: Spreading) -> Topology {
+    let switch = Switch { delay_ps: SWITCH_PS, ..Switch::default() };
+    let host_link = Link::new(HOST_GBIT, 0);
+    if hosts <= RACK_HOSTS {
+        return Topology::Single { hosts, link: host_link, switch };
+    }
+    let racks = hosts.div_ceil(RACK_HOSTS);
+    let spine_link = Link::new(SPINE_GBIT, 0);
+    Topology::LeafSpine { racks, hosts_per_rack: RACK_HOSTS, spines: SPINES, host_link, spine_link, switch, spreading }
+}
+
+/// Bytes on the wire of a packet that needs no grant.
+pub fn unscheduled_wire_bytes(data_len: u32) -> u32 {
+    wire_bytes(data_len, UNSCHEDULED_HEADER_LEN)
+}
+
+/// Bytes on the wire of a packet that was granted.
+pub fn scheduled_wire_bytes(data_len: u32) -> u32 {
+    wire_bytes(data_len, SCHEDULED_HEADER_LEN)
+}
+
+/// The share of the wire's bytes that are data, where grants are counted too: what the paper multiplies a load with to get a rate
+/// of data (0.657, 0.796, 0.887, 0.898, 0.898 for W1 to W5).
+pub fn data_share(workload: &Workload) -> f64 {
+    let mut before = 0.0;
+    let mut wire_bytes = 0.0;
+    for &(size, cumulative) in workload.points() {
+        wire_bytes += message_wire_bytes(size) as f64 * (cumulative - before);
+        before = cumulative;
+    }
+    workload.mean_bytes() / wire_bytes
+}
+
+/// The time that a slowdown is the multiple of: that of a message of `len` bytes on an idle network without a transport's
+/// headers.
+///
+/// Where sender and receiver share a rack the paper's code leaves the switch's delay out, and so does this, because its curves
+/// have it so; a short message in a rack has a slowdown of at least 1.15 for that reason.
+pub fn ideal_ps(len: u64, is_same_rack: bool) -> u64 {
+    let first_frame = ideal_frame(len.min(IDEAL_DATA_LEN));
+    let across_ps = 3 * SWITCH_PS + 2 * first_frame * SPINE_PS_PER_BYTE;
+    let hosts_ps = (DELAYS.transmit_ns + DELAYS.receive_ns) * crate::PS_PER_NS;
+    let switches_ps = first_frame * HOST_PS_PER_BYTE + if is_same_rack { 0 } else { across_ps };
+    ideal_link_ps(len) + hosts_ps + switches_ps
+}
+
+/// The time of a message's frames on a host's link, without a transport's headers.
+pub fn ideal_link_ps(len: u64) -> u64 {
+    let full = len / IDEAL_DATA_LEN * ideal_frame(IDEAL_DATA_LEN);
+    (full + ideal_frame(len % IDEAL_DATA_LEN)) * HOST_PS_PER_BYTE
+}
+
+/// Bytes on the wire of a frame with so much data.
+fn ideal_frame(data_len: u64) -> u64 {
+    if data_len == 0 { 0 } else { (data_len + IDEAL_OVERHEAD_BYTES).max(u64::from(CONTROL_WIRE_BYTES)) }
+}
+
+/// The shortest time of a message of `len` bytes over one switch with a transport's own headers, if grants are never late.
+pub fn single_switch_ps(len: u64) -> u64 {
+    let first_bytes = u64::from(unscheduled_wire_bytes(len.min(UNSCHEDULED_DATA_LEN) as u32));
+    let hosts_ps = (DELAYS.transmit_ns + DELAYS.receive_ns) * crate::PS_PER_NS;
+    (data_wire_bytes(len) + first_bytes) * HOST_PS_PER_BYTE + SWITCH_PS + hosts_ps
+}
+
+/// Bytes on the wire of a message's data.
+pub fn data_wire_bytes(len: u64) -> u64 {
+    let unscheduled = len.min(UNSCHEDULED_BYTES);
+    packets_wire_bytes(unscheduled, UNSCHEDULED_DATA_LEN, unscheduled_wire_bytes)
+        + packets_wire_bytes(len - unscheduled, SCHEDULED_DATA_LEN, scheduled_wire_bytes)
+}
+
+/// Bytes on the wire of a message, its grants among them.
+fn message_wire_bytes(len: u64) -> u64 {
+    let grants = len.saturating_sub(UNSCHEDULED_BYTES).div_ceil(SCHEDULED_DATA_LEN);
+    data_wire_bytes(len) + grants * u64::from(CONTROL_WIRE_BYTES)
+}
+
+fn packets_wire_bytes(len: u64, data_len_max: u64, packet: fn(u32) -> u32) -> u64 {
+    let rest = match (len % data_len_max) as u32 {
+        0 => 0,
+        rest => packet(rest),
+    };
+    len / data_len_max * u64::from(packet(data_len_max as u32)) + u64::from(rest)
+}
+
+fn wire_bytes(data_len: u32, header_len: u32) -> u32 {
+    (data_len + header_len + IP_UDP_LEN).max(ETHERNET_DATA_LEN_MIN) + ETHERNET_LEN
+}
+
+const SPINES: u32 = 4;
+const SPINE_GBIT: f64 = 40.0;
+const SWITCH_PS: u64 = 250_000;
+/// Time of a byte on a host's link.
+pub(super) const HOST_PS_PER_BYTE: u64 = 800;
+const SPINE_PS_PER_BYTE: u64 = 200;
+const UNSCHEDULED_HEADER_LEN: u32 = 30;
+const SCHEDULED_HEADER_LEN: u32 = 16;
+const IP_UDP_LEN: u32 = 28;
+/// Header, checksum, preamble and gap between frames.
+const ETHERNET_LEN: u32 = 38;
+const ETHERNET_DATA_LEN_MIN: u32 = 46;
+/// Data of a full packet that has no transport's header.
+const IDEAL_DATA_LEN: u64 = 1472;
+const IDEAL_OVERHEAD_BYTES: u64 = 66;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_data_is_the_published_one() {
+        for (name, published) in [("w1", 0.657), ("w2", 0.796), ("w3", 0.887), ("w4", 0.898), ("w5", 0.898)] {
+            let share = data_share(&Workload::named(name).expect("it is kept"));
+            assert!((share - published).abs() < 0.002, "{name}: {share}");
+        }
+    }
+
+    /// Published: 2.3 us for a short message, and 10 kB under way in 7.8 us of round trip.
+    #[test]
+    fn ideal_times_can_be_computed_by_hand() {
+        // 84 bytes: 67.2 + 67.2 + 2 x 16.8 ns on links, 3 x 250 in switches, 1500 in hosts.
+        assert_eq!(ideal_ps(1, false), 2_418_000);
+        assert_eq!(ideal_ps(1, true), 1_634_400);
+        // 1538 bytes: 1230.4 twice, 307.6 twice.
+        assert_eq!(ideal_ps(1472, false), 5_326_000);
+        // One byte more is a second frame of 84 bytes.
+        assert_eq!(ideal_ps(1473, false), 5_393_200);
+    }
+
+    #[test]
+    fn a_full_packet_is_a_full_frame() {
+        assert_eq!(unscheduled_wire_bytes(UNSCHEDULED_DATA_LEN as u32), 1538);
+        assert_eq!(scheduled_wire_bytes(SCHEDULED_DATA_LEN as u32), 1538);
+        assert_eq!((unscheduled_wire_bytes(1), scheduled_wire_bytes(1), scheduled_wire_bytes(3)), (97, 84, 85));
+    }
+}

@@ -1,0 +1,61 @@
+//! Fault runs with Homa endpoints: seeds under which every promise holds, and bugs that are found.
+
+use tailcut_sim::faults::plan::Plan;
+use tailcut_sim::faults::{Coverage, Invariant, Options, Sabotage, check_plan, run};
+
+#[test]
+fn every_promise_is_kept_and_everything_happens() {
+    let mut coverage = Coverage::default();
+    for seed in 0..SEED_COUNT {
+        let report = check_plan(&Plan::homa_of_seed(seed), 8, Options::default());
+        coverage.add(&report.coverage);
+        if let Some(violation) = report.violation {
+            let traced = run(&Plan::homa_of_seed(seed), Options { trace_len: 40, ..Options::default() });
+            panic!("{}\nHoma, seed {seed}: {violation}", traced.trace.join("\n"));
+        }
+    }
+    // What only a router or R2P2 does never happens here.
+    let others = ["calls.other", "drain", "removal", "overtaken", "held", "silenced", "too_old", "expired", "no_server"];
+    let missing =
+        coverage.figures().into_iter().filter(|(name, count)| *count == 0 && !others.iter().any(|other| name.contains(other)));
+    assert_eq!(missing.collect::<Vec<_>>(), []);
+}
+
+/// Is the bug found within `seeds` seeds, by this invariant?
+fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant) {
+    let options = Options { sabotage: Some(sabotage), ..Options::default() };
+    let found = (0..seeds).find_map(|seed| check_plan(&Plan::homa_of_seed(seed), 1, options).violation);
+    assert_eq!(found.map(|violation| violation.invariant), Some(invariant), "{sabotage:?}");
+}
+
+#[test]
+fn a_duplicate_that_runs_is_found() {
+    check_found(Sabotage::DuplicateRunsTwice, 20, Invariant::AtMostOnce);
+}
+
+#[test]
+fn a_reply_that_is_changed_is_found() {
+    check_found(Sabotage::ReplyIsChanged, 5, Invariant::Content);
+}
+
+#[test]
+fn a_call_that_never_ends_is_found() {
+    check_found(Sabotage::CallNeverEnds, 10, Invariant::EndsOnce);
+}
+
+#[test]
+fn an_answer_that_is_multiplied_is_found() {
+    check_found(Sabotage::AnswersAreMultiplied, 5, Invariant::Amplification);
+}
+
+#[test]
+fn replies_that_are_kept_are_found() {
+    check_found(Sabotage::RepliesAreKept, 5, Invariant::Floor);
+}
+
+#[test]
+fn runs_that_differ_are_found() {
+    check_found(Sabotage::RunsDiffer, 5, Invariant::Determinism);
+}
+
+const SEED_COUNT: u64 = 400;
