@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +32,10 @@ fn main() {
         "{:<32} {:>10} {:>10} {:>10} {:>10} {:>10}",
         "error at 10 k requests/s, us", "median", "p99", "p99.9", "the stamp", "requests"
     );
-    print_errors("UDP", (0..slices).map(|_| udp_errors()));
-    print_errors("TCP", (0..slices).map(|_| tcp_errors()));
+    // Slices of the floor and of ours alternate, so that both have the same minutes.
+    let pairs = |errors: fn(Client) -> Errors| (0..slices).map(move |_| [errors(Client::Bare), errors(Client::Ours)]);
+    print_errors("UDP", pairs(udp_errors));
+    print_errors("TCP", pairs(tcp_errors));
     let plan = Plan { pairs: if is_quick { 3 } else { 15 }, slice_ns: 80_000_000 };
     println!(
         "{:<40} {:>3} {:>10} {:>10} {:>7} {:>15} {:>9}",
@@ -58,16 +61,27 @@ fn hold_receive_stamps() -> UdpPort {
     port
 }
 
-fn print_errors(name: &str, slices: impl Iterator<Item = Errors>) {
-    let (mut errors_ns, mut stamp_ns) = (Vec::new(), Vec::new());
-    for slice in slices {
-        errors_ns.extend(slice.errors_ns);
-        stamp_ns.push(slice.stamp_ns);
-    }
+fn print_errors(name: &str, pairs: impl Iterator<Item = [Errors; 2]>) {
+    let (floors, ours): (Vec<_>, Vec<_>) = pairs.map(|[floor, ours]| (floor, ours)).unzip();
+    print_client(&format!("{name}, a bare loop"), floors);
+    print_client(&format!("{name}, tailcut's sockets"), ours);
+}
+
+fn print_client(name: &str, slices: Vec<Errors>) {
+    let stamp = median(slices.iter().map(|slice| slice.stamp_ns)) / 1e3;
+    let mut errors_ns: Vec<i64> = slices.into_iter().flat_map(|slice| slice.errors_ns).collect();
     errors_ns.sort_unstable();
     let at = |per_mille: usize| errors_ns[(errors_ns.len() - 1) * per_mille / 1_000] as f64 / 1e3;
-    let stamp = median(stamp_ns.into_iter()) / 1e3;
     println!("{name:<32} {:>10.2} {:>10.2} {:>10.2} {stamp:>10.2} {:>10}", at(500), at(990), at(999), errors_ns.len());
+}
+
+/// Whose latencies are held against the server's stamps.
+#[derive(Clone, Copy)]
+enum Client {
+    /// The least there is: a send, and reads until there is something.
+    Bare,
+    /// The sockets under the instrument.
+    Ours,
 }
 
 /// What came of one slice.
@@ -79,7 +93,7 @@ struct Errors {
 }
 
 /// Errors in nanoseconds of one slice.
-fn udp_errors() -> Errors {
+fn udp_errors(client: Client) -> Errors {
     let mut port = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
     port.set_stamps(KERNEL).expect("stamps");
     let target = port.local_address();
@@ -102,20 +116,36 @@ fn udp_errors() -> Errors {
             }
             times
         },
-        || {
-            let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
-            let flow = datagrams.open(target).expect("a flow");
-            run_schedule(|number| {
-                datagrams.send(flow, &message(number));
-                while datagrams.poll(None, |_, _| ()).expect("a turn") == 0 {}
-            })
+        || match client {
+            Client::Bare => bare_udp(target),
+            Client::Ours => our_udp(target),
         },
     );
     times.errors(&users)
 }
 
+fn bare_udp(target: SocketAddr) -> Vec<u64> {
+    let socket = bare::bind(loopback()).expect("a socket");
+    socket.connect(target).expect("a connection");
+    socket.set_nonblocking(true).expect("the option");
+    let mut buffer = [0; LEN];
+    run_schedule(|number| {
+        socket.send(&message(number)).expect("a send");
+        while socket.recv(&mut buffer).is_err() {}
+    })
+}
+
+fn our_udp(target: SocketAddr) -> Vec<u64> {
+    let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
+    let flow = datagrams.open(target).expect("a flow");
+    run_schedule(|number| {
+        datagrams.send(flow, &message(number));
+        while datagrams.poll(None, |_, _| ()).expect("a turn") == 0 {}
+    })
+}
+
 /// Errors in nanoseconds of one slice.
-fn tcp_errors() -> Errors {
+fn tcp_errors(client: Client) -> Errors {
     let config = StreamConfig { stamps: KERNEL, ..StreamConfig::default() };
     let mut streams = Streams::new(Wait::BusyPoll, config).expect("streams");
     let listener = streams.listen(loopback(), None).expect("a port");
@@ -140,18 +170,34 @@ fn tcp_errors() -> Errors {
             }
             times
         },
-        || {
-            let mut streams = Streams::new(Wait::BusyPoll, StreamConfig::default()).expect("streams");
-            let id = streams.connect(target, None).expect("a connection");
-            while streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") == 0 {}
-            run_schedule(|number| {
-                streams.output(id).expect("an open connection").extend_from_slice(&message(number));
-                streams.flush(id);
-                while streams.poll(None, |_, _| ()).expect("a turn") == 0 {}
-            })
+        || match client {
+            Client::Bare => bare_tcp(target),
+            Client::Ours => our_tcp(target),
         },
     );
     times.errors(&users)
+}
+
+fn bare_tcp(target: SocketAddr) -> Vec<u64> {
+    let mut stream = TcpStream::connect(target).expect("a connection");
+    stream.set_nodelay(true).expect("the option");
+    stream.set_nonblocking(true).expect("the option");
+    let mut buffer = [0; LEN];
+    run_schedule(|number| {
+        stream.write_all(&message(number)).expect("a write");
+        while stream.read(&mut buffer).is_err() {}
+    })
+}
+
+fn our_tcp(target: SocketAddr) -> Vec<u64> {
+    let mut streams = Streams::new(Wait::BusyPoll, StreamConfig::default()).expect("streams");
+    let id = streams.connect(target, None).expect("a connection");
+    while streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") == 0 {}
+    run_schedule(|number| {
+        streams.output(id).expect("an open connection").extend_from_slice(&message(number));
+        streams.flush(id);
+        while streams.poll(None, |_, _| ()).expect("a turn") == 0 {}
+    })
 }
 
 /// When the server's kernel saw each request and its reply, by the request's number; 0 for never.

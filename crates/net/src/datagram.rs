@@ -44,6 +44,8 @@ pub struct Datagrams {
     waker: Waker,
     /// Time of the last turn that had an event.
     active: Time,
+    /// Something was sent since the last poll, which is traffic too: an answer may be near.
+    has_sent: bool,
     is_precise: bool,
     metrics: DatagramMetrics,
 }
@@ -143,6 +145,8 @@ struct Flow {
     is_dense: bool,
     /// There when the flow has stamps.
     ledger: Option<Ledger>,
+    /// What is received is wanted with its stamps.
+    reads_stamps: bool,
 }
 
 /// Datagrams that wait for [`Datagrams::flush`].
@@ -177,6 +181,7 @@ impl Datagrams {
             wait,
             waker: Waker::new()?,
             active: 0,
+            has_sent: false,
             is_precise: false,
             metrics: DatagramMetrics::default(),
         })
@@ -204,7 +209,7 @@ impl Datagrams {
         ledger.as_ref().map_or(Ok(()), |ledger| ledger.enable(socket.as_fd(), Transport::Datagrams))?;
         let id = FlowId(self.flows.len() as u32);
         self.epoll.add(socket.as_fd(), u64::from(id.0), Interest::Read)?;
-        self.flows.push(Flow { socket: socket.into(), streak: 0, is_dense: false, ledger });
+        self.flows.push(Flow { socket: socket.into(), streak: 0, is_dense: false, reads_stamps: stamped, ledger });
         Ok(id)
     }
 
@@ -262,6 +267,7 @@ impl Datagrams {
     /// For a flow of other [`Datagrams`].
     #[inline]
     pub fn send(&mut self, flow: FlowId, bytes: &[u8]) {
+        self.has_sent = true;
         match self.flows[flow.index()].socket.send(bytes) {
             Ok(_) => count_sent(bytes.len(), &mut self.metrics),
             Err(error) => {
@@ -286,6 +292,11 @@ impl Datagrams {
         self.queue.push(flow, bytes);
     }
 
+    /// Nothing waits for [`Datagrams::flush`].
+    pub fn is_flushed(&self) -> bool {
+        self.queue.messages.is_empty()
+    }
+
     /// As [`Datagrams::queue`], for a datagram that is to be stamped: [`DatagramEvent::Sent`] follows, if it follows at all, with
     /// `tag`, which the owner chooses. Costs the kernel about 1 us, so that one datagram in 16 is enough. Without
     /// [`DatagramConfig::stamps`] it is not stamped.
@@ -296,9 +307,23 @@ impl Datagrams {
     #[inline]
     pub fn queue_stamped(&mut self, flow: FlowId, tag: u64, bytes: &[u8]) {
         self.queue(flow, bytes);
-        if let (Some(ledger), Some(message)) = (&self.flows[flow.index()].ledger, self.queue.messages.last_mut()) {
+        let flow = &mut self.flows[flow.index()];
+        if let (Some(ledger), Some(message)) = (&flow.ledger, self.queue.messages.last_mut()) {
             (message.stamp_flags, message.tag) = (ledger.send_flags(), tag);
+            flow.reads_stamps = true;
         }
+    }
+
+    /// Until the next [`Datagrams::queue_stamped`] a flow's datagrams are received without stamps, which costs the kernel and the
+    /// reader less: for an owner who awaits the answer to nothing that is stamped. Where datagrams are dense they have them all the
+    /// same.
+    ///
+    /// # Panics
+    ///
+    /// For a flow of other [`Datagrams`].
+    #[inline]
+    pub fn pause_stamps(&mut self, flow: FlowId) {
+        self.flows[flow.index()].reads_stamps = false;
     }
 
     /// Sends what is queued. What cannot be sent is counted and dropped.
@@ -309,6 +334,7 @@ impl Datagrams {
     #[inline]
     pub fn flush(&mut self) {
         let mut first = 0;
+        self.has_sent |= !self.queue.messages.is_empty();
         while first < self.queue.messages.len() {
             let flow = self.queue.flows[first];
             let run = self.queue.flows[first..].iter().take_while(|&&other| other == flow).count();
@@ -338,6 +364,9 @@ impl Datagrams {
         let mut events = self.turn(&mut f)?;
         if let Wait::Block { spin_ns } = self.wait {
             let now = self.clock.now();
+            if std::mem::take(&mut self.has_sent) {
+                self.active = now;
+            }
             if events == 0 && now.saturating_sub(self.active) >= spin_ns {
                 self.sleep(until, now)?;
                 events = self.turn(&mut f)?;
@@ -384,10 +413,10 @@ impl Datagrams {
         F: FnMut(FlowId, DatagramEvent<'_>),
     {
         let flow = &mut self.flows[id.index()];
-        let received = match (&flow.ledger, flow.is_dense) {
+        let received = match (flow.reads_stamps, flow.is_dense) {
             (_, true) => self.receiver.receive_many(flow.socket.as_fd()),
-            (Some(_), false) => self.receiver.receive_one(flow.socket.as_fd()).map(|()| 1),
-            (None, false) => flow.socket.recv(&mut self.buffer).map(|len| {
+            (true, false) => self.receiver.receive_one(flow.socket.as_fd()).map(|()| 1),
+            (false, false) => flow.socket.recv(&mut self.buffer).map(|len| {
                 let is_truncated = len > self.config.datagram_len_max;
                 hand_out(id, (&self.buffer[..len], Stamps::default()), is_truncated, (&mut self.metrics, f));
                 0

@@ -22,10 +22,10 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 
 use crate::affinity;
 use crate::clock::Clock;
+use crate::port::Port;
 use crate::raw::RawPort;
 use crate::stamps::Stamps;
 use crate::sys;
-use crate::udp::UdpPort;
 pub use crate::waker::Waker;
 
 /// What a driver does between turns that find nothing.
@@ -53,7 +53,7 @@ impl Default for Wait {
     }
 }
 
-/// Who watches the datagrams of a driver's ports, with their timestamps where [`UdpPort::set_stamps`] gave the port some: an
+/// Who watches the datagrams of a driver's ports, with their timestamps where [`Port::set_stamps`] gave the port some: an
 /// instrument, which tells by the bytes whose they are.
 pub trait Observer {
     /// Node `node` is about to be given a datagram.
@@ -161,7 +161,8 @@ impl<N: Node> Driver<N> {
     }
 
     /// Adds a node on its port; returns its number. `raw` honours sources that are not the port's own.
-    pub fn add(&mut self, node: N, port: UdpPort, raw: Option<RawPort>) -> usize {
+    pub fn add(&mut self, node: N, port: impl Into<Port>, raw: Option<RawPort>) -> usize {
+        let port = port.into();
         self.fds.push(poll_entry(port.as_fd().as_raw_fd()));
         self.stations.push(Station { node, port, raw });
         self.stations.len() - 1
@@ -179,7 +180,7 @@ impl<N: Node> Driver<N> {
     }
 
     /// A node's port. Panics for a number that was never given.
-    pub fn port(&self, index: usize) -> &UdpPort {
+    pub fn port(&self, index: usize) -> &Port {
         &self.stations[index].port
     }
 
@@ -353,6 +354,8 @@ impl<N: Node> Driver<N> {
             let burst = station.send(now, &mut self.metrics, (index, observer));
             sent += burst.transmits;
             self.has_backlog |= burst.is_full;
+            // What the node has left wants the next sleep to end when the device has taken enough.
+            self.fds[STATIONS + index].events = if burst.lacks_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         }
         sent
     }
@@ -362,7 +365,7 @@ impl<N: Node> Driver<N> {
 #[derive(Debug)]
 struct Station<N> {
     node: N,
-    port: UdpPort,
+    port: Port,
     raw: Option<RawPort>,
 }
 
@@ -383,7 +386,7 @@ impl<N: Node> Station<N> {
     /// Drains the node's transmits into one burst.
     #[inline]
     fn send<O: Observer>(&mut self, now: Time, metrics: &mut DriverMetrics, (index, observer): (usize, &mut O)) -> Burst {
-        let mut burst = Burst { transmits: 0, is_full: false };
+        let mut burst = Burst { transmits: 0, is_full: false, lacks_room: false };
         let mut bytes = 0;
         loop {
             if burst.transmits == TURN_TRANSMITS_MAX || bytes >= TURN_BYTES_MAX {
@@ -391,7 +394,9 @@ impl<N: Node> Station<N> {
                 metrics.bursts_full += 1;
                 break;
             }
+            burst.lacks_room = !self.port.has_room();
             let space = self.port.space();
+            let space = if burst.lacks_room { &mut space[..OVERTAKING_LEN_MAX] } else { space };
             let Some(mut transmit) = self.node.poll_transmit(now, space) else { break };
             let len = transmit.len;
             observer.handle_transmit(index, &mut transmit, &space[..len]);
@@ -414,6 +419,8 @@ impl<N: Node> Station<N> {
 struct Burst {
     transmits: usize,
     is_full: bool,
+    /// The device has yet to take what was sent.
+    lacks_room: bool,
 }
 
 /// The turn's one reading of the clock, made when it is first asked for.
@@ -440,6 +447,10 @@ const STATIONS: usize = 2;
 
 /// A descriptor that ppoll passes over.
 const NO_FD: i32 = -1;
+
+/// Bytes of the longest transmit that goes whatever waits for the device: control packets and short messages, as in Homa's
+/// kernel module (`defer_min_bytes`).
+const OVERTAKING_LEN_MAX: usize = 1000;
 
 /// Transmits of one node in one turn: single datagrams cost 2.7 us each, so that whoever waits to be received waits for 170 us
 /// at most.

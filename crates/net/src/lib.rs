@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`clock`] | the monotonic clock |
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
+//! | [`ip`] | a raw socket of IP protocol 146, Homa's, or of TCP's in its disguise |
+//! | [`port`] | either of them, as a driver has it |
 //! | [`datagram`] | many connected UDP sockets |
 //! | [`stream`] | many TCP connections, with or without TLS, at either end |
 //! | [`probe`] | which timestamps really arrive |
@@ -28,6 +30,8 @@ pub mod clock;
 pub mod datagram;
 pub mod driver;
 pub mod entropy;
+pub mod ip;
+pub mod port;
 pub mod probe;
 pub mod raw;
 pub mod reuseport;

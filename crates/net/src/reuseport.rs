@@ -30,7 +30,7 @@ use crate::udp::{self, UdpConfig, UdpPort};
 ///
 /// InvalidInput when `count` is 0; else what the kernel says of the address. AddrInUse can also mean that somebody else has
 /// the port without sharing it.
-pub fn bind_group(address: SocketAddr, count: usize, config: UdpConfig) -> io::Result<Vec<UdpPort>> {
+pub fn bind_group(address: SocketAddr, count: usize, (config, steering): (UdpConfig, Steering)) -> io::Result<Vec<UdpPort>> {
     let groups = u32::try_from(count).ok().filter(|&count| count > 0);
     let groups = groups.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a group has at least one port"))?;
     let mut ports: Vec<UdpPort> = Vec::with_capacity(count);
@@ -39,13 +39,23 @@ pub fn bind_group(address: SocketAddr, count: usize, config: UdpConfig) -> io::R
         socket.set_reuse_port(true)?;
         let bound = ports.first().map_or(address, UdpPort::local_address);
         socket.bind(&bound.into())?;
-        if ports.is_empty() {
+        if ports.is_empty() && steering == Steering::Session {
             // Before the others join: sockets inherit the program, and no packet is ever steered without it.
             sys::attach_reuseport_filter(socket.as_fd(), &steering_program(groups))?;
         }
         ports.push(UdpPort::from_socket(socket, config)?);
     }
     Ok(ports)
+}
+
+/// What picks the socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steering {
+    /// The program above: R2P2.
+    #[default]
+    Session,
+    /// The kernel's hash of the peer's address and port, for what has no sessions: Homa.
+    Peer,
 }
 
 /// Returns the index of the socket, of `count`, for a packet whose UDP payload begins at offset 0. A load beyond the packet

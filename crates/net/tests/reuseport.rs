@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
-use tailcut_net::reuseport::bind_group;
+use tailcut_net::reuseport::{Steering, bind_group};
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::node::Transmit;
 
@@ -45,7 +45,7 @@ fn a_train_reaches_the_thread_of_its_session() {
 #[test]
 fn a_group_of_none_is_refused() {
     let address: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    assert!(bind_group(address, 0, UdpConfig::default()).is_err());
+    assert!(bind_group(address, 0, Default::default()).is_err());
 }
 
 /// Sends what `packets` says of each client; returns which thread each packet reached.
@@ -64,7 +64,8 @@ fn steer(address: &str, packets: impl Fn(usize) -> Vec<Vec<u8>>) -> Vec<(usize, 
 }
 
 fn group(address: &str) -> Vec<UdpPort> {
-    let group = bind_group(address.parse().expect("an address"), THREADS, UdpConfig::default()).expect("a group");
+    let group =
+        bind_group(address.parse().expect("an address"), THREADS, (UdpConfig::default(), Steering::Session)).expect("a group");
     assert!(group.iter().all(|port| port.local_address() == group[0].local_address()));
     group
 }

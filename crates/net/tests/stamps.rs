@@ -2,15 +2,12 @@
 //! interface below the sockets, with its own clock, which loses half of its transmit stamps and delays others.
 
 mod toy;
+mod veth;
 
-use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tailcut_measure::stamps::{Bias, Latencies, MatchCounts, Matcher, MatcherConfig, Promised, Stamps};
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams};
@@ -21,10 +18,43 @@ use tailcut_net::stream::{Connection, Event, StreamConfig, Streams};
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
 use tailcut_proto::node::Transmit;
 use toy::Pinger;
+use veth::{VethPair, enter};
 
 #[test]
 fn the_kernel_stamps_udp_on_loopback() {
     with_servers(None, "127.0.0.1", |servers| check_kernel(&sample_udp(servers.udp, KERNEL, Promised::Kernel)));
+}
+
+#[test]
+fn a_flow_whose_stamps_are_paused_has_them_again_with_the_next_stamped_send() {
+    with_servers(None, "127.0.0.1", |servers| {
+        let mut datagrams =
+            Datagrams::new(Wait::BusyPoll, DatagramConfig { stamps: KERNEL, ..DatagramConfig::default() }).expect("no flows");
+        let flow = datagrams.open(servers.udp).expect("a flow");
+        let mut is_answer_stamped = |is_asked: bool| {
+            if is_asked {
+                datagrams.queue_stamped(flow, 0, &[7; 64]);
+            } else {
+                datagrams.pause_stamps(flow);
+                datagrams.queue(flow, &[7; 64]);
+            }
+            datagrams.flush();
+            let mut answer = None;
+            until(|| {
+                let note = |_, event: DatagramEvent<'_>| {
+                    if let DatagramEvent::Bytes(_, seen) = event {
+                        answer = Some(seen.kernel_ns.is_some());
+                    }
+                };
+                datagrams.poll(None, note).expect("a turn");
+                answer.is_some()
+            });
+            answer
+        };
+        // The kernel may take a while to turn receive stamps on.
+        until(|| is_answer_stamped(true) == Some(true));
+        assert_eq!([false, true, false].map(&mut is_answer_stamped), [Some(false), Some(true), Some(false)]);
+    });
 }
 
 #[test]
@@ -348,54 +378,6 @@ impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
-}
-
-/// Two namespaces with an interface each, and a wire between; gone with this.
-struct VethPair {
-    near: String,
-    far: String,
-}
-
-impl VethPair {
-    fn create() -> Option<Self> {
-        let id = std::process::id();
-        let pair = Self { near: format!("tc{id}n"), far: format!("tc{id}f") };
-        let (near, far) = (&pair.near, &pair.far);
-        if let Err(error) = ip(&format!("netns add {near}")) {
-            writeln!(std::io::stderr(), "SKIPPED: no network namespace: {}", error.trim()).expect("standard error");
-            return None;
-        }
-        for command in [
-            format!("netns add {far}"),
-            format!("link add v{near} netns {near} type veth peer name v{far} netns {far}"),
-            format!("-n {near} addr add 10.77.0.1/24 dev v{near}"),
-            format!("-n {far} addr add 10.77.0.2/24 dev v{far}"),
-            format!("-n {near} link set v{near} up"),
-            format!("-n {far} link set v{far} up"),
-        ] {
-            ip(&command).expect("a veth pair");
-        }
-        Some(pair)
-    }
-}
-
-impl Drop for VethPair {
-    fn drop(&mut self) {
-        for namespace in [&self.near, &self.far] {
-            let _ = ip(&format!("netns del {namespace}"));
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
-}
-
-/// Moves this thread into a namespace.
-fn enter(namespace: &str) {
-    let file = std::fs::File::open(format!("/run/netns/{namespace}")).expect("the namespace");
-    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("to enter it");
 }
 
 fn user() -> Stamps {

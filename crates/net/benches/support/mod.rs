@@ -34,20 +34,28 @@ pub fn bare_ping_spin(slice_ns: u64) -> f64 {
     bare_ping(slice_ns, bare::echo_spin, bare::ping_spin)
 }
 
+/// The same with so many bytes.
+pub fn bare_ping_spin_of(slice_ns: u64, payload: &[u8]) -> f64 {
+    bare_ping_of(slice_ns, payload, (bare::echo_spin, bare::ping_spin))
+}
+
 pub fn bare_ping_blocking(slice_ns: u64) -> f64 {
     bare_ping(slice_ns, bare::echo_blocking, bare::ping_blocking)
 }
 
-pub fn bare_ping(
-    slice_ns: u64,
-    echo: fn(&UdpSocket, &AtomicBool) -> io::Result<()>,
-    ping: fn(&UdpSocket, &[u8], u64, &mut Vec<u64>) -> io::Result<()>,
-) -> f64 {
+pub type Echo = fn(&UdpSocket, &AtomicBool) -> io::Result<()>;
+pub type Ping = fn(&UdpSocket, &[u8], u64, &mut Vec<u64>) -> io::Result<()>;
+
+pub fn bare_ping(slice_ns: u64, echo: Echo, ping: Ping) -> f64 {
+    bare_ping_of(slice_ns, &[1; 32], (echo, ping))
+}
+
+fn bare_ping_of(slice_ns: u64, payload: &[u8], (echo, ping): (Echo, Ping)) -> f64 {
     with_bare(echo, |target| {
         let client = bare::bind(loopback()).expect("a socket");
         client.connect(target).expect("a connection");
         let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-        ping(&client, &[1; 32], slice_ns, &mut round_trips).expect("the client's calls");
+        ping(&client, payload, slice_ns, &mut round_trips).expect("the client's calls");
         p50_us(&mut round_trips)
     })
 }

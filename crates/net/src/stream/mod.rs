@@ -58,6 +58,8 @@ pub struct Streams {
     next_deadline: Time,
     /// Time of the last turn that had an event.
     active: Time,
+    /// Something was flushed since the last poll, which is traffic too: an answer may be near.
+    has_sent: bool,
     is_precise: bool,
     metrics: StreamMetrics,
 }
@@ -266,6 +268,7 @@ impl Streams {
             pending: 0,
             next_deadline: Time::MAX,
             active: 0,
+            has_sent: false,
             is_precise: false,
             metrics: StreamMetrics::default(),
         })
@@ -362,6 +365,7 @@ impl Streams {
     #[inline]
     pub fn flush(&mut self, id: ConnectionId) {
         let Some(link) = self.table.link_mut(id) else { return };
+        self.has_sent = true;
         if link.has_fresh_output()
             && let Err(reason) = link.write(&mut self.metrics)
         {
@@ -435,6 +439,9 @@ impl Streams {
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
         let now = self.clock.now();
+        if std::mem::take(&mut self.has_sent) {
+            self.active = now;
+        }
         let mut events = self.turn(now, &mut f)?;
         if let Wait::Block { spin_ns } = self.wait
             && events == 0

@@ -16,7 +16,7 @@ mod thread;
 pub(crate) use epoll::{Epoll, Interest, Ready};
 #[cfg(test)]
 pub(crate) use options::int_option;
-pub(crate) use options::{attach_reuseport_filter, memory_info, set_int_option, set_timestamping};
+pub(crate) use options::{attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping};
 pub(crate) use receive::{Message, NetworkError, ReceiveBatch, take_error};
 pub(crate) use send::{Outgoing, SendBatch, send_one};
 pub(crate) use stream::{receive_stamped, send_stamped};

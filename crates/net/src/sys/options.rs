@@ -40,10 +40,18 @@ pub(crate) fn memory_info(fd: BorrowedFd<'_>) -> io::Result<[u32; 9]> {
 
 /// Gives the socket's reuseport group the program that picks the member a datagram goes to.
 pub(crate) fn attach_reuseport_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
+}
+
+/// Gives the socket the program that says how many bytes of a packet it gets, 0 for none of it.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    attach(fd, libc::SO_ATTACH_FILTER, program)
+}
+
+fn attach(fd: BorrowedFd<'_>, name: i32, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let len = size_of_val(&program) as libc::socklen_t;
-    let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF);
     // SAFETY: the kernel copies the program, which outlives the call, and only reads it.
-    let returned = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const program).cast(), len) };
+    let returned = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const program).cast(), len) };
     check(returned as isize).map(|_| ())
 }

@@ -41,6 +41,15 @@ impl Message<'_> {
     pub(crate) fn stamps(&self) -> Stamps {
         self.control.0.stamps(self.control.1)
     }
+
+    /// The IP header's traffic class (TOS) byte, where the socket has been asked to say it.
+    #[cfg(test)]
+    pub(crate) fn traffic_class(&self) -> Option<u8> {
+        let (control, used) = self.control;
+        // IPv4 says it in one byte, IPv6 in four, of which the lowest stands first on the machines that tests run on.
+        let kinds = [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)];
+        kinds.into_iter().find_map(|kind| control.find(used, kind)?.first().copied())
+    }
 }
 
 /// What the error queue holds.

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::SockAddr;
 use super::check;
 use super::control::{Control, TIMESTAMPING};
+use super::options::set_int_option;
 
 /// A datagram or a train, whose bytes stand in an arena.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,8 @@ impl Outgoing {
 pub(crate) struct SendBatch {
     headers: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
+    /// The traffic class that the socket gives to messages that do not say theirs.
+    class: u8,
 }
 
 impl SendBatch {
@@ -47,7 +50,21 @@ impl SendBatch {
         assert!(count > 0, "a burst holds something");
         // SAFETY: all bits zero is a valid header: null pointers, no lengths.
         let headers = (0..count).map(|_| unsafe { std::mem::zeroed() }).collect();
-        Self { headers, slots: vec![Slot::EMPTY; count] }
+        Self { headers, slots: vec![Slot::EMPTY; count], class: 0 }
+    }
+
+    /// The traffic class of messages that do not say theirs.
+    #[inline]
+    pub(crate) fn class(&self) -> u8 {
+        self.class
+    }
+
+    /// Gives messages that do not say theirs another traffic class; of no effect where the kernel does not take it.
+    pub(crate) fn set_class(&mut self, fd: BorrowedFd<'_>, class: u8, is_ipv6: bool) {
+        let option = if is_ipv6 { TOS_V6 } else { TOS_V4 };
+        if set_int_option(fd, option, i32::from(class)).is_ok() {
+            self.class = class;
+        }
     }
 
     /// Sends messages in order until one fails; returns how many were sent, or the error of the first.
@@ -61,7 +78,9 @@ impl SendBatch {
         for (index, message) in messages.iter().enumerate() {
             let payload = &arena[message.offset..message.offset + message.len];
             // SAFETY: index < messages.len() <= slots.len() = headers.len(), as asserted.
-            unsafe { Slot::fill(self.slots.as_mut_ptr().add(index), self.headers.as_mut_ptr().add(index), message, payload) };
+            let (slot, header) = unsafe { (self.slots.as_mut_ptr().add(index), self.headers.as_mut_ptr().add(index)) };
+            // SAFETY: both point into the vectors.
+            unsafe { Slot::fill(slot, header, (message, payload), self.class) };
         }
         let flags = libc::MSG_DONTWAIT;
         if messages.len() == 1 {
@@ -111,7 +130,7 @@ impl Slot {
     ///
     /// `slot` and `header` are valid for writes.
     #[inline]
-    unsafe fn fill(slot: *mut Self, header: *mut libc::mmsghdr, message: &Outgoing, payload: &[u8]) {
+    unsafe fn fill(slot: *mut Self, header: *mut libc::mmsghdr, (message, payload): (&Outgoing, &[u8]), class: u8) {
         // SAFETY: the caller vouches for both, and the references end with this function.
         let (slot, header) = unsafe { (&mut *slot, &mut (*header).msg_hdr) };
         if let Some(to) = &message.to {
@@ -122,7 +141,7 @@ impl Slot {
         if message.is_train() {
             used = slot.control.push(used, SEGMENT, &(message.segment_len as u16).to_ne_bytes());
         }
-        if message.traffic_class != 0 {
+        if message.traffic_class != class {
             let kind = if message.to.is_some_and(|to| to.is_ipv6()) { TOS_V6 } else { TOS_V4 };
             used = slot.control.push(used, kind, &i32::from(message.traffic_class).to_ne_bytes());
         }

@@ -3,7 +3,8 @@
 //! A datagram costs the kernel 2.7 us and a system call 0.13 us of it, so that batching calls gains little and only fewer,
 //! larger messages gain much: a train of equal datagrams to one peer travels the kernel as one message (GSO on the way out,
 //! GRO on the way in). A lone datagram takes the shortest calls there are, sendto without control messages and one recvmsg,
-//! because in a ping-pong nothing else counts.
+//! because in a ping-pong nothing else counts. Its priority is the socket's where several in a row have the same, and a control
+//! message where it changes.
 //!
 //! | traffic | receive | send |
 //! |---|---|---|
@@ -44,6 +45,9 @@ pub struct UdpPort {
     sender: Sender,
     /// There when the port has stamps.
     ledger: Option<Ledger>,
+    unsent_bytes_max: Option<usize>,
+    /// Bytes queued since the kernel last said that there was room.
+    unasked_bytes: usize,
     metrics: UdpMetrics,
 }
 
@@ -74,6 +78,8 @@ impl UdpPort {
             queue: Queue::new(config.burst_max),
             sender: Sender::new(config.burst_max, config.send_wait_ns),
             ledger: None,
+            unsent_bytes_max: config.unsent_bytes_max,
+            unasked_bytes: 0,
             metrics: UdpMetrics::default(),
         };
         port.set_coalescing(config.coalescing)?;
@@ -229,9 +235,24 @@ impl UdpPort {
     /// When [`Transmit::len`] is more than the space.
     #[inline]
     pub fn queue(&mut self, transmit: &Transmit) {
+        self.unasked_bytes += transmit.len;
         if self.queue.push(transmit, self.sender.coalescing()) {
             self.flush();
         }
+    }
+
+    /// Whether the device has taken so much of what was sent that more may follow: always, without [`UdpConfig::unsent_bytes_max`].
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        let Some(unsent_bytes_max) = self.unsent_bytes_max else { return true };
+        if self.unasked_bytes * ROOM_LOOKS > unsent_bytes_max {
+            if !is_writable_within(self.socket.as_fd(), 0) {
+                self.metrics.without_room += 1;
+                return false;
+            }
+            self.unasked_bytes = 0;
+        }
+        true
     }
 
     /// Sends what is queued, in one burst. As for [`UdpPort::send`], what cannot be sent is counted.
@@ -258,6 +279,10 @@ pub struct UdpConfig {
     /// Longest message received, a datagram or a train. Default 64 KiB, as much as a train can have; longer ones are counted
     /// and dropped. Less saves memory where coalescing is off.
     pub message_len_max: usize,
+    /// Bytes, by the kernel's own accounting, that may wait for the device: above that a driver asks its node only for what is
+    /// short, so that the rest waits in the node, where what is more urgent still overtakes it. Takes the place of
+    /// `send_buffer_bytes`. Default none. For Homa [`UdpConfig::HOMA_UNSENT_BYTES`]. Loopback takes everything at once.
+    pub unsent_bytes_max: Option<usize>,
     /// Messages that one receive or one send moves. Default 64: above it, no call gets cheaper, and the others wait longer.
     /// Costs `message_len_max` bytes of memory each, once used.
     pub burst_max: usize,
@@ -268,11 +293,18 @@ pub struct UdpConfig {
     pub send_wait_ns: u64,
 }
 
+impl UdpConfig {
+    /// What Homa lets wait for the device: two long trains. A link of 25 Gbit/s drains them in 40 us, to which the kernel's module
+    /// keeps its queue.
+    pub const HOMA_UNSENT_BYTES: usize = 128 << 10;
+}
+
 impl Default for UdpConfig {
     fn default() -> Self {
         Self {
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 4 << 20,
+            unsent_bytes_max: None,
             message_len_max: 1 << 16,
             burst_max: 64,
             coalescing: Coalescing::On,
@@ -309,6 +341,8 @@ pub struct UdpMetrics {
     pub bytes_out: u64,
     /// Messages that held more than one of them.
     pub trains_out: u64,
+    /// Looks that found more waiting for the device than [`UdpConfig::unsent_bytes_max`].
+    pub without_room: u64,
     /// Sends that found no room in the send buffer at first.
     pub would_block: u64,
     /// Datagrams dropped because there was no room within [`UdpConfig::send_wait_ns`].
@@ -376,7 +410,8 @@ pub(crate) fn set_buffers(socket: &Socket, receive_bytes: usize, send_bytes: usi
 }
 
 fn set_options(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
-    set_buffers(socket, config.receive_buffer_bytes, config.send_buffer_bytes)?;
+    // A socket is writable while less than half of its buffer waits, and the kernel doubles what it is told.
+    set_buffers(socket, config.receive_buffer_bytes, config.unsent_bytes_max.unwrap_or(config.send_buffer_bytes))?;
     let fd = socket.as_fd();
     // PROBE sets DF and ignores the path MTU that ICMP claims, which anybody can forge. RECVERR makes the kernel tell what
     // came back by ICMP and what the device's queue dropped, which it would otherwise keep to itself.
@@ -388,6 +423,9 @@ fn set_options(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
         sys::set_int_option(fd, (libc::IPPROTO_IPV6, libc::IPV6_RECVERR), 1)
     }
 }
+
+/// How often the kernel is asked for room while as many bytes are sent as may wait: what is sent in between goes unseen.
+const ROOM_LOOKS: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -422,6 +460,53 @@ mod tests {
         let to = SocketAddr::new(loopback().ip(), 0);
         sender.send(&Transmit { segment_len: 100, ..Transmit::single(to, 250) }, &[0; 250]);
         assert_eq!((sender.metrics().dropped_other, sender.coalescing()), (3, Coalescing::On));
+    }
+
+    /// Sends datagrams of 100 bytes, and returns the traffic class of each as it arrived, and how many trains there were.
+    fn classes(address: &str, sends: &[(u8, usize)]) -> (Vec<Option<u8>>, u64) {
+        let address: SocketAddr = address.parse().expect("an address");
+        let mut receiver = UdpPort::bind(address, UdpConfig::default()).expect("a port");
+        let ask =
+            if address.is_ipv4() { (libc::IPPROTO_IP, libc::IP_RECVTOS) } else { (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS) };
+        sys::set_int_option(receiver.as_fd(), ask, 1).expect("the option");
+        let mut sender = UdpPort::bind(address, UdpConfig::default()).expect("a port");
+        for &(priority, count) in sends {
+            let single = Transmit::single(receiver.local_address(), 100 * count);
+            sender.send(&Transmit { segment_len: 100, priority, ..single }, &vec![0; 100 * count]);
+        }
+        let mut classes = Vec::new();
+        while classes.len() < sends.iter().map(|send| send.1).sum() {
+            let UdpPort { receiver, socket, metrics, .. } = &mut receiver;
+            let note = |_, _: &[u8], message: &sys::Message<'_>| classes.push(message.traffic_class());
+            receiver.receive(socket.as_fd(), metrics, note).expect("a receive");
+        }
+        (classes, sender.metrics().trains_out)
+    }
+
+    #[test]
+    fn the_priority_of_each_transmit_arrives_in_the_dscp_bits() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let sends: Vec<(u8, usize)> = (0..8).map(|priority| (priority, 1)).collect();
+            let expected = (0..8).map(|priority| Some(priority << 5)).collect();
+            assert_eq!(classes(address, &sends), (expected, 0), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_priority_that_stays_becomes_the_sockets_and_the_others_are_still_said() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let sends = [vec![(7, 1); 40], vec![(0, 1), (3, 1), (7, 1), (0, 2), (7, 2)], vec![(0, 1); 40]].concat();
+            let expected: Vec<_> = sends.iter().flat_map(|&(priority, count)| vec![Some(priority << 5); count]).collect();
+            assert_eq!(classes(address, &sends).0, expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn all_datagrams_of_a_train_have_its_priority() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let expected = [[Some(0xe0); 3], [Some(0); 3], [Some(0x20); 3]].concat();
+            assert_eq!(classes(address, &[(7, 3), (0, 3), (1, 3)]), (expected, 3), "{address}");
+        }
     }
 
     #[test]

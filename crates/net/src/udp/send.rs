@@ -1,6 +1,7 @@
 //! Sending: the burst that is being gathered, and what to do when the kernel does not take it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use tailcut_proto::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
@@ -76,12 +77,14 @@ pub(super) struct Sender {
     is_congested: bool,
     /// Tokens of the marked messages that the kernel has taken, in order, until somebody asks.
     marked: Vec<u64>,
+    /// The traffic class of the last lone datagrams that had another than the socket, and how many.
+    newcomer: (u8, u32),
 }
 
 impl Sender {
     pub(super) fn new(burst_max: usize, send_wait_ns: u64) -> Self {
         let batch = sys::SendBatch::new(burst_max);
-        Self { batch, coalescing: Coalescing::Off, send_wait_ns, is_congested: false, marked: Vec::new() }
+        Self { batch, coalescing: Coalescing::Off, send_wait_ns, is_congested: false, marked: Vec::new(), newcomer: (0, 0) }
     }
 
     pub(super) fn set_coalescing(&mut self, coalescing: Coalescing) {
@@ -130,11 +133,27 @@ impl Sender {
     #[inline]
     fn attempt(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing]) -> io::Result<usize> {
         match messages {
-            [Outgoing { to: Some(to), traffic_class: 0, stamp_flags: 0, offset, len, segment_len, .. }] if len <= segment_len => {
+            [Outgoing { to: Some(to), traffic_class, stamp_flags: 0, offset, len, segment_len, .. }] if len <= segment_len => {
+                if *traffic_class != self.batch.class() && !self.adopts(fd, *traffic_class, to) {
+                    return self.batch.send(fd, arena, messages);
+                }
                 sys::send_one(fd, &arena[*offset..offset + len], to).map(|()| 1)
             }
             _ => self.batch.send(fd, arena, messages),
         }
+    }
+
+    /// Whether a traffic class becomes that of the socket, so that its lone datagrams need no control message: once several in a
+    /// row have it.
+    fn adopts(&mut self, fd: BorrowedFd<'_>, traffic_class: u8, to: &SocketAddr) -> bool {
+        let (class, count) = self.newcomer;
+        self.newcomer = if class == traffic_class { (class, count + 1) } else { (traffic_class, 1) };
+        if self.newcomer.1 < ADOPT_AFTER {
+            return false;
+        }
+        self.newcomer.1 = 0;
+        self.batch.set_class(fd, traffic_class, to.is_ipv6());
+        self.batch.class() == traffic_class
     }
 
     /// After a failure: a train leaves as single datagrams when the kernel cannot segment it, anything else gets one more
@@ -232,6 +251,10 @@ fn count_dropped(message: &Outgoing, error: &io::Error, metrics: &mut UdpMetrics
     };
     *counter += message.len.div_ceil(message.segment_len).max(1) as u64;
 }
+
+/// Lone datagrams of one traffic class after which the socket takes it on. It costs a system call, which a control message saves
+/// 5 % of each: enough of them that two classes in turn do not cost more than they save.
+const ADOPT_AFTER: u32 = 16;
 
 /// Bytes of a burst: the longest train after as many again of single datagrams.
 const ARENA_LEN: usize = 2 * (1 << 16);

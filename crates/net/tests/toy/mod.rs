@@ -2,10 +2,12 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::ip::IpPort;
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
 use tailcut_proto::node::{Node, Path, TRAIN_DATAGRAMS_MAX, Time, Transmit};
 
@@ -146,6 +148,20 @@ pub(crate) fn driver<N: Node>(address: &str, node: N, wait: Wait) -> Driver<N> {
 pub(crate) fn port(address: &str, coalescing: Coalescing) -> UdpPort {
     let config = UdpConfig { coalescing, ..UdpConfig::default() };
     UdpPort::bind(address.parse().expect("an address"), config).expect("a port")
+}
+
+/// A port over IP. `None`, said loudly past the test harness's capture, where the process may not open raw sockets; CI must.
+pub(crate) fn ip_port(address: &str) -> Option<IpPort> {
+    match IpPort::bind(address.parse().expect("an address"), UdpConfig::default()) {
+        Ok(port) => Some(port),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
+            assert!(std::env::var_os("CI").is_none_or(|is_ci| is_ci != "true"), "CI has the capability: {error}");
+            writeln!(io::stderr(), "SKIPPED: {error}").expect("standard error");
+            None
+        }
+        Err(error) => panic!("no port: {error}"),
+    }
 }
 
 /// Turns drivers in turn until `is_done`; panics when nothing comes of it.
