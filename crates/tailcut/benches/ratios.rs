@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 
 use support::*;
-use tailcut::{Client, ClientBuilder, Coalescing, Pending, ServerBuilder, Wait};
+use tailcut::{Client, ClientBuilder, Coalescing, Pending, ServerBuilder, Transport, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
@@ -36,25 +36,41 @@ fn main() {
     }
 }
 
-fn library_rows() -> [(&'static str, &'static str, Side, Side); 6] {
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 9] {
     [
         ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| ping(slice, Wait::BusyPoll)),
         ("B2 ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| ping(slice, Wait::Block { spin_ns: 0 })),
         ("B2 the same, spinning 20 us before sleep", "us", bare_ping_blocking, |slice| ping(slice, Wait::default())),
         ("B4 64 outstanding, a datagram a message", "M/s", bare_batched, |slice| exchange(slice, Coalescing::Off)),
         ("B5 64 outstanding, coalesced", "M/s", bare_batched, |slice| exchange(slice, Coalescing::On)),
-        ("B11 1 MB messages: goodput", "GB/s", stream_goodput, message_goodput),
+        ("B11 1 MB messages: goodput", "GB/s", stream_goodput, |slice| message_goodput(slice, Transport::R2p2)),
+        ("H1 Homa ping-pong 100 B, polling: p50", "us", |slice| bare_ping_spin_of(slice, &[1; 100]), homa_ping),
+        ("H2 Homa 1 MB messages: goodput", "GB/s", stream_goodput, |slice| message_goodput(slice, Transport::Homa)),
+        (
+            "H3 64 outstanding 100 B: Homa over R2P2",
+            "M/s",
+            |slice| calls(slice, Transport::R2p2),
+            |slice| calls(slice, Transport::Homa),
+        ),
     ]
 }
 
 fn ping(slice_ns: u64, wait: Wait) -> f64 {
-    with_server(ServerBuilder::new().wait(wait), |target| {
-        let client = ClientBuilder::new().wait(wait).connect(target).expect("a client");
+    ping_over(slice_ns, (Transport::R2p2, wait), &[1; 32])
+}
+
+fn homa_ping(slice_ns: u64) -> f64 {
+    ping_over(slice_ns, (Transport::Homa, Wait::BusyPoll), &[1; 100])
+}
+
+fn ping_over(slice_ns: u64, (transport, wait): (Transport, Wait), request: &[u8]) -> f64 {
+    with_server(ServerBuilder::new().wait(wait).transport(transport), |target| {
+        let client = ClientBuilder::new().wait(wait).transport(transport).connect(target).expect("a client");
         let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
         let end = Clock.now() + slice_ns;
         let mut now = Clock.now();
         while now < end {
-            drop(client.call(&[1; 32]).expect("a reply"));
+            drop(client.call(request).expect("a reply"));
             let after = Clock.now();
             round_trips.push(after - now);
             now = after;
@@ -67,28 +83,36 @@ fn exchange(slice_ns: u64, coalescing: Coalescing) -> f64 {
     let server = ServerBuilder::new().busy_poll().coalescing(coalescing);
     with_server(server, |target| {
         let client = ClientBuilder::new().busy_poll().coalescing(coalescing).connect(target).expect("a client");
-        keep_outstanding(&client, 64, slice_ns)
+        keep_outstanding(&client, (64, &[1; 32]), slice_ns)
+    })
+}
+
+/// 64 calls of 100 bytes outstanding.
+fn calls(slice_ns: u64, transport: Transport) -> f64 {
+    with_server(ServerBuilder::new().busy_poll().transport(transport), |target| {
+        let client = ClientBuilder::new().busy_poll().transport(transport).connect(target).expect("a client");
+        keep_outstanding(&client, (64, &[1; 100]), slice_ns)
     })
 }
 
 /// Millions of calls a second with `outstanding` of them outstanding.
-pub(crate) fn keep_outstanding(client: &Client, outstanding: usize, slice_ns: u64) -> f64 {
-    let mut calls: VecDeque<Pending<'_>> = (0..outstanding).map(|_| client.enqueue(&[1; 32]).expect("a call")).collect();
+pub(crate) fn keep_outstanding(client: &Client, (outstanding, request): (usize, &[u8]), slice_ns: u64) -> f64 {
+    let mut calls: VecDeque<Pending<'_>> = (0..outstanding).map(|_| client.enqueue(request).expect("a call")).collect();
     let started = Clock.now();
     let mut completed: u64 = 0;
     while !completed.is_multiple_of(64) || Clock.now() - started < slice_ns {
         let oldest = calls.pop_front().expect("calls are outstanding");
         drop(oldest.wait().expect("a reply"));
-        calls.push_back(client.enqueue(&[1; 32]).expect("a call"));
+        calls.push_back(client.enqueue(request).expect("a call"));
         completed += 1;
     }
     completed as f64 * 1e3 / (Clock.now() - started) as f64
 }
 
-fn message_goodput(slice_ns: u64) -> f64 {
+fn message_goodput(slice_ns: u64, transport: Transport) -> f64 {
     let message = vec![7; MESSAGE_LEN];
-    with_server_of(ServerBuilder::new().busy_poll(), 8, |target| {
-        let client = ClientBuilder::new().busy_poll().connect(target).expect("a client");
+    with_server_of(ServerBuilder::new().busy_poll().transport(transport), 8, |target| {
+        let client = ClientBuilder::new().busy_poll().transport(transport).connect(target).expect("a client");
         let started = Clock.now();
         let mut moved = 0;
         while Clock.now() - started < slice_ns {

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tailcut_net::driver::{Driver, Waker};
-use tailcut_proto::r2p2::Endpoint;
+use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
 
 use crate::error::Error;

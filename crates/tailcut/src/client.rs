@@ -6,8 +6,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use tailcut_net::driver::Driver;
+use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Endpoint, Metrics};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, Rpc};
 
 use crate::error::Error;
@@ -135,7 +135,7 @@ impl Client {
 
     /// Counters since the start.
     pub fn metrics(&self) -> Metrics {
-        *self.inner.borrow().driver.node(0).metrics()
+        self.inner.borrow().driver.node(0).metrics()
     }
 }
 

@@ -20,6 +20,25 @@
 //! | a handler that answers at once | [`Server::run`] |
 //! | a handler that computes for longer than a few microseconds | [`Server::run_workers`] |
 //! | several I/O threads on one port | [`ServerBuilder::bind_group`] |
+//! | a program that is written for sockets | [`stream`] |
+//!
+//! # Transports
+//!
+//! R2P2 is the default, and what routers speak. Homa lets short messages overtake long ones in a network that has priorities. Both
+//! ends say which:
+//!
+//! ```no_run
+//! use tailcut::{ClientBuilder, ServerBuilder, Transport};
+//!
+//! # fn main() -> Result<(), tailcut::Error> {
+//! let mut server = ServerBuilder::new().transport(Transport::Homa).bind("127.0.0.1:50146")?;
+//! std::thread::spawn(move || server.run(|request| drop(request.reply_in_place(|bytes| bytes.reverse()))));
+//! let client = ClientBuilder::new().transport(Transport::Homa).connect("127.0.0.1:50146")?;
+//! assert_eq!(&client.call(b"stressed")?[..], b"desserts");
+//! # Ok(()) }
+//! ```
+//!
+//! [`Transport::HomaIp`] is Homa's own protocol over IP, without a kernel module; it needs the capability CAP_NET_RAW.
 //!
 //! # What a call promises
 //!
@@ -37,14 +56,17 @@ mod client;
 mod error;
 mod options;
 mod server;
+pub mod stream;
 
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::udp::Coalescing;
-pub use tailcut_proto::r2p2::{Config, Metrics, Prefix, Serving};
+pub use tailcut_proto::endpoint::Metrics;
+pub use tailcut_proto::r2p2::{Config, Prefix, Serving};
 pub use tailcut_proto::rpc::{AnswerError, CallError, CallOptions, Failure};
+pub use tailcut_proto::{homa, r2p2};
 
 pub use self::async_client::{AsyncCall, AsyncClient};
 pub use self::client::{Client, Pending, Reply};
 pub use self::error::Error;
-pub use self::options::{ClientBuilder, ServerBuilder};
+pub use self::options::{ClientBuilder, ServerBuilder, Transport};
 pub use self::server::{Request, Server, Stop};

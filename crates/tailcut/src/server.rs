@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tailcut_net::driver::{Driver, Waker};
 use tailcut_net::workers::{Job, Workers};
+use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Endpoint, Metrics};
 use tailcut_proto::rpc::{AnswerError, DropReason, Event, RequestId, Rpc};
 
 use crate::error::Error;
@@ -66,7 +66,7 @@ impl Server {
 
     /// Counters since the start.
     pub fn metrics(&self) -> Metrics {
-        *self.driver.node(0).metrics()
+        self.driver.node(0).metrics()
     }
 
     /// Answers requests on this thread until it is stopped. While the handler runs, nothing else is received or sent: let it

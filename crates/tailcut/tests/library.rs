@@ -1,10 +1,13 @@
-//! The library over real sockets on loopback.
+//! The library over real sockets on loopback, over every transport. Homa directly over IP needs CAP_NET_RAW.
 
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tailcut::{AsyncClient, CallError, CallOptions, Client, ClientBuilder, Error, Failure, Request, Server, ServerBuilder};
+use tailcut::{
+    AsyncClient, CallError, CallOptions, Client, ClientBuilder, Error, Failure, Request, Server, ServerBuilder, Transport,
+};
 
 /// Runs `server` with `handler` on a thread of its own while `client` runs here.
 fn with_server<T>(mut server: Server, handler: impl FnMut(Request<'_>) + Send, client: impl FnOnce(SocketAddr) -> T) -> T {
@@ -35,8 +38,26 @@ fn reverse(request: Request<'_>) {
     let _ = request.reply_in_place(|bytes| bytes.reverse());
 }
 
-fn patient() -> ClientBuilder {
-    ClientBuilder::new().timeout(Duration::from_secs(20))
+fn patient(transport: Transport) -> ClientBuilder {
+    ClientBuilder::new().timeout(Duration::from_secs(20)).transport(transport)
+}
+
+/// Every transport that this process may use; that it may not use one is said past the test harness's capture, but not in CI,
+/// which must have the capability.
+fn transports() -> impl Iterator<Item = Transport> {
+    let may = match ServerBuilder::new().transport(Transport::HomaIp).bind("127.0.0.50:0") {
+        Err(Error::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
+            assert!(std::env::var_os("CI").is_none_or(|is_ci| is_ci != "true"), "CI has the capability: {error}");
+            writeln!(std::io::stderr(), "SKIPPED: {error}").expect("standard error");
+            false
+        }
+        bound => bound.is_ok(),
+    };
+    [Transport::R2p2, Transport::Homa].into_iter().chain(may.then_some(Transport::HomaIp))
+}
+
+fn server(transport: Transport) -> Server {
+    ServerBuilder::new().transport(transport).bind("127.0.0.1:0").unwrap()
 }
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
@@ -45,80 +66,96 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 
 #[test]
 fn a_call_is_answered_over_ipv4_and_ipv6() {
-    for address in ["127.0.0.1:0", "[::1]:0"] {
-        with_server(Server::bind(address).unwrap(), reverse, |target| {
-            let client = Client::connect(target).unwrap();
-            let reply = client.call(b"stressed").unwrap();
-            assert_eq!((&reply[..], reply.server()), (&b"desserts"[..], target));
-        });
+    for transport in transports() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let server = ServerBuilder::new().transport(transport).bind(address).unwrap();
+            with_server(server, reverse, |target| {
+                let client = patient(transport).connect(target).unwrap();
+                let reply = client.call(b"stressed").unwrap();
+                assert_eq!((&reply[..], reply.server()), (&b"desserts"[..], target), "{transport:?}");
+            });
+        }
     }
 }
 
 #[test]
 fn messages_of_every_size_arrive_whole() {
-    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
-        let client = patient().connect(target).unwrap();
-        for len in [0, 1, 1379, 1380, 1381, 16_560, 100_000, 1 << 20, 8 << 20] {
-            let request = pattern(len, 5);
-            let reply = client.call(&request).unwrap().into_vec();
-            assert!(reply.iter().rev().eq(&request), "{len} bytes");
-        }
-    });
+    for transport in transports() {
+        with_server(server(transport), reverse, |target| {
+            let client = patient(transport).connect(target).unwrap();
+            for len in [0, 1, 1379, 1380, 1381, 1396, 1397, 16_560, 40_001, 100_000, 1 << 20, 8 << 20] {
+                let request = pattern(len, 5);
+                let reply = client.call(&request).unwrap().into_vec();
+                assert!(reply.iter().rev().eq(&request), "{transport:?}: {len} bytes");
+            }
+        });
+    }
 }
 
 #[test]
 fn many_long_calls_at_once_do_not_overrun_the_sockets() {
-    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
-        let client = patient().connect(target).unwrap();
-        let requests: Vec<Vec<u8>> = (0..24).map(|seed| pattern(300_000, seed)).collect();
-        let calls: Vec<_> = requests.iter().map(|request| client.start(request).unwrap()).collect();
-        for (call, request) in calls.into_iter().zip(&requests) {
-            assert!(call.wait().unwrap().iter().rev().eq(request));
-        }
-    });
+    for transport in transports() {
+        with_server(server(transport), reverse, |target| {
+            let client = patient(transport).connect(target).unwrap();
+            let requests: Vec<Vec<u8>> = (0..24).map(|seed| pattern(300_000, seed)).collect();
+            let calls: Vec<_> = requests.iter().map(|request| client.start(request).unwrap()).collect();
+            for (call, request) in calls.into_iter().zip(&requests) {
+                assert!(call.wait().unwrap().iter().rev().eq(request), "{transport:?}");
+            }
+        });
+    }
 }
 
 #[test]
 fn calls_outstanding_are_waited_for_in_any_order() {
-    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
-        let client = patient().connect(target).unwrap();
-        let mut calls: Vec<_> = (0..500u64).map(|n| client.enqueue(&n.to_be_bytes()).unwrap()).collect();
-        for n in (0..500u64).rev() {
-            assert_eq!(&calls.pop().unwrap().wait().unwrap()[..], n.to_le_bytes());
-        }
-    });
+    for transport in transports() {
+        with_server(server(transport), reverse, |target| {
+            let client = patient(transport).connect(target).unwrap();
+            let mut calls: Vec<_> = (0..500u64).map(|n| client.enqueue(&n.to_be_bytes()).unwrap()).collect();
+            for n in (0..500u64).rev() {
+                assert_eq!(&calls.pop().unwrap().wait().unwrap()[..], n.to_le_bytes(), "{transport:?}");
+            }
+        });
+    }
 }
 
 #[test]
 fn a_call_that_nobody_answers_ends_by_its_deadline() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let client = ClientBuilder::new().timeout(Duration::from_millis(30)).connect(nobody).unwrap();
-    let error = client.call(b"anybody?").unwrap_err();
-    assert!(error.is_deadline(), "{error}");
-    assert_eq!(error.to_string(), "the call failed: no reply by the deadline");
+    for transport in transports() {
+        let client = patient(transport).timeout(Duration::from_millis(30)).connect(nobody).unwrap();
+        let error = client.call(b"anybody?").unwrap_err();
+        assert!(error.is_deadline(), "{transport:?}: {error}");
+        assert_eq!(error.to_string(), "the call failed: no reply by the deadline");
+    }
 }
 
 #[test]
 fn a_request_dropped_by_the_handler_is_refused() {
-    with_server(
-        Server::bind("127.0.0.1:0").unwrap(),
-        |request| drop(request),
-        |target| {
-            let client = Client::connect(target).unwrap();
-            let error = client.call(b"please").unwrap_err();
-            assert!(error.is_refused(), "{error}");
-        },
-    );
+    for transport in transports() {
+        with_server(
+            server(transport),
+            |request| drop(request),
+            |target| {
+                let error = patient(transport).connect(target).unwrap().call(b"please").unwrap_err();
+                assert!(error.is_refused(), "{transport:?}: {error}");
+            },
+        );
+    }
 }
 
 #[test]
 fn dropping_a_pending_call_cancels_it() {
-    with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
-        let client = Client::connect(target).unwrap();
-        drop(client.start(b"never mind").unwrap());
-        assert_eq!(client.metrics().cancelled, 1);
-        assert_eq!(&client.call(b"still here").unwrap()[..], b"ereh llits");
-    });
+    for transport in transports() {
+        with_server(server(transport), reverse, |target| {
+            let client = patient(transport).connect(target).unwrap();
+            drop(client.start(b"never mind").unwrap());
+            let metrics = client.metrics();
+            let cancelled = metrics.r2p2().map(|r2p2| r2p2.cancelled).or(metrics.homa().map(|homa| homa.cancelled));
+            assert_eq!(cancelled, Some(1), "{transport:?}");
+            assert_eq!(&client.call(b"still here").unwrap()[..], b"ereh llits");
+        });
+    }
 }
 
 #[test]
@@ -134,26 +171,28 @@ fn misuse_is_a_typed_error() {
 
 #[test]
 fn worker_threads_answer_and_each_request_runs_once() {
-    let mut server = Server::bind("127.0.0.1:0").unwrap();
-    let (address, stop, runs) = (server.local_address(), server.stop_handle(), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let runs = &runs;
-        let thread = scope.spawn(move || {
-            server.run_workers(3, |request, reply| {
-                runs.fetch_add(1, Ordering::Relaxed);
-                reply.extend(request.iter().rev());
-            })
+    for transport in transports() {
+        let mut server = server(transport);
+        let (address, stop, runs) = (server.local_address(), server.stop_handle(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let runs = &runs;
+            let thread = scope.spawn(move || {
+                server.run_workers(3, |request, reply| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    reply.extend(request.iter().rev());
+                })
+            });
+            let guard = OnDrop(Some(|| stop.stop()));
+            let client = patient(transport).connect(address).unwrap();
+            let calls: Vec<_> = (0..1000u64).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
+            for (n, call) in (0..1000u64).zip(calls) {
+                assert_eq!(&call.wait().unwrap()[..], n.to_le_bytes(), "{transport:?}");
+            }
+            drop(guard);
+            thread.join().unwrap().unwrap();
         });
-        let guard = OnDrop(Some(|| stop.stop()));
-        let client = patient().connect(address).unwrap();
-        let calls: Vec<_> = (0..1000u64).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
-        for (n, call) in (0..1000u64).zip(calls) {
-            assert_eq!(&call.wait().unwrap()[..], n.to_le_bytes());
-        }
-        drop(guard);
-        thread.join().unwrap().unwrap();
-    });
-    assert_eq!(runs.into_inner(), 1000);
+        assert_eq!(runs.into_inner(), 1000, "{transport:?}");
+    }
 }
 
 #[test]
@@ -168,20 +207,24 @@ fn a_handler_that_panics_on_a_worker_ends_the_server() {
 
 #[test]
 fn several_threads_share_a_port() {
-    let servers = ServerBuilder::new().bind_group("127.0.0.1:0", 2).unwrap();
-    let address = servers[0].local_address();
-    let stops: Vec<_> = servers.iter().map(Server::stop_handle).collect();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = servers.into_iter().map(|mut server| scope.spawn(move || server.run(reverse))).collect();
-        let guard = OnDrop(Some(|| stops.iter().for_each(|stop| stop.stop())));
-        for seed in 0..8 {
-            let client = patient().connect(address).unwrap();
-            let request = pattern(50_000, seed);
-            assert!(client.call(&request).unwrap().iter().rev().eq(&request));
-        }
-        drop(guard);
-        threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
-    });
+    for transport in [Transport::R2p2, Transport::Homa] {
+        let servers = ServerBuilder::new().transport(transport).bind_group("127.0.0.1:0", 2).unwrap();
+        let address = servers[0].local_address();
+        let stops: Vec<_> = servers.iter().map(Server::stop_handle).collect();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = servers.into_iter().map(|mut server| scope.spawn(move || server.run(reverse))).collect();
+            let guard = OnDrop(Some(|| stops.iter().for_each(|stop| stop.stop())));
+            for seed in 0..8 {
+                let client = patient(transport).connect(address).unwrap();
+                let request = pattern(50_000, seed);
+                assert!(client.call(&request).unwrap().iter().rev().eq(&request), "{transport:?}");
+            }
+            drop(guard);
+            threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+        });
+    }
+    let error = ServerBuilder::new().transport(Transport::HomaIp).bind_group("127.0.0.1:0", 2).unwrap_err();
+    assert!(matches!(error, Error::Io(error) if error.kind() == ErrorKind::Unsupported));
 }
 
 #[test]
@@ -199,50 +242,57 @@ fn a_call_that_could_not_be_made_does_not_age_the_next() {
 
 #[test]
 fn a_client_serves_nobody_whatever_its_configuration() {
-    let client = ClientBuilder::new().config(tailcut::Config::default()).connect("127.0.0.1:9").unwrap();
-    let port = client.local_address().port();
-    let other = patient().connect(("127.0.0.1", port)).unwrap();
-    let call = other.start(b"hello").unwrap();
-    let short = Duration::from_millis(50);
-    assert!(client.call_with(b"", CallOptions::default(), short).is_err());
-    assert!(call.wait().unwrap_err().is_refused());
+    for transport in [Transport::R2p2, Transport::Homa] {
+        let open = patient(transport).config(tailcut::Config::default()).homa_config(tailcut::homa::Config::default());
+        let client = open.connect("127.0.0.1:9").unwrap();
+        let port = client.local_address().port();
+        let other = patient(transport).connect(("127.0.0.1", port)).unwrap();
+        let call = other.start(b"hello").unwrap();
+        let short = Duration::from_millis(50);
+        assert!(client.call_with(b"", CallOptions::default(), short).is_err());
+        assert!(call.wait().unwrap_err().is_refused(), "{transport:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_call_never_gets_the_reply_of_another_that_was_dropped() {
-    let mut server = Server::bind("127.0.0.1:0").unwrap();
-    let (address, stop) = (server.local_address(), server.stop_handle());
-    let thread = std::thread::spawn(move || server.run(reverse));
-    let client = patient().connect_async(address).unwrap();
-    for n in 0..2000u64 {
-        let dropped = client.call((n + 1_000_000).to_be_bytes());
-        if n % 3 == 0 {
-            tokio::task::yield_now().await;
+    for transport in transports() {
+        let mut server = server(transport);
+        let (address, stop) = (server.local_address(), server.stop_handle());
+        let thread = std::thread::spawn(move || server.run(reverse));
+        let client = patient(transport).connect_async(address).unwrap();
+        for n in 0..2000u64 {
+            let dropped = client.call((n + 1_000_000).to_be_bytes());
+            if n % 3 == 0 {
+                tokio::task::yield_now().await;
+            }
+            drop(dropped);
+            assert_eq!(client.call(n.to_be_bytes()).await.unwrap(), n.to_le_bytes(), "{transport:?}");
         }
-        drop(dropped);
-        assert_eq!(client.call(n.to_be_bytes()).await.unwrap(), n.to_le_bytes());
+        stop.stop();
+        thread.join().unwrap().unwrap();
     }
-    stop.stop();
-    thread.join().unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn tasks_call_at_once_and_a_dropped_future_cancels() {
-    let mut server = Server::bind("127.0.0.1:0").unwrap();
-    let (address, stop) = (server.local_address(), server.stop_handle());
-    let thread = std::thread::spawn(move || server.run(reverse));
-    let client = patient().connect_async(address).unwrap();
-    drop(client.call("never mind"));
-    let call = |n: u64| {
-        let client: AsyncClient = client.clone();
-        tokio::spawn(async move { client.call(n.to_be_bytes()).await.unwrap() })
-    };
-    let tasks: Vec<_> = (0..100).map(call).collect();
-    for (n, task) in (0..100u64).zip(tasks) {
-        assert_eq!(task.await.unwrap(), n.to_le_bytes());
+    for transport in transports() {
+        let mut server = server(transport);
+        let (address, stop) = (server.local_address(), server.stop_handle());
+        let thread = std::thread::spawn(move || server.run(reverse));
+        let client = patient(transport).connect_async(address).unwrap();
+        drop(client.call("never mind"));
+        let call = |n: u64| {
+            let client: AsyncClient = client.clone();
+            tokio::spawn(async move { client.call(n.to_be_bytes()).await.unwrap() })
+        };
+        let tasks: Vec<_> = (0..100).map(call).collect();
+        for (n, task) in (0..100u64).zip(tasks) {
+            assert_eq!(task.await.unwrap(), n.to_le_bytes(), "{transport:?}");
+        }
+        stop.stop();
+        thread.join().unwrap().unwrap();
+        let short = client.call_with("gone", CallOptions::default(), Duration::from_millis(30)).await.unwrap_err();
+        assert!(matches!(short, Error::Failed(Failure::Deadline)), "{transport:?}: {short}");
     }
-    stop.stop();
-    thread.join().unwrap().unwrap();
-    let short = client.call_with("gone", CallOptions::default(), Duration::from_millis(30)).await.unwrap_err();
-    assert!(matches!(short, Error::Failed(Failure::Deadline)));
 }

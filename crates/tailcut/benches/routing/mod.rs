@@ -92,7 +92,7 @@ fn router_cost(slice_ns: u64) -> f64 {
         });
         let wait = Wait::Block { spin_ns: 0 };
         let client = ClientBuilder::new().wait(wait).coalescing(Coalescing::Off).connect(target).expect("a client");
-        keep_outstanding(&client, ROUTED_OUTSTANDING, slice_ns);
+        keep_outstanding(&client, (ROUTED_OUTSTANDING, &[1; 32]), slice_ns);
         stop.store(true, Ordering::Relaxed);
         thread.join().expect("the router");
     });
@@ -130,7 +130,7 @@ fn call_through(target: SocketAddr, slice_ns: u64) -> f64 {
     let client = ClientBuilder::new().wait(Wait::Block { spin_ns: 0 }).connect(target).expect("a client");
     // What stands between may still be starting.
     while client.call(&[1; 32]).is_err() {}
-    shielded(|| keep_outstanding(&client, 64, slice_ns))
+    shielded(|| keep_outstanding(&client, (64, &[1; 32]), slice_ns))
 }
 
 /// A router before one server, sleeping when it shares a core, JBSQ wide enough for all that is outstanding.
