@@ -1,10 +1,13 @@
 //! The counters of endpoints, routers and ports by their names, for reports.
 
+use tailcut_net::ip::Strays;
+use tailcut_net::port::Port;
 use tailcut_net::raw::RawMetrics;
 use tailcut_net::stream::StreamMetrics;
 use tailcut_net::udp::UdpMetrics;
-use tailcut_proto::r2p2::Metrics;
+use tailcut_proto::endpoint::Metrics;
 use tailcut_proto::router::{MalformedCounts, Refused, RouterMetrics};
+use tailcut_proto::{homa, r2p2};
 use tailcut_wire::r2p2::DropReason;
 
 /// Names and counts, in a fixed order.
@@ -20,6 +23,28 @@ macro_rules! listed {
 
 /// An endpoint's counters.
 pub(crate) fn of_endpoint(metrics: &Metrics) -> Counters {
+    match metrics {
+        Metrics::R2p2(metrics) => of_r2p2(metrics),
+        Metrics::Homa(metrics) => of_homa(metrics),
+    }
+}
+
+fn of_homa(metrics: &homa::Metrics) -> Counters {
+    use homa::Metrics;
+    #[rustfmt::skip]
+    let mut counters = listed!(*metrics, Metrics {
+        datagrams_in, datagrams_out, data_bytes_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused,
+        deadlines, unreachable, failed, cancelled, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy, unknowns,
+        need_acks, acks, acks_piggybacked, cutoffs, cutoffs_changed, requests, repeated, forgotten, partials_expired, unanswered,
+        unacknowledged, held_back, unsaid,
+    }, malformed, drops);
+    counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));
+    counters.extend(named_drops(&metrics.drops));
+    counters
+}
+
+fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
+    use r2p2::Metrics;
     #[rustfmt::skip]
     let mut counters = listed!(*metrics, Metrics {
         datagrams_in, datagrams_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused, deadlines, failed,
@@ -27,9 +52,22 @@ pub(crate) fn of_endpoint(metrics: &Metrics) -> Counters {
         feedback,
     }, malformed, drops);
     counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));
+    counters.extend(named_drops(&metrics.drops));
+    counters
+}
+
+fn named_drops(drops: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
     let reasons = (0_u8..).map(|reason| DropReason::from_payload(&[reason]));
-    let drops = reasons.zip(metrics.drops).map(|(reason, count)| (snake("drop", &format!("{reason:?}")), count));
-    counters.extend(drops);
+    reasons.zip(drops).map(|(reason, &count)| (snake("drop", &format!("{reason:?}")), count))
+}
+
+/// What was counted at an endpoint's port, by it and by the kernel.
+pub(crate) fn of_port(port: &Port) -> Counters {
+    let mut counters = match port {
+        Port::Udp(port) => of_udp(&port.metrics()),
+        Port::Ip(port) => of_ip(&port.metrics(), port.strays()),
+    };
+    counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
     counters
 }
 
@@ -52,15 +90,25 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     counters
 }
 
+fn of_ip(metrics: &UdpMetrics, strays: Strays) -> Counters {
+    let mut counters = datagrams(metrics);
+    counters.extend(listed!(strays, Strays { foreign, malformed }));
+    prefixed("ip", counters)
+}
+
 /// A UDP port's counters.
 pub(crate) fn of_udp(metrics: &UdpMetrics) -> Counters {
+    prefixed("udp", datagrams(metrics))
+}
+
+fn datagrams(metrics: &UdpMetrics) -> Counters {
     #[rustfmt::skip]
     let counters = listed!(*metrics, UdpMetrics {
-        datagrams_in, bytes_in, trains_in, truncated, nameless, datagrams_out, bytes_out, trains_out, would_block,
+        datagrams_in, bytes_in, trains_in, truncated, nameless, datagrams_out, bytes_out, trains_out, without_room, would_block,
         dropped_full, dropped_no_buffers, dropped_too_large, dropped_unreachable, dropped_other, trains_refused,
         icmp_errors, receive_errors,
     });
-    prefixed("udp", counters)
+    counters
 }
 
 /// The counters of connections.
@@ -121,8 +169,9 @@ mod tests {
 
     #[test]
     fn refusals_are_counted_by_reason() {
-        let mut metrics = Metrics::default();
-        metrics.drops[DropReason::TooLarge as usize] = 3;
-        assert!(lines(&of_endpoint(&metrics)).ends_with("drop_too_large  3\n"));
+        let (mut r2p2, mut homa) = (r2p2::Metrics::default(), homa::Metrics::default());
+        (r2p2.drops[DropReason::TooLarge as usize], homa.drops[DropReason::TooLarge as usize]) = (3, 4);
+        assert!(lines(&of_endpoint(&Metrics::R2p2(r2p2))).ends_with("drop_too_large  3\n"));
+        assert!(lines(&of_endpoint(&Metrics::Homa(homa))).ends_with("drop_too_large  4\n"));
     }
 }

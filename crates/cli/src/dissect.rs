@@ -1,11 +1,15 @@
-//! `tailcut dissect`: one line for each UDP datagram of a capture, as R2P2 or why it is not.
+//! `tailcut dissect`: one line for each UDP datagram and each Homa packet of a capture, as R2P2 or Homa, or why it is not.
 //!
 //! | step | what it takes |
 //! |---|---|
 //! | records | classic pcap (both byte orders, microseconds and nanoseconds) and pcapng, streamed |
 //! | link | Ethernet with VLAN tags, raw IP, Linux cooked (v1, v2), BSD loopback |
 //! | network | IPv4, IPv6 with extension headers; a fragment is counted, not put together |
-//! | R2P2 | [`Packet::parse`]; the line is its `Display`, or the reason for refusing it |
+//! | transport | UDP; Homa as IP protocol 146, and in the disguise of TCP |
+//! | R2P2, Homa | their `Packet::parse`; the line is its `Display`, or the reason for refusing it |
+//!
+//! A UDP datagram is Homa's when it is to or from Homa's port, or when it is a coherent packet of Homa with the flags and the
+//! urgent pointer that are on all of them; any other is taken for R2P2.
 //!
 //! A datagram that the kernel cuts into segments behind the capture point (UDP GSO) is captured whole and shows as
 //! `not R2P2: Length`: capture at the receiver, or with segmentation offload disabled.
@@ -21,9 +25,9 @@ use anyhow::{Context, bail};
 use etherparse::{EtherType, IpNumber, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, IDB_MAGIC, Linktype, PcapBlockOwned, PcapError, create_reader};
-use tailcut_wire::r2p2::Packet;
+use tailcut_wire::{homa, r2p2};
 
-/// Prints every UDP datagram of the capture at `path` to `out`: when, counted from the first packet; from where to where; what.
+/// Prints every UDP datagram and every Homa packet of the capture at `path` to `out`: when, counted from the first packet; from where to where; what.
 pub(crate) fn run(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     let file =
         File::open(path).with_context(|| format!("cannot open the capture {}: give the path of a file", path.display()))?;
@@ -63,25 +67,37 @@ struct Skipped {
     /// Of a link type that this does not read, or shorter than a link or an IP header.
     unreadable: u64,
     /// ARP, TCP and whatever else there is.
-    not_udp: u64,
-    /// Of a fragmented UDP datagram.
+    foreign: u64,
+    /// Of a fragmented UDP datagram or Homa packet.
     fragments: u64,
 }
 
-/// A UDP datagram in a frame.
+/// A UDP datagram or a Homa packet in a frame.
 struct Datagram<'a> {
-    from: SocketAddr,
-    to: SocketAddr,
-    /// What the capture holds of the payload.
+    from: IpAddr,
+    to: IpAddr,
+    carrier: Carrier,
+    /// What the capture holds of what is carried.
     payload: &'a [u8],
-    /// Bytes of the payload on the wire.
+    /// Bytes of it on the wire.
     len: usize,
+}
+
+/// What carries it.
+#[derive(Clone, Copy)]
+enum Carrier {
+    /// UDP, between these ports.
+    Udp(u16, u16),
+    /// IP, as Homa.
+    Homa,
+    /// IP, as TCP.
+    HijackedTcp,
 }
 
 /// Why a frame has no line.
 enum Skip {
     Unreadable,
-    NotUdp,
+    Foreign,
     Fragment,
 }
 
@@ -180,7 +196,7 @@ impl Session {
                 write_line(out, since_ns, &datagram).context("cannot write the packets")?;
             }
             Err(Skip::Unreadable) => self.skipped.unreadable += 1,
-            Err(Skip::NotUdp) => self.skipped.not_udp += 1,
+            Err(Skip::Foreign) => self.skipped.foreign += 1,
             Err(Skip::Fragment) => self.skipped.fragments += 1,
         }
         Ok(())
@@ -206,9 +222,9 @@ impl Interface {
 impl Skipped {
     fn write(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let counts = [
-            (self.not_udp, "not UDP"),
+            (self.foreign, "neither UDP nor Homa"),
             (self.fragments, "IP fragments: capture where they are whole"),
-            (self.unreadable, "of a link type that is not read, or cut before their UDP header"),
+            (self.unreadable, "of a link type that is not read, or cut before their UDP or Homa header"),
         ];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             writeln!(out, "{count} frames left out: {what}").context("cannot write the packets")?;
@@ -245,26 +261,32 @@ fn datagram<'a>(packet: &LaxSlicedPacket<'a>) -> Result<Datagram<'a>, Skip> {
         Some(LaxNetSlice::Ipv4(ip)) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
         Some(LaxNetSlice::Ipv6(ip)) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
         _ if packet.stop_err.is_some() => return Err(Skip::Unreadable),
-        _ => return Err(Skip::NotUdp),
+        _ => return Err(Skip::Foreign),
     };
-    match packet.ip_payload() {
-        Some(payload) if payload.ip_number != IpNumber::UDP => return Err(Skip::NotUdp),
-        Some(payload) if payload.fragmented => return Err(Skip::Fragment),
-        _ => {}
-    }
-    match &packet.transport {
-        Some(TransportSlice::Udp(udp)) => {
-            let payload = udp.payload();
-            // A length of 0 means the rest of the IP packet.
-            let len = usize::from(udp.length()).saturating_sub(UDP_HEADER_LEN).max(payload.len());
-            Ok(Datagram {
-                from: SocketAddr::new(from, udp.source_port()),
-                to: SocketAddr::new(to, udp.destination_port()),
-                payload,
-                len,
-            })
+    let Some(ip) = packet.ip_payload() else { return Err(Skip::Unreadable) };
+    let (carrier, payload, len) = match (ip.ip_number.0, &packet.transport) {
+        (homa::IP_PROTOCOL, _) => (Carrier::Homa, ip.payload, ip_payload_len(packet)),
+        (homa::HIJACKED_IP_PROTOCOL, _) if homa::is_hijacked(ip.payload) => {
+            (Carrier::HijackedTcp, ip.payload, ip_payload_len(packet))
         }
-        _ => Err(Skip::Unreadable),
+        (UDP, Some(TransportSlice::Udp(udp))) => {
+            // A length of 0 means the rest of the IP packet.
+            let len = usize::from(udp.length()).saturating_sub(UDP_HEADER_LEN).max(udp.payload().len());
+            (Carrier::Udp(udp.source_port(), udp.destination_port()), udp.payload(), len)
+        }
+        (UDP, _) if ip.fragmented => return Err(Skip::Fragment),
+        (UDP, _) => return Err(Skip::Unreadable),
+        _ => return Err(Skip::Foreign),
+    };
+    if ip.fragmented { Err(Skip::Fragment) } else { Ok(Datagram { from, to, carrier, payload, len }) }
+}
+
+/// Bytes that the IP header says follow it and its extensions.
+fn ip_payload_len(packet: &LaxSlicedPacket) -> usize {
+    match &packet.net {
+        Some(LaxNetSlice::Ipv4(ip)) => ip.header().payload_len().map_or(0, usize::from),
+        Some(LaxNetSlice::Ipv6(ip)) => usize::from(ip.header().payload_length()).saturating_sub(ip.extensions().slice().len()),
+        _ => 0,
     }
 }
 
@@ -277,14 +299,32 @@ fn write_line(out: &mut impl Write, since_ns: Option<i128>, datagram: &Datagram)
         }
         None => write!(out, "-")?,
     }
-    write!(out, " {} > {}: ", datagram.from, datagram.to)?;
+    let (from, to) = (datagram.from, datagram.to);
+    match datagram.carrier {
+        Carrier::Udp(source, target) => write!(out, " {} > {}: ", SocketAddr::new(from, source), SocketAddr::new(to, target))?,
+        Carrier::Homa => write!(out, " {from} > {to}: ")?,
+        Carrier::HijackedTcp => write!(out, " {from} > {to} as TCP: ")?,
+    }
     let captured = datagram.payload.len();
     if captured < datagram.len {
         return writeln!(out, "cut by the capture to {captured} of {} B", datagram.len);
     }
-    match Packet::parse(datagram.payload) {
+    if is_homa(datagram) {
+        return match homa::Packet::parse(datagram.payload) {
+            Ok(packet) => writeln!(out, "{packet}"),
+            Err(reason) => writeln!(out, "not Homa: {reason:?}"),
+        };
+    }
+    match r2p2::Packet::parse(datagram.payload) {
         Ok(packet) => writeln!(out, "{packet}"),
         Err(reason) => writeln!(out, "not R2P2: {reason:?}"),
+    }
+}
+
+fn is_homa(datagram: &Datagram) -> bool {
+    match datagram.carrier {
+        Carrier::Udp(homa::UDP_PORT, _) | Carrier::Udp(_, homa::UDP_PORT) | Carrier::Homa | Carrier::HijackedTcp => true,
+        Carrier::Udp(..) => homa::is_hijacked(datagram.payload) && homa::Packet::parse(datagram.payload).is_ok(),
     }
 }
 
@@ -292,6 +332,7 @@ fn write_line(out: &mut impl Write, since_ns: Option<i128>, datagram: &Datagram)
 const RECORD_LEN_MAX: usize = 16 << 20;
 const BUFFER_LEN: usize = 64 << 10;
 const NS_PER_S: i128 = 1_000_000_000;
+const UDP: u8 = IpNumber::UDP.0;
 const UDP_HEADER_LEN: usize = 8;
 
 // Numbers of the tcpdump.org registry of link types.
@@ -440,6 +481,31 @@ mod tests {
     }
 
     #[test]
+    fn capture_of_homa_in_ip() {
+        snapshot("homa-ip");
+    }
+
+    #[test]
+    fn capture_of_homa_in_udp() {
+        snapshot("homa-udp");
+    }
+
+    #[test]
+    fn capture_of_homa_as_tcp() {
+        snapshot("homa-tcp");
+    }
+
+    #[test]
+    fn capture_of_malformed_homa() {
+        snapshot("homa-malformed");
+    }
+
+    #[test]
+    fn capture_of_homa_on_other_ports() {
+        snapshot("homa-other-ports");
+    }
+
+    #[test]
     fn every_link_type_leads_to_the_same_datagram() {
         let ethernet = [&[2; 12][..], &[8, 0]].concat();
         let vlan = [&[2; 12][..], &[0x81, 0, 0, 7, 8, 0]].concat();
@@ -498,17 +564,37 @@ mod tests {
             ethernet(request()[..10].to_vec()),
             ethernet(request()[..24].to_vec()),
         ];
-        let expected = "2 frames left out: not UDP\n\
+        let expected = "2 frames left out: neither UDP nor Homa\n\
             2 frames left out: IP fragments: capture where they are whole\n\
-            3 frames left out: of a link type that is not read, or cut before their UDP header\n";
+            3 frames left out: of a link type that is not read, or cut before their UDP or Homa header\n";
         check(&pcap(LINK_ETHERNET, &frames), expected);
-        check(&pcap(9999, &frames[..1]), "1 frames left out: of a link type that is not read, or cut before their UDP header\n");
+        check(
+            &pcap(9999, &frames[..1]),
+            "1 frames left out: of a link type that is not read, or cut before their UDP or Homa header\n",
+        );
     }
 
     #[test]
     fn datagram_that_the_capture_cut_is_not_judged() {
         let frame = request()[..32].to_vec();
         check(&pcap(LINK_RAW, &[frame]), "0.000000000 10.0.0.1:33000 > 10.0.0.2:8000: cut by the capture to 4 of 8 B\n");
+    }
+
+    #[test]
+    fn homa_packet_that_the_capture_cut_is_not_judged() {
+        let frame = ipv4(146, [0x40, 0], &[0; 80])[..60].to_vec();
+        check(&pcap(LINK_RAW, &[frame]), "0.000000000 10.0.0.1 > 10.0.0.2: cut by the capture to 40 of 80 B\n");
+        let mut ipv6 = vec![0x60, 0, 0, 0, 0, 88, 60, 64];
+        ipv6.extend([0; 15].iter().chain(&[1]).chain(&[0; 15]).chain(&[2]));
+        ipv6.extend([146, 0, 1, 4, 0, 0, 0, 0]);
+        ipv6.extend([0; 30]);
+        check(&pcap(LINK_RAW, &[ipv6]), "0.000000000 ::1 > ::2: cut by the capture to 30 of 80 B\n");
+    }
+
+    #[test]
+    fn fragments_of_a_homa_packet_are_counted() {
+        let expected = "1 frames left out: IP fragments: capture where they are whole\n";
+        check(&pcap(LINK_RAW, &[ipv4(146, [0x20, 0], &[0; 80])]), expected);
     }
 
     #[test]
@@ -553,7 +639,7 @@ mod tests {
             let line = LINE.strip_prefix("0.000000000").unwrap();
             let expected = format!(
                 "0.000000000{line}0.000000005{line}0.500000000{line}-{line}-{line}\
-                1 frames left out: of a link type that is not read, or cut before their UDP header\n"
+                1 frames left out: of a link type that is not read, or cut before their UDP or Homa header\n"
             );
             check(&file, &expected);
         }
@@ -641,7 +727,7 @@ mod tests {
             let frames = [enhanced(0, 1, &request(), is_big), enhanced(0, 2, &request(), is_big)].concat();
             [section(is_big), interface(6, 0, is_big), frames].concat()
         };
-        let names = ["v1.pcap", "extended.pcap", "malformed.pcap"];
+        let names = ["v1.pcap", "extended.pcap", "malformed.pcap", "homa-ip.pcap", "homa-tcp.pcap"];
         let files = names.map(|name| std::fs::read(conformance(name)).unwrap());
         files.into_iter().chain([pcapng(false), pcapng(true)]).collect()
     }

@@ -11,6 +11,7 @@ mod counters;
 mod demo;
 mod dissect;
 mod distribution_file;
+mod endpoints;
 mod measure;
 mod network;
 mod output;
@@ -51,9 +52,10 @@ enum Command {
     Man(shell::Man),
 }
 
-/// Print the R2P2 packets of a capture, one line each
+/// Print the R2P2 and Homa packets of a capture, one line each
 ///
-/// Reads classic pcap and pcapng, and shows every UDP datagram, whatever its port: as R2P2, or with the reason why it is not.
+/// Reads classic pcap and pcapng, and shows every UDP datagram, whatever its port, and every Homa packet in IP or in the disguise
+/// of TCP: as what it is, or with the reason why it is not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = DISSECT_AFTER_HELP)]
 struct DissectArgs {

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, anyhow, bail};
 use tailcut_net::driver::Wait;
+use tailcut_net::ip::IpPort;
+use tailcut_net::port::Port;
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
 use tailcut_proto::r2p2::Prefix;
 
@@ -58,8 +60,23 @@ pub(crate) fn bind(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPor
     UdpPort::bind(address, config).with_context(|| format!("cannot listen at {address}"))
 }
 
+/// A port of Homa inside UDP at `address`.
+pub(crate) fn bind_homa(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPort> {
+    UdpPort::bind(address, homa_config(coalescing)).with_context(|| format!("cannot listen at {address}"))
+}
+
+/// A port of Homa directly over IP at `address`.
+pub(crate) fn bind_homa_ip(address: SocketAddr) -> Result<IpPort> {
+    let port = IpPort::bind(address, homa_config(Coalescing::Off));
+    port.with_context(|| format!("cannot listen at {address} over IP protocol 146"))
+}
+
+fn homa_config(coalescing: Coalescing) -> UdpConfig {
+    UdpConfig { coalescing, unsent_bytes_max: Some(UdpConfig::HOMA_UNSENT_BYTES), ..UdpConfig::default() }
+}
+
 /// What peers may be given credit for: half of the buffer, for the kernel charges up to twice a packet's bytes.
-pub(crate) fn credit_bytes(port: &UdpPort) -> Result<usize> {
+pub(crate) fn credit_bytes(port: &Port) -> Result<usize> {
     Ok(port.receive_buffer_bytes().context("cannot read the socket's buffer size")? / 2)
 }
 

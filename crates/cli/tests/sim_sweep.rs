@@ -133,6 +133,20 @@ fn other_samples_are_other_points() {
     assert_eq!(counts(&dir.succeed(&[])), [0, 6, 0, 0]);
 }
 
+#[test]
+fn a_sweep_of_homa_draws_the_p99_of_all_messages() {
+    let sweep = "name = \"try\"\nsimulation = \"homa\"\n[fixed]\nworkload = \"w1\"\nhosts = 16\nduration = \"1ms\"\n\
+        [grid]\npolicy = [\"sigcomm\", \"module\"]\nload = [0.3, 0.6]\n";
+    let dir = Directory::new("homa", sweep);
+    assert_eq!(counts(&dir.succeed(&[])), [4, 0, 0, 0]);
+    let (csv, page) = (dir.read("sweep.results/try.csv"), dir.read("sweep.results/try.html"));
+    let head = csv.lines().next().expect("it has a head");
+    for figure in ["all.p99", "buckets.0.p99", "links.data_share"] {
+        assert!(head.split(',').any(|name| name == figure), "{head}");
+    }
+    assert!(page.contains("all.p99") && page.contains(">module</text>"), "{head}");
+}
+
 /// The result of one point cannot be written, because a directory has its name.
 #[test]
 fn a_point_that_fails_is_named_and_leaves_the_others() {

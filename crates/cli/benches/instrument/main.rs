@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use support::*;
+use tailcut_net::clock::Clock;
 use tailcut_net::{affinity, bare};
 
 use crate::programs::{memcached, nginx, wrk};
@@ -48,9 +49,10 @@ fn main() {
 /// Pairs of the floor's figure and tailcut's, or what is missing.
 type Row = fn(usize, u64) -> Result<Vec<(f64, f64)>, String>;
 
-fn rows() -> [(&'static str, &'static str, Row); 4] {
+fn rows() -> [(&'static str, &'static str, Row); 5] {
     [
         ("B10 UDP echo at 10 % load: p50", "us", echo_p50),
+        ("B10 the same, of a bare loop that waits", "us", paced_p50),
         ("B10 UDP echo: highest rate on schedule", "k/s", udp_rate),
         ("memcached, TCP, 64 connections: rate", "k/s", memcached_rate),
         ("HTTP, 64 connections: rate over wrk's", "k/s", http_rate),
@@ -75,6 +77,27 @@ fn echo_p50(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
         (floor, number(&ours, "/latency_us/intended/p50"))
     };
     Ok((0..pairs).map(pair).collect())
+}
+
+/// What of that the waiting itself costs: the bare ping-pong, but as often as the load.
+fn paced_p50(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
+    let gap_ns = (10.0 / bare_batched(SLICE_NS) * 1e3) as u64;
+    let paced = || {
+        with_bare(bare::echo_spin, |target| {
+            let client = bare::bind(loopback()).expect("a socket");
+            client.connect(target).expect("a connection");
+            client.set_nonblocking(true).expect("the option");
+            let (start, mut round_trips) = (Clock.now(), Vec::with_capacity(ROUND_TRIPS));
+            for intended in (start..start + SLICE_NS).step_by(gap_ns as usize) {
+                while Clock.now() < intended {}
+                client.send(&[1; 32]).expect("a send");
+                while client.recv(&mut [0; 32]).is_err() {}
+                round_trips.push(Clock.now() - intended);
+            }
+            p50_us(&mut round_trips)
+        })
+    };
+    Ok((0..pairs).map(|_| (bare_ping_spin(SLICE_NS), paced())).collect())
 }
 
 /// The highest share of what a bare loop exchanges at which requests still leave on time.

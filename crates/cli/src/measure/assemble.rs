@@ -217,7 +217,7 @@ fn agent(seat: &Seat) -> Agent {
         connections: seat.job.connections,
         sent: seat.counts.sent,
         replied: seat.counts.replied,
-        p99_us: None,
+        p99_us: seat.kept.percentile_ns(0.99).map(|ns| ns / 1e3),
         start_uncertainty_us: seat.start_uncertainty_us(),
         lost: seat.lost().map(str::to_owned),
     }

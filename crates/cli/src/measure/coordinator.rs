@@ -22,7 +22,7 @@ use tailcut_net::clock::Clock;
 
 use super::clocks::Clocks;
 use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
-use super::record::{Keep, Record};
+use super::record::{Keep, Kept, Record};
 use super::result::Host;
 use super::samples::Samples;
 use super::view::{Phase, View};
@@ -38,6 +38,8 @@ pub(super) struct Seat {
     threads: Vec<Thread>,
     /// Of the requests of the measurement.
     pub(super) counts: Counts,
+    /// Their latencies from the intended send.
+    pub(super) kept: Kept,
     /// Over the whole run.
     pub(super) client: ClientCounts,
 }
@@ -80,6 +82,7 @@ impl Seat {
             host: Host::default(),
             stamps: StampKind::User,
             counts: Counts::default(),
+            kept: Kept::new(),
             client: ClientCounts::default(),
         })
     }
@@ -160,6 +163,7 @@ impl Seat {
                 leg.replied += slice.replied_meanwhile;
                 note_sends(&slice, &mut thread.sends);
                 sink.take(&slice, self.job.role);
+                slice.samples.iter().for_each(|sample| self.kept.record(sample.latency_ns));
                 if is_counted {
                     leg.parts.push(slice.samples);
                 }
@@ -277,7 +281,7 @@ impl<'a> Coordinator<'a> {
                 if let Some(samples) = &mut self.watch.samples {
                     samples.forget();
                 }
-                self.seats.iter_mut().for_each(|seat| seat.counts = Counts::default());
+                self.seats.iter_mut().for_each(|seat| (seat.counts, seat.kept) = (Counts::default(), Kept::new()));
             }
             if leg.setup.connections != place.connections {
                 self.set_connections(leg.setup.connections)?;

@@ -74,7 +74,7 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<u32>,
-    /// Requests outstanding on a connection at most [default: 1 for http, 16384 for udp and r2p2, else 1024]
+    /// Requests outstanding on a connection at most [default: 1 for http, 1024 for tcp and tls, else 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pipeline: Option<u32>,
@@ -121,7 +121,7 @@ pub(crate) struct Experiment {
     /// TLS: trust whatever the server shows
     #[arg(long, conflicts_with = "ca")]
     pub(crate) insecure: bool,
-    /// R2P2: requests may run more than once: routers may clone them and they may be retried at another server
+    /// R2P2, Homa: requests may run more than once: routers may clone them and they may be retried at another server
     #[arg(long)]
     pub(crate) idempotent: bool,
     /// R2P2: speak version 1, as the reference implementation does
@@ -135,7 +135,7 @@ pub(crate) struct Experiment {
     #[arg(long)]
     pub(crate) busy_poll: bool,
     /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client and server share a core
-    /// [default: 20000]
+    /// [default: 200000]
     #[arg(long, value_name = "N", conflicts_with = "busy_poll")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) spin_ns: Option<u64>,
@@ -251,6 +251,9 @@ impl Experiment {
             0 => bail!("say how much to load: --rate <R>, --outstanding <N> or --pattern <PATTERN>"),
             1 => {}
             _ => bail!("--rate, --outstanding and --pattern exclude each other"),
+        }
+        if self.v1 && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
+            bail!("--v1 is R2P2's; take --transport r2p2, or leave it out");
         }
         if matches!(self.pattern, Some(Pattern::Find { .. })) && self.slo.is_none() {
             bail!("say what to find the highest rate for: --slo, such as 'p99<200us'");

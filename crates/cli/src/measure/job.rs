@@ -45,7 +45,7 @@ pub(crate) struct Job {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Transport {
     /// TCP
     Tcp,
@@ -55,6 +55,10 @@ pub(crate) enum Transport {
     Udp,
     /// R2P2 over UDP
     R2p2,
+    /// Homa inside UDP
+    Homa,
+    /// Homa directly over IP, as protocol 146, which needs CAP_NET_RAW
+    HomaIp,
 }
 
 impl Transport {
@@ -65,6 +69,8 @@ impl Transport {
             Self::Tls => "tls",
             Self::Udp => "udp",
             Self::R2p2 => "r2p2",
+            Self::Homa => "homa",
+            Self::HomaIp => "homa-ip",
         }
     }
 }

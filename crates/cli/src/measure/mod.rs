@@ -57,7 +57,7 @@ use self::job::Agent;
 use self::live::Live;
 use self::pattern::Course;
 use self::plan::Plan;
-use self::progress::Progress;
+use self::progress::progress;
 use self::record::Keep;
 use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
 use self::samples::Samples;
@@ -192,7 +192,7 @@ fn check_harmless(experiment: &Experiment) -> Result<()> {
 fn view(args: &Args, plan: &Plan) -> Box<dyn View> {
     match args.live {
         true => Box::new(Live::new(&plan.title(), plan.settings().p, plan.slice_ns())),
-        false => Box::new(Progress::new()),
+        false => progress(),
     }
 }
 
@@ -356,6 +356,7 @@ Examples:
   tailcut measure --transport tcp --target 10.0.0.1:6379 --app redis --pattern find:1k:500k --slo 'p99<200us'
   tailcut measure --target 127.0.0.1:8000 --app synthetic:bimodal:10us:1ms:0.99 --rate 20k
   tailcut measure --target 127.0.0.1:8000 --app echo:64 --outstanding 8 --duration 5s --busy-poll
+  tailcut measure --transport homa --target 127.0.0.1:50146 --app echo:100 --rate 10k
   tailcut measure --transport tcp --target localhost:6379 --app redis --rate 50k --live
   tailcut measure --target 127.0.0.1:8000 --app echo:64 --rate 5k --samples samples.csv
   tailcut measure --experiment redis.toml --check

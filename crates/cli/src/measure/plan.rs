@@ -3,7 +3,6 @@
 use anyhow::{Context, Result};
 use tailcut_measure::app::App;
 use tailcut_measure::control::{Limits, Settings, Setup, Target};
-use tailcut_net::driver::Wait;
 
 use super::experiment::{Experiment, Precision};
 use super::job::{Job, R2p2, Role, STREAMS_PER_THREAD, Share, Tls, Transport};
@@ -51,7 +50,7 @@ impl Plan {
             r2p2: R2p2 { idempotent: experiment.idempotent, v1: experiment.v1 },
             preload: experiment.preload,
             busy_poll: experiment.busy_poll,
-            spin_ns: experiment.spin_ns.unwrap_or(Wait::SPIN_NS),
+            spin_ns: experiment.spin_ns.unwrap_or(SPIN_NS),
         };
         Ok(Self { experiment: experiment.clone(), job, arrivals })
     }
@@ -152,7 +151,7 @@ impl Plan {
 fn pipeline(app: &App, transport: Transport) -> u32 {
     match (app, transport) {
         (App::Http(_), _) => 1,
-        (_, Transport::Udp | Transport::R2p2) => 16_384,
+        (_, Transport::Udp | Transport::R2p2 | Transport::Homa | Transport::HomaIp) => 16_384,
         (_, Transport::Tcp | Transport::Tls) => 1_024,
     }
 }
@@ -164,3 +163,6 @@ const P_DEFAULT: f64 = 0.99;
 const TIMEOUT_NS: u64 = 1_000_000_000;
 const SLICE_NS: u64 = 100_000_000;
 const STAMP_EVERY: u32 = 16;
+
+/// A wake-up of 13-50 us would be in every latency below this, which is most of what a datacenter's services take.
+const SPIN_NS: u64 = 200_000;

@@ -1,4 +1,6 @@
-//! How far a run is as a bar, on a terminal; nothing elsewhere.
+//! How far a run is: a bar on a terminal, and a line now and then elsewhere.
+
+use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tailcut_measure::control::Leg;
@@ -6,13 +8,58 @@ use tailcut_measure::control::Leg;
 use super::coordinator::Seat;
 use super::view::{Phase, View, forecast};
 
+/// What shows a run on standard error.
+pub(super) fn progress() -> Box<dyn View> {
+    if stderr().is_terminal() { Box::new(Bar::new()) } else { Box::new(Lines::new(|line| eprintln!("{line}"))) }
+}
+
+/// A line for each leg of the run, and one for every ten seconds of it.
+struct Lines<F> {
+    print: F,
+    phase: Phase,
+    leg_ns: u64,
+    next_ns: u64,
+}
+
+impl<F: FnMut(&str)> Lines<F> {
+    fn new(print: F) -> Self {
+        Self { print, phase: Phase::Preparing, leg_ns: 0, next_ns: LINE_EVERY_NS }
+    }
+}
+
+impl<F: FnMut(&str)> View for Lines<F> {
+    fn begin(&mut self, phase: Phase, leg: Option<&Leg>) {
+        let Some(leg) = leg else { return };
+        let is_new = phase != self.phase;
+        (self.phase, self.leg_ns, self.next_ns) = (phase, leg.for_ns, LINE_EVERY_NS);
+        if is_new || leg.for_ns >= LINE_EVERY_NS {
+            (self.print)(&format!("{}{}", phase.name(), forecast(leg)));
+        }
+    }
+
+    fn show(&mut self, passed_ns: u64, _seats: &[Seat]) {
+        if passed_ns >= self.next_ns {
+            self.next_ns = passed_ns + LINE_EVERY_NS;
+            let seconds = |ns: u64| ns / 1_000_000_000;
+            (self.print)(&format!("{}, {} of {} s", self.phase.name(), seconds(passed_ns), seconds(self.leg_ns)));
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        (self.print)(line);
+    }
+}
+
+/// Whoever waits for a program that says nothing wonders after that long.
+const LINE_EVERY_NS: u64 = 10_000_000_000;
+
 /// A bar with what is going on beside it.
-pub(super) struct Progress {
+struct Bar {
     bar: ProgressBar,
 }
 
-impl Progress {
-    pub(super) fn new() -> Self {
+impl Bar {
+    fn new() -> Self {
         let bar = ProgressBar::new(1);
         let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}").expect("the template is a valid constant");
         bar.set_style(style);
@@ -20,7 +67,7 @@ impl Progress {
     }
 }
 
-impl View for Progress {
+impl View for Bar {
     fn begin(&mut self, phase: Phase, leg: Option<&Leg>) {
         match leg {
             Some(leg) => {
@@ -39,5 +86,31 @@ impl View for Progress {
 
     fn say(&mut self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tailcut_measure::control::Setup;
+
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn lines_say_what_begins_and_how_far_it_is() {
+        let mut said = Vec::new();
+        let mut lines = Lines::new(|line: &str| said.push(line.to_owned()));
+        let leg = |for_ns| Leg { for_ns, setup: Setup::default(), forecast: None };
+        lines.begin(Phase::Preparing, None);
+        lines.show(0, &[]);
+        lines.begin(Phase::WarmingUp, Some(&leg(2 * S)));
+        lines.show(S, &[]);
+        lines.begin(Phase::Measuring, Some(&leg(S)));
+        lines.begin(Phase::Measuring, Some(&leg(30 * S)));
+        (0..=300).for_each(|tenth| lines.show(tenth * S / 10, &[]));
+        let expected =
+            ["warming up", "measuring", "measuring", "measuring, 10 of 30 s", "measuring, 20 of 30 s", "measuring, 30 of 30 s"];
+        assert_eq!(said, expected);
     }
 }

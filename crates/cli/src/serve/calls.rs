@@ -1,4 +1,4 @@
-//! Serving over R2P2: an endpoint at each port.
+//! Serving over R2P2 or Homa: an endpoint at each port.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,9 +10,11 @@ use tailcut_measure::app::serving::{Limits, Serves, Task, Tasks};
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
+use tailcut_net::stamps::StampConfig;
 use tailcut_net::udp::Coalescing;
+use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Event, RequestId, Rpc};
 use tailcut_wire::r2p2::DropReason;
 
@@ -20,6 +22,8 @@ use super::app::{App, DeskConfig, spin};
 use super::emulated::{Emulated, Job};
 use super::{Args, Left, MESSAGE_BYTES_MAX, desk_config, ports};
 use crate::counters::{self, Counters};
+use crate::endpoints::Speech;
+use crate::measure::job::Transport;
 use crate::{network, output};
 
 /// The ports' endpoints, and the application of each.
@@ -31,16 +35,14 @@ pub(super) struct Endpoints {
 impl Endpoints {
     pub(super) fn open(args: &Args) -> Result<Self> {
         let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-        let mut config = endpoint_config(args)?;
+        let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
+        let mut speech = speech(args)?;
         let mut desks = Vec::new();
         for (index, address) in ports(args)?.into_iter().enumerate() {
-            let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
-            let port = network::bind(address, coalescing)?;
-            config.secret = entropy::secret().context("cannot draw a secret")?;
-            config.credit_bytes = network::credit_bytes(&port)?;
-            config.serving.server_id = args.server_id.wrapping_add(index as u32);
-            let endpoint = Endpoint::new(driver.clock().now(), config.clone());
-            driver.add(endpoint, port, None);
+            if let Speech::R2p2(config) = &mut speech {
+                config.serving.server_id = args.server_id.wrapping_add(index as u32);
+            }
+            speech.open(&mut driver, address, coalescing, StampConfig::default())?;
             desks.push(CallDesk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
         }
         Ok(Self { driver, desks })
@@ -73,19 +75,26 @@ impl Endpoints {
         let mut shares = Vec::new();
         for (index, address) in self.addresses().into_iter().enumerate() {
             let metrics = self.driver.node(index).metrics();
-            let mut counters = counters::of_endpoint(metrics);
-            counters.extend(counters::of_udp(&self.driver.port(index).metrics()));
-            counters.push(("kernel_drops".to_owned(), self.driver.port(index).kernel_drops().map_or(0, u64::from)));
+            let mut counters = counters::of_endpoint(&metrics);
+            counters.extend(counters::of_port(self.driver.port(index)));
             counters::add(&mut all, &counters);
-            shares.push(vec![format!("  {address}"), metrics.requests.to_string()]);
+            shares.push(vec![format!("  {address}"), metrics.requests().to_string()]);
         }
         let shares = if shares.len() > 1 { format!("requests by port:\n{}", output::table(&shares, 1)) } else { String::new() };
         format!("served:\n{}{shares}", counters::lines(&all))
     }
 }
 
-fn endpoint_config(args: &Args) -> Result<Config> {
-    let mut config = Config::default();
+fn speech(args: &Args) -> Result<Speech> {
+    Ok(match args.transport {
+        Transport::Homa => Speech::Homa(Box::default()),
+        Transport::HomaIp => Speech::HomaIp(Box::default()),
+        _ => Speech::R2p2(Box::new(r2p2_config(args)?)),
+    })
+}
+
+fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
+    let mut config = r2p2::Config::default();
     config.serving.router = args.router.as_deref().map(network::resolve).transpose()?;
     config.serving.trusted.extend_from_slice(&args.trust);
     // The ports are one pool even where nobody else shares their key.

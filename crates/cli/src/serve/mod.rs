@@ -34,7 +34,8 @@ use crate::{output, signals};
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Address to serve at; port 0 takes a free one
+    /// Address to serve at; port 0 takes a free one. Homa inside UDP is expected at port 50146, servers directly over IP have the
+    /// ports up to 32767
     #[arg(long, value_name = "ADDR")]
     listen: String,
     /// What carries requests and replies
@@ -112,7 +113,7 @@ impl Server {
     fn open(args: &Args) -> Result<Self> {
         check(args)?;
         match args.transport {
-            Transport::R2p2 => Endpoints::open(args).map(Self::Calls),
+            Transport::R2p2 | Transport::Homa | Transport::HomaIp => Endpoints::open(args).map(Self::Calls),
             Transport::Udp => Ports::open(args).map(Self::Datagrams),
             Transport::Tcp => Listeners::open(args, None).map(Self::Connections),
             Transport::Tls => Listeners::open(args, Some(&certificate::tls(args)?)).map(Self::Connections),
@@ -169,7 +170,7 @@ fn check(args: &Args) -> Result<()> {
     }
     let is_r2p2 = args.transport == Transport::R2p2;
     if !is_r2p2 && (args.router.is_some() || !args.trust.is_empty() || args.pool_key_file.is_some()) {
-        bail!("--router, --trust and --pool-key-file are R2P2's; take --transport r2p2");
+        bail!("--router, --trust and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
     }
     if args.transport != Transport::Tls && (args.cert.is_some() || args.self_signed.is_some()) {
         bail!("--cert, --key and --self-signed are TLS's; take --transport tls");
@@ -219,7 +220,7 @@ fn report_desks(addresses: &[SocketAddr], desks: impl Iterator<Item = DeskCounts
     format!("served:\n{}{shares}", counters::lines(&all))
 }
 
-/// The longest message over R2P2 and over streams: what an endpoint takes by default.
+/// The longest message over R2P2, Homa and streams: what an endpoint takes by default.
 const MESSAGE_BYTES_MAX: u64 = 8 << 20;
 
 /// The most that UDP carries over IPv4.
@@ -242,6 +243,7 @@ Examples:
   tailcut serve --listen 0.0.0.0:8000 --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8000 --app synthetic:exp:50us --workers 16
   tailcut serve --listen 127.0.0.1:8000 --transport udp --app echo
+  tailcut serve --listen 0.0.0.0:50146 --transport homa --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8443 --transport tls --app echo --self-signed cert.pem
   tailcut serve --listen 127.0.0.1:8001 --ports 8 --app synthetic:bimodal:10us:1ms:0.99
   tailcut serve --listen 10.0.0.2:8000 --app echo --router 10.0.0.1:8000 --trust 10.0.0.0/8";

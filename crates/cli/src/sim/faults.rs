@@ -1,4 +1,4 @@
-//! `tailcut sim faults`: random runs of R2P2 under faults, with what it promises checked at every step.
+//! `tailcut sim faults`: random runs of R2P2 or Homa under faults, with what it promises checked at every step.
 
 use std::panic;
 
@@ -12,7 +12,7 @@ use tailcut_sim::faults::{self, Coverage, Invariant, Minimised, Options, Report,
 use super::{Outcome, cores};
 use crate::output;
 
-/// Prove R2P2 under random faults
+/// Prove R2P2 or Homa under random faults
 ///
 /// Each seed draws clients, servers, mostly a router, a network, calls, and faults: loss, bursts of it, duplicates, damage,
 /// jitter, reordering, partitions, crashes, slow hosts, wrong clocks, full switches, changes of the router's servers. What the
@@ -30,9 +30,29 @@ pub(crate) struct Args {
     /// Run each so many-th seed twice, and compare
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     twice_each: u64,
+    /// What the endpoints speak
+    #[arg(long, value_enum, default_value_t = Transport::R2p2)]
+    transport: Transport,
     /// Put a bug in, to see that it is found
     #[arg(long, value_name = "NAME", hide = true)]
     sabotage: Option<Sabotage>,
+}
+
+/// What the endpoints of the runs speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Transport {
+    R2p2,
+    /// Without a router, as Homa has none.
+    Homa,
+}
+
+impl Transport {
+    fn plan(self, seed: u64) -> Plan {
+        match self {
+            Self::R2p2 => Plan::of_seed(seed),
+            Self::Homa => Plan::homa_of_seed(seed),
+        }
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
@@ -43,16 +63,16 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     // A panic of a node is a violation like others, and is told as one.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
-    let found = run_seeds(first, count, args.twice_each, options);
+    let found = run_seeds((first, count), args.twice_each, args.transport, options);
     let failure = found.failure.as_ref().map(|(seed, violation)| {
-        let minimised = faults::minimise(&Plan::of_seed(*seed), violation.invariant, options, MINIMISE_RUNS_MAX);
-        Failure { seed: *seed, violation: violation.clone(), minimised }
+        let minimised = faults::minimise(&args.transport.plan(*seed), violation.invariant, options, MINIMISE_RUNS_MAX);
+        Failure { seed: *seed, transport: args.transport, violation: violation.clone(), minimised }
     });
     panic::set_hook(hook);
     let seeds_per_s = found.seeds as f64 / ((Clock.now() - started_ns).max(1) as f64 / 1e9);
     let json = json!({
         "schema": "tailcut.sim.faults/1",
-        "config": { "seed": first, "seeds": count, "twice_each": args.twice_each },
+        "config": { "transport": format!("{:?}", args.transport).to_lowercase(), "seed": first, "seeds": count, "twice_each": args.twice_each },
         "seeds": found.seeds,
         "hash": format!("{:016x}", found.hash),
         "counts": counts_json(&found.coverage),
@@ -77,7 +97,7 @@ struct Found {
 }
 
 /// Runs the seeds, up to the first lot in which one fails.
-fn run_seeds(first: u64, count: u64, twice_each: u64, options: Options) -> Found {
+fn run_seeds((first, count): (u64, u64), twice_each: u64, transport: Transport, options: Options) -> Found {
     let bar = ProgressBar::new(count);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left");
     bar.set_style(style.expect("the template is a valid constant"));
@@ -86,7 +106,7 @@ fn run_seeds(first: u64, count: u64, twice_each: u64, options: Options) -> Found
         let lot = LOT.min(count - found.seeds);
         let begin = first.wrapping_add(found.seeds);
         let reports: Vec<Report> = cores::over_seeds(begin, lot, |seed| {
-            let report = faults::check(seed, twice_each, options);
+            let report = faults::check_plan(&transport.plan(seed), twice_each, options);
             bar.inc(1);
             report
         });
@@ -105,6 +125,7 @@ fn run_seeds(first: u64, count: u64, twice_each: u64, options: Options) -> Found
 /// A broken promise, and the least that breaks it.
 struct Failure {
     seed: u64,
+    transport: Transport,
     violation: Violation,
     minimised: Minimised,
 }
@@ -145,7 +166,8 @@ impl Failure {
         let sabotage = named.map_or(String::new(), |(name, _)| format!(" --sabotage {name}"));
         // Where a run differs from itself, every replay must look for it.
         let twice = if self.violation.invariant == Invariant::Determinism { " --twice-each 1" } else { "" };
-        format!("tailcut sim faults --seed {}{sabotage}{twice}", self.seed)
+        let transport = if self.transport == Transport::Homa { " --transport homa" } else { "" };
+        format!("tailcut sim faults --seed {}{transport}{sabotage}{twice}", self.seed)
     }
 }
 
@@ -203,5 +225,6 @@ const MINIMISE_RUNS_MAX: u32 = 2000;
 const AFTER_HELP: &str = "\
 Examples:
   tailcut sim faults --seeds 2000
+  tailcut sim faults --seeds 2000 --transport homa
   tailcut sim faults --seed 668            the run of one seed again
   tailcut sim faults --seeds 100000 --json -";

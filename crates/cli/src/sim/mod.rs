@@ -8,6 +8,7 @@ mod clone;
 mod cores;
 mod faults;
 mod figures;
+mod homa;
 mod queue;
 mod r2p2;
 mod reproduce;
@@ -21,7 +22,7 @@ use serde_json::Value;
 use self::simulation::Simulation;
 use crate::output;
 
-/// Simulate queues, a chip, cloning, or R2P2 itself in virtual time
+/// Simulate queues, a chip, cloning, R2P2 itself, or Homa in virtual time
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]

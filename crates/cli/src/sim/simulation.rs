@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Subcommand;
 
-use super::{Outcome, chip, clone, queue, r2p2};
+use super::{Outcome, chip, clone, homa, queue, r2p2};
 
 /// One of them, with its arguments.
 #[derive(Debug, Subcommand)]
@@ -12,6 +12,7 @@ pub(super) enum Simulation {
     Chip(chip::Args),
     Clone(clone::Args),
     R2p2(r2p2::Args),
+    Homa(homa::Args),
 }
 
 impl Simulation {
@@ -22,6 +23,7 @@ impl Simulation {
             Self::Chip(args) => chip::check(args),
             Self::Clone(args) => clone::check(args),
             Self::R2p2(args) => r2p2::check(args),
+            Self::Homa(args) => homa::check(args),
         }
     }
 
@@ -31,6 +33,7 @@ impl Simulation {
             Self::Chip(args) => chip::run(args),
             Self::Clone(args) => clone::run(args),
             Self::R2p2(args) => r2p2::run(args),
+            Self::Homa(args) => homa::run(args),
         }
     }
 }

@@ -11,7 +11,7 @@ fn help_texts_are_as_reviewed() {
 
 #[test]
 fn help_texts_of_simulations_are_as_reviewed() {
-    for command in ["", "queue", "chip", "clone", "r2p2", "faults", "sweep", "reproduce"] {
+    for command in ["", "queue", "chip", "clone", "r2p2", "homa", "faults", "sweep", "reproduce"] {
         check_help(format!("sim {command}").trim_end());
     }
 }
@@ -40,6 +40,10 @@ fn what_cannot_be_done_exits_with_1_and_says_what_to_do() {
     check(&["serve", "--listen", "127.0.0.1:65535", "--ports", "2", "--app", "echo"], 1, "do not exist");
     check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--workers", "2"], 1, "drop --workers");
     check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--pool-key-file", "/dev/null"], 1, "openssl rand -hex 16");
+    let homa = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--transport", "homa"];
+    for [flag, value] in [["--router", "127.0.0.1:1"], ["--trust", "10.0.0.0/8"]] {
+        check(&[&homa[..], &[flag, value]].concat(), 1, "take --transport r2p2, or leave them out");
+    }
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "2M"], 1, "raise --rate-max");
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--json", "/"], 1, "cannot write /");
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--arrivals", "fixed:0"], 1, "--arrivals");

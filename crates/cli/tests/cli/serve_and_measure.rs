@@ -38,6 +38,19 @@ fn version_1_is_measured() {
     check_echo("127.0.0.1:0", &["--app", "echo:64", "--v1"]);
 }
 
+/// Homa inside UDP, and its counters at the end. The engine's tests have it directly over IP.
+#[test]
+fn homa_is_measured() {
+    let server = serve("echo", &["--transport", "homa"]);
+    for app in ["echo:100", "echo:100kB"] {
+        assert_all_replied(&measure_shortly(&server, &["--transport", "homa", "--app", app, "--rate", "500"]));
+    }
+    server.signal("TERM");
+    let (code, _, stderr) = server.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(["requests", "grants", "udp_datagrams_in"].iter().all(|counter| stderr.contains(counter)), "{stderr}");
+}
+
 #[test]
 fn names_resolve() {
     let server = Service::start(&["serve", "--listen", "localhost:0", "--app", "echo"], 1);

@@ -48,8 +48,9 @@ struct Lane {
     queue: VecDeque<Pending>,
     /// Number of the first of the queue, counted over the lane's life.
     first: u64,
-    /// Requests of the queue without an outcome.
+    /// Requests of the queue without an outcome, and those of them that are stamped.
     outstanding: usize,
+    stamped: usize,
     /// It is among those that have room.
     is_ready: bool,
     fill: Option<Fill>,
@@ -176,6 +177,28 @@ impl Flows {
         Ok(())
     }
 
+    /// Enters a request that has been sent.
+    fn enter(&mut self, index: usize, pending: Pending, slices: &mut Slices) {
+        let lane = &mut self.lanes[index];
+        let (number, tag) = (lane.next_number(), pending.expected.tag);
+        let sent_ns = pending.sample.as_ref().map_or(0, |sample| sample.sent_ns);
+        self.expiries.push(sent_ns.saturating_add(self.timeout_ns), index, number);
+        lane.outstanding += 1;
+        lane.stamped += usize::from(pending.is_stamped);
+        lane.queue.push_back(pending);
+        // A name of 16 bits comes round: whoever still waits under it waits in vain.
+        if let Some(displaced) = self.names.insert((index, tag), number) {
+            lane.framer.forget(tag);
+            if let Some((sample, _)) = lane.resolve(displaced) {
+                slices.handle_failure(sample, Failure::Lost, sent_ns);
+            }
+        }
+        lane.is_ready = lane.has_room(self.pipeline);
+        if lane.is_ready {
+            self.ready.push_back(index);
+        }
+    }
+
     fn expire(&mut self, now: Time, slices: &mut Slices) {
         while let Some((index, number)) = self.expiries.pop(now) {
             let lane = &mut self.lanes[index];
@@ -233,33 +256,26 @@ impl Carries for Flows {
         false
     }
 
-    fn send(&mut self, sample: Sample, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) -> Option<Sample> {
-        let Some(index) = self.ready.pop_front() else { return Some(sample) };
-        let lane = &mut self.lanes[index];
-        lane.is_ready = false;
-        let Some(flow) = lane.flow else { return Some(sample) };
+    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
+        let Some(index) = self.ready.pop_front() else { return };
+        self.lanes[index].is_ready = false;
+        let Some(flow) = self.lanes[index].flow else { return };
         self.buffer.clear();
         let expected = write(&mut self.buffer);
-        let number = lane.first + lane.queue.len() as u64;
+        let sample = slices.handle_sent(self.clock.now());
+        let number = self.lanes[index].next_number();
         let is_stamped = self.sampler.picks() && self.sampler.handle_request(index, number, sample.sent_ns);
-        if is_stamped {
-            self.datagrams.queue_stamped(flow, number, &self.buffer);
-        } else {
-            self.datagrams.queue(flow, &self.buffer);
+        if self.lanes[index].stamped == 0 {
+            self.datagrams.pause_stamps(flow);
         }
-        self.expiries.push(sample.sent_ns.saturating_add(self.timeout_ns), index, number);
-        lane.queue.push_back(Pending { sample: Some(sample), expected, is_stamped });
-        lane.outstanding += 1;
-        let displaced = self.names.insert((index, expected.tag), number);
-        if displaced.is_some() {
-            lane.framer.forget(expected.tag);
+        let is_alone = slices.next_send().is_none_or(|due| due > sample.sent_ns);
+        match (is_stamped, is_alone) {
+            (true, _) => self.datagrams.queue_stamped(flow, number, &self.buffer),
+            // It leaves before it is entered in the books.
+            (false, true) if self.datagrams.is_flushed() => self.datagrams.send(flow, &self.buffer),
+            (false, _) => self.datagrams.queue(flow, &self.buffer),
         }
-        if lane.has_room(self.pipeline) {
-            lane.is_ready = true;
-            self.ready.push_back(index);
-        }
-        // A name of 16 bits comes round: whoever still waits under it waits in vain.
-        displaced.and_then(|number| self.lanes[index].resolve(number)).map(|(sample, _)| sample)
+        self.enter(index, Pending { sample: Some(sample), expected, is_stamped }, slices);
     }
 
     fn flush(&mut self) {
@@ -298,6 +314,7 @@ impl Lane {
             queue: VecDeque::new(),
             first: 0,
             outstanding: 0,
+            stamped: 0,
             is_ready: false,
             fill,
         }
@@ -305,6 +322,11 @@ impl Lane {
 
     fn has_room(&self, pipeline: usize) -> bool {
         self.outstanding < pipeline
+    }
+
+    /// The number that its next request has.
+    fn next_number(&self) -> u64 {
+        self.first + self.queue.len() as u64
     }
 
     /// Takes a datagram; tells whether it is one that was waited for.
@@ -359,6 +381,7 @@ impl Lane {
         let pending = self.queue.get_mut(number.checked_sub(self.first)? as usize)?;
         let resolved = (pending.sample.take()?, pending.expected);
         self.outstanding -= 1;
+        self.stamped -= usize::from(pending.is_stamped);
         while self.queue.front().is_some_and(|pending| pending.sample.is_none()) {
             self.queue.pop_front();
             self.first += 1;

@@ -4,18 +4,20 @@
 //! |---|---|
 //! | [`stream`] | a thread's connections over TCP or TLS |
 //! | [`datagram`] | its sockets over UDP |
-//! | [`r2p2`] | its endpoints |
+//! | [`calls`] | its endpoints of R2P2 or Homa, and the packets of their calls |
+//! | [`watch`] | which packets belong to calls that are stamped |
 //! | [`stamped`] | which timestamps there are, and what they say |
 //! | [`thread`] | the loop over any of them |
 //!
 //! Invariant: the loop never waits for a reply in order to send: what is due leaves when it is due, or is late because no connection
 //! has room for it, which its latency shows.
 
+mod calls;
 mod datagram;
-mod r2p2;
 mod stamped;
 mod stream;
 mod thread;
+mod watch;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -29,7 +31,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use tailcut_measure::app::{App, Carrier, Expected, Preload};
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
-use tailcut_measure::load::{ClosedLoop, Load, OpenLoop, Sample};
+use tailcut_measure::load::{ClosedLoop, Load, OpenLoop};
 use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::stamps::StampSource;
@@ -76,9 +78,10 @@ trait Carries {
     /// Whether a connection can take a request.
     fn has_room(&mut self) -> bool;
 
-    /// Sends a request on the connection with room that has waited longest; `write` writes it. Gives the sample back where that
-    /// connection has failed meanwhile.
-    fn send(&mut self, sample: Sample, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) -> Option<Sample>;
+    /// Sends the load's next request on the connection with room that has waited longest; `write` writes it. Its time is read
+    /// once it is written, so that writing it is no part of its latency. It is lost where that connection has failed meanwhile.
+    /// Does nothing where none has room.
+    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected);
 
     /// Lets what was sent leave.
     fn flush(&mut self);
@@ -258,7 +261,7 @@ fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
     let carrier = match job.transport {
         Transport::Tcp | Transport::Tls => Carrier::Stream,
         Transport::Udp => Carrier::Datagram,
-        Transport::R2p2 => Carrier::Message,
+        Transport::R2p2 | Transport::Homa | Transport::HomaIp => Carrier::Message,
     };
     let preload = if job.preload { Preload::new(&app, carrier)? } else { None };
     let targets = job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?;
@@ -309,7 +312,7 @@ impl Plan {
         match self.transport {
             Transport::Tcp | Transport::Tls => Carrier::Stream,
             Transport::Udp => Carrier::Datagram,
-            Transport::R2p2 => Carrier::Message,
+            Transport::R2p2 | Transport::Homa | Transport::HomaIp => Carrier::Message,
         }
     }
 }

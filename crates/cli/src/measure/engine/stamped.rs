@@ -23,7 +23,7 @@ use tailcut_net::stamps::{SentStamp, StampConfig, StampSource, Stamping, Stamps 
 use tailcut_net::stream::TlsClient;
 use tailcut_proto::node::Time;
 
-use super::{Plan, r2p2};
+use super::{Plan, calls};
 use crate::measure::job::{StampKind, Transport};
 
 /// Which stamps a probe has seen.
@@ -98,7 +98,7 @@ fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
         (Transport::Tls, None) => None,
         (Transport::Tcp, _) => probe.connection().ok(),
         (Transport::Udp, _) => probe.datagrams().ok(),
-        (Transport::R2p2, _) => r2p2::probe(plan, &probe).ok(),
+        (Transport::R2p2 | Transport::Homa | Transport::HomaIp, _) => calls::probe(plan, &probe).ok(),
     }
 }
 

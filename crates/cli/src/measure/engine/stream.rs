@@ -289,25 +289,28 @@ impl Carries for StreamLanes {
         false
     }
 
-    fn send(&mut self, sample: Sample, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) -> Option<Sample> {
-        let Some(index) = self.ready.pop_front() else { return Some(sample) };
+    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
+        let Some(index) = self.ready.pop_front() else { return };
         let lane = &mut self.lanes[index];
         lane.is_ready = false;
-        let Some(output) = lane.id.and_then(|id| self.streams.output(id)) else { return Some(sample) };
-        let deadline = sample.sent_ns.saturating_add(self.timeout_ns);
-        let expected = write(output);
+        let expected = lane.id.and_then(|id| self.streams.output(id)).map(write);
+        let now = self.clock.now();
+        let sample = slices.handle_sent(now);
+        let Some(expected) = expected else {
+            slices.handle_failure(sample, Failure::Lost, now);
+            return;
+        };
         let number = lane.first + lane.queue.len() as u64;
-        self.expiries.push(deadline, index, number);
+        self.expiries.push(sample.sent_ns.saturating_add(self.timeout_ns), index, number);
         lane.queue.push_back(Pending { what: Asked::Load(sample), expected, stamped: None });
         if self.sampler.picks() {
             lane.picked = Some(number);
         }
-        if lane.has_room(self.pipeline) {
-            lane.is_ready = true;
+        lane.is_ready = lane.has_room(self.pipeline);
+        if lane.is_ready {
             self.ready.push_back(index);
         }
         self.written.push(index);
-        None
     }
 
     fn flush(&mut self) {

@@ -1,6 +1,6 @@
 //! Loads against servers in this process, well-behaved and not: whatever becomes of requests, the counts add up.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use tailcut_measure::recorder::Counts;
 use tailcut_measure::stamps::{Bias, Latencies, MatchCounts};
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::ip::IpPort;
 use tailcut_net::stamps::{FakeInterface, StampSource};
 use tailcut_net::stream::{Connection, Event as StreamEvent, StreamConfig, Streams};
-use tailcut_net::udp::Coalescing;
+use tailcut_net::udp::{Coalescing, UdpConfig};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Event, Rpc};
 use tailcut_wire::r2p2::DropReason;
@@ -316,10 +317,12 @@ fn refused_calls_are_counted() {
 #[test]
 fn calls_to_nobody_time_out() {
     let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
-    let job = Job { timeout_ns: 50 * MS, ..job(Transport::R2p2, "echo:64", address) };
-    let outcome = load_and_add_up(&job, 50);
-    assert_eq!(outcome.counts.timeout, outcome.counts.sent, "{outcome:?}");
-    assert!(outcome.client.icmp_errors > 0, "{outcome:?}");
+    for transport in [Transport::R2p2, Transport::Homa] {
+        let job = Job { timeout_ns: 50 * MS, ..job(transport, "echo:64", address) };
+        let outcome = load_and_add_up(&job, 50);
+        assert_eq!(outcome.counts.timeout, outcome.counts.sent, "{outcome:?}");
+        assert!(outcome.client.icmp_errors > 0, "{outcome:?}");
+    }
 }
 
 /// Loads with one request in four stamped by the kernel, and looks at what the stamps say.
@@ -347,6 +350,12 @@ fn the_kernel_stamps_datagrams() {
 fn the_kernel_stamps_calls() {
     let server = Server::r2p2("127.0.0.1:0", u64::MAX);
     check_stamps(Transport::R2p2, server.address);
+    let server = serve(&["127.0.0.1:0", "--transport", "homa", "--app", "echo"]);
+    check_stamps(Transport::Homa, server.address);
+    if may_open_raw_sockets() {
+        let server = serve(&["127.0.0.42:0", "--transport", "homa-ip", "--app", "echo"]);
+        check_stamps(Transport::HomaIp, server.address);
+    }
 }
 
 #[test]
@@ -421,6 +430,32 @@ fn our_server_answers_over_udp_on_ipv6() {
 #[test]
 fn our_server_answers_over_r2p2() {
     check_own_server("127.0.0.1:0", Transport::R2p2, "r2p2");
+}
+
+#[test]
+fn our_server_answers_over_homa() {
+    check_own_server("127.0.0.1:0", Transport::Homa, "homa");
+    check_own_server("[::1]:0", Transport::Homa, "homa");
+}
+
+#[test]
+fn our_server_answers_over_homa_directly_over_ip() {
+    if may_open_raw_sockets() {
+        check_own_server("127.0.0.41:0", Transport::HomaIp, "homa-ip");
+        check_own_server("[::1]:0", Transport::HomaIp, "homa-ip");
+    }
+}
+
+/// Whether this process may; that it may not is said past the test harness's capture. CI must.
+fn may_open_raw_sockets() -> bool {
+    match IpPort::bind("127.0.0.40:0".parse().expect("an address"), UdpConfig::default()) {
+        Ok(_) => true,
+        Err(error) if std::env::var_os("CI").is_some_and(|is_ci| is_ci == "true") => panic!("CI has the capability: {error}"),
+        Err(error) => {
+            writeln!(std::io::stderr(), "SKIPPED: {error}").expect("standard error");
+            false
+        }
+    }
 }
 
 #[test]
@@ -549,6 +584,7 @@ fn requests_to_a_server_that_freezes_time_out() {
     check_frozen(Transport::Tcp, "tcp");
     check_frozen(Transport::Udp, "udp");
     check_frozen(Transport::R2p2, "r2p2");
+    check_frozen(Transport::Homa, "homa");
 }
 
 const MS: u64 = 1_000_000;

@@ -13,8 +13,8 @@ use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;
 use tailcut_net::stream::{TlsClient, Verification};
 
+use super::calls::Endpoints;
 use super::datagram::Flows;
-use super::r2p2::Endpoints;
 use super::stamped::{self, Sampler};
 use super::stream::StreamLanes;
 use super::{Carries, Controls, NOT_YET, Plan};
@@ -32,7 +32,7 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<Told>) -> Resul
     let mut carries: Box<dyn Carries> = match plan.transport {
         Transport::Tcp | Transport::Tls => Box::new(StreamLanes::new(&plan, wait, tls, sampler)?),
         Transport::Udp => Box::new(Flows::new(&plan, wait, sampler)?),
-        Transport::R2p2 => Box::new(Endpoints::new(&plan, wait, sampler)?),
+        Transport::R2p2 | Transport::Homa | Transport::HomaIp => Box::new(Endpoints::new(&plan, wait, sampler)?),
     };
     carries.open(Clock.now() + OPEN_NS_MAX)?;
     drop(held);
@@ -41,7 +41,11 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<Told>) -> Resul
     let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
     let requests = Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream()))?;
     let slices = Slices::new(plan.load(start)?, start, plan.slice_ns);
-    Worker { plan, carries, requests, slices, saturated: 0, told: ClientCounts::default() }.work(controls, tell)
+    let near_ns = match wait {
+        Wait::BusyPoll => NEAR_NS,
+        Wait::Block { spin_ns } => spin_ns.min(NEAR_NS),
+    };
+    Worker { near_ns, plan, carries, requests, slices, saturated: 0, told: ClientCounts::default() }.work(controls, tell)
 }
 
 fn tls(plan: &Plan) -> Result<TlsClient> {
@@ -53,6 +57,12 @@ fn tls(plan: &Plan) -> Result<TlsClient> {
         (false, None) => anyhow::bail!("say which certificates to trust (--ca), or to trust whatever it shows (--insecure)"),
     };
     TlsClient::new(tls.name.as_deref(), verification).context("cannot set up TLS")
+}
+
+/// Looks at nothing but the clock.
+fn hold_until(until: u64) {
+    // Not told that it spins: a hypervisor that hears of it may take the core away.
+    while Clock.now() < until {}
 }
 
 /// Waits until the start is known; `None` when stopped before.
@@ -74,6 +84,9 @@ struct Worker {
     carries: Box<dyn Carries>,
     requests: Requests,
     slices: Slices,
+    /// So long before a send the thread no longer sleeps, and where nothing is awaited it does not even read: a read that finds
+    /// nothing would make the send late.
+    near_ns: u64,
     /// Turns in which no connection had room for what was due.
     saturated: u64,
     /// What was told of the counters.
@@ -106,7 +119,11 @@ impl Worker {
                 return Ok(());
             }
             let until = self.until(now);
-            self.carries.turn(&mut self.slices, until)?;
+            if self.slices.in_flight() == 0 && until.saturating_sub(now) <= self.near_ns {
+                hold_until(until);
+                continue;
+            }
+            self.carries.turn(&mut self.slices, until.saturating_sub(self.near_ns))?;
         }
     }
 
@@ -133,11 +150,8 @@ impl Worker {
                 self.slices.handle_failure(sample, Failure::Timeout, now);
                 continue;
             }
-            let sample = self.slices.handle_sent(now);
             let requests = &mut self.requests;
-            if let Some(sample) = self.carries.send(sample, &mut |out| requests.write(out)) {
-                self.slices.handle_failure(sample, Failure::Lost, now);
-            }
+            self.carries.send(&mut self.slices, &mut |out| requests.write(out));
         }
         self.carries.flush();
     }
@@ -168,6 +182,9 @@ const BURST: usize = 64;
 
 /// The thread looks at least so often whether it is stopped.
 const LOOK_EVERY_NS: u64 = 10_000_000;
+
+/// As long as a sleep may end late where this was measured.
+const NEAR_NS: u64 = 50_000;
 
 /// How long connections may take to open, and stores to fill.
 const OPEN_NS_MAX: u64 = 60_000_000_000;

@@ -19,6 +19,11 @@ impl Effort {
         Self { divisor: 16, seed }
     }
 
+    /// The same share of a run with another seed.
+    pub(super) fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
     /// Requests where a full reproduction takes `full`.
     pub(super) fn requests(self, full: u64) -> u64 {
         (full / u64::from(self.divisor)).max(1)

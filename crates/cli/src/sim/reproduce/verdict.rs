@@ -25,6 +25,8 @@ pub(super) enum Basis {
     Simulated,
     /// Published by the authors of a design.
     Published,
+    /// What this repository claims of a design of its own.
+    Claimed,
 }
 
 /// How far an obtained value may be from the expected one.
@@ -137,6 +139,7 @@ impl Basis {
             Self::Exact => "exact",
             Self::Simulated => "simulated",
             Self::Published => "published",
+            Self::Claimed => "claimed",
         }
     }
 }

@@ -29,6 +29,7 @@ pub(super) enum Kind {
     Chip,
     Clone,
     R2p2,
+    Homa,
 }
 
 /// What is drawn; whatever is left out is chosen.
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn a_simulation_that_does_not_exist_is_refused() {
         let error = SweepFile::parse("name = \"a\"\nsimulation = \"faults\"").unwrap_err();
-        assert!(format!("{error:#}").contains("expected one of `queue`, `chip`, `clone`, `r2p2`"), "{error:#}");
+        assert!(format!("{error:#}").contains("expected one of `queue`, `chip`, `clone`, `r2p2`, `homa`"), "{error:#}");
     }
 
     #[test]

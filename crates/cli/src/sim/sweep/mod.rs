@@ -179,7 +179,7 @@ fn summary(tally: &Tally, missing: usize, store: &Store, made: Option<&[PathBuf;
 const AFTER_HELP: &str = "\
 A sweep such as bound.toml:
   name = \"jbsq-bound\"
-  simulation = \"queue\"               # queue, chip, clone or r2p2
+  simulation = \"queue\"               # queue, chip, clone, r2p2 or homa
   [fixed]                            # flags of the simulation, without dashes; true and false for switches
   workers = 16
   service = \"exp:1us\"

@@ -61,6 +61,7 @@ impl Point {
             Kind::Chip => ("chip", "tailcut.sim.chip/1"),
             Kind::Clone => ("clone", "tailcut.sim.clone/1"),
             Kind::R2p2 => ("r2p2", "tailcut.sim.r2p2/1"),
+            Kind::Homa => ("homa", "tailcut.sim.homa/1"),
         };
         let mut flags: Vec<String> = fixed.iter().chain(&at).filter_map(Flag::argument).collect();
         flags.sort();
@@ -100,7 +101,7 @@ fn hash(schema: &str, arguments: &[String]) -> String {
     let mut text = format!("{schema}\n");
     for argument in arguments {
         text.extend([argument.as_str(), "\n"]);
-        if let Some((_, path)) = argument.split_once("file:") {
+        if let Some(path) = file_of(argument) {
             // The parser has read the file just now; one that has gone since is as good as empty.
             text += &fs::read_to_string(path).unwrap_or_default();
         }
@@ -108,9 +109,25 @@ fn hash(schema: &str, arguments: &[String]) -> String {
     format!("{:016x}", SipHasher24::new().hash(text.as_bytes()))
 }
 
+/// The file that an argument names: of samples, or of the sizes of messages.
+fn file_of(argument: &str) -> Option<&str> {
+    let sizes = || ["--workload=", "--buckets="].iter().find_map(|flag| argument.strip_prefix(flag));
+    // A word that means something else, such as the name of a workload, is no path with a directory or an ending.
+    argument.split_once("file:").map(|(_, path)| path).or_else(|| sizes().filter(|path| path.contains(['/', '.'])))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_an_argument_names_is_part_of_the_point() {
+        let of = |argument: &str| file_of(argument).map(str::to_owned);
+        assert_eq!(of("--service=file:a.txt"), Some("a.txt".to_owned()));
+        assert_eq!(of("--workload=sizes/w9"), Some("sizes/w9".to_owned()));
+        assert_eq!(of("--buckets=sizes.txt"), Some("sizes.txt".to_owned()));
+        assert_eq!((of("--workload=w3"), of("--load=0.5"), of("--out=a.txt")), (None, None, None));
+    }
 
     /// Computed apart from this code, by an implementation of SipHash that agrees with the vectors of its authors.
     #[test]

@@ -1,33 +1,32 @@
-//! A thread's endpoints of R2P2: one for each connection.
+//! A thread's endpoints of R2P2 or Homa: one for each connection.
 //!
 //! An endpoint is a port of its own with sessions of its own; unlike a connection over TCP, it carries as many requests side by
 //! side as the pipeline lets it. The protocol resends and gives up by itself, so that every call ends by one event.
 //!
 //! Invariant: each request has one outcome.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
-use foldhash::fast::FixedState;
 use tailcut_measure::app::{App, Expected, Preload, Replies};
 use tailcut_measure::load::Sample;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::driver::{Driver, Observer, Wait};
-use tailcut_net::entropy;
 use tailcut_net::probe::{Arrived, Probe};
 use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};
 use tailcut_net::udp::Coalescing;
+use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Time, Transmit};
-use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
-use tailcut_wire::r2p2::{MessageType, Packet};
+use tailcut_proto::{homa, r2p2};
 
 use super::stamped::Sampler;
+use super::watch::{Watch, Wire};
 use super::{Carries, Plan};
-use crate::measure::job::ClientCounts;
-use crate::network;
+use crate::endpoints::Speech;
+use crate::measure::job::{ClientCounts, Transport};
 
 /// A request that waits for its reply.
 struct Pending {
@@ -47,20 +46,11 @@ struct Lane {
     watch: Watch,
 }
 
-/// The calls of an endpoint that are stamped, by their number on the wire.
-#[derive(Default)]
-struct Watch {
-    /// Those that have not left yet, and when they were made.
-    picked: Vec<(u16, Time)>,
-    /// Those that have, with what names them to the sampler.
-    marked: HashMap<u16, u64, FixedState>,
-    /// The last token given; 0 is none.
-    token: u64,
-}
-
 /// All endpoints of a thread, numbered as their nodes.
 pub(super) struct Endpoints {
     driver: Driver<Endpoint>,
+    speech: Speech,
+    wire: Wire,
     app: App,
     options: CallOptions,
     lanes: Vec<Lane>,
@@ -80,14 +70,16 @@ impl Endpoints {
     /// Endpoints for a plan; none has a port yet.
     pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {
         if plan.lanes.len() > ENDPOINTS_MAX {
-            bail!("a thread has at most {ENDPOINTS_MAX} endpoints of R2P2; each carries any number of requests side by side");
+            bail!("a thread has at most {ENDPOINTS_MAX} endpoints; each carries any number of requests side by side");
         }
         if plan.preload.as_ref().is_some_and(|preload| Preload::key_count(preload) > 0) {
-            bail!("a store is not filled over R2P2; fill it over another transport");
+            bail!("a store is filled over TCP, TLS or UDP; fill it there first");
         }
         let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
         Ok(Self {
             driver: Driver::new(wait).context("cannot set up polling")?,
+            speech: speech(plan.transport),
+            wire: Wire::of(plan.transport),
             app: plan.app.clone(),
             options: CallOptions { idempotent: plan.job.r2p2.idempotent, fixed: false, v1: plan.job.r2p2.v1 },
             lanes,
@@ -103,7 +95,7 @@ impl Endpoints {
 
     fn open_lane(&mut self, index: usize) -> Result<()> {
         let lane = &mut self.lanes[index];
-        add_endpoint(&mut self.driver, lane.target, self.sampler.config())?;
+        add_endpoint(&mut self.driver, &self.speech, lane.target, self.sampler.config())?;
         self.sampler.begin(index);
         lane.is_ready = true;
         self.ready.push_back(index);
@@ -146,21 +138,38 @@ impl Endpoints {
 }
 
 /// Adds an endpoint with a port of its own, whose peer is to be `target`.
-fn add_endpoint(driver: &mut Driver<Endpoint>, target: SocketAddr, stamps: StampConfig) -> Result<()> {
+fn add_endpoint(driver: &mut Driver<Endpoint>, speech: &Speech, target: SocketAddr, stamps: StampConfig) -> Result<()> {
     let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let mut port = network::bind(SocketAddr::new(any, 0), Coalescing::On)?;
-    port.set_stamps(stamps).context("cannot ask for timestamps")?;
-    let mut config = Config { calls_max: CALLS_MAX, ..Config::default() };
-    config.secret = entropy::secret().context("cannot draw a secret")?;
-    config.credit_bytes = network::credit_bytes(&port)?;
-    config.serving.is_enabled = false;
-    driver.add(Endpoint::new(driver.clock().now(), config), port, None);
-    Ok(())
+    speech.open(driver, SocketAddr::new(any, 0), Coalescing::On, stamps)
+}
+
+/// How endpoints speak that only call.
+fn speech(transport: Transport) -> Speech {
+    let mut homa = homa::Config { calls_max: CALLS_MAX, calls_per_peer_max: CALLS_PER_PEER_MAX, ..homa::Config::default() };
+    homa.serving.is_enabled = false;
+    match transport {
+        Transport::Homa => Speech::Homa(Box::new(homa)),
+        Transport::HomaIp => Speech::HomaIp(Box::new(homa)),
+        _ => {
+            let mut r2p2 = r2p2::Config { calls_max: CALLS_MAX, ..r2p2::Config::default() };
+            r2p2.serving.is_enabled = false;
+            Speech::R2p2(Box::new(r2p2))
+        }
+    }
+}
+
+/// The number on the wire of a call that has just been made.
+fn number_of(endpoint: &Endpoint, id: CallId) -> Option<u64> {
+    match endpoint {
+        // It is the low half of the id.
+        Endpoint::R2p2(_) => Some(u64::from(id.0 as u16)),
+        Endpoint::Homa(endpoint) => endpoint.wire_id(id),
+    }
 }
 
 fn outcome_of(failure: CallFailure) -> Failure {
     match failure {
-        CallFailure::Deadline => Failure::Timeout,
+        CallFailure::Deadline | CallFailure::Unreachable => Failure::Timeout,
         CallFailure::Refused(_) => Failure::Refused,
         CallFailure::Broken | CallFailure::ReplyTooLarge => Failure::Lost,
     }
@@ -169,7 +178,8 @@ fn outcome_of(failure: CallFailure) -> Failure {
 /// Probes by calls, one after the other, for as long as `probe` says.
 pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
     let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
-    add_endpoint(&mut driver, probe.target, StampConfig { stamping: Stamping::Hardware, source: probe.source })?;
+    let stamps = StampConfig { stamping: Stamping::Hardware, source: probe.source };
+    add_endpoint(&mut driver, &speech(plan.transport), probe.target, stamps)?;
     let mut arrived = Seeing::default();
     let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
     let end = driver.clock().now().saturating_add(probe.wait_ns);
@@ -219,54 +229,34 @@ impl Observer for Seeing {
 
 /// Watches the packets of calls that are stamped.
 struct Observed<'a> {
+    wire: Wire,
     lanes: &'a mut [Lane],
     sampler: &'a mut Sampler,
 }
 
 impl Observer for Observed<'_> {
     fn handle_received(&mut self, node: usize, _peer: SocketAddr, bytes: &[u8], stamps: Seen) {
-        let marked = &self.lanes[node].watch.marked;
-        if marked.is_empty() {
-            return;
-        }
-        let Ok(packet) = Packet::parse(bytes) else { return };
-        if let (MessageType::Response, Some(&key)) = (packet.message_type, marked.get(&packet.rid)) {
+        if let Some(key) = self.lanes[node].watch.key_of_reply(self.wire, bytes) {
             self.sampler.handle_packet(node, key, stamps);
         }
     }
 
     fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]) {
         let watch = &mut self.lanes[node].watch;
-        if watch.picked.is_empty() {
+        if !watch.is_waiting() {
             return;
         }
         for datagram in bytes.chunks(transmit.segment_len.max(1)) {
-            let Ok(packet) = Packet::parse(datagram) else { continue };
-            if packet.message_type != MessageType::Request || packet.index != 0 {
-                continue;
-            }
-            let Some(place) = watch.picked.iter().position(|&(rid, _)| rid == packet.rid) else { continue };
-            let (_, called_at) = watch.picked.swap_remove(place);
+            let Some((number, called_at)) = watch.take_picked(self.wire, datagram) else { continue };
             // A train has one stamp, and so one sample.
-            if transmit.token == 0 && self.sampler.handle_request(node, watch.token + 1, called_at) {
-                watch.token += 1;
-                transmit.token = watch.token;
-                watch.marked.insert(packet.rid, watch.token);
+            if transmit.token == 0 && self.sampler.handle_request(node, watch.next_key(), called_at) {
+                transmit.token = watch.mark(number);
             }
         }
     }
 
     fn handle_sent(&mut self, node: usize, token: u64, stamps: Seen) {
         self.sampler.handle_sent(node, &SentStamp { first: token, last: token, stamps });
-    }
-}
-
-impl Watch {
-    /// A call has ended; gives what names it to the sampler.
-    fn forget(&mut self, id: CallId) -> Option<u64> {
-        let rid = id.0 as u16;
-        self.picked.retain(|&(picked, _)| picked != rid);
-        self.marked.remove(&rid)
     }
 }
 
@@ -296,40 +286,42 @@ impl Carries for Endpoints {
         false
     }
 
-    fn send(&mut self, sample: Sample, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) -> Option<Sample> {
-        let Some(index) = self.ready.pop_front() else { return Some(sample) };
+    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
+        let Some(index) = self.ready.pop_front() else { return };
         let lane = &mut self.lanes[index];
-        let endpoint = self.driver.node_mut(index);
-        lane.is_ready = false;
-        let mut payload = endpoint.buffer();
+        let mut payload = self.driver.node_mut(index).buffer();
         let expected = write(&mut payload);
-        let (now, deadline) = (sample.sent_ns, sample.sent_ns.saturating_add(self.timeout_ns));
-        let context = lane.hold(Pending { sample, expected });
+        let now = self.driver.clock().now();
+        let deadline = now.saturating_add(self.timeout_ns);
+        let context = lane.hold(Pending { sample: slices.handle_sent(now), expected });
         let call = Call { target: lane.target, payload, deadline, context: context as u64, options: self.options };
         self.called_at = Some(now);
-        let failed = match endpoint.call(now, call) {
-            Ok(id) => {
-                if self.sampler.picks() {
-                    // The wire's number of a call is the low half of its id.
-                    lane.watch.picked.push((id.0 as u16, now));
+        let endpoint = self.driver.node_mut(index);
+        match endpoint.call(now, call) {
+            Ok(id) if self.sampler.picks() => {
+                if let Some(number) = number_of(endpoint, id) {
+                    lane.watch.pick(id, number, now);
                 }
-                None
             }
-            Err(_) => lane.release(context as u64).map(|pending| pending.sample),
-        };
-        if lane.has_room(self.pipeline) {
-            lane.is_ready = true;
+            Ok(_) => {}
+            Err(_) => {
+                if let Some(Pending { sample, .. }) = lane.release(context as u64) {
+                    slices.handle_failure(sample, Failure::Lost, now);
+                }
+            }
+        }
+        lane.is_ready = lane.has_room(self.pipeline);
+        if lane.is_ready {
             self.ready.push_back(index);
         }
-        failed
     }
 
     fn flush(&mut self) {
         // Only what was called now: a node that is given an old time arms its timers in the past, and resends for ever.
         let Some(now) = self.called_at.take() else { return };
-        let Self { driver, lanes, sampler, .. } = self;
+        let Self { driver, lanes, sampler, wire, .. } = self;
         if sampler.is_on() {
-            driver.flush_observed(&mut Observed { lanes, sampler }, now);
+            driver.flush_observed(&mut Observed { wire: *wire, lanes, sampler }, now);
         } else {
             driver.flush(now);
         }
@@ -343,9 +335,9 @@ impl Carries for Endpoints {
                 events.push((index, now, event));
             }
         };
-        let Self { driver, lanes, sampler, .. } = self;
+        let Self { driver, lanes, sampler, wire, .. } = self;
         let turn = if sampler.is_on() {
-            driver.turn_observed(&mut Observed { lanes, sampler }, note)?
+            driver.turn_observed(&mut Observed { wire: *wire, lanes, sampler }, note)?
         } else {
             driver.turn_with(note)?
         };
@@ -363,7 +355,11 @@ impl Carries for Endpoints {
         let mut counts = ClientCounts { sleeps: self.driver.metrics().sleeps, ..self.counts };
         for index in 0..self.lanes.len() {
             let port = self.driver.port(index);
-            counts.resent += self.driver.node(index).metrics().resent;
+            counts.resent += match self.driver.node(index).metrics() {
+                Metrics::R2p2(metrics) => metrics.resent,
+                // Full packets sent again, and holes in replies: RESENDs alone may only ask what a slow server does.
+                Metrics::Homa(metrics) => metrics.resent_bytes.div_ceil(HOMA_PACKET_LEN) + metrics.gaps,
+            };
             counts.icmp_errors += port.metrics().icmp_errors;
             counts.kernel_drops += port.kernel_drops().map_or(0, u64::from);
         }
@@ -406,3 +402,9 @@ const ENDPOINTS_MAX: usize = 64;
 
 /// Calls of an endpoint outstanding at most: the width of their index on the wire.
 const CALLS_MAX: usize = 65_535;
+
+/// The same to one server over Homa: half of its window of ids.
+const CALLS_PER_PEER_MAX: usize = 32_768;
+
+/// Bytes of a message in a full packet of Homa.
+const HOMA_PACKET_LEN: u64 = 1396;

@@ -1,0 +1,303 @@
+//! `tailcut sim homa`: messages under load over the network of Homa's published simulation, at the grain of packets.
+
+use std::fs;
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use tailcut_measure::quantity::parse_duration_ns;
+use tailcut_measure::workload::Workload;
+use tailcut_sim::WARMUP_SHARE;
+use tailcut_sim::homa::slowdown::{Bucket, equal_shares};
+use tailcut_sim::homa::{Experiment, Findings, Pattern, Policy, Said, Settings, Timers, Transport, run as simulate};
+
+use super::Outcome;
+use crate::distribution_file::parse_positive_ns;
+use crate::output;
+
+/// Simulate Homa packet by packet, and what it is compared with: slowdowns of messages by size
+///
+/// Runs the endpoint that also runs over sockets. Hosts at 10 Gbit/s in racks of 16, four spines at 40 Gbit/s. A slowdown is the
+/// time of a message over that on an idle network.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// Message sizes: w1 to w5, or a file with the mean on its first line and then `size cumulative_probability` a line
+    #[arg(long, value_name = "NAME|FILE", default_value = "w3", value_parser = parse_workload)]
+    workload: Workload,
+    /// Share of the hosts' links that messages need with their headers and grants
+    #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
+    load: f64,
+    /// Hosts: up to 16 at one switch, or whole racks of 16
+    #[arg(long, value_name = "N", default_value_t = 144)]
+    hosts: u32,
+    /// How long messages come
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_positive_ns)]
+    duration: u64,
+    /// Messages count that come later than this; a tenth of the duration if not given
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    warmup: Option<u64>,
+    /// Who carries the messages
+    #[arg(long, value_enum, default_value_t = Carrier::Homa)]
+    transport: Carrier,
+    /// Homa: priorities of the network
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=8))]
+    priorities: u8,
+    /// Homa: messages that a receiver grants at once; as published for the workload if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    overcommit: Option<u8>,
+    /// Homa: how grants are given
+    #[arg(long, value_enum, default_value_t = PolicyKind::Sigcomm)]
+    policy: PolicyKind,
+    /// Homa: when endpoints ask for what has not come; nothing is lost here
+    #[arg(long, value_enum, default_value_t = TimersKind::Quiet)]
+    timers: TimersKind,
+    /// Homa only: the first half of up to 16 hosts sends, and the other half sends each message back
+    #[arg(long)]
+    echo: bool,
+    /// Also carry the same messages by these, to compare with
+    #[arg(long, value_enum, value_name = "TRANSPORT,...", value_delimiter = ',')]
+    beside: Vec<Carrier>,
+    /// Buckets of sizes: a file with an upper size a line, ascending; equal shares of messages if not given
+    #[arg(long, value_name = "FILE", value_parser = parse_buckets)]
+    buckets: Option<Buckets>,
+    /// Everything random follows from it
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Who carries messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Carrier {
+    /// Homa, by the endpoint of this repository
+    Homa,
+    /// Packets of all messages in turns, without priorities and grants
+    Plain,
+    /// A byte stream between each two hosts, whose messages wait for each other, as over TCP
+    Streams,
+    /// Shortest remaining message first by one who knows all: the bound
+    Oracle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PolicyKind {
+    /// As the published simulation
+    Sigcomm,
+    /// As the kernel module: a dynamic window, and 40 kB unscheduled
+    Module,
+    /// As the published simulation, with packets of half the length
+    ShortPackets,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TimersKind {
+    /// Never
+    Quiet,
+    /// As the endpoint does on a network
+    Network,
+}
+
+/// Upper sizes. A type of its own, because a list would make the flag take many values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Buckets(Vec<u64>);
+
+pub(super) fn check(args: &Args) -> Result<()> {
+    let mut carriers = [args.transport].into_iter().chain(args.beside.iter().copied());
+    Ok(carriers.try_for_each(|carrier| args.experiment(carrier).check())?)
+}
+
+pub(super) fn run(args: &Args) -> Result<Outcome> {
+    check(args)?;
+    let carriers: Vec<Carrier> = [args.transport].into_iter().chain(args.beside.iter().copied()).collect();
+    let found = simulate_all(args, &carriers)?;
+    let mut json = json!({ "schema": "tailcut.sim.homa/1", "config": args.config_json() });
+    let first = found_json(&found[0]);
+    json.as_object_mut().zip(first.as_object()).into_iter().for_each(|(all, first)| all.extend(first.clone()));
+    let beside = carriers.iter().zip(&found).skip(1).map(|(carrier, findings)| {
+        let mut one = found_json(findings);
+        one["transport"] = json!(carrier.name());
+        one
+    });
+    json["beside"] = beside.collect();
+    let texts = carriers.iter().zip(&found).map(|(carrier, findings)| text(*carrier, findings));
+    Ok(Outcome { json, text: texts.collect::<Vec<_>>().join("\n"), failure: None })
+}
+
+/// The runs of all carriers, on all cores.
+fn simulate_all(args: &Args, carriers: &[Carrier]) -> Result<Vec<Findings>> {
+    use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
+    let run = |&carrier: &Carrier| simulate(&args.experiment(carrier)).map_err(|error| anyhow!("{error}"));
+    carriers.par_iter().map(run).collect()
+}
+
+impl Args {
+    fn experiment(&self, carrier: Carrier) -> Experiment {
+        Experiment {
+            workload: self.workload.clone(),
+            load: self.load,
+            hosts: self.hosts,
+            pattern: if self.echo { Pattern::Echo } else { Pattern::OneWay },
+            duration_ns: self.duration,
+            warmup_ns: self.warmup_ns(),
+            transport: carrier.transport(self.settings()),
+            buckets: self.buckets.clone().map_or_else(|| equal_shares(&self.workload), |buckets| buckets.0),
+            seed: self.seed,
+        }
+    }
+
+    fn warmup_ns(&self) -> u64 {
+        self.warmup.unwrap_or(self.duration / WARMUP_SHARE)
+    }
+
+    fn settings(&self) -> Settings {
+        let policy = match self.policy {
+            PolicyKind::Sigcomm => Policy::Sigcomm,
+            PolicyKind::Module => Policy::Module,
+            PolicyKind::ShortPackets => Policy::ShortPackets,
+        };
+        let timers = match self.timers {
+            TimersKind::Quiet => Timers::Quiet,
+            TimersKind::Network => Timers::Network,
+        };
+        Settings { policy, priorities: self.priorities, overcommit: self.overcommit, timers }
+    }
+
+    fn config_json(&self) -> Value {
+        json!({
+            "workload": self.workload.name(),
+            "load": self.load,
+            "hosts": self.hosts,
+            "duration_ns": self.duration,
+            "warmup_ns": self.warmup_ns(),
+            "transport": self.transport.name(),
+            "beside": self.beside.iter().map(|carrier| carrier.name()).collect::<Vec<_>>(),
+            "priorities": self.priorities,
+            "overcommit": self.settings().overcommit(&self.workload),
+            "policy": name_of(self.policy),
+            "timers": name_of(self.timers),
+            "echo": self.echo,
+            "seed": self.seed,
+        })
+    }
+}
+
+impl Carrier {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Homa => "homa",
+            Self::Plain => "plain",
+            Self::Streams => "streams",
+            Self::Oracle => "oracle",
+        }
+    }
+
+    fn transport(self, settings: Settings) -> Transport {
+        match self {
+            Self::Homa => Transport::Homa(settings),
+            Self::Plain => Transport::Plain,
+            Self::Streams => Transport::Streams,
+            Self::Oracle => Transport::Oracle,
+        }
+    }
+}
+
+/// As it is written on the command line.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn found_json(found: &Findings) -> Value {
+    let bucket = |it: &Bucket| {
+        let Bucket { size_max, count, mean, p50, p99 } = *it;
+        json!({ "size_max": size_max, "count": count, "mean": mean, "p50": p50, "p99": p99 })
+    };
+    let counts = found.counts;
+    let links = found.links.map(|links| {
+        json!({
+            "uplink_share": links.uplink_share,
+            "downlink_share": links.downlink_share,
+            "data_share": links.data_share,
+            "last_hop_queue_bytes": { "mean": links.last_hop_queue_mean_bytes, "max": links.last_hop_queue_max_bytes },
+            "queue_bytes_max": links.queue_max_bytes,
+        })
+    });
+    json!({
+        "buckets": found.buckets.iter().map(bucket).collect::<Vec<_>>(),
+        "all": { "mean": found.all.mean, "p50": found.all.p50, "p99": found.all.p99 },
+        "counts": {
+            "sent": counts.sent,
+            "received": counts.received,
+            "refused": counts.refused,
+            "unfinished": counts.unfinished,
+        },
+        "links": links,
+        "packets": { "sent": found.network.sent, "delivered": found.network.delivered },
+        "homa": found.homa.map(|homa| homa_json(&homa)),
+        "virtual_s": found.elapsed_ns as f64 / 1e9,
+        "trace_hash": format!("{:016x}", found.network.trace_hash),
+    })
+}
+
+fn homa_json(said: &Said) -> Value {
+    let Said { grants, resends, busy, resent_bytes } = *said;
+    json!({ "grants": grants, "resends": resends, "busy": busy, "resent_bytes": resent_bytes })
+}
+
+fn text(carrier: Carrier, found: &Findings) -> String {
+    let head = [format!("{}: size up to", carrier.name()), "messages".into(), "mean".into(), "p50".into(), "p99".into()];
+    let size = |size_max: u64| if size_max == u64::MAX { "any".to_owned() } else { size_max.to_string() };
+    let figure = |value: f64| if value.is_nan() { "-".to_owned() } else { format!("{value:.2}") };
+    let row = |it: &Bucket| vec![size(it.size_max), it.count.to_string(), figure(it.mean), figure(it.p50), figure(it.p99)];
+    let rows: Vec<Vec<String>> = [head.to_vec()].into_iter().chain(found.buckets.iter().map(row)).collect();
+    let mut text = output::table(&rows, 1);
+    let counts = found.counts;
+    let (sent, received, unfinished) = (counts.sent, counts.received, counts.unfinished);
+    text += &format!("messages: {sent} sent, {received} received, {} refused, {unfinished} unfinished\n", counts.refused);
+    if let Some(links) = found.links {
+        let [up, down, data] = [links.uplink_share, links.downlink_share, links.data_share].map(|share| 100.0 * share);
+        text += &format!("links: {up:.1} % of the time towards the network, {down:.1} % towards hosts; data {data:.1} %\n");
+        let (mean, max) = (links.last_hop_queue_mean_bytes / 1e3, links.last_hop_queue_max_bytes as f64 / 1e3);
+        let all = links.queue_max_bytes as f64 / 1e3;
+        text += &format!("queues towards hosts: {mean:.2} kB on average, {max:.1} kB at most; at any port {all:.1} kB\n");
+    }
+    text
+}
+
+/// A workload that is kept, or that of a file.
+fn parse_workload(text: &str) -> Result<Workload, String> {
+    if let Some(workload) = Workload::named(text) {
+        return Ok(workload);
+    }
+    let names: Vec<&str> = Workload::names().collect();
+    let content = read(text).map_err(|error| format!("neither one of {} nor a file: {error}", names.join(", ")))?;
+    Workload::parse(text, &content).map_err(|error| error.to_string())
+}
+
+fn parse_duration(text: &str) -> Result<u64, String> {
+    parse_duration_ns(text).map_err(|error| error.to_string())
+}
+
+/// Upper sizes, one a line; empty lines and those that begin with `#` are left out.
+fn parse_buckets(path: &str) -> Result<Buckets, String> {
+    let content = read(path).map_err(|error| error.to_string())?;
+    let lines = content.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let size = |(index, line): (usize, &str)| line.parse().map_err(|_| format!("line {}: {line:?} is no size", index + 1));
+    lines.map(size).collect::<Result<_, _>>().map(Buckets)
+}
+
+fn read(path: &str) -> Result<String, std::io::Error> {
+    if fs::metadata(path)?.len() > FILE_BYTES_MAX {
+        return Err(std::io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+    }
+    fs::read_to_string(path)
+}
+
+/// A hundred thousand points.
+const FILE_BYTES_MAX: u64 = 4_000_000;
+
+const AFTER_HELP: &str = "\
+Examples:
+  tailcut sim homa --workload w3 --load 0.8 --hosts 144 --duration 60ms --priorities 8 --overcommit 4 --policy sigcomm
+  tailcut sim homa --workload w4 --beside plain,streams,oracle
+  tailcut sim homa --workload w3 --hosts 16 --echo
+  tailcut sim homa --workload sizes.txt --buckets upper-sizes.txt --json -";
