@@ -26,7 +26,7 @@ test:
 
 bench:
 	scripts/setup bench
-	cargo bench -p tailcut --bench ratios
+	cargo bench -p tailcut --bench ratios --bench streams
 	cargo bench -p tailcut-sim --bench queue --bench engine --bench coverage
 	cargo bench -p tailcut-net --bench stamps
 	cargo bench -p tailcut-cli --bench instrument
