@@ -8,8 +8,8 @@
 //! | receives | [`Datagrams::poll`]: [`DatagramEvent::Bytes`], and what ICMP says |
 //!
 //! A lone datagram takes send and recv; a flow that finds datagrams in a row is read by recvmmsg until it does not; runs of
-//! queued datagrams of one flow leave by sendmmsg. A busy-polling thread with few flows reads them directly, with more it asks
-//! epoll. A server's side is [`crate::udp::UdpPort`], which answers whoever asked.
+//! queued datagrams of one flow leave by sendmmsg. A thread that polls, or still spins, with few flows reads them directly, else it
+//! asks epoll. A server's side is [`crate::udp::UdpPort`], which answers whoever asked.
 //!
 //! Invariants: a turn takes at most a burst of each ready flow; a warm thread allocates nothing; what was not sent is counted
 //! in [`DatagramMetrics`] with its reason; nothing that the network does fails a call.
@@ -361,30 +361,31 @@ impl Datagrams {
     where
         F: FnMut(FlowId, DatagramEvent<'_>),
     {
-        let mut events = self.turn(&mut f)?;
-        if let Wait::Block { spin_ns } = self.wait {
-            let now = self.clock.now();
-            if std::mem::take(&mut self.has_sent) {
-                self.active = now;
-            }
-            if events == 0 && now.saturating_sub(self.active) >= spin_ns {
-                self.sleep(until, now)?;
-                events = self.turn(&mut f)?;
-            }
-            if events > 0 {
-                self.active = now;
-            }
+        let Wait::Block { spin_ns } = self.wait else { return self.turn(true, &mut f) };
+        let now = self.clock.now();
+        if std::mem::take(&mut self.has_sent) {
+            self.active = now;
+        }
+        let spins = now.saturating_sub(self.active) < spin_ns;
+        let mut events = self.turn(spins, &mut f)?;
+        if events == 0 && !spins {
+            self.sleep(until, now)?;
+            events = self.turn(false, &mut f)?;
+        }
+        if events > 0 {
+            self.active = now;
         }
         Ok(events)
     }
 
+    /// Who spins reads few flows without asking first whether there is anything to read.
     #[inline]
-    fn turn<F>(&mut self, f: &mut F) -> io::Result<usize>
+    fn turn<F>(&mut self, spins: bool, f: &mut F) -> io::Result<usize>
     where
         F: FnMut(FlowId, DatagramEvent<'_>),
     {
         let mut events = 0;
-        if self.wait == Wait::BusyPoll && self.flows.len() <= DIRECT_MAX {
+        if spins && self.flows.len() <= DIRECT_MAX {
             for index in 0..self.flows.len() {
                 if self.flows[index].ledger.as_ref().is_some_and(Ledger::is_waiting) {
                     events += self.take_errors(FlowId(index as u32), f);

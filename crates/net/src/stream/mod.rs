@@ -11,7 +11,7 @@
 //! What a connection's end means is the owner's decision: nothing connects again by itself. Bytes come as the socket gives them;
 //! where a message ends is the owner's knowledge too.
 //!
-//! A busy-polling thread with few connections reads them directly; with more it asks epoll what is ready, which costs one system
+//! A thread that polls, or still spins, reads few connections directly; with more it asks epoll what is ready, which costs one system
 //! call for all of them.
 //!
 //! Invariants: a turn reads each ready connection once and at most 64 KiB of it; a peer that does not read is not read from
@@ -442,13 +442,14 @@ impl Streams {
         if std::mem::take(&mut self.has_sent) {
             self.active = now;
         }
-        let mut events = self.turn(now, &mut f)?;
-        if let Wait::Block { spin_ns } = self.wait
-            && events == 0
-            && now.saturating_sub(self.active) >= spin_ns
-        {
+        let spins = match self.wait {
+            Wait::BusyPoll => true,
+            Wait::Block { spin_ns } => now.saturating_sub(self.active) < spin_ns,
+        };
+        let mut events = self.turn(now, spins, &mut f)?;
+        if events == 0 && !spins {
             self.sleep(until)?;
-            events = self.turn(self.clock.now(), &mut f)?;
+            events = self.turn(self.clock.now(), false, &mut f)?;
         }
         if events > 0 {
             self.active = now;
@@ -456,8 +457,9 @@ impl Streams {
         Ok(events)
     }
 
+    /// Who spins reads few connections without asking first whether there is anything to read.
     #[inline]
-    fn turn<F>(&mut self, now: Time, f: &mut F) -> io::Result<usize>
+    fn turn<F>(&mut self, now: Time, spins: bool, f: &mut F) -> io::Result<usize>
     where
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
@@ -466,7 +468,7 @@ impl Streams {
             events += self.expire(now, f);
         }
         let is_plain = self.listeners.is_empty() && self.blocked == 0 && self.pending == 0;
-        if self.wait == Wait::BusyPoll && is_plain && self.table.slots() <= DIRECT_MAX {
+        if spins && is_plain && self.table.slots() <= DIRECT_MAX {
             for index in 0..self.table.slots() {
                 if let Some(id) = self.table.id_at(index) {
                     events += self.serve(id, DIRECT, f);
