@@ -5,7 +5,6 @@
 //!
 //! Invariant: each request has one outcome.
 
-use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
@@ -23,6 +22,7 @@ use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailur
 use tailcut_proto::{homa, r2p2};
 
 use super::stamped::Sampler;
+use super::turns::Turns;
 use super::watch::{Watch, Wire};
 use super::{Carries, Plan};
 use crate::endpoints::Speech;
@@ -41,8 +41,6 @@ struct Lane {
     pending: Vec<Option<Pending>>,
     /// Contexts of no call.
     free: Vec<usize>,
-    /// It is among those that have room.
-    is_ready: bool,
     watch: Watch,
 }
 
@@ -54,8 +52,7 @@ pub(super) struct Endpoints {
     app: App,
     options: CallOptions,
     lanes: Vec<Lane>,
-    /// Lanes with room, the one that has waited longest first.
-    ready: VecDeque<usize>,
+    turns: Turns,
     pipeline: usize,
     timeout_ns: u64,
     counts: ClientCounts,
@@ -83,7 +80,7 @@ impl Endpoints {
             app: plan.app.clone(),
             options: CallOptions { idempotent: plan.job.r2p2.idempotent, fixed: false, v1: plan.job.r2p2.v1 },
             lanes,
-            ready: VecDeque::new(),
+            turns: Turns::default(),
             pipeline: plan.pipeline.min(CALLS_MAX),
             timeout_ns: plan.timeout_ns,
             counts: ClientCounts::default(),
@@ -97,8 +94,7 @@ impl Endpoints {
         let lane = &mut self.lanes[index];
         add_endpoint(&mut self.driver, &self.speech, lane.target, self.sampler.config())?;
         self.sampler.begin(index);
-        lane.is_ready = true;
-        self.ready.push_back(index);
+        self.turns.add(index);
         Ok(())
     }
 
@@ -130,9 +126,8 @@ impl Endpoints {
             }
             Event::Request { .. } | Event::Cancelled { .. } => {}
         }
-        if lane.has_room(self.pipeline) && !lane.is_ready {
-            lane.is_ready = true;
-            self.ready.push_back(index);
+        if lane.has_room(self.pipeline) {
+            self.turns.add(index);
         }
     }
 }
@@ -276,18 +271,12 @@ impl Carries for Endpoints {
     }
 
     fn has_room(&mut self) -> bool {
-        while let Some(&index) = self.ready.front() {
-            if self.lanes[index].has_room(self.pipeline) {
-                return true;
-            }
-            self.lanes[index].is_ready = false;
-            self.ready.pop_front();
-        }
-        false
+        let Self { turns, lanes, pipeline, .. } = self;
+        turns.has_any(|index| lanes[index].has_room(*pipeline))
     }
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
-        let Some(index) = self.ready.pop_front() else { return };
+        let Some(index) = self.turns.next() else { return };
         let lane = &mut self.lanes[index];
         let mut payload = self.driver.node_mut(index).buffer();
         let expected = write(&mut payload);
@@ -310,9 +299,8 @@ impl Carries for Endpoints {
                 }
             }
         }
-        lane.is_ready = lane.has_room(self.pipeline);
-        if lane.is_ready {
-            self.ready.push_back(index);
+        if lane.has_room(self.pipeline) {
+            self.turns.add(index);
         }
     }
 
@@ -373,7 +361,7 @@ impl Carries for Endpoints {
 
 impl Lane {
     fn new(target: SocketAddr) -> Self {
-        Self { target, pending: Vec::new(), free: Vec::new(), is_ready: false, watch: Watch::default() }
+        Self { target, pending: Vec::new(), free: Vec::new(), watch: Watch::default() }
     }
 
     fn has_room(&self, pipeline: usize) -> bool {

@@ -27,6 +27,7 @@ use tailcut_net::stamps::Stamps as Seen;
 use tailcut_proto::node::Time;
 
 use super::stamped::Sampler;
+use super::turns::Turns;
 use super::{Carries, Expiries, Plan};
 use crate::measure::job::ClientCounts;
 
@@ -51,8 +52,6 @@ struct Lane {
     /// Requests of the queue without an outcome, and those of them that are stamped.
     outstanding: usize,
     stamped: usize,
-    /// It is among those that have room.
-    is_ready: bool,
     fill: Option<Fill>,
 }
 
@@ -63,8 +62,7 @@ pub(super) struct Flows {
     lanes: Vec<Lane>,
     /// Numbers of outstanding requests by their lane and tag.
     names: Names,
-    /// Lanes with room, the one that has waited longest first.
-    ready: VecDeque<usize>,
+    turns: Turns,
     pipeline: usize,
     timeout_ns: u64,
     expiries: Expiries,
@@ -100,7 +98,7 @@ impl Flows {
             app: plan.app.clone(),
             lanes: Vec::new(),
             names: Names::default(),
-            ready: VecDeque::new(),
+            turns: Turns::default(),
             pipeline: plan.pipeline,
             timeout_ns: plan.timeout_ns,
             expiries: Expiries::default(),
@@ -125,8 +123,7 @@ impl Flows {
         // Flows are numbered as lanes are, for both are only ever added.
         debug_assert_eq!(flow.index(), index);
         lane.flow = Some(flow);
-        lane.is_ready = true;
-        self.ready.push_back(index);
+        self.turns.add(index);
         self.drops.push(0);
         self.sampler.begin(index);
         Ok(())
@@ -155,7 +152,7 @@ impl Flows {
 
     /// Takes what has come.
     fn poll(&mut self, until: Time, slices: &mut Slices) -> Result<()> {
-        let Self { datagrams, lanes, names, ready, counts, clock, pipeline, sampler, .. } = self;
+        let Self { datagrams, lanes, names, turns, counts, clock, pipeline, sampler, .. } = self;
         datagrams.poll(Some(until), |flow, event| {
             let now = clock.now();
             let index = flow.index();
@@ -169,9 +166,8 @@ impl Flows {
                 DatagramEvent::Unreachable => lane.fail(lane.first, Failure::Lost, &mut books),
                 DatagramEvent::Sent(sent) => books.sampler.handle_sent(index, &sent),
             }
-            if lane.has_room(*pipeline) && !lane.is_ready {
-                lane.is_ready = true;
-                ready.push_back(index);
+            if lane.has_room(*pipeline) {
+                turns.add(index);
             }
         })?;
         Ok(())
@@ -193,9 +189,8 @@ impl Flows {
                 slices.handle_failure(sample, Failure::Lost, sent_ns);
             }
         }
-        lane.is_ready = lane.has_room(self.pipeline);
-        if lane.is_ready {
-            self.ready.push_back(index);
+        if lane.has_room(self.pipeline) {
+            self.turns.add(index);
         }
     }
 
@@ -204,10 +199,7 @@ impl Flows {
             let lane = &mut self.lanes[index];
             let mut books = Books { index, now, names: &mut self.names, slices, sampler: &mut self.sampler };
             lane.fail(number, Failure::Timeout, &mut books);
-            if !lane.is_ready {
-                lane.is_ready = true;
-                self.ready.push_back(index);
-            }
+            self.turns.add(index);
         }
     }
 
@@ -246,19 +238,12 @@ impl Carries for Flows {
     }
 
     fn has_room(&mut self) -> bool {
-        while let Some(&index) = self.ready.front() {
-            if self.lanes[index].has_room(self.pipeline) {
-                return true;
-            }
-            self.lanes[index].is_ready = false;
-            self.ready.pop_front();
-        }
-        false
+        let Self { turns, lanes, pipeline, .. } = self;
+        turns.has_any(|index| lanes[index].has_room(*pipeline))
     }
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
-        let Some(index) = self.ready.pop_front() else { return };
-        self.lanes[index].is_ready = false;
+        let Some(index) = self.turns.next() else { return };
         let Some(flow) = self.lanes[index].flow else { return };
         self.buffer.clear();
         let expected = write(&mut self.buffer);
@@ -307,17 +292,7 @@ impl Carries for Flows {
 
 impl Lane {
     fn new(app: &App, target: SocketAddr, fill: Option<Fill>) -> Self {
-        Self {
-            target,
-            flow: None,
-            framer: Framer::new(app),
-            queue: VecDeque::new(),
-            first: 0,
-            outstanding: 0,
-            stamped: 0,
-            is_ready: false,
-            fill,
-        }
+        Self { target, flow: None, framer: Framer::new(app), queue: VecDeque::new(), first: 0, outstanding: 0, stamped: 0, fill }
     }
 
     fn has_room(&self, pipeline: usize) -> bool {

@@ -17,6 +17,7 @@ mod datagram;
 mod stamped;
 mod stream;
 mod thread;
+mod turns;
 mod watch;
 
 use std::collections::VecDeque;

@@ -23,6 +23,7 @@ use tailcut_net::stream::{Connection, ConnectionId, Event, Reason, StreamConfig,
 use tailcut_proto::node::Time;
 
 use super::stamped::Sampler;
+use super::turns::Turns;
 use super::{Carries, Expiries, Plan};
 use crate::measure::job::ClientCounts;
 
@@ -60,8 +61,6 @@ struct Lane {
     id: Option<ConnectionId>,
     /// It can carry requests of the load.
     is_open: bool,
-    /// It is among those that have room.
-    is_ready: bool,
     /// When it may be opened again.
     open_at: Time,
     /// When something came last.
@@ -84,8 +83,7 @@ pub(super) struct StreamLanes {
     lanes: Vec<Lane>,
     /// Lanes by the index of their connection.
     by_connection: Vec<usize>,
-    /// Lanes with room, the one that has waited longest first.
-    ready: VecDeque<usize>,
+    turns: Turns,
     /// Lanes that requests were written to in this turn.
     written: Vec<usize>,
     pipeline: usize,
@@ -113,7 +111,7 @@ impl StreamLanes {
             app: plan.app.clone(),
             lanes: Vec::new(),
             by_connection: Vec::new(),
-            ready: VecDeque::new(),
+            turns: Turns::default(),
             written: Vec::new(),
             pipeline: plan.pipeline,
             timeout_ns: plan.timeout_ns,
@@ -138,7 +136,6 @@ impl StreamLanes {
             target,
             id: None,
             is_open: false,
-            is_ready: false,
             open_at: 0,
             heard_at: 0,
             replies: Replies::new(&self.app),
@@ -176,7 +173,7 @@ impl StreamLanes {
             streams,
             lanes,
             by_connection,
-            ready,
+            turns,
             app,
             counts,
             clock,
@@ -215,9 +212,8 @@ impl StreamLanes {
                 Event::Sent(sent) => books.sampler.handle_sent(index, &sent),
                 Event::Accepted(_) => {}
             }
-            if lane.has_room(*pipeline) && !lane.is_ready {
-                lane.is_ready = true;
-                ready.push_back(index);
+            if lane.has_room(*pipeline) {
+                turns.add(index);
             }
         })?;
         while let Some(index) = self.closing.pop() {
@@ -279,20 +275,13 @@ impl Carries for StreamLanes {
     }
 
     fn has_room(&mut self) -> bool {
-        while let Some(&index) = self.ready.front() {
-            if self.lanes[index].has_room(self.pipeline) {
-                return true;
-            }
-            self.lanes[index].is_ready = false;
-            self.ready.pop_front();
-        }
-        false
+        let Self { turns, lanes, pipeline, .. } = self;
+        turns.has_any(|index| lanes[index].has_room(*pipeline))
     }
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
-        let Some(index) = self.ready.pop_front() else { return };
+        let Some(index) = self.turns.next() else { return };
         let lane = &mut self.lanes[index];
-        lane.is_ready = false;
         let expected = lane.id.and_then(|id| self.streams.output(id)).map(write);
         let now = self.clock.now();
         let sample = slices.handle_sent(now);
@@ -306,9 +295,8 @@ impl Carries for StreamLanes {
         if self.sampler.picks() {
             lane.picked = Some(number);
         }
-        lane.is_ready = lane.has_room(self.pipeline);
-        if lane.is_ready {
-            self.ready.push_back(index);
+        if lane.has_room(self.pipeline) {
+            self.turns.add(index);
         }
         self.written.push(index);
     }

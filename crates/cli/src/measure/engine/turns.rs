@@ -1,0 +1,68 @@
+//! Whose turn it is to carry the next request: of the lanes that have room, the one that has waited longest.
+//!
+//! Invariant: a lane waits at most once.
+
+use std::collections::VecDeque;
+
+/// Lanes with room, as far as is known.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    waiting: VecDeque<usize>,
+    /// By lane: whether it is among them.
+    waits: Vec<bool>,
+}
+
+impl Turns {
+    /// A lane has room, and waits behind the others; without effect where it waits already.
+    pub(super) fn add(&mut self, lane: usize) {
+        if self.waits.len() <= lane {
+            self.waits.resize(lane + 1, false);
+        }
+        if !std::mem::replace(&mut self.waits[lane], true) {
+            self.waiting.push_back(lane);
+        }
+    }
+
+    /// Whether a lane waits that has room indeed; those before it that have none any more wait no longer.
+    pub(super) fn has_any(&mut self, has_room: impl Fn(usize) -> bool) -> bool {
+        while let Some(&lane) = self.waiting.front() {
+            if has_room(lane) {
+                return true;
+            }
+            self.next();
+        }
+        false
+    }
+
+    /// The lane whose turn it is; it waits no longer.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        let lane = self.waiting.pop_front()?;
+        self.waits[lane] = false;
+        Some(lane)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_take_turns_in_the_order_in_which_they_had_room() {
+        let mut turns = Turns::default();
+        [2, 0, 2, 1].into_iter().for_each(|lane| turns.add(lane));
+        assert_eq!(std::iter::from_fn(|| turns.next()).collect::<Vec<_>>(), [2, 0, 1]);
+        turns.add(2);
+        assert_eq!((turns.next(), turns.next()), (Some(2), None));
+    }
+
+    #[test]
+    fn a_lane_that_has_no_room_any_more_is_passed_over_until_it_is_added_again() {
+        let mut turns = Turns::default();
+        [0, 1].into_iter().for_each(|lane| turns.add(lane));
+        assert!(turns.has_any(|lane| lane == 1));
+        assert_eq!(turns.next(), Some(1));
+        assert!(!turns.has_any(|_| true));
+        turns.add(0);
+        assert_eq!(turns.next(), Some(0));
+    }
+}
