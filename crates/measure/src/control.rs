@@ -39,7 +39,7 @@
 //!
 //! | found at a look | what is corrected | if that is used up |
 //! |---|---|---|
-//! | an agent is lost | nothing | stop |
+//! | an agent is lost, or somebody interrupts | nothing | stop |
 //! | the client sends late | more connections | stop |
 //! | the load is not the one asked for, or is more than is answered | begin again after a longer warm-up | stop |
 //! | the interval is too wide, or few independent samples lie beyond the percentile | sample more, measure longer | stop |
@@ -51,6 +51,7 @@
 //! Invariant: the offered load is never changed; no leg exceeds what the limits leave; a verdict of `ok` has passed every test.
 
 mod controller;
+mod found;
 mod glance;
 
 pub use self::controller::Controller;
@@ -202,6 +203,8 @@ pub struct Window {
     pub arrivals: Vec<ArrivalFit>,
     /// Agents that went away, and why.
     pub agents_lost: Vec<String>,
+    /// Somebody ended the run, perhaps before the leg was over.
+    pub is_interrupted: bool,
 }
 
 /// What was done to reach the target.
@@ -232,6 +235,18 @@ impl std::fmt::Display for Correction {
     }
 }
 
+/// A percentile, and whether it may be relied on: where the one that was asked for may not, a lower one often may.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// From the intended send.
+    pub estimate: Estimate,
+    /// By the measure of the one that was asked for: to that share of it, or to so many ns.
+    pub verdict: Verdict,
+}
+
+/// Percentiles that every run is asked for, as shares.
+pub const PERCENTILES: [f64; 6] = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
+
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
@@ -241,6 +256,8 @@ pub struct Report {
     pub intended: Option<Estimate>,
     /// The percentile from the actual send.
     pub actual: Option<Estimate>,
+    /// The percentile and those of [`PERCENTILES`] that the samples support, from the intended send, in ascending order.
+    pub known: Vec<Known>,
     /// What the tests found in the last measurement.
     pub stationarity: Stationarity,
     /// Requests of the last measurement without a reply, whether they speak against it or not.

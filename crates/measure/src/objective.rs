@@ -117,6 +117,11 @@ pub fn parse_percentile(text: &str) -> Result<f64, ObjectiveError> {
     if share > 0.0 && share < 1.0 { Ok(share) } else { Err(refused()) }
 }
 
+/// Whether two shares name the same percentile, however they were rounded.
+pub fn is_same(one: f64, other: f64) -> bool {
+    (one - other).abs() < 1e-12
+}
+
 /// Writes a share such as 0.999 as people name the percentile: `p99.9`.
 pub fn percentile_name(p: f64) -> String {
     let digits = format!("{:.6}", p * 100.0);

@@ -61,6 +61,8 @@ pub enum Reason {
         /// Which, and why.
         agent: String,
     },
+    /// Somebody ended the run before it was content. Whoever looks until he likes what he sees stops at a lucky moment.
+    Interrupted,
     /// The load that left was not the one asked for.
     RateNotReached {
         /// Asked for, requests a second.
@@ -140,6 +142,7 @@ impl Reason {
     pub fn name(&self) -> &'static str {
         match self {
             Self::AgentLost { .. } => "agent_lost",
+            Self::Interrupted => "interrupted",
             Self::RateNotReached { .. } => "rate_not_reached",
             Self::Overloaded { .. } => "overloaded",
             Self::ClientLate { .. } => "client_late",
@@ -157,6 +160,7 @@ impl Reason {
     pub fn advice(&self) -> String {
         match self {
             Self::AgentLost { .. } => "Find out why the agent went away, and measure again.".to_owned(),
+            Self::Interrupted => "Let it run to its end, or ask for a shorter one.".to_owned(),
             Self::RateNotReached { .. } => "Offer less, or use more threads, connections or agents.".to_owned(),
             Self::Overloaded { .. } => "Offer less: beyond its capacity a server has no steady latency.".to_owned(),
             Self::ClientLate { .. } => {
@@ -183,16 +187,17 @@ impl Reason {
     fn weight(&self) -> u8 {
         match self {
             Self::AgentLost { .. } => 0,
-            Self::RateNotReached { .. } => 1,
-            Self::Overloaded { .. } => 2,
-            Self::ClientLate { .. } => 3,
-            Self::ArrivalsWrong { .. } => 4,
-            Self::Unanswered { .. } => 5,
-            Self::NotStationary { .. } => 6,
-            Self::FewEpisodes { .. } => 7,
-            Self::IntervalWide { .. } => 8,
-            Self::Undecided { .. } => 9,
-            Self::SamplesFew { .. } => 10,
+            Self::Interrupted => 1,
+            Self::RateNotReached { .. } => 2,
+            Self::Overloaded { .. } => 3,
+            Self::ClientLate { .. } => 4,
+            Self::ArrivalsWrong { .. } => 5,
+            Self::Unanswered { .. } => 6,
+            Self::NotStationary { .. } => 7,
+            Self::FewEpisodes { .. } => 8,
+            Self::IntervalWide { .. } => 9,
+            Self::Undecided { .. } => 10,
+            Self::SamplesFew { .. } => 11,
         }
     }
 }
@@ -201,6 +206,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AgentLost { agent } => write!(f, "an agent was lost: {agent}"),
+            Self::Interrupted => f.write_str("the run was interrupted"),
             Self::RateNotReached { offered_per_s, sent_per_s } => {
                 write!(f, "{sent_per_s:.0} requests/s left of {offered_per_s:.0} asked for")
             }

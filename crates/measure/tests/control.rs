@@ -21,6 +21,38 @@ fn a_lost_agent_ends_the_run() {
 }
 
 #[test]
+fn an_interruption_ends_the_run_with_what_there_is() {
+    let mut legs = 0;
+    let report = run(Settings::new(0.99), |leg| {
+        legs += 1;
+        let for_ns = if legs == 2 { leg.for_ns / 2 } else { leg.for_ns };
+        Window { is_interrupted: legs == 2, ..window(for_ns, 0) }
+    });
+    assert_eq!((report.verdict.reasons(), report.measured_ns), (&[Reason::Interrupted][..], 5 * SECOND_NS));
+    assert!(report.intended.is_some() && report.known.iter().all(|known| !known.verdict.is_ok()), "{report:?}");
+}
+
+#[test]
+fn an_interruption_of_the_warm_up_leaves_nothing_measured() {
+    let report = run(Settings::new(0.99), |leg| Window { is_interrupted: true, ..window(leg.for_ns, 0) });
+    assert_eq!((report.verdict.reasons()[0].clone(), report.measured_ns), (Reason::Interrupted, 0));
+}
+
+/// Its slow requests come in a few long episodes, which the percentiles below them do not see.
+#[test]
+fn where_the_percentile_cannot_be_relied_on_lower_ones_may() {
+    let report = run(Settings::new(0.99), |leg| {
+        let mut window = window(leg.for_ns, 0);
+        let slow = |sample: &&mut Timed| (sample.intended_ns / 1_000_000) % 5_000 < 75;
+        window.samples.iter_mut().filter(slow).for_each(|sample| sample.latency_ns *= 10);
+        window
+    });
+    assert!(!report.verdict.is_ok());
+    let ok: Vec<f64> = report.known.iter().filter(|known| known.verdict.is_ok()).map(|known| known.estimate.p).collect();
+    assert_eq!(ok, [0.5, 0.9, 0.95], "{}", report.verdict);
+}
+
+#[test]
 fn a_load_that_does_not_leave_is_tried_again_and_then_told() {
     let report = run(Settings::new(0.99), |leg| {
         let mut window = window(leg.for_ns, 0);

@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_no_interval_has_no_difference() {
         for (confidence, effective_samples) in [(0.0, 1e3), (1.0, 1e3), (-1.0, 1e3), (0.95, 0.0), (0.95, -1.0)] {
-            let own = Interval { value: 1.0, low: 1.0, high: 1.0, confidence, effective_samples };
+            let own = Interval { value: 1.0, low: 1.0, high: 1.0, confidence, effective_samples, trustworthy: true };
             assert_eq!(estimate(&own, 0.5, (100, confidence)), None, "{own:?}");
         }
     }

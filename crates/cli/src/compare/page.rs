@@ -51,7 +51,7 @@ fn lead(before: &Side, after: &Side) -> String {
 }
 
 fn headed(letter: &str, side: &Side) -> Judgement {
-    let judgement = judgement(side.verdict());
+    let judgement = judgement(&side.result.point);
     let headline = format!("{letter}: {}: {}", side.name, judgement.headline.to_lowercase());
     Judgement { headline, ..judgement }
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use tailcut_measure::app::ErrorKind;
-use tailcut_measure::control::Report;
+use tailcut_measure::control::{Known, Report};
 use tailcut_measure::statistics::autocorrelation::autocorrelation;
-use tailcut_measure::statistics::quantile::{Estimate, estimate};
 use tailcut_measure::verdict;
 
 use super::coordinator::{Measured, Seat};
 use super::hdr;
 use super::job::{ClientCounts, StampKind};
+use super::percentile;
 use super::record::{Kept, Record};
 use super::result::{
     Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason, StationarityTest,
@@ -28,7 +28,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
         rate_per_s: Rates { offered: rates.offered_per_s, sent: rates.sent_per_s, achieved: rates.replied_per_s },
         counts: counts(record, &client),
         latency_us: Latencies { intended: latency(&record.intended), actual: latency(&record.actual) },
-        intervals_us: intervals(record, report),
+        intervals_us: intervals(report),
         histograms: Histograms {
             intended: hdr::encode(&record.intended.histogram),
             actual: hdr::encode(&record.actual.histogram),
@@ -50,9 +50,20 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     }
 }
 
+/// The answer of several loads that were to be more.
+pub(super) fn note_interruption(point: &mut Point) {
+    let interrupted = reason(&verdict::Reason::Interrupted);
+    if point.verdict.reasons.iter().all(|known| known.name != interrupted.name) {
+        point.verdict.reasons.insert(0, interrupted);
+    }
+    point.verdict.trustworthy = false;
+}
+
+fn reason(reason: &verdict::Reason) -> Reason {
+    Reason { name: reason.name().to_owned(), what: reason.to_string(), advice: reason.advice() }
+}
+
 fn verdict_of(report: &Report) -> Verdict {
-    let reason =
-        |reason: &verdict::Reason| Reason { name: reason.name().to_owned(), what: reason.to_string(), advice: reason.advice() };
     Verdict {
         trustworthy: report.verdict.is_ok(),
         reasons: report.verdict.reasons().iter().map(reason).collect(),
@@ -90,28 +101,21 @@ fn latency(kept: &Kept) -> Latency {
     }
 }
 
-/// Of the usual percentiles, and of the one that was to be known.
-fn intervals(record: &Record, report: &Report) -> BTreeMap<String, Interval> {
-    let samples = record.series.samples();
-    let usual = PERCENTILES.iter().filter_map(|&(name, p)| Some((name.to_owned(), estimate(samples, p, CONFIDENCE).ok()?)));
-    let known = report.intended.map(|known| (percentile_key(known.p), known));
-    usual.chain(known).map(|(name, estimate)| (name, interval(&estimate))).collect()
+/// Of the percentiles that the samples support.
+fn intervals(report: &Report) -> BTreeMap<String, Interval> {
+    report.known.iter().map(|known| (percentile::key(known.estimate.p), interval(known))).collect()
 }
 
-fn interval(estimate: &Estimate) -> Interval {
+fn interval(known: &Known) -> Interval {
+    let estimate = &known.estimate;
     Interval {
         value: estimate.value_ns / 1e3,
         low: estimate.low_ns / 1e3,
         high: estimate.high_ns / 1e3,
         confidence: estimate.confidence,
         effective_samples: estimate.effective(),
+        trustworthy: known.verdict.is_ok(),
     }
-}
-
-/// The key of a percentile: `p999` for 0.999.
-fn percentile_key(p: f64) -> String {
-    let usual = PERCENTILES.iter().find(|&&(_, usual)| (usual - p).abs() < 1e-12);
-    usual.map_or_else(|| format!("p{}", p * 100.0).replace('.', ""), |&(name, _)| name.to_owned())
 }
 
 fn series(record: &Record) -> Vec<Moment> {
@@ -222,12 +226,6 @@ fn agent(seat: &Seat) -> Agent {
         lost: seat.lost().map(str::to_owned),
     }
 }
-
-/// Names and shares of the percentiles with an interval.
-const PERCENTILES: [(&str, f64); 6] =
-    [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999), ("p9999", 0.9999)];
-
-const CONFIDENCE: f64 = 0.95;
 
 /// Intervals of the run over time: a page shows no more.
 const MOMENTS_MAX: usize = 300;

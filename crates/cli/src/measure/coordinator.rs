@@ -250,13 +250,16 @@ impl<'a> Coordinator<'a> {
         Self { seats, slice_ns, clocks: Clocks::new(), watch }
     }
 
-    /// Measures until the controller is content, or the limits are reached.
+    /// Measures until the controller is content, the limits are reached, or somebody interrupts; `None` where nothing was measured
+    /// until then.
     ///
     /// # Errors
     ///
-    /// What keeps an agent from starting, and an interruption. An agent that is lost later is in the verdict.
-    pub(super) fn run(mut self, settings: Settings) -> Result<Measured> {
-        self.prepare()?;
+    /// What keeps an agent from starting. An agent that is lost later is in the verdict.
+    pub(super) fn run(mut self, settings: Settings) -> Result<Option<Measured>> {
+        if !self.prepare()? {
+            return Ok(None);
+        }
         if let Some(samples) = &mut self.watch.samples {
             samples.begin();
         }
@@ -291,24 +294,28 @@ impl<'a> Coordinator<'a> {
                 place.slice += 1;
             }
             (place.is_measuring, place.sampling, place.connections) = (is_measured, leg.setup.sampling, leg.setup.connections);
-            let window = self.leg(&mut place, leg, &mut record)?;
+            let window = self.leg(&mut place, leg, &mut record);
             step = controller.handle_window(&window);
-            self.watch.view.note_look(controller.known().as_ref());
+            self.watch.view.note_look(controller.found().as_ref());
         };
         self.finish()?;
-        Ok(Measured { report, record, seats: self.seats, clocks: self.clocks })
+        let is_measured = place.is_measuring && report.measured_ns > 0;
+        Ok(is_measured.then_some(Measured { report, record, seats: self.seats, clocks: self.clocks }))
     }
 
-    /// Gives all agents their jobs and waits until they can start.
-    fn prepare(&mut self) -> Result<()> {
+    /// Gives all agents their jobs and waits until they can start; whether nobody has interrupted before.
+    fn prepare(&mut self) -> Result<bool> {
         self.watch.view.begin(Phase::Preparing, None);
         for seat in &mut self.seats {
             seat.agent.prepare(&seat.job)?;
         }
         let deadline = Clock.now() + PREPARE_NS_MAX;
         while self.seats.iter().any(|seat| seat.state == State::Preparing) {
-            self.look()?;
+            self.look();
             self.watch.view.show(0, &self.seats);
+            if self.is_interrupted() {
+                return Ok(false);
+            }
             if let Some(text) = self.seats.iter().find_map(lost_text) {
                 bail!("{text}");
             }
@@ -316,51 +323,65 @@ impl<'a> Coordinator<'a> {
                 bail!("the agents are not ready after {} s", PREPARE_NS_MAX / 1_000_000_000);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Waits until a leg is over and gives what came of it.
-    fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Result<Window> {
+    /// Waits until a leg is over, or somebody interrupts, and gives what came of it.
+    fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Window {
         let slices = u32::try_from(leg.for_ns.div_ceil(self.slice_ns)).unwrap_or(u32::MAX).max(1);
         let until = place.slice.saturating_add(slices);
         self.watch.view.begin(if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp }, Some(&leg));
         let mut gathered = Gathered::default();
-        loop {
-            // Where no agent is left, what they have told is all there is.
-            let told = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min().unwrap_or(until).min(until);
-            let taken = if told == until || self.watch.view.follows() { self.seats.as_mut_slice() } else { &mut [] };
-            for (agent, seat) in taken.iter_mut().enumerate() {
-                let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
-                let mut sink = Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
-                seat.take(&(place.slice..told), &mut gathered, &mut sink);
-            }
-            self.watch.view.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
-            if told == until {
-                break;
-            }
-            self.look()?;
-        }
-        place.slice = until;
+        let (first, is_interrupted) = (
+            place.slice,
+            loop {
+                let is_interrupted = self.is_interrupted();
+                // Where no agent is left, what they have told is all there is.
+                let told = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min().unwrap_or(until).min(until);
+                let is_over = told == until || is_interrupted;
+                let taken = if is_over || self.watch.view.follows() { self.seats.as_mut_slice() } else { &mut [] };
+                for (agent, seat) in taken.iter_mut().enumerate() {
+                    let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
+                    let mut sink = Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
+                    seat.take(&(place.slice..told), &mut gathered, &mut sink);
+                }
+                self.watch.view.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
+                if is_over {
+                    place.slice = told.max(place.slice);
+                    break told < until;
+                }
+                self.look();
+            },
+        );
         for seat in &mut self.seats {
             seat.fit(record, &mut gathered);
         }
-        let duration_ns = u64::from(slices) * self.slice_ns;
-        let per_s = |count: u64| count as f64 * 1e9 / duration_ns as f64;
+        let duration_ns = u64::from(place.slice - first) * self.slice_ns;
+        let per_s = |count: u64| count as f64 * 1e9 / duration_ns.max(1) as f64;
         let Gathered { parts, counts, tally, sent, replied, arrivals } = gathered;
         let rates = Rates { offered_per_s: per_s(counts.sent), sent_per_s: per_s(sent), replied_per_s: per_s(replied) };
         let samples = merge(parts);
         record.note_samples(samples.iter().map(|sample| sample.latency_ns));
         record.note_leg(duration_ns, rates);
         let agents_lost = self.seats.iter().filter_map(lost_text).collect();
-        Ok(Window { duration_ns, samples, counts, errors: tally.errors.iter().sum(), rates, arrivals, agents_lost })
+        let errors = tally.errors.iter().sum();
+        Window { duration_ns, samples, counts, errors, rates, arrivals, agents_lost, is_interrupted }
+    }
+
+    /// Whether somebody has ended the run: by a signal, or by a key of a live view, which gives the terminal back then.
+    fn is_interrupted(&mut self) -> bool {
+        if self.watch.view.is_stopped() {
+            self.watch.is_interrupted.store(true, Ordering::Relaxed);
+        }
+        let is_interrupted = self.watch.is_interrupted.load(Ordering::Relaxed);
+        if is_interrupted {
+            self.watch.view.close();
+        }
+        is_interrupted
     }
 
     /// Lets each agent tell something, if it has anything to tell.
-    fn look(&mut self) -> Result<()> {
-        if self.watch.is_interrupted.load(Ordering::Relaxed) || self.watch.view.is_stopped() {
-            self.watch.view.close();
-            bail!("interrupted");
-        }
+    fn look(&mut self) {
         let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
         for seat in self.seats.iter_mut().filter(|seat| seat.is_alive()) {
             let mut patience_ns = wait_ns;
@@ -371,7 +392,6 @@ impl<'a> Coordinator<'a> {
                 patience_ns = 0;
             }
         }
-        Ok(())
     }
 
     /// Spreads so many connections over the agents as their jobs have them now.
@@ -393,7 +413,8 @@ impl<'a> Coordinator<'a> {
         let timeout_ns = self.seats.iter().map(|seat| seat.job.timeout_ns).max().unwrap_or(0);
         let deadline = Clock.now() + timeout_ns + FINISH_SLACK_NS;
         while self.seats.iter().any(Seat::is_alive) && Clock.now() < deadline {
-            self.look()?;
+            self.is_interrupted();
+            self.look();
         }
         Ok(())
     }

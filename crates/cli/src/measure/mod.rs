@@ -55,11 +55,11 @@ use self::coordinator::{Coordinator, Measured, Seat, Watch};
 use self::experiment::Experiment;
 use self::job::Agent;
 use self::live::Live;
-use self::pattern::Course;
+use self::pattern::{Course, Pattern};
 use self::plan::Plan;
 use self::progress::progress;
 use self::record::Keep;
-use self::result::{Assertion, Environment, Host, MeasureResult, SCHEMA, SearchResult};
+use self::result::{Assertion, Environment, Host, MeasureResult, Point, SCHEMA, SearchResult};
 use self::samples::Samples;
 use self::view::View;
 use crate::agent::key::Key;
@@ -213,8 +213,8 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Measures a load: without a rate, the closed loop.
-    fn run(&mut self, rate_per_s: Option<f64>) -> Result<Measured> {
+    /// Measures a load: without a rate, the closed loop. `None` where somebody interrupted before anything was measured.
+    fn run(&mut self, rate_per_s: Option<f64>) -> Result<Option<Measured>> {
         let jobs = self.plan.jobs(rate_per_s).into_iter();
         let open = |(spec, job): (AgentSpec, _)| Seat::new(open_agent(&spec, self.key.as_ref())?, job);
         let seats = jobs.map(open).collect::<Result<Vec<_>>>()?;
@@ -222,6 +222,10 @@ impl Runner<'_> {
         let samples = samples.as_deref_mut();
         let watch = Watch { view: view.as_mut(), samples, keep: *keep, is_interrupted: &self.is_interrupted };
         Coordinator::new(seats, watch).run(self.plan.settings())
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::Relaxed)
     }
 }
 
@@ -233,39 +237,59 @@ fn measure(experiment: &Experiment, plan: &Plan, outlets: Outlets<'_>) -> Result
     signals::on_stop(move || raised.store(true, Ordering::Relaxed))?;
     let key = experiment.key_file.as_deref().map(Key::read).transpose()?;
     let mut runner = Runner { plan, key, outlets, is_interrupted };
-    let mut hosts = Vec::new();
-    let mut points = Vec::new();
-    let mut search = None;
-    let (point, assertions) = match experiment.pattern {
-        None => {
-            let measured = runner.run(plan.rate_per_s())?;
-            hosts = hosts_of(&measured);
-            (assemble::point(&measured, plan.arrivals()), assertions(experiment, &measured))
-        }
-        Some(pattern) => {
-            let mut course = Course::new(pattern);
-            let mut answer = None;
-            while let Some(rate_per_s) = course.next_per_s() {
-                let measured = runner.run(Some(rate_per_s))?;
-                hosts = hosts_of(&measured);
-                let is_answer = advance(&mut course, rate_per_s, &measured, experiment.slo.as_deref());
-                let mut point = assemble::point(&measured, plan.arrivals());
-                runner.outlets.view.say(&text::line(&point));
-                if is_answer || answer.is_none() {
-                    answer = Some((point.clone(), assertions(experiment, &measured)));
-                }
-                // The answer has them, and a load more would only make the result longer.
-                point.series.iter_mut().for_each(|moment| moment.histograms = None);
-                points.push(point);
-            }
-            search = found(&course, experiment.slo.as_ref().map(|slo| slo.text().to_owned()));
-            answer.context("the pattern has no load")?
-        }
+    let Answer { hosts, point, assertions, points, search } = match experiment.pattern {
+        None => measure_one(experiment, &mut runner)?,
+        Some(pattern) => measure_several(experiment, pattern, &mut runner)?,
     };
     let environment = Environment { version: env!("CARGO_PKG_VERSION").to_owned(), command: command_line(), started, hosts };
     let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
     let schema = SCHEMA.to_owned();
     Ok(MeasureResult { schema, config, environment, point, points, search, assertions, samples_file: None })
+}
+
+/// What one load or several have answered.
+struct Answer {
+    hosts: Vec<Host>,
+    point: Point,
+    assertions: Vec<Assertion>,
+    points: Vec<Point>,
+    search: Option<SearchResult>,
+}
+
+fn measure_one(experiment: &Experiment, runner: &mut Runner<'_>) -> Result<Answer> {
+    let measured = runner.run(runner.plan.rate_per_s())?.context(INTERRUPTED)?;
+    let point = assemble::point(&measured, runner.plan.arrivals());
+    let assertions = assertions(experiment, &measured);
+    Ok(Answer { hosts: hosts_of(&measured), point, assertions, points: Vec::new(), search: None })
+}
+
+/// Measures the loads of a pattern, up to its end or to where somebody interrupts.
+fn measure_several(experiment: &Experiment, pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> {
+    let mut course = Course::new(pattern);
+    let (mut hosts, mut points, mut answer) = (Vec::new(), Vec::new(), None);
+    while let Some(rate_per_s) = course.next_per_s() {
+        let Some(measured) = runner.run(Some(rate_per_s))? else { break };
+        hosts = hosts_of(&measured);
+        let is_answer = advance(&mut course, rate_per_s, &measured, experiment.slo.as_deref());
+        let mut point = assemble::point(&measured, runner.plan.arrivals());
+        runner.outlets.view.say(&text::line(&point));
+        if is_answer || answer.is_none() {
+            answer = Some((point.clone(), assertions(experiment, &measured)));
+        }
+        // The answer has them, and a load more would only make the result longer.
+        point.series.iter_mut().for_each(|moment| moment.histograms = None);
+        points.push(point);
+        if runner.is_interrupted() {
+            break;
+        }
+    }
+    let is_complete = !runner.is_interrupted();
+    let (mut point, assertions) = answer.context(if is_complete { "the pattern has no load" } else { INTERRUPTED })?;
+    if !is_complete {
+        assemble::note_interruption(&mut point);
+    }
+    let search = found(&course, experiment.slo.as_ref().map(|slo| slo.text().to_owned()));
+    Ok(Answer { hosts, point, assertions, points, search })
 }
 
 /// The time of day, for people.
@@ -343,6 +367,8 @@ fn quote(word: &str) -> String {
 }
 
 const CONFIDENCE: f64 = 0.95;
+
+const INTERRUPTED: &str = "interrupted before anything was measured";
 
 const STATUS_USAGE: u8 = 2;
 const STATUS_NOT_TRUSTWORTHY: u8 = 3;

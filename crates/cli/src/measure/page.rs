@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::charts::{self, Curve};
 use super::hdr;
 use super::percentile::{self, PERCENTILES};
-use super::result::{Environment, Host, Latency, MeasureResult, Point, StationarityTest, Timestamps, Verdict};
+use super::result::{Environment, Host, Latency, MeasureResult, Point, StationarityTest, Timestamps};
 use super::text::{figure, range, short_verdict};
 use crate::output::four_digits;
 use crate::page::sections::{Download, Judgement, Page, Reason, Section, Tile};
@@ -32,7 +32,7 @@ pub(crate) fn render(result: &MeasureResult) -> Result<String> {
     let page = Page {
         title: title(&result.config),
         lead: lead(result),
-        judgements: vec![judgement(&point.verdict)],
+        judgements: vec![judgement(point)],
         tiles: tiles(point),
         sections,
         facts: facts(&result.environment, &result.config),
@@ -43,7 +43,8 @@ pub(crate) fn render(result: &MeasureResult) -> Result<String> {
 }
 
 /// A verdict as a page shows it.
-pub(crate) fn judgement(verdict: &Verdict) -> Judgement {
+pub(crate) fn judgement(point: &Point) -> Judgement {
+    let verdict = &point.verdict;
     let headline = if verdict.trustworthy { "Trustworthy" } else { "Not trustworthy" };
     let reasons = verdict.reasons.iter().map(|reason| Reason {
         name: reason.name.clone(),
@@ -51,11 +52,13 @@ pub(crate) fn judgement(verdict: &Verdict) -> Judgement {
         advice: reason.advice.clone(),
     });
     let tried = (!verdict.tried.is_empty()).then(|| format!("Tried: {}.", verdict.tried.join("; ")));
+    let titles = percentile::trustworthy(point);
+    let relied_on = (!titles.is_empty()).then(|| format!("Can be relied on: {}.", titles.join(", ")));
     Judgement {
         is_good: verdict.trustworthy,
         headline: headline.to_owned(),
         reasons: reasons.collect(),
-        notes: tried.into_iter().collect(),
+        notes: tried.into_iter().chain(relied_on).collect(),
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Invariant: in ascending order, and each is a field of [`Latency`].
 
+use tailcut_measure::objective::is_same;
+
 use super::result::{Interval, Latency, Point};
 
 /// One percentile.
@@ -41,6 +43,20 @@ pub(crate) fn others(point: &Point) -> impl Iterator<Item = (String, &Interval)>
     })
 }
 
+/// The name of a percentile in results: `p999` for 0.999.
+pub(crate) fn key(p: f64) -> String {
+    let usual = PERCENTILES.iter().find(|usual| is_same(usual.share, p));
+    usual.map_or_else(|| format!("p{}", p * 100.0).replace('.', ""), |usual| usual.name.to_owned())
+}
+
+/// Titles of the percentiles of a point that can be relied on.
+pub(crate) fn trustworthy(point: &Point) -> Vec<String> {
+    let is_trustworthy = |name: &str| point.intervals_us.get(name).is_some_and(|interval| interval.trustworthy);
+    let usual =
+        PERCENTILES.iter().filter(|percentile| is_trustworthy(percentile.name)).map(|percentile| percentile.title.to_owned());
+    usual.chain(others(point).filter(|(_, interval)| interval.trustworthy).map(|(title, _)| title)).collect()
+}
+
 const fn percentile(name: &'static str, title: &'static str, share: f64) -> Percentile {
     Percentile { name, title, share }
 }
@@ -61,13 +77,28 @@ mod tests {
 
     #[test]
     fn a_percentile_of_ones_own_has_a_title() {
-        let interval = Interval { value: 1.0, low: 1.0, high: 1.0, confidence: 0.95, effective_samples: 1.0 };
+        let interval = Interval { value: 1.0, low: 1.0, high: 1.0, confidence: 0.95, effective_samples: 1.0, trustworthy: true };
         let mut point = Point::default();
         for name in ["p50", "p75", "p995", "p99995", "p", "pä9"] {
             point.intervals_us.insert(name.to_owned(), interval);
         }
         let titles: Vec<String> = others(&point).map(|(title, _)| title).collect();
         assert_eq!(titles, ["p", "p75", "p99.5", "p99.995", "pä.9"]);
+    }
+
+    #[test]
+    fn what_can_be_relied_on_is_listed_in_order() {
+        let mut point = Point::default();
+        for (p, trustworthy) in [(0.995, true), (0.99, false), (0.5, true), (0.95, true)] {
+            let interval = Interval { value: 1.0, low: 1.0, high: 1.0, confidence: 0.95, effective_samples: 1.0, trustworthy };
+            point.intervals_us.insert(key(p), interval);
+        }
+        assert_eq!(trustworthy(&point), ["p50", "p95", "p99.5"]);
+    }
+
+    #[test]
+    fn every_run_is_asked_for_them() {
+        assert_eq!(PERCENTILES.map(|percentile| percentile.share), tailcut_measure::control::PERCENTILES);
     }
 
     #[test]

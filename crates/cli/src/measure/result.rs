@@ -156,6 +156,9 @@ pub(crate) struct Interval {
     pub(crate) confidence: f64,
     /// Independent samples that would tell as much.
     pub(crate) effective_samples: f64,
+    /// Whether the percentile can be relied on, by the measure of the one that the verdict is on.
+    #[serde(default)]
+    pub(crate) trustworthy: bool,
 }
 
 /// Whole histograms of latencies in ns: HdrHistogram V2, compressed, in base64.

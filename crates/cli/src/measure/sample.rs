@@ -130,7 +130,8 @@ fn intervals(latency: &Latency, scale: f64) -> BTreeMap<String, Interval> {
         let value = percentile.of(latency)?;
         let (low, high) = (value - spread(percentile.share), value + 1.5 * spread(percentile.share));
         let effective_samples = 60_000.0 * (1.0 - percentile.share).powf(0.25);
-        Some((percentile.name.to_owned(), Interval { value, low, high, confidence: 0.95, effective_samples }))
+        let trustworthy = percentile.share < 0.98;
+        Some((percentile.name.to_owned(), Interval { value, low, high, confidence: 0.95, effective_samples, trustworthy }))
     });
     named.collect()
 }

@@ -52,7 +52,7 @@ impl Style {
 pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
     let point = &result.point;
     let parts = [
-        verdict(&point.verdict, style),
+        format!("{}{}", verdict(&point.verdict, style), relied_on(point)),
         rates(point),
         latencies(point),
         timestamps(&point.timestamps),
@@ -98,6 +98,12 @@ pub(crate) fn verdict(verdict: &Verdict, style: Style) -> String {
         text.push_str(&format!("  tried: {}\n", tried.join("; ")));
     }
     text
+}
+
+/// Which percentiles the run tells, whatever was asked for.
+fn relied_on(point: &Point) -> String {
+    let titles = percentile::trustworthy(point);
+    if titles.is_empty() { String::new() } else { format!("  can be relied on: {}\n", printable(&titles.join(", "))) }
 }
 
 fn rates(point: &Point) -> String {

@@ -6,15 +6,15 @@
 //! | warming up | anything else | measuring |
 //! | measuring | see the table of [`super`] | measuring on, warming up, or stopped |
 
-use super::{Correction, Forecast, Leg, Report, Settings, Setup, Step, Target, Window};
+use super::found::{Found, SETTLED};
+use super::{Correction, Forecast, Known, Leg, PERCENTILES, Report, Settings, Setup, Step, Window};
 use crate::load::Rates;
-use crate::objective::{Answer, Objective};
+use crate::objective::{Answer, is_same};
 use crate::recorder::Counts;
 use crate::statistics::arrival_fit::ArrivalFit;
 use crate::statistics::drift::drift;
-use crate::statistics::quantile::{BEYOND_MIN, Estimate, Unsupported, estimate};
+use crate::statistics::quantile::Estimate;
 use crate::statistics::series::Series;
-use crate::statistics::stationarity::{Stationarity, stationarity};
 use crate::verdict::{Reason, Verdict};
 
 /// Decides what a run does next; see [`super`] for how to drive it.
@@ -34,6 +34,7 @@ pub struct Controller {
     given_up_ns: u64,
     restarts: u32,
     tried: Vec<Correction>,
+    is_interrupted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +42,6 @@ enum State {
     /// For the leg's length, ns.
     WarmingUp(u64),
     Measuring,
-}
-
-/// What the samples of a measurement say at a look.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    intended: Result<Estimate, Unsupported>,
-    actual: Result<Estimate, Unsupported>,
-    stationarity: Stationarity,
 }
 
 /// What the windows of a measurement add up to.
@@ -80,6 +73,7 @@ impl Controller {
             given_up_ns: 0,
             restarts: 0,
             tried: Vec::new(),
+            is_interrupted: false,
             settings,
         }
     }
@@ -96,6 +90,7 @@ impl Controller {
             self.actual.push(sample.actual_ns());
         }
         self.totals.agents_lost.extend(window.agents_lost.iter().cloned());
+        self.is_interrupted |= window.is_interrupted;
         match self.state {
             State::WarmingUp(leg_ns) => self.handle_warm_up(window, leg_ns),
             State::Measuring => {
@@ -107,13 +102,13 @@ impl Controller {
     }
 
     /// The percentile as the last look found it; `None` before the first, and where the samples did not support it.
-    pub fn known(&self) -> Option<Estimate> {
+    pub fn found(&self) -> Option<Estimate> {
         self.found.intended.ok()
     }
 
     fn handle_warm_up(&mut self, window: &Window, leg_ns: u64) -> Step {
         self.warmed_ns += window.duration_ns;
-        if !self.totals.agents_lost.is_empty() {
+        if !self.totals.agents_lost.is_empty() || self.is_interrupted {
             return self.stop();
         }
         let settled = drift(self.intended.samples(), self.settings.p).is_none_or(|drift| !drift.is_beyond(SETTLED));
@@ -128,19 +123,19 @@ impl Controller {
 
     /// Judges all that was measured so far.
     fn look(&mut self) -> Step {
-        if !self.totals.agents_lost.is_empty() {
+        if !self.totals.agents_lost.is_empty() || self.is_interrupted {
             return self.stop();
         }
-        if self.lateness().is_some() {
+        if self.found.lateness().is_some() {
             return self.add_connections();
         }
-        if self.totals.load_fault().is_some() || self.arrival_fault().is_some() {
+        if self.totals.load_fault().is_some() || self.totals.arrival_fault().is_some() {
             return self.begin_again();
         }
-        if let Some(needed_ns) = self.shortfall_ns() {
+        if let Some(needed_ns) = self.found.shortfall_ns(self.totals.measured_ns) {
             return self.measure_longer(needed_ns);
         }
-        if !self.found.stationarity.holds(self.tolerance()) {
+        if !self.found.is_stationary() {
             return self.begin_again();
         }
         self.stop()
@@ -160,9 +155,8 @@ impl Controller {
     /// Gives the server a longer warm-up, and measures from scratch: what was measured before does not count.
     fn begin_again(&mut self) -> Step {
         // A server that is beyond its objective by its whole interval, and gets worse, is beyond it.
-        let decided = self.objective().zip(self.found.intended.ok()).map(|(objective, estimate)| objective.judge(&estimate));
         let longer_ns = self.warmed_ns.max(self.settings.limits.warmup_min_ns).min(self.warmup_left_ns());
-        if decided == Some(Answer::Missed) || self.restarts == self.settings.limits.restarts_max || longer_ns == 0 {
+        if self.found.answer() == Some(Answer::Missed) || self.restarts == self.settings.limits.restarts_max || longer_ns == 0 {
             return self.stop();
         }
         self.restarts += 1;
@@ -221,9 +215,10 @@ impl Controller {
 
     fn stop(&mut self) -> Step {
         Step::Stop(Box::new(Report {
-            verdict: Verdict::from_reasons(self.reasons()),
+            verdict: self.verdict(&self.found),
             intended: self.found.intended.ok(),
             actual: self.found.actual.ok(),
+            known: self.known(),
             stationarity: self.found.stationarity,
             unanswered: self.totals.unanswered(),
             arrivals: self.totals.arrivals,
@@ -234,109 +229,22 @@ impl Controller {
         }))
     }
 
-    fn reasons(&self) -> Vec<Reason> {
-        let stationarity = &self.found.stationarity;
+    /// The verdict on a percentile.
+    fn verdict(&self, found: &Found) -> Verdict {
         let lost = self.totals.agents_lost.iter().map(|agent| Reason::AgentLost { agent: agent.clone() });
-        let mut reasons: Vec<_> = lost.collect();
-        reasons.extend(self.lateness());
-        reasons.extend(self.totals.load_fault());
-        reasons.extend(self.arrival_fault());
-        reasons.extend(self.totals.unanswered_of_tail(self.settings.p));
-        if !stationarity.holds(self.tolerance()) {
-            let change = stationarity.drift.filter(|drift| drift.is_beyond(self.tolerance())).map(|drift| drift.largest());
-            reasons.push(Reason::NotStationary { change });
-        }
-        reasons.extend(self.shortfall());
-        reasons
+        let interrupted = self.is_interrupted.then_some(Reason::Interrupted);
+        Verdict::from_reasons(lost.chain(interrupted).chain(found.reasons(&self.totals)).collect())
     }
 
-    fn objective(&self) -> Option<Objective> {
-        match self.settings.target {
-            Target::Decision(objective) => Some(objective),
-            _ => None,
-        }
-    }
-
-    /// The share by which the halves of a run may differ: half of what the percentile is to be known to.
-    fn tolerance(&self) -> f64 {
-        match (self.settings.target, self.found.intended) {
-            (Target::Share(share), _) => share / 2.0,
-            (Target::Nanoseconds(width_ns), Ok(estimate)) if estimate.value_ns > 0.0 => width_ns / estimate.value_ns / 2.0,
-            _ => SETTLED,
-        }
-    }
-
-    /// Whether the client's own delay is a part of the percentile.
-    fn lateness(&self) -> Option<Reason> {
-        let (intended, actual) = (self.found.intended.ok()?, self.found.actual.ok()?);
-        lateness(self.settings.p, intended.value_ns, actual.value_ns)
-    }
-
-    fn arrival_fault(&self) -> Option<Reason> {
-        let wrong = self.totals.arrivals.filter(ArrivalFit::is_wrong);
-        wrong.map(|fit| Reason::ArrivalsWrong { fault: fit.fault })
-    }
-
-    /// How long to measure in all to reach the target; `None` where it is reached.
-    fn shortfall_ns(&self) -> Option<u64> {
-        match self.shortfall()? {
-            Reason::IntervalWide { needed_ns, .. } | Reason::Undecided { needed_ns } => Some(needed_ns),
-            Reason::FewEpisodes { beyond, .. } => Some(self.scaled_ns(BEYOND_MIN / beyond * MARGIN)),
-            // Far from enough for an interval, but then there is something to go by.
-            Reason::SamplesFew { samples, needed, .. } => Some(self.scaled_ns(10.0 * needed as f64 / samples.max(1) as f64)),
-            _ => None,
-        }
-    }
-
-    /// What is missing to the target.
-    fn shortfall(&self) -> Option<Reason> {
-        let p = self.settings.p;
-        let estimate = match self.found.intended {
-            Ok(estimate) => estimate,
-            Err(Unsupported::TooFew { samples, needed }) => return Some(Reason::SamplesFew { p, samples, needed }),
-            Err(Unsupported::NoShare(_)) => return Some(Reason::SamplesFew { p, samples: 0, needed: u64::MAX }),
-        };
-        let few = || (estimate.beyond() < BEYOND_MIN).then(|| Reason::FewEpisodes { p, beyond: estimate.beyond() });
-        if let Some(objective) = self.objective() {
-            return few().or_else(|| self.indecision(&objective, &estimate));
-        }
-        let asked_ns = match self.settings.target {
-            Target::Nanoseconds(width_ns) => width_ns,
-            Target::Share(share) => share * estimate.value_ns,
-            Target::Decision(_) => f64::INFINITY,
-        };
-        let excess = estimate.half_width_ns() / asked_ns.max(f64::MIN_POSITIVE);
-        if excess <= 1.0 {
-            return few();
-        }
-        let (half_width_share, asked_share) = (estimate.half_width_share(), asked_ns / estimate.value_ns);
-        let needed_ns = self.scaled_ns(excess * excess * MARGIN);
-        // A few episodes say less than their interval.
-        few().or(Some(Reason::IntervalWide { p, half_width_share, asked_share, needed_ns }))
-    }
-
-    fn indecision(&self, objective: &Objective, estimate: &Estimate) -> Option<Reason> {
-        if objective.judge(estimate) != Answer::Undecided {
-            return None;
-        }
-        let distance_ns = (estimate.value_ns - objective.limit_ns as f64).abs().max(estimate.value_ns * UNDECIDED_SHARE);
-        let excess = estimate.half_width_ns() / distance_ns;
-        Some(Reason::Undecided { needed_ns: self.scaled_ns(excess * excess * MARGIN) })
-    }
-
-    fn scaled_ns(&self, factor: f64) -> u64 {
-        (self.totals.measured_ns as f64 * factor) as u64
-    }
-}
-
-impl Found {
-    fn of(intended: &[f32], actual: &[f32], settings: &Settings) -> Self {
-        // Whoever may stop at any of several looks stops at a lucky one, so they share the risk.
-        let confidence = 1.0 - (1.0 - settings.confidence) / LOOKS;
-        let of = |samples| {
-            estimate(samples, settings.p, confidence).map(|found| Estimate { confidence: settings.confidence, ..found })
-        };
-        Self { intended: of(intended), actual: of(actual), stationarity: stationarity(intended, settings.p) }
+    /// What is known of the usual percentiles, and of the one that was asked for.
+    fn known(&self) -> Vec<Known> {
+        let asked = self.settings.p;
+        let usual = PERCENTILES.into_iter().filter(|&p| !is_same(p, asked));
+        let beside = usual.map(|p| Found::beside(p, self.intended.samples(), self.actual.samples(), &self.settings));
+        let known = |found: Found| Some(Known { estimate: found.intended.ok()?, verdict: self.verdict(&found) });
+        let mut all: Vec<Known> = beside.chain([self.found]).filter_map(known).collect();
+        all.sort_by(|a, b| a.estimate.p.total_cmp(&b.estimate.p));
+        all
     }
 }
 
@@ -354,6 +262,12 @@ impl Totals {
         // One that is wrong outweighs one that is far off by chance.
         self.arrivals =
             fits.max_by(|a, b| (a.is_wrong(), a.fault).partial_cmp(&(b.is_wrong(), b.fault)).expect("faults are numbers"));
+    }
+
+    /// Whether the gaps between sends were not those asked for.
+    pub(super) fn arrival_fault(&self) -> Option<Reason> {
+        let wrong = self.arrivals.filter(ArrivalFit::is_wrong);
+        wrong.map(|fit| Reason::ArrivalsWrong { fault: fit.fault })
     }
 
     fn failures(&self) -> u64 {
@@ -396,15 +310,9 @@ pub(super) fn lateness(p: f64, intended_ns: f64, actual_ns: f64) -> Option<Reaso
     is_late.then_some(Reason::ClientLate { p, intended_ns, actual_ns })
 }
 
-/// Halves of a warm-up that differ by less pass for settled, and so do those of a run that is only to decide.
-const SETTLED: f64 = 0.05;
-/// How many independent looks the few of a measurement are worth; found by trial on M/M/1 and M/M/4.
-const LOOKS: f64 = 2.0;
 /// The least and the most by which a measurement grows from one look to the next.
 const GROWTH_MIN: f64 = 1.5;
 const GROWTH_MAX: f64 = 8.0;
-/// What a forecast adds, so that it need not be made twice.
-const MARGIN: f64 = 1.15;
 /// The clocks have parted where the percentile from the intended send exceeds the other by this share of it, and by more than
 /// what timestamps differ by.
 const LATE_SHARE: f64 = 0.1;
@@ -415,5 +323,3 @@ const RATE_SHARE_MIN: f64 = 0.99;
 const ANSWERED_SHARE_MIN: f64 = 0.95;
 /// Requests without a reply have no latency. Up to this share of those beyond the percentile they do not move it.
 const UNANSWERED_OF_TAIL: f64 = 0.1;
-/// Closer to its limit than this a percentile is not told from it.
-const UNDECIDED_SHARE: f64 = 0.01;
