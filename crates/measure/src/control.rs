@@ -116,6 +116,8 @@ pub struct Limits {
     pub measure_min_ns: u64,
     /// One measurement, ns. Default 60 s.
     pub measure_max_ns: u64,
+    /// All warm-ups and measurements together, ns. Default without limit. What would exceed it is not begun: it is never an error.
+    pub total_max_ns: u64,
     /// How often a measurement may begin again. Default 2.
     pub restarts_max: u32,
     /// Connections at most. Default: as many as at the beginning.
@@ -132,6 +134,7 @@ impl Default for Limits {
             warmup_max_ns: 20_000_000_000,
             measure_min_ns: 10_000_000_000,
             measure_max_ns: 60_000_000_000,
+            total_max_ns: u64::MAX,
             restarts_max: 2,
             connections_max: 0,
             samples_max: 1 << 22,

@@ -102,6 +102,31 @@ fn the_limit_ends_a_run_that_does_not_reach_its_target_and_says_what_would() {
 }
 
 #[test]
+fn a_limit_on_everything_is_kept_whatever_is_wrong() {
+    let mut settings = Settings::new(0.99);
+    settings.limits.total_max_ns = 15 * SECOND_NS;
+    let spent = |report: &Report| report.measured_ns + report.spent_before_ns;
+    // One that would be prolonged, one that would begin again, and one that would warm up for ever.
+    let wide = run(Settings { target: Target::Nanoseconds(1.0), ..settings.clone() }, |leg| window(leg.for_ns, 0));
+    assert_eq!((spent(&wide), wide.measured_ns), (15 * SECOND_NS, 14 * SECOND_NS));
+    let unsent = run(settings.clone(), |leg| {
+        let mut window = window(leg.for_ns, 0);
+        window.rates.sent_per_s *= 0.9;
+        window
+    });
+    assert_eq!((spent(&unsent), unsent.measured_ns), (11 * SECOND_NS, 10 * SECOND_NS));
+    let mut level = 1;
+    let unsettled = run(settings, |leg| {
+        let mut window = window(leg.for_ns, 0);
+        let half = window.samples.len() / 2;
+        level *= 2;
+        window.samples[half..].iter_mut().for_each(|sample| sample.latency_ns *= level);
+        window
+    });
+    assert_eq!((spent(&unsettled), unsettled.measured_ns), (15 * SECOND_NS, 10 * SECOND_NS));
+}
+
+#[test]
 fn a_forecast_comes_before_the_leg_that_it_is_of() {
     let mut settings = Settings::new(0.99);
     settings.target = Target::Nanoseconds(1.0);

@@ -114,12 +114,13 @@ pub(super) fn shown(value: Option<&String>) -> String {
 }
 
 /// Settings that say nothing of what was measured: where results go, what was drawn, limits on the run, and what other settings say.
-const ASIDE: [&str; 18] = [
+const ASIDE: [&str; 19] = [
     "assert",
     "command",
     "csv",
     "duration",
     "duration-max",
+    "time-max",
     "duration-min",
     "hdr",
     "html",

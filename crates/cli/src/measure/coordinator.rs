@@ -20,6 +20,7 @@ use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
 use tailcut_measure::statistics::series::{Timed, merge};
 use tailcut_net::clock::Clock;
 
+use super::backseat::Backseat;
 use super::clocks::Clocks;
 use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
 use super::record::{Keep, Kept, Record};
@@ -222,6 +223,8 @@ pub(super) struct Coordinator<'a> {
     slice_ns: u64,
     clocks: Clocks,
     watch: Watch<'a>,
+    /// While there is load.
+    backseat: Option<Backseat>,
 }
 
 /// What looks on at a run.
@@ -247,7 +250,7 @@ struct Place {
 impl<'a> Coordinator<'a> {
     pub(super) fn new(seats: Vec<Seat>, watch: Watch<'a>) -> Self {
         let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
-        Self { seats, slice_ns, clocks: Clocks::new(), watch }
+        Self { seats, slice_ns, clocks: Clocks::new(), watch, backseat: None }
     }
 
     /// Measures until the controller is content, the limits are reached, or somebody interrupts; `None` where nothing was measured
@@ -267,6 +270,7 @@ impl<'a> Coordinator<'a> {
         for seat in &mut self.seats {
             seat.agent.start(start.saturating_sub(Clock.now()))?;
         }
+        self.backseat = Some(Backseat::take());
         let mut place =
             Place { is_measuring: false, sampling: settings.setup.sampling, connections: settings.setup.connections, slice: 0 };
         let mut controller = Controller::new(settings);
@@ -382,6 +386,7 @@ impl<'a> Coordinator<'a> {
 
     /// Lets each agent tell something, if it has anything to tell.
     fn look(&mut self) {
+        let began = Clock.now();
         let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
         for seat in self.seats.iter_mut().filter(|seat| seat.is_alive()) {
             let mut patience_ns = wait_ns;
@@ -391,6 +396,9 @@ impl<'a> Coordinator<'a> {
                 seat.handle(told, &mut self.clocks);
                 patience_ns = 0;
             }
+        }
+        if let Some(backseat) = &mut self.backseat {
+            backseat.note_wait(LOOK_NS, Clock.now() - began);
         }
     }
 

@@ -102,6 +102,10 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_max: Option<Written<PositiveTime>>,
+    /// Take so long at most for everything: warm-ups, and measurements that begin again [default: no limit]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "pattern"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) time_max: Option<Written<PositiveTime>>,
     /// When to give a request up, counted from when it leaves; at most 60s [default: 1s]
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,6 +203,7 @@ impl Experiment {
             precision: self.precision.or(file.precision),
             duration_min: self.duration_min.or(file.duration_min),
             duration_max: self.duration_max.or(file.duration_max),
+            time_max: self.time_max.or(file.time_max),
             timeout: self.timeout.or(file.timeout),
             stamp_every: self.stamp_every.or(file.stamp_every),
             ca: self.ca.or(file.ca),

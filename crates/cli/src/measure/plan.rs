@@ -137,6 +137,7 @@ impl Plan {
             },
             measure_min_ns: duration.or(experiment.duration_min.as_deref().copied()).unwrap_or(defaults.measure_min_ns),
             measure_max_ns: duration.or(experiment.duration_max.as_deref().copied()).unwrap_or(defaults.measure_max_ns),
+            total_max_ns: experiment.time_max.as_deref().copied().unwrap_or(defaults.total_max_ns),
             restarts_max: if duration.is_some() { 0 } else { defaults.restarts_max },
             connections_max: experiment.connections_max.unwrap_or(self.job.connections),
             ..defaults

@@ -7,7 +7,7 @@
 //! | measuring | see the table of [`super`] | measuring on, warming up, or stopped |
 
 use super::found::{Found, SETTLED};
-use super::{Correction, Forecast, Known, Leg, PERCENTILES, Report, Settings, Setup, Step, Window};
+use super::{Correction, Forecast, Known, Leg, Limits, PERCENTILES, Report, Settings, Setup, Step, Window};
 use crate::load::Rates;
 use crate::objective::{Answer, is_same};
 use crate::recorder::Counts;
@@ -143,7 +143,7 @@ impl Controller {
 
     fn add_connections(&mut self) -> Step {
         let connections = self.setup.connections.saturating_mul(2).min(self.settings.limits.connections_max);
-        if connections <= self.setup.connections {
+        if connections <= self.setup.connections || self.warmup_left_ns() < self.settings.limits.warmup_min_ns {
             return self.stop();
         }
         self.setup.connections = connections;
@@ -155,8 +155,10 @@ impl Controller {
     /// Gives the server a longer warm-up, and measures from scratch: what was measured before does not count.
     fn begin_again(&mut self) -> Step {
         // A server that is beyond its objective by its whole interval, and gets worse, is beyond it.
-        let longer_ns = self.warmed_ns.max(self.settings.limits.warmup_min_ns).min(self.warmup_left_ns());
-        if self.found.answer() == Some(Answer::Missed) || self.restarts == self.settings.limits.restarts_max || longer_ns == 0 {
+        let least_ns = self.settings.limits.warmup_min_ns;
+        let longer_ns = self.warmed_ns.max(least_ns).min(self.warmup_left_ns());
+        let is_used_up = self.restarts == self.settings.limits.restarts_max || longer_ns < least_ns.max(1);
+        if self.found.answer() == Some(Answer::Missed) || is_used_up {
             return self.stop();
         }
         self.restarts += 1;
@@ -166,11 +168,12 @@ impl Controller {
     }
 
     fn measure_longer(&mut self, needed_ns: u64) -> Step {
-        let (measured_ns, limit_ns) = (self.totals.measured_ns, self.settings.limits.measure_max_ns);
+        let measured_ns = self.totals.measured_ns;
+        let limit_ns = self.settings.limits.measure_max_ns.min(measured_ns.saturating_add(self.left_ns()));
         if measured_ns >= limit_ns {
             return self.stop();
         }
-        if self.setup.sampling < 1.0 {
+        if self.setup.sampling < 1.0 && self.left_ns() >= measured_ns {
             self.setup.sampling = (self.setup.sampling * needed_ns as f64 / measured_ns as f64).min(1.0);
             self.tried.push(Correction::Sampling(self.setup.sampling));
             self.give_up();
@@ -187,6 +190,7 @@ impl Controller {
 
     fn warm_up(&mut self, for_ns: u64) -> Step {
         self.begin();
+        let for_ns = for_ns.min(self.left_ns());
         self.state = State::WarmingUp(for_ns);
         Step::WarmUp(Leg { for_ns, setup: self.setup, forecast: None })
     }
@@ -194,7 +198,7 @@ impl Controller {
     fn measure_until(&mut self, until_ns: u64, forecast: Option<Forecast>) -> Step {
         self.state = State::Measuring;
         let until_ns = until_ns.min(self.settings.limits.measure_max_ns);
-        let for_ns = until_ns.saturating_sub(self.totals.measured_ns).max(1);
+        let for_ns = until_ns.saturating_sub(self.totals.measured_ns).min(self.left_ns()).max(1);
         Step::Measure(Leg { for_ns, setup: self.setup, forecast })
     }
 
@@ -209,8 +213,16 @@ impl Controller {
         self.found = Found::of(&[], &[], &self.settings);
     }
 
+    /// What of the run's time is left for warm-ups, when each is to be followed by a measurement.
     fn warmup_left_ns(&self) -> u64 {
-        self.settings.limits.warmup_max_ns.saturating_sub(self.warmed_ns)
+        let Limits { warmup_max_ns, measure_min_ns, .. } = self.settings.limits;
+        warmup_max_ns.saturating_sub(self.warmed_ns).min(self.left_ns().saturating_sub(measure_min_ns))
+    }
+
+    /// What is left of the time for everything.
+    fn left_ns(&self) -> u64 {
+        let spent_ns = self.warmed_ns + self.given_up_ns + self.totals.measured_ns;
+        self.settings.limits.total_max_ns.saturating_sub(spent_ns)
     }
 
     fn stop(&mut self) -> Step {
