@@ -11,6 +11,9 @@ mod support;
 #[path = "../../tests/cli/freezer.rs"]
 mod freezer;
 
+#[path = "../../../measure/tests/servers/port.rs"]
+mod port;
+
 mod programs;
 mod stalls;
 

@@ -1,11 +1,12 @@
 //! Servers and load generators of others, on free ports and ended with their owner.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use tailcut_net::clock::Clock;
 
+use super::port;
 use super::support::SERVER_CORE;
 
 /// A server that runs until this is dropped.
@@ -79,8 +80,7 @@ fn find(name: &str, package: &str) -> Result<&'static str, String> {
 
 /// Starts what `command` says at a free port, and waits until it takes connections.
 fn start(command: impl FnOnce(SocketAddr, &Path) -> Command) -> Result<Program, String> {
-    // Free now; nobody else is expected to take it meanwhile.
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
     let folder = std::env::temp_dir().join(format!("tailcut-bench-{}-{}", std::process::id(), address.port()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let mut command = command(address, &folder);

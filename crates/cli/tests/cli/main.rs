@@ -5,6 +5,8 @@ mod compare;
 mod freezer;
 mod harness;
 mod live;
+#[path = "../../../measure/tests/servers/port.rs"]
+mod port;
 mod route;
 mod serve_and_measure;
 mod stalls;

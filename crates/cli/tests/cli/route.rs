@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::harness::{Service, assert_all_replied, finish, measure, run, start_measure, succeed};
+use crate::port;
 use serde_json::Value;
 
 const POLICIES: [&str; 5] = ["random", "rr", "jsq:2", "jbsq:2", "jbsq:auto"];
@@ -189,8 +190,7 @@ fn socket_path(name: &str) -> PathBuf {
 
 /// An address that is free now: the servers must know their router's before it exists.
 fn free_port() -> String {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    socket.local_addr().expect("an address").to_string()
+    format!("127.0.0.1:{}", port::free())
 }
 
 /// By trying: a router that must not, says so and ends.

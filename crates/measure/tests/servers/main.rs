@@ -5,5 +5,6 @@
 mod client;
 mod http;
 mod memcached;
+mod port;
 mod process;
 mod redis;

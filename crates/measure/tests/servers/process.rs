@@ -1,8 +1,10 @@
 //! A server that a test starts on a free port, waits for, and ends.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use crate::port;
 
 /// A running server; it is killed when dropped, and its directory removed.
 pub(crate) struct Server {
@@ -24,9 +26,7 @@ impl Server {
     }
 
     fn try_start(path: &Path, arguments: &impl Fn(u16, &Path) -> Vec<String>) -> Option<Self> {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
-        let address = free.local_addr().expect("it is bound");
-        drop(free);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
         let directory = std::env::temp_dir().join(format!("tailcut-servers-{}-{}", std::process::id(), address.port()));
         std::fs::create_dir_all(&directory).expect("the temporary directory takes a directory");
         let mut command = Command::new(path);
