@@ -1,20 +1,21 @@
 //! Is the second half of a run like the first?
 //!
-//! The body is compared by the means of the latencies' logarithms, which a few outliers do not move, with variances that reckon
-//! with correlation; the tail by the percentile itself. A difference counts where it is both significant and large enough to
+//! The body is compared by the means of the latencies' logarithms, up to the percentile, with variances that reckon with
+//! correlation; the tail by the percentile itself. What lies beyond the percentile moves neither: one stall of a hundred times the
+//! median in a hundred requests would be 5 % of the geometric mean. A difference counts where it is both significant and large enough to
 //! matter: with many samples every server differs from itself by something.
 //!
 //! Invariant: the order of the halves does not matter to the decision, and latencies of 0 are taken for 1 ns.
 
 use super::batches::{CELLS, cells, long_run};
 use super::difference::Difference;
-use super::quantile::estimate;
+use super::quantile::{estimate, percentile};
 use super::reference::student_beyond;
 
 /// How the second half of a run differs from the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
-    /// The second half's geometric mean over the first's, less 1.
+    /// The second half's geometric mean over the first's, up to the percentile, less 1.
     pub body: f64,
     /// How likely halves of a steady run differ as much in the body; two-sided.
     pub body_p_value: f64,
@@ -44,7 +45,7 @@ impl Drift {
 /// than sixteen samples, which make no halves.
 pub fn drift(samples: &[f32], p: f64) -> Option<Drift> {
     let (first, second) = samples.split_at(samples.len() / 2);
-    let (body, body_p_value) = body(first, second)?;
+    let (body, body_p_value) = body([first, second], percentile(samples, p))?;
     let [before, after] = [first, second].map(|half| estimate(half, p, 1.0 - SIGNIFICANCE).ok());
     let tail = before.zip(after).filter(|(before, _)| before.value_ns > 0.0);
     Some(Drift {
@@ -55,9 +56,9 @@ pub fn drift(samples: &[f32], p: f64) -> Option<Drift> {
     })
 }
 
-/// The change of the geometric mean, and its p-value by Welch's t.
-fn body(first: &[f32], second: &[f32]) -> Option<(f64, f64)> {
-    let logarithms = |half| cells(half, CELLS, |latency| f64::from(latency.max(1.0)).ln());
+/// The change of the geometric mean, in which no latency counts as longer than `most`, and its p-value by Welch's t.
+fn body([first, second]: [&[f32]; 2], most: f32) -> Option<(f64, f64)> {
+    let logarithms = |half| cells(half, CELLS, |latency| f64::from(latency.min(most).max(1.0)).ln());
     let (before, after) = (logarithms(first), logarithms(second));
     let (of_before, of_after) = (long_run(&before)?, long_run(&after)?);
     let mean = |cells: &[f64]| cells.iter().sum::<f64>() / cells.len() as f64;

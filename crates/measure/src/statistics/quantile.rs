@@ -142,6 +142,11 @@ fn inflation_at(samples: &[f32], value: f32, p: f64) -> Option<Inflation> {
     Some(Inflation { factor: long_run.variance / independent, freedom: long_run.freedom })
 }
 
+/// The percentile `p` of samples alone; infinite without any.
+pub(super) fn percentile(samples: &[f32], p: f64) -> f32 {
+    if samples.is_empty() { f32::INFINITY } else { order_statistic(&mut samples.to_vec(), p) }
+}
+
 /// The smallest value that at most a share of `1 - p` exceeds.
 fn order_statistic(samples: &mut [f32], p: f64) -> f32 {
     let rank = (p * samples.len() as f64 - 1e-9).ceil().max(1.0) as usize;

@@ -2,7 +2,7 @@
 //!
 //! | test | finds |
 //! |---|---|
-//! | augmented Dickey-Fuller on the mean logarithms of [`WINDOWS`] windows | a level that wanders or has not settled |
+//! | augmented Dickey-Fuller on the mean logarithms of [`WINDOWS`] windows, up to the percentile | a level that wanders or has not settled |
 //! | drift between the halves | a level or a tail that has moved |
 //!
 //! What shows in few, long episodes, such as a server that pauses, is not found here, because between its pauses it is
@@ -15,6 +15,7 @@
 use super::batches::cells;
 use super::dickey_fuller::{DickeyFuller, dickey_fuller};
 use super::drift::{Drift, drift};
+use super::quantile::percentile;
 
 /// What the tests found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,7 +39,8 @@ impl Stationarity {
 
 /// Tests `samples`, in the order of sending, ns, for the percentile `p`.
 pub fn stationarity(samples: &[f32], p: f64) -> Stationarity {
-    let windows = cells(samples, WINDOWS, |latency| f64::from(latency.max(1.0)).ln());
+    let most = percentile(samples, p);
+    let windows = cells(samples, WINDOWS, |latency| f64::from(latency.min(most).max(1.0)).ln());
     let count = windows.len().max(1) as f64;
     let mean = windows.iter().sum::<f64>() / count;
     let spread = (windows.iter().map(|window| (window - mean).powi(2)).sum::<f64>() / count).sqrt();
