@@ -1,8 +1,8 @@
 //! The coordinator's place on a host that may be the server's too: behind it.
 //!
-//! A coordinator that wakes on the server's core keeps it waiting, or sends it to a core where a load thread polls: with two cores
-//! that was a tenth of all stalls. So it runs only where nothing else wants to, as far as the process may take that back: on a host
-//! whose cores are all busy it would hardly run at all, and then it takes its turn as everybody does.
+//! A coordinator that wakes on the server's core keeps it waiting, or sends it to a core where a load thread polls. So it runs only
+//! where nothing else wants to, as far as the process may take that back: on a host whose cores are all busy it would hardly run at
+//! all, and then it takes its turn as everybody does.
 //!
 //! Threads that the coordinator starts have its place, so it is taken once all load threads run.
 
