@@ -17,6 +17,7 @@
 //! bounded.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 
 use tailcut_proto::node::Time;
 
@@ -164,25 +165,37 @@ impl Ledger {
     /// What a marked send carries.
     #[inline]
     pub(crate) fn send_flags(&self) -> u32 {
-        match self.config.source {
-            StampSource::Kernel => self.config.stamping.send_flags(),
-            StampSource::Fake(_) => Stamping::Kernel.send_flags(),
-        }
+        self.asked().send_flags()
     }
 
     /// Asks the socket for stamps. A connection must be open by then, and nothing written to it.
-    pub(crate) fn enable(&self, fd: std::os::fd::BorrowedFd<'_>, transport: Transport) -> std::io::Result<()> {
-        let stamping = match self.config.source {
-            StampSource::Kernel => self.config.stamping,
-            StampSource::Fake(_) => Stamping::Kernel,
-        };
-        let flags = stamping.socket_flags();
+    pub(crate) fn enable(&self, fd: BorrowedFd<'_>, transport: Transport) -> std::io::Result<()> {
+        let flags = self.asked().socket_flags();
         let by_write = libc::SOF_TIMESTAMPING_OPT_ID_TCP;
         // Before 6.2 the kernel knows no OPT_ID_TCP; with nothing unacknowledged it counts from the same byte without.
         if transport == Transport::Connection && sys::set_timestamping(fd, flags | by_write).is_ok() {
             return Ok(());
         }
         sys::set_timestamping(fd, flags)
+    }
+
+    /// Lets the socket stamp and count on, but hand nothing over, which costs each receive less. Datagrams only.
+    pub(crate) fn pause(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
+        let reports = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RAW_HARDWARE;
+        sys::set_timestamping(fd, self.asked().socket_flags() & !reports)
+    }
+
+    /// Undoes [`Ledger::pause`].
+    pub(crate) fn resume(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
+        self.enable(fd, Transport::Datagrams)
+    }
+
+    /// What the socket is asked for.
+    fn asked(&self) -> Stamping {
+        match self.config.source {
+            StampSource::Kernel => self.config.stamping,
+            StampSource::Fake(_) => Stamping::Kernel,
+        }
     }
 
     /// Remembers a marked send that the kernel has taken. Numbers ascend.

@@ -14,7 +14,8 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::load::Rates;
 use tailcut_measure::recorder::Counts;
-use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
+use tailcut_measure::statistics::arrival_fit::Asked;
+use tailcut_measure::statistics::departures::Departures;
 use tailcut_measure::statistics::series::Timed;
 
 /// A server and the load on it.
@@ -121,7 +122,7 @@ impl Bench {
             _ => 1,
         };
         Ok(Self {
-            asked: Asked::new(&subject.arrivals, subject.rate_per_s, 0.0).ok(),
+            asked: Asked::new(&subject.arrivals, subject.rate_per_s).ok(),
             next_ns: arrivals.next_ns(),
             arrivals,
             now_ns: 0,
@@ -140,14 +141,12 @@ impl Bench {
     pub fn load(&mut self, for_ns: u64) -> Window {
         let until_ns = self.now_ns + for_ns;
         let mut samples = Vec::new();
-        let mut gaps_ns = Vec::new();
+        let mut departures = Departures::default();
         while self.next_ns < until_ns {
             let intended_ns = self.next_ns;
             self.next_ns = self.arrivals.next_ns();
             let (sent_ns, replied_ns) = self.serve(intended_ns);
-            if gaps_ns.len() < GAPS_MAX {
-                gaps_ns.push((sent_ns - self.sent_ns) as f64);
-            }
+            departures.note([(intended_ns, sent_ns)]);
             self.sent_ns = sent_ns;
             self.sends_ahead_ns.push(sent_ns);
             self.replies_ahead_ns.push(replied_ns);
@@ -164,7 +163,7 @@ impl Bench {
                 sent_per_s: per_s(take_until(&mut self.sends_ahead_ns, until_ns)),
                 replied_per_s: per_s(take_until(&mut self.replies_ahead_ns, until_ns)),
             },
-            arrivals: self.asked.as_ref().and_then(|asked| ArrivalFit::of(&gaps_ns, asked)).into_iter().collect(),
+            arrivals: self.asked.as_ref().and_then(|asked| departures.take(asked).0).into_iter().collect(),
             samples,
             ..Window::default()
         }
@@ -224,5 +223,3 @@ fn take_until(times_ns: &mut Vec<u64>, until_ns: u64) -> usize {
 const ARRIVALS: u64 = 0;
 const SERVICES: u64 = 1;
 const PHASE: u64 = 2;
-/// Gaps of a window that are judged: their fault is known to a hundredth of its limit.
-const GAPS_MAX: usize = 20_000;

@@ -22,6 +22,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use support::*;
+use tailcut_measure::arrivals::{Arrivals, Process};
+use tailcut_measure::generator::generator;
 use tailcut_net::clock::Clock;
 use tailcut_net::{affinity, bare};
 
@@ -56,7 +58,7 @@ fn rows() -> [(&'static str, &'static str, Row); 7] {
     [
         ("B10 UDP echo at 10 % load: p50", "us", echo_p50),
         ("B10 the same, of even gaps", "us", even_p50),
-        ("B10 the same, of a bare loop that waits", "us", paced_p50),
+        ("B10 the same, of a bare open loop", "us", open_p50),
         ("B10 UDP echo: highest rate on schedule", "k/s", udp_rate),
         ("B10 that rate, of even gaps", "k/s", even_udp_rate),
         ("memcached, TCP, 64 connections: rate", "k/s", memcached_rate),
@@ -94,25 +96,37 @@ fn p50_over_bare(pairs: usize, arrivals: &str) -> Result<Vec<(f64, f64)>, String
     Ok((0..pairs).map(pair).collect())
 }
 
-/// What of that the waiting itself costs: the bare ping-pong, but as often as the load.
-fn paced_p50(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
-    let gap_ns = (10.0 / bare_batched(SLICE_NS) * 1e3) as u64;
-    let paced = || {
-        with_bare(bare::echo_spin, |target| {
-            let client = bare::bind(loopback()).expect("a socket");
-            client.connect(target).expect("a connection");
-            client.set_nonblocking(true).expect("the option");
-            let (start, mut round_trips) = (Clock.now(), Vec::with_capacity(ROUND_TRIPS));
-            for intended in (start..start + SLICE_NS).step_by(gap_ns as usize) {
-                while Clock.now() < intended {}
-                client.send(&[1; 32]).expect("a send");
-                while client.recv(&mut [0; 32]).is_err() {}
-                round_trips.push(Clock.now() - intended);
-            }
-            p50_us(&mut round_trips)
-        })
+/// What of that the load itself costs: a bare open loop with the same gaps over the bare ping-pong.
+fn open_p50(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
+    let rate_per_s = 0.1 * bare_batched(SLICE_NS) * 1e6;
+    let open = |seed: usize| {
+        let arrivals = Arrivals::new(Process::Poisson, rate_per_s, generator(seed as u64, 0)).expect("a rate");
+        with_bare(bare::echo_spin, |target| p50_us(&mut open_loop(target, arrivals)))
     };
-    Ok((0..pairs).map(|_| (bare_ping_spin(SLICE_NS), paced())).collect())
+    Ok((0..pairs).map(|pair| (bare_ping_spin(SLICE_NS), open(pair))).collect())
+}
+
+/// From intended sends to replies, ns, of a loop that does nothing else.
+fn open_loop(target: SocketAddr, mut arrivals: Arrivals) -> Vec<u64> {
+    let client = bare::bind(loopback()).expect("a socket");
+    client.connect(target).expect("a connection");
+    client.set_nonblocking(true).expect("the option");
+    let (start, mut round_trips, mut in_flight) = (Clock.now(), Vec::with_capacity(ROUND_TRIPS), 0);
+    let mut next_ns = arrivals.next_ns();
+    let (mut request, mut reply) = ([1; 32], [0; 32]);
+    while next_ns < SLICE_NS || in_flight > 0 {
+        if next_ns < SLICE_NS && Clock.now() - start >= next_ns {
+            request[..8].copy_from_slice(&next_ns.to_ne_bytes());
+            client.send(&request).expect("a send");
+            (in_flight, next_ns) = (in_flight + 1, arrivals.next_ns());
+        }
+        if in_flight > 0 && client.recv(&mut reply).is_ok() {
+            let intended_ns = reply.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+            round_trips.push(Clock.now() - start - intended_ns);
+            in_flight -= 1;
+        }
+    }
+    round_trips
 }
 
 /// The highest share of what a bare loop exchanges at which requests still leave on time. At random gaps requests queue before a

@@ -17,10 +17,10 @@ use tailcut_measure::load::Rates;
 use tailcut_measure::recorder::Counts;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
+use tailcut_measure::statistics::departures::Departures;
 use tailcut_measure::statistics::series::{Timed, merge};
 use tailcut_net::clock::Clock;
 
-use super::backseat::Backseat;
 use super::clocks::Clocks;
 use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
 use super::record::{Keep, Kept, Record};
@@ -58,8 +58,8 @@ struct Thread {
     slices: VecDeque<Slice>,
     /// Slices told in all.
     told: u32,
-    /// When the requests of the leg left; the first of them.
-    sends: Vec<u64>,
+    /// Of the leg.
+    departures: Departures,
     asked: Option<Asked>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Measured {
 impl Seat {
     pub(super) fn new(agent: Box<dyn Agent>, job: Job) -> Result<Self> {
         let asked = asked(&job)?;
-        let thread = || Thread { slices: VecDeque::new(), told: 0, sends: Vec::new(), asked: asked.clone() };
+        let thread = || Thread { slices: VecDeque::new(), told: 0, departures: Departures::default(), asked: asked.clone() };
         Ok(Self {
             threads: (0..job.threads).map(|_| thread()).collect(),
             agent,
@@ -162,7 +162,7 @@ impl Seat {
                 leg.tally.merge(&slice.tally);
                 leg.sent += slice.sent_meanwhile;
                 leg.replied += slice.replied_meanwhile;
-                note_sends(&slice, &mut thread.sends);
+                thread.departures.note(departures(&slice));
                 sink.take(&slice, self.job.role);
                 slice.samples.iter().for_each(|sample| self.kept.record(sample.latency_ns));
                 if is_counted {
@@ -175,10 +175,9 @@ impl Seat {
     /// The leg is over: whether its requests left as they should have.
     fn fit(&mut self, record: &mut Record, leg: &mut Gathered) {
         for thread in &mut self.threads {
-            let mut sends = std::mem::take(&mut thread.sends);
             if let Some(asked) = &thread.asked {
-                let gaps_ns = gaps_ns(&mut sends);
-                leg.arrivals.extend(ArrivalFit::of(&gaps_ns, asked).inspect(|&fit| record.note_arrivals(fit, &gaps_ns)));
+                let (fit, gaps_ns) = thread.departures.take(asked);
+                leg.arrivals.extend(fit.inspect(|&fit| record.note_arrivals(fit, &gaps_ns)));
             }
         }
     }
@@ -223,8 +222,6 @@ pub(super) struct Coordinator<'a> {
     slice_ns: u64,
     clocks: Clocks,
     watch: Watch<'a>,
-    /// While there is load.
-    backseat: Option<Backseat>,
 }
 
 /// What looks on at a run.
@@ -250,7 +247,7 @@ struct Place {
 impl<'a> Coordinator<'a> {
     pub(super) fn new(seats: Vec<Seat>, watch: Watch<'a>) -> Self {
         let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
-        Self { seats, slice_ns, clocks: Clocks::new(), watch, backseat: None }
+        Self { seats, slice_ns, clocks: Clocks::new(), watch }
     }
 
     /// Measures until the controller is content, the limits are reached, or somebody interrupts; `None` where nothing was measured
@@ -270,7 +267,6 @@ impl<'a> Coordinator<'a> {
         for seat in &mut self.seats {
             seat.agent.start(start.saturating_sub(Clock.now()))?;
         }
-        self.backseat = Some(Backseat::take());
         let mut place =
             Place { is_measuring: false, sampling: settings.setup.sampling, connections: settings.setup.connections, slice: 0 };
         let mut controller = Controller::new(settings);
@@ -386,7 +382,6 @@ impl<'a> Coordinator<'a> {
 
     /// Lets each agent tell something, if it has anything to tell.
     fn look(&mut self) {
-        let began = Clock.now();
         let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
         for seat in self.seats.iter_mut().filter(|seat| seat.is_alive()) {
             let mut patience_ns = wait_ns;
@@ -396,9 +391,6 @@ impl<'a> Coordinator<'a> {
                 seat.handle(told, &mut self.clocks);
                 patience_ns = 0;
             }
-        }
-        if let Some(backseat) = &mut self.backseat {
-            backseat.note_wait(LOOK_NS, Clock.now() - began);
         }
     }
 
@@ -438,21 +430,13 @@ fn lost_text(seat: &Seat) -> Option<String> {
 fn asked(job: &Job) -> Result<Option<Asked>> {
     let Share::Open { rate_per_s, arrivals } = &job.load else { return Ok(None) };
     let process = Process::parse(arrivals)?;
-    Ok(Some(Asked::new(&process, rate_per_s / f64::from(job.threads), SEND_NS)?))
+    Ok(Some(Asked::new(&process, rate_per_s / f64::from(job.threads))?))
 }
 
-/// When the requests of a slice left, replied to or not.
-fn note_sends(slice: &Slice, sends: &mut Vec<u64>) {
-    if sends.len() < GAPS_MAX {
-        sends.extend(slice.samples.iter().map(|sample| sample.intended_ns + sample.late_ns));
-        sends.extend(slice.unanswered.iter().map(|unanswered| unanswered.sent_ns));
-    }
-}
-
-/// The gaps between sends.
-fn gaps_ns(sends: &mut [u64]) -> Vec<f64> {
-    sends.sort_unstable();
-    sends.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect()
+/// When the requests of a slice should have left, and when they did, replied to or not.
+fn departures(slice: &Slice) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let replied = slice.samples.iter().map(|sample| (sample.intended_ns, sample.intended_ns + sample.late_ns));
+    replied.chain(slice.unanswered.iter().map(|unanswered| (unanswered.intended_ns, unanswered.sent_ns)))
 }
 
 /// From the order to start to the start: longer than it takes to reach any agent.
@@ -466,9 +450,3 @@ const LOOK_NS: u64 = 10_000_000;
 
 /// After the last timeout.
 const FINISH_SLACK_NS: u64 = 2_000_000_000;
-
-/// By how much a right gap may err: what a send takes.
-const SEND_NS: f64 = 3_000.0;
-
-/// Gaps of a thread that a leg is judged by.
-const GAPS_MAX: usize = 50_000;

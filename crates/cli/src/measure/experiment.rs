@@ -110,7 +110,7 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<Written<Timeout>>,
-    /// Stamp one request in N as the kernel sends it, where it does; 0 for none [default: 16]
+    /// Stamp one request in N as the kernel sends it, where it does; 0 for none [default: 16, or 500 stamps a second if that is fewer]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stamp_every: Option<u32>,

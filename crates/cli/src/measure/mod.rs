@@ -13,7 +13,6 @@
 //! | `assemble`, `result` | from there to the result |
 
 mod assemble;
-mod backseat;
 pub(crate) mod charts;
 mod clocks;
 mod coordinator;

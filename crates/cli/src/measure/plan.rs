@@ -45,7 +45,7 @@ impl Plan {
             seed: experiment.seed.unwrap_or(1),
             first_stream: 0,
             slice_ns: SLICE_NS,
-            stamp_every: experiment.stamp_every.unwrap_or(STAMP_EVERY),
+            stamp_every: experiment.stamp_every.unwrap_or_else(|| stamp_every(experiment.rate.as_deref().copied())),
             tls: (transport == Transport::Tls).then_some(tls),
             r2p2: R2p2 { idempotent: experiment.idempotent, v1: experiment.v1 },
             preload: experiment.preload,
@@ -157,13 +157,20 @@ fn pipeline(app: &App, transport: Transport) -> u32 {
     }
 }
 
+/// One request in 16 is stamped, or as many a second as tell the client's bias at the p99 within some seconds: each costs the thread
+/// about 2 us.
+fn stamp_every(rate_per_s: Option<f64>) -> u32 {
+    ((rate_per_s.unwrap_or(0.0) / STAMPED_PER_S) as u32).max(STAMP_EVERY_MIN)
+}
+
 /// What a thread of an agent asks that only measures.
 const LATENCY_RATE_PER_S: f64 = 1_000.0;
 
 const P_DEFAULT: f64 = 0.99;
 const TIMEOUT_NS: u64 = 1_000_000_000;
 const SLICE_NS: u64 = 100_000_000;
-const STAMP_EVERY: u32 = 16;
+const STAMP_EVERY_MIN: u32 = 16;
+const STAMPED_PER_S: f64 = 500.0;
 
 /// A wake-up of 13-50 us would be in every latency below this, which is most of what a datacenter's services take.
 const SPIN_NS: u64 = 200_000;

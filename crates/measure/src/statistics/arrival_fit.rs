@@ -24,20 +24,25 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Gaps of `process` at `rate_per_s` on average from one sender, looked at through `resolution_ns`: the time by which a
-    /// right sender's gap may err, such as what its own send takes.
+    /// Gaps of `process` at `rate_per_s` on average from one sender.
     ///
     /// # Errors
     ///
     /// A process whose mean gap is zero or infinite.
-    pub fn new(process: &Process, rate_per_s: f64, resolution_ns: f64) -> Result<Self, DistributionError> {
+    pub fn new(process: &Process, rate_per_s: f64) -> Result<Self, DistributionError> {
         let gaps = match process {
             Process::Poisson => Distribution::new(Form::Exponential { mean: 1.0 }, Unit::Plain)?,
             Process::Fixed => Distribution::new(Form::Fixed { value: 1.0 }, Unit::Plain)?,
             Process::Shaped(gaps) => gaps.clone(),
         };
         let mean = gaps.mean().unwrap_or(f64::INFINITY);
-        Ok(Self { gaps, scale_ns: 1e9 / rate_per_s / mean, resolution_ns: resolution_ns.max(RESOLUTION_MIN_NS) })
+        let mean_ns = 1e9 / rate_per_s;
+        Ok(Self { gaps, scale_ns: mean_ns / mean, resolution_ns: RESOLUTION_NS.min(mean_ns / 10.0) })
+    }
+
+    /// The mean gap, ns.
+    pub(super) fn mean_ns(&self) -> f64 {
+        self.gaps.mean().unwrap_or(f64::INFINITY) * self.scale_ns
     }
 
     /// Where in (0, 1) a gap lies; `spread`, in (0, 1), says where within what cannot be told apart.
@@ -84,8 +89,7 @@ pub struct ArrivalFit {
 }
 
 impl ArrivalFit {
-    /// Compares `gaps_ns`, the gaps between the actual sends of one sender, with what was `asked`. `None` for fewer than
-    /// [`GAPS_MIN`].
+    /// Compares `gaps_ns`, the gaps between the sends of one sender, with what was `asked`. `None` for fewer than [`GAPS_MIN`].
     pub fn of(gaps_ns: &[f64], asked: &Asked) -> Option<Self> {
         if gaps_ns.len() < GAPS_MIN {
             return None;
@@ -200,8 +204,8 @@ pub const GAPS_MIN: usize = 500;
 /// The largest fault of a right load.
 pub const FAULT_MAX: f64 = 0.003;
 const SIGNIFICANCE: f64 = 0.01;
-/// Times are whole nanoseconds.
-const RESOLUTION_MIN_NS: f64 = 0.5;
+/// By so much a right gap may err, or by a tenth of the mean gap where that is shorter.
+const RESOLUTION_NS: f64 = 3_000.0;
 /// The fraction of the golden ratio: its multiples fill the interval most evenly.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 const PLACE_MIN: f64 = 1e-12;

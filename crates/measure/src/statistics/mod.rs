@@ -8,7 +8,8 @@
 //! | [`series`] | what is kept: latencies in the order of sending, within a bound |
 //! | [`quantile`] | where is the percentile, and how sure is that? |
 //! | [`difference`] | do two runs differ? |
-//! | [`arrival_fit`] | did the requests leave as the distribution asks, and in time? |
+//! | [`departures`] | when should the requests of a sender have left, and when did they? |
+//! | [`arrival_fit`] | are their gaps those of the distribution, and were they in time? |
 //! | [`drift`] | is the second half like the first? |
 //! | [`dickey_fuller`] | does the level wander? |
 //! | [`stationarity`] | both of these, and the decision |
@@ -21,6 +22,7 @@
 pub mod arrival_fit;
 pub mod autocorrelation;
 mod batches;
+pub mod departures;
 pub mod dickey_fuller;
 pub mod difference;
 pub mod drift;

@@ -428,7 +428,7 @@ impl Streams {
     }
 
     /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks sleeps until something does,
-    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that busy-polls returns 0. May return 0 for no reason.
+    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that polls looks a few times in a row. May return 0 for no reason.
     ///
     /// # Errors
     ///
@@ -446,7 +446,7 @@ impl Streams {
             Wait::BusyPoll => true,
             Wait::Block { spin_ns } => now.saturating_sub(self.active) < spin_ns,
         };
-        let mut events = self.turn(now, spins, &mut f)?;
+        let mut events = if spins { self.spin(now, until, &mut f)? } else { self.turn(now, false, &mut f)? };
         if events == 0 && !spins {
             self.sleep(until)?;
             events = self.turn(self.clock.now(), false, &mut f)?;
@@ -455,6 +455,23 @@ impl Streams {
             self.active = now;
         }
         Ok(events)
+    }
+
+    /// Looks until something has happened, until `until`, or for so long that the caller may want to look at other things.
+    #[inline]
+    fn spin<F>(&mut self, mut now: Time, until: Option<Time>, f: &mut F) -> io::Result<usize>
+    where
+        F: FnMut(&mut Connection<'_>, Event<'_>),
+    {
+        let until = until.unwrap_or(0);
+        for _ in 1..SPINS {
+            let events = self.turn(now, true, f)?;
+            now = self.clock.now();
+            if events > 0 || now >= until {
+                return Ok(events);
+            }
+        }
+        self.turn(now, true, f)
     }
 
     /// Who spins reads few connections without asking first whether there is anything to read.
@@ -734,6 +751,9 @@ const LISTENER: u64 = 1 << 63;
 
 /// As many connections are read directly: a read that finds nothing costs 0.23 us, and asking epoll about as much as two.
 const DIRECT_MAX: usize = 2;
+
+/// Looks in a row of a thread that spins: with one connection some 20 us.
+const SPINS: u32 = 64;
 
 /// Connections that one turn looks at.
 const READY_MAX: usize = 256;

@@ -20,7 +20,7 @@ pub(crate) use options::{attach_filter, attach_reuseport_filter, memory_info, se
 pub(crate) use receive::{Message, NetworkError, ReceiveBatch, take_error};
 pub(crate) use send::{Outgoing, SendBatch, send_one};
 pub(crate) use stream::{receive_stamped, send_stamped};
-pub(crate) use thread::{event_fd, monotonic_ns, poll, realtime_ns, scheduler, set_affinity, set_scheduler, set_timer_slack};
+pub(crate) use thread::{event_fd, monotonic_ns, poll, realtime_ns, set_affinity, set_scheduler, set_timer_slack};
 
 use std::io;
 

@@ -71,12 +71,6 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } as isize).map(|_| ())
 }
 
-/// The calling thread's scheduling class.
-pub(crate) fn scheduler() -> io::Result<i32> {
-    // SAFETY: the call takes no pointer; 0 is the calling thread.
-    check(unsafe { libc::sched_getscheduler(0) } as isize).map(|policy| policy as i32)
-}
-
 /// Sets by how much the calling thread's timed sleeps may be late.
 pub(crate) fn set_timer_slack(slack_ns: u32) -> io::Result<()> {
     // SAFETY: the call takes no pointer.

@@ -247,18 +247,24 @@ impl Carries for Flows {
         let Some(flow) = self.lanes[index].flow else { return };
         self.buffer.clear();
         let expected = write(&mut self.buffer);
-        let sample = slices.handle_sent(self.clock.now());
-        let number = self.lanes[index].next_number();
-        let is_stamped = self.sampler.picks() && self.sampler.handle_request(index, number, sample.sent_ns);
-        if self.lanes[index].stamped == 0 {
+        let is_picked = self.sampler.picks();
+        if self.lanes[index].stamped == 0 && !is_picked {
             self.datagrams.pause_stamps(flow);
         }
-        let is_alone = slices.next_send().is_none_or(|due| due > sample.sent_ns);
-        match (is_stamped, is_alone) {
-            (true, _) => self.datagrams.queue_stamped(flow, number, &self.buffer),
-            // It leaves before it is entered in the books.
-            (false, true) if self.datagrams.is_flushed() => self.datagrams.send(flow, &self.buffer),
-            (false, _) => self.datagrams.queue(flow, &self.buffer),
+        let now = self.clock.now();
+        let is_prompt = slices.next_send().is_some_and(|due| now.saturating_sub(due) <= PROMPT_NS);
+        let leaves_alone = is_prompt && !is_picked && self.datagrams.is_flushed();
+        if leaves_alone {
+            // Before it is entered in the books.
+            self.datagrams.send(flow, &self.buffer);
+        }
+        let sample = slices.handle_sent(now);
+        let number = self.lanes[index].next_number();
+        let is_stamped = is_picked && self.sampler.handle_request(index, number, sample.sent_ns);
+        if is_stamped {
+            self.datagrams.queue_stamped(flow, number, &self.buffer);
+        } else if !leaves_alone {
+            self.datagrams.queue(flow, &self.buffer);
         }
         self.enter(index, Pending { sample: Some(sample), expected, is_stamped }, slices);
     }
@@ -419,6 +425,9 @@ impl Fill {
         }
     }
 }
+
+/// A request that is later than this leaves together with those that are due by then.
+const PROMPT_NS: u64 = 1_000;
 
 /// More than any host has ports for.
 const FLOWS_MAX: usize = 1 << 16;

@@ -123,7 +123,8 @@ impl Worker {
                 hold_until(until);
                 continue;
             }
-            self.carries.turn(&mut self.slices, until.saturating_sub(self.near_ns))?;
+            let sleep_until = if self.plan.job.busy_poll { until } else { until.saturating_sub(self.near_ns) };
+            self.carries.turn(&mut self.slices, sleep_until)?;
         }
     }
 
