@@ -202,7 +202,7 @@ pub struct Window {
     pub errors: u64,
     /// Over this window.
     pub rates: Rates,
-    /// How the gaps of each sender fit.
+    /// How the gaps between the sends of each agent fit.
     pub arrivals: Vec<ArrivalFit>,
     /// Agents that went away, and why.
     pub agents_lost: Vec<String>,

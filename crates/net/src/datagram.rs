@@ -315,14 +315,25 @@ impl Datagrams {
     /// As [`Datagrams::queue`], and for a flow of other [`Datagrams`].
     #[inline]
     pub fn queue_stamped(&mut self, flow: FlowId, tag: u64, bytes: &[u8]) {
+        self.resume_stamps(flow);
         self.queue(flow, bytes);
         let flow = &mut self.flows[flow.index()];
         if let (Some(ledger), Some(message)) = (&flow.ledger, self.queue.messages.last_mut()) {
             (message.stamp_flags, message.tag) = (ledger.send_flags(), tag);
             flow.reads_stamps = true;
-            if !flow.hands_stamps {
-                flow.hands_stamps = ledger.resume(flow.socket.as_fd()).is_ok();
-            }
+        }
+    }
+
+    /// Undoes [`Datagrams::pause_stamps`], as [`Datagrams::queue_stamped`] does too: for an owner who takes the time in between.
+    ///
+    /// # Panics
+    ///
+    /// For a flow of other [`Datagrams`].
+    #[inline]
+    pub fn resume_stamps(&mut self, flow: FlowId) {
+        let flow = &mut self.flows[flow.index()];
+        if let Some(ledger) = flow.ledger.as_ref().filter(|_| !flow.hands_stamps) {
+            flow.hands_stamps = ledger.resume(flow.socket.as_fd()).is_ok();
         }
     }
 

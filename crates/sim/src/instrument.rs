@@ -14,7 +14,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::load::Rates;
 use tailcut_measure::recorder::Counts;
-use tailcut_measure::statistics::arrival_fit::Asked;
+use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
 use tailcut_measure::statistics::departures::Departures;
 use tailcut_measure::statistics::series::Timed;
 
@@ -141,12 +141,12 @@ impl Bench {
     pub fn load(&mut self, for_ns: u64) -> Window {
         let until_ns = self.now_ns + for_ns;
         let mut samples = Vec::new();
-        let mut departures = Departures::default();
+        let mut departures = Vec::new();
         while self.next_ns < until_ns {
             let intended_ns = self.next_ns;
             self.next_ns = self.arrivals.next_ns();
             let (sent_ns, replied_ns) = self.serve(intended_ns);
-            departures.note([(intended_ns, sent_ns)]);
+            departures.push((intended_ns, sent_ns));
             self.sent_ns = sent_ns;
             self.sends_ahead_ns.push(sent_ns);
             self.replies_ahead_ns.push(replied_ns);
@@ -163,7 +163,7 @@ impl Bench {
                 sent_per_s: per_s(take_until(&mut self.sends_ahead_ns, until_ns)),
                 replied_per_s: per_s(take_until(&mut self.replies_ahead_ns, until_ns)),
             },
-            arrivals: self.asked.as_ref().and_then(|asked| departures.take(asked).0).into_iter().collect(),
+            arrivals: self.asked.as_ref().and_then(|asked| fit(&departures, asked)).into_iter().collect(),
             samples,
             ..Window::default()
         }
@@ -212,6 +212,15 @@ impl Bench {
     }
 }
 
+/// Whether `departures` are those asked for.
+fn fit(departures: &[(u64, u64)], asked: &Asked) -> Option<ArrivalFit> {
+    let mut noted = Departures::default();
+    for (part, departures) in (0..).zip(departures.chunks(PART_LEN)) {
+        noted.note(part, departures.iter().copied());
+    }
+    ArrivalFit::of(&mut noted.take(asked).places)
+}
+
 /// Takes out the times before `until_ns`, and counts them.
 fn take_until(times_ns: &mut Vec<u64>, until_ns: u64) -> usize {
     let count = times_ns.len();
@@ -223,3 +232,5 @@ fn take_until(times_ns: &mut Vec<u64>, until_ns: u64) -> usize {
 const ARRIVALS: u64 = 0;
 const SERVICES: u64 = 1;
 const PHASE: u64 = 2;
+/// Departures that are left out together where there are too many.
+const PART_LEN: usize = 1_000;

@@ -50,11 +50,11 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     }
 }
 
-/// The answer of several loads that were to be more.
-pub(super) fn note_interruption(point: &mut Point) {
-    let interrupted = reason(&verdict::Reason::Interrupted);
-    if point.verdict.reasons.iter().all(|known| known.name != interrupted.name) {
-        point.verdict.reasons.insert(0, interrupted);
+/// The answer of several loads that were to be more, but for `cut`.
+pub(super) fn note_cut(point: &mut Point, cut: &verdict::Reason) {
+    let cut = reason(cut);
+    if point.verdict.reasons.iter().all(|known| known.name != cut.name) {
+        point.verdict.reasons.insert(0, cut);
     }
     point.verdict.trustworthy = false;
 }

@@ -17,7 +17,7 @@ use tailcut_measure::load::Rates;
 use tailcut_measure::recorder::Counts;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
-use tailcut_measure::statistics::departures::Departures;
+use tailcut_measure::statistics::departures::{Departures, Gaps};
 use tailcut_measure::statistics::series::{Timed, merge};
 use tailcut_net::clock::Clock;
 
@@ -162,7 +162,9 @@ impl Seat {
                 leg.tally.merge(&slice.tally);
                 leg.sent += slice.sent_meanwhile;
                 leg.replied += slice.replied_meanwhile;
-                thread.departures.note(departures(&slice));
+                if thread.asked.is_some() {
+                    thread.departures.note(slice.index, departures(&slice));
+                }
                 sink.take(&slice, self.job.role);
                 slice.samples.iter().for_each(|sample| self.kept.record(sample.latency_ns));
                 if is_counted {
@@ -174,12 +176,15 @@ impl Seat {
 
     /// The leg is over: whether its requests left as they should have.
     fn fit(&mut self, record: &mut Record, leg: &mut Gathered) {
+        let mut all = Gaps::default();
         for thread in &mut self.threads {
             if let Some(asked) = &thread.asked {
-                let (fit, gaps_ns) = thread.departures.take(asked);
-                leg.arrivals.extend(fit.inspect(|&fit| record.note_arrivals(fit, &gaps_ns)));
+                let gaps = thread.departures.take(asked);
+                all.seen_ns.extend(gaps.seen_ns);
+                all.places.extend(gaps.places);
             }
         }
+        leg.arrivals.extend(ArrivalFit::of(&mut all.places).inspect(|&fit| record.note_arrivals(fit, &all.seen_ns)));
     }
 }
 
@@ -300,6 +305,9 @@ impl<'a> Coordinator<'a> {
         };
         self.finish()?;
         let is_measured = place.is_measuring && report.measured_ns > 0;
+        if !is_measured && let Some(text) = self.seats.iter().find_map(lost_text) {
+            bail!("{text}");
+        }
         Ok(is_measured.then_some(Measured { report, record, seats: self.seats, clocks: self.clocks }))
     }
 
@@ -396,8 +404,10 @@ impl<'a> Coordinator<'a> {
 
     /// Spreads so many connections over the agents as their jobs have them now.
     fn set_connections(&mut self, connections: u32) -> Result<()> {
-        let now: u32 = self.seats.iter().map(|seat| seat.job.connections).sum();
-        for seat in &mut self.seats {
+        // One that only measures has one request at a time, and a connection for it.
+        let mut seats: Vec<&mut Seat> = self.seats.iter_mut().filter(|seat| seat.job.role != Role::Latency).collect();
+        let now: u32 = seats.iter().map(|seat| seat.job.connections).sum();
+        for seat in &mut seats {
             let own = u64::from(seat.job.connections) * u64::from(connections) / u64::from(now.max(1));
             seat.agent.set_connections(own as u32)?;
         }
@@ -421,7 +431,7 @@ impl<'a> Coordinator<'a> {
 }
 
 /// Which agent is lost, and why.
-fn lost_text(seat: &Seat) -> Option<String> {
+pub(super) fn lost_text(seat: &Seat) -> Option<String> {
     // An agent elsewhere says itself which it is.
     seat.lost().map(|reason| if reason.starts_with("agent ") { reason.to_owned() } else { format!("{}: {reason}", seat.name()) })
 }

@@ -50,8 +50,9 @@ use tailcut_measure::objective::{Objective, percentile_name};
 use tailcut_measure::quantity::parse_count;
 use tailcut_measure::search::Outcome;
 use tailcut_measure::statistics::quantile::estimate;
+use tailcut_measure::verdict::Reason;
 
-use self::coordinator::{Coordinator, Measured, Seat, Watch};
+use self::coordinator::{Coordinator, Measured, Seat, Watch, lost_text};
 use self::experiment::Experiment;
 use self::job::Agent;
 use self::live::Live;
@@ -267,8 +268,18 @@ fn measure_one(experiment: &Experiment, runner: &mut Runner<'_>) -> Result<Answe
 fn measure_several(experiment: &Experiment, pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> {
     let mut course = Course::new(pattern);
     let (mut hosts, mut points, mut answer) = (Vec::new(), Vec::new(), None);
+    let mut cut = None;
     while let Some(rate_per_s) = course.next_per_s() {
-        let Some(measured) = runner.run(Some(rate_per_s))? else { break };
+        let measured = match runner.run(Some(rate_per_s)) {
+            Ok(Some(measured)) => measured,
+            Ok(None) => break,
+            // What was measured until then is not lost with it.
+            Err(error) if answer.is_some() => {
+                cut = Some(Reason::AgentLost { agent: format!("{error:#}") });
+                break;
+            }
+            Err(error) => return Err(error),
+        };
         hosts = hosts_of(&measured);
         let is_answer = advance(&mut course, rate_per_s, &measured, experiment.slo.as_deref());
         let mut point = assemble::point(&measured, runner.plan.arrivals());
@@ -279,14 +290,15 @@ fn measure_several(experiment: &Experiment, pattern: Pattern, runner: &mut Runne
         // The answer has them, and a load more would only make the result longer.
         point.series.iter_mut().for_each(|moment| moment.histograms = None);
         points.push(point);
-        if runner.is_interrupted() {
+        cut = measured.seats.iter().find_map(lost_text).map(|agent| Reason::AgentLost { agent });
+        if cut.is_some() || runner.is_interrupted() {
             break;
         }
     }
-    let is_complete = !runner.is_interrupted();
-    let (mut point, assertions) = answer.context(if is_complete { "the pattern has no load" } else { INTERRUPTED })?;
-    if !is_complete {
-        assemble::note_interruption(&mut point);
+    let cut = cut.or(runner.is_interrupted().then_some(Reason::Interrupted));
+    let (mut point, assertions) = answer.context(if cut.is_none() { "the pattern has no load" } else { INTERRUPTED })?;
+    if let Some(reason) = cut {
+        assemble::note_cut(&mut point, &reason);
     }
     let search = found(&course, experiment.slo.as_ref().map(|slo| slo.text().to_owned()));
     Ok(Answer { hosts, point, assertions, points, search })

@@ -45,7 +45,7 @@ impl Plan {
             seed: experiment.seed.unwrap_or(1),
             first_stream: 0,
             slice_ns: SLICE_NS,
-            stamp_every: experiment.stamp_every.unwrap_or_else(|| stamp_every(experiment.rate.as_deref().copied())),
+            stamp_every: experiment.stamp_every.unwrap_or(STAMP_EVERY_MIN),
             tls: (transport == Transport::Tls).then_some(tls),
             r2p2: R2p2 { idempotent: experiment.idempotent, v1: experiment.v1 },
             preload: experiment.preload,
@@ -101,9 +101,17 @@ impl Plan {
                 }
                 _ => Job { load: open(rate_per_s.unwrap_or(0.0) / f64::from(loading)), ..self.share(shared, loading) },
             };
-            (spec, job)
+            (spec, self.stamping(job))
         };
         specs.into_iter().enumerate().map(job).collect()
+    }
+
+    /// With as many requests stamped as were asked for, or else at most so many a second as tell the client's bias at the p99 within
+    /// some seconds: each costs a thread about 2 us.
+    fn stamping(&self, job: Job) -> Job {
+        let Share::Open { rate_per_s, .. } = job.load else { return job };
+        let sparing = ((rate_per_s / STAMPED_PER_S) as u32).max(STAMP_EVERY_MIN);
+        Job { stamp_every: self.experiment.stamp_every.unwrap_or(sparing), ..job }
     }
 
     /// One of so many shares of the connections.
@@ -155,12 +163,6 @@ fn pipeline(app: &App, transport: Transport) -> u32 {
         (_, Transport::Udp | Transport::R2p2 | Transport::Homa | Transport::HomaIp) => 16_384,
         (_, Transport::Tcp | Transport::Tls) => 1_024,
     }
-}
-
-/// One request in 16 is stamped, or as many a second as tell the client's bias at the p99 within some seconds: each costs the thread
-/// about 2 us.
-fn stamp_every(rate_per_s: Option<f64>) -> u32 {
-    ((rate_per_s.unwrap_or(0.0) / STAMPED_PER_S) as u32).max(STAMP_EVERY_MIN)
 }
 
 /// What a thread of an agent asks that only measures.

@@ -129,7 +129,7 @@ impl Record {
     }
 
     pub(super) fn note_arrivals(&mut self, fit: ArrivalFit, gaps_ns: &[f64]) {
-        if self.arrivals.as_ref().is_none_or(|(worst, _)| fit.fault > worst.fault) {
+        if self.arrivals.as_ref().is_none_or(|&(worst, _)| worst != worst.worse(fit)) {
             self.arrivals = Some((fit, gaps_ns.to_vec()));
         }
     }

@@ -9,4 +9,5 @@ mod live;
 mod port;
 mod route;
 mod serve_and_measure;
+mod several;
 mod stalls;

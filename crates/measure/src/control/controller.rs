@@ -270,10 +270,7 @@ impl Totals {
         self.offered += offered_per_s * seconds;
         self.sent += sent_per_s * seconds;
         self.replied += replied_per_s * seconds;
-        let fits = window.arrivals.iter().copied().chain(self.arrivals);
-        // One that is wrong outweighs one that is far off by chance.
-        self.arrivals =
-            fits.max_by(|a, b| (a.is_wrong(), a.fault).partial_cmp(&(b.is_wrong(), b.fault)).expect("faults are numbers"));
+        self.arrivals = window.arrivals.iter().copied().chain(self.arrivals).reduce(ArrivalFit::worse);
     }
 
     /// Whether the gaps between sends were not those asked for.

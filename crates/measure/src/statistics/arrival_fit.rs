@@ -1,4 +1,4 @@
-//! Did the requests of one sender leave as the distribution asks, and in time?
+//! Did the requests of a sender, or of several, leave as the distribution asks, and in time?
 //!
 //! The gaps between sends go through the distribution's own cumulative probability, which makes them uniform if they are right,
 //! and Anderson and Darling's A2 says how far they are from that. A2 grows with the number of gaps for any fault, however small,
@@ -40,6 +40,12 @@ impl Asked {
         Ok(Self { gaps, scale_ns: mean_ns / mean, resolution_ns: RESOLUTION_NS.min(mean_ns / 10.0) })
     }
 
+    /// Where in (0, 1) the gaps `gaps_ns` of one sender lie: evenly, if they are those asked for.
+    pub fn places(&self, gaps_ns: &[f64]) -> impl Iterator<Item = f64> {
+        let spreads = (1..).map(|index| (f64::from(index) * GOLDEN).fract());
+        gaps_ns.iter().zip(spreads).map(|(&gap_ns, spread)| self.place(gap_ns, spread))
+    }
+
     /// The mean gap, ns.
     pub(super) fn mean_ns(&self) -> f64 {
         self.gaps.mean().unwrap_or(f64::INFINITY) * self.scale_ns
@@ -75,7 +81,7 @@ impl Asked {
     }
 }
 
-/// How the gaps of one sender fit.
+/// How gaps fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ArrivalFit {
     /// Gaps compared.
@@ -89,16 +95,20 @@ pub struct ArrivalFit {
 }
 
 impl ArrivalFit {
-    /// Compares `gaps_ns`, the gaps between the sends of one sender, with what was `asked`. `None` for fewer than [`GAPS_MIN`].
-    pub fn of(gaps_ns: &[f64], asked: &Asked) -> Option<Self> {
-        if gaps_ns.len() < GAPS_MIN {
+    /// How evenly `places`, as of [`Asked::places`] of any number of senders, lie in (0, 1). `None` for fewer than [`GAPS_MIN`].
+    pub fn of(places: &mut [f64]) -> Option<Self> {
+        if places.len() < GAPS_MIN {
             return None;
         }
-        let spreads = (1..).map(|index| (f64::from(index) * GOLDEN).fract());
-        let mut places: Vec<f64> = gaps_ns.iter().zip(spreads).map(|(&gap_ns, spread)| asked.place(gap_ns, spread)).collect();
-        let AndersonDarling { statistic, p_value } = anderson_darling(&mut places)?;
-        let gaps = gaps_ns.len();
+        let AndersonDarling { statistic, p_value } = anderson_darling(places)?;
+        let gaps = places.len();
         Some(Self { gaps, statistic, p_value, fault: ((statistic - 1.0) / gaps as f64).max(0.0) })
+    }
+
+    /// The worse one: of which the gaps are wrong, or else more so.
+    #[must_use]
+    pub fn worse(self, other: Self) -> Self {
+        if (self.is_wrong(), self.fault) >= (other.is_wrong(), other.fault) { self } else { other }
     }
 
     /// Whether the gaps are significantly and noticeably others than was asked: by about as much as if 7 % of them
@@ -203,7 +213,8 @@ fn polynomial(coefficients: &[f64], x: f64) -> f64 {
 pub const GAPS_MIN: usize = 500;
 /// The largest fault of a right load.
 pub const FAULT_MAX: f64 = 0.003;
-const SIGNIFICANCE: f64 = 0.01;
+/// Small, because each agent is tested, and each time that the run is looked at.
+const SIGNIFICANCE: f64 = 0.001;
 /// By so much a right gap may err, or by a tenth of the mean gap where that is shorter.
 const RESOLUTION_NS: f64 = 3_000.0;
 /// The fraction of the golden ratio: its multiples fill the interval most evenly.

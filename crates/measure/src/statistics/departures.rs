@@ -6,14 +6,19 @@
 //! themselves, and what is later counts as late by the rest. Requests that were held back for longer leave close together
 //! however this is looked at, and so are found.
 //!
-//! Invariant: no faster a sender is assumed than [`SEND_NS`] a send, and no slower a one than a quarter of the mean gap.
+//! Invariants: a send counts for no more than [`SEND_NS_MAX`] and a quarter of the mean gap, so that neither a server that is waited
+//! for nor a sender that cannot keep its schedule passes for a slow send; what is kept is spread over the whole time, and bounded.
 
-use super::arrival_fit::{ArrivalFit, Asked};
+use super::arrival_fit::Asked;
 
-/// The departures of one sender, the first [`DEPARTURES_MAX`] of them and what was noted together with those.
-#[derive(Clone, Debug, Default)]
+/// The departures of one sender, part by part: all of them, or at most [`DEPARTURES_MAX`] of parts that lie evenly over the time.
+#[derive(Clone, Debug)]
 pub struct Departures {
-    departures: Vec<Departure>,
+    /// By their numbers, ascending.
+    parts: Vec<(u32, Vec<Departure>)>,
+    /// Parts whose numbers are multiples of this are kept.
+    stride: u32,
+    len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -22,35 +27,64 @@ struct Departure {
     intended_ns: u64,
 }
 
-impl Departures {
-    /// Notes `departures`, pairs of when a request should have left and when it did, in any order.
-    pub fn note(&mut self, departures: impl IntoIterator<Item = (u64, u64)>) {
-        if self.departures.len() < DEPARTURES_MAX {
-            let departure = |(intended_ns, sent_ns)| Departure { sent_ns, intended_ns };
-            self.departures.extend(departures.into_iter().map(departure));
-        }
-    }
+/// What the gaps between departures are.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    /// Between actual departures, ns.
+    pub seen_ns: Vec<f64>,
+    /// Where the gaps lie in (0, 1), what a send takes left out: evenly, if they are those asked for.
+    pub places: Vec<f64>,
+}
 
-    /// Ends the notes: whether the departures are those `asked` for, and the gaps between them in ns. No fit where there are too
-    /// few.
-    pub fn take(&mut self, asked: &Asked) -> (Option<ArrivalFit>, Vec<f64>) {
-        let mut departures = std::mem::take(&mut self.departures);
-        departures.sort_unstable_by_key(|departure| (departure.sent_ns, departure.intended_ns));
-        let send_ns = send_ns(&departures).clamp(SEND_NS, SEND_NS.max((asked.mean_ns() * SEND_SHARE_MAX) as u64));
-        let in_time = gaps_ns(&departures, |departure| departure.intended_ns.max(departure.sent_ns.saturating_sub(send_ns)));
-        (ArrivalFit::of(&in_time, asked), gaps_ns(&departures, |departure| departure.sent_ns))
+impl Default for Departures {
+    fn default() -> Self {
+        Self { parts: Vec::new(), stride: 1, len: 0 }
     }
 }
 
-/// What a send takes: the time to the next one, where that came due just after the send began. 0 where too few did.
-fn send_ns(departures: &[Departure]) -> u64 {
+impl Departures {
+    /// Notes the departures of a part of the time, pairs of when a request should have left and when it did, in any order. Parts
+    /// come by ascending numbers.
+    pub fn note(&mut self, part: u32, departures: impl IntoIterator<Item = (u64, u64)>) {
+        if !part.is_multiple_of(self.stride) {
+            return;
+        }
+        let departure = |(intended_ns, sent_ns)| Departure { sent_ns, intended_ns };
+        let departures: Vec<Departure> = departures.into_iter().map(departure).collect();
+        self.len += departures.len();
+        self.parts.push((part, departures));
+        while self.len > DEPARTURES_MAX && self.parts.len() > 1 {
+            self.stride *= 2;
+            self.parts.retain(|(part, _)| part.is_multiple_of(self.stride));
+            self.len = self.parts.iter().map(|(_, departures)| departures.len()).sum();
+        }
+    }
+
+    /// Ends the notes: what the gaps between them are, by what was `asked`.
+    pub fn take(&mut self, asked: &Asked) -> Gaps {
+        let parts = std::mem::take(self).parts;
+        let mut gaps = Gaps::default();
+        for run in parts.chunk_by(|(part, _), (next, _)| part + 1 == *next) {
+            let mut departures: Vec<Departure> = run.iter().flat_map(|(_, departures)| departures).copied().collect();
+            departures.sort_unstable_by_key(|departure| (departure.sent_ns, departure.intended_ns));
+            let send_ns = send_ns(&departures, asked);
+            let in_time = gaps_ns(&departures, |departure| departure.intended_ns.max(departure.sent_ns.saturating_sub(send_ns)));
+            gaps.places.extend(asked.places(&in_time));
+            gaps.seen_ns.extend(gaps_ns(&departures, |departure| departure.sent_ns));
+        }
+        gaps
+    }
+}
+
+/// What a send takes: the time to the next one, where that came due just after the send began.
+fn send_ns(departures: &[Departure], asked: &Asked) -> u64 {
     let came_due = |pair: &&[Departure]| (1..=SEND_NS).contains(&pair[1].intended_ns.saturating_sub(pair[0].sent_ns));
     let mut took_ns: Vec<u64> = departures.windows(2).filter(came_due).map(|pair| pair[1].sent_ns - pair[0].sent_ns).collect();
-    if took_ns.len() < SENDS_MIN {
-        return 0;
-    }
     let middle = took_ns.len() / 2;
-    *took_ns.select_nth_unstable(middle).1
+    let took_ns = if took_ns.len() < SENDS_MIN { 0 } else { *took_ns.select_nth_unstable(middle).1 };
+    // Longer than that, it is not the send that the next one waits for.
+    let took_ns = if took_ns > SEND_NS_MAX { 0 } else { took_ns };
+    took_ns.max(SEND_NS).min((asked.mean_ns() * SEND_SHARE_MAX) as u64)
 }
 
 fn gaps_ns(departures: &[Departure], at_ns: impl Fn(&Departure) -> u64) -> Vec<f64> {
@@ -61,6 +95,8 @@ fn gaps_ns(departures: &[Departure], at_ns: impl Fn(&Departure) -> u64) -> Vec<f
 pub const DEPARTURES_MAX: usize = 50_000;
 /// What a send takes at least, about a system call.
 pub const SEND_NS: u64 = 3_000;
+/// What one takes at most, with the kernel's work for the receiver in it.
+pub const SEND_NS_MAX: u64 = 20_000;
 /// A sender that takes a larger share of the mean gap for a send does not keep a schedule.
 const SEND_SHARE_MAX: f64 = 0.25;
 /// Sends whose median is taken for that of all.

@@ -248,7 +248,9 @@ impl Carries for Flows {
         self.buffer.clear();
         let expected = write(&mut self.buffer);
         let is_picked = self.sampler.picks();
-        if self.lanes[index].stamped == 0 && !is_picked {
+        if is_picked {
+            self.datagrams.resume_stamps(flow);
+        } else if self.lanes[index].stamped == 0 {
             self.datagrams.pause_stamps(flow);
         }
         let now = self.clock.now();

@@ -283,6 +283,14 @@ impl Carries for StreamLanes {
         let Some(index) = self.turns.next() else { return };
         let lane = &mut self.lanes[index];
         let expected = lane.id.and_then(|id| self.streams.output(id)).map(write);
+        if !self.written.contains(&index) {
+            // What waits for many writes would leave long after the time that is taken here.
+            if self.written.len() == WRITES_MAX {
+                self.flush();
+            }
+            self.written.push(index);
+        }
+        let lane = &mut self.lanes[index];
         let now = self.clock.now();
         let sample = slices.handle_sent(now);
         let Some(expected) = expected else {
@@ -298,11 +306,11 @@ impl Carries for StreamLanes {
         if lane.has_room(self.pipeline) {
             self.turns.add(index);
         }
-        self.written.push(index);
     }
 
     fn flush(&mut self) {
-        while let Some(index) = self.written.pop() {
+        for place in 0..self.written.len() {
+            let index = self.written[place];
             let lane = &mut self.lanes[index];
             let Some(id) = lane.id else { continue };
             let Some(number) = lane.picked.take() else {
@@ -318,6 +326,7 @@ impl Carries for StreamLanes {
                 lane.note_stamp(number, key, (index, &mut self.sampler));
             }
         }
+        self.written.clear();
     }
 
     fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()> {
@@ -457,6 +466,9 @@ const CONNECTIONS_MAX: usize = 1 << 16;
 
 /// Requests outstanding on a connection while it fills a store.
 const PRELOAD_PIPELINE: usize = 64;
+
+/// Connections that are written to before any of it leaves, so that requests of one that are due together take one write.
+const WRITES_MAX: usize = 4;
 
 /// From the end of a connection to the next attempt.
 const REOPEN_NS: u64 = 10_000_000;

@@ -1,0 +1,99 @@
+//! Several loads, and several agents: patterns, roles, and who is lost in the middle.
+
+use std::io::{BufRead, BufReader};
+use std::process::Child;
+
+use super::harness::{Service, finish, measure, serve, start_measure};
+
+const SHORT: [&str; 4] = ["--warmup", "100ms", "--duration", "300ms"];
+
+#[test]
+fn steps_are_measured_one_after_the_other() {
+    let server = serve("echo", &[]);
+    let result = measure(server.address(), &[&["--app", "echo:64", "--pattern", "steps:200:600:200"], &SHORT[..]].concat());
+    let points = result["points"].as_array().expect("points");
+    let offered: Vec<f64> = points.iter().map(|point| point["rate_per_s"]["offered"].as_f64().expect("a rate")).collect();
+    assert_eq!(offered.len(), 3, "{result:#}");
+    for (offered, asked) in offered.into_iter().zip([200.0, 400.0, 600.0]) {
+        // Of a Poisson process in 300 ms.
+        assert!((offered - asked).abs() < 6.0 * (asked / 0.3).sqrt(), "{offered} instead of {asked}");
+    }
+    assert!(points.iter().all(|point| point["counts"]["replied"] == point["counts"]["sent"]), "{result:#}");
+}
+
+/// One worker serves 1,000 requests/s.
+#[test]
+fn the_highest_load_that_meets_an_objective_is_found() {
+    let server = serve("synthetic", &["--workers", "1"]);
+    let search = ["--app", "synthetic:fixed:1ms", "--pattern", "find:100:10k", "--slo", "p50<20ms", "--timeout", "1s"];
+    let result = measure(server.address(), &[&search[..], &SHORT].concat());
+    let met_per_s = result["search"]["met_per_s"].as_f64().unwrap_or(0.0);
+    let missed_per_s = result["search"]["missed_per_s"].as_f64().expect("a load that is too high");
+    assert!((100.0..1_100.0).contains(&met_per_s) && missed_per_s > met_per_s, "{result:#}");
+}
+
+#[test]
+fn a_pattern_that_is_interrupted_tells_the_loads_until_then() {
+    let server = serve("echo", &[]);
+    let load = ["--app", "echo:64", "--pattern", "steps:200:2000:200", "--warmup", "100ms", "--duration", "1s"];
+    let mut measure = start_measure(server.address(), &load);
+    wait_for(&mut measure, "offered");
+    signal("INT", &measure);
+    let result = finish(measure);
+    let points = result["points"].as_array().expect("points").len();
+    assert!((1..10).contains(&points), "{result:#}");
+    assert_eq!(result["verdict"]["reasons"][0]["name"], "interrupted", "{result:#}");
+}
+
+/// A thousand requests a second, one at a time, however much the others load.
+#[test]
+fn an_agent_that_measures_only_asks_one_request_at_a_time() {
+    let server = serve("echo", &["--transport", "udp"]);
+    let load = ["--transport", "udp", "--app", "echo:64", "--rate", "3k", "--connections-max", "64"];
+    let agents = ["--agent", "local,role=latency", "--agent", "local,role=throughput"];
+    let result = measure(server.address(), &[&load[..], &agents, &SHORT].concat());
+    let sent: Vec<f64> = [0, 1].map(|agent| result["agents"][agent]["sent"].as_f64().expect("a count")).to_vec();
+    assert!((200.0..400.0).contains(&sent[0]) && (700.0..1_100.0).contains(&sent[1]), "{result:#}");
+    assert_eq!(result["counts"]["replied"], result["counts"]["sent"], "{result:#}");
+}
+
+#[test]
+fn an_agent_that_is_lost_while_it_measures_is_named_in_the_verdict() {
+    let (_server, measure) = lose("measuring");
+    let result = finish(measure);
+    assert_eq!(result["verdict"]["reasons"][0]["name"], "agent_lost", "{result:#}");
+    assert!(result["verdict"]["reasons"][0]["what"].as_str().is_some_and(|what| what.contains("tcp:127.0.0.1")), "{result:#}");
+}
+
+#[test]
+fn an_agent_that_is_lost_while_it_warms_up_is_named_and_nobody_said_to_have_interrupted() {
+    let (_server, measure) = lose("warming up");
+    let output = measure.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("tcp:127.0.0.1") && !stderr.contains("interrupted"), "{stderr}");
+}
+
+/// A load on an agent that is killed once the run says `when`.
+fn lose(when: &str) -> (Service, Child) {
+    let server = serve("echo", &[]);
+    let agent = Service::start(&["agent", "--listen", "127.0.0.1:0"], 1);
+    let place = format!("tcp:{}", agent.address());
+    let load = ["--app", "echo:64", "--rate", "500", "--warmup", "2s", "--duration", "2s", "--timeout", "1s"];
+    let mut measure = start_measure(server.address(), &[&load[..], &["--agent", &place, "--agent", "local"]].concat());
+    wait_for(&mut measure, when);
+    agent.signal("KILL");
+    (server, measure)
+}
+
+/// Reads standard error up to a line with `text`.
+fn wait_for(measure: &mut Child, text: &str) {
+    let stderr = measure.stderr.as_mut().expect("it is piped");
+    let mut lines = BufReader::with_capacity(1, stderr).lines();
+    assert!(lines.any(|line| line.expect("it is text").contains(text)), "it never says {text:?}");
+}
+
+fn signal(name: &str, child: &Child) {
+    let status = std::process::Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(status.expect("kill").success());
+}
