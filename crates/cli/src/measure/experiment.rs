@@ -257,6 +257,9 @@ impl Experiment {
             1 => {}
             _ => bail!("--rate, --outstanding and --pattern exclude each other"),
         }
+        if self.time_max.is_some() && (self.duration.is_some() || self.pattern.is_some()) {
+            bail!("--time-max bounds one load that chooses its length: it goes with neither --duration nor --pattern");
+        }
         if self.v1 && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
             bail!("--v1 is R2P2's; take --transport r2p2, or leave it out");
         }
@@ -535,6 +538,8 @@ warmup = "500ms"
         check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = \"2M\"\n", "--rate-max");
         check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\noutstanding = 1\n", "exclude");
         check("target = [\"a:1\"]\napp = \"echo:64\"\npattern = \"find:1k:2k\"\n", "--slo");
+        check("target = [\"a:1\"]\napp = \"echo:64\"\npattern = \"steps:1k:2k:1k\"\ntime-max = \"9s\"\n", "--time-max");
+        check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nduration = \"1s\"\ntime-max = \"9s\"\n", "--time-max");
         check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nthreads = 2\nconnections = 1\n", "--connections");
     }
 

@@ -63,23 +63,30 @@ impl Departures {
     /// Ends the notes: what the gaps between them are, by what was `asked`.
     pub fn take(&mut self, asked: &Asked) -> Gaps {
         let parts = std::mem::take(self).parts;
+        let runs: Vec<Vec<Departure>> = parts.chunk_by(|(part, _), (next, _)| part + 1 == *next).map(in_order).collect();
+        let send_ns = send_ns(&runs, asked);
         let mut gaps = Gaps::default();
-        for run in parts.chunk_by(|(part, _), (next, _)| part + 1 == *next) {
-            let mut departures: Vec<Departure> = run.iter().flat_map(|(_, departures)| departures).copied().collect();
-            departures.sort_unstable_by_key(|departure| (departure.sent_ns, departure.intended_ns));
-            let send_ns = send_ns(&departures, asked);
-            let in_time = gaps_ns(&departures, |departure| departure.intended_ns.max(departure.sent_ns.saturating_sub(send_ns)));
+        for run in &runs {
+            let in_time = gaps_ns(run, |departure| departure.intended_ns.max(departure.sent_ns.saturating_sub(send_ns)));
             gaps.places.extend(asked.places(&in_time));
-            gaps.seen_ns.extend(gaps_ns(&departures, |departure| departure.sent_ns));
+            gaps.seen_ns.extend(gaps_ns(run, |departure| departure.sent_ns));
         }
         gaps
     }
 }
 
+/// The departures of parts that follow each other.
+fn in_order(parts: &[(u32, Vec<Departure>)]) -> Vec<Departure> {
+    let mut run: Vec<Departure> = parts.iter().flat_map(|(_, departures)| departures).copied().collect();
+    run.sort_unstable_by_key(|departure| (departure.sent_ns, departure.intended_ns));
+    run
+}
+
 /// What a send takes: the time to the next one, where that came due just after the send began.
-fn send_ns(departures: &[Departure], asked: &Asked) -> u64 {
+fn send_ns(runs: &[Vec<Departure>], asked: &Asked) -> u64 {
     let came_due = |pair: &&[Departure]| (1..=SEND_NS).contains(&pair[1].intended_ns.saturating_sub(pair[0].sent_ns));
-    let mut took_ns: Vec<u64> = departures.windows(2).filter(came_due).map(|pair| pair[1].sent_ns - pair[0].sent_ns).collect();
+    let pairs = runs.iter().flat_map(|run| run.windows(2)).filter(came_due);
+    let mut took_ns: Vec<u64> = pairs.map(|pair| pair[1].sent_ns - pair[0].sent_ns).collect();
     let middle = took_ns.len() / 2;
     let took_ns = if took_ns.len() < SENDS_MIN { 0 } else { *took_ns.select_nth_unstable(middle).1 };
     // Longer than that, it is not the send that the next one waits for.
