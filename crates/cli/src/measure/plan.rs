@@ -110,7 +110,7 @@ impl Plan {
     /// some seconds: each costs a thread about 2 us.
     fn stamping(&self, job: Job) -> Job {
         let Share::Open { rate_per_s, .. } = job.load else { return job };
-        let sparing = ((rate_per_s / STAMPED_PER_S) as u32).max(STAMP_EVERY_MIN);
+        let sparing = ((rate_per_s / STAMPED_PER_S).ceil() as u32).max(STAMP_EVERY_MIN);
         Job { stamp_every: self.experiment.stamp_every.unwrap_or(sparing), ..job }
     }
 

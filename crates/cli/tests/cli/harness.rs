@@ -1,6 +1,7 @@
 //! Runs the real binary: servers and routers that are waited for by what they print, and commands that end.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -35,8 +36,7 @@ impl Service {
 
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
-        assert!(status.expect("a shell").success());
+        signal(name, &self.child);
     }
 
     /// Waits for the end; gives the exit code, and what was left on standard output and error.
@@ -100,6 +100,17 @@ pub(crate) fn finish(measure: Child) -> Value {
 /// Measures to the end.
 pub(crate) fn measure(target: &str, more: &[&str]) -> Value {
     finish(start_measure(target, more))
+}
+
+/// Sends a process a signal by its name.
+pub(crate) fn signal(name: &str, child: &Child) {
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
+    assert!(status.expect("kill").success());
+}
+
+/// Where a test lets a file be written.
+pub(crate) fn samples_file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("tailcut-{}-{name}.csv", std::process::id()))
 }
 
 /// Asserts that every request sent was answered, and that there were some.

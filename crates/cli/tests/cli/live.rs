@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 use tailcut_net::clock::Clock;
 
-use crate::harness::{run, serve, tailcut};
+use crate::harness::{run, serve, signal, tailcut};
 
 /// A measurement whose standard input and error are a terminal.
 struct OnTerminal {
@@ -151,11 +151,6 @@ fn a_signal_while_it_measures_gives_what_was_measured() {
     signal("INT", &measure.child);
     let (code, stdout, _) = measure.finish();
     check_interrupted(code, &stdout);
-}
-
-fn signal(name: &str, child: &Child) {
-    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(status.expect("kill").success());
 }
 
 /// A frozen server keeps requests waiting for their timeout of 30 s, and the process with them.

@@ -1,8 +1,8 @@
 //! Servers, and what a measurement says of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::harness::{Service, assert_all_replied, measure, run, serve};
+use crate::harness::{Service, assert_all_replied, measure, run, samples_file, serve};
 use serde_json::Value;
 
 const SHORT: [&str; 4] = ["--duration", "400ms", "--warmup", "100ms"];
@@ -160,10 +160,6 @@ fn read_samples(path: &Path) -> Vec<(Option<u64>, String)> {
         ((!cells[4].is_empty()).then(|| number(cells[4])), cells[5].to_owned())
     };
     lines.map(read).collect()
-}
-
-fn samples_file(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("tailcut-{}-{name}.csv", std::process::id()))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Child;
 
-use super::harness::{Service, finish, measure, serve, start_measure};
+use super::harness::{Service, finish, measure, samples_file, serve, signal, start_measure};
 
 const SHORT: [&str; 4] = ["--warmup", "100ms", "--duration", "300ms"];
 
@@ -45,21 +45,33 @@ fn a_pattern_that_is_interrupted_tells_the_loads_until_then() {
     assert_eq!(result["verdict"]["reasons"][0]["name"], "interrupted", "{result:#}");
 }
 
-/// A thousand requests a second, one at a time, however much the others load.
+/// A thousand requests a second, however much the others load.
 #[test]
 fn an_agent_that_measures_only_asks_one_request_at_a_time() {
-    let server = serve("echo", &["--transport", "udp"]);
-    let load = ["--transport", "udp", "--app", "echo:64", "--rate", "3k", "--connections-max", "64"];
+    let (server, path) = (serve("echo", &["--transport", "udp"]), samples_file("one-at-a-time"));
+    let file = path.to_str().expect("it is text");
+    let load = ["--transport", "udp", "--app", "echo:64", "--rate", "3k", "--connections-max", "64", "--samples", file];
     let agents = ["--agent", "local,role=latency", "--agent", "local,role=throughput"];
     let result = measure(server.address(), &[&load[..], &agents, &SHORT].concat());
+    let text = std::fs::read_to_string(&path).expect("a file");
+    std::fs::remove_file(&path).expect("it is there");
     let sent: Vec<f64> = [0, 1].map(|agent| result["agents"][agent]["sent"].as_f64().expect("a count")).to_vec();
     assert!((200.0..400.0).contains(&sent[0]) && (700.0..1_100.0).contains(&sent[1]), "{result:#}");
     assert_eq!(result["counts"]["replied"], result["counts"]["sent"], "{result:#}");
+    let times = |line: &str| {
+        let cell = |at| line.split(',').nth(at).and_then(|cell| cell.parse::<u64>().ok()).expect("a number");
+        // When it left, and when its reply came.
+        (cell(3), cell(2) + cell(4))
+    };
+    let mut requests: Vec<(u64, u64)> = text.lines().skip(1).map(times).collect();
+    requests.sort_unstable();
+    assert_eq!(requests.len() as f64, sent[0]);
+    assert!(requests.windows(2).all(|pair| pair[1].0 >= pair[0].1), "two requests at a time");
 }
 
 #[test]
 fn an_agent_that_is_lost_while_it_measures_is_named_in_the_verdict() {
-    let (_server, measure) = lose("measuring");
+    let (_server, measure) = lose(&["--rate", "500", "--warmup", "2s", "--duration", "2s"], "measuring");
     let result = finish(measure);
     assert_eq!(result["verdict"]["reasons"][0]["name"], "agent_lost", "{result:#}");
     assert!(result["verdict"]["reasons"][0]["what"].as_str().is_some_and(|what| what.contains("tcp:127.0.0.1")), "{result:#}");
@@ -67,20 +79,31 @@ fn an_agent_that_is_lost_while_it_measures_is_named_in_the_verdict() {
 
 #[test]
 fn an_agent_that_is_lost_while_it_warms_up_is_named_and_nobody_said_to_have_interrupted() {
-    let (_server, measure) = lose("warming up");
+    let (_server, measure) = lose(&["--rate", "500", "--warmup", "2s", "--duration", "2s"], "warming up");
     let output = measure.wait_with_output().expect("it ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("tcp:127.0.0.1") && !stderr.contains("interrupted"), "{stderr}");
 }
 
-/// A load on an agent that is killed once the run says `when`.
-fn lose(when: &str) -> (Service, Child) {
+#[test]
+fn a_pattern_that_loses_an_agent_tells_the_loads_until_then_and_why() {
+    let load = ["--pattern", "steps:200:2000:200", "--warmup", "100ms", "--duration", "1s"];
+    let (_server, measure) = lose(&load, "offered");
+    let result = finish(measure);
+    let points = result["points"].as_array().expect("points").len();
+    assert!((1..10).contains(&points), "{result:#}");
+    assert_eq!(result["verdict"]["trustworthy"], false, "{result:#}");
+    assert_eq!(result["verdict"]["reasons"][0]["name"], "agent_lost", "{result:#}");
+}
+
+/// A load, partly by an agent that is killed once the run says `when`.
+fn lose(load: &[&str], when: &str) -> (Service, Child) {
     let server = serve("echo", &[]);
     let agent = Service::start(&["agent", "--listen", "127.0.0.1:0"], 1);
     let place = format!("tcp:{}", agent.address());
-    let load = ["--app", "echo:64", "--rate", "500", "--warmup", "2s", "--duration", "2s", "--timeout", "1s"];
-    let mut measure = start_measure(server.address(), &[&load[..], &["--agent", &place, "--agent", "local"]].concat());
+    let agents = ["--app", "echo:64", "--timeout", "1s", "--agent", &place, "--agent", "local"];
+    let mut measure = start_measure(server.address(), &[load, &agents].concat());
     wait_for(&mut measure, when);
     agent.signal("KILL");
     (server, measure)
@@ -91,9 +114,4 @@ fn wait_for(measure: &mut Child, text: &str) {
     let stderr = measure.stderr.as_mut().expect("it is piped");
     let mut lines = BufReader::with_capacity(1, stderr).lines();
     assert!(lines.any(|line| line.expect("it is text").contains(text)), "it never says {text:?}");
-}
-
-fn signal(name: &str, child: &Child) {
-    let status = std::process::Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-    assert!(status.expect("kill").success());
 }

@@ -281,8 +281,7 @@ impl Carries for StreamLanes {
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
         let Some(index) = self.turns.next() else { return };
-        let lane = &mut self.lanes[index];
-        let expected = lane.id.and_then(|id| self.streams.output(id)).map(write);
+        let expected = self.lanes[index].id.and_then(|id| self.streams.output(id)).map(write);
         if !self.written.contains(&index) {
             // What waits for many writes would leave long after the time that is taken here.
             if self.written.len() == WRITES_MAX {
