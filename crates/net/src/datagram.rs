@@ -377,7 +377,8 @@ impl Datagrams {
     }
 
     /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks sleeps until something does,
-    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that polls looks a few times in a row. May return 0 for no reason.
+    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that polls looks a few times, up to
+    /// `until`. May return 0 for no reason.
     /// What is queued is not sent by this.
     ///
     /// # Errors

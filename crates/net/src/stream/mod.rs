@@ -428,7 +428,8 @@ impl Streams {
     }
 
     /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks sleeps until something does,
-    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that polls looks a few times in a row. May return 0 for no reason.
+    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that polls looks a few times, up to
+    /// `until`. May return 0 for no reason.
     ///
     /// # Errors
     ///
