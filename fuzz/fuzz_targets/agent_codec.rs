@@ -1,5 +1,5 @@
-//! Whatever an agent sends for a slice or for what its stamps say: nothing panics, no more is kept than bytes came, and what
-//! is read is written and read again as equal.
+//! Whatever an agent sends for a slice or for what its stamps say: nothing panics, no more is kept
+//! than bytes came, and what is read is written and read again as equal.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

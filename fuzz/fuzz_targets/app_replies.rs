@@ -1,12 +1,16 @@
-//! Whatever a measured server sends, however it is cut: nothing panics, the cut changes nothing, and what is malformed stays so.
-//! What is sent to a server of our own, and what a person writes for an application, is tried with the same bytes.
+//! Whatever a measured server sends, however it is cut: nothing panics, the cut changes nothing,
+//! and what is malformed stays so. What is sent to a server of our own, and what a person writes
+//! for an application, is tried with the same bytes.
 //!
-//! The input is a byte that picks the application, one that says how long fragments are, and the bytes.
+//! The input is a byte that picks the application, one that says how long fragments are, and the
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use tailcut_measure::app::serving::{Limits, Serves, TaskStep, Tasks};
-use tailcut_measure::app::{App, Carrier, Datagrams, Expected, Key, Replies, Requests, Setting, Step};
+use tailcut_measure::app::{
+    App, Carrier, Datagrams, Expected, Key, Replies, Requests, Setting, Step,
+};
 use tailcut_measure::generator::generator;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -49,7 +53,8 @@ fn try_datagrams(app: &App, bytes: &[u8], datagram_len: usize) {
 }
 
 fn try_server(serves: Serves, bytes: &[u8], fragment_len: usize) {
-    let limits = Limits { service_ns_max: u64::MAX, payload_bytes_max: 1 << 20, reply_bytes_max: 1 << 10 };
+    let limits =
+        Limits { service_ns_max: u64::MAX, payload_bytes_max: 1 << 20, reply_bytes_max: 1 << 10 };
     let find = |fragment_len| {
         let mut tasks = Tasks::new(serves, limits);
         let mut found = Vec::new();
@@ -100,7 +105,8 @@ fn steps(app: &App, due: Option<Expected>, bytes: &[u8], fragment_len: usize) ->
 }
 
 fn expected(app: &App, carrier: Carrier) -> Option<Expected> {
-    let mut requests = Requests::new(app, Setting { carrier, authority: "" }, generator(1, 0)).ok()?;
+    let mut requests =
+        Requests::new(app, Setting { carrier, authority: "" }, generator(1, 0)).ok()?;
     Some(requests.write(&mut Vec::new()))
 }
 

@@ -1,5 +1,5 @@
-//! A Homa endpoint in the face of anything: it never panics, never sends more than three bytes for each byte of an address that has
-//! not proven itself, and lets go of everything in the end.
+//! A Homa endpoint in the face of anything: it never panics, never sends more than three bytes for
+//! each byte of an address that has not proven itself, and lets go of everything in the end.
 #![no_main]
 
 mod stage;
@@ -27,6 +27,10 @@ const MANNER: stage::Manner = stage::Manner {
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    let endpoint = stage::play(Endpoint::new(0, Config { secret: [3; 16], ..Config::default() }), &MANNER, bytes);
+    let endpoint = stage::play(
+        Endpoint::new(0, Config { secret: [3; 16], ..Config::default() }),
+        &MANNER,
+        bytes,
+    );
     assert_eq!(endpoint.holdings(), Default::default(), "nothing is held for ever");
 });

@@ -1,15 +1,21 @@
-//! Any bytes are a coherent Homa packet or a reason why not, and neither reading nor printing a packet panics.
+//! Any bytes are a coherent Homa packet or a reason why not, and neither reading nor printing a
+//! packet panics.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tailcut_wire::homa::{ACKS_MAX, Age, Body, Packet, PartHeader, PartKind, TimeLeft, hijack, is_hijacked, tcp_checksum};
+use tailcut_wire::homa::{
+    ACKS_MAX, Age, Body, Packet, PartHeader, PartKind, TimeLeft, hijack, is_hijacked, tcp_checksum,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     is_hijacked(bytes);
     let (source, destination) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
     let mut hijacked = bytes.to_vec();
     hijack(&mut hijacked, source, destination);
-    assert!(bytes.len() < 28 || tcp_checksum(&hijacked, source, destination) == 0, "the checksum is right");
+    assert!(
+        bytes.len() < 28 || tcp_checksum(&hijacked, source, destination) == 0,
+        "the checksum is right"
+    );
     let Ok(packet) = Packet::parse(bytes) else {
         return;
     };
@@ -17,12 +23,19 @@ fuzz_target!(|bytes: &[u8]| {
     match packet.body {
         Body::Data { header, payload } => {
             let end = u64::from(header.offset()) + payload.len() as u64;
-            assert!(end <= u64::from(header.message_length.get()), "the data lie within the message");
+            assert!(
+                end <= u64::from(header.message_length.get()),
+                "the data lie within the message"
+            );
             Age(header.retransmit).ns_max();
             TimeLeft(header.time_left.get()).ns();
             for kind in [PartKind::Request, PartKind::Fetch, PartKind::Reply] {
                 if let Some((_, part)) = PartHeader::split(payload, kind) {
-                    assert_eq!(part.is_empty(), kind == PartKind::Fetch, "a part has data, and a fetch none");
+                    assert_eq!(
+                        part.is_empty(),
+                        kind == PartKind::Fetch,
+                        "a part has data, and a fetch none"
+                    );
                 }
             }
         }

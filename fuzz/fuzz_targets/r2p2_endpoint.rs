@@ -1,5 +1,5 @@
-//! An R2P2 endpoint in the face of anything: it never panics, never sends more than three bytes for each byte of an address that has
-//! not proven itself, and lets go of everything in the end.
+//! An R2P2 endpoint in the face of anything: it never panics, never sends more than three bytes for
+//! each byte of an address that has not proven itself, and lets go of everything in the end.
 #![no_main]
 
 mod stage;
@@ -15,7 +15,12 @@ const MANNER: stage::Manner = stage::Manner {
             datagram[21] = 1;
         }
     },
-    call: |kind, bytes| (bytes.to_vec(), CallOptions { idempotent: kind & 8 != 0, fixed: false, v1: kind & 16 != 0 }),
+    call: |kind, bytes| {
+        (
+            bytes.to_vec(),
+            CallOptions { idempotent: kind & 8 != 0, fixed: false, v1: kind & 16 != 0 },
+        )
+    },
 };
 
 fuzz_target!(|bytes: &[u8]| {

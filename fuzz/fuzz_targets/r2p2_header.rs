@@ -1,4 +1,5 @@
-//! Any bytes are a coherent R2P2 packet or a reason why not, and neither reading nor printing a packet panics.
+//! Any bytes are a coherent R2P2 packet or a reason why not, and neither reading nor printing a
+//! packet panics.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +11,11 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert!(packet.payload.len() <= bytes.len(), "the payload is a part of the datagram");
     assert!(packet.count == 0 || packet.index < packet.count, "the index lies within the count");
-    assert_eq!(packet.rpc_id().is_some(), packet.extended().is_some(), "the extension carries the id");
+    assert_eq!(
+        packet.rpc_id().is_some(),
+        packet.extended().is_some(),
+        "the extension carries the id"
+    );
     if let Some(sack) = packet.sack() {
         sack.has(packet.index);
     }

@@ -1,7 +1,9 @@
-//! A router, between servers that may say anything and clients that may say anything: it never panics, never sends more to
-//! clients than three bytes for each that they sent, and in the end holds no request.
+//! A router, between servers that may say anything and clients that may say anything: it never
+//! panics, never sends more to clients than three bytes for each that they sent, and in the end
+//! holds no request.
 //!
-//! The input is a list of steps: a byte that says what happens, a byte that says from whom, a length, and the bytes.
+//! The input is a list of steps: a byte that says what happens, a byte that says from whom, a
+//! length, and the bytes.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -11,11 +13,16 @@ use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
 
 fuzz_target!(|bytes: &[u8]| {
-    let server = |index: u8, speaks| ServerConfig { addr: ([10, 0, 1, index], 8000).into(), speaks };
+    let server =
+        |index: u8, speaks| ServerConfig { addr: ([10, 0, 1, index], 8000).into(), speaks };
     let config = RouterConfig {
         policy: "jbsq:2".parse().unwrap(),
         forward: if bytes.len() % 2 == 0 { Forward::Annotate } else { Forward::Keep },
-        servers: vec![server(0, Speaks::Extension), server(1, Speaks::Extension), server(2, Speaks::V1)],
+        servers: vec![
+            server(0, Speaks::Extension),
+            server(1, Speaks::Extension),
+            server(2, Speaks::V1),
+        ],
         ..RouterConfig::default()
     };
     let mut router = Router::new(0, config).unwrap();
@@ -23,7 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
     let (mut now, mut paid_in, mut paid_out) = (1, 0, 0);
     let mut drain = |router: &mut Router, now: Time| {
         while let Some(transmit) = router.poll_transmit(now, &mut buffer) {
-            let is_to_server = matches!(transmit.to, SocketAddr::V4(to) if to.ip().octets()[2] == 1);
+            let is_to_server =
+                matches!(transmit.to, SocketAddr::V4(to) if to.ip().octets()[2] == 1);
             paid_out += if is_to_server { 0 } else { transmit.len };
         }
     };
@@ -40,7 +48,10 @@ fuzz_target!(|bytes: &[u8]| {
                 datagram[0] = 0xcc;
                 datagram[21] = 1;
             }
-            let peer = SocketAddr::from(([10, 0, kind % 2, who % 4], if kind % 2 == 1 { 8000 } else { 33_000 }));
+            let peer = SocketAddr::from((
+                [10, 0, kind % 2, who % 4],
+                if kind % 2 == 1 { 8000 } else { 33_000 },
+            ));
             paid_in += datagram.len();
             router.handle_datagram(now, Path { peer }, &datagram);
         }

@@ -1,7 +1,9 @@
-//! Streams while peers send anything and answer anything, and the application does whatever it may: they never panic, hold no more
-//! than their windows, say nothing to an address that has not shown that it hears, and let go of everything in the end.
+//! Streams while peers send anything and answer anything, and the application does whatever it may:
+//! they never panic, hold no more than their windows, say nothing to an address that has not shown
+//! that it hears, and let go of everything in the end.
 //!
-//! The input is a list of steps: a byte that says what happens, a byte that says to or from whom, a length, and the bytes.
+//! The input is a list of steps: a byte that says what happens, a byte that says to or from whom, a
+//! length, and the bytes.
 #![no_main]
 
 #[path = "../../crates/proto/tests/stream_support/mod.rs"]
@@ -24,7 +26,8 @@ struct Stage {
     ids: Vec<StreamId>,
     /// Calls that have not ended.
     calls: Vec<(CallId, Call)>,
-    /// By peer: the number that it was last told, and whether it has told one back, or was asked first.
+    /// By peer: the number that it was last told, and whether it has told one back, or was asked
+    /// first.
     told: [u64; PEERS],
     is_known: [bool; PEERS],
 }
@@ -47,7 +50,16 @@ impl Stage {
         let fake = Fake::default();
         let streams = Streams::new(fake.clone(), config.clone());
         let (ids, calls) = (Vec::new(), Vec::new());
-        Self { now: 1, streams, fake, config, ids, calls, told: [0; PEERS], is_known: [false; PEERS] }
+        Self {
+            now: 1,
+            streams,
+            fake,
+            config,
+            ids,
+            calls,
+            told: [0; PEERS],
+            is_known: [false; PEERS],
+        }
     }
 
     fn step(&mut self, kind: u8, who: u8, bytes: &[u8]) {
@@ -67,7 +79,8 @@ impl Stage {
 
     fn hear(&mut self, kind: u8, place: usize, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
-        // Most messages get a coherent beginning, and the number that was told, which the fuzzer cannot find.
+        // Most messages get a coherent beginning, and the number that was told, which the fuzzer
+        // cannot find.
         if kind & 8 != 0 && bytes.len() >= MESSAGE_LEN {
             bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
             bytes[4] = 1 + bytes[4] % 4;
@@ -78,7 +91,8 @@ impl Stage {
             bytes[24..31].fill(0);
             bytes[32..39].fill(0);
         }
-        let message = Message::parse(&bytes).map(|message| (message.kind, message.header.acceptor.get()));
+        let message =
+            Message::parse(&bytes).map(|message| (message.kind, message.header.acceptor.get()));
         self.fake.request(peer(place), bytes);
         self.streams.handle_timeout(self.now);
         let answer = self.fake.next_answer().expect("every request is answered at once");
@@ -108,7 +122,8 @@ impl Stage {
             bytes[4] %= 3;
             bytes[16..23].fill(0);
         }
-        let failures = [Failure::Deadline, Failure::Unreachable, Failure::Refused(DropReason::Overload)];
+        let failures =
+            [Failure::Deadline, Failure::Unreachable, Failure::Refused(DropReason::Overload)];
         let result = if kind & 16 != 0 { Err(failures[usize::from(who) % 3]) } else { Ok(bytes) };
         self.fake.end(&call, result);
     }
@@ -147,8 +162,14 @@ impl Stage {
         let held = self.streams.holdings();
         let half_open_bytes = self.config.half_open_max * self.config.window_min;
         assert!(held.windows_bytes <= self.config.windows_bytes_max, "{held:?}");
-        assert!(held.buffered_bytes <= 2 * self.config.windows_bytes_max + half_open_bytes, "{held:?}");
-        assert!(held.messages == self.calls.len() && held.messages <= self.config.messages_max, "{held:?}");
+        assert!(
+            held.buffered_bytes <= 2 * self.config.windows_bytes_max + half_open_bytes,
+            "{held:?}"
+        );
+        assert!(
+            held.messages == self.calls.len() && held.messages <= self.config.messages_max,
+            "{held:?}"
+        );
         assert!(held.streams - held.half_open <= self.config.streams_max, "{held:?}");
     }
 }

@@ -32,7 +32,8 @@ fn run(arguments: &[&str]) -> Result<()> {
 
 /// The repository's root, from the environment that `cargo run` gives.
 fn root() -> Result<PathBuf> {
-    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").context("start this as `cargo xtask`")?;
+    let manifest_dir =
+        std::env::var_os("CARGO_MANIFEST_DIR").context("start this as `cargo xtask`")?;
     let root = Path::new(&manifest_dir).parent().context("xtask has no parent directory")?;
     Ok(root.to_path_buf())
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of DESIGN and of the style that no compiler checks.
 //!
-//! A rule is a function from the tree to its violations. All rules run, and all violations are listed, sorted by place.
+//! A rule is a function from the tree to its violations. All rules run, and all violations are
+//! listed, sorted by place.
 
 mod fresh;
 mod layers;

@@ -1,4 +1,5 @@
-//! The repository as the rules see it: paths and texts, so that a rule is a pure function and its tests need no files.
+//! The repository as the rules see it: paths and texts, so that a rule is a pure function and its
+//! tests need no files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +25,8 @@ pub(crate) struct Violation {
 impl Tree {
     /// Reads the work tree: what is tracked, and what is new and not ignored.
     pub(crate) fn read(root: &Path) -> Result<Self> {
-        // A continuous-integration checkout may belong to another user, which git distrusts by default.
+        // A continuous-integration checkout may belong to another user, which git distrusts by
+        // default.
         let listing = Command::new("git")
             .args(["-c", "safe.directory=*", "ls-files", "-z"])
             .args(["--cached", "--others", "--exclude-standard"])
@@ -59,7 +61,9 @@ impl Tree {
 
     /// The texts whose path ends in one of the extensions, given without the dot.
     pub(crate) fn texts_of(&self, extensions: &[&str]) -> impl Iterator<Item = (&str, &str)> {
-        self.texts().filter(move |(path, _)| path.rsplit_once('.').is_some_and(|(_, extension)| extensions.contains(&extension)))
+        self.texts().filter(move |(path, _)| {
+            path.rsplit_once('.').is_some_and(|(_, extension)| extensions.contains(&extension))
+        })
     }
 
     /// The text of one file.
@@ -70,7 +74,9 @@ impl Tree {
     /// Whether a file or a directory of this path exists; the empty path is the root.
     pub(crate) fn holds(&self, path: &str) -> bool {
         let directory = format!("{path}/");
-        path.is_empty() || self.texts.contains_key(path) || self.paths().any(|known| known.starts_with(&directory))
+        path.is_empty()
+            || self.texts.contains_key(path)
+            || self.paths().any(|known| known.starts_with(&directory))
     }
 }
 

@@ -1,7 +1,9 @@
-//! `cargo xtask wasm`: wire, proto and measure compile to WebAssembly, and a module made of them imports nothing.
+//! `cargo xtask wasm`: wire, proto and measure compile to WebAssembly, and a module made of them
+//! imports nothing.
 //!
-//! A module without imports has no way to reach a clock, a generator, a file or a socket, so this proves that the three
-//! crates are sans-IO. The probe is a workspace of its own that is built with the versions of the house's lock file.
+//! A module without imports has no way to reach a clock, a generator, a file or a socket, so this
+//! proves that the three crates are sans-IO. The probe is a workspace of its own that is built with
+//! the versions of the house's lock file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,20 +14,30 @@ use wasmparser::{Parser, Payload};
 /// Builds the crates and the probe, and lists the probe's imports; an error when there are any.
 pub(crate) fn run(root: &Path) -> Result<()> {
     let standard_library = StandardLibrary::find()?;
-    let target_dir = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let target_dir = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |dir| root.join(dir));
     let target_dir = target_dir.join("wasm");
 
     let mut crates = standard_library.cargo_build(root, &target_dir);
     build(crates.args(["-p", "tailcut-wire", "-p", "tailcut-proto", "-p", "tailcut-measure"]))?;
 
     let probe = root.join("xtask/wasm-probe");
-    std::fs::copy(root.join("Cargo.lock"), probe.join("Cargo.lock")).context("cannot give the probe its versions")?;
+    std::fs::copy(root.join("Cargo.lock"), probe.join("Cargo.lock"))
+        .context("cannot give the probe its versions")?;
     build(&mut standard_library.cargo_build(&probe, &target_dir))?;
 
-    let module: PathBuf = [target_dir.as_path(), TRIPLE.as_ref(), "release/wasm_probe.wasm".as_ref()].iter().collect();
-    let bytes = std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
+    let module: PathBuf =
+        [target_dir.as_path(), TRIPLE.as_ref(), "release/wasm_probe.wasm".as_ref()]
+            .iter()
+            .collect();
+    let bytes =
+        std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     let imports = imports(&bytes)?;
-    ensure!(imports.is_empty(), "wire, proto or measure is not sans-IO; the probe imports:\n{}", imports.join("\n"));
+    ensure!(
+        imports.is_empty(),
+        "wire, proto or measure is not sans-IO; the probe imports:\n{}",
+        imports.join("\n")
+    );
     println!("wasm: {} bytes of wire, proto and measure, no imports", bytes.len());
     Ok(())
 }
@@ -41,7 +53,8 @@ enum StandardLibrary {
 impl StandardLibrary {
     fn find() -> Result<Self> {
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let output = Command::new(rustc).args(["--print", "sysroot"]).output().context("rustc is needed")?;
+        let output =
+            Command::new(rustc).args(["--print", "sysroot"]).output().context("rustc is needed")?;
         ensure!(output.status.success(), "rustc does not tell its sysroot");
         let rustlib = Path::new(String::from_utf8(output.stdout)?.trim()).join("lib/rustlib");
         if rustlib.join(TRIPLE).join("lib").is_dir() {
@@ -59,7 +72,10 @@ impl StandardLibrary {
     /// `cargo build` for WebAssembly of the package or workspace at `directory`.
     fn cargo_build(&self, directory: &Path, target_dir: &Path) -> Command {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(directory).args(["build", "--release", "--target", TRIPLE, "--target-dir"]).arg(target_dir);
+        cargo
+            .current_dir(directory)
+            .args(["build", "--release", "--target", TRIPLE, "--target-dir"])
+            .arg(target_dir);
         if let Self::Source = self {
             // Building the standard library is unstable; a stable compiler allows it when told so.
             cargo.env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std=std,panic_abort");
@@ -95,7 +111,8 @@ const TRIPLE: &str = "wasm32-unknown-unknown";
 mod tests {
     use super::*;
 
-    /// A module header, then one section that holds one function type of no arguments and no results.
+    /// A module header, then one section that holds one function type of no arguments and no
+    /// results.
     const TYPES_ONLY: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0";
 
     #[test]
@@ -105,7 +122,8 @@ mod tests {
 
     #[test]
     fn an_import_is_listed() {
-        // Section 2, 13 bytes: one import of module "env", name "clock", which is the function of type 0.
+        // Section 2, 13 bytes: one import of module "env", name "clock", which is the function of
+        // type 0.
         let module = [TYPES_ONLY, b"\x02\x0d\x01\x03env\x05clock\0\0"].concat();
         assert_eq!(imports(&module).expect("a module"), ["env.clock"]);
     }

@@ -13,7 +13,8 @@ use tailcut_wire::r2p2::DropReason;
 /// Names and counts, in a fixed order.
 pub(crate) type Counters = Vec<(String, u64)>;
 
-/// Lists every field of a struct of counters under its name; a field that is missing here does not compile.
+/// Lists every field of a struct of counters under its name; a field that is missing here does not
+/// compile.
 macro_rules! listed {
     ($counters:expr, $kind:ident { $($name:ident),* $(,)? } $(, $nested:ident)*) => {{
         let $kind { $($name,)* $($nested: _,)* } = $counters;
@@ -80,13 +81,17 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
         feedback_stranger, server_restarts, leases_expired, trials, probes, stall_probes, servers_silenced, servers_returned,
         cancelled_held, cancelled_forwarded, cancels_unknown, outbox_full, oversize,
     }, refused, malformed);
-    let refused = listed!(metrics.refused, Refused { overload, too_large, expired, no_server, uncertain, v1_annotate });
+    let refused = listed!(
+        metrics.refused,
+        Refused { overload, too_large, expired, no_server, uncertain, v1_annotate }
+    );
     #[rustfmt::skip]
     let malformed = listed!(metrics.malformed, MalformedCounts {
         truncated, magic, header_size, message_type, policy, flags, order, version, length, no_route, client_address,
     });
     counters.extend(refused.into_iter().map(|(name, count)| (format!("refused_{name}"), count)));
-    counters.extend(malformed.into_iter().map(|(name, count)| (format!("malformed_{name}"), count)));
+    counters
+        .extend(malformed.into_iter().map(|(name, count)| (format!("malformed_{name}"), count)));
     counters
 }
 
@@ -144,7 +149,8 @@ pub(crate) fn add(counters: &mut Counters, other: &Counters) {
 /// The counters that are not 0, a line each.
 pub(crate) fn lines(counters: &Counters) -> String {
     let counted = counters.iter().filter(|(_, count)| *count > 0);
-    let rows: Vec<_> = counted.map(|(name, count)| vec![format!("  {name}"), count.to_string()]).collect();
+    let rows: Vec<_> =
+        counted.map(|(name, count)| vec![format!("  {name}"), count.to_string()]).collect();
     crate::output::table(&rows, 1)
 }
 
@@ -170,7 +176,8 @@ mod tests {
     #[test]
     fn refusals_are_counted_by_reason() {
         let (mut r2p2, mut homa) = (r2p2::Metrics::default(), homa::Metrics::default());
-        (r2p2.drops[DropReason::TooLarge as usize], homa.drops[DropReason::TooLarge as usize]) = (3, 4);
+        (r2p2.drops[DropReason::TooLarge as usize], homa.drops[DropReason::TooLarge as usize]) =
+            (3, 4);
         assert!(lines(&of_endpoint(&Metrics::R2p2(r2p2))).ends_with("drop_too_large  3\n"));
         assert!(lines(&of_endpoint(&Metrics::Homa(homa))).ends_with("drop_too_large  4\n"));
     }

@@ -1,4 +1,5 @@
-//! `tailcut dissect`: one line for each UDP datagram and each Homa packet of a capture, as R2P2 or Homa, or why it is not.
+//! `tailcut dissect`: one line for each UDP datagram and each Homa packet of a capture, as R2P2 or
+//! Homa, or why it is not.
 //!
 //! | step | what it takes |
 //! |---|---|
@@ -8,11 +9,12 @@
 //! | transport | UDP; Homa as IP protocol 146, and in the disguise of TCP |
 //! | R2P2, Homa | their `Packet::parse`; the line is its `Display`, or the reason for refusing it |
 //!
-//! A UDP datagram is Homa's when it is to or from Homa's port, or when it is a coherent packet of Homa with the flags and the
-//! urgent pointer that are on all of them; any other is taken for R2P2.
+//! A UDP datagram is Homa's when it is to or from Homa's port, or when it is a coherent packet of
+//! Homa with the flags and the urgent pointer that are on all of them; any other is taken for R2P2.
 //!
-//! A datagram that the kernel cuts into segments behind the capture point (UDP GSO) is captured whole and shows as
-//! `not R2P2: Length`: capture at the receiver, or with segmentation offload disabled.
+//! A datagram that the kernel cuts into segments behind the capture point (UDP GSO) is captured
+//! whole and shows as `not R2P2: Length`: capture at the receiver, or with segmentation offload
+//! disabled.
 //!
 //! Invariant: no file makes this panic or hold more than [`RECORD_LEN_MAX`] of it in memory.
 
@@ -27,16 +29,19 @@ use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, IDB_MAGIC, Linktype, PcapBlockOwned, PcapError, create_reader};
 use tailcut_wire::{homa, r2p2};
 
-/// Prints every UDP datagram and every Homa packet of the capture at `path` to `out`: when, counted from the first packet; from where to where; what.
+/// Prints every UDP datagram and every Homa packet of the capture at `path` to `out`: when, counted
+/// from the first packet; from where to where; what.
 pub(crate) fn run(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-    let file =
-        File::open(path).with_context(|| format!("cannot open the capture {}: give the path of a file", path.display()))?;
+    let file = File::open(path).with_context(|| {
+        format!("cannot open the capture {}: give the path of a file", path.display())
+    })?;
     let is_file = file.metadata().is_ok_and(|metadata| !metadata.is_dir());
     if !is_file {
         bail!("{} is a directory: give one capture file in it", path.display());
     }
     let mut out = BufWriter::new(out);
-    let result = dissect(file, &mut out).with_context(|| format!("cannot read the capture {}", path.display()));
+    let result = dissect(file, &mut out)
+        .with_context(|| format!("cannot read the capture {}", path.display()));
     out.flush().context("cannot write the packets")?;
     result
 }
@@ -104,9 +109,13 @@ enum Skip {
 fn dissect(input: impl Read + Send, out: &mut impl Write) -> anyhow::Result<()> {
     let mut reader = match create_reader(BUFFER_LEN, input) {
         Ok(reader) => reader,
-        Err(PcapError::Eof) => bail!("it is empty: was the capture stopped before its first packet?"),
+        Err(PcapError::Eof) => {
+            bail!("it is empty: was the capture stopped before its first packet?")
+        }
         Err(PcapError::ReadError) => bail!("reading failed: check the file and its disk"),
-        Err(_) => bail!("it is not a capture: give a pcap or pcapng file, such as `tcpdump -w` writes"),
+        Err(_) => {
+            bail!("it is not a capture: give a pcap or pcapng file, such as `tcpdump -w` writes")
+        }
     };
     let mut session = Session::default();
     let mut buffer_len = BUFFER_LEN;
@@ -122,11 +131,17 @@ fn dissect(input: impl Read + Send, out: &mut impl Write) -> anyhow::Result<()> 
         };
         let consumed = reader.consumed();
         match error {
-            PcapError::Incomplete(_) | PcapError::BufferTooSmall => refill(&mut *reader, &mut buffer_len)?,
-            PcapError::UnexpectedEof => {
-                bail!("it ends in the middle of the record at byte {consumed}; all packets before it are printed")
+            PcapError::Incomplete(_) | PcapError::BufferTooSmall => {
+                refill(&mut *reader, &mut buffer_len)?
             }
-            _ => bail!("the record at byte {consumed} is damaged; all packets before it are printed"),
+            PcapError::UnexpectedEof => {
+                bail!(
+                    "it ends in the middle of the record at byte {consumed}; all packets before it are printed"
+                )
+            }
+            _ => {
+                bail!("the record at byte {consumed} is damaged; all packets before it are printed")
+            }
         }
     }
     session.skipped.write(out)
@@ -136,7 +151,10 @@ fn dissect(input: impl Read + Send, out: &mut impl Write) -> anyhow::Result<()> 
 fn refill(reader: &mut dyn PcapReaderIterator, buffer_len: &mut usize) -> anyhow::Result<()> {
     if reader.data().len() == *buffer_len {
         if *buffer_len >= RECORD_LEN_MAX {
-            bail!("the record at byte {} is longer than {RECORD_LEN_MAX} bytes: the file is damaged", reader.consumed());
+            bail!(
+                "the record at byte {} is longer than {RECORD_LEN_MAX} bytes: the file is damaged",
+                reader.consumed()
+            );
         }
         *buffer_len *= 2;
         reader.grow(*buffer_len);
@@ -157,28 +175,36 @@ impl Session {
             PcapBlockOwned::Legacy(record) => {
                 let Some(interface) = self.interfaces.first() else { return Ok(()) };
                 let unit_ns = if interface.resolution == 9 { 1 } else { 1000 };
-                let at_ns = i128::from(record.ts_sec) * NS_PER_S + i128::from(record.ts_usec) * unit_ns;
+                let at_ns =
+                    i128::from(record.ts_sec) * NS_PER_S + i128::from(record.ts_usec) * unit_ns;
                 self.handle_frame(interface.link, Some(at_ns), record.data, out)?;
             }
             PcapBlockOwned::NG(Block::SectionHeader(_)) => self.interfaces.clear(),
-            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => self.interfaces.push(Interface {
-                link: interface.linktype,
-                resolution: interface.if_tsresol,
-                // The library reads it as little-endian in every section.
-                offset_s: match interface.block_type {
-                    IDB_MAGIC => interface.if_tsoffset,
-                    _ => interface.if_tsoffset.swap_bytes(),
-                },
-            }),
-            PcapBlockOwned::NG(Block::EnhancedPacket(record)) => match self.interfaces.get(record.if_id as usize) {
-                Some(interface) => {
-                    let at_ns = interface.time_ns(u64::from(record.ts_high) << 32 | u64::from(record.ts_low));
-                    self.handle_frame(interface.link, at_ns, record.packet_data(), out)?;
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                self.interfaces.push(Interface {
+                    link: interface.linktype,
+                    resolution: interface.if_tsresol,
+                    // The library reads it as little-endian in every section.
+                    offset_s: match interface.block_type {
+                        IDB_MAGIC => interface.if_tsoffset,
+                        _ => interface.if_tsoffset.swap_bytes(),
+                    },
+                })
+            }
+            PcapBlockOwned::NG(Block::EnhancedPacket(record)) => {
+                match self.interfaces.get(record.if_id as usize) {
+                    Some(interface) => {
+                        let at_ns = interface
+                            .time_ns(u64::from(record.ts_high) << 32 | u64::from(record.ts_low));
+                        self.handle_frame(interface.link, at_ns, record.packet_data(), out)?;
+                    }
+                    None => self.skipped.unreadable += 1,
                 }
-                None => self.skipped.unreadable += 1,
-            },
+            }
             PcapBlockOwned::NG(Block::SimplePacket(record)) => match self.interfaces.first() {
-                Some(interface) => self.handle_frame(interface.link, None, record.packet_data(), out)?,
+                Some(interface) => {
+                    self.handle_frame(interface.link, None, record.packet_data(), out)?
+                }
                 None => self.skipped.unreadable += 1,
             },
             PcapBlockOwned::NG(_) => {}
@@ -186,7 +212,13 @@ impl Session {
         Ok(())
     }
 
-    fn handle_frame(&mut self, link: Linktype, at_ns: Option<i128>, frame: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
+    fn handle_frame(
+        &mut self,
+        link: Linktype,
+        at_ns: Option<i128>,
+        frame: &[u8],
+        out: &mut impl Write,
+    ) -> anyhow::Result<()> {
         if self.start_ns.is_none() {
             self.start_ns = at_ns;
         }
@@ -224,7 +256,10 @@ impl Skipped {
         let counts = [
             (self.foreign, "neither UDP nor Homa"),
             (self.fragments, "IP fragments: capture where they are whole"),
-            (self.unreadable, "of a link type that is not read, or cut before their UDP or Homa header"),
+            (
+                self.unreadable,
+                "of a link type that is not read, or cut before their UDP or Homa header",
+            ),
         ];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             writeln!(out, "{count} frames left out: {what}").context("cannot write the packets")?;
@@ -249,7 +284,8 @@ fn slice(link: Linktype, frame: &[u8]) -> Result<LaxSlicedPacket<'_>, Skip> {
         LINK_ETHERNET => LaxSlicedPacket::from_ethernet(frame).map_err(|_| Skip::Unreadable),
         LINK_COOKED => network(pair(14), 16),
         LINK_COOKED_2 => network(pair(0), 20),
-        // The address family in front is in the byte order of another machine; the IP version says the same.
+        // The address family in front is in the byte order of another machine; the IP version says
+        // the same.
         LINK_NULL | LINK_LOOP => ip(4),
         LINK_RAW | LINK_RAW_BSD | LINK_RAW_OPENBSD | LINK_IPV4 | LINK_IPV6 => ip(0),
         _ => Err(Skip::Unreadable),
@@ -258,8 +294,12 @@ fn slice(link: Linktype, frame: &[u8]) -> Result<LaxSlicedPacket<'_>, Skip> {
 
 fn datagram<'a>(packet: &LaxSlicedPacket<'a>) -> Result<Datagram<'a>, Skip> {
     let (from, to): (IpAddr, IpAddr) = match &packet.net {
-        Some(LaxNetSlice::Ipv4(ip)) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
-        Some(LaxNetSlice::Ipv6(ip)) => (ip.header().source_addr().into(), ip.header().destination_addr().into()),
+        Some(LaxNetSlice::Ipv4(ip)) => {
+            (ip.header().source_addr().into(), ip.header().destination_addr().into())
+        }
+        Some(LaxNetSlice::Ipv6(ip)) => {
+            (ip.header().source_addr().into(), ip.header().destination_addr().into())
+        }
         _ if packet.stop_err.is_some() => return Err(Skip::Unreadable),
         _ => return Err(Skip::Foreign),
     };
@@ -271,37 +311,51 @@ fn datagram<'a>(packet: &LaxSlicedPacket<'a>) -> Result<Datagram<'a>, Skip> {
         }
         (UDP, Some(TransportSlice::Udp(udp))) => {
             // A length of 0 means the rest of the IP packet.
-            let len = usize::from(udp.length()).saturating_sub(UDP_HEADER_LEN).max(udp.payload().len());
+            let len =
+                usize::from(udp.length()).saturating_sub(UDP_HEADER_LEN).max(udp.payload().len());
             (Carrier::Udp(udp.source_port(), udp.destination_port()), udp.payload(), len)
         }
         (UDP, _) if ip.fragmented => return Err(Skip::Fragment),
         (UDP, _) => return Err(Skip::Unreadable),
         _ => return Err(Skip::Foreign),
     };
-    if ip.fragmented { Err(Skip::Fragment) } else { Ok(Datagram { from, to, carrier, payload, len }) }
+    if ip.fragmented {
+        Err(Skip::Fragment)
+    } else {
+        Ok(Datagram { from, to, carrier, payload, len })
+    }
 }
 
 /// Bytes that the IP header says follow it and its extensions.
 fn ip_payload_len(packet: &LaxSlicedPacket) -> usize {
     match &packet.net {
         Some(LaxNetSlice::Ipv4(ip)) => ip.header().payload_len().map_or(0, usize::from),
-        Some(LaxNetSlice::Ipv6(ip)) => usize::from(ip.header().payload_length()).saturating_sub(ip.extensions().slice().len()),
+        Some(LaxNetSlice::Ipv6(ip)) => {
+            usize::from(ip.header().payload_length()).saturating_sub(ip.extensions().slice().len())
+        }
         _ => 0,
     }
 }
 
-fn write_line(out: &mut impl Write, since_ns: Option<i128>, datagram: &Datagram) -> std::io::Result<()> {
+fn write_line(
+    out: &mut impl Write,
+    since_ns: Option<i128>,
+    datagram: &Datagram,
+) -> std::io::Result<()> {
     match since_ns {
         Some(ns) => {
             let sign = if ns < 0 { "-" } else { "" };
-            let (seconds, fraction) = (ns.unsigned_abs() / NS_PER_S as u128, ns.unsigned_abs() % NS_PER_S as u128);
+            let (seconds, fraction) =
+                (ns.unsigned_abs() / NS_PER_S as u128, ns.unsigned_abs() % NS_PER_S as u128);
             write!(out, "{sign}{seconds}.{fraction:09}")?;
         }
         None => write!(out, "-")?,
     }
     let (from, to) = (datagram.from, datagram.to);
     match datagram.carrier {
-        Carrier::Udp(source, target) => write!(out, " {} > {}: ", SocketAddr::new(from, source), SocketAddr::new(to, target))?,
+        Carrier::Udp(source, target) => {
+            write!(out, " {} > {}: ", SocketAddr::new(from, source), SocketAddr::new(to, target))?
+        }
         Carrier::Homa => write!(out, " {from} > {to}: ")?,
         Carrier::HijackedTcp => write!(out, " {from} > {to} as TCP: ")?,
     }
@@ -323,8 +377,13 @@ fn write_line(out: &mut impl Write, since_ns: Option<i128>, datagram: &Datagram)
 
 fn is_homa(datagram: &Datagram) -> bool {
     match datagram.carrier {
-        Carrier::Udp(homa::UDP_PORT, _) | Carrier::Udp(_, homa::UDP_PORT) | Carrier::Homa | Carrier::HijackedTcp => true,
-        Carrier::Udp(..) => homa::is_hijacked(datagram.payload) && homa::Packet::parse(datagram.payload).is_ok(),
+        Carrier::Udp(homa::UDP_PORT, _)
+        | Carrier::Udp(_, homa::UDP_PORT)
+        | Carrier::Homa
+        | Carrier::HijackedTcp => true,
+        Carrier::Udp(..) => {
+            homa::is_hijacked(datagram.payload) && homa::Packet::parse(datagram.payload).is_ok()
+        }
     }
 }
 
@@ -357,7 +416,8 @@ mod tests {
     use super::*;
 
     const REQUEST: [u8; 8] = [0xcc, 0x08, 0x00, 0xc0, 0x00, 0x01, 0x00, 0x01];
-    const LINE: &str = "0.000000000 10.0.0.1:33000 > 10.0.0.2:8000: R2P2 request rid 1 0/1, length 0\n";
+    const LINE: &str =
+        "0.000000000 10.0.0.1:33000 > 10.0.0.2:8000: R2P2 request rid 1 0/1, length 0\n";
 
     fn printed(capture: &[u8]) -> (String, anyhow::Result<()>) {
         let mut out = Vec::new();
@@ -394,7 +454,28 @@ mod tests {
 
     fn ipv4(protocol: u8, fragment: [u8; 2], payload: &[u8]) -> Vec<u8> {
         let [high, low] = (20 + payload.len() as u16).to_be_bytes();
-        let mut ip = vec![0x45, 0, high, low, 0, 1, fragment[0], fragment[1], 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let mut ip = vec![
+            0x45,
+            0,
+            high,
+            low,
+            0,
+            1,
+            fragment[0],
+            fragment[1],
+            64,
+            protocol,
+            0,
+            0,
+            10,
+            0,
+            0,
+            1,
+            10,
+            0,
+            0,
+            2,
+        ];
         ip.extend(payload);
         ip
     }
@@ -435,7 +516,8 @@ mod tests {
     }
 
     fn section(is_big: bool) -> Vec<u8> {
-        let body = [&word(0x1a2b_3c4d, is_big)[..], &half(1, is_big), &half(0, is_big), &[0xff; 8]].concat();
+        let body = [&word(0x1a2b_3c4d, is_big)[..], &half(1, is_big), &half(0, is_big), &[0xff; 8]]
+            .concat();
         block(0x0a0d_0d0a, &body, is_big)
     }
 
@@ -535,14 +617,20 @@ mod tests {
     #[test]
     fn options_and_extension_headers_are_stepped_over() {
         let udp = udp(&REQUEST);
-        let with_option =
-            [&[0x46, 0, 0, 40, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 1, 1, 1, 0], &udp[..]].concat();
+        let with_option = [
+            &[0x46, 0, 0, 40, 0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 1, 1, 1, 0],
+            &udp[..],
+        ]
+        .concat();
         check(&pcap(LINK_RAW, &[with_option]), LINE);
         let mut ipv6 = vec![0x60, 0, 0, 0, 0, 24, 60, 64];
         ipv6.extend([0; 15].iter().chain(&[1]).chain(&[0; 15]).chain(&[2]));
         ipv6.extend([17, 0, 1, 4, 0, 0, 0, 0]);
         ipv6.extend(&udp);
-        check(&pcap(LINK_RAW, &[ipv6]), "0.000000000 [::1]:33000 > [::2]:8000: R2P2 request rid 1 0/1, length 0\n");
+        check(
+            &pcap(LINK_RAW, &[ipv6]),
+            "0.000000000 [::1]:33000 > [::2]:8000: R2P2 request rid 1 0/1, length 0\n",
+        );
     }
 
     #[test]
@@ -577,18 +665,27 @@ mod tests {
     #[test]
     fn datagram_that_the_capture_cut_is_not_judged() {
         let frame = request()[..32].to_vec();
-        check(&pcap(LINK_RAW, &[frame]), "0.000000000 10.0.0.1:33000 > 10.0.0.2:8000: cut by the capture to 4 of 8 B\n");
+        check(
+            &pcap(LINK_RAW, &[frame]),
+            "0.000000000 10.0.0.1:33000 > 10.0.0.2:8000: cut by the capture to 4 of 8 B\n",
+        );
     }
 
     #[test]
     fn homa_packet_that_the_capture_cut_is_not_judged() {
         let frame = ipv4(146, [0x40, 0], &[0; 80])[..60].to_vec();
-        check(&pcap(LINK_RAW, &[frame]), "0.000000000 10.0.0.1 > 10.0.0.2: cut by the capture to 40 of 80 B\n");
+        check(
+            &pcap(LINK_RAW, &[frame]),
+            "0.000000000 10.0.0.1 > 10.0.0.2: cut by the capture to 40 of 80 B\n",
+        );
         let mut ipv6 = vec![0x60, 0, 0, 0, 0, 88, 60, 64];
         ipv6.extend([0; 15].iter().chain(&[1]).chain(&[0; 15]).chain(&[2]));
         ipv6.extend([146, 0, 1, 4, 0, 0, 0, 0]);
         ipv6.extend([0; 30]);
-        check(&pcap(LINK_RAW, &[ipv6]), "0.000000000 ::1 > ::2: cut by the capture to 30 of 80 B\n");
+        check(
+            &pcap(LINK_RAW, &[ipv6]),
+            "0.000000000 ::1 > ::2: cut by the capture to 30 of 80 B\n",
+        );
     }
 
     #[test]
@@ -602,14 +699,20 @@ mod tests {
         let expected = "0.000000000 10.0.0.1:33000 > 10.0.0.2:8000: R2P2 request rid 1 0/1, length 0\n\
             1.000000007 10.0.0.1:33000 > 10.0.0.2:8000: R2P2 request rid 1 0/1, length 0\n\
             -0.000000001 10.0.0.1:33000 > 10.0.0.2:8000: R2P2 request rid 1 0/1, length 0\n";
-        for (magic, unit, is_big) in
-            [(0xa1b2_c3d4, 1000, false), (0xa1b2_c3d4, 1000, true), (0xa1b2_3c4d, 1, false), (0xa1b2_3c4d, 1, true)]
-        {
-            let header = [magic, if is_big { 0x0002_0004 } else { 0x0004_0002 }, 0, 0, 0x0004_0000, 101];
+        for (magic, unit, is_big) in [
+            (0xa1b2_c3d4, 1000, false),
+            (0xa1b2_c3d4, 1000, true),
+            (0xa1b2_3c4d, 1, false),
+            (0xa1b2_3c4d, 1, true),
+        ] {
+            let header =
+                [magic, if is_big { 0x0002_0004 } else { 0x0004_0002 }, 0, 0, 0x0004_0000, 101];
             let mut file: Vec<u8> = header.iter().flat_map(|&each| word(each, is_big)).collect();
             for (seconds, fraction) in [(7, 5), (8, 12), (7, 4)] {
                 let len = request().len() as u32;
-                file.extend([seconds, fraction, len, len].iter().flat_map(|&each| word(each, is_big)));
+                file.extend(
+                    [seconds, fraction, len, len].iter().flat_map(|&each| word(each, is_big)),
+                );
                 file.extend(request());
             }
             let micros = expected.replace("007 ", "007000 ").replace("001 ", "001000 ");
@@ -654,7 +757,10 @@ mod tests {
     #[test]
     fn errors_say_what_to_do() {
         check_error(&[], "it is empty");
-        check_error(b"#!/bin/sh\necho this is a script\n", "it is not a capture: give a pcap or pcapng file");
+        check_error(
+            b"#!/bin/sh\necho this is a script\n",
+            "it is not a capture: give a pcap or pcapng file",
+        );
         check_error(&[0xd4, 0xc3, 0xb2, 0xa1], "it is not a capture");
         let whole = pcap(LINK_RAW, &[request(), request()]);
         check_error(&whole[..whole.len() - 1], "it ends in the middle of the record at byte 76");
@@ -681,7 +787,9 @@ mod tests {
     #[test]
     fn missing_file_and_directory_are_named() {
         let error = |path: &Path| format!("{:#}", run(path, &mut Vec::new()).unwrap_err());
-        assert!(error(&conformance("absent.pcap")).contains("absent.pcap: give the path of a file"));
+        assert!(
+            error(&conformance("absent.pcap")).contains("absent.pcap: give the path of a file")
+        );
         assert!(error(&conformance("")).contains("is a directory: give one capture file"));
     }
 
@@ -724,7 +832,8 @@ mod tests {
 
     fn samples() -> Vec<Vec<u8>> {
         let pcapng = |is_big| {
-            let frames = [enhanced(0, 1, &request(), is_big), enhanced(0, 2, &request(), is_big)].concat();
+            let frames =
+                [enhanced(0, 1, &request(), is_big), enhanced(0, 2, &request(), is_big)].concat();
             [section(is_big), interface(6, 0, is_big), frames].concat()
         };
         let names = ["v1.pcap", "extended.pcap", "malformed.pcap", "homa-ip.pcap", "homa-tcp.pcap"];

@@ -25,8 +25,8 @@ pub(crate) enum Speech {
 }
 
 impl Speech {
-    /// Adds an endpoint to a driver, with a port at `address`. What only its port knows is filled in: credit, the port of its
-    /// calls, a secret.
+    /// Adds an endpoint to a driver, with a port at `address`. What only its port knows is filled
+    /// in: credit, the port of its calls, a secret.
     pub(crate) fn open(
         &self,
         driver: &mut Driver<Endpoint>,
@@ -45,12 +45,22 @@ impl Speech {
         let endpoint: Endpoint = match self {
             Self::R2p2(config) => {
                 let credit_bytes = network::credit_bytes(&port)?;
-                r2p2::Endpoint::new(now, r2p2::Config { secret, credit_bytes, ..(**config).clone() }).into()
+                r2p2::Endpoint::new(
+                    now,
+                    r2p2::Config { secret, credit_bytes, ..(**config).clone() },
+                )
+                .into()
             }
-            Self::Homa(config) => homa::Endpoint::new(now, homa::Config { secret, ..(**config).clone() }).into(),
+            Self::Homa(config) => {
+                homa::Endpoint::new(now, homa::Config { secret, ..(**config).clone() }).into()
+            }
             Self::HomaIp(config) => {
                 let (client_port, framing) = (port.local_address().port(), homa::Framing::IP);
-                homa::Endpoint::new(now, homa::Config { secret, client_port, framing, ..(**config).clone() }).into()
+                homa::Endpoint::new(
+                    now,
+                    homa::Config { secret, client_port, framing, ..(**config).clone() },
+                )
+                .into()
             }
         };
         driver.add(endpoint, port, None);

@@ -1,7 +1,8 @@
 //! The `tailcut` command: the only crate that knows files, terminals and formats.
 //!
-//! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was asked, 1 when it could not,
-//! 2 when the command line makes no sense; 3 and 4 are for measurements that cannot be relied on or break an assertion.
+//! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was
+//! asked, 1 when it could not, 2 when the command line makes no sense; 3 and 4 are for measurements
+//! that cannot be relied on or break an assertion.
 
 mod agent;
 mod chart;
@@ -54,8 +55,8 @@ enum Command {
 
 /// Print the R2P2 and Homa packets of a capture, one line each
 ///
-/// Reads classic pcap and pcapng, and shows every UDP datagram, whatever its port, and every Homa packet in IP or in the disguise
-/// of TCP: as what it is, or with the reason why it is not.
+/// Reads classic pcap and pcapng, and shows every UDP datagram, whatever its port, and every Homa
+/// packet in IP or in the disguise of TCP: as what it is, or with the reason why it is not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = DISSECT_AFTER_HELP)]
 struct DissectArgs {
@@ -73,7 +74,9 @@ fn main() -> ExitCode {
         Command::Measure(args) => measure::run(&args),
         Command::Agent(args) => agent::run(&args, measure::engine::local).map(done),
         Command::Compare(args) => compare::run(&args),
-        Command::Dissect(args) => output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done),
+        Command::Dissect(args) => {
+            output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done)
+        }
         Command::Sim(args) => sim::run(&args).map(done),
         Command::Demo(args) => demo::run(&args).map(done),
         Command::Completions(args) => shell::print_completions::<Cli>(&args).map(done),

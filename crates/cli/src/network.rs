@@ -16,7 +16,8 @@ pub(crate) struct Polling {
     /// Poll without ever sleeping: shortest latency, takes a whole core
     #[arg(long)]
     busy_poll: bool,
-    /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client and server share a core
+    /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client
+    /// and server share a core
     #[arg(long, value_name = "N", default_value_t = Wait::SPIN_NS, conflicts_with = "busy_poll")]
     spin_ns: u64,
 }
@@ -29,15 +30,21 @@ impl Polling {
 
 impl fmt::Display for Polling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.busy_poll { f.write_str("busy") } else { write!(f, "spin {} ns, then sleep", self.spin_ns) }
+        if self.busy_poll {
+            f.write_str("busy")
+        } else {
+            write!(f, "spin {} ns, then sleep", self.spin_ns)
+        }
     }
 }
 
 /// The first address of a name such as `localhost:8000`, `10.0.0.1:8000` or `[::1]:8000`.
 pub(crate) fn resolve(name: &str) -> Result<SocketAddr> {
-    let mut addresses = name
-        .to_socket_addrs()
-        .map_err(|error| anyhow!("cannot resolve {name:?}: {error}; write HOST:PORT, such as 10.0.0.1:8000 or [::1]:8000"))?;
+    let mut addresses = name.to_socket_addrs().map_err(|error| {
+        anyhow!(
+            "cannot resolve {name:?}: {error}; write HOST:PORT, such as 10.0.0.1:8000 or [::1]:8000"
+        )
+    })?;
     addresses.next().ok_or_else(|| anyhow!("{name:?} has no address"))
 }
 
@@ -46,7 +53,9 @@ pub(crate) fn resolve_range(text: &str) -> Result<Vec<SocketAddr>> {
     let Some((name, count)) = text.rsplit_once('+') else {
         return Ok(vec![resolve(text)?]);
     };
-    let count: u16 = count.parse().map_err(|_| anyhow!("{text:?}: write ADDR+COUNT, such as 10.0.0.1:8001+8 for eight ports"))?;
+    let count: u16 = count.parse().map_err(|_| {
+        anyhow!("{text:?}: write ADDR+COUNT, such as 10.0.0.1:8001+8 for eight ports")
+    })?;
     let first = resolve(name)?;
     let Some(last) = first.port().checked_add(count.saturating_sub(1)).filter(|_| count > 0) else {
         bail!("{text:?}: {count} ports from {} on do not exist", first.port());
@@ -62,7 +71,8 @@ pub(crate) fn bind(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPor
 
 /// A port of Homa inside UDP at `address`.
 pub(crate) fn bind_homa(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPort> {
-    UdpPort::bind(address, homa_config(coalescing)).with_context(|| format!("cannot listen at {address}"))
+    UdpPort::bind(address, homa_config(coalescing))
+        .with_context(|| format!("cannot listen at {address}"))
 }
 
 /// A port of Homa directly over IP at `address`.
@@ -72,10 +82,15 @@ pub(crate) fn bind_homa_ip(address: SocketAddr) -> Result<IpPort> {
 }
 
 fn homa_config(coalescing: Coalescing) -> UdpConfig {
-    UdpConfig { coalescing, unsent_bytes_max: Some(UdpConfig::HOMA_UNSENT_BYTES), ..UdpConfig::default() }
+    UdpConfig {
+        coalescing,
+        unsent_bytes_max: Some(UdpConfig::HOMA_UNSENT_BYTES),
+        ..UdpConfig::default()
+    }
 }
 
-/// What peers may be given credit for: half of the buffer, for the kernel charges up to twice a packet's bytes.
+/// What peers may be given credit for: half of the buffer, for the kernel charges up to twice a
+/// packet's bytes.
 pub(crate) fn credit_bytes(port: &Port) -> Result<usize> {
     Ok(port.receive_buffer_bytes().context("cannot read the socket's buffer size")? / 2)
 }
@@ -132,7 +147,9 @@ mod tests {
 
     #[test]
     fn a_range_is_consecutive_ports() {
-        let ports = |text| resolve_range(text).map(|all| all.iter().map(SocketAddr::port).collect::<Vec<_>>()).ok();
+        let ports = |text| {
+            resolve_range(text).map(|all| all.iter().map(SocketAddr::port).collect::<Vec<_>>()).ok()
+        };
         assert_eq!(ports("127.0.0.1:8001"), Some(vec![8001]));
         assert_eq!(ports("127.0.0.1:8001+3"), Some(vec![8001, 8002, 8003]));
         assert_eq!(ports("[::1]:65535+1"), Some(vec![65_535]));

@@ -17,7 +17,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
 pub(crate) fn unless_reader_left(result: Result<()>) -> Result<()> {
     let is_broken_pipe = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
     match result {
-        Err(error) if error.chain().filter_map(|cause| cause.downcast_ref()).any(is_broken_pipe) => Ok(()),
+        Err(error)
+            if error.chain().filter_map(|cause| cause.downcast_ref()).any(is_broken_pipe) =>
+        {
+            Ok(())
+        }
         result => result,
     }
 }
@@ -34,15 +38,26 @@ pub(crate) fn write_json(path: &str, value: &serde_json::Value) -> Result<()> {
 /// Makes sure that [`write_json`] will be able to write, before the work whose result it is.
 pub(crate) fn check_writable(path: &str) -> Result<()> {
     if path != "-" {
-        OpenOptions::new().create(true).append(true).open(path).with_context(|| format!("cannot write {path}"))?;
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(|| format!("cannot write {path}"))?;
     }
     Ok(())
 }
 
-/// Rows under a head, columns as wide as they need; the first column is flush left, figures flush right.
+/// Rows under a head, columns as wide as they need; the first column is flush left, figures flush
+/// right.
 pub(crate) fn table(rows: &[Vec<String>], left_columns: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
     for row in rows {
@@ -50,7 +65,11 @@ pub(crate) fn table(rows: &[Vec<String>], left_columns: usize) -> String {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let gap = if column == 0 { "" } else { "  " };
             // Writing to a string cannot fail.
-            let _ = if column < left_columns { write!(line, "{gap}{cell:<width$}") } else { write!(line, "{gap}{cell:>width$}") };
+            let _ = if column < left_columns {
+                write!(line, "{gap}{cell:<width$}")
+            } else {
+                write!(line, "{gap}{cell:>width$}")
+            };
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -78,15 +97,20 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_need() {
-        let rows = [["server", "placed"], ["10.0.0.1:80", "7"]].map(|row| row.map(str::to_owned).to_vec());
+        let rows =
+            [["server", "placed"], ["10.0.0.1:80", "7"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(table(&rows, 1), "server       placed\n10.0.0.1:80       7\n");
     }
 
     #[test]
     fn four_digits_matter() {
-        for (value, written) in
-            [(0.0, "0"), (123_456.0, "123456"), (12_345.6, "12346"), (4.560_4, "4.560"), (0.012_344, "0.01234")]
-        {
+        for (value, written) in [
+            (0.0, "0"),
+            (123_456.0, "123456"),
+            (12_345.6, "12346"),
+            (4.560_4, "4.560"),
+            (0.012_344, "0.01234"),
+        ] {
             assert_eq!(four_digits(value), written);
         }
     }

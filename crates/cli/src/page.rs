@@ -23,7 +23,12 @@ pub(crate) struct Drawn {
 impl Drawn {
     /// What `draw` draws for a width in pixels.
     pub(crate) fn new(title: &str, draw: impl Fn(u32) -> Chart) -> Self {
-        Self { title: title.to_owned(), wide: draw(WIDE).inline(), narrow: draw(NARROW).inline(), caption: String::new() }
+        Self {
+            title: title.to_owned(),
+            wide: draw(WIDE).inline(),
+            narrow: draw(NARROW).inline(),
+            caption: String::new(),
+        }
     }
 
     /// With a sentence below it.
@@ -32,14 +37,23 @@ impl Drawn {
     }
 }
 
-/// The page of a template with its values, and with `style`: the rules for pages and for the charts in them.
+/// The page of a template with its values, and with `style`: the rules for pages and for the charts
+/// in them.
 pub(crate) fn render(template: &str, values: Value) -> Result<String> {
     let mut environment = Environment::new();
-    environment.add_template("page.css", include_str!("page.css")).context("the style is broken")?;
+    environment
+        .add_template("page.css", include_str!("page.css"))
+        .context("the style is broken")?;
     // The name tells that text is to be escaped.
     environment.add_template("page.html", template).context("the page's template is broken")?;
-    let themes = context! { light => chart::style(Theme::Light), dark => chart::style(Theme::Dark) };
-    let style = environment.get_template("page.css").and_then(|style| style.render(themes)).context("the style is broken")?;
-    let page = environment.get_template("page.html").and_then(|page| page.render(context! { style, ..values }));
+    let themes =
+        context! { light => chart::style(Theme::Light), dark => chart::style(Theme::Dark) };
+    let style = environment
+        .get_template("page.css")
+        .and_then(|style| style.render(themes))
+        .context("the style is broken")?;
+    let page = environment
+        .get_template("page.html")
+        .and_then(|page| page.render(context! { style, ..values }));
     page.context("the page's template is broken")
 }

@@ -13,7 +13,9 @@ use tailcut_net::raw::RawPort;
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::PolicySpec;
-use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, ServerConfig, ServerState, ServerStatus, Speaks};
+use tailcut_proto::router::{
+    Forward, Router, RouterConfig, RouterError, ServerConfig, ServerState, ServerStatus, Speaks,
+};
 
 use crate::control::protocol::{self, Reply, Request};
 use crate::control::socket::ControlSocket;
@@ -24,9 +26,9 @@ use crate::{output, signals};
 
 /// Route requests to servers, so that none waits behind another while a server is free
 ///
-/// Takes the first packet of each request, places it on a server, and holds it while all are busy. Replies go from the server
-/// to the client directly. Prints `listening 127.0.0.1:8000` when it is ready, and its counters on standard error when SIGINT
-/// or SIGTERM ends it.
+/// Takes the first packet of each request, places it on a server, and holds it while all are busy.
+/// Replies go from the server to the client directly. Prints `listening 127.0.0.1:8000` when it is
+/// ready, and its counters on standard error when SIGINT or SIGTERM ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -60,10 +62,12 @@ pub(crate) struct Args {
     /// How long a server may leave probes unanswered before it is taken out of service
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_positive_ns)]
     silent_after: u64,
-    /// How long a version 1 request counts as outstanding without feedback; longer than the longest service
+    /// How long a version 1 request counts as outstanding without feedback; longer than the longest
+    /// service
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
     lease: u64,
-    /// Longest that the network carries a datagram: retries of requests that may be older than the router are refused
+    /// Longest that the network carries a datagram: retries of requests that may be older than the
+    /// router are refused
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     transit: u64,
     #[command(flatten)]
@@ -72,7 +76,8 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ForwardMode {
-    /// With the client as the source, by raw sockets: needs CAP_NET_RAW, and serves version 1 clients
+    /// With the client as the source, by raw sockets: needs CAP_NET_RAW, and serves version 1
+    /// clients
     Keep,
     /// From the router, with the client written into the packet: works everywhere
     Annotate,
@@ -109,7 +114,9 @@ struct Service {
 impl Service {
     fn handle_orders(&mut self, now: Time) {
         while let Some(order) = self.control.as_ref().and_then(ControlSocket::poll_order) {
-            let reply = self.handle(now, order.request).unwrap_or_else(|error| Reply::Error(format!("{error:#}")));
+            let reply = self
+                .handle(now, order.request)
+                .unwrap_or_else(|error| Reply::Error(format!("{error:#}")));
             // Who has hung up gets no reply.
             let _ = order.reply.try_send(reply);
             self.driver.flush(now);
@@ -122,7 +129,8 @@ impl Service {
             Request::Status => return Ok(Reply::Status(Box::new(self.status(now)))),
             Request::Add { address, speaks } => {
                 check_family(self.listen, address)?;
-                let speaks = if speaks == protocol::Speaks::V1 { Speaks::V1 } else { Speaks::Extension };
+                let speaks =
+                    if speaks == protocol::Speaks::V1 { Speaks::V1 } else { Speaks::Extension };
                 router.add_server(now, ServerConfig { addr: address, speaks })?;
             }
             Request::Remove { address } => router.remove_server(address)?,
@@ -155,7 +163,9 @@ impl Service {
         let mut counters = counters::of_router(&self.driver.node(ROUTER).metrics());
         counters.extend(counters::of_udp(&port.metrics()));
         counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
-        counters.extend(self.driver.raw(ROUTER).map(|raw| counters::of_raw(&raw.metrics())).unwrap_or_default());
+        counters.extend(
+            self.driver.raw(ROUTER).map(|raw| counters::of_raw(&raw.metrics())).unwrap_or_default(),
+        );
         counters
     }
 }
@@ -168,7 +178,10 @@ fn open(args: &Args) -> Result<Service> {
     let port = network::bind(network::resolve(&args.listen)?, Coalescing::On)?;
     let listen = port.local_address();
     let raw = match forward {
-        Forward::Keep => Some(RawPort::open(listen.ip()).map_err(|error| anyhow!("{error}; --forward annotate works without"))?),
+        Forward::Keep => Some(
+            RawPort::open(listen.ip())
+                .map_err(|error| anyhow!("{error}; --forward annotate works without"))?,
+        ),
         Forward::Annotate => None,
     };
     let config = router_config(args, listen, forward)?;
@@ -176,7 +189,11 @@ fn open(args: &Args) -> Result<Service> {
     let started_at = driver.clock().now();
     let router = Router::new(started_at, config).map_err(name_option)?;
     driver.add(router, port, raw);
-    let control = args.control.as_deref().map(|path| ControlSocket::open(path, driver.waker())).transpose()?;
+    let control = args
+        .control
+        .as_deref()
+        .map(|path| ControlSocket::open(path, driver.waker()))
+        .transpose()?;
     Ok(Service { driver, control, listen, policy: args.policy, forward, started_at })
 }
 
@@ -190,7 +207,9 @@ fn router_config(args: &Args, listen: SocketAddr, forward: Forward) -> Result<Ro
         }
     }
     if servers.is_empty() && args.control.is_none() {
-        bail!("no server to route to; name one by --server, or add some later through --control PATH");
+        bail!(
+            "no server to route to; name one by --server, or add some later through --control PATH"
+        );
     }
     let secret = entropy::secret().context("cannot draw a secret")?;
     let (seed, _) = secret.split_first_chunk().expect("16 bytes have 8");
@@ -213,7 +232,9 @@ fn router_config(args: &Args, listen: SocketAddr, forward: Forward) -> Result<Ro
 fn check_family(listen: SocketAddr, server: SocketAddr) -> Result<()> {
     if listen.is_ipv4() != server.is_ipv4() {
         let family = if listen.is_ipv4() { "IPv4" } else { "IPv6" };
-        bail!("the router listens at {listen} and cannot reach {server}; give it an {family} address");
+        bail!(
+            "the router listens at {listen} and cannot reach {server}; give it an {family} address"
+        );
     }
     Ok(())
 }
@@ -221,7 +242,9 @@ fn check_family(listen: SocketAddr, server: SocketAddr) -> Result<()> {
 /// The configuration's fields by the options that set them.
 fn name_option(error: RouterError) -> anyhow::Error {
     match error {
-        RouterError::TooLarge { field: "queue_len_max", limit } => anyhow!("--queue must be at most {limit}"),
+        RouterError::TooLarge { field: "queue_len_max", limit } => {
+            anyhow!("--queue must be at most {limit}")
+        }
         error => error.into(),
     }
 }
@@ -230,7 +253,11 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
     let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
     protocol::Server {
         address: server.addr,
-        speaks: if server.speaks == Speaks::V1 { protocol::Speaks::V1 } else { protocol::Speaks::Extension },
+        speaks: if server.speaks == Speaks::V1 {
+            protocol::Speaks::V1
+        } else {
+            protocol::Speaks::Extension
+        },
         state: match server.state {
             ServerState::InService => protocol::State::InService,
             ServerState::Draining => protocol::State::Draining,

@@ -1,10 +1,12 @@
 //! The terminal as a screen that is drawn on, and given back as it was.
 //!
-//! It draws on standard error, so that results can go elsewhere, and reads keys from standard input where that is the terminal.
-//! While it is open the terminal echoes nothing and sends no signals: what was typed is read as keys, Ctrl-C among them.
+//! It draws on standard error, so that results can go elsewhere, and reads keys from standard input
+//! where that is the terminal. While it is open the terminal echoes nothing and sends no signals:
+//! what was typed is read as keys, Ctrl-C among them.
 //!
-//! Invariant: however the process ends by itself, the terminal is as it was before: by the end of the screen, by a panic, or by a
-//! second signal. [`restore`] may be called at any time, by any thread.
+//! Invariant: however the process ends by itself, the terminal is as it was before: by the end of
+//! the screen, by a panic, or by a second signal. [`restore`] may be called at any time, by any
+//! thread.
 
 use std::env;
 use std::io::{self, BufWriter, IsTerminal as _, Stderr, Write as _, stderr, stdin};
@@ -50,7 +52,8 @@ impl Screen {
             raw.make_raw();
             // Lines of others still begin at the left.
             raw.output_modes |= OutputModes::OPOST;
-            tcsetattr(stdin(), OptionalActions::Now, &raw).context("cannot set the modes of the terminal")?;
+            tcsetattr(stdin(), OptionalActions::Now, &raw)
+                .context("cannot set the modes of the terminal")?;
             *open = Some(Some(modes));
         } else {
             *open = Some(None);
@@ -134,7 +137,8 @@ fn size() -> Rect {
     known.map_or(Rect::new(0, 0, 80, 24), |size| Rect::new(0, 0, size.ws_col, size.ws_row))
 }
 
-/// What a screen has taken: `None` without one; inside, the modes from before, where it has changed them.
+/// What a screen has taken: `None` without one; inside, the modes from before, where it has changed
+/// them.
 static OPEN: Mutex<Option<Option<Termios>>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<Option<Termios>>> {

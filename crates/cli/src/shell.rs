@@ -41,5 +41,6 @@ pub(crate) fn print_completions<C: CommandFactory>(args: &Completions) -> Result
 pub(crate) fn write_man_pages<C: CommandFactory>(args: &Man) -> Result<()> {
     let dir = args.dir.display();
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot make the directory {dir}"))?;
-    clap_mangen::generate_to(C::command(), &args.dir).with_context(|| format!("cannot write manual pages to {dir}"))
+    clap_mangen::generate_to(C::command(), &args.dir)
+        .with_context(|| format!("cannot write manual pages to {dir}"))
 }

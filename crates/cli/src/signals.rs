@@ -9,7 +9,8 @@ use signal_hook::iterator::Signals;
 
 use crate::screen;
 
-/// Calls `stop` at the first SIGINT or SIGTERM. A second one ends the process at once, for a loop that does not come to its end.
+/// Calls `stop` at the first SIGINT or SIGTERM. A second one ends the process at once, for a loop
+/// that does not come to its end.
 pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
     let wait = move || {
@@ -22,6 +23,9 @@ pub(crate) fn on_stop(stop: impl FnOnce() + Send + 'static) -> Result<()> {
             process::exit(1);
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(wait).context("cannot start the thread for signals")?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)
+        .context("cannot start the thread for signals")?;
     Ok(())
 }

@@ -6,15 +6,30 @@ use serde_json::Value;
 
 #[test]
 fn a_point_has_its_figures_and_what_repeats_it() {
-    let args = ["--layout", "1x16", "--threshold", "2", "--service", "300ns+exp:300ns", "--load", "0.7", "--requests", "20k"];
+    let args = [
+        "--layout",
+        "1x16",
+        "--threshold",
+        "2",
+        "--service",
+        "300ns+exp:300ns",
+        "--load",
+        "0.7",
+        "--requests",
+        "20k",
+    ];
     let point = json(&args);
     assert_eq!(point["schema"], "tailcut.sim.chip/1");
     let config = r#"{"layout":"1x16","load":0.7,"requests":20000,"seed":1,"seeds":3,"service":"300ns+exp:300ns",
         "service_mean_ns":820.0,"threshold":2,"workload":null}"#;
     assert_eq!(point["config"], serde_json::from_str::<Value>(config).unwrap());
-    let figures = ["p50", "p90", "p99", "p999"].map(|name| point["latency_ns"][name].as_f64().unwrap());
+    let figures =
+        ["p50", "p90", "p99", "p999"].map(|name| point["latency_ns"][name].as_f64().unwrap());
     assert!(figures.is_sorted() && figures[0] > 520.0, "{point:#}");
-    assert!(point["replenished_ns"]["mean"].as_f64() > point["latency_ns"]["mean"].as_f64(), "{point:#}");
+    assert!(
+        point["replenished_ns"]["mean"].as_f64() > point["latency_ns"]["mean"].as_f64(),
+        "{point:#}"
+    );
     assert!(point["standard_error_ns"]["p99"].as_f64() > Some(0.0), "{point:#}");
     // 0.7 of 19.5 M/s; 20,000 gaps have a mean within 3 %.
     assert!((point["throughput_mrps"].as_f64().unwrap() / 13.66 - 1.0).abs() < 0.03, "{point:#}");
@@ -34,7 +49,18 @@ fn a_workload_brings_its_limit() {
 #[test]
 fn a_limit_can_be_given() {
     let mrps = |slo: &str| {
-        let found = json(&["--layout", "4x4", "--service", "600ns+fixed:0", "--slo", slo, "--requests", "20k", "--seeds", "1"]);
+        let found = json(&[
+            "--layout",
+            "4x4",
+            "--service",
+            "600ns+fixed:0",
+            "--slo",
+            slo,
+            "--requests",
+            "20k",
+            "--seeds",
+            "1",
+        ]);
         found["throughput_under_slo"]["mrps"].as_f64().unwrap()
     };
     assert!(mrps("2us") < mrps("8.2us"));
@@ -42,7 +68,18 @@ fn a_limit_can_be_given() {
 
 #[test]
 fn people_get_a_table() {
-    let text = succeed(&["--layout", "sw", "--workload", "fixed", "--load", "0.3", "--requests", "10k", "--seeds", "1"]);
+    let text = succeed(&[
+        "--layout",
+        "sw",
+        "--workload",
+        "fixed",
+        "--load",
+        "0.3",
+        "--requests",
+        "10k",
+        "--seeds",
+        "1",
+    ]);
     assert!(text.starts_with("sw, 220ns + 300ns+fixed:300ns, load 0.3: "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("core loop's end")), "{text}");
 }
@@ -51,7 +88,9 @@ fn people_get_a_table() {
 fn claims_stand_beside_what_is_obtained() {
     let args = ["--claims", "--requests", "2k", "--seeds", "1"];
     let text = succeed(&args);
-    for shown in ["1x16 threshold 2", "masstree, 75.0 us", "(19.2)", "(1436)", "up to 1.4x", "2.3x to 2.7x"] {
+    for shown in
+        ["1x16 threshold 2", "masstree, 75.0 us", "(19.2)", "(1436)", "up to 1.4x", "2.3x to 2.7x"]
+    {
         assert!(text.contains(shown), "{shown} is not in\n{text}");
     }
     let claims = json(&args);
@@ -62,7 +101,11 @@ fn claims_stand_beside_what_is_obtained() {
 #[test]
 fn what_makes_no_sense_is_refused() {
     check_refused(&[], 1, "say at which --load, or under which limit with --slo");
-    check_refused(&["--load", "0.7", "--layout", "sw", "--threshold", "2"], 1, "sw has no threshold");
+    check_refused(
+        &["--load", "0.7", "--layout", "sw", "--threshold", "2"],
+        1,
+        "sw has no threshold",
+    );
     check_refused(&["--load", "2.5"], 1, "the load must be above 0 and at most 2, but is 2.5");
     check_refused(&["--load", "NaN"], 1, "the load must be above 0");
     check_refused(&["--load", "0.5", "--service", "pareto:0:1us:1"], 1, "has no finite mean");
@@ -77,12 +120,17 @@ fn what_makes_no_sense_is_refused() {
 fn check_refused(args: &[&str], code: i32, reason: &str) {
     let output = chip(args);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(code) && stderr.contains(reason), "{args:?}: {:?} {stderr}", output.status);
+    assert!(
+        output.status.code() == Some(code) && stderr.contains(reason),
+        "{args:?}: {:?} {stderr}",
+        output.status
+    );
     assert!(output.stdout.is_empty(), "{args:?}");
 }
 
 fn json(args: &[&str]) -> Value {
-    serde_json::from_str(&succeed(&[args, &["--json", "-"]].concat())).expect("standard output is JSON and nothing else")
+    serde_json::from_str(&succeed(&[args, &["--json", "-"]].concat()))
+        .expect("standard output is JSON and nothing else")
 }
 
 fn succeed(args: &[&str]) -> String {
@@ -93,5 +141,10 @@ fn succeed(args: &[&str]) -> String {
 
 fn chip(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailcut"));
-    command.env_remove("COLUMNS").args(["sim", "chip"]).args(args).output().expect("the binary starts")
+    command
+        .env_remove("COLUMNS")
+        .args(["sim", "chip"])
+        .args(args)
+        .output()
+        .expect("the binary starts")
 }

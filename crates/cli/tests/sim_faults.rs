@@ -31,8 +31,11 @@ fn a_bug_fails_the_command_and_is_shown_minimised_with_its_replay() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text.contains("AtMostOnce does not hold"), "{text}");
     assert!(text.contains("The least that breaks it"), "{text}");
-    let replay = text.lines().find_map(|line| line.strip_prefix("Replay it by `tailcut ")?.strip_suffix("`."));
-    let arguments: Vec<&str> = replay.expect("it says how to replay it").split(' ').skip(2).collect();
+    let replay = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Replay it by `tailcut ")?.strip_suffix("`."));
+    let arguments: Vec<&str> =
+        replay.expect("it says how to replay it").split(' ').skip(2).collect();
     let again = faults(&arguments);
     assert_eq!(again.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&again.stdout).contains("AtMostOnce does not hold"));
@@ -40,7 +43,15 @@ fn a_bug_fails_the_command_and_is_shown_minimised_with_its_replay() {
 
 #[test]
 fn a_bug_is_told_in_json_too() {
-    let failure = json(&faults(&["--seeds", "50", "--sabotage", "reply-is-changed", "--json", "-"]))["failure"].clone();
+    let failure = json(&faults(&[
+        "--seeds",
+        "50",
+        "--sabotage",
+        "reply-is-changed",
+        "--json",
+        "-",
+    ]))["failure"]
+        .clone();
     assert_eq!(failure["invariant"], "Content");
     assert!(failure["minimised"]["items"].as_u64() <= Some(20), "{failure}");
     assert!(failure["minimised"]["trace"].as_array().is_some_and(|lines| !lines.is_empty()));

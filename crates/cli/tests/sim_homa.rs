@@ -7,7 +7,10 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn sim(args: &str) -> Output {
-    let command = Command::new(env!("CARGO_BIN_EXE_tailcut")).args(["sim", "homa"]).args(args.split_whitespace()).output();
+    let command = Command::new(env!("CARGO_BIN_EXE_tailcut"))
+        .args(["sim", "homa"])
+        .args(args.split_whitespace())
+        .output();
     command.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -26,12 +29,18 @@ fn file(name: &str, content: &str) -> String {
 #[test]
 fn json_has_a_row_for_each_bucket_and_says_how_full_links_were() {
     let found = json(&format!("{SHORT} --workload w2 --json -"));
-    assert_eq!((&found["schema"], &found["config"]["workload"]), (&Value::from("tailcut.sim.homa/1"), &Value::from("w2")));
+    assert_eq!(
+        (&found["schema"], &found["config"]["workload"]),
+        (&Value::from("tailcut.sim.homa/1"), &Value::from("w2"))
+    );
     assert_eq!(found["counts"]["sent"], found["counts"]["received"]);
     let buckets = found["buckets"].as_array().unwrap();
     let counts: u64 = buckets.iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum();
     assert_eq!(Some(counts), found["counts"]["received"].as_u64());
-    assert_eq!((&found["homa"]["resends"], &found["config"]["overcommit"]), (&Value::from(0), &Value::from(3)));
+    assert_eq!(
+        (&found["homa"]["resends"], &found["config"]["overcommit"]),
+        (&Value::from(0), &Value::from(3))
+    );
     for bucket in buckets {
         let [p50, p99] = ["p50", "p99"].map(|name| bucket[name].as_f64().unwrap());
         assert!(p50 >= 0.99 && p99 >= p50, "{bucket}");
@@ -44,7 +53,10 @@ fn json_has_a_row_for_each_bucket_and_says_how_full_links_were() {
 fn the_same_messages_go_beside() {
     let found = json(&format!("{SHORT} --workload w1 --beside plain,streams,oracle --json -"));
     let beside = found["beside"].as_array().unwrap();
-    assert_eq!(beside.iter().map(|one| one["transport"].as_str().unwrap()).collect::<Vec<_>>(), ["plain", "streams", "oracle"]);
+    assert_eq!(
+        beside.iter().map(|one| one["transport"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["plain", "streams", "oracle"]
+    );
     for one in beside {
         assert_eq!(one["counts"]["sent"], found["counts"]["sent"]);
         assert!(one["buckets"][0]["p99"].as_f64().unwrap() >= 1.0, "{one}");
@@ -56,7 +68,12 @@ fn a_workload_and_buckets_come_from_files() {
     let workload = file("homa-sizes.txt", "550\n100 0.5\n1000 1\n");
     let buckets = file("homa-buckets.txt", "# upper sizes\n100\n2000\n");
     let found = json(&format!("{SHORT} --workload {workload} --buckets {buckets} --json -"));
-    let sizes: Vec<u64> = found["buckets"].as_array().unwrap().iter().map(|it| it["size_max"].as_u64().unwrap()).collect();
+    let sizes: Vec<u64> = found["buckets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["size_max"].as_u64().unwrap())
+        .collect();
     assert_eq!(sizes, [100, 2000]);
 }
 
@@ -69,7 +86,9 @@ fn echoes_come_back() {
 
 #[test]
 fn policies_carry_the_same_messages() {
-    let of = |policy: &str| json(&format!("{SHORT} --workload w2 --policy {policy} --timers network --json -"));
+    let of = |policy: &str| {
+        json(&format!("{SHORT} --workload w2 --policy {policy} --timers network --json -"))
+    };
     let found = ["sigcomm", "module", "short-packets"].map(of);
     for one in &found {
         assert_eq!(
@@ -90,7 +109,12 @@ fn a_seed_replays() {
 fn a_person_gets_a_table() {
     let output = sim(&format!("{SHORT} --workload w1"));
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("p99") && text.contains("queues towards hosts") && text.contains("unfinished"), "{text}");
+    assert!(
+        text.contains("p99")
+            && text.contains("queues towards hosts")
+            && text.contains("unfinished"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -111,7 +135,11 @@ fn nonsense_is_refused() {
     ] {
         let output = sim(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), stderr.contains(reason)), (Some(status), true), "{args}: {stderr}");
+        assert_eq!(
+            (output.status.code(), stderr.contains(reason)),
+            (Some(status), true),
+            "{args}: {stderr}"
+        );
     }
 }
 

@@ -5,7 +5,10 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn sim(args: &str) -> Output {
-    let command = Command::new(env!("CARGO_BIN_EXE_tailcut")).args(["sim", "queue"]).args(args.split_whitespace()).output();
+    let command = Command::new(env!("CARGO_BIN_EXE_tailcut"))
+        .args(["sim", "queue"])
+        .args(args.split_whitespace())
+        .output();
     command.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -17,7 +20,9 @@ fn json(args: &str) -> Value {
 
 #[test]
 fn json_has_the_figures_and_the_exact_ones_beside() {
-    let found = json("--workers 16 --layout 1x16 --policy jbsq:2 --service exp:1us --load 0.8 --requests 300k --seeds 3");
+    let found = json(
+        "--workers 16 --layout 1x16 --policy jbsq:2 --service exp:1us --load 0.8 --requests 300k --seeds 3",
+    );
     assert_eq!(found["schema"], "tailcut.sim.queue/1");
     assert_eq!(found["config"]["layout"], "1x16");
     let (p99, exact) = (&found["sojourn_over_service"]["p99"], &found["exact"]["p99"]);
@@ -25,14 +30,24 @@ fn json_has_the_figures_and_the_exact_ones_beside() {
     assert!((exact.as_f64().unwrap() - 5.3400).abs() < 1e-4, "{exact}");
     assert!((p99.as_f64().unwrap() / 5.34 - 1.0).abs() < 0.03, "{p99}");
     assert_eq!(found["exact"]["model"], "JBSQ(2) chain");
-    assert!((found["sojourn_ns"]["p99"].as_f64().unwrap() / p99.as_f64().unwrap() - 1000.0).abs() < 1e-6);
+    assert!(
+        (found["sojourn_ns"]["p99"].as_f64().unwrap() / p99.as_f64().unwrap() - 1000.0).abs()
+            < 1e-6
+    );
     assert!(found["standard_error"]["p99"].as_f64().unwrap() > 0.0);
     assert!((found["utilisation"].as_f64().unwrap() - 0.8).abs() < 0.01);
 }
 
 #[test]
 fn where_theory_has_nothing_nothing_is_beside() {
-    for args in ["--policy jsq:2", "--to-worker 1us", "--jitter 0.01", "--speeds 1*15,0.5", "--ties tokens", "--arrivals fixed"] {
+    for args in [
+        "--policy jsq:2",
+        "--to-worker 1us",
+        "--jitter 0.01",
+        "--speeds 1*15,0.5",
+        "--ties tokens",
+        "--arrivals fixed",
+    ] {
         assert_eq!(json(&format!("{args} --requests 20k"))["exact"], Value::Null, "{args}");
     }
 }
@@ -47,7 +62,10 @@ fn random_placement_of_any_service_has_an_exact_answer() {
 fn a_person_gets_a_table() {
     let output = sim("--layout 4x4 --policy jbsq:1 --requests 20k --seeds 2");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("exact: M/M/4") && text.contains("standard error") && text.contains("p999"), "{text}");
+    assert!(
+        text.contains("exact: M/M/4") && text.contains("standard error") && text.contains("p999"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -63,7 +81,11 @@ fn nonsense_is_refused() {
         ("--service pareto:0ns:1us:1.5", 1, "needs a finite mean"),
         ("--policy jbsq:1 --to-worker 1us --feedback 1us", 1, "never settles"),
         ("--service exp:10s", 1, "longer than so many workers allow"),
-        ("--workers 65536 --policy jsq:32768 --service exp:100s --requests 1000", 1, "longer than so many workers allow"),
+        (
+            "--workers 65536 --policy jsq:32768 --service exp:100s --requests 1000",
+            1,
+            "longer than so many workers allow",
+        ),
         ("--service file:/dev/zero", 2, "longer than 100000000 bytes"),
     ] {
         let output = sim(args);

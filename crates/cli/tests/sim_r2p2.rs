@@ -5,7 +5,10 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn sim(args: &str) -> Output {
-    let command = Command::new(env!("CARGO_BIN_EXE_tailcut")).args(["sim", "r2p2"]).args(args.split_whitespace()).output();
+    let command = Command::new(env!("CARGO_BIN_EXE_tailcut"))
+        .args(["sim", "r2p2"])
+        .args(args.split_whitespace())
+        .output();
     command.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -34,14 +37,20 @@ fn a_seed_replays() {
 #[test]
 fn where_nothing_is_answered_there_is_no_latency() {
     let found = json("--requests 200 --loss 1 --timeout 10ms --json -");
-    assert_eq!((&found["latency_us"]["p99"], &found["counts"]["timeout"]), (&Value::Null, &Value::from(180)));
+    assert_eq!(
+        (&found["latency_us"]["p99"], &found["counts"]["timeout"]),
+        (&Value::Null, &Value::from(180))
+    );
 }
 
 #[test]
 fn a_person_gets_a_table() {
     let output = sim("--requests 2k --policy none --topology leaf-spine --loss 0.01");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("p99") && text.contains("resent") && text.contains("utilisation"), "{text}");
+    assert!(
+        text.contains("p99") && text.contains("resent") && text.contains("utilisation"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -56,7 +65,11 @@ fn nonsense_is_refused() {
         ("--delay-jitter 2s", 2, "more than a second"),
         ("--load 1e-300", 1, "of virtual time"),
         ("--service fixed:100000000s", 1, "of virtual time"),
-        ("--topology leaf-spine --rack 1 --spines 4294967295", 1, "hosts or links between switches"),
+        (
+            "--topology leaf-spine --rack 1 --spines 4294967295",
+            1,
+            "hosts or links between switches",
+        ),
         ("--topology leaf-spine --rack 300000000", 1, "hosts or links between switches"),
         ("--seeds 18446744073709551615", 2, "is not in 1..=10000"),
     ] {

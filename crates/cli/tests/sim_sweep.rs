@@ -19,12 +19,18 @@ fn a_sweep_makes_a_row_for_each_point_and_a_page_with_curves() {
     let places: Vec<&str> = lines[1..].iter().map(|line| line.split(',').nth(1).unwrap()).collect();
     assert_eq!(places, ["0.5", "0.7", "0.8", "0.5", "0.7", "0.8"], "{csv}");
     let page = dir.read("sweep.results/try.html");
-    for part in [">jbsq:2</text>", ">random</text>", "sojourn_over_service.p99 (mean service times)", "simulation = &quot;queue"]
-    {
+    for part in [
+        ">jbsq:2</text>",
+        ">random</text>",
+        "sojourn_over_service.p99 (mean service times)",
+        "simulation = &quot;queue",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     // A curve has as many corners as there are loads; the sample in the legend has two.
-    let corners = |line: &str| line.split_once("points=\"").map_or(0, |(_, points)| points.split(' ').count());
+    let corners = |line: &str| {
+        line.split_once("points=\"").map_or(0, |(_, points)| points.split(' ').count())
+    };
     let curves = page.lines().filter(|line| line.starts_with("<polyline") && corners(line) == 3);
     assert_eq!(curves.count(), 4, "two curves, wide and narrow");
 }
@@ -45,7 +51,8 @@ fn a_broken_file_is_made_again() {
     let dir = Directory::new("broken", SWEEP);
     dir.succeed(&[]);
     let before = dir.results();
-    let paths: Vec<String> = dir.hashes().iter().map(|hash| format!("sweep.results/{hash}.json")).collect();
+    let paths: Vec<String> =
+        dir.hashes().iter().map(|hash| format!("sweep.results/{hash}.json")).collect();
     fs::write(dir.path(&paths[0]), &dir.read(&paths[0])[..100]).unwrap();
     fs::write(dir.path(&paths[1]), "").unwrap();
     fs::copy(dir.path(&paths[3]), dir.path(&paths[2])).unwrap();
@@ -61,13 +68,17 @@ fn shards_make_every_point_once() {
     assert_eq!(counts(&dir.succeed(&["--shard", "1/4"])), [2, 0, 0, 2]);
     assert_eq!(counts(&dir.succeed(&["--shard", "2/4"])), [1, 0, 0, 1]);
     let last = dir.succeed(&["--shard", "3/4"]);
-    assert_eq!((counts(&last), &last["csv"]), ([1, 0, 0, 0], &Value::from("sweep.results/try.csv")));
+    assert_eq!(
+        (counts(&last), &last["csv"]),
+        ([1, 0, 0, 0], &Value::from("sweep.results/try.csv"))
+    );
 }
 
 #[test]
 fn a_list_says_which_points_are_there_and_makes_nothing() {
     let dir = Directory::new("list", SWEEP);
-    let done = || String::from_utf8(dir.run(&["--list"]).stdout).unwrap().matches("\"done\":true").count();
+    let done =
+        || String::from_utf8(dir.run(&["--list"]).stdout).unwrap().matches("\"done\":true").count();
     assert_eq!(done(), 0);
     assert!(!dir.path("sweep.results").exists());
     dir.succeed(&["--shard", "1/3"]);
@@ -81,7 +92,10 @@ fn one_point_prints_the_file_that_a_sweep_writes() {
     for hash in dir.hashes() {
         let output = dir.run(&["--point", &hash, "--json", "-"]);
         assert!(output.status.success(), "{}", stderr(&output));
-        assert_eq!(String::from_utf8_lossy(&output.stdout), whole.read(&format!("sweep.results/{hash}.json")));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            whole.read(&format!("sweep.results/{hash}.json"))
+        );
     }
     assert_eq!(counts(&dir.succeed(&["--report-only"])), [0, 0, 0, 0]);
     assert_eq!(dir.results(), whole.results());
@@ -92,7 +106,10 @@ fn a_report_of_a_part_is_refused() {
     let dir = Directory::new("part", SWEEP);
     dir.succeed(&["--shard", "0/2"]);
     let output = dir.run(&["--report-only"]);
-    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), "tailcut: 3 of 6 points are missing\n"));
+    assert_eq!(
+        (output.status.code(), stderr(&output).as_str()),
+        (Some(1), "tailcut: 3 of 6 points are missing\n")
+    );
 }
 
 #[test]
@@ -107,7 +124,10 @@ fn a_bad_flag_is_refused_before_anything_runs() {
         let output = dir.run(&[]);
         let stderr = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains(message) && stderr.contains("the point `tailcut sim queue --"), "{stderr}");
+        assert!(
+            stderr.contains(message) && stderr.contains("the point `tailcut sim queue --"),
+            "{stderr}"
+        );
         assert!(!dir.path("sweep.results").exists(), "{to}");
     }
 }
@@ -117,7 +137,10 @@ fn a_point_that_cannot_be_simulated_is_refused_before_anything_runs() {
     let dir = Directory::new("overload", &SWEEP.replace("0.8", "1.5"));
     let output = dir.run(&[]);
     let stderr = stderr(&output);
-    assert!(stderr.contains("--load=1.5") && stderr.contains("the load must be above 0 and below 1"), "{stderr}");
+    assert!(
+        stderr.contains("--load=1.5") && stderr.contains("the load must be above 0 and below 1"),
+        "{stderr}"
+    );
     assert!(!dir.path("sweep.results").exists());
 }
 
@@ -125,7 +148,11 @@ fn a_point_that_cannot_be_simulated_is_refused_before_anything_runs() {
 fn other_samples_are_other_points() {
     let dir = Directory::new("samples", SWEEP);
     let samples = dir.path("service.txt");
-    fs::write(dir.path("sweep.toml"), SWEEP.replace("exp:1us", &format!("file:{}", samples.display()))).unwrap();
+    fs::write(
+        dir.path("sweep.toml"),
+        SWEEP.replace("exp:1us", &format!("file:{}", samples.display())),
+    )
+    .unwrap();
     fs::write(&samples, "1us\n").unwrap();
     assert_eq!(counts(&dir.succeed(&[])), [6, 0, 0, 0]);
     fs::write(&samples, "1us\n2us\n").unwrap();
@@ -152,27 +179,44 @@ fn a_sweep_of_homa_draws_the_p99_of_all_messages() {
 fn a_point_that_fails_is_named_and_leaves_the_others() {
     let dir = Directory::new("fails", SWEEP);
     let listed = dir.run(&["--list"]);
-    let first: Value = serde_json::from_slice(listed.stdout.split(|&byte| byte == b'\n').next().unwrap()).expect("a line");
+    let first: Value =
+        serde_json::from_slice(listed.stdout.split(|&byte| byte == b'\n').next().unwrap())
+            .expect("a line");
     let name = format!("{}.json", first["hash"].as_str().unwrap());
     fs::create_dir_all(dir.path("sweep.results").join(name)).unwrap();
     let output = dir.run(&["--json", "-"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let json: Value = serde_json::from_slice(&output.stdout).expect("standard output is JSON and nothing else");
+    let json: Value =
+        serde_json::from_slice(&output.stdout).expect("standard output is JSON and nothing else");
     assert_eq!(counts(&json), [5, 0, 1, 1]);
-    assert!(stderr(&output).contains("tailcut: 1 of 6 points failed; tailcut sim queue --load=0.5 "), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("tailcut: 1 of 6 points failed; tailcut sim queue --load=0.5 "),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn an_interrupted_sweep_goes_on_where_it_was() {
     let dir = Directory::new("interrupted", &SWEEP.replace("20000", "\"4M\""));
-    let mut child = dir.command(&[]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let mut child = dir
+        .command(&[])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
     let count = || dir.results().iter().filter(|(name, _)| name.ends_with(".json")).count();
     while count() == 0 && child.try_wait().expect("it is a child").is_none() {}
-    let signalled = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    let signalled =
+        Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
     assert!(signalled.success());
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(stderr(&output).contains("of 6 points are there, and the same command does the rest"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("of 6 points are there, and the same command does the rest"),
+        "{}",
+        stderr(&output)
+    );
     let left = count() as u64;
     assert_eq!(counts(&dir.succeed(&[])), [6 - left, left, 0, 0]);
 }
@@ -219,7 +263,11 @@ impl Directory {
     fn hashes(&self) -> Vec<String> {
         let output = self.run(&["--list"]);
         let lines = String::from_utf8(output.stdout).expect("it is text");
-        let hash = |line: &str| serde_json::from_str::<Value>(line).expect("a line is JSON")["hash"].as_str().map(str::to_owned);
+        let hash = |line: &str| {
+            serde_json::from_str::<Value>(line).expect("a line is JSON")["hash"]
+                .as_str()
+                .map(str::to_owned)
+        };
         let hashes: Vec<String> = lines.lines().filter_map(hash).collect();
         assert_eq!(hashes.iter().collect::<BTreeSet<_>>().len(), 6, "{lines}");
         hashes
@@ -227,11 +275,16 @@ impl Directory {
 
     /// Every file of results with its content.
     fn results(&self) -> Vec<(String, String)> {
-        let entries = fs::read_dir(self.path("sweep.results")).into_iter().flatten().filter_map(Result::ok);
-        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let entries =
+            fs::read_dir(self.path("sweep.results")).into_iter().flatten().filter_map(Result::ok);
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.retain(|name| !name.starts_with('.'));
         names.sort();
-        names.into_iter().map(|name| (name.clone(), self.read(&format!("sweep.results/{name}")))).collect()
+        names
+            .into_iter()
+            .map(|name| (name.clone(), self.read(&format!("sweep.results/{name}"))))
+            .collect()
     }
 
     fn path(&self, name: &str) -> PathBuf {

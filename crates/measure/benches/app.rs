@@ -1,5 +1,5 @@
-//! Cost of one request and its reply in what applications say alone: writing the one and finding the end of the other, over 64
-//! connections in turn, without sockets.
+//! Cost of one request and its reply in what applications say alone: writing the one and finding
+//! the end of the other, over 64 connections in turn, without sockets.
 
 use std::hint::black_box;
 
@@ -10,8 +10,12 @@ use tailcut_measure::generator::generator;
 fn exchange(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("request and reply");
     let value = "v".repeat(200);
-    let binary = format!("\0\0\0\0\u{4}\0\0\0\0\0\0\u{4c}\0\0\0\0\0\0\0\0\0\0\0\0flag{}", &value[..72]).into_bytes();
-    let ascii = format!("VALUE 123...........................  0 200\r\n{value}\r\nEND\r\n").replace("  ", " ").into_bytes();
+    let binary =
+        format!("\0\0\0\0\u{4}\0\0\0\0\0\0\u{4c}\0\0\0\0\0\0\0\0\0\0\0\0flag{}", &value[..72])
+            .into_bytes();
+    let ascii = format!("VALUE 123...........................  0 200\r\n{value}\r\nEND\r\n")
+        .replace("  ", " ")
+        .into_bytes();
     let http = format!(
         "HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\nDate: Sun, 22 Nov 2026 04:00:00 GMT\r\nContent-Type: text/html\r\n\
          Content-Length: 200\r\nLast-Modified: Sun, 22 Nov 2026 03:00:00 GMT\r\nConnection: keep-alive\r\n\
@@ -57,7 +61,14 @@ impl Load {
         if is_binary {
             reply[0] = 0x81;
         }
-        Self { requests, connections: vec![Replies::new(app); 64], next: 0, request: Vec::with_capacity(4096), reply, is_binary }
+        Self {
+            requests,
+            connections: vec![Replies::new(app); 64],
+            next: 0,
+            request: Vec::with_capacity(4096),
+            reply,
+            is_binary,
+        }
     }
 
     fn exchange(&mut self) {

@@ -70,11 +70,18 @@ impl Arrivals {
         }
         let mean_gap = match &process {
             Process::Poisson | Process::Fixed => 1.0,
-            Process::Shaped(gaps) => {
-                gaps.mean().filter(|&mean| mean > 0.0).ok_or_else(|| ArrivalsError::Mean(gaps.to_string()))?
-            }
+            Process::Shaped(gaps) => gaps
+                .mean()
+                .filter(|&mean| mean > 0.0)
+                .ok_or_else(|| ArrivalsError::Mean(gaps.to_string()))?,
         };
-        Ok(Self { process, scale_ns: NS_PER_S / rate_per_s / mean_gap, whole_ns: 0, fraction_ns: 0.0, rng })
+        Ok(Self {
+            process,
+            scale_ns: NS_PER_S / rate_per_s / mean_gap,
+            whole_ns: 0,
+            fraction_ns: 0.0,
+            rng,
+        })
     }
 
     /// The next intended send time, ns after the start. It saturates at `u64::MAX`.
@@ -183,8 +190,11 @@ mod tests {
         let end_ns = times[COUNT - 1] as f64;
         let error = end_ns / COUNT as f64 / mean_ns - 1.0;
         assert!(error.abs() < 5.0 * (squared_variation / COUNT as f64).sqrt(), "{error}");
-        let spread =
-            times.windows(2).map(|pair| ((pair[1] - pair[0]) as f64 / mean_ns - 1.0).powi(2)).sum::<f64>() / COUNT as f64;
+        let spread = times
+            .windows(2)
+            .map(|pair| ((pair[1] - pair[0]) as f64 / mean_ns - 1.0).powi(2))
+            .sum::<f64>()
+            / COUNT as f64;
         assert!((spread / squared_variation - 1.0).abs() < 0.05, "{spread}");
     }
 }

@@ -1,12 +1,12 @@
 //! Slices and counts as bytes, for agents that are elsewhere.
 //!
-//! Numbers are varints of seven bits a byte, the lowest first. A sample is the distance of its intended send from the one
-//! before, its latency and its lateness: seven to nine bytes where requests leave some microseconds apart, a third of what
-//! it takes in memory.
+//! Numbers are varints of seven bits a byte, the lowest first. A sample is the distance of its
+//! intended send from the one before, its latency and its lateness: seven to nine bytes where
+//! requests leave some microseconds apart, a third of what it takes in memory.
 //!
-//! Invariant: whatever bytes are read, nothing panics; memory is at most in proportion to the bytes that are there, not to
-//! what they claim; and what is read can be added up without overflow, for no time exceeds [`TIME_NS_MAX`] and no count
-//! [`COUNT_MAX`].
+//! Invariant: whatever bytes are read, nothing panics; memory is at most in proportion to the bytes
+//! that are there, not to what they claim; and what is read can be added up without overflow, for
+//! no time exceeds [`TIME_NS_MAX`] and no count [`COUNT_MAX`].
 
 use thiserror::Error;
 
@@ -75,7 +75,8 @@ impl<'a> Reader<'a> {
     /// When there is none, or it is larger.
     #[inline]
     pub fn number_up_to(&mut self, max: u64) -> Result<u64, Malformed> {
-        self.number().and_then(|value| if value <= max { Ok(value) } else { Err(Malformed::Beyond) })
+        self.number()
+            .and_then(|value| if value <= max { Ok(value) } else { Err(Malformed::Beyond) })
     }
 
     /// Several counts, each [`COUNT_MAX`] at most.
@@ -103,7 +104,11 @@ impl<'a> Reader<'a> {
     /// How many items follow, of so many bytes each at least.
     fn items(&mut self, item_len_min: usize) -> Result<usize, Malformed> {
         let claimed = self.number()?;
-        if claimed <= (self.bytes.len() / item_len_min) as u64 { Ok(claimed as usize) } else { Err(Malformed::Claim) }
+        if claimed <= (self.bytes.len() / item_len_min) as u64 {
+            Ok(claimed as usize)
+        } else {
+            Err(Malformed::Claim)
+        }
     }
 
     /// A time, by its distance from another.
@@ -134,9 +139,30 @@ pub fn put_numbers(values: &[u64], bytes: &mut Vec<u8>) {
 /// Appends a slice, whose times and counts are within the limits of this module.
 pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
     bytes.reserve(SAMPLE_LEN_TYPICAL * slice.samples.len() + SLICE_LEN_TYPICAL);
-    let Slice { index, counts, tally, samples, unusual, unanswered, sent_meanwhile, replied_meanwhile } = slice;
+    let Slice {
+        index,
+        counts,
+        tally,
+        samples,
+        unusual,
+        unanswered,
+        sent_meanwhile,
+        replied_meanwhile,
+    } = slice;
     let Counts { sent, replied, lost, refused, timeout } = *counts;
-    put_numbers(&[u64::from(*index), sent, replied, lost, refused, timeout, *sent_meanwhile, *replied_meanwhile], bytes);
+    put_numbers(
+        &[
+            u64::from(*index),
+            sent,
+            replied,
+            lost,
+            refused,
+            timeout,
+            *sent_meanwhile,
+            *replied_meanwhile,
+        ],
+        bytes,
+    );
     put_numbers(&[tally.ok, tally.misses], bytes);
     put_numbers(&tally.errors, bytes);
     put_number(samples.len() as u64, bytes);
@@ -170,7 +196,8 @@ pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
 /// When there is none, or one of its numbers is beyond its limit.
 pub fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, Malformed> {
     let index = reader.number_up_to(u64::from(u32::MAX))? as u32;
-    let [sent, replied, lost, refused, timeout, sent_meanwhile, replied_meanwhile] = reader.counts()?;
+    let [sent, replied, lost, refused, timeout, sent_meanwhile, replied_meanwhile] =
+        reader.counts()?;
     let counts = Counts { sent, replied, lost, refused, timeout };
     let [ok, misses] = reader.counts()?;
     let tally = Tally { ok, misses, errors: reader.counts::<{ ErrorKind::ALL.len() }>()? };
@@ -186,7 +213,16 @@ pub fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, Malformed> {
     }
     let unusual = read_unusual(reader)?;
     let unanswered = read_unanswered(reader)?;
-    Ok(Slice { index, counts, tally, samples, unusual, unanswered, sent_meanwhile, replied_meanwhile })
+    Ok(Slice {
+        index,
+        counts,
+        tally,
+        samples,
+        unusual,
+        unanswered,
+        sent_meanwhile,
+        replied_meanwhile,
+    })
 }
 
 fn read_unusual(reader: &mut Reader<'_>) -> Result<Vec<Unusual>, Malformed> {
@@ -222,7 +258,10 @@ fn outcome_code(outcome: Outcome) -> u64 {
     match outcome {
         Outcome::Ok => 0,
         Outcome::Miss => 1,
-        Outcome::Error(kind) => 2 + ErrorKind::ALL.iter().position(|&other| other == kind).expect("all are in the list") as u64,
+        Outcome::Error(kind) => {
+            2 + ErrorKind::ALL.iter().position(|&other| other == kind).expect("all are in the list")
+                as u64
+        }
     }
 }
 
@@ -240,7 +279,8 @@ fn failure_code(failure: Failure) -> u64 {
 
 const FAILURES: [Failure; 3] = [Failure::Lost, Failure::Refused, Failure::Timeout];
 
-/// Appends what a matcher counted, and latencies by several clocks, which are within the limits of this module.
+/// Appends what a matcher counted, and latencies by several clocks, which are within the limits of
+/// this module.
 pub fn put_stamps(counts: &MatchCounts, stamped: &[Latencies], bytes: &mut Vec<u8>) {
     let MatchCounts {
         requests,
@@ -260,7 +300,10 @@ pub fn put_stamps(counts: &MatchCounts, stamped: &[Latencies], bytes: &mut Vec<u
     put_number(stamped.len() as u64, bytes);
     for latencies in stamped {
         let by_clock = [latencies.user_ns, latencies.kernel_ns, latencies.hardware_ns];
-        let clocks = by_clock.iter().enumerate().fold(0, |clocks, (place, ns)| clocks | u8::from(ns.is_some()) << place);
+        let clocks = by_clock
+            .iter()
+            .enumerate()
+            .fold(0, |clocks, (place, ns)| clocks | u8::from(ns.is_some()) << place);
         bytes.push(clocks);
         by_clock.into_iter().flatten().for_each(|ns| put_number(ns, bytes));
     }
@@ -361,7 +404,10 @@ mod tests {
         check_no_number(&[], Malformed::Cut);
         check_no_number(&[0x80; 9], Malformed::Cut);
         check_no_number(&[0x80; 10], Malformed::Beyond);
-        check_no_number(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], Malformed::Beyond);
+        check_no_number(
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+            Malformed::Beyond,
+        );
     }
 
     #[test]
@@ -382,7 +428,8 @@ mod tests {
         put_number(u64::MAX, &mut bytes);
         bytes.extend([1; 30]);
         let mut error = None;
-        let info = allocation_counter::measure(|| error = read_slice(&mut Reader::new(&bytes)).err());
+        let info =
+            allocation_counter::measure(|| error = read_slice(&mut Reader::new(&bytes)).err());
         assert_eq!(error, Some(Malformed::Claim));
         assert_eq!(info.bytes_total, 0);
     }
@@ -429,32 +476,45 @@ mod tests {
     }
 
     fn any_timed() -> impl Strategy<Value = Timed> {
-        (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..=TIME_NS_MAX).prop_map(|(intended_ns, latency_ns, late_ns)| Timed {
-            intended_ns,
-            latency_ns,
-            late_ns,
-        })
+        (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..=TIME_NS_MAX).prop_map(
+            |(intended_ns, latency_ns, late_ns)| Timed { intended_ns, latency_ns, late_ns },
+        )
     }
 
     fn any_slice() -> impl Strategy<Value = Slice> {
         let numbers = (any::<u32>(), prop::array::uniform15(0..=COUNT_MAX));
-        let unusual = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..8_u64).prop_map(|(intended_ns, latency_ns, code)| Unusual {
-            intended_ns,
-            latency_ns,
-            outcome: outcome_of(code).unwrap(),
-        });
-        let unanswered = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..3_usize).prop_map(|(intended_ns, sent_ns, failure)| Unanswered {
-            intended_ns,
-            sent_ns,
-            failure: FAILURES[failure],
-        });
+        let unusual = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..8_u64).prop_map(
+            |(intended_ns, latency_ns, code)| Unusual {
+                intended_ns,
+                latency_ns,
+                outcome: outcome_of(code).unwrap(),
+            },
+        );
+        let unanswered = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..3_usize).prop_map(
+            |(intended_ns, sent_ns, failure)| Unanswered {
+                intended_ns,
+                sent_ns,
+                failure: FAILURES[failure],
+            },
+        );
         let lists = (
             prop::collection::vec(any_timed(), 0..50),
             prop::collection::vec(unusual, 0..20),
             prop::collection::vec(unanswered, 0..20),
         );
         (numbers, lists).prop_map(|((index, counts), (samples, unusual, unanswered))| {
-            let [sent, replied, lost, refused, timeout, sent_meanwhile, replied_meanwhile, ok, misses, errors @ ..] = counts;
+            let [
+                sent,
+                replied,
+                lost,
+                refused,
+                timeout,
+                sent_meanwhile,
+                replied_meanwhile,
+                ok,
+                misses,
+                errors @ ..,
+            ] = counts;
             Slice {
                 index,
                 counts: Counts { sent, replied, lost, refused, timeout },

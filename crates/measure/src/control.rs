@@ -1,7 +1,8 @@
-//! The self-correcting run: how long to warm up, how long to measure, how much to sample, over how many connections; and when to
-//! stop, with which verdict.
+//! The self-correcting run: how long to warm up, how long to measure, how much to sample, over how
+//! many connections; and when to stop, with which verdict.
 //!
-//! A [`Controller`] does no IO. Its driver loads the server as each [`Step`] says, and hands over what came of it:
+//! A [`Controller`] does no IO. Its driver loads the server as each [`Step`] says, and hands over
+//! what came of it:
 //!
 //! ```
 //! use tailcut_measure::control::{Controller, Settings, Step, Window};
@@ -46,9 +47,11 @@
 //! | narrow enough, but not stationary | begin again after a longer warm-up | stop |
 //! | narrow enough and stationary | | stop: ok |
 //!
-//! Looks are few, at lengths that grow by half at least, because who looks often enough stops on a lucky interval.
+//! Looks are few, at lengths that grow by half at least, because who looks often enough stops on a
+//! lucky interval.
 //!
-//! Invariant: the offered load is never changed; no leg exceeds what the limits leave; a verdict of `ok` has passed every test.
+//! Invariant: the offered load is never changed; no leg exceeds what the limits leave; a verdict of
+//! `ok` has passed every test.
 
 mod controller;
 mod found;
@@ -84,7 +87,13 @@ pub struct Settings {
 impl Settings {
     /// The defaults for the percentile `p`, a share in (0, 1).
     pub fn new(p: f64) -> Self {
-        Self { p, target: Target::Share(0.05), confidence: 0.95, limits: Limits::default(), setup: Setup::default() }
+        Self {
+            p,
+            target: Target::Share(0.05),
+            confidence: 0.95,
+            limits: Limits::default(),
+            setup: Setup::default(),
+        }
     }
 
     /// The defaults to decide on `objective`.
@@ -111,12 +120,13 @@ pub struct Limits {
     pub warmup_min_ns: u64,
     /// All warm-ups together, ns. Default 20 s.
     pub warmup_max_ns: u64,
-    /// The first look, ns of measuring. Default 10 s: what comes round less often than that stays unseen, so shorten it only for
-    /// servers without such habits.
+    /// The first look, ns of measuring. Default 10 s: what comes round less often than that stays
+    /// unseen, so shorten it only for servers without such habits.
     pub measure_min_ns: u64,
     /// One measurement, ns. Default 60 s.
     pub measure_max_ns: u64,
-    /// All warm-ups and measurements together, ns. Default without limit. What would exceed it is not begun: it is never an error.
+    /// All warm-ups and measurements together, ns. Default without limit. What would exceed it is
+    /// not begun: it is never an error.
     pub total_max_ns: u64,
     /// How often a measurement may begin again. Default 2.
     pub restarts_max: u32,
@@ -147,7 +157,8 @@ impl Default for Limits {
 pub struct Setup {
     /// Connections over all agents. Default 1.
     pub connections: u32,
-    /// The share of the requests that are samples, in (0, 1]. Default 1. It is raised to 1 before a run is prolonged.
+    /// The share of the requests that are samples, in (0, 1]. Default 1. It is raised to 1 before a
+    /// run is prolonged.
     pub sampling: f64,
 }
 
@@ -184,7 +195,8 @@ pub struct Leg {
 pub struct Forecast {
     /// Measuring in all, what is done included; ns.
     pub total_ns: u64,
-    /// What the limits leave, ns. Where that is less, the run ends there and says that it did not reach its target.
+    /// What the limits leave, ns. Where that is less, the run ends there and says that it did not
+    /// reach its target.
     pub limit_ns: u64,
 }
 
@@ -193,8 +205,8 @@ pub struct Forecast {
 pub struct Window {
     /// How long the load ran, ns.
     pub duration_ns: u64,
-    /// The replies to requests of this window, of all agents, in the order of their intended sends: see
-    /// [`merge`](crate::statistics::series::merge).
+    /// The replies to requests of this window, of all agents, in the order of their intended sends:
+    /// see [`merge`](crate::statistics::series::merge).
     pub samples: Vec<Timed>,
     /// What became of all requests of this window, samples or not.
     pub counts: Counts,
@@ -238,7 +250,8 @@ impl std::fmt::Display for Correction {
     }
 }
 
-/// A percentile, and whether it may be relied on: where the one that was asked for may not, a lower one often may.
+/// A percentile, and whether it may be relied on: where the one that was asked for may not, a lower
+/// one often may.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
     /// From the intended send.
@@ -255,11 +268,13 @@ pub const PERCENTILES: [f64; 6] = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
 pub struct Report {
     /// Whether it may be relied on.
     pub verdict: Verdict,
-    /// The percentile from the intended send: the one to report. `None` where the samples do not support it.
+    /// The percentile from the intended send: the one to report. `None` where the samples do not
+    /// support it.
     pub intended: Option<Estimate>,
     /// The percentile from the actual send.
     pub actual: Option<Estimate>,
-    /// The percentile and those of [`PERCENTILES`] that the samples support, from the intended send, in ascending order.
+    /// The percentile and those of [`PERCENTILES`] that the samples support, from the intended
+    /// send, in ascending order.
     pub known: Vec<Known>,
     /// What the tests found in the last measurement.
     pub stationarity: Stationarity,

@@ -148,7 +148,11 @@ impl Distribution {
     /// # Errors
     ///
     /// No samples, or one that is negative or not finite.
-    pub fn empirical(path: &str, mut samples: Vec<f64>, unit: Unit) -> Result<Self, DistributionError> {
+    pub fn empirical(
+        path: &str,
+        mut samples: Vec<f64>,
+        unit: Unit,
+    ) -> Result<Self, DistributionError> {
         samples.sort_unstable_by(f64::total_cmp);
         let form = Form::Empirical { path: path.to_owned(), samples: samples.into() };
         Self::new(form, unit)
@@ -179,9 +183,13 @@ impl Distribution {
             Some((offset, rest)) if !offset.contains(':') => (unit.parse(offset)?, rest),
             _ => (0.0, text),
         };
-        let (name, parameters) = rest.split_once(':').ok_or_else(|| DistributionError::FormUnknown(rest.to_owned()))?;
+        let (name, parameters) =
+            rest.split_once(':').ok_or_else(|| DistributionError::FormUnknown(rest.to_owned()))?;
         if name == "file" {
-            let samples = load(parameters).map_err(|reason| DistributionError::Load { path: parameters.to_owned(), reason })?;
+            let samples = load(parameters).map_err(|reason| DistributionError::Load {
+                path: parameters.to_owned(),
+                reason,
+            })?;
             let loaded = Self::empirical(parameters, samples, unit)?;
             return Self::with_offset(offset, loaded.form, unit);
         }
@@ -228,7 +236,8 @@ impl Distribution {
 
     /// The probability that a sample exceeds `x`, which is in the base unit.
     ///
-    /// It falls from 1 to 0 and is right-continuous: at a value that has a probability of its own, that value is not counted.
+    /// It falls from 1 to 0 and is right-continuous: at a value that has a probability of its own,
+    /// that value is not counted.
     pub fn tail(&self, x: f64) -> f64 {
         if x < 0.0 {
             return 1.0;
@@ -240,8 +249,9 @@ impl Distribution {
         }
     }
 
-    /// The smallest value that is exceeded with a probability of at most `1 - p`, in the base unit: what [`Distribution::tail`]
-    /// inverts. It is infinite at 1 for an unbounded form, and `None` where `p` is not in `[0, 1]`.
+    /// The smallest value that is exceeded with a probability of at most `1 - p`, in the base unit:
+    /// what [`Distribution::tail`] inverts. It is infinite at 1 for an unbounded form, and `None`
+    /// where `p` is not in `[0, 1]`.
     pub fn quantile(&self, p: f64) -> Option<f64> {
         if !(0.0..=1.0).contains(&p) {
             return None;
@@ -265,15 +275,21 @@ impl fmt::Display for Distribution {
             Form::Fixed { value: v } => write!(f, "fixed:{}", value(v)),
             Form::Uniform { max } => write!(f, "uni:{}", value(max)),
             Form::Exponential { mean } => write!(f, "exp:{}", value(mean)),
-            Form::Bimodal { values: [v1, v2], probability } => write!(f, "bimodal:{}:{}:{probability}", value(v1), value(v2)),
+            Form::Bimodal { values: [v1, v2], probability } => {
+                write!(f, "bimodal:{}:{}:{probability}", value(v1), value(v2))
+            }
             Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
                 let (v1, v2, v3) = (value(v1), value(v2), value(v3));
                 write!(f, "trimodal:{v1}:{v2}:{v3}:{p1}:{p2}")
             }
             Form::LogNormal { mu, sigma } => write!(f, "lognorm:{mu}:{sigma}"),
             Form::Gamma { shape, scale } => write!(f, "gamma:{shape}:{}", value(scale)),
-            Form::Pareto { location, scale, shape } => write!(f, "pareto:{}:{}:{shape}", value(location), value(scale)),
-            Form::ExtremeValue { location, scale, shape } => write!(f, "gev:{}:{}:{shape}", value(location), value(scale)),
+            Form::Pareto { location, scale, shape } => {
+                write!(f, "pareto:{}:{}:{shape}", value(location), value(scale))
+            }
+            Form::ExtremeValue { location, scale, shape } => {
+                write!(f, "gev:{}:{}:{shape}", value(location), value(scale))
+            }
             Form::Zipf { ranks, exponent } => write!(f, "zipf:{ranks}:{exponent}"),
             Form::Empirical { path, .. } => write!(f, "file:{path}"),
         }

@@ -21,7 +21,8 @@
 //! - [`search`]: the highest load that meets an objective, and sweeps.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
 //! - [`stamps`]: transmit and receive timestamps of several clocks, matched to requests.
-//! - [`control`]: what a run does next, and when it stops; [`objective`] and [`verdict`]: what for, and with what result.
+//! - [`control`]: what a run does next, and when it stops; [`objective`] and [`verdict`]: what for,
+//!   and with what result.
 //! - [`queueing`]: exact sojourn times of reference queues.
 //! - [`app`]: what measured applications say.
 //! - [`workers`]: emulated workers that serve in order.

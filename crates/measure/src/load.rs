@@ -224,7 +224,14 @@ impl Run {
     }
 
     fn new(plan: Plan, load: Load) -> Self {
-        Self { plan, load, recorder: Recorder::new(), in_flight: 0, sent_in_phase: 0, replied_in_phase: 0 }
+        Self {
+            plan,
+            load,
+            recorder: Recorder::new(),
+            in_flight: 0,
+            sent_in_phase: 0,
+            replied_in_phase: 0,
+        }
     }
 
     /// When the next request should leave, ns; in the past where it is overdue. `None` where none
@@ -496,7 +503,8 @@ mod tests {
     /// one request in ten meets the freeze, and waits for what is left of it.
     #[test]
     fn a_frozen_server_shows_in_the_tail() {
-        let plan = Plan { start_ns: 0, warmup_ns: 0, duration_ns: 5_000_000_000, drain_ns: 1_000_000_000 };
+        let plan =
+            Plan { start_ns: 0, warmup_ns: 0, duration_ns: 5_000_000_000, drain_ns: 1_000_000_000 };
         let arrivals = Arrivals::new(Process::Poisson, 10e3, generator(3, 0)).unwrap();
         let mut run = Run::open(plan, arrivals);
         let mut worker = FifoWorker::new();

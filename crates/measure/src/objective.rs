@@ -1,6 +1,7 @@
 //! What a tail is held to, as people write it: `p99<200us`.
 //!
-//! Invariant: an objective is met or missed only where the whole interval of its percentile says so.
+//! Invariant: an objective is met or missed only where the whole interval of its percentile says
+//! so.
 
 use std::fmt;
 use std::str::FromStr;
@@ -69,7 +70,8 @@ impl FromStr for Objective {
     fn from_str(text: &str) -> Result<Self, ObjectiveError> {
         let form = || ObjectiveError::Form(text.to_owned());
         let (percentile, rest) = text.split_once('<').ok_or_else(form)?;
-        let (bound, limit) = rest.strip_prefix('=').map_or((Bound::Below, rest), |limit| (Bound::AtMost, limit));
+        let (bound, limit) =
+            rest.strip_prefix('=').map_or((Bound::Below, rest), |limit| (Bound::AtMost, limit));
         let p = parse_percentile(percentile.trim())?;
         let limit_ns = parse_duration_ns(limit.trim())?;
         if limit_ns == 0 {
@@ -97,7 +99,9 @@ pub enum ObjectiveError {
     #[error("{0:?} is no objective; write one as p99<200us or p99.9<=1ms")]
     Form(String),
     /// No percentile.
-    #[error("{0:?} is no percentile; they are written p50, p99, p99.9 and so on, above p0 and below p100")]
+    #[error(
+        "{0:?} is no percentile; they are written p50, p99, p99.9 and so on, above p0 and below p100"
+    )]
     Percentile(String),
     /// No limit.
     #[error(transparent)]
@@ -111,9 +115,12 @@ pub enum ObjectiveError {
 /// That it is none.
 pub fn parse_percentile(text: &str) -> Result<f64, ObjectiveError> {
     let refused = || ObjectiveError::Percentile(text.to_owned());
-    let digits = text.strip_prefix('p').filter(|digits| digits.starts_with(|first: char| first.is_ascii_digit()));
+    let digits = text
+        .strip_prefix('p')
+        .filter(|digits| digits.starts_with(|first: char| first.is_ascii_digit()));
     // Two more decimals, so that 99.9 is rounded once.
-    let share: f64 = digits.and_then(|digits| format!("{digits}e-2").parse().ok()).ok_or_else(refused)?;
+    let share: f64 =
+        digits.and_then(|digits| format!("{digits}e-2").parse().ok()).ok_or_else(refused)?;
     if share > 0.0 && share < 1.0 { Ok(share) } else { Err(refused()) }
 }
 
@@ -174,7 +181,15 @@ mod tests {
         let objective: Objective = "p99<200us".parse().unwrap();
         let answer = |low_ns, high_ns| {
             let value_ns = f64::midpoint(low_ns, high_ns);
-            objective.judge(&Estimate { p: 0.99, value_ns, low_ns, high_ns, confidence: 0.95, samples: 1, inflation: 1.0 })
+            objective.judge(&Estimate {
+                p: 0.99,
+                value_ns,
+                low_ns,
+                high_ns,
+                confidence: 0.95,
+                samples: 1,
+                inflation: 1.0,
+            })
         };
         assert_eq!(answer(150e3, 199e3), Answer::Met);
         assert_eq!(answer(150e3, 200e3), Answer::Undecided);

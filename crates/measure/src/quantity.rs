@@ -34,17 +34,20 @@ impl Unit {
             .find(|&(at, c)| !(c.is_ascii_digit() || c == '.' || (at == 0 && c == '-')))
             .map_or(text.len(), |(at, _)| at);
         let (number, suffix) = text.split_at(digits_end);
-        let bare: f64 = number.parse().map_err(|_| QuantityError::NotANumber { text: text.to_owned() })?;
+        let bare: f64 =
+            number.parse().map_err(|_| QuantityError::NotANumber { text: text.to_owned() })?;
         if suffix.is_empty() {
             if self == Unit::Time && bare != 0.0 {
                 return Err(QuantityError::UnitMissing { text: text.to_owned() });
             }
             return bounded(text, bare);
         }
-        let scale = self.scales().iter().find(|scale| scale.suffix == suffix).ok_or_else(|| QuantityError::UnitUnknown {
-            text: text.to_owned(),
-            suffix: suffix.to_owned(),
-            unit: self,
+        let scale = self.scales().iter().find(|scale| scale.suffix == suffix).ok_or_else(|| {
+            QuantityError::UnitUnknown {
+                text: text.to_owned(),
+                suffix: suffix.to_owned(),
+                unit: self,
+            }
         })?;
         // The decimal exponent joins the digits, so that the decimal is rounded once.
         let scaled: f64 = format!("{number}e{}", scale.decimal_exponent)
@@ -58,8 +61,10 @@ impl Unit {
         if self != Unit::Time {
             return format!("{value}");
         }
-        let (divisor, suffix) =
-            TIME_DIVISORS.into_iter().find(|(divisor, _)| value != 0.0 && value % divisor == 0.0).unwrap_or((1.0, "ns"));
+        let (divisor, suffix) = TIME_DIVISORS
+            .into_iter()
+            .find(|(divisor, _)| value != 0.0 && value % divisor == 0.0)
+            .unwrap_or((1.0, "ns"));
         format!("{}{suffix}", value / divisor)
     }
 
@@ -218,7 +223,8 @@ const fn binary(suffix: &'static str, shift: u8) -> Scale {
 /// The largest magnitude accepted, in the base unit: 31 years in nanoseconds, an exabyte.
 pub const MAGNITUDE_MAX: f64 = 1e18;
 
-const TIME_SCALES: &[Scale] = &[decimal("ns", 0), decimal("us", 3), decimal("ms", 6), decimal("s", 9)];
+const TIME_SCALES: &[Scale] =
+    &[decimal("ns", 0), decimal("us", 3), decimal("ms", 6), decimal("s", 9)];
 const SIZE_SCALES: &[Scale] = &[
     decimal("B", 0),
     decimal("kB", 3),
@@ -239,7 +245,10 @@ mod tests {
 
     #[test]
     fn counts_are_whole_and_above_zero() {
-        assert_eq!((parse_count("500k"), parse_count("2.5M"), parse_count("64")), (Ok(500_000), Ok(2_500_000), Ok(64)));
+        assert_eq!(
+            (parse_count("500k"), parse_count("2.5M"), parse_count("64")),
+            (Ok(500_000), Ok(2_500_000), Ok(64))
+        );
         for text in ["0", "-1", "0.5", "many", ""] {
             assert!(parse_count(text).is_err(), "{text}");
         }
@@ -247,15 +256,23 @@ mod tests {
 
     #[test]
     fn durations_carry_units() {
-        for (text, ns) in [("300ns", 300), ("25us", 25_000), ("0.3us", 300), ("1ms", 1_000_000), ("2s", 2_000_000_000), ("0", 0)]
-        {
+        for (text, ns) in [
+            ("300ns", 300),
+            ("25us", 25_000),
+            ("0.3us", 300),
+            ("1ms", 1_000_000),
+            ("2s", 2_000_000_000),
+            ("0", 0),
+        ] {
             assert_eq!(parse_duration_ns(text), Ok(ns), "{text}");
         }
     }
 
     #[test]
     fn sizes_are_bytes_unless_they_say_otherwise() {
-        for (text, bytes) in [("64", 64), ("64B", 64), ("100kB", 100_000), ("1MiB", 1 << 20), ("1.5KiB", 1536)] {
+        for (text, bytes) in
+            [("64", 64), ("64B", 64), ("100kB", 100_000), ("1MiB", 1 << 20), ("1.5KiB", 1536)]
+        {
             assert_eq!(parse_size_bytes(text), Ok(bytes), "{text}");
         }
     }

@@ -150,7 +150,11 @@ impl Recorder {
 
     /// The figures so far.
     pub fn summary(&self) -> Summary {
-        Summary { counts: self.counts, intended: self.intended.summary(), actual: self.actual.summary() }
+        Summary {
+            counts: self.counts,
+            intended: self.intended.summary(),
+            actual: self.actual.summary(),
+        }
     }
 
     /// The histogram of latencies from the intended send time, ns. A value beyond
@@ -268,8 +272,12 @@ mod tests {
     #[test]
     fn percentiles_are_within_a_thousandth() {
         let summary = ramp(1..=10_000).summary().intended;
-        for (value, expected) in [(summary.p50, 5_000.0), (summary.p90, 9_000.0), (summary.p99, 9_900.0), (summary.p999, 9_990.0)]
-        {
+        for (value, expected) in [
+            (summary.p50, 5_000.0),
+            (summary.p90, 9_000.0),
+            (summary.p99, 9_900.0),
+            (summary.p999, 9_990.0),
+        ] {
             let value = value.unwrap();
             assert!((value / expected - 1.0).abs() <= 1e-3, "{value} is not {expected}");
         }

@@ -1,9 +1,10 @@
 //! The highest load that meets an objective, and sweeps whose points settle around the knee.
 //!
-//! Both are asked for the next load, have it measured by a [`Controller`](crate::control::Controller), and are told the outcome.
+//! Both are asked for the next load, have it measured by a
+//! [`Controller`](crate::control::Controller), and are told the outcome.
 //!
-//! Invariant: a load counts as met only if its whole interval is within the limit and its verdict is ok. The search ends after a
-//! bounded number of loads.
+//! Invariant: a load counts as met only if its whole interval is within the limit and its verdict
+//! is ok. The search ends after a bounded number of loads.
 
 use crate::control::Report;
 use crate::objective::{Answer, Objective};
@@ -26,22 +27,36 @@ impl Outcome {
     /// What `report`, of a run that was to decide on `objective`, says.
     pub fn of(report: &Report, objective: &Objective) -> Self {
         let of_the_client = |reason: &Reason| {
-            matches!(reason, Reason::AgentLost { .. } | Reason::RateNotReached { .. } | Reason::ArrivalsWrong { .. })
+            matches!(
+                reason,
+                Reason::AgentLost { .. }
+                    | Reason::RateNotReached { .. }
+                    | Reason::ArrivalsWrong { .. }
+            )
         };
         let of_the_server = |reason: &Reason| {
-            matches!(reason, Reason::Overloaded { .. } | Reason::Unanswered { .. } | Reason::NotStationary { .. })
+            matches!(
+                reason,
+                Reason::Overloaded { .. }
+                    | Reason::Unanswered { .. }
+                    | Reason::NotStationary { .. }
+            )
         };
         let reasons = report.verdict.reasons();
         if reasons.iter().any(of_the_client) {
             return Self::Unjudged;
         }
-        let answer = report.intended.map_or(Answer::Undecided, |estimate| objective.judge(&estimate));
+        let answer =
+            report.intended.map_or(Answer::Undecided, |estimate| objective.judge(&estimate));
         match answer {
             Answer::Missed => Self::Missed,
-            // Late sends make a percentile worse, so that what is met in spite of them is met; but what is not may be their fault.
+            // Late sends make a percentile worse, so that what is met in spite of them is met; but
+            // what is not may be their fault.
             _ if reasons.iter().any(of_the_server) => Self::Missed,
             Answer::Met if report.verdict.is_ok() => Self::Met,
-            _ if reasons.iter().any(|reason| matches!(reason, Reason::ClientLate { .. })) => Self::Unjudged,
+            _ if reasons.iter().any(|reason| matches!(reason, Reason::ClientLate { .. })) => {
+                Self::Unjudged
+            }
             _ => Self::Close,
         }
     }
@@ -54,15 +69,15 @@ pub struct Range {
     pub from_per_s: f64,
     /// The highest load, requests a second.
     pub to_per_s: f64,
-    /// The search ends where the highest load that is met and the lowest that is not are within this share of each other, such
-    /// as 0.05.
+    /// The search ends where the highest load that is met and the lowest that is not are within
+    /// this share of each other, such as 0.05.
     pub resolution: f64,
 }
 
 /// Finds the highest load that meets an objective, by bisection of the load's logarithm.
 ///
-/// It begins at the lowest load and goes up by factors of two, because a load far beyond the server's capacity harms more than
-/// it tells, and bisects from the first that is not met.
+/// It begins at the lowest load and goes up by factors of two, because a load far beyond the
+/// server's capacity harms more than it tells, and bisects from the first that is not met.
 #[derive(Clone, Debug)]
 pub struct Search {
     range: Range,
@@ -85,8 +100,14 @@ pub struct Found {
 impl Search {
     /// A search of `range`, whose ends are put in order.
     pub fn new(range: Range) -> Self {
-        let (from_per_s, to_per_s) = (range.from_per_s.min(range.to_per_s), range.from_per_s.max(range.to_per_s));
-        Self { range: Range { from_per_s, to_per_s, ..range }, met_per_s: None, not_met: None, probes: 0 }
+        let (from_per_s, to_per_s) =
+            (range.from_per_s.min(range.to_per_s), range.from_per_s.max(range.to_per_s));
+        Self {
+            range: Range { from_per_s, to_per_s, ..range },
+            met_per_s: None,
+            not_met: None,
+            probes: 0,
+        }
     }
 
     /// The next load to measure, requests a second; `None` where the search has ended.
@@ -120,8 +141,8 @@ impl Search {
     }
 }
 
-/// Chooses the loads of a sweep: first evenly, then in the middle of whichever neighbours enclose the largest step of both load
-/// and latency, which is at the knee.
+/// Chooses the loads of a sweep: first evenly, then in the middle of whichever neighbours enclose
+/// the largest step of both load and latency, which is at the knee.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     from_per_s: f64,
@@ -153,8 +174,9 @@ impl Sweep {
         Some(f64::midpoint(widest[0].0, widest[1].0))
     }
 
-    /// Takes the latency, ns, at the load that [`Sweep::next_per_s`] gave; `None` where there is none to speak of, as beyond the
-    /// server's capacity, which counts as much worse than the worst.
+    /// Takes the latency, ns, at the load that [`Sweep::next_per_s`] gave; `None` where there is
+    /// none to speak of, as beyond the server's capacity, which counts as much worse than the
+    /// worst.
     pub fn handle_latency(&mut self, load_per_s: f64, latency_ns: Option<f64>) {
         self.given += 1;
         let worst = self.points.iter().map(|&(_, logarithm)| logarithm).fold(0.0, f64::max);
@@ -164,7 +186,8 @@ impl Sweep {
     }
 }
 
-/// More than the doublings of any range and the bisections to any resolution that two runs could tell apart.
+/// More than the doublings of any range and the bisections to any resolution that two runs could
+/// tell apart.
 const PROBES_MAX: u32 = 64;
 /// Points of a sweep that are placed before anything is known.
 const EVEN_POINTS: usize = 5;
@@ -177,7 +200,8 @@ mod tests {
 
     #[test]
     fn a_search_closes_in_on_the_edge_from_below() {
-        let (found, probes) = search(Range { from_per_s: 1e3, to_per_s: 1e6, resolution: 0.05 }, 77_000.0);
+        let (found, probes) =
+            search(Range { from_per_s: 1e3, to_per_s: 1e6, resolution: 0.05 }, 77_000.0);
         let met = found.met_per_s.unwrap();
         let (not_met, outcome) = found.not_met.unwrap();
         assert!(met <= 77_000.0 && 77_000.0 < not_met && not_met / met <= 1.05, "{found:?}");
@@ -190,12 +214,16 @@ mod tests {
     fn a_range_that_is_all_met_or_all_missed_ends_at_its_ends() {
         let range = Range { from_per_s: 1e3, to_per_s: 5e3, resolution: 0.05 };
         assert_eq!(search(range, 1e9).0, Found { met_per_s: Some(5e3), not_met: None });
-        assert_eq!(search(range, 10.0).0, Found { met_per_s: None, not_met: Some((1e3, Outcome::Missed)) });
+        assert_eq!(
+            search(range, 10.0).0,
+            Found { met_per_s: None, not_met: Some((1e3, Outcome::Missed)) }
+        );
     }
 
     #[test]
     fn the_points_of_a_sweep_settle_around_the_knee() {
-        // The p99 of M/M/1 with a capacity of 100,000 a second: it has doubled at a half, and grows tenfold at nine tenths.
+        // The p99 of M/M/1 with a capacity of 100,000 a second: it has doubled at a half, and grows
+        // tenfold at nine tenths.
         let mut sweep = Sweep::new(5e3, 110e3, 20);
         let mut loads = Vec::new();
         while let Some(load) = sweep.next_per_s() {
@@ -210,7 +238,10 @@ mod tests {
     fn search(range: Range, edge_per_s: f64) -> (Found, u32) {
         let mut search = Search::new(range);
         while let Some(load) = search.next_per_s() {
-            search.handle_outcome(load, if load <= edge_per_s { Outcome::Met } else { Outcome::Missed });
+            search.handle_outcome(
+                load,
+                if load <= edge_per_s { Outcome::Met } else { Outcome::Missed },
+            );
         }
         (search.found(), search.probes)
     }

@@ -1,16 +1,19 @@
 //! A load without an end, and what became of it slice by slice.
 //!
-//! A self-correcting run does not know beforehand how long it will warm up and measure. So the load goes on until it is stopped,
-//! and each request belongs to the slice of time that its intended send lies in. A slice is handed out when its time has passed
-//! and all of its requests have an outcome; whoever takes the slices decides which of them were warm-up and which are the
+//! A self-correcting run does not know beforehand how long it will warm up and measure. So the load
+//! goes on until it is stopped, and each request belongs to the slice of time that its intended
+//! send lies in. A slice is handed out when its time has passed and all of its requests have an
+//! outcome; whoever takes the slices decides which of them were warm-up and which are the
 //! measurement.
 //!
 //! 1. while [`Slices::next_send`] is due, send a request and call [`Slices::handle_sent`];
-//! 2. give the sample back with the request's outcome, to [`Slices::handle_reply`] or [`Slices::handle_failure`];
+//! 2. give the sample back with the request's outcome, to [`Slices::handle_reply`] or
+//!    [`Slices::handle_failure`];
 //! 3. take finished slices from [`Slices::poll_slice`].
 //!
-//! Invariant: each request is in exactly one slice, whatever became of it, and slices come in order, without gaps. A request that
-//! leaves late belongs to the slice in which it should have left.
+//! Invariant: each request is in exactly one slice, whatever became of it, and slices come in
+//! order, without gaps. A request that leaves late belongs to the slice in which it should have
+//! left.
 
 use std::collections::VecDeque;
 
@@ -32,7 +35,8 @@ pub struct Slice {
     pub samples: Vec<Timed>,
     /// Those of the replies that do not say what was asked for, in the order of their samples.
     pub unusual: Vec<Unusual>,
-    /// Its requests without a reply, in the order of their intended sends; times in ns since the start of the load.
+    /// Its requests without a reply, in the order of their intended sends; times in ns since the
+    /// start of the load.
     pub unanswered: Vec<Unanswered>,
     /// Requests that left while the slice lasted, of whichever slices.
     pub sent_meanwhile: u64,
@@ -81,17 +85,26 @@ impl Slices {
     /// The slices of `load`, which begins at `start_ns`; each is `length_ns` long, at least 1.
     pub fn new(load: Load, start_ns: u64, length_ns: u64) -> Self {
         let length_ns = length_ns.max(1);
-        Self { start_ns, length_ns, load, stop_ns: u64::MAX, open: VecDeque::new(), first: 0, in_flight: 0 }
+        Self {
+            start_ns,
+            length_ns,
+            load,
+            stop_ns: u64::MAX,
+            open: VecDeque::new(),
+            first: 0,
+            in_flight: 0,
+        }
     }
 
-    /// When the next request should leave, ns; in the past where it is overdue. `None` once the load is stopped, and in a closed
-    /// loop whose places are all taken.
+    /// When the next request should leave, ns; in the past where it is overdue. `None` once the
+    /// load is stopped, and in a closed loop whose places are all taken.
     #[inline]
     pub fn next_send(&self) -> Option<u64> {
         self.load.next_send().filter(|&next_ns| next_ns < self.stop_ns)
     }
 
-    /// A request leaves at `now_ns`; keep the sample with it. Call when [`Slices::next_send`] is due.
+    /// A request leaves at `now_ns`; keep the sample with it. Call when [`Slices::next_send`] is
+    /// due.
     #[inline]
     pub fn handle_sent(&mut self, now_ns: u64) -> Sample {
         let sample = self.load.handle_sent(now_ns);
@@ -136,7 +149,8 @@ impl Slices {
             Failure::Refused => slice.counts.refused += 1,
             Failure::Timeout => slice.counts.timeout += 1,
         }
-        let [intended_ns, sent_ns] = [sample.intended_ns, sample.sent_ns].map(|at_ns| at_ns.saturating_sub(start_ns));
+        let [intended_ns, sent_ns] =
+            [sample.intended_ns, sample.sent_ns].map(|at_ns| at_ns.saturating_sub(start_ns));
         slice.unanswered.push(Unanswered { intended_ns, sent_ns, failure });
     }
 
@@ -145,7 +159,8 @@ impl Slices {
         self.stop_ns = self.stop_ns.min(at_ns);
     }
 
-    /// The next finished slice: its time is over at `now_ns`, nothing of it is overdue, and all its requests have an outcome.
+    /// The next finished slice: its time is over at `now_ns`, nothing of it is overdue, and all its
+    /// requests have an outcome.
     pub fn poll_slice(&mut self, now_ns: u64) -> Option<Slice> {
         let end_ns = self.end_of(self.first);
         if now_ns < end_ns || self.next_send().is_some_and(|next_ns| next_ns < end_ns) {
@@ -155,7 +170,10 @@ impl Slices {
             return None;
         }
         let capacity = self.open.front().map_or(0, |(slice, _)| slice.samples.len());
-        let (mut slice, _) = self.open.pop_front().unwrap_or_else(|| (Slice { index: self.first, ..Slice::default() }, 0));
+        let (mut slice, _) = self
+            .open
+            .pop_front()
+            .unwrap_or_else(|| (Slice { index: self.first, ..Slice::default() }, 0));
         // Stable, so that both lists have what was intended for the same time in the same order.
         slice.samples.sort_by_key(|sample| sample.intended_ns);
         slice.unusual.sort_by_key(|unusual| unusual.intended_ns);
@@ -168,8 +186,9 @@ impl Slices {
         Some(slice)
     }
 
-    /// When to look at the load again, ns: the next send, or the end of the oldest slice. In the past where either is overdue. A
-    /// slice with requests in flight is not waited for: an outcome ends it. `None` where only an outcome can change anything.
+    /// When to look at the load again, ns: the next send, or the end of the oldest slice. In the
+    /// past where either is overdue. A slice with requests in flight is not waited for: an outcome
+    /// ends it. `None` where only an outcome can change anything.
     pub fn poll_timeout(&self) -> Option<u64> {
         let is_answered = self.open.front().is_none_or(|&(_, in_flight)| in_flight == 0);
         let end_ns = is_answered.then(|| self.end_of(self.first));
@@ -187,7 +206,8 @@ impl Slices {
     }
 
     fn resolve(&mut self, sample: &Sample, now_ns: u64) -> &mut Slice {
-        self.in_flight = self.in_flight.checked_sub(1).expect("no more requests are resolved than were sent");
+        self.in_flight =
+            self.in_flight.checked_sub(1).expect("no more requests are resolved than were sent");
         self.load.handle_resolved(now_ns);
         let (slice, in_flight) = self.slice_of(sample.intended_ns);
         *in_flight -= 1;
@@ -198,8 +218,9 @@ impl Slices {
         self.start_ns.saturating_add(self.length_ns.saturating_mul(u64::from(index) + 1))
     }
 
-    /// The open slice of a time, with its requests in flight. What should have left before the oldest open slice counts to it:
-    /// only an outcome or a send after its slice was handed out, which a driver that keeps to the order never makes.
+    /// The open slice of a time, with its requests in flight. What should have left before the
+    /// oldest open slice counts to it: only an outcome or a send after its slice was handed out,
+    /// which a driver that keeps to the order never makes.
     fn slice_of(&mut self, at_ns: u64) -> (&mut Slice, &mut u64) {
         let index = at_ns.saturating_sub(self.start_ns) / self.length_ns;
         let place = index.saturating_sub(u64::from(self.first)) as usize;
@@ -264,15 +285,25 @@ mod tests {
         assert_eq!(slice.index, 0);
         assert_eq!(slice.counts, Counts { sent: 9, replied: 8, timeout: 1, ..Counts::default() });
         assert_eq!(slice.tally.ok, 8);
-        assert_eq!(slice.unanswered, [Unanswered { intended_ns: 9 * MS, sent_ns: 9 * MS, failure: Failure::Timeout }]);
-        assert_eq!(slice.samples[0], Timed { intended_ns: MS, latency_ns: 8 * MS, late_ns: 8 * MS });
+        assert_eq!(
+            slice.unanswered,
+            [Unanswered { intended_ns: 9 * MS, sent_ns: 9 * MS, failure: Failure::Timeout }]
+        );
+        assert_eq!(
+            slice.samples[0],
+            Timed { intended_ns: MS, latency_ns: 8 * MS, late_ns: 8 * MS }
+        );
         assert_eq!(slices.poll_slice(1010 * MS), None);
     }
 
     #[test]
     fn a_late_request_belongs_to_the_slice_in_which_it_should_have_left() {
         let mut slices = steady();
-        assert_eq!(slices.poll_slice(1025 * MS), None, "the requests of the first slice are overdue");
+        assert_eq!(
+            slices.poll_slice(1025 * MS),
+            None,
+            "the requests of the first slice are overdue"
+        );
         for sample in send(&mut slices, 1025 * MS) {
             slices.handle_reply(sample, Outcome::Ok, 1026 * MS);
         }
@@ -304,11 +335,18 @@ mod tests {
     fn replies_that_say_something_else_are_listed_beside_their_samples() {
         let mut slices = steady();
         for (place, sample) in send(&mut slices, 1009 * MS).into_iter().enumerate() {
-            slices.handle_reply(sample, if place == 3 { Outcome::Miss } else { Outcome::Ok }, 1009 * MS);
+            slices.handle_reply(
+                sample,
+                if place == 3 { Outcome::Miss } else { Outcome::Ok },
+                1009 * MS,
+            );
         }
         send(&mut slices, 1010 * MS);
         let slice = slices.poll_slice(1010 * MS).unwrap();
-        assert_eq!(slice.unusual, [Unusual { intended_ns: 4 * MS, latency_ns: 5 * MS, outcome: Outcome::Miss }]);
+        assert_eq!(
+            slice.unusual,
+            [Unusual { intended_ns: 4 * MS, latency_ns: 5 * MS, outcome: Outcome::Miss }]
+        );
     }
 
     #[test]
@@ -339,7 +377,9 @@ mod tests {
             }
         }
         // Places that are free since before the end of the slice are overdue until taken.
-        send(&mut slices, 10 * MS).into_iter().for_each(|sample| slices.handle_reply(sample, Outcome::Ok, 10 * MS));
+        send(&mut slices, 10 * MS)
+            .into_iter()
+            .for_each(|sample| slices.handle_reply(sample, Outcome::Ok, 10 * MS));
         assert_eq!(slices.poll_slice(10 * MS).unwrap().counts.replied, 22);
     }
 }

@@ -1,12 +1,14 @@
 //! Matches transmit and receive timestamps to requests.
 //!
-//! A request is seen by up to three clocks: the user's own before it sends and after it received (CLOCK_MONOTONIC), the
-//! kernel's when it hands the packet to the device and gets it from there (CLOCK_REALTIME), and the network interface's own.
-//! A latency is the difference of two stamps of one clock; the three latencies of one request, side by side, tell how much of
-//! the first is the client's own doing.
+//! A request is seen by up to three clocks: the user's own before it sends and after it received
+//! (CLOCK_MONOTONIC), the kernel's when it hands the packet to the device and gets it from there
+//! (CLOCK_REALTIME), and the network interface's own. A latency is the difference of two stamps of
+//! one clock; the three latencies of one request, side by side, tell how much of the first is the
+//! client's own doing.
 //!
-//! A transmit stamp comes by itself, later than the send: perhaps after the reply, twice, out of order, or never. A sample
-//! stays open until it has what it was promised, or until the wait is over.
+//! A transmit stamp comes by itself, later than the send: perhaps after the reply, twice, out of
+//! order, or never. A sample stays open until it has what it was promised, or until the wait is
+//! over.
 //!
 //! | what comes | what happens |
 //! |---|---|
@@ -17,15 +19,17 @@
 //! | the end of the wait | the sample closes with what it has; what is missing is counted |
 //! | a stamp after that | counted as late |
 //!
-//! A retransmission is stamped again. Where the interface lost its stamp of the first transmission and not of the second, the
-//! second would pass for the first; the kernel's stamps, which are never lost, tell: a sample that the kernel has stamped more
-//! often than the interface has no latency of the interface's. With [`Promised::Hardware`] nothing tells.
+//! A retransmission is stamped again. Where the interface lost its stamp of the first transmission
+//! and not of the second, the second would pass for the first; the kernel's stamps, which are never
+//! lost, tell: a sample that the kernel has stamped more often than the interface has no latency of
+//! the interface's. With [`Promised::Hardware`] nothing tells.
 //!
-//! Keys: for TCP the offset of the request's last byte, since one write, and so one stamp, may carry several requests; for UDP
-//! the number of the datagram, the first one of a request that has several; for R2P2 the token of its first packet.
+//! Keys: for TCP the offset of the request's last byte, since one write, and so one stamp, may
+//! carry several requests; for UDP the number of the datagram, the first one of a request that has
+//! several; for R2P2 the token of its first packet.
 //!
-//! Invariants: stamps of two clocks cannot be subtracted, which the compiler checks; a stamp is never given to a request that
-//! it does not cover; open samples are bounded in number and in time.
+//! Invariants: stamps of two clocks cannot be subtracted, which the compiler checks; a stamp is
+//! never given to a request that it does not cover; open samples are bounded in number and in time.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -59,8 +63,8 @@ impl<C> Stamp<C> {
         Self { ns, clock: PhantomData }
     }
 
-    /// Nanoseconds from `earlier` to this moment; `None` when it is the later one. There is no way from the stamp of one clock
-    /// to that of another:
+    /// Nanoseconds from `earlier` to this moment; `None` when it is the later one. There is no way
+    /// from the stamp of one clock to that of another:
     ///
     /// ```compile_fail
     /// use tailcut_measure::stamps::{Kernel, Stamp, User};
@@ -86,7 +90,11 @@ pub struct Stamps {
 impl Stamps {
     /// Stamps given in nanoseconds of each clock.
     pub fn of_ns(user: Option<u64>, kernel: Option<u64>, hardware: Option<u64>) -> Self {
-        Self { user: user.map(Stamp::new), kernel: kernel.map(Stamp::new), hardware: hardware.map(Stamp::new) }
+        Self {
+            user: user.map(Stamp::new),
+            kernel: kernel.map(Stamp::new),
+            hardware: hardware.map(Stamp::new),
+        }
     }
 
     /// Keeps the later stamp of each clock.
@@ -165,10 +173,11 @@ impl Promised {
 pub struct MatcherConfig {
     /// What is waited for. Default nothing.
     pub promised: Promised,
-    /// How long after the reply a transmit stamp may come. Default 100 ms: drivers take up to some 10 ms.
+    /// How long after the reply a transmit stamp may come. Default 100 ms: drivers take up to some
+    /// 10 ms.
     pub wait_ns: u64,
-    /// Samples open at a time; requests beyond are not sampled, and counted. Default 1,024: what an interface that loses half
-    /// of its stamps leaves open of 20,000 samples a second.
+    /// Samples open at a time; requests beyond are not sampled, and counted. Default 1,024: what an
+    /// interface that loses half of its stamps leaves open of 20,000 samples a second.
     pub open_max: usize,
 }
 
@@ -183,7 +192,8 @@ impl Default for MatcherConfig {
 pub struct MatchCounts {
     /// Requests sampled.
     pub requests: u64,
-    /// Requests not sampled because [`MatcherConfig::open_max`] samples were open, or their key was not above all earlier ones.
+    /// Requests not sampled because [`MatcherConfig::open_max`] samples were open, or their key was
+    /// not above all earlier ones.
     pub refused: u64,
     /// Samples handed out.
     pub samples: u64,
@@ -199,9 +209,11 @@ pub struct MatchCounts {
     pub duplicates: u64,
     /// Transmit stamps that no request was waiting for.
     pub unexpected: u64,
-    /// Samples that lack the latency of the interface because its stamp may be that of a retransmission.
+    /// Samples that lack the latency of the interface because its stamp may be that of a
+    /// retransmission.
     pub ambiguous: u64,
-    /// Samples in which a clock has the reply before the request: they lack the latency of that clock.
+    /// Samples in which a clock has the reply before the request: they lack the latency of that
+    /// clock.
     pub reversed: u64,
 }
 
@@ -267,8 +279,9 @@ impl Matcher {
         }
     }
 
-    /// Opens a sample for a request that leaves by a send that will be stamped. Call it before the stamp can come. `key` is as
-    /// the module says, and ascends. `sent` holds the user's stamp. Returns whether the request is sampled.
+    /// Opens a sample for a request that leaves by a send that will be stamped. Call it before the
+    /// stamp can come. `key` is as the module says, and ascends. `sent` holds the user's stamp.
+    /// Returns whether the request is sampled.
     pub fn handle_request(&mut self, key: u64, sent: Stamps) -> bool {
         if key < self.next_key || self.open.len() + self.closed.len() >= self.config.open_max {
             self.counts.refused += 1;
@@ -287,13 +300,17 @@ impl Matcher {
         true
     }
 
-    /// Takes transmit stamps of a send that carried the keys of `range`, and gives them to each request whose key is in it.
+    /// Takes transmit stamps of a send that carried the keys of `range`, and gives them to each
+    /// request whose key is in it.
     pub fn handle_sent(&mut self, range: RangeInclusive<u64>, stamps: Stamps) {
         let first = self.open.partition_point(|open| open.key < *range.start());
         let after = self.open.partition_point(|open| open.key <= *range.end());
         let Self { open, counts, .. } = self;
         for open in open.range_mut(first..after.max(first)) {
-            let is_new = [fill(&mut open.sent.kernel, stamps.kernel), fill(&mut open.sent.hardware, stamps.hardware)];
+            let is_new = [
+                fill(&mut open.sent.kernel, stamps.kernel),
+                fill(&mut open.sent.hardware, stamps.hardware),
+            ];
             counts.duplicates += u64::from(is_new.contains(&Some(false)));
             open.kernel_count += u32::from(stamps.kernel.is_some());
             open.hardware_count += u32::from(stamps.hardware.is_some());
@@ -314,10 +331,13 @@ impl Matcher {
         }
     }
 
-    /// Takes the receive stamps of the packet, or of the read, that completed the reply, the user's among them. Later calls for
-    /// the same key do nothing.
+    /// Takes the receive stamps of the packet, or of the read, that completed the reply, the user's
+    /// among them. Later calls for the same key do nothing.
     pub fn handle_reply(&mut self, key: u64, received: Stamps, now_ns: u64) {
-        let Some(index) = self.find(key).filter(|&index| self.open[index].deadline_ns.is_none()) else { return };
+        let Some(index) = self.find(key).filter(|&index| self.open[index].deadline_ns.is_none())
+        else {
+            return;
+        };
         self.open[index].received.advance(&received);
         self.open[index].deadline_ns = Some(now_ns.saturating_add(self.config.wait_ns));
         self.close_if_complete(index);
@@ -325,7 +345,8 @@ impl Matcher {
 
     /// Gives up a request that ends without a reply.
     pub fn handle_failure(&mut self, key: u64) {
-        if let Some(index) = self.find(key).filter(|&index| self.open[index].deadline_ns.is_none()) {
+        if let Some(index) = self.find(key).filter(|&index| self.open[index].deadline_ns.is_none())
+        {
             self.open.remove(index);
             self.counts.unanswered += 1;
         }
@@ -378,7 +399,9 @@ impl Matcher {
         let Some(open) = self.open.remove(index) else { return };
         let missing = self.config.promised.missing(&open.sent);
         let Open { key, mut sent, received, .. } = open;
-        if self.config.promised == Promised::Both && (1..open.kernel_count).contains(&open.hardware_count) {
+        if self.config.promised == Promised::Both
+            && (1..open.kernel_count).contains(&open.hardware_count)
+        {
             self.counts.ambiguous += 1;
             sent.hardware = None;
         }
@@ -392,13 +415,16 @@ impl Matcher {
         }
         self.counts.reversed += u64::from(is_reversed(&sent, &received));
         self.counts.samples += 1;
-        self.closed.push_back(StampedSample { key, latencies: Latencies::between(&sent, &received) });
+        self.closed
+            .push_back(StampedSample { key, latencies: Latencies::between(&sent, &received) });
     }
 
     /// Counts stamps that no open request wants.
     fn count_stray(&mut self, range: &RangeInclusive<u64>, stamps: &Stamps) {
-        let lacks =
-            |missing: &Missing| (missing.kernel && stamps.kernel.is_some()) || (missing.hardware && stamps.hardware.is_some());
+        let lacks = |missing: &Missing| {
+            (missing.kernel && stamps.kernel.is_some())
+                || (missing.hardware && stamps.hardware.is_some())
+        };
         if self.expired.iter().any(|(key, missing)| range.contains(key) && lacks(missing)) {
             self.counts.late += 1;
         } else if *range.end() < self.next_key {
@@ -409,7 +435,8 @@ impl Matcher {
     }
 }
 
-/// How much of what the user measures is the user's own doing: the user's latency minus the kernel's, of the same requests.
+/// How much of what the user measures is the user's own doing: the user's latency minus the
+/// kernel's, of the same requests.
 #[derive(Clone, Debug)]
 pub struct Bias {
     differences: Histogram<u64>,
@@ -422,7 +449,8 @@ pub struct Bias {
 pub struct BiasSummary {
     /// Samples with both latencies.
     pub count: u64,
-    /// Of these, those in which the kernel's was the longer, which no client explains: a clock was set meanwhile.
+    /// Of these, those in which the kernel's was the longer, which no client explains: a clock was
+    /// set meanwhile.
     pub below: u64,
     /// Mean of the others.
     pub mean_ns: Option<f64>,
@@ -437,13 +465,16 @@ pub struct BiasSummary {
 impl Bias {
     /// No samples yet.
     pub fn new() -> Self {
-        let differences = Histogram::new_with_bounds(1, BIAS_MAX_NS, 2).expect("the bounds and the digits are valid constants");
+        let differences = Histogram::new_with_bounds(1, BIAS_MAX_NS, 2)
+            .expect("the bounds and the digits are valid constants");
         Self { differences, sum_ns: 0, below: 0 }
     }
 
     /// Takes one request's latencies; those that lack one of the two are passed over.
     pub fn record(&mut self, latencies: &Latencies) {
-        let (Some(user_ns), Some(kernel_ns)) = (latencies.user_ns, latencies.kernel_ns) else { return };
+        let (Some(user_ns), Some(kernel_ns)) = (latencies.user_ns, latencies.kernel_ns) else {
+            return;
+        };
         match user_ns.checked_sub(kernel_ns) {
             Some(difference_ns) => {
                 self.differences.saturating_record(difference_ns);
@@ -463,7 +494,9 @@ impl Bias {
     /// The figures so far.
     pub fn summary(&self) -> BiasSummary {
         let count = self.differences.len();
-        let when = |samples_min: u64, quantile: f64| (count >= samples_min).then(|| self.differences.value_at_quantile(quantile));
+        let when = |samples_min: u64, quantile: f64| {
+            (count >= samples_min).then(|| self.differences.value_at_quantile(quantile))
+        };
         BiasSummary {
             count: count + self.below,
             below: self.below,
@@ -518,10 +551,13 @@ fn is_reversed(sent: &Stamps, received: &Stamps) -> bool {
     fn reversed<C: PartialOrd>(received: Option<C>, sent: Option<C>) -> bool {
         matches!((received, sent), (Some(received), Some(sent)) if received < sent)
     }
-    reversed(received.user, sent.user) || reversed(received.kernel, sent.kernel) || reversed(received.hardware, sent.hardware)
+    reversed(received.user, sent.user)
+        || reversed(received.kernel, sent.kernel)
+        || reversed(received.hardware, sent.hardware)
 }
 
-/// Requests whose wait is over that are remembered, to tell a late stamp from one that was never asked for.
+/// Requests whose wait is over that are remembered, to tell a late stamp from one that was never
+/// asked for.
 const EXPIRED_MAX: usize = 1_024;
 
 /// The largest bias told apart, 1 s.

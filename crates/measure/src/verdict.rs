@@ -1,6 +1,8 @@
-//! Whether a measurement may be relied on, and if not, why not, what was tried, and what would help.
+//! Whether a measurement may be relied on, and if not, why not, what was tried, and what would
+//! help.
 //!
-//! Invariant: `ok` means that no reason speaks against the result. Whatever was lost is said even then.
+//! Invariant: `ok` means that no reason speaks against the result. Whatever was lost is said even
+//! then.
 
 use std::fmt;
 
@@ -52,7 +54,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What speaks against a measurement. As text it is one clause; [`Reason::advice`] says what would help.
+/// What speaks against a measurement. As text it is one clause; [`Reason::advice`] says what would
+/// help.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -61,7 +64,8 @@ pub enum Reason {
         /// Which, and why.
         agent: String,
     },
-    /// Somebody ended the run before it was content. Whoever looks until he likes what he sees stops at a lucky moment.
+    /// Somebody ended the run before it was content. Whoever looks until he likes what he sees
+    /// stops at a lucky moment.
     Interrupted,
     /// The load that left was not the one asked for.
     RateNotReached {
@@ -100,7 +104,8 @@ pub enum Reason {
     },
     /// The server's latency moved during the run.
     NotStationary {
-        /// By how much the second half differs from the first; a share. `None` where the level wanders without one.
+        /// By how much the second half differs from the first; a share. `None` where the level
+        /// wanders without one.
         change: Option<f64>,
     },
     /// The percentile is a matter of a few episodes: a pause, or a queue that hardly ever empties.
@@ -183,7 +188,8 @@ impl Reason {
         }
     }
 
-    /// What weighs more comes first: a load that was not the one asked for makes the rest pointless.
+    /// What weighs more comes first: a load that was not the one asked for makes the rest
+    /// pointless.
     fn weight(&self) -> u8 {
         match self {
             Self::AgentLost { .. } => 0,
@@ -221,18 +227,37 @@ impl fmt::Display for Reason {
                 micros(*actual_ns)
             ),
             Self::ArrivalsWrong { fault } => {
-                write!(f, "the gaps between sends are not of the distribution asked for (fault {fault:.4})")
+                write!(
+                    f,
+                    "the gaps between sends are not of the distribution asked for (fault {fault:.4})"
+                )
             }
             Self::Unanswered { outcomes, share } => {
-                let listed: Vec<_> = outcomes.iter().map(|(name, count)| format!("{count} {name}")).collect();
-                write!(f, "{:.3} % of the requests have no reply: {}", share * 100.0, listed.join(", "))
+                let listed: Vec<_> =
+                    outcomes.iter().map(|(name, count)| format!("{count} {name}")).collect();
+                write!(
+                    f,
+                    "{:.3} % of the requests have no reply: {}",
+                    share * 100.0,
+                    listed.join(", ")
+                )
             }
             Self::NotStationary { change: Some(change) } => {
-                write!(f, "the latency moved by {:+.1} % from the first half to the second", change * 100.0)
+                write!(
+                    f,
+                    "the latency moved by {:+.1} % from the first half to the second",
+                    change * 100.0
+                )
             }
-            Self::NotStationary { change: None } => f.write_str("the latency wanders instead of returning to a level"),
+            Self::NotStationary { change: None } => {
+                f.write_str("the latency wanders instead of returning to a level")
+            }
             Self::FewEpisodes { p, beyond } => {
-                write!(f, "{} rests on what {beyond:.0} independent samples would tell", percentile_name(*p))
+                write!(
+                    f,
+                    "{} rests on what {beyond:.0} independent samples would tell",
+                    percentile_name(*p)
+                )
             }
             Self::IntervalWide { p, half_width_share, asked_share, .. } => write!(
                 f,
@@ -283,6 +308,9 @@ mod tests {
     fn what_went_without_a_reply_is_listed() {
         let outcomes = vec![("lost", 2), ("timed out", 1)];
         let reason = Reason::Unanswered { outcomes, share: 0.003 };
-        assert_eq!(reason.to_string(), "0.300 % of the requests have no reply: 2 lost, 1 timed out");
+        assert_eq!(
+            reason.to_string(),
+            "0.300 % of the requests have no reply: 2 lost, 1 timed out"
+        );
     }
 }

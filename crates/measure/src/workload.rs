@@ -1,12 +1,16 @@
-//! Message sizes of datacenters: the five workloads of the Homa paper, and any other that a file gives.
+//! Message sizes of datacenters: the five workloads of the Homa paper, and any other that a file
+//! gives.
 //!
-//! A workload is a step distribution: a draw u takes the first size whose cumulative probability is u or more, and nothing between
-//! two sizes is ever drawn. W1 to W5 (Montazeri et al., SIGCOMM'18) are kept here in at most 40 points each. The sizes at which the
-//! published tables have their 10th, 50th, 90th and 99th percentile, their largest size and the middle of their bytes are points
-//! of their own, no point stands for sizes on both sides of 10 kB, and every other one is the mean of the sizes that it stands
-//! for; so quantiles, mean, and the share of the bytes that a Homa sender may send unasked are those of the whole tables.
+//! A workload is a step distribution: a draw u takes the first size whose cumulative probability is
+//! u or more, and nothing between two sizes is ever drawn. W1 to W5 (Montazeri et al., SIGCOMM'18)
+//! are kept here in at most 40 points each. The sizes at which the published tables have their
+//! 10th, 50th, 90th and 99th percentile, their largest size and the middle of their bytes are
+//! points of their own, no point stands for sizes on both sides of 10 kB, and every other one is
+//! the mean of the sizes that it stands for; so quantiles, mean, and the share of the bytes that a
+//! Homa sender may send unasked are those of the whole tables.
 //!
-//! Invariant: neither sizes nor probabilities fall, the latter end at one, and every size is at least 1 byte.
+//! Invariant: neither sizes nor probabilities fall, the latter end at one, and every size is at
+//! least 1 byte.
 
 use std::sync::Arc;
 
@@ -46,7 +50,8 @@ impl Workload {
     pub fn new(name: &str, points: Vec<Point>) -> Result<Self, WorkloadError> {
         let mut before = (0, 0.0);
         for (place, &(size, cumulative)) in points.iter().enumerate() {
-            let is_in_order = size >= before.0.max(1) && cumulative >= before.1 && cumulative <= 1.0;
+            let is_in_order =
+                size >= before.0.max(1) && cumulative >= before.1 && cumulative <= 1.0;
             if !is_in_order {
                 return Err(WorkloadError::Order { place: place + 1, size, cumulative });
             }
@@ -56,24 +61,33 @@ impl Workload {
             return Err(WorkloadError::Incomplete(before.1));
         }
         let mut points: Arc<[Point]> = points.into();
-        Arc::get_mut(&mut points).and_then(<[Point]>::last_mut).expect("a probability of one has a point").1 = 1.0;
+        Arc::get_mut(&mut points)
+            .and_then(<[Point]>::last_mut)
+            .expect("a probability of one has a point")
+            .1 = 1.0;
         let mean_bytes = expectation(&points, |size| size as f64);
         Ok(Self { name: name.into(), points, mean_bytes })
     }
 
-    /// Reads a file's text: the mean on the first line, then `size cumulative_probability` a line, neither falling; empty lines are
-    /// left out. The mean is checked only to be a number, because published files round it; [`Workload::mean_bytes`] is computed.
+    /// Reads a file's text: the mean on the first line, then `size cumulative_probability` a line,
+    /// neither falling; empty lines are left out. The mean is checked only to be a number, because
+    /// published files round it; [`Workload::mean_bytes`] is computed.
     ///
     /// # Errors
     ///
     /// The line that is wrong, and why.
     pub fn parse(name: &str, text: &str) -> Result<Self, WorkloadError> {
-        let mut lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
-        let bad = |index: usize, line: &str| WorkloadError::Line { number: index + 1, text: line.chars().take(40).collect() };
+        let mut lines =
+            text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty());
+        let bad = |index: usize, line: &str| WorkloadError::Line {
+            number: index + 1,
+            text: line.chars().take(40).collect(),
+        };
         let (index, first) = lines.next().ok_or(WorkloadError::Incomplete(0.0))?;
         first.parse::<f64>().map_err(|_| bad(index, first))?;
         let point = |(index, line): (usize, &str)| {
-            let (size, cumulative) = line.split_once(char::is_whitespace).ok_or_else(|| bad(index, line))?;
+            let (size, cumulative) =
+                line.split_once(char::is_whitespace).ok_or_else(|| bad(index, line))?;
             let size = size.parse::<u64>().map_err(|_| bad(index, line))?;
             let cumulative = cumulative.trim().parse::<f64>().map_err(|_| bad(index, line))?;
             Ok((size, cumulative))
@@ -126,7 +140,9 @@ pub enum WorkloadError {
         text: String,
     },
     /// Sizes or probabilities that fall, or a size of 0.
-    #[error("neither sizes from 1 on nor probabilities up to 1 may fall, but point {place} is {size} {cumulative}")]
+    #[error(
+        "neither sizes from 1 on nor probabilities up to 1 may fall, but point {place} is {size} {cumulative}"
+    )]
     Order {
         /// Counted from 1.
         place: usize,
@@ -142,13 +158,18 @@ pub enum WorkloadError {
 
 fn expectation(points: &[Point], of: impl Fn(u64) -> f64) -> f64 {
     let before = [0.0].into_iter().chain(points.iter().map(|point| point.1));
-    points.iter().zip(before).map(|(&(size, cumulative), before)| of(size) * (cumulative - before)).sum()
+    points
+        .iter()
+        .zip(before)
+        .map(|(&(size, cumulative), before)| of(size) * (cumulative - before))
+        .sum()
 }
 
 /// By how much a published table may miss one at its end.
 const ROUNDING: f64 = 1e-6;
 
-const TABLES: [(&str, &[Point]); 5] = [("w1", &W1), ("w2", &W2), ("w3", &W3), ("w4", &W4), ("w5", &W5)];
+const TABLES: [(&str, &[Point]); 5] =
+    [("w1", &W1), ("w2", &W2), ("w3", &W3), ("w4", &W4), ("w5", &W5)];
 
 /// Facebook's memcached.
 const W1: [Point; 39] = [
@@ -383,7 +404,14 @@ mod tests {
     }
 
     const ROWS: [Row; 5] = [
-        Row { name: "w1", mean_bytes: 187.5, quantiles: [2, 27, 503, 1876], max: 100_000, byte_median: 655, share_10_kb: 0.995 },
+        Row {
+            name: "w1",
+            mean_bytes: 187.5,
+            quantiles: [2, 27, 503, 1876],
+            max: 100_000,
+            byte_median: 655,
+            share_10_kb: 0.995,
+        },
         Row {
             name: "w2",
             mean_bytes: 440.8,
@@ -422,8 +450,18 @@ mod tests {
     fn the_condensed_workloads_have_the_published_quantiles() {
         for row in &ROWS {
             let workload = Workload::named(row.name).unwrap();
-            assert_eq!([0.1, 0.5, 0.9, 0.99].map(|p| workload.quantile(p)), row.quantiles, "{}", row.name);
-            assert_eq!((workload.quantile(1.0), workload.points().len() <= 40), (row.max, true), "{}", row.name);
+            assert_eq!(
+                [0.1, 0.5, 0.9, 0.99].map(|p| workload.quantile(p)),
+                row.quantiles,
+                "{}",
+                row.name
+            );
+            assert_eq!(
+                (workload.quantile(1.0), workload.points().len() <= 40),
+                (row.max, true),
+                "{}",
+                row.name
+            );
         }
     }
 
@@ -445,7 +483,11 @@ mod tests {
                 let bytes = |of: u64| if of < size { of as f64 } else { 0.0 };
                 expectation(workload.points(), bytes) / workload.mean_bytes()
             };
-            assert!(below(row.byte_median) < 0.5 && below(row.byte_median + 1) >= 0.5, "{}", row.name);
+            assert!(
+                below(row.byte_median) < 0.5 && below(row.byte_median + 1) >= 0.5,
+                "{}",
+                row.name
+            );
         }
     }
 
@@ -460,7 +502,10 @@ mod tests {
             let square = expectation(workload.points(), |size| (size as f64).powi(2));
             let error = ((square - workload.mean_bytes().powi(2)) / f64::from(count)).sqrt();
             let mean = sum / f64::from(count);
-            assert!((mean - workload.mean_bytes()).abs() < 4.0 * error, "{name}: {mean} +- {error}");
+            assert!(
+                (mean - workload.mean_bytes()).abs() < 4.0 * error,
+                "{name}: {mean} +- {error}"
+            );
         }
     }
 

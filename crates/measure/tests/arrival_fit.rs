@@ -1,5 +1,5 @@
-//! The test of arrivals is as strict at a thousand requests a second as at a hundred thousand: right loads pass, and loads of
-//! which a tenth is bursts do not.
+//! The test of arrivals is as strict at a thousand requests a second as at a hundred thousand:
+//! right loads pass, and loads of which a tenth is bursts do not.
 
 use rand::RngExt;
 use tailcut_measure::arrivals::{Arrivals, Process};
@@ -12,43 +12,64 @@ use tailcut_measure::statistics::departures::{DEPARTURES_MAX, Departures, Gaps};
 fn a_right_load_passes_at_every_rate() {
     for process in PROCESSES {
         for rate_per_s in RATES_PER_S {
-            let wrong = (0..100).filter(|&seed| is_wrong(process, rate_per_s, |gaps| gaps.to_vec(), seed)).count();
+            let wrong = (0..100)
+                .filter(|&seed| is_wrong(process, rate_per_s, |gaps| gaps.to_vec(), seed))
+                .count();
             assert!(wrong <= 2, "{process} at {rate_per_s}: {wrong} of 100");
         }
     }
 }
 
-/// At least 95 % of loads fail of which a tenth of the gaps is 1 us, as of sends that were missed and are caught up with.
+/// At least 95 % of loads fail of which a tenth of the gaps is 1 us, as of sends that were missed
+/// and are caught up with.
 #[test]
 fn bursts_are_found_at_every_rate() {
     for process in PROCESSES {
         for rate_per_s in RATES_PER_S {
-            let found = (0..100).filter(|&seed| is_wrong(process, rate_per_s, |gaps| with_bursts(gaps, seed), seed)).count();
+            let found = (0..100)
+                .filter(|&seed| is_wrong(process, rate_per_s, |gaps| with_bursts(gaps, seed), seed))
+                .count();
             assert!(found >= 95, "{process} at {rate_per_s}: {found} of 100");
         }
     }
 }
 
-/// A send over TCP takes up to 14 us where the kernel does the receiver's work within it, and what comes due meanwhile waits.
+/// A send over TCP takes up to 14 us where the kernel does the receiver's work within it, and what
+/// comes due meanwhile waits.
 #[test]
 fn a_sender_passes_that_is_late_by_what_a_send_takes() {
     for process in PROCESSES {
         for (rate_per_s, send_ns) in SENDERS {
             let wrong = (0..100)
-                .filter(|&seed| departs_wrong(process, rate_per_s, Sender { send_ns, ..Sender::default() }, seed))
+                .filter(|&seed| {
+                    departs_wrong(
+                        process,
+                        rate_per_s,
+                        Sender { send_ns, ..Sender::default() },
+                        seed,
+                    )
+                })
                 .count();
             assert!(wrong <= 2, "{process} at {rate_per_s}, {send_ns} ns a send: {wrong} of 100");
         }
     }
 }
 
-/// A sender that stands still for the time of ten requests now and then, as if for every tenth of them, and catches up.
+/// A sender that stands still for the time of ten requests now and then, as if for every tenth of
+/// them, and catches up.
 #[test]
 fn a_sender_is_found_that_holds_a_tenth_of_its_requests_back() {
     for process in PROCESSES {
         for (rate_per_s, send_ns) in SENDERS {
             let found = (0..100)
-                .filter(|&seed| departs_wrong(process, rate_per_s, Sender { send_ns, still: 0.1, from: 0.0 }, seed))
+                .filter(|&seed| {
+                    departs_wrong(
+                        process,
+                        rate_per_s,
+                        Sender { send_ns, still: 0.1, from: 0.0 },
+                        seed,
+                    )
+                })
                 .count();
             assert!(found >= 95, "{process} at {rate_per_s}, {send_ns} ns a send: {found} of 100");
         }
@@ -62,7 +83,8 @@ fn who_waits_for_a_server_is_found() {
         let waits = Sender { send_ns: 200_000, ..Sender::default() };
         let found = (0..100).filter(|&seed| departs_wrong(process, 1e3, waits, seed)).count();
         // Gaps that are hardly ever as short as that do not wait.
-        let expected = if ["fixed", "gamma:4:1", "bimodal:1:3:0.5"].contains(&process) { 0 } else { 95 };
+        let expected =
+            if ["fixed", "gamma:4:1", "bimodal:1:3:0.5"].contains(&process) { 0 } else { 95 };
         assert!(found >= expected, "{process}: {found} of 100");
     }
 }
@@ -71,8 +93,13 @@ fn who_waits_for_a_server_is_found() {
 #[test]
 fn bursts_that_come_late_are_found() {
     let late = Sender { send_ns: 1_000, still: 0.3, from: 0.66 };
-    let mut gaps = departures(&so_many_gaps("poisson", 1e5, 8 * DEPARTURES_MAX, 1), ("poisson", 1e5), late, 1);
-    assert!((DEPARTURES_MAX / 4..=DEPARTURES_MAX).contains(&gaps.places.len()), "{} gaps", gaps.places.len());
+    let mut gaps =
+        departures(&so_many_gaps("poisson", 1e5, 8 * DEPARTURES_MAX, 1), ("poisson", 1e5), late, 1);
+    assert!(
+        (DEPARTURES_MAX / 4..=DEPARTURES_MAX).contains(&gaps.places.len()),
+        "{} gaps",
+        gaps.places.len()
+    );
     assert!(ArrivalFit::of(&mut gaps.places).unwrap().is_wrong());
 }
 
@@ -81,7 +108,9 @@ fn bursts_that_come_late_are_found() {
 fn many_slow_senders_are_judged_together() {
     let judged = |still, seed: u64| {
         let habits = Sender { send_ns: 3_000, still, from: 0.0 };
-        let seen = |seed| departures(&gaps("poisson", 31.25, seed), ("poisson", 31.25), habits, seed).places;
+        let seen = |seed| {
+            departures(&gaps("poisson", 31.25, seed), ("poisson", 31.25), habits, seed).places
+        };
         let mut places: Vec<f64> = (32 * seed..32 * seed + 32).flat_map(seen).collect();
         ArrivalFit::of(&mut places).unwrap().is_wrong()
     };
@@ -127,14 +156,16 @@ fn gaps(process: &str, rate_per_s: f64, seed: u64) -> Vec<f64> {
 
 fn so_many_gaps(process: &str, rate_per_s: f64, count: usize, seed: u64) -> Vec<f64> {
     let process = Process::parse(process).unwrap();
-    let times: Vec<u64> = Arrivals::new(process, rate_per_s, generator(seed, 0)).unwrap().take(count).collect();
+    let times: Vec<u64> =
+        Arrivals::new(process, rate_per_s, generator(seed, 0)).unwrap().take(count).collect();
     times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect()
 }
 
 /// A tenth of the gaps becomes 1 us; the rest takes up their time, so that the rate stays.
 fn with_bursts(gaps: &[f64], seed: u64) -> Vec<f64> {
     let mut rng = generator(seed, 1);
-    let mut burst: Vec<f64> = gaps.iter().map(|&gap| if rng.random::<f64>() < 0.1 { 1_000.0 } else { gap }).collect();
+    let mut burst: Vec<f64> =
+        gaps.iter().map(|&gap| if rng.random::<f64>() < 0.1 { 1_000.0 } else { gap }).collect();
     let scale = gaps.iter().sum::<f64>() / burst.iter().sum::<f64>();
     burst.iter_mut().filter(|gap| **gap != 1_000.0).for_each(|gap| *gap *= scale);
     burst
@@ -148,7 +179,8 @@ fn fit(gaps_ns: &[f64], asked: &Asked) -> Option<ArrivalFit> {
 
 /// The verdict on one sender.
 fn departs_wrong(process: &str, rate_per_s: f64, habits: Sender, seed: u64) -> bool {
-    let mut gaps = departures(&gaps(process, rate_per_s, seed), (process, rate_per_s), habits, seed);
+    let mut gaps =
+        departures(&gaps(process, rate_per_s, seed), (process, rate_per_s), habits, seed);
     ArrivalFit::of(&mut gaps.places).unwrap().is_wrong()
 }
 
@@ -187,7 +219,9 @@ fn departures(gaps: &[f64], (process, rate_per_s): (&str, f64), habits: Sender, 
     departures.take(&Asked::new(&Process::parse(process).unwrap(), rate_per_s).unwrap())
 }
 
-const PROCESSES: [&str; 6] = ["poisson", "fixed", "pareto:0:16.0292:0.154971", "gamma:4:1", "uni:2", "bimodal:1:3:0.5"];
+const PROCESSES: [&str; 6] =
+    ["poisson", "fixed", "pareto:0:16.0292:0.154971", "gamma:4:1", "uni:2", "bimodal:1:3:0.5"];
 const RATES_PER_S: [f64; 3] = [1e3, 1e4, 1e5];
 /// Requests a second, and what a send takes, ns.
-const SENDERS: [(f64, u64); 6] = [(1e3, 1_000), (1e3, 14_000), (1e4, 5_000), (1e4, 14_000), (1e5, 1_000), (1e5, 2_000)];
+const SENDERS: [(f64, u64); 6] =
+    [(1e3, 1_000), (1e3, 14_000), (1e4, 5_000), (1e4, 14_000), (1e5, 1_000), (1e5, 2_000)];

@@ -1,6 +1,8 @@
 //! What the controller does with what it is handed, step by step.
 
-use tailcut_measure::control::{Controller, Correction, Leg, Report, Settings, Step, Target, Window};
+use tailcut_measure::control::{
+    Controller, Correction, Leg, Report, Settings, Step, Target, Window,
+};
 use tailcut_measure::load::Rates;
 use tailcut_measure::objective::Objective;
 use tailcut_measure::recorder::Counts;
@@ -16,7 +18,10 @@ fn a_steady_server_is_ok_after_the_first_look() {
 
 #[test]
 fn a_lost_agent_ends_the_run() {
-    let report = run(Settings::new(0.99), |leg| Window { agents_lost: vec!["b: gone".to_owned()], ..window(leg.for_ns, 0) });
+    let report = run(Settings::new(0.99), |leg| Window {
+        agents_lost: vec!["b: gone".to_owned()],
+        ..window(leg.for_ns, 0)
+    });
     assert_eq!(report.verdict.reasons()[0], Reason::AgentLost { agent: "b: gone".to_owned() });
 }
 
@@ -28,13 +33,20 @@ fn an_interruption_ends_the_run_with_what_there_is() {
         let for_ns = if legs == 2 { leg.for_ns / 2 } else { leg.for_ns };
         Window { is_interrupted: legs == 2, ..window(for_ns, 0) }
     });
-    assert_eq!((report.verdict.reasons(), report.measured_ns), (&[Reason::Interrupted][..], 5 * SECOND_NS));
-    assert!(report.intended.is_some() && report.known.iter().all(|known| !known.verdict.is_ok()), "{report:?}");
+    assert_eq!(
+        (report.verdict.reasons(), report.measured_ns),
+        (&[Reason::Interrupted][..], 5 * SECOND_NS)
+    );
+    assert!(
+        report.intended.is_some() && report.known.iter().all(|known| !known.verdict.is_ok()),
+        "{report:?}"
+    );
 }
 
 #[test]
 fn an_interruption_of_the_warm_up_leaves_nothing_measured() {
-    let report = run(Settings::new(0.99), |leg| Window { is_interrupted: true, ..window(leg.for_ns, 0) });
+    let report =
+        run(Settings::new(0.99), |leg| Window { is_interrupted: true, ..window(leg.for_ns, 0) });
     assert_eq!((report.verdict.reasons()[0].clone(), report.measured_ns), (Reason::Interrupted, 0));
 }
 
@@ -48,7 +60,12 @@ fn where_the_percentile_cannot_be_relied_on_lower_ones_may() {
         window
     });
     assert!(!report.verdict.is_ok());
-    let ok: Vec<f64> = report.known.iter().filter(|known| known.verdict.is_ok()).map(|known| known.estimate.p).collect();
+    let ok: Vec<f64> = report
+        .known
+        .iter()
+        .filter(|known| known.verdict.is_ok())
+        .map(|known| known.estimate.p)
+        .collect();
     assert_eq!(ok, [0.5, 0.9, 0.95], "{}", report.verdict);
 }
 
@@ -59,7 +76,11 @@ fn a_load_that_does_not_leave_is_tried_again_and_then_told() {
         window.rates.sent_per_s *= 0.9;
         window
     });
-    assert!(matches!(report.verdict.reasons(), [Reason::RateNotReached { .. }, ..]), "{}", report.verdict);
+    assert!(
+        matches!(report.verdict.reasons(), [Reason::RateNotReached { .. }, ..]),
+        "{}",
+        report.verdict
+    );
     assert_eq!(report.tried, [Correction::Restart, Correction::Restart]);
 }
 
@@ -74,7 +95,10 @@ fn what_has_no_reply_is_told_and_speaks_against_the_result_where_it_could_move_i
     };
     // Of 10,000 requests; a thousandth is a tenth of what lies beyond the p99.
     let few = with_lost(9);
-    assert!(few.verdict.is_ok() && matches!(few.unanswered, Some(Reason::Unanswered { .. })), "{few:?}");
+    assert!(
+        few.verdict.is_ok() && matches!(few.unanswered, Some(Reason::Unanswered { .. })),
+        "{few:?}"
+    );
     assert!(matches!(with_lost(11).verdict.reasons(), [Reason::Unanswered { .. }]));
 }
 
@@ -84,7 +108,8 @@ fn sampling_is_raised_before_the_run_is_prolonged() {
     settings.target = Target::Nanoseconds(1.0);
     settings.setup.sampling = 0.1;
     let report = run(settings, |leg| window(leg.for_ns, 0));
-    let prolonged = report.tried.iter().position(|tried| matches!(tried, Correction::Measure(_))).unwrap();
+    let prolonged =
+        report.tried.iter().position(|tried| matches!(tried, Correction::Measure(_))).unwrap();
     assert_eq!(report.tried[prolonged - 1], Correction::Sampling(1.0), "{:?}", report.tried);
 }
 
@@ -107,7 +132,9 @@ fn a_limit_on_everything_is_kept_whatever_is_wrong() {
     settings.limits.total_max_ns = 15 * SECOND_NS;
     let spent = |report: &Report| report.measured_ns + report.spent_before_ns;
     // One that would be prolonged, one that would begin again, and one that would warm up for ever.
-    let wide = run(Settings { target: Target::Nanoseconds(1.0), ..settings.clone() }, |leg| window(leg.for_ns, 0));
+    let wide = run(Settings { target: Target::Nanoseconds(1.0), ..settings.clone() }, |leg| {
+        window(leg.for_ns, 0)
+    });
     assert_eq!((spent(&wide), wide.measured_ns), (15 * SECOND_NS, 14 * SECOND_NS));
     let unsent = run(settings.clone(), |leg| {
         let mut window = window(leg.for_ns, 0);
@@ -132,23 +159,36 @@ fn a_forecast_comes_before_the_leg_that_it_is_of() {
     settings.target = Target::Nanoseconds(1.0);
     let mut controller = Controller::new(settings);
     let Step::WarmUp(leg) = controller.start() else { panic!("a run begins with its warm-up") };
-    let Step::Measure(leg) = controller.handle_window(&window(leg.for_ns, 0)) else { panic!("a settled server is measured") };
+    let Step::Measure(leg) = controller.handle_window(&window(leg.for_ns, 0)) else {
+        panic!("a settled server is measured")
+    };
     assert_eq!(leg.forecast, None);
-    let Step::Measure(leg) = controller.handle_window(&window(leg.for_ns, 0)) else { panic!("the target is far") };
+    let Step::Measure(leg) = controller.handle_window(&window(leg.for_ns, 0)) else {
+        panic!("the target is far")
+    };
     let forecast = leg.forecast.unwrap();
-    assert!(forecast.total_ns > forecast.limit_ns && forecast.limit_ns == 60 * SECOND_NS, "{forecast:?}");
+    assert!(
+        forecast.total_ns > forecast.limit_ns && forecast.limit_ns == 60 * SECOND_NS,
+        "{forecast:?}"
+    );
 }
 
 #[test]
 fn samples_that_do_not_support_the_percentile_give_none() {
     let report = run(Settings::new(0.9999), |leg| window(leg.for_ns, 0));
-    assert!(matches!(report.verdict.reasons(), [Reason::SamplesFew { needed: 100_000, .. }]), "{}", report.verdict);
+    assert!(
+        matches!(report.verdict.reasons(), [Reason::SamplesFew { needed: 100_000, .. }]),
+        "{}",
+        report.verdict
+    );
     assert_eq!(report.intended, None);
 }
 
 #[test]
 fn an_objective_is_decided_by_the_whole_interval() {
-    let decide = |text: &str| run(Settings::deciding(text.parse::<Objective>().unwrap()), |leg| window(leg.for_ns, 0));
+    let decide = |text: &str| {
+        run(Settings::deciding(text.parse::<Objective>().unwrap()), |leg| window(leg.for_ns, 0))
+    };
     // The p99 is 10.99 ms.
     assert!(decide("p99<15ms").verdict.is_ok());
     assert!(decide("p99<10ms").verdict.is_ok());
@@ -167,11 +207,16 @@ fn run(settings: Settings, mut load: impl FnMut(Leg) -> Window) -> Report {
     panic!("the run does not end");
 }
 
-/// A thousand requests a second, with latencies of 10 to 11 ms without memory, that are `late_ns` late.
+/// A thousand requests a second, with latencies of 10 to 11 ms without memory, that are `late_ns`
+/// late.
 fn window(for_ns: u64, late_ns: u64) -> Window {
     let count = for_ns / 1_000_000;
     let latency_ns = |index: u64| 10_000_000 + index * 617_189 % 1_000_003;
-    let samples = (0..count).map(|index| Timed { intended_ns: index * 1_000_000, latency_ns: latency_ns(index), late_ns });
+    let samples = (0..count).map(|index| Timed {
+        intended_ns: index * 1_000_000,
+        latency_ns: latency_ns(index),
+        late_ns,
+    });
     Window {
         duration_ns: for_ns,
         samples: samples.collect(),

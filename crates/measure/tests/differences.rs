@@ -1,5 +1,5 @@
-//! Whether a difference between two runs is one: on an M/M/1 queue, whose neighbouring latencies are alike, two runs of the same
-//! seldom seem to differ, and a slower server is found.
+//! Whether a difference between two runs is one: on an M/M/1 queue, whose neighbouring latencies
+//! are alike, two runs of the same seldom seem to differ, and a slower server is found.
 
 use rand::Rng;
 use tailcut_measure::generator::{Generator, generator};
@@ -11,7 +11,9 @@ use tailcut_measure::statistics::quantile::estimate;
 fn runs_of_the_same_seldom_seem_to_differ() {
     for (stream, load) in [(0, 0.2), (1, 0.5), (2, 0.8)] {
         let found = differing(stream, (load, load));
-        println!("M/M/1 at {load}: the p99 of {found} of {PAIRS} pairs of runs of the same seems to differ");
+        println!(
+            "M/M/1 at {load}: the p99 of {found} of {PAIRS} pairs of runs of the same seems to differ"
+        );
         assert!(found as f64 <= 0.07 * PAIRS as f64, "{found} of {PAIRS} at {load}");
     }
 }
@@ -35,7 +37,8 @@ fn differing(stream: u64, means: (f64, f64)) -> usize {
     (0..PAIRS).filter(differs).count()
 }
 
-/// The sojourn times of consecutive requests of an M/M/1 queue with a mean gap of 1,000 ns, after Lindley, 1952.
+/// The sojourn times of consecutive requests of an M/M/1 queue with a mean gap of 1,000 ns, after
+/// Lindley, 1952.
 fn sojourns(mean_service: f64, rng: &mut Generator) -> Vec<f32> {
     let mut wait = 0.0f64;
     let mut next = || {

@@ -1,7 +1,9 @@
-//! What the driver costs above the kernel: toy nodes over it against the bare loops of [`tailcut_net::bare`].
+//! What the driver costs above the kernel: toy nodes over it against the bare loops of
+//! [`tailcut_net::bare`].
 //!
-//! `cargo bench -p tailcut-net` alternates slices of both on two pinned cores and prints the median and the quartiles of the
-//! ratios. Absolute figures depend on the machine and the minute, ratios of neighbouring slices do not.
+//! `cargo bench -p tailcut-net` alternates slices of both on two pinned cores and prints the median
+//! and the quartiles of the ratios. Absolute figures depend on the machine and the minute, ratios
+//! of neighbouring slices do not.
 
 #[path = "../tests/toy/mod.rs"]
 mod toy;
@@ -30,7 +32,10 @@ fn main() {
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    println!("{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}", "", "bare", "driver", "ratio", "quartiles", "core-core");
+    println!(
+        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
+        "", "bare", "driver", "ratio", "quartiles", "core-core"
+    );
     for (name, unit, bare, ours) in comparisons() {
         if wanted(name) {
             compare(name, unit, &plan, (bare, ours));
@@ -42,11 +47,21 @@ fn main() {
 fn comparisons() -> [(&'static str, &'static str, Side, Side); 7] {
     [
         ("bare against itself, polling", "us", bare_ping_spin, bare_ping_spin),
-        ("ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| our_ping(slice, Wait::BusyPoll)),
-        ("ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| our_ping(slice, Wait::Block { spin_ns: 0 })),
-        ("the same, the driver spinning 20 us first", "us", bare_ping_blocking, |slice| our_ping(slice, Wait::default())),
-        ("64 outstanding 32 B, a message each", "M/s", bare_batched, |slice| our_exchange(slice, Coalescing::Off)),
-        ("64 outstanding 32 B, in trains", "M/s", bare_trains, |slice| our_exchange(slice, Coalescing::On)),
+        ("ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
+            our_ping(slice, Wait::BusyPoll)
+        }),
+        ("ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| {
+            our_ping(slice, Wait::Block { spin_ns: 0 })
+        }),
+        ("the same, the driver spinning 20 us first", "us", bare_ping_blocking, |slice| {
+            our_ping(slice, Wait::default())
+        }),
+        ("64 outstanding 32 B, a message each", "M/s", bare_batched, |slice| {
+            our_exchange(slice, Coalescing::Off)
+        }),
+        ("64 outstanding 32 B, in trains", "M/s", bare_trains, |slice| {
+            our_exchange(slice, Coalescing::On)
+        }),
         ("stream of 1,024 B in trains of 56", "M/s", bare_stream, our_stream),
     ]
 }
@@ -88,7 +103,10 @@ fn our_stream(slice_ns: u64) -> f64 {
 }
 
 /// Runs a driver on the server's core while `client` runs here; returns both.
-fn with_driver<N: Node + Send, T>(mut server: Driver<N>, client: impl FnOnce(SocketAddr) -> T) -> (Driver<N>, T) {
+fn with_driver<N: Node + Send, T>(
+    mut server: Driver<N>,
+    client: impl FnOnce(SocketAddr) -> T,
+) -> (Driver<N>, T) {
     let target = server.port(0).local_address();
     let waker = server.waker();
     let (stop, start) = (AtomicBool::new(false), Barrier::new(2));

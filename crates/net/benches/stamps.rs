@@ -1,10 +1,12 @@
-//! What a client in user space measures, request by request, against the server's own kernel stamps; and what the sockets
-//! under the instrument cost above the kernel.
+//! What a client in user space measures, request by request, against the server's own kernel
+//! stamps; and what the sockets under the instrument cost above the kernel.
 //!
-//! `cargo bench -p tailcut-net --bench stamps`: two pinned cores, the client busy-polling. An error is the client's latency minus
-//! the time from the server's kernel receiving the request to its kernel sending the reply. On loopback nothing lies between
-//! the two but the client, and the server's transmit stamp itself, which the kernel makes before the reply goes on: every other
-//! reply is not stamped, and the difference of the client's medians is what the stamp takes. The ratios alternate slices with the bare loops of [`tailcut_net::bare`].
+//! `cargo bench -p tailcut-net --bench stamps`: two pinned cores, the client busy-polling. An error
+//! is the client's latency minus the time from the server's kernel receiving the request to its
+//! kernel sending the reply. On loopback nothing lies between the two but the client, and the
+//! server's transmit stamp itself, which the kernel makes before the reply goes on: every other
+//! reply is not stamped, and the difference of the client's medians is what the stamp takes. The
+//! ratios alternate slices with the bare loops of [`tailcut_net::bare`].
 
 mod support;
 
@@ -33,7 +35,9 @@ fn main() {
         "error at 10 k requests/s, us", "median", "p99", "p99.9", "the stamp", "requests"
     );
     // Slices of the floor and of ours alternate, so that both have the same minutes.
-    let pairs = |errors: fn(Client) -> Errors| (0..slices).map(move |_| [errors(Client::Bare), errors(Client::Ours)]);
+    let pairs = |errors: fn(Client) -> Errors| {
+        (0..slices).map(move |_| [errors(Client::Bare), errors(Client::Ours)])
+    };
     print_errors("UDP", pairs(udp_errors));
     print_errors("TCP", pairs(tcp_errors));
     let plan = Plan { pairs: if is_quick { 3 } else { 15 }, slice_ns: 80_000_000 };
@@ -47,8 +51,9 @@ fn main() {
     compare("TCP, 64 connections, over bare mmsg UDP", "M/s", &plan, (bare_batched, tcp_rate));
 }
 
-/// The kernel turns receive stamps on for the whole machine by a worker of its own, which does not get to run while two pollers
-/// have the cores: so they are turned on before, and stay on while this socket lives.
+/// The kernel turns receive stamps on for the whole machine by a worker of its own, which does not
+/// get to run while two pollers have the cores: so they are turned on before, and stay on while
+/// this socket lives.
 fn hold_receive_stamps() -> UdpPort {
     let mut port = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
     port.set_stamps(KERNEL).expect("stamps");
@@ -56,7 +61,8 @@ fn hold_receive_stamps() -> UdpPort {
     let mut is_stamped = false;
     while !is_stamped {
         port.send(&Transmit::single(own, 1), &[0]);
-        port.recv_burst_stamped(|_, _, stamps| is_stamped |= stamps.kernel_ns.is_some()).expect("a receive");
+        port.recv_burst_stamped(|_, _, stamps| is_stamped |= stamps.kernel_ns.is_some())
+            .expect("a receive");
     }
     port
 }
@@ -72,7 +78,13 @@ fn print_client(name: &str, slices: Vec<Errors>) {
     let mut errors_ns: Vec<i64> = slices.into_iter().flat_map(|slice| slice.errors_ns).collect();
     errors_ns.sort_unstable();
     let at = |per_mille: usize| errors_ns[(errors_ns.len() - 1) * per_mille / 1_000] as f64 / 1e3;
-    println!("{name:<32} {:>10.2} {:>10.2} {:>10.2} {stamp:>10.2} {:>10}", at(500), at(990), at(999), errors_ns.len());
+    println!(
+        "{name:<32} {:>10.2} {:>10.2} {:>10.2} {stamp:>10.2} {:>10}",
+        at(500),
+        at(990),
+        at(999),
+        errors_ns.len()
+    );
 }
 
 /// Whose latencies are held against the server's stamps.
@@ -136,7 +148,8 @@ fn bare_udp(target: SocketAddr) -> Vec<u64> {
 }
 
 fn our_udp(target: SocketAddr) -> Vec<u64> {
-    let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
+    let mut datagrams =
+        Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
     let flow = datagrams.open(target).expect("a flow");
     run_schedule(|number| {
         datagrams.send(flow, &message(number));
@@ -192,7 +205,8 @@ fn bare_tcp(target: SocketAddr) -> Vec<u64> {
 fn our_tcp(target: SocketAddr) -> Vec<u64> {
     let mut streams = Streams::new(Wait::BusyPoll, StreamConfig::default()).expect("streams");
     let id = streams.connect(target, None).expect("a connection");
-    while streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") == 0 {}
+    while streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") == 0 {
+    }
     run_schedule(|number| {
         streams.output(id).expect("an open connection").extend_from_slice(&message(number));
         streams.flush(id);
@@ -223,10 +237,14 @@ impl Times {
     fn errors(&self, users_ns: &[u64]) -> Errors {
         let server = self.received.iter().zip(&self.sent).zip(users_ns).skip(WARM_UP);
         let stamped = server.filter(|((received, sent), _)| **received > 0 && **sent > 0);
-        let errors_ns: Vec<i64> =
-            stamped.map(|((received, sent), user)| *user as i64 - (*sent as i64 - *received as i64)).collect();
+        let errors_ns: Vec<i64> = stamped
+            .map(|((received, sent), user)| *user as i64 - (*sent as i64 - *received as i64))
+            .collect();
         let count = errors_ns.len();
-        assert!(count * 20 >= (REQUESTS - WARM_UP) * 9, "{count} of {REQUESTS} requests have stamps");
+        assert!(
+            count * 20 >= (REQUESTS - WARM_UP) * 9,
+            "{count} of {REQUESTS} requests have stamps"
+        );
         let user = |stamped: bool| {
             let chosen = (WARM_UP..REQUESTS).filter(|&number| is_stamped(number as u64) == stamped);
             median(chosen.map(|number| users_ns[number] as f64))
@@ -240,7 +258,8 @@ fn is_stamped(number: u64) -> bool {
     number.is_multiple_of(2)
 }
 
-/// Calls at 10,000 a second, one at a time; returns how long each took from before its send to after its receive.
+/// Calls at 10,000 a second, one at a time; returns how long each took from before its send to
+/// after its receive.
 fn run_schedule(mut call: impl FnMut(u64)) -> Vec<u64> {
     let start = Clock.now();
     let one = |number: u64| {
@@ -254,7 +273,10 @@ fn run_schedule(mut call: impl FnMut(u64)) -> Vec<u64> {
 }
 
 /// Runs a server on its core while the client runs here; returns what both say.
-fn on_two_cores<S: Send, C>(server: impl FnOnce(&AtomicBool) -> S + Send, client: impl FnOnce() -> C) -> (S, C) {
+fn on_two_cores<S: Send, C>(
+    server: impl FnOnce(&AtomicBool) -> S + Send,
+    client: impl FnOnce() -> C,
+) -> (S, C) {
     let (stop, start) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -277,7 +299,8 @@ fn bare_stream_ping(slice_ns: u64) -> f64 {
     let (server, _) = listener.accept().expect("a connection");
     let ping = || {
         let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-        bare::ping_stream_spin(&client, &[1; 32], slice_ns, &mut round_trips).expect("the client's calls");
+        bare::ping_stream_spin(&client, &[1; 32], slice_ns, &mut round_trips)
+            .expect("the client's calls");
         p50_us(&mut round_trips)
     };
     on_two_cores(|stop| bare::echo_stream_spin(&server, stop).expect("the echo's calls"), ping).1
@@ -285,7 +308,8 @@ fn bare_stream_ping(slice_ns: u64) -> f64 {
 
 fn udp_ping(slice_ns: u64) -> f64 {
     with_bare(bare::echo_spin, |target| {
-        let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
+        let mut datagrams =
+            Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
         let flow = datagrams.open(target).expect("a flow");
         let exchange = || {
             datagrams.send(flow, &[1; 32]);
@@ -301,13 +325,18 @@ fn tcp_ping(slice_ns: u64) -> f64 {
     let mut streams = Streams::new(Wait::BusyPoll, StreamConfig::default()).expect("streams");
     let id = streams.connect(target, None).expect("a connection");
     let (server, _) = listener.accept().expect("a connection");
-    while streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") == 0 {}
+    while streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") == 0 {
+    }
     let exchange = || {
         streams.output(id).expect("an open connection").extend_from_slice(&[1; 32]);
         streams.flush(id);
         while streams.poll(None, |_, _| ()).expect("a turn") == 0 {}
     };
-    on_two_cores(|stop| bare::echo_stream_spin(&server, stop).expect("the echo's calls"), || round_trip(slice_ns, exchange)).1
+    on_two_cores(
+        |stop| bare::echo_stream_spin(&server, stop).expect("the echo's calls"),
+        || round_trip(slice_ns, exchange),
+    )
+    .1
 }
 
 /// The median of what one exchange takes, us.
@@ -328,7 +357,8 @@ fn round_trip(slice_ns: u64, mut exchange: impl FnMut()) -> f64 {
 
 fn udp_rate(slice_ns: u64) -> f64 {
     with_bare(bare::echo_batched, |target| {
-        let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
+        let mut datagrams =
+            Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
         let flow = datagrams.open(target).expect("a flow");
         let mut to_send = 64;
         rate(slice_ns, || udp_turn(&mut datagrams, flow, &mut to_send))
@@ -340,7 +370,9 @@ fn udp_turn(datagrams: &mut Datagrams, flow: FlowId, to_send: &mut usize) -> u64
     (0..*to_send).for_each(|_| datagrams.queue(flow, &[1; 32]));
     datagrams.flush();
     *to_send = 0;
-    let count = |_, event: DatagramEvent<'_>| *to_send += usize::from(matches!(event, DatagramEvent::Bytes(..)));
+    let count = |_, event: DatagramEvent<'_>| {
+        *to_send += usize::from(matches!(event, DatagramEvent::Bytes(..)))
+    };
     datagrams.poll(None, count).expect("a turn");
     *to_send as u64
 }
@@ -362,7 +394,8 @@ fn tcp_rate(slice_ns: u64) -> f64 {
     };
     let client = || {
         let mut streams = Streams::new(Wait::BusyPoll, StreamConfig::default()).expect("streams");
-        let ids: Vec<ConnectionId> = (0..64).map(|_| streams.connect(target, None).expect("a connection")).collect();
+        let ids: Vec<ConnectionId> =
+            (0..64).map(|_| streams.connect(target, None).expect("a connection")).collect();
         let mut connected = 0;
         while connected < ids.len() {
             connected += streams.poll(None, |_, _| ()).expect("a turn");

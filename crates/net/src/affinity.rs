@@ -1,5 +1,5 @@
-//! Where and with which priority the calling thread runs. Both matter more to a tail than any code: a migrated or preempted
-//! poller costs milliseconds.
+//! Where and with which priority the calling thread runs. Both matter more to a tail than any code:
+//! a migrated or preempted poller costs milliseconds.
 
 use std::io;
 
@@ -14,13 +14,14 @@ pub fn pin_to(core: usize) -> io::Result<()> {
     sys::set_affinity(core)
 }
 
-/// Gives the calling thread the real-time class SCHED_FIFO at `priority`, 1 lowest to 99. It then runs until it sleeps: a
-/// poller under it must be short or alone on its core (the kernel's fair server takes 50 ms of each second back).
+/// Gives the calling thread the real-time class SCHED_FIFO at `priority`, 1 lowest to 99. It then
+/// runs until it sleeps: a poller under it must be short or alone on its core (the kernel's fair
+/// server takes 50 ms of each second back).
 ///
 /// # Errors
 ///
-/// PermissionDenied without the capability CAP_SYS_NICE, InvalidInput for a priority out of range. A caller who can live
-/// without goes on.
+/// PermissionDenied without the capability CAP_SYS_NICE, InvalidInput for a priority out of range.
+/// A caller who can live without goes on.
 pub fn set_fifo(priority: u8) -> io::Result<()> {
     sys::set_scheduler(libc::SCHED_FIFO, priority)
 }
@@ -34,7 +35,8 @@ pub fn set_normal() -> io::Result<()> {
     sys::set_scheduler(libc::SCHED_OTHER, 0)
 }
 
-/// Wakes the calling thread's timed sleeps to the nanosecond, instead of up to 50 us late so as to wake together with others.
+/// Wakes the calling thread's timed sleeps to the nanosecond, instead of up to 50 us late so as to
+/// wake together with others.
 ///
 /// # Errors
 ///

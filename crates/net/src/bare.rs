@@ -1,4 +1,5 @@
-//! The floor that the benches compare with: the least code that moves datagrams through the kernel's UDP.
+//! The floor that the benches compare with: the least code that moves datagrams through the
+//! kernel's UDP.
 //!
 //! | exchange | one side | other side |
 //! |---|---|---|
@@ -10,8 +11,9 @@
 //! | one-way stream of trains | [`stream_send`] | [`stream_receive`] |
 //! | a hop between two | [`ping_spin`] and [`echo_spin`] | [`hop_spin`] |
 //!
-//! Each function runs for a slice of time or until its stop flag is set, so that a bench can alternate slices of the floor and
-//! of tailcut: on a machine that others share, only the ratio of neighbours means something.
+//! Each function runs for a slice of time or until its stop flag is set, so that a bench can
+//! alternate slices of the floor and of tailcut: on a machine that others share, only the ratio of
+//! neighbours means something.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -28,7 +30,8 @@ pub struct Load {
     pub target: SocketAddr,
     /// Payload bytes of a datagram.
     pub payload_len: usize,
-    /// Datagrams on their way at a time; at most 64, and within one train of 65,507 bytes for [`exchange_trains`].
+    /// Datagrams on their way at a time; at most 64, and within one train of 65,507 bytes for
+    /// [`exchange_trains`].
     pub outstanding: usize,
     /// How long to go on.
     pub slice_ns: u64,
@@ -58,7 +61,8 @@ impl Moved {
 pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(address)?;
     for name in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
-        // Without the capability the default has to do: nothing here keeps more than a burst on its way.
+        // Without the capability the default has to do: nothing here keeps more than a burst on its
+        // way.
         let _ = sys::set_int_option(socket.as_fd(), (libc::SOL_SOCKET, name), 4 << 20);
     }
     Ok(socket)
@@ -83,8 +87,8 @@ pub fn echo_spin(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     echo(socket, stop)
 }
 
-/// Sends each datagram back, asleep in between. Sees the stop flag after the next datagram: a receive with a time limit would
-/// arm a timer for each one, and be no floor.
+/// Sends each datagram back, asleep in between. Sees the stop flag after the next datagram: a
+/// receive with a time limit would arm a timer for each one, and be no floor.
 ///
 /// # Errors
 ///
@@ -94,13 +98,19 @@ pub fn echo_blocking(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     echo(socket, stop)
 }
 
-/// One datagram there and back at a time over a connected socket, polling. Fills `round_trips` with nanoseconds from answer to
-/// answer, as far as it has capacity; the clock is read once a round trip, as a driver does.
+/// One datagram there and back at a time over a connected socket, polling. Fills `round_trips` with
+/// nanoseconds from answer to answer, as far as it has capacity; the clock is read once a round
+/// trip, as a driver does.
 ///
 /// # Errors
 ///
 /// What the kernel says.
-pub fn ping_spin(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+pub fn ping_spin(
+    socket: &UdpSocket,
+    payload: &[u8],
+    slice_ns: u64,
+    round_trips: &mut Vec<u64>,
+) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     ping(socket, payload, slice_ns, round_trips)
 }
@@ -110,12 +120,18 @@ pub fn ping_spin(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips:
 /// # Errors
 ///
 /// What the kernel says.
-pub fn ping_blocking(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+pub fn ping_blocking(
+    socket: &UdpSocket,
+    payload: &[u8],
+    slice_ns: u64,
+    round_trips: &mut Vec<u64>,
+) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     ping(socket, payload, slice_ns, round_trips)
 }
 
-/// Sends bytes back as they come, polling, until the peer ends the connection or the stop flag is set.
+/// Sends bytes back as they come, polling, until the peer ends the connection or the stop flag is
+/// set.
 ///
 /// # Errors
 ///
@@ -139,7 +155,12 @@ pub fn echo_stream_spin(mut stream: &TcpStream, stop: &AtomicBool) -> io::Result
 /// # Errors
 ///
 /// What the kernel says, and UnexpectedEof when the peer ends the connection.
-pub fn ping_stream_spin(mut stream: &TcpStream, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+pub fn ping_stream_spin(
+    mut stream: &TcpStream,
+    payload: &[u8],
+    slice_ns: u64,
+    round_trips: &mut Vec<u64>,
+) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
     let mut buffer = [0; SMALL_LEN];
@@ -178,7 +199,8 @@ pub fn echo_batched(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps datagrams on their way to an echo, in bursts of up to 64 messages, polling. Needs an unconnected socket.
+/// Keeps datagrams on their way to an echo, in bursts of up to 64 messages, polling. Needs an
+/// unconnected socket.
 ///
 /// # Errors
 ///
@@ -211,7 +233,8 @@ pub fn echo_trains(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps datagrams on their way to an echo, in trains, polling. Needs [`set_gro`] and an unconnected socket.
+/// Keeps datagrams on their way to an echo, in trains, polling. Needs [`set_gro`] and an
+/// unconnected socket.
 ///
 /// # Errors
 ///
@@ -219,7 +242,11 @@ pub fn echo_trains(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
 pub fn exchange_trains(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
     let mut batches = Batches::new(TRAIN_LEN);
     let payload = vec![0x5a; load.payload_len * load.outstanding];
-    batches.sender.send(socket.as_fd(), &payload, &[train(load.target, payload.len(), load.payload_len)])?;
+    batches.sender.send(
+        socket.as_fd(),
+        &payload,
+        &[train(load.target, payload.len(), load.payload_len)],
+    )?;
     count(load.slice_ns, || {
         let datagrams = batches.receive_one(socket)?;
         if datagrams > 0 {
@@ -244,7 +271,8 @@ pub fn stream_send(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
     })
 }
 
-/// Receives trains, polling, until the stop flag is set and nothing waits any more. Needs [`set_gro`].
+/// Receives trains, polling, until the stop flag is set and nothing waits any more. Needs
+/// [`set_gro`].
 ///
 /// # Errors
 ///
@@ -265,7 +293,8 @@ pub fn stream_receive(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<Moved
     }
 }
 
-/// Passes each datagram on: those from `server` to whoever sent last, all others to `server`. Polling.
+/// Passes each datagram on: those from `server` to whoever sent last, all others to `server`.
+/// Polling.
 ///
 /// # Errors
 ///
@@ -342,7 +371,12 @@ fn echo(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-fn ping(socket: &UdpSocket, payload: &[u8], slice_ns: u64, round_trips: &mut Vec<u64>) -> io::Result<()> {
+fn ping(
+    socket: &UdpSocket,
+    payload: &[u8],
+    slice_ns: u64,
+    round_trips: &mut Vec<u64>,
+) -> io::Result<()> {
     let mut buffer = [0; SMALL_LEN];
     let mut last = Clock.now();
     let end = last + slice_ns;
@@ -398,15 +432,22 @@ mod tests {
     use super::*;
 
     /// Runs both sides of an exchange for a slice; returns what the first one says.
-    fn check<T>(echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send, run: impl FnOnce(SocketAddr) -> T) -> T {
-        let server = bind(loopback()).and_then(|socket| set_gro(&socket).map(|()| socket)).expect("a socket");
+    fn check<T>(
+        echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send,
+        run: impl FnOnce(SocketAddr) -> T,
+    ) -> T {
+        let server = bind(loopback())
+            .and_then(|socket| set_gro(&socket).map(|()| socket))
+            .expect("a socket");
         let target = server.local_addr().expect("an address");
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| echo(&server, &stop));
             let result = run(target);
             stop.store(true, Ordering::Relaxed);
-            bind(loopback()).and_then(|socket| socket.send_to(&[0], target)).expect("a last datagram");
+            bind(loopback())
+                .and_then(|socket| socket.send_to(&[0], target))
+                .expect("a last datagram");
             thread.join().expect("the echo").expect("the echo's calls");
             result
         })
@@ -431,9 +472,12 @@ mod tests {
         run: impl FnOnce(&UdpSocket, &Load) -> io::Result<Moved>,
     ) {
         let moved = check(echo, |target| {
-            let client = bind(loopback()).and_then(|socket| set_gro(&socket).map(|()| socket)).expect("a socket");
+            let client = bind(loopback())
+                .and_then(|socket| set_gro(&socket).map(|()| socket))
+                .expect("a socket");
             client.set_nonblocking(true).expect("the option");
-            run(&client, &Load { target, payload_len: 64, outstanding: 64, slice_ns: SLICE_NS }).expect("the client's calls")
+            run(&client, &Load { target, payload_len: 64, outstanding: 64, slice_ns: SLICE_NS })
+                .expect("the client's calls")
         });
         assert!(moved.datagrams > 0 && moved.rate() > 0.0, "{moved:?}");
     }
@@ -451,13 +495,15 @@ mod tests {
     #[test]
     fn a_ping_pong_over_tcp_runs() {
         let listener = std::net::TcpListener::bind(loopback()).expect("a port");
-        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let client =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (server, _) = listener.accept().expect("a connection");
         let mut round_trips = Vec::with_capacity(1_000_000);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| echo_stream_spin(&server, &stop));
-            ping_stream_spin(&client, &[1; 32], SLICE_NS, &mut round_trips).expect("the client's calls");
+            ping_stream_spin(&client, &[1; 32], SLICE_NS, &mut round_trips)
+                .expect("the client's calls");
             drop(client);
             thread.join().expect("the echo").expect("the echo's calls");
         });
@@ -476,7 +522,10 @@ mod tests {
 
     #[test]
     fn a_stream_runs() {
-        exchange(|socket, stop| stream_receive(socket, stop).map(|moved| assert!(moved.datagrams > 0)), stream_send);
+        exchange(
+            |socket, stop| stream_receive(socket, stop).map(|moved| assert!(moved.datagrams > 0)),
+            stream_send,
+        );
     }
 
     #[test]

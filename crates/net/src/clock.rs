@@ -4,8 +4,8 @@ use tailcut_proto::node::Time;
 
 use crate::sys;
 
-/// The machine's monotonic clock, in nanoseconds since a moment that every process of the machine shares (CLOCK_MONOTONIC).
-/// A read costs about 22 ns, which is why a driver reads it once a loop.
+/// The machine's monotonic clock, in nanoseconds since a moment that every process of the machine
+/// shares (CLOCK_MONOTONIC). A read costs about 22 ns, which is why a driver reads it once a loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock;
 

@@ -1,4 +1,5 @@
-//! Many connected UDP sockets on one thread: the client's side of protocols over UDP that are not tailcut's own.
+//! Many connected UDP sockets on one thread: the client's side of protocols over UDP that are not
+//! tailcut's own.
 //!
 //! | the owner | calls |
 //! |---|---|
@@ -7,12 +8,14 @@
 //! | sends many | [`Datagrams::queue`] for each, then [`Datagrams::flush`] |
 //! | receives | [`Datagrams::poll`]: [`DatagramEvent::Bytes`], and what ICMP says |
 //!
-//! A lone datagram takes send and recv; a flow that finds datagrams in a row is read by recvmmsg until it does not; runs of
-//! queued datagrams of one flow leave by sendmmsg. A thread that polls, or still spins, with few flows reads them directly, else it
-//! asks epoll. A server's side is [`crate::udp::UdpPort`], which answers whoever asked.
+//! A lone datagram takes send and recv; a flow that finds datagrams in a row is read by recvmmsg
+//! until it does not; runs of queued datagrams of one flow leave by sendmmsg. A thread that polls,
+//! or still spins, with few flows reads them directly, else it asks epoll. A server's side is
+//! [`crate::udp::UdpPort`], which answers whoever asked.
 //!
-//! Invariants: a turn takes at most a burst of each ready flow; a warm thread allocates nothing; what was not sent is counted
-//! in [`DatagramMetrics`] with its reason; nothing that the network does fails a call.
+//! Invariants: a turn takes at most a burst of each ready flow; a warm thread allocates nothing;
+//! what was not sent is counted in [`DatagramMetrics`] with its reason; nothing that the network
+//! does fails a call.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -65,11 +68,13 @@ impl FlowId {
 /// What happened to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramEvent<'a> {
-    /// A datagram of the peer's has arrived, and when; that is nothing without [`DatagramConfig::stamps`].
+    /// A datagram of the peer's has arrived, and when; that is nothing without
+    /// [`DatagramConfig::stamps`].
     Bytes(&'a [u8], Stamps),
     /// A datagram that was marked has left. Both its numbers are the tag that it was given.
     Sent(SentStamp),
-    /// Nobody listens at the peer's port: ICMP has answered one of our datagrams, nobody says which.
+    /// Nobody listens at the peer's port: ICMP has answered one of our datagrams, nobody says
+    /// which.
     Refused,
     /// ICMP says that the peer cannot be reached.
     Unreachable,
@@ -80,11 +85,14 @@ pub enum DatagramEvent<'a> {
 pub struct DatagramConfig {
     /// Flows that may be opened. Default 4,096.
     pub flows_max: usize,
-    /// Longest datagram received; longer ones are counted and dropped. Default 64 KiB, the longest there is.
+    /// Longest datagram received; longer ones are counted and dropped. Default 64 KiB, the longest
+    /// there is.
     pub datagram_len_max: usize,
-    /// Datagrams that one receive or one send moves. Default 64, as for [`crate::udp::UdpConfig::burst_max`].
+    /// Datagrams that one receive or one send moves. Default 64, as for
+    /// [`crate::udp::UdpConfig::burst_max`].
     pub burst_max: usize,
-    /// Kernel memory for each flow's unread datagrams. Default 4 MiB; cut to net.core.rmem_max without CAP_NET_ADMIN.
+    /// Kernel memory for each flow's unread datagrams. Default 4 MiB; cut to net.core.rmem_max
+    /// without CAP_NET_ADMIN.
     pub receive_buffer_bytes: usize,
     /// Kernel memory for each flow's datagrams on their way to the device. Default 4 MiB.
     pub send_buffer_bytes: usize,
@@ -164,11 +172,14 @@ impl Datagrams {
     ///
     /// # Errors
     ///
-    /// What the kernel says when it gives no descriptor for epoll or for the waker, and InvalidInput for a configuration of
-    /// no buffers.
+    /// What the kernel says when it gives no descriptor for epoll or for the waker, and
+    /// InvalidInput for a configuration of no buffers.
     pub fn new(wait: Wait, config: DatagramConfig) -> io::Result<Self> {
         if config.burst_max == 0 || config.datagram_len_max == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "burst_max and datagram_len_max must not be 0"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "burst_max and datagram_len_max must not be 0",
+            ));
         }
         Ok(Self {
             flows: Vec::new(),
@@ -196,19 +207,30 @@ impl Datagrams {
     /// What this host says: no descriptors, no route, [`DatagramConfig::flows_max`] reached.
     pub fn open(&mut self, to: SocketAddr) -> io::Result<FlowId> {
         if self.flows.len() >= self.config.flows_max {
-            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "as many flows as are permitted"));
+            return Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "as many flows as are permitted",
+            ));
         }
-        let socket = Socket::new(Domain::for_address(to), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        let socket =
+            Socket::new(Domain::for_address(to), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
         udp::set_buffers(&socket, self.config.receive_buffer_bytes, self.config.send_buffer_bytes)?;
-        // The kernel would otherwise keep to itself all that ICMP says but of a port where nobody listens.
+        // The kernel would otherwise keep to itself all that ICMP says but of a port where nobody
+        // listens.
         match to {
-            SocketAddr::V4(_) => sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IP, libc::IP_RECVERR), 1)?,
-            SocketAddr::V6(_) => sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR), 1)?,
+            SocketAddr::V4(_) => {
+                sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IP, libc::IP_RECVERR), 1)?
+            }
+            SocketAddr::V6(_) => {
+                sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR), 1)?
+            }
         }
         socket.connect(&to.into())?;
         let stamped = self.config.stamps.stamping != Stamping::Off;
         let ledger = stamped.then(|| Ledger::new(self.config.stamps, MARKED_MAX));
-        ledger.as_ref().map_or(Ok(()), |ledger| ledger.enable(socket.as_fd(), Transport::Datagrams))?;
+        ledger
+            .as_ref()
+            .map_or(Ok(()), |ledger| ledger.enable(socket.as_fd(), Transport::Datagrams))?;
         let id = FlowId(self.flows.len() as u32);
         self.epoll.add(socket.as_fd(), u64::from(id.0), Interest::Read)?;
         self.flows.push(Flow {
@@ -235,8 +257,8 @@ impl Datagrams {
         self.flows[flow.index()].socket.local_addr()
     }
 
-    /// Datagrams of a flow that the kernel dropped before they were read, because the receive buffer was full or a checksum was
-    /// wrong. A system call: for reports, not for the data path.
+    /// Datagrams of a flow that the kernel dropped before they were read, because the receive
+    /// buffer was full or a checksum was wrong. A system call: for reports, not for the data path.
     ///
     /// # Errors
     ///
@@ -246,7 +268,8 @@ impl Datagrams {
     ///
     /// For a flow of other [`Datagrams`].
     pub fn kernel_drops(&self, flow: FlowId) -> io::Result<u32> {
-        sys::memory_info(self.flows[flow.index()].socket.as_fd()).map(|info| info[libc::SK_MEMINFO_DROPS as usize])
+        sys::memory_info(self.flows[flow.index()].socket.as_fd())
+            .map(|info| info[libc::SK_MEMINFO_DROPS as usize])
     }
 
     /// Flows that have been opened.
@@ -306,9 +329,10 @@ impl Datagrams {
         self.queue.messages.is_empty()
     }
 
-    /// As [`Datagrams::queue`], for a datagram that is to be stamped: [`DatagramEvent::Sent`] follows, if it follows at all, with
-    /// `tag`, which the owner chooses. Costs the kernel about 1 us, so that one datagram in 16 is enough. Without
-    /// [`DatagramConfig::stamps`] it is not stamped.
+    /// As [`Datagrams::queue`], for a datagram that is to be stamped: [`DatagramEvent::Sent`]
+    /// follows, if it follows at all, with `tag`, which the owner chooses. Costs the kernel about 1
+    /// us, so that one datagram in 16 is enough. Without [`DatagramConfig::stamps`] it is not
+    /// stamped.
     ///
     /// # Panics
     ///
@@ -324,7 +348,8 @@ impl Datagrams {
         }
     }
 
-    /// Undoes [`Datagrams::pause_stamps`], as [`Datagrams::queue_stamped`] does too: for an owner who takes the time in between.
+    /// Undoes [`Datagrams::pause_stamps`], as [`Datagrams::queue_stamped`] does too: for an owner
+    /// who takes the time in between.
     ///
     /// # Panics
     ///
@@ -337,9 +362,9 @@ impl Datagrams {
         }
     }
 
-    /// Until the next [`Datagrams::queue_stamped`] a flow's datagrams are received without stamps, which costs the kernel and the
-    /// reader less: for an owner who awaits the answer to nothing that is stamped. Where datagrams are dense they have them all the
-    /// same.
+    /// Until the next [`Datagrams::queue_stamped`] a flow's datagrams are received without stamps,
+    /// which costs the kernel and the reader less: for an owner who awaits the answer to nothing
+    /// that is stamped. Where datagrams are dense they have them all the same.
     ///
     /// # Panics
     ///
@@ -348,7 +373,9 @@ impl Datagrams {
     pub fn pause_stamps(&mut self, flow: FlowId) {
         let flow = &mut self.flows[flow.index()];
         flow.reads_stamps = false;
-        if let Some(ledger) = flow.ledger.as_ref().filter(|ledger| flow.hands_stamps && !ledger.is_waiting()) {
+        if let Some(ledger) =
+            flow.ledger.as_ref().filter(|ledger| flow.hands_stamps && !ledger.is_waiting())
+        {
             flow.hands_stamps = ledger.pause(flow.socket.as_fd()).is_err();
         }
     }
@@ -376,10 +403,10 @@ impl Datagrams {
         self.queue.clear();
     }
 
-    /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks sleeps until something does,
-    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that polls looks a few times, up to
-    /// `until`. May return 0 for no reason.
-    /// What is queued is not sent by this.
+    /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks
+    /// sleeps until something does, until `until` (`None` for never), or until a [`Waker`] ends it;
+    /// one that polls looks a few times, up to `until`. May return 0 for no reason. What is queued
+    /// is not sent by this.
     ///
     /// # Errors
     ///
@@ -406,7 +433,8 @@ impl Datagrams {
         Ok(events)
     }
 
-    /// Looks until something has happened, until `until`, or for so long that the caller may want to look at other things.
+    /// Looks until something has happened, until `until`, or for so long that the caller may want
+    /// to look at other things.
     #[inline]
     fn spin<F>(&mut self, until: Option<Time>, f: &mut F) -> io::Result<usize>
     where
@@ -463,7 +491,12 @@ impl Datagrams {
             (true, false) => self.receiver.receive_one(flow.socket.as_fd()).map(|()| 1),
             (false, false) => flow.socket.recv(&mut self.buffer).map(|len| {
                 let is_truncated = len > self.config.datagram_len_max;
-                hand_out(id, (&self.buffer[..len], Stamps::default()), is_truncated, (&mut self.metrics, f));
+                hand_out(
+                    id,
+                    (&self.buffer[..len], Stamps::default()),
+                    is_truncated,
+                    (&mut self.metrics, f),
+                );
                 0
             }),
         };
@@ -471,8 +504,17 @@ impl Datagrams {
             Ok(many) => {
                 (0..many).for_each(|index| {
                     let message = self.receiver.message(index);
-                    let stamps = flow.ledger.as_ref().map(|ledger| ledger.received(message.stamps())).unwrap_or_default();
-                    hand_out(id, (message.bytes, stamps), message.is_truncated, (&mut self.metrics, f));
+                    let stamps = flow
+                        .ledger
+                        .as_ref()
+                        .map(|ledger| ledger.received(message.stamps()))
+                        .unwrap_or_default();
+                    hand_out(
+                        id,
+                        (message.bytes, stamps),
+                        message.is_truncated,
+                        (&mut self.metrics, f),
+                    );
                 });
                 Ok(flow.adapt(many))
             }
@@ -484,7 +526,12 @@ impl Datagrams {
     }
 
     /// Nothing waits, or ICMP has spoken, or the socket is useless.
-    fn handle_receive_error<F>(&mut self, id: FlowId, error: io::Error, f: &mut F) -> io::Result<usize>
+    fn handle_receive_error<F>(
+        &mut self,
+        id: FlowId,
+        error: io::Error,
+        f: &mut F,
+    ) -> io::Result<usize>
     where
         F: FnMut(FlowId, DatagramEvent<'_>),
     {
@@ -507,10 +554,20 @@ impl Datagrams {
                     self.metrics.icmp_errors += 1;
                     events += 1;
                     let is_refused = number == libc::ECONNREFUSED;
-                    f(id, if is_refused { DatagramEvent::Refused } else { DatagramEvent::Unreachable });
+                    f(
+                        id,
+                        if is_refused {
+                            DatagramEvent::Refused
+                        } else {
+                            DatagramEvent::Unreachable
+                        },
+                    );
                 }
                 Ok(NetworkError::Stamp(number, stamps)) => {
-                    self.flows[id.index()].ledger.iter_mut().for_each(|ledger| ledger.handle_stamp(number, stamps));
+                    self.flows[id.index()]
+                        .ledger
+                        .iter_mut()
+                        .for_each(|ledger| ledger.handle_stamp(number, stamps));
                 }
                 Ok(NetworkError::Local) => {}
                 Err(_) => break,
@@ -529,7 +586,9 @@ impl Datagrams {
         let Queue { arena, flows, messages } = &self.queue;
         let Flow { socket, ledger, .. } = &mut self.flows[flows[first].index()];
         let sent = match &messages[first..first + run] {
-            [only] if only.stamp_flags == 0 => socket.send(&arena[only.offset..only.offset + only.len]).map(|_| 1)?,
+            [only] if only.stamp_flags == 0 => {
+                socket.send(&arena[only.offset..only.offset + only.len]).map(|_| 1)?
+            }
             many => self.sender.send(socket.as_fd(), arena, many)?,
         };
         for message in &messages[first..first + sent] {
@@ -541,7 +600,8 @@ impl Datagrams {
         Ok(sent)
     }
 
-    /// One more attempt, after room was made or because the error was an earlier datagram's; then counts.
+    /// One more attempt, after room was made or because the error was an earlier datagram's; then
+    /// counts.
     #[cold]
     fn retry(&mut self, index: usize, error: &io::Error) {
         let fd = self.flows[self.queue.flows[index].index()].socket.as_fd();
@@ -550,7 +610,8 @@ impl Datagrams {
                 self.metrics.would_block += 1;
                 udp::is_writable_within(fd, self.config.send_wait_ns)
             }
-            // What ICMP said of an earlier datagram: the error queue has it too, which the next poll tells.
+            // What ICMP said of an earlier datagram: the error queue has it too, which the next
+            // poll tells.
             Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EINTR) => true,
             _ => false,
         };
@@ -588,7 +649,8 @@ impl Datagrams {
 }
 
 impl Flow {
-    /// Guesses from what a receive found (0 for one datagram by recv) whether the next finds many; returns what it found.
+    /// Guesses from what a receive found (0 for one datagram by recv) whether the next finds many;
+    /// returns what it found.
     #[inline]
     fn adapt(&mut self, many: usize) -> usize {
         if self.is_dense {
@@ -617,7 +679,15 @@ impl Queue {
         let (offset, len) = (self.arena.len(), bytes.len());
         self.arena.extend_from_slice(bytes);
         self.flows.push(flow);
-        let message = Outgoing { to: None, offset, len, segment_len: len, traffic_class: 0, stamp_flags: 0, tag: 0 };
+        let message = Outgoing {
+            to: None,
+            offset,
+            len,
+            segment_len: len,
+            traffic_class: 0,
+            stamp_flags: 0,
+            tag: 0,
+        };
         self.messages.push(message);
     }
 
@@ -637,8 +707,12 @@ impl Queue {
 }
 
 #[inline]
-fn hand_out<F>(id: FlowId, datagram: (&[u8], Stamps), is_truncated: bool, (metrics, f): (&mut DatagramMetrics, &mut F))
-where
+fn hand_out<F>(
+    id: FlowId,
+    datagram: (&[u8], Stamps),
+    is_truncated: bool,
+    (metrics, f): (&mut DatagramMetrics, &mut F),
+) where
     F: FnMut(FlowId, DatagramEvent<'_>),
 {
     if is_truncated {
@@ -673,7 +747,8 @@ const READY_MAX: usize = 256;
 /// Datagrams found in a row before a burst is asked for, as for [`crate::udp`].
 const DENSE_AFTER: u32 = 4;
 
-/// Marked datagrams that a flow remembers: some milliseconds of them, at one in sixteen of 300,000 a second.
+/// Marked datagrams that a flow remembers: some milliseconds of them, at one in sixteen of 300,000
+/// a second.
 const MARKED_MAX: usize = 256;
 
 /// Entries of one flow's error queue taken in a turn.

@@ -7,11 +7,12 @@
 //! | the owner's work | the closure: drain events, call, reply |
 //! | send one burst | [`Node::poll_transmit`] until `None`, or until the burst is full |
 //!
-//! One turn reads the clock once, after the first datagram has been received and before it is handled, so that a latency
-//! measured in a node's time never lacks a part of the way. Between turns, [`Driver::wait`] spins or sleeps.
+//! One turn reads the clock once, after the first datagram has been received and before it is
+//! handled, so that a latency measured in a node's time never lacks a part of the way. Between
+//! turns, [`Driver::wait`] spins or sleeps.
 //!
-//! Invariants: a turn does bounded work however much arrives or is to be sent; a warm driver allocates nothing; one driver
-//! lives on one thread, and other threads reach it by a [`Waker`].
+//! Invariants: a turn does bounded work however much arrives or is to be sent; a warm driver
+//! allocates nothing; one driver lives on one thread, and other threads reach it by a [`Waker`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,15 +36,17 @@ pub enum Wait {
     BusyPoll,
     /// Sleeps until a datagram, a deadline or a wake-up.
     Block {
-        /// How long it keeps turning after the last traffic before it sleeps. [`Wait::SPIN_NS`] by default; 0 where it would
-        /// take the core from the very peer that it waits for, as when client and server share one.
+        /// How long it keeps turning after the last traffic before it sleeps. [`Wait::SPIN_NS`] by
+        /// default; 0 where it would take the core from the very peer that it waits for, as when
+        /// client and server share one.
         spin_ns: u64,
     },
 }
 
 impl Wait {
-    /// As long as a wake-up takes (13-25 us where this was measured): who spins that long before sleeping never takes more
-    /// than twice the best choice's time, whenever the next datagram comes.
+    /// As long as a wake-up takes (13-25 us where this was measured): who spins that long before
+    /// sleeping never takes more than twice the best choice's time, whenever the next datagram
+    /// comes.
     pub const SPIN_NS: u64 = 20_000;
 }
 
@@ -53,13 +56,14 @@ impl Default for Wait {
     }
 }
 
-/// Who watches the datagrams of a driver's ports, with their timestamps where [`Port::set_stamps`] gave the port some: an
-/// instrument, which tells by the bytes whose they are.
+/// Who watches the datagrams of a driver's ports, with their timestamps where [`Port::set_stamps`]
+/// gave the port some: an instrument, which tells by the bytes whose they are.
 pub trait Observer {
     /// Node `node` is about to be given a datagram.
     fn handle_received(&mut self, node: usize, peer: SocketAddr, bytes: &[u8], stamps: Stamps);
 
-    /// Node `node` has handed out a transmit, which is about to be sent. Setting [`Transmit::token`] asks for its stamp.
+    /// Node `node` has handed out a transmit, which is about to be sent. Setting
+    /// [`Transmit::token`] asks for its stamp.
     fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]);
 
     /// A transmit of node `node` that had a token has left.
@@ -74,7 +78,8 @@ pub trait Observer {
 pub struct Unobserved;
 
 impl Observer for Unobserved {
-    fn handle_received(&mut self, _node: usize, _peer: SocketAddr, _bytes: &[u8], _stamps: Stamps) {}
+    fn handle_received(&mut self, _node: usize, _peer: SocketAddr, _bytes: &[u8], _stamps: Stamps) {
+    }
 
     fn handle_transmit(&mut self, _node: usize, _transmit: &mut Transmit, _bytes: &[u8]) {}
 
@@ -108,7 +113,8 @@ impl Turn {
 pub struct DriverMetrics {
     /// Times that the thread was put to sleep.
     pub sleeps: u64,
-    /// Bursts that were full before a node had handed out everything; the rest left in the next turn.
+    /// Bursts that were full before a node had handed out everything; the rest left in the next
+    /// turn.
     pub bursts_full: u64,
     /// Datagrams dropped because they name a source of their own and there is no [`RawPort`].
     pub dropped_no_raw: u64,
@@ -160,7 +166,8 @@ impl<N: Node> Driver<N> {
         })
     }
 
-    /// Adds a node on its port; returns its number. `raw` honours sources that are not the port's own.
+    /// Adds a node on its port; returns its number. `raw` honours sources that are not the port's
+    /// own.
     pub fn add(&mut self, node: N, port: impl Into<Port>, raw: Option<RawPort>) -> usize {
         let port = port.into();
         self.fds.push(poll_entry(port.as_fd().as_raw_fd()));
@@ -173,8 +180,8 @@ impl<N: Node> Driver<N> {
         &self.stations[index].node
     }
 
-    /// A node, to call between turns with the last turn's time; [`Driver::flush`] then sends what came of it. Panics for a
-    /// number that was never given.
+    /// A node, to call between turns with the last turn's time; [`Driver::flush`] then sends what
+    /// came of it. Panics for a number that was never given.
     pub fn node_mut(&mut self, index: usize) -> &mut N {
         &mut self.stations[index].node
     }
@@ -214,18 +221,21 @@ impl<N: Node> Driver<N> {
         self.turn_with(|_, _, _| ())
     }
 
-    /// One turn. `work` is called for each node, with its number, after the node's inputs and before its transmits, also when
-    /// nothing arrived: what it calls and replies leaves in the same burst.
+    /// One turn. `work` is called for each node, with its number, after the node's inputs and
+    /// before its transmits, also when nothing arrived: what it calls and replies leaves in the
+    /// same burst.
     ///
     /// # Errors
     ///
-    /// Only what makes a socket useless. Whatever the network does is counted in the ports' metrics.
+    /// Only what makes a socket useless. Whatever the network does is counted in the ports'
+    /// metrics.
     #[inline]
     pub fn turn_with(&mut self, work: impl FnMut(usize, &mut N, Time)) -> io::Result<Turn> {
         self.turn_observed(&mut Unobserved, work)
     }
 
-    /// As [`Driver::turn_with`], watched. Transmits that a [`Driver::flush`] sends are not; those of [`Driver::flush_observed`] are.
+    /// As [`Driver::turn_with`], watched. Transmits that a [`Driver::flush`] sends are not; those
+    /// of [`Driver::flush_observed`] are.
     ///
     /// # Errors
     ///
@@ -256,7 +266,8 @@ impl<N: Node> Driver<N> {
         Ok(turn)
     }
 
-    /// Sends what calls of [`Driver::node_mut`] have queued. `now` is the time that the calls were given.
+    /// Sends what calls of [`Driver::node_mut`] have queued. `now` is the time that the calls were
+    /// given.
     pub fn flush(&mut self, now: Time) -> usize {
         self.flush_observed(&mut Unobserved, now)
     }
@@ -270,9 +281,10 @@ impl<N: Node> Driver<N> {
         sent
     }
 
-    /// Passes the time until there is something to do: returns at once when busy-polling, within the spin time after the last
-    /// traffic, or when a burst is left over; otherwise sleeps until a datagram, a node's deadline, `until`, a [`Waker`], or
-    /// until `extra` is readable. While it does not sleep, `extra` is not looked at. May return for no reason.
+    /// Passes the time until there is something to do: returns at once when busy-polling, within
+    /// the spin time after the last traffic, or when a burst is left over; otherwise sleeps until a
+    /// datagram, a node's deadline, `until`, a [`Waker`], or until `extra` is readable. While it
+    /// does not sleep, `extra` is not looked at. May return for no reason.
     ///
     /// # Errors
     ///
@@ -281,7 +293,11 @@ impl<N: Node> Driver<N> {
     pub fn wait(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
         match self.wait {
             Wait::BusyPoll => Ok(()),
-            Wait::Block { spin_ns } if self.has_backlog || self.now.saturating_sub(self.active) < spin_ns => Ok(()),
+            Wait::Block { spin_ns }
+                if self.has_backlog || self.now.saturating_sub(self.active) < spin_ns =>
+            {
+                Ok(())
+            }
             Wait::Block { .. } => self.sleep(extra, until),
         }
     }
@@ -289,7 +305,8 @@ impl<N: Node> Driver<N> {
     fn sleep(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
         self.make_precise()?;
         let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
-        let timeout_ns = deadlines.chain(until).min().map(|deadline| deadline.saturating_sub(self.clock.now()));
+        let timeout_ns =
+            deadlines.chain(until).min().map(|deadline| deadline.saturating_sub(self.clock.now()));
         if timeout_ns == Some(0) || !self.waker.fall_asleep() {
             return Ok(());
         }
@@ -319,7 +336,11 @@ impl<N: Node> Driver<N> {
 
     /// Receives one burst of each port that has something. A single port is simply asked.
     #[inline]
-    fn receive<O: Observer>(&mut self, reading: &mut Reading, observer: &mut O) -> io::Result<usize> {
+    fn receive<O: Observer>(
+        &mut self,
+        reading: &mut Reading,
+        observer: &mut O,
+    ) -> io::Result<usize> {
         if let [only] = &mut self.stations[..] {
             return only.receive(0, reading, observer);
         }
@@ -329,7 +350,9 @@ impl<N: Node> Driver<N> {
         }
         self.is_poll_fresh = false;
         let mut received = 0;
-        for (index, (station, fd)) in self.stations.iter_mut().zip(&self.fds[STATIONS..]).enumerate() {
+        for (index, (station, fd)) in
+            self.stations.iter_mut().zip(&self.fds[STATIONS..]).enumerate()
+        {
             if fd.revents != 0 {
                 received += station.receive(index, reading, observer)?;
             }
@@ -355,7 +378,8 @@ impl<N: Node> Driver<N> {
             sent += burst.transmits;
             self.has_backlog |= burst.is_full;
             // What the node has left wants the next sleep to end when the device has taken enough.
-            self.fds[STATIONS + index].events = if burst.lacks_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
+            self.fds[STATIONS + index].events =
+                if burst.lacks_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };
         }
         sent
     }
@@ -371,7 +395,12 @@ struct Station<N> {
 
 impl<N: Node> Station<N> {
     #[inline]
-    fn receive<O: Observer>(&mut self, index: usize, reading: &mut Reading, observer: &mut O) -> io::Result<usize> {
+    fn receive<O: Observer>(
+        &mut self,
+        index: usize,
+        reading: &mut Reading,
+        observer: &mut O,
+    ) -> io::Result<usize> {
         let node = &mut self.node;
         if !O::IS_BLIND {
             self.port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
@@ -380,12 +409,18 @@ impl<N: Node> Station<N> {
                 node.handle_datagram(reading.now(), Path { peer }, bytes);
             });
         }
-        self.port.recv_burst(|peer, bytes| node.handle_datagram(reading.now(), Path { peer }, bytes))
+        self.port
+            .recv_burst(|peer, bytes| node.handle_datagram(reading.now(), Path { peer }, bytes))
     }
 
     /// Drains the node's transmits into one burst.
     #[inline]
-    fn send<O: Observer>(&mut self, now: Time, metrics: &mut DriverMetrics, (index, observer): (usize, &mut O)) -> Burst {
+    fn send<O: Observer>(
+        &mut self,
+        now: Time,
+        metrics: &mut DriverMetrics,
+        (index, observer): (usize, &mut O),
+    ) -> Burst {
         let mut burst = Burst { transmits: 0, is_full: false, lacks_room: false };
         let mut bytes = 0;
         loop {
@@ -405,7 +440,9 @@ impl<N: Node> Station<N> {
             match (transmit.from, &mut self.raw) {
                 (None, _) => self.port.queue(&transmit),
                 (Some(_), Some(raw)) => raw.send(&transmit, space),
-                (Some(_), None) => metrics.dropped_no_raw += transmit.datagram_count().max(1) as u64,
+                (Some(_), None) => {
+                    metrics.dropped_no_raw += transmit.datagram_count().max(1) as u64
+                }
             }
         }
         if burst.transmits > 0 {
@@ -448,12 +485,12 @@ const STATIONS: usize = 2;
 /// A descriptor that ppoll passes over.
 const NO_FD: i32 = -1;
 
-/// Bytes of the longest transmit that goes whatever waits for the device: control packets and short messages, as in Homa's
-/// kernel module (`defer_min_bytes`).
+/// Bytes of the longest transmit that goes whatever waits for the device: control packets and short
+/// messages, as in Homa's kernel module (`defer_min_bytes`).
 const OVERTAKING_LEN_MAX: usize = 1000;
 
-/// Transmits of one node in one turn: single datagrams cost 2.7 us each, so that whoever waits to be received waits for 170 us
-/// at most.
+/// Transmits of one node in one turn: single datagrams cost 2.7 us each, so that whoever waits to
+/// be received waits for 170 us at most.
 const TURN_TRANSMITS_MAX: usize = 64;
 
 /// Bytes of one node in one turn: eight of the longest trains, which cost about 6 us each.

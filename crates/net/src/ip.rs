@@ -1,24 +1,25 @@
-//! A raw socket of IP protocol 146, Homa's, or of TCP's in its disguise: packets directly over IP, as the kernel's module speaks
-//! them.
+//! A raw socket of IP protocol 146, Homa's, or of TCP's in its disguise: packets directly over IP,
+//! as the kernel's module speaks them.
 //!
 //! | way | what is done |
 //! |---|---|
 //! | in | the IPv4 header is taken off (IPv6 sockets show none); the source address and the Homa header's source port tell the peer |
 //! | out | the kernel writes the IP header and its checksum, with DF; the priority goes into the DSCP bits of each packet |
 //!
-//! All raw sockets of a host get a copy of every packet of their protocol, also of those that this host sends to itself. So a
-//! program in the kernel passes only packets for this port, or a busy neighbour would wake and occupy everybody; what slipped in
-//! before it was there is told by the same port, counted and ignored. And since the kernel knows nothing of Homa's ports, a name
-//! in the network namespace (an abstract Unix socket) keeps two processes from taking the same one.
+//! All raw sockets of a host get a copy of every packet of their protocol, also of those that this
+//! host sends to itself. So a program in the kernel passes only packets for this port, or a busy
+//! neighbour would wake and occupy everybody; what slipped in before it was there is told by the
+//! same port, counted and ignored. And since the kernel knows nothing of Homa's ports, a name in
+//! the network namespace (an abstract Unix socket) keeps two processes from taking the same one.
 //!
-//! Bursts, errors, metrics and the kernel's timestamps are those of a UDP port. Trains leave packet by packet, in bursts: raw
-//! sockets know no segmentation.
+//! Bursts, errors, metrics and the kernel's timestamps are those of a UDP port. Trains leave packet
+//! by packet, in bursts: raw sockets know no segmentation.
 //!
-//! In disguise the kernel's own TCP gets every packet too, and drops it, since RST is set: it answers nothing and no listener on the
-//! same port sees it.
+//! In disguise the kernel's own TCP gets every packet too, and drops it, since RST is set: it
+//! answers nothing and no listener on the same port sees it.
 //!
-//! Invariant: what is handed out came over the port's IP protocol, for this port, from a source port that is not 0; in disguise it
-//! has the marks that no segment of TCP has.
+//! Invariant: what is handed out came over the port's IP protocol, for this port, from a source
+//! port that is not 0; in disguise it has the marks that no segment of TCP has.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -59,19 +60,21 @@ pub struct Strays {
 }
 
 impl IpPort {
-    /// Opens a raw socket at an address and Homa port; port 0 takes a free one of those for clients, 32,768 and up. Of `config`,
-    /// coalescing has no effect.
+    /// Opens a raw socket at an address and Homa port; port 0 takes a free one of those for
+    /// clients, 32,768 and up. Of `config`, coalescing has no effect.
     ///
     /// # Errors
     ///
-    /// PermissionDenied, naming the capability, for a process without CAP_NET_RAW; AddrInUse when a process of this network
-    /// namespace has the port at the same address; else what the kernel says of the address.
+    /// PermissionDenied, naming the capability, for a process without CAP_NET_RAW; AddrInUse when a
+    /// process of this network namespace has the port at the same address; else what the kernel
+    /// says of the address.
     pub fn bind(address: SocketAddr, config: UdpConfig) -> io::Result<Self> {
         Self::open(address, Form::Own, config)
     }
 
     /// As [`IpPort::bind`], in the disguise of TCP: for an endpoint whose configuration is to send
-    /// [`tailcut_proto::homa::Carrier::HijackedTcp`] from this address, and to take what has its marks.
+    /// [`tailcut_proto::homa::Carrier::HijackedTcp`] from this address, and to take what has its
+    /// marks.
     ///
     /// # Errors
     ///
@@ -83,13 +86,15 @@ impl IpPort {
     fn open(address: SocketAddr, form: Form, config: UdpConfig) -> io::Result<Self> {
         let domain = Domain::for_address(address);
         let protocol = Some(Protocol::from(i32::from(form.protocol())));
-        let socket = Socket::new(domain, Type::RAW.nonblocking(), protocol).map_err(name_capability)?;
+        let socket =
+            Socket::new(domain, Type::RAW.nonblocking(), protocol).map_err(name_capability)?;
         let (local, claim) = claim(address, form)?;
         sys::attach_filter(socket.as_fd(), &port_program(local, form))?;
         // A raw socket has an address alone.
         socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
         forget_strangers(&socket);
-        let bursts = UdpPort::from_socket(socket, UdpConfig { coalescing: Coalescing::Off, ..config })?;
+        let bursts =
+            UdpPort::from_socket(socket, UdpConfig { coalescing: Coalescing::Off, ..config })?;
         Ok(Self { bursts, local, form, _claim: claim, strays: Strays::default() })
     }
 
@@ -137,7 +142,10 @@ impl IpPort {
     ///
     /// As [`UdpPort::recv_burst`].
     #[inline]
-    pub fn recv_burst_stamped(&mut self, mut f: impl FnMut(SocketAddr, &[u8], Stamps)) -> io::Result<usize> {
+    pub fn recv_burst_stamped(
+        &mut self,
+        mut f: impl FnMut(SocketAddr, &[u8], Stamps),
+    ) -> io::Result<usize> {
         let Self { bursts, local, form, strays, .. } = self;
         let mut count = 0;
         bursts.recv_burst_stamped(|source, bytes, stamps| {
@@ -206,7 +214,8 @@ impl Form {
 }
 
 impl Strays {
-    /// The peer and the packet in what a raw socket received from a source, if it is for the port of `local` in this form.
+    /// The peer and the packet in what a raw socket received from a source, if it is for the port
+    /// of `local` in this form.
     #[inline]
     fn sort<'a>(
         &mut self,
@@ -214,9 +223,14 @@ impl Strays {
         form: Form,
         (source, bytes): (SocketAddr, &'a [u8]),
     ) -> Option<(SocketAddr, &'a [u8])> {
-        let header_len = if local.is_ipv4() { bytes.first().map_or(0, |byte| usize::from(byte & 0x0f) * 4) } else { 0 };
+        let header_len = if local.is_ipv4() {
+            bytes.first().map_or(0, |byte| usize::from(byte & 0x0f) * 4)
+        } else {
+            0
+        };
         let packet = bytes.get(header_len..).unwrap_or_default();
-        let port_at = |at: usize| packet.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
+        let port_at =
+            |at: usize| packet.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
         let (Some(from @ 1..), Some(to)) = (port_at(0), port_at(2)) else {
             self.malformed += 1;
             return None;
@@ -264,11 +278,13 @@ fn take_name(local: SocketAddr, form: Form) -> io::Result<UnixDatagram> {
     UnixDatagram::bind_addr(&name)
 }
 
-/// Passes packets whose destination port, the second word of 16 bits after the IP header, is that of `local`, and which in disguise
-/// have its marks. A load beyond the packet ends a program with 0, which drops it.
+/// Passes packets whose destination port, the second word of 16 bits after the IP header, is that
+/// of `local`, and which in disguise have its marks. A load beyond the packet ends a program with
+/// 0, which drops it.
 fn port_program(local: SocketAddr, form: Form) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    // X is the length of the IPv4 header, four times the low half of its first byte; IPv6 sockets begin behind theirs.
+    // X is the length of the IPv4 header, four times the low half of its first byte; IPv6 sockets
+    // begin behind theirs.
     let header = if local.is_ipv4() {
         statement(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0)
     } else {
@@ -276,7 +292,10 @@ fn port_program(local: SocketAddr, form: Form) -> Vec<sock_filter> {
     };
     let mut wanted = vec![(libc::BPF_H, 2, u32::from(local.port()))];
     if form == Form::HijackedTcp {
-        wanted.extend([(libc::BPF_B, 13, u32::from(homa::FLAGS)), (libc::BPF_H, 18, u32::from(homa::URGENT))]);
+        wanted.extend([
+            (libc::BPF_B, 13, u32::from(homa::FLAGS)),
+            (libc::BPF_H, 18, u32::from(homa::URGENT)),
+        ]);
     }
     let mut program = vec![header];
     for (place, &(size, at, value)) in wanted.iter().enumerate() {
@@ -294,7 +313,8 @@ fn port_program(local: SocketAddr, form: Form) -> Vec<sock_filter> {
 fn name_capability(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
-            let text = "Homa directly over IP needs raw sockets, which need the capability CAP_NET_RAW";
+            let text =
+                "Homa directly over IP needs raw sockets, which need the capability CAP_NET_RAW";
             io::Error::new(io::ErrorKind::PermissionDenied, text)
         }
         _ => error,
@@ -312,7 +332,8 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// What is made of bytes from 10.0.0.1 or 2001:db8::1 at port 4000: the peer's port and the packet's length.
+    /// What is made of bytes from 10.0.0.1 or 2001:db8::1 at port 4000: the peer's port and the
+    /// packet's length.
     fn check(local: &str, bytes: &[u8], expected: Result<(u16, usize), Strays>) {
         check_form(Form::Own, local, bytes, expected);
     }
@@ -383,8 +404,13 @@ mod tests {
         // Another address than the tests of whole ports use, so that nobody else has the name.
         let (local, claimed) = claim(address("127.7.7.7:0"), Form::Own).expect("a port");
         assert!(local.port() >= CLIENT_PORT_MIN);
-        assert_eq!(claim(local, Form::Own).expect_err("it is taken").kind(), io::ErrorKind::AddrInUse);
-        assert!(claim(SocketAddr::new(address("127.7.7.8:1").ip(), local.port()), Form::Own).is_ok());
+        assert_eq!(
+            claim(local, Form::Own).expect_err("it is taken").kind(),
+            io::ErrorKind::AddrInUse
+        );
+        assert!(
+            claim(SocketAddr::new(address("127.7.7.8:1").ip(), local.port()), Form::Own).is_ok()
+        );
         drop(claimed);
         assert!(claim(local, Form::Own).is_ok());
     }
@@ -394,7 +420,8 @@ mod tests {
         let bind = || IpPort::bind(address("127.7.7.9:0"), UdpConfig::default());
         let (mut receiver, mut sender) = match (bind(), bind()) {
             (Ok(receiver), Ok(sender)) => (receiver, sender),
-            // Tests of whole ports say it past the harness's capture, and CI must have the capability there.
+            // Tests of whole ports say it past the harness's capture, and CI must have the
+            // capability there.
             (Err(error), _) | (_, Err(error)) => return println!("SKIPPED: {error}"),
         };
         let packet = &ipv4(5, sender.local_address().port(), receiver.local_address().port())[20..];

@@ -18,11 +18,13 @@
 //! | [`affinity`] | pins threads and raises their priority |
 //! | [`bare`] | the least that the kernel's UDP costs: the floor that benches compare with |
 //!
-//! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the network makes a call of this
-//! crate fail: it is counted instead.
+//! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the
+//! network makes a call of this crate fail: it is counted instead.
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport programs have no equal elsewhere");
+compile_error!(
+    "tailcut-net is written for Linux: GSO, GRO, ppoll and reuseport programs have no equal elsewhere"
+);
 
 pub mod affinity;
 pub mod bare;

@@ -86,7 +86,10 @@ impl Port {
     }
 
     #[inline]
-    pub(crate) fn recv_burst_stamped(&mut self, f: impl FnMut(SocketAddr, &[u8], Stamps)) -> io::Result<usize> {
+    pub(crate) fn recv_burst_stamped(
+        &mut self,
+        f: impl FnMut(SocketAddr, &[u8], Stamps),
+    ) -> io::Result<usize> {
         match self {
             Self::Udp(port) => port.recv_burst_stamped(f),
             Self::Ip(port) => port.recv_burst_stamped(f),

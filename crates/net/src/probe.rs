@@ -1,9 +1,11 @@
 //! Which timestamps really arrive: the only way to know is to send.
 //!
-//! A socket takes every kind of stamp on every interface. Whether one arrives depends on the driver, on the interface's
-//! configuration and on the way that the packet takes. So a probe sends the very request that will be measured, to the very
-//! target, again and again until every kind has come or the time is up. Receive stamps begin only some milliseconds after the
-//! first socket of the machine asked for them; a run should begin while the probe's figures are fresh, with a socket open.
+//! A socket takes every kind of stamp on every interface. Whether one arrives depends on the
+//! driver, on the interface's configuration and on the way that the packet takes. So a probe sends
+//! the very request that will be measured, to the very target, again and again until every kind has
+//! come or the time is up. Receive stamps begin only some milliseconds after the first socket of
+//! the machine asked for them; a run should begin while the probe's figures are fresh, with a
+//! socket open.
 //!
 //! Invariant: a kind is said to arrive when a stamp of it has been seen, and not otherwise.
 
@@ -49,7 +51,8 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// The best kind of which both ends of a latency can be had; [`Stamping::Off`] leaves the user's own clock.
+    /// The best kind of which both ends of a latency can be had; [`Stamping::Off`] leaves the
+    /// user's own clock.
     pub fn best(&self) -> Stamping {
         if self.sent_hardware && self.received_hardware {
             Stamping::Hardware
@@ -77,7 +80,8 @@ impl Arrived {
 }
 
 impl Probe<'_> {
-    /// Probes with datagrams, as UDP and R2P2 send them. Takes all of [`Probe::wait_ns`] unless every kind arrives.
+    /// Probes with datagrams, as UDP and R2P2 send them. Takes all of [`Probe::wait_ns`] unless
+    /// every kind arrives.
     ///
     /// # Errors
     ///
@@ -144,7 +148,10 @@ impl Probe<'_> {
                 streams.poll(Some(again), note)?;
             }
             match &end {
-                Some(reason) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, format!("the target: {reason:?}"))),
+                Some(reason) => Err(io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    format!("the target: {reason:?}"),
+                )),
                 None => Ok(!arrived.is_complete()),
             }
         })?;

@@ -1,8 +1,8 @@
 //! Raw IP, for the datagrams of a router that keeps the client's address as the source.
 //!
-//! The IP and UDP headers are written here: kernel UDP refuses a source that is not the socket's. The datagrams carry a full
-//! UDP checksum, the DF bit (IPv6 routers never fragment) and 64 hops. Trains leave datagram by datagram: raw sockets know no
-//! segmentation.
+//! The IP and UDP headers are written here: kernel UDP refuses a source that is not the socket's.
+//! The datagrams carry a full UDP checksum, the DF bit (IPv6 routers never fragment) and 64 hops.
+//! Trains leave datagram by datagram: raw sockets know no segmentation.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,15 +31,22 @@ impl RawPort {
     pub fn open(local: IpAddr) -> io::Result<Self> {
         let domain = if local.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
         let kind = Type::RAW.nonblocking();
-        let socket = Socket::new(domain, kind, Some(Protocol::from(libc::IPPROTO_RAW))).map_err(name_capability)?;
+        let socket = Socket::new(domain, kind, Some(Protocol::from(libc::IPPROTO_RAW)))
+            .map_err(name_capability)?;
         // IPPROTO_RAW implies IP_HDRINCL over IPv4; over IPv6 it is said here as well.
         if local.is_ipv6() {
             sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IPV6, libc::IPV6_HDRINCL), 1)?;
         }
-        Ok(Self { socket, is_ipv4: local.is_ipv4(), packet: vec![0; PACKET_LEN_MAX], metrics: RawMetrics::default() })
+        Ok(Self {
+            socket,
+            is_ipv4: local.is_ipv4(),
+            packet: vec![0; PACKET_LEN_MAX],
+            metrics: RawMetrics::default(),
+        })
     }
 
-    /// Sends a datagram or a train from [`Transmit::from`]. What cannot be sent is counted in [`RawMetrics`] and dropped.
+    /// Sends a datagram or a train from [`Transmit::from`]. What cannot be sent is counted in
+    /// [`RawMetrics`] and dropped.
     ///
     /// # Panics
     ///
@@ -95,7 +102,8 @@ pub struct RawMetrics {
     pub dropped_full: u64,
     /// Datagrams dropped because they do not fit the route without fragments.
     pub dropped_too_large: u64,
-    /// Datagrams dropped because they name no source, or ends of two address families, or are longer than IP allows.
+    /// Datagrams dropped because they name no source, or ends of two address families, or are
+    /// longer than IP allows.
     pub dropped_address: u64,
     /// Datagrams dropped for another reason: no route, a filter.
     pub dropped_other: u64,
@@ -115,8 +123,14 @@ fn write_packet<'a>(packet: &'a mut [u8], ends: &Ends, payload: &[u8]) -> Option
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let total = udp_len.checked_add(IPV4_HEADER_LEN as u16)?;
             let header = packet.get_mut(..IPV4_HEADER_LEN)?;
-            // Version 4 of 5 words, class, length; id 0 and don't fragment; hops, UDP, the checksum's place.
-            header[..4].copy_from_slice(&[0x45, ends.traffic_class, total.to_be_bytes()[0], total.to_be_bytes()[1]]);
+            // Version 4 of 5 words, class, length; id 0 and don't fragment; hops, UDP, the
+            // checksum's place.
+            header[..4].copy_from_slice(&[
+                0x45,
+                ends.traffic_class,
+                total.to_be_bytes()[0],
+                total.to_be_bytes()[1],
+            ]);
             header[4..12].copy_from_slice(&[0, 0, 0x40, 0, HOPS, PROTOCOL_UDP, 0, 0]);
             header[12..16].copy_from_slice(&from.octets());
             header[16..20].copy_from_slice(&to.octets());
@@ -126,7 +140,8 @@ fn write_packet<'a>(packet: &'a mut [u8], ends: &Ends, payload: &[u8]) -> Option
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let header = packet.get_mut(..IPV6_HEADER_LEN)?;
-            header[..4].copy_from_slice(&(6 << 28 | u32::from(ends.traffic_class) << 20).to_be_bytes());
+            header[..4]
+                .copy_from_slice(&(6 << 28 | u32::from(ends.traffic_class) << 20).to_be_bytes());
             header[4..6].copy_from_slice(&udp_len.to_be_bytes());
             header[6..8].copy_from_slice(&[PROTOCOL_UDP, HOPS]);
             header[8..24].copy_from_slice(&from.octets());
@@ -143,7 +158,8 @@ fn write_packet<'a>(packet: &'a mut [u8], ends: &Ends, payload: &[u8]) -> Option
     udp[UDP_HEADER_LEN..].copy_from_slice(payload);
     let total = sum(pseudo_header(addresses, udp_len), udp);
     // A sum of 0 is sent as its other form: 0 says that there is no checksum.
-    let checksum = Some(checksum(total)).filter(|&checksum| checksum != [0, 0]).unwrap_or([0xff, 0xff]);
+    let checksum =
+        Some(checksum(total)).filter(|&checksum| checksum != [0, 0]).unwrap_or([0xff, 0xff]);
     packet[ip_len + 6..ip_len + 8].copy_from_slice(&checksum);
     Some(&packet[..ip_len + usize::from(udp_len)])
 }
@@ -154,8 +170,8 @@ fn pseudo_header(addresses: u64, udp_len: u16) -> u64 {
     sum(addresses, &[0, PROTOCOL_UDP, high, low])
 }
 
-/// Adds `bytes` to a ones' complement sum, four at a time in the machine's own order (RFC 1071, section 2B: the order does not
-/// matter). Only the last piece of a packet may have an odd length.
+/// Adds `bytes` to a ones' complement sum, four at a time in the machine's own order (RFC 1071,
+/// section 2B: the order does not matter). Only the last piece of a packet may have an odd length.
 fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(4);
     for word in &mut words {
@@ -199,11 +215,13 @@ const PACKET_LEN_MAX: usize = IPV6_HEADER_LEN + 65_535;
 mod tests {
     use super::*;
 
-    /// A packet whose checksums hold sums to all ones, with the pseudo header in place of the IP header.
+    /// A packet whose checksums hold sums to all ones, with the pseudo header in place of the IP
+    /// header.
     fn check(from: &str, to: &str, payload: &[u8]) {
         let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
         let mut room = vec![0xaa; PACKET_LEN_MAX];
-        let packet = write_packet(&mut room, &Ends { from, to, traffic_class: 0x20 }, payload).expect("a packet");
+        let packet = write_packet(&mut room, &Ends { from, to, traffic_class: 0x20 }, payload)
+            .expect("a packet");
         let (ip_len, addresses) = if from.is_ipv4() { (20, 12..20) } else { (40, 8..40) };
         if from.is_ipv4() {
             assert_eq!(checksum(sum(0, &packet[..20])), [0, 0]);
@@ -238,21 +256,27 @@ mod tests {
     /// RFC 1071, section 3: the example's bytes sum to ddf2.
     #[test]
     fn the_rfcs_example_sums_as_it_says() {
-        assert_eq!(checksum(sum(0, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), (!0xddf2_u16).to_be_bytes());
+        assert_eq!(
+            checksum(sum(0, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])),
+            (!0xddf2_u16).to_be_bytes()
+        );
     }
 
     #[test]
     fn a_checksum_of_zero_is_sent_as_ones() {
-        let (from, to) = ("0.0.0.0:0".parse().expect("an address"), "0.0.0.0:0".parse().expect("an address"));
+        let (from, to) =
+            ("0.0.0.0:0".parse().expect("an address"), "0.0.0.0:0".parse().expect("an address"));
         let mut room = vec![0; 64];
         // Protocol 17 and twice the length 10 leave 0xffda to reach all ones.
-        let packet = write_packet(&mut room, &Ends { from, to, traffic_class: 0 }, &[0xff, 0xda]).expect("a packet");
+        let packet = write_packet(&mut room, &Ends { from, to, traffic_class: 0 }, &[0xff, 0xda])
+            .expect("a packet");
         assert_eq!(packet[26..28], [0xff, 0xff]);
     }
 
     #[test]
     fn ends_of_two_families_are_no_packet() {
-        let (from, to) = ("10.0.0.1:1".parse().expect("an address"), "[::1]:1".parse().expect("an address"));
+        let (from, to) =
+            ("10.0.0.1:1".parse().expect("an address"), "[::1]:1".parse().expect("an address"));
         assert!(write_packet(&mut [0; 64], &Ends { from, to, traffic_class: 0 }, &[]).is_none());
     }
 

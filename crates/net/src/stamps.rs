@@ -1,8 +1,9 @@
 //! Timestamps of packets: the kernel's own, and the network interface's.
 //!
-//! A receive stamp comes with the bytes. A transmit stamp comes later, on the socket's error queue, under a number that the
-//! kernel gave the send; a [`Stamping`] socket stamps only the sends that its owner marks, since each transmit stamp costs as
-//! much as a third of a datagram. What a receive stamp costs (0.13 us) is paid for each packet.
+//! A receive stamp comes with the bytes. A transmit stamp comes later, on the socket's error queue,
+//! under a number that the kernel gave the send; a [`Stamping`] socket stamps only the sends that
+//! its owner marks, since each transmit stamp costs as much as a third of a datagram. What a
+//! receive stamp costs (0.13 us) is paid for each packet.
 //!
 //! | number | counts |
 //! |---|---|
@@ -10,11 +11,11 @@
 //! | of a datagram | the marked datagrams of its socket, from 0 |
 //! | of an R2P2 datagram | [`tailcut_proto::node::Transmit::token`] as its owner chose it |
 //!
-//! Who holds stamps must not subtract one clock's from another's: the kernel's are CLOCK_REALTIME, the interface's its own, and
-//! the time of [`crate::clock`] is CLOCK_MONOTONIC.
+//! Who holds stamps must not subtract one clock's from another's: the kernel's are CLOCK_REALTIME,
+//! the interface's its own, and the time of [`crate::clock`] is CLOCK_MONOTONIC.
 //!
-//! Invariants: a send's stamps are given with the very range of numbers that the send carried; what is remembered of sends is
-//! bounded.
+//! Invariants: a send's stamps are given with the very range of numbers that the send carried; what
+//! is remembered of sends is bounded.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -31,7 +32,8 @@ pub enum Stamping {
     Off,
     /// The kernel's.
     Kernel,
-    /// The kernel's and the interface's. That a socket takes this says nothing: only a probe tells whether stamps arrive.
+    /// The kernel's and the interface's. That a socket takes this says nothing: only a probe tells
+    /// whether stamps arrive.
     Hardware,
 }
 
@@ -40,7 +42,9 @@ impl Stamping {
     pub(crate) fn socket_flags(self) -> u32 {
         let software = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
         let hardware = libc::SOF_TIMESTAMPING_RX_HARDWARE | libc::SOF_TIMESTAMPING_RAW_HARDWARE;
-        let options = libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY | libc::SOF_TIMESTAMPING_OPT_CMSG;
+        let options = libc::SOF_TIMESTAMPING_OPT_ID
+            | libc::SOF_TIMESTAMPING_OPT_TSONLY
+            | libc::SOF_TIMESTAMPING_OPT_CMSG;
         match self {
             Self::Off => 0,
             Self::Kernel => software | options,
@@ -53,7 +57,9 @@ impl Stamping {
         match self {
             Self::Off => 0,
             Self::Kernel => libc::SOF_TIMESTAMPING_TX_SOFTWARE,
-            Self::Hardware => libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_HARDWARE,
+            Self::Hardware => {
+                libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_HARDWARE
+            }
         }
     }
 }
@@ -74,8 +80,8 @@ pub struct SentStamp {
     pub first: u64,
     /// The highest one. The same as the lowest for a datagram.
     pub last: u64,
-    /// When it left. The kernel's stamp and the interface's come one by one. A send that is stamped twice by one clock was
-    /// retransmitted.
+    /// When it left. The kernel's stamp and the interface's come one by one. A send that is stamped
+    /// twice by one clock was retransmitted.
     pub stamps: Stamps,
 }
 
@@ -98,7 +104,8 @@ pub struct StampConfig {
     pub source: StampSource,
 }
 
-/// An interface that stamps by a clock of its own, and loses and delays transmit stamps as interfaces do.
+/// An interface that stamps by a clock of its own, and loses and delays transmit stamps as
+/// interfaces do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FakeInterface {
     /// Its clock minus the kernel's when that shows 0, ns.
@@ -119,7 +126,8 @@ impl FakeInterface {
     /// Its stamp of what the kernel stamped.
     fn stamp(&self, kernel_ns: u64) -> u64 {
         let drift_ns = i128::from(kernel_ns) * i128::from(self.drift_ppb) / 1_000_000_000;
-        (i128::from(kernel_ns) + drift_ns + i128::from(self.offset_ns)).clamp(0, i128::from(u64::MAX)) as u64
+        (i128::from(kernel_ns) + drift_ns + i128::from(self.offset_ns))
+            .clamp(0, i128::from(u64::MAX)) as u64
     }
 }
 
@@ -159,7 +167,16 @@ impl Ledger {
             StampSource::Kernel => 0,
         };
         let (sends, arrived) = (VecDeque::with_capacity(len_max), VecDeque::with_capacity(len_max));
-        Self { config, sends, len_max, arrived, delayed: VecDeque::new(), draws, datagrams: 0, stamped: None }
+        Self {
+            config,
+            sends,
+            len_max,
+            arrived,
+            delayed: VecDeque::new(),
+            draws,
+            datagrams: 0,
+            stamped: None,
+        }
     }
 
     /// What a marked send carries.
@@ -172,14 +189,17 @@ impl Ledger {
     pub(crate) fn enable(&self, fd: BorrowedFd<'_>, transport: Transport) -> std::io::Result<()> {
         let flags = self.asked().socket_flags();
         let by_write = libc::SOF_TIMESTAMPING_OPT_ID_TCP;
-        // Before 6.2 the kernel knows no OPT_ID_TCP; with nothing unacknowledged it counts from the same byte without.
-        if transport == Transport::Connection && sys::set_timestamping(fd, flags | by_write).is_ok() {
+        // Before 6.2 the kernel knows no OPT_ID_TCP; with nothing unacknowledged it counts from the
+        // same byte without.
+        if transport == Transport::Connection && sys::set_timestamping(fd, flags | by_write).is_ok()
+        {
             return Ok(());
         }
         sys::set_timestamping(fd, flags)
     }
 
-    /// Lets the socket stamp and count on, but hand nothing over, which costs each receive less. Datagrams only.
+    /// Lets the socket stamp and count on, but hand nothing over, which costs each receive less.
+    /// Datagrams only.
     pub(crate) fn pause(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
         let reports = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RAW_HARDWARE;
         sys::set_timestamping(fd, self.asked().socket_flags() & !reports)
@@ -207,14 +227,16 @@ impl Ledger {
         self.sends.push_back(Send { number, first, last });
     }
 
-    /// Remembers a marked datagram that the kernel has taken, under what its owner calls it: the kernel counts them.
+    /// Remembers a marked datagram that the kernel has taken, under what its owner calls it: the
+    /// kernel counts them.
     #[inline]
     pub(crate) fn handle_datagram(&mut self, tag: u64) {
         self.handle_send(self.datagrams, (tag, tag));
         self.datagrams += 1;
     }
 
-    /// Whether a stamp may still come: an error queue that is polled for nothing costs a system call.
+    /// Whether a stamp may still come: an error queue that is polled for nothing costs a system
+    /// call.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         let newest = self.sends.back().map(|send| send.number);
@@ -224,13 +246,18 @@ impl Ledger {
     /// Takes a stamp from the error queue. One of a send that is no longer remembered is dropped.
     pub(crate) fn handle_stamp(&mut self, number: u32, stamps: Stamps) {
         let Some(newest) = self.sends.back() else { return };
-        let number = newest.number.wrapping_sub(u64::from((newest.number as u32).wrapping_sub(number)));
-        let Ok(index) = self.sends.binary_search_by_key(&number, |send| send.number) else { return };
+        let number =
+            newest.number.wrapping_sub(u64::from((newest.number as u32).wrapping_sub(number)));
+        let Ok(index) = self.sends.binary_search_by_key(&number, |send| send.number) else {
+            return;
+        };
         let Send { first, last, .. } = self.sends[index];
         self.stamped = self.stamped.max(Some(number));
         let stamp = SentStamp { first, last, stamps };
         self.push(stamp);
-        if let (StampSource::Fake(interface), Some(kernel_ns)) = (self.config.source, stamps.kernel_ns) {
+        if let (StampSource::Fake(interface), Some(kernel_ns)) =
+            (self.config.source, stamps.kernel_ns)
+        {
             let stamps = Stamps { kernel_ns: None, hardware_ns: Some(interface.stamp(kernel_ns)) };
             self.pass_fake(&interface, SentStamp { stamps, ..stamp });
         }
@@ -246,14 +273,18 @@ impl Ledger {
     #[inline]
     pub(crate) fn received(&self, stamps: Stamps) -> Stamps {
         match (self.config.source, stamps.kernel_ns) {
-            (StampSource::Fake(interface), Some(kernel_ns)) => Stamps { hardware_ns: Some(interface.stamp(kernel_ns)), ..stamps },
+            (StampSource::Fake(interface), Some(kernel_ns)) => {
+                Stamps { hardware_ns: Some(interface.stamp(kernel_ns)), ..stamps }
+            }
             _ => stamps,
         }
     }
 
     /// A stamp of the fake interface: lost, late, or now; and those that it makes due.
     fn pass_fake(&mut self, interface: &FakeInterface, stamp: SentStamp) {
-        self.delayed.iter_mut().for_each(|(overtaken_by, _)| *overtaken_by = overtaken_by.saturating_sub(1));
+        self.delayed
+            .iter_mut()
+            .for_each(|(overtaken_by, _)| *overtaken_by = overtaken_by.saturating_sub(1));
         if self.draw(interface.lost_per_mille) {
             // Never comes.
         } else if self.draw(interface.late_per_mille) && self.delayed.len() < self.len_max {
@@ -261,7 +292,8 @@ impl Ledger {
         } else {
             self.push(stamp);
         }
-        while let Some(index) = self.delayed.iter().position(|(overtaken_by, _)| *overtaken_by == 0) {
+        while let Some(index) = self.delayed.iter().position(|(overtaken_by, _)| *overtaken_by == 0)
+        {
             let due = self.delayed.remove(index);
             due.into_iter().for_each(|(_, stamp)| self.push(stamp));
         }
@@ -269,7 +301,10 @@ impl Ledger {
 
     /// One draw of a linear congruential generator (Knuth's MMIX): enough to pick victims.
     fn draw(&mut self, per_mille: u16) -> bool {
-        self.draws = self.draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.draws = self
+            .draws
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.draws >> 33) % 1_000 < u64::from(per_mille)
     }
 
@@ -289,8 +324,8 @@ pub(crate) enum Transport {
     Datagrams,
 }
 
-/// Now by the kernel's clock of stamps, CLOCK_REALTIME, ns. Unlike [`crate::clock::Clock`] it may be set at any time: only for
-/// comparing with stamps.
+/// Now by the kernel's clock of stamps, CLOCK_REALTIME, ns. Unlike [`crate::clock::Clock`] it may
+/// be set at any time: only for comparing with stamps.
 pub fn kernel_time() -> Time {
     sys::realtime_ns()
 }
@@ -309,7 +344,11 @@ mod tests {
 
     fn drain(ledger: &mut Ledger) -> Vec<(u64, u64, Option<u64>, Option<u64>)> {
         let stamps = std::iter::from_fn(|| ledger.poll());
-        stamps.map(|stamp| (stamp.first, stamp.last, stamp.stamps.kernel_ns, stamp.stamps.hardware_ns)).collect()
+        stamps
+            .map(|stamp| {
+                (stamp.first, stamp.last, stamp.stamps.kernel_ns, stamp.stamps.hardware_ns)
+            })
+            .collect()
     }
 
     #[test]
@@ -333,7 +372,10 @@ mod tests {
         }
         ledger.handle_stamp(3, at(2));
         ledger.handle_stamp(u32::MAX - 1, at(1));
-        assert_eq!(drain(&mut ledger), [(wrap + 3, wrap + 3, Some(2), None), (wrap - 2, wrap - 2, Some(1), None)]);
+        assert_eq!(
+            drain(&mut ledger),
+            [(wrap + 3, wrap + 3, Some(2), None), (wrap - 2, wrap - 2, Some(1), None)]
+        );
     }
 
     #[test]
@@ -361,7 +403,10 @@ mod tests {
         let mut ledger = ledger(StampSource::Fake(interface));
         ledger.handle_send(0, (0, 0));
         ledger.handle_stamp(0, at(1_000_000));
-        assert_eq!(drain(&mut ledger), [(0, 0, Some(1_000_000), None), (0, 0, None, Some(999_996))]);
+        assert_eq!(
+            drain(&mut ledger),
+            [(0, 0, Some(1_000_000), None), (0, 0, None, Some(999_996))]
+        );
         let received = Stamps { kernel_ns: Some(2_000_000), hardware_ns: Some(1_999_997) };
         assert_eq!(ledger.received(at(2_000_000)), received);
     }
@@ -392,6 +437,12 @@ mod tests {
         assert!((4_800..=5_200).contains(&arrived), "{arrived}");
     }
 
-    const NOTHING_LOST: FakeInterface =
-        FakeInterface { offset_ns: 0, drift_ppb: 0, lost_per_mille: 0, late_per_mille: 0, late_by: 0, seed: 1 };
+    const NOTHING_LOST: FakeInterface = FakeInterface {
+        offset_ns: 0,
+        drift_ppb: 0,
+        lost_per_mille: 0,
+        late_per_mille: 0,
+        late_by: 0,
+        seed: 1,
+    };
 }

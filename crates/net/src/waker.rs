@@ -25,8 +25,8 @@ impl Waker {
         Ok(Self(Arc::new(Shared { state: AtomicU8::new(AWAKE), event: sys::event_fd()? })))
     }
 
-    /// Ends the driver's sleep, or keeps it from its next one. Call it after handing the driver something, such as an entry
-    /// of a ring.
+    /// Ends the driver's sleep, or keeps it from its next one. Call it after handing the driver
+    /// something, such as an entry of a ring.
     pub fn wake(&self) {
         if self.0.state.swap(NOTIFIED, Ordering::SeqCst) == ASLEEP {
             // Only a counter at its maximum, which is readable already, refuses the write.
@@ -36,7 +36,8 @@ impl Waker {
 
     /// Announces a sleep; false, and awake, when there was a wake-up since the last one.
     pub(crate) fn fall_asleep(&self) -> bool {
-        if self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+        if self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
             return true;
         }
         // A swap and not a store: it must see what the latest waker did before its own swap.

@@ -1,8 +1,9 @@
 //! Worker threads behind one I/O thread: RPCValet's single queue in software.
 //!
-//! The I/O thread owns the queue and decides by JBSQ(2) which worker gets a request: the first free one, with one more committed
-//! so that it need not wait for the hand-off (spec section 1.2's threshold). Requests and replies cross threads over
-//! single-producer single-consumer rings; nothing is locked, nothing is shared.
+//! The I/O thread owns the queue and decides by JBSQ(2) which worker gets a request: the first free
+//! one, with one more committed so that it need not wait for the hand-off (spec section 1.2's
+//! threshold). Requests and replies cross threads over single-producer single-consumer rings;
+//! nothing is locked, nothing is shared.
 //!
 //! | a worker | until |
 //! |---|---|
@@ -58,22 +59,29 @@ struct Signals {
 }
 
 impl Workers {
-    /// Starts `count` workers (at least one) that answer jobs by `handler` and wake the driver of `waker`. They end when this
-    /// is dropped.
+    /// Starts `count` workers (at least one) that answer jobs by `handler` and wake the driver of
+    /// `waker`. They end when this is dropped.
     ///
     /// # Errors
     ///
     /// What the system says when it gives no thread.
-    pub fn start<'scope, F>(scope: &'scope Scope<'scope, '_>, count: usize, waker: &Waker, handler: &'scope F) -> io::Result<Self>
+    pub fn start<'scope, F>(
+        scope: &'scope Scope<'scope, '_>,
+        count: usize,
+        waker: &Waker,
+        handler: &'scope F,
+    ) -> io::Result<Self>
     where
         F: Fn(&[u8], &mut Vec<u8>) + Send + Sync,
     {
-        let mut workers = Self { scheduler: Scheduler::new(Jbsq::new(BOUND), QUEUE_LEN_MAX), lanes: Vec::new() };
+        let mut workers =
+            Self { scheduler: Scheduler::new(Jbsq::new(BOUND), QUEUE_LEN_MAX), lanes: Vec::new() };
         for index in 0..count.max(1) {
             let (jobs, theirs) = RingBuffer::new(RING_LEN);
             let (done, results) = RingBuffer::new(RING_LEN);
             let signals = Arc::new(Signals::default());
-            let worker = Worker { jobs: theirs, done, signals: signals.clone(), waker: waker.clone() };
+            let worker =
+                Worker { jobs: theirs, done, signals: signals.clone(), waker: waker.clone() };
             let builder = std::thread::Builder::new().name(format!("tailcut-worker-{index}"));
             let thread = builder.spawn_scoped(scope, move || worker.run(handler))?.thread().clone();
             workers.lanes.push(Lane { jobs, done: results, signals, thread });
@@ -96,7 +104,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Takes every reply that has come back, and gives the workers that are free for it what is queued.
+    /// Takes every reply that has come back, and gives the workers that are free for it what is
+    /// queued.
     ///
     /// # Errors
     ///
@@ -132,7 +141,8 @@ impl Drop for Workers {
 
 impl Lane {
     fn push(&mut self, job: Job) {
-        // The bound keeps the ring from filling; a ring whose worker has died is noticed by `poll_done`.
+        // The bound keeps the ring from filling; a ring whose worker has died is noticed by
+        // `poll_done`.
         let _ = self.jobs.push(job);
         // The worker must see the job or be seen parked.
         fence(Ordering::SeqCst);
@@ -152,7 +162,8 @@ struct Worker {
 
 impl Worker {
     fn run(mut self, handler: &impl Fn(&[u8], &mut Vec<u8>)) {
-        // The panic has been printed; the ring that is abandoned with it tells the driver, which is woken to look.
+        // The panic has been printed; the ring that is abandoned with it tells the driver, which is
+        // woken to look.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.work(handler)));
         let waker = self.waker.clone();
         drop(self);

@@ -16,14 +16,20 @@ use toy::{Echo, Pinger, V4};
 
 #[test]
 fn a_warm_turn_allocates_nothing() {
-    for (outstanding, coalescing) in [(1, Coalescing::On), (64, Coalescing::On), (64, Coalescing::Off)] {
+    for (outstanding, coalescing) in
+        [(1, Coalescing::On), (64, Coalescing::On), (64, Coalescing::Off)]
+    {
         let mut server = toy::driver(V4, Echo::new(coalescing), Wait::BusyPoll);
         let pinger = Pinger::new(server.port(0).local_address(), 64, outstanding, coalescing);
         let mut client = toy::driver(V4, pinger, Wait::BusyPoll);
         toy::turn_until(&mut server, &mut client, |_, client| client.completed >= 1_000);
         let before = ALLOCATIONS.get();
         toy::turn_until(&mut server, &mut client, |_, client| client.completed >= 20_000);
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{outstanding} outstanding, coalescing {coalescing:?}");
+        assert_eq!(
+            ALLOCATIONS.get() - before,
+            0,
+            "{outstanding} outstanding, coalescing {coalescing:?}"
+        );
     }
 }
 
@@ -46,11 +52,13 @@ fn a_warm_sleep_allocates_nothing() {
     assert_eq!(ALLOCATIONS.get() - before, 0);
 }
 
-/// 100 000 calls through the library, 64 outstanding, client and server turned on this thread by turns.
+/// 100 000 calls through the library, 64 outstanding, client and server turned on this thread by
+/// turns.
 #[test]
 fn a_warm_rpc_allocates_nothing() {
     let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");
-    let client = ClientBuilder::new().busy_poll().connect(server.local_address()).expect("a client");
+    let client =
+        ClientBuilder::new().busy_poll().connect(server.local_address()).expect("a client");
     check_calls(&client, || turn_server(&mut server));
 }
 
@@ -58,7 +66,8 @@ fn a_warm_rpc_allocates_nothing() {
 #[test]
 fn a_warm_routed_rpc_allocates_nothing() {
     let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");
-    let port = UdpPort::bind(V4.parse().expect("an address"), UdpConfig::default()).expect("a port");
+    let port =
+        UdpPort::bind(V4.parse().expect("an address"), UdpConfig::default()).expect("a port");
     let servers = vec![ServerConfig { addr: server.local_address(), speaks: Speaks::Extension }];
     let policy = "jbsq:16".parse().expect("a policy");
     // A table of ids that is full after the warm-up, however fast this machine is.
@@ -67,15 +76,17 @@ fn a_warm_routed_rpc_allocates_nothing() {
     let target = port.local_address();
     router.add(Router::new(router.clock().now(), config).expect("a router"), port, None);
     let options = CallOptions { idempotent: true, ..CallOptions::default() };
-    let client = ClientBuilder::new().busy_poll().options(options).connect(target).expect("a client");
+    let client =
+        ClientBuilder::new().busy_poll().options(options).connect(target).expect("a client");
     check_calls(&client, || {
         router.turn().expect("a turn");
         turn_server(&mut server);
     });
 }
 
-/// 100 000 calls without an allocation. A stall of the machine makes the client send everything again, and the queues may then
-/// grow to a new size: that is warming up, and the next 100 000 are looked at.
+/// 100 000 calls without an allocation. A stall of the machine makes the client send everything
+/// again, and the queues may then grow to a new size: that is warming up, and the next 100 000 are
+/// looked at.
 fn check_calls(client: &Client, mut turn: impl FnMut()) {
     let mut calls = VecDeque::with_capacity(64);
     let mut run = |count: u64| {
@@ -96,12 +107,14 @@ fn check_calls(client: &Client, mut turn: impl FnMut()) {
         run(100_000);
         ALLOCATIONS.get() - before
     };
-    let allocations: Vec<u64> = (0..5).map(|_| window()).take_while(|&allocations| allocations > 0).collect();
+    let allocations: Vec<u64> =
+        (0..5).map(|_| window()).take_while(|&allocations| allocations > 0).collect();
     assert!(allocations.len() < 5, "allocations of each 100 000 calls: {allocations:?}");
 }
 
 fn turn_server(server: &mut Server) {
-    let echo = &mut |request: Request<'_>| request.reply_in_place(|_| {}).expect("the client waits");
+    let echo =
+        &mut |request: Request<'_>| request.reply_in_place(|_| {}).expect("the client waits");
     server.turn(echo).expect("a turn");
 }
 

@@ -26,7 +26,8 @@ fn thousands_of_flows_keep_apart() {
 #[test]
 fn a_burst_arrives_in_order_and_whole() {
     let echo = Echo::bind(V4);
-    let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
+    let mut datagrams =
+        Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
     let flow = datagrams.open(echo.address()).expect("a flow");
     let mut received = Vec::new();
     for index in 0..200_u8 {
@@ -38,8 +39,9 @@ fn a_burst_arrives_in_order_and_whole() {
         datagrams.poll(None, |_, event| received.push(format!("{event:?}"))).expect("a turn");
         received.len() == 200
     });
-    let expected: Vec<String> =
-        (0..200_u8).map(|index| format!("{:?}", DatagramEvent::Bytes(&[index; 9], Stamps::default()))).collect();
+    let expected: Vec<String> = (0..200_u8)
+        .map(|index| format!("{:?}", DatagramEvent::Bytes(&[index; 9], Stamps::default())))
+        .collect();
     assert_eq!(received, expected);
     assert_eq!((datagrams.metrics().datagrams_out, datagrams.metrics().datagrams_in), (200, 200));
 }
@@ -47,13 +49,16 @@ fn a_burst_arrives_in_order_and_whole() {
 #[test]
 fn nobody_listens() {
     for wait in [Wait::BusyPoll, Wait::Block { spin_ns: 0 }] {
-        let address = UdpSocket::bind(V4).and_then(|socket| socket.local_addr()).expect("an address");
+        let address =
+            UdpSocket::bind(V4).and_then(|socket| socket.local_addr()).expect("an address");
         let mut datagrams = Datagrams::new(wait, DatagramConfig::default()).expect("no flows");
         let flow = datagrams.open(address).expect("a flow");
         datagrams.send(flow, b"anybody?");
         let mut events = Vec::new();
         until(|| {
-            datagrams.poll(None, |id, event| events.push((id, event == DatagramEvent::Refused))).expect("a turn");
+            datagrams
+                .poll(None, |id, event| events.push((id, event == DatagramEvent::Refused)))
+                .expect("a turn");
             !events.is_empty()
         });
         assert_eq!(events, [(flow, true)]);
@@ -64,7 +69,8 @@ fn nobody_listens() {
 fn a_refusal_does_not_cost_the_next_datagram() {
     let listener = UdpSocket::bind(V4).expect("a socket");
     let address = listener.local_addr().expect("an address");
-    let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
+    let mut datagrams =
+        Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
     let flow = datagrams.open(address).expect("a flow");
     drop(listener);
     datagrams.send(flow, b"refused");
@@ -113,8 +119,10 @@ fn flows_beyond_the_limit_are_refused() {
 fn a_warm_thread_allocates_nothing() {
     for count in [1, 64] {
         let echo = Echo::bind(V4);
-        let mut datagrams = Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
-        let flows: Vec<FlowId> = (0..count).map(|_| datagrams.open(echo.address()).expect("a flow")).collect();
+        let mut datagrams =
+            Datagrams::new(Wait::BusyPoll, DatagramConfig::default()).expect("no flows");
+        let flows: Vec<FlowId> =
+            (0..count).map(|_| datagrams.open(echo.address()).expect("a flow")).collect();
         let mut run = |rounds: usize| {
             for _ in 0..rounds {
                 flows.iter().for_each(|&flow| datagrams.queue(flow, &[7; 64]));
@@ -135,7 +143,8 @@ fn a_warm_thread_allocates_nothing() {
 fn check_flows(at: &str, count: usize, wait: Wait) {
     let echo = Echo::bind(at);
     let mut datagrams = Datagrams::new(wait, DatagramConfig::default()).expect("no flows");
-    let flows: Vec<FlowId> = (0..count).map(|_| datagrams.open(echo.address()).expect("a flow")).collect();
+    let flows: Vec<FlowId> =
+        (0..count).map(|_| datagrams.open(echo.address()).expect("a flow")).collect();
     let mut answers = vec![0; count];
     for &flow in &flows {
         datagrams.send(flow, &(flow.index() as u32).to_le_bytes());
@@ -143,7 +152,10 @@ fn check_flows(at: &str, count: usize, wait: Wait) {
     }
     until(|| {
         let check = |flow: FlowId, event: DatagramEvent<'_>| {
-            assert_eq!(event, DatagramEvent::Bytes(&(flow.index() as u32).to_le_bytes(), Stamps::default()));
+            assert_eq!(
+                event,
+                DatagramEvent::Bytes(&(flow.index() as u32).to_le_bytes(), Stamps::default())
+            );
             answers[flow.index()] += 1;
         };
         echo.turn();

@@ -69,15 +69,16 @@ fn a_waker_ends_sleeps_without_end() {
         }
         driver.metrics().sleeps
     });
-    // The driver is on its way back to sleep when it is woken: before it, while falling asleep, or asleep. A wake-up that is
-    // lost would leave it there for ever.
+    // The driver is on its way back to sleep when it is woken: before it, while falling asleep, or
+    // asleep. A wake-up that is lost would leave it there for ever.
     for round in 0..ROUNDS {
         while rounds.load(Ordering::Acquire) < round {
             std::thread::yield_now();
         }
         waker.wake();
     }
-    // The event of a wake-up that came while falling asleep ends the next sleep too, so that the rounds may be over early.
+    // The event of a wake-up that came while falling asleep ends the next sleep too, so that the
+    // rounds may be over early.
     assert!(thread.join().expect("the driver") > 0);
 }
 
@@ -109,17 +110,25 @@ fn a_deadline_is_never_early_and_seldom_late() {
         while driver.turn().expect("a turn").timeouts == 0 {
             driver.wait(None, None).expect("a sleep");
         }
-        late.push(driver.node(0).rang.and_then(|rang| rang.checked_sub(deadline)).expect("never early"));
+        late.push(
+            driver.node(0).rang.and_then(|rang| rang.checked_sub(deadline)).expect("never early"),
+        );
     }
     late.sort_unstable();
-    // A wake-up takes 13-25 us here; a quarter of a millisecond leaves room for a busy machine and none for a timer tick.
+    // A wake-up takes 13-25 us here; a quarter of a millisecond leaves room for a busy machine and
+    // none for a timer tick.
     assert!(late[10] < 250_000, "{late:?}");
 }
 
 #[test]
 fn the_spin_time_passes_before_a_sleep() {
-    let mut server = toy::driver(V4, Echo::new(Coalescing::On), Wait::Block { spin_ns: PATIENCE_NS });
-    let mut client = toy::driver(V4, Pinger::new(server.port(0).local_address(), 32, 1, Coalescing::On), Wait::BusyPoll);
+    let mut server =
+        toy::driver(V4, Echo::new(Coalescing::On), Wait::Block { spin_ns: PATIENCE_NS });
+    let mut client = toy::driver(
+        V4,
+        Pinger::new(server.port(0).local_address(), 32, 1, Coalescing::On),
+        Wait::BusyPoll,
+    );
     toy::turn_until(&mut server, &mut client, |server, _| server.received > 0);
     server.wait(None, None).expect("no sleep");
     assert_eq!(server.metrics().sleeps, 0);
@@ -133,7 +142,8 @@ fn several_nodes_share_a_thread() {
     }
     for index in 0..5 {
         let target = servers.port(index).local_address();
-        let mut client = toy::driver(V4, Pinger::new(target, 32, 4, Coalescing::On), Wait::BusyPoll);
+        let mut client =
+            toy::driver(V4, Pinger::new(target, 32, 4, Coalescing::On), Wait::BusyPoll);
         let deadline = Clock.now() + PATIENCE_NS;
         while client.node(0).completed < 100 {
             client.turn().expect("a turn");
@@ -148,7 +158,11 @@ fn several_nodes_share_a_thread() {
 #[test]
 fn work_is_called_for_each_node_and_leaves_in_the_same_burst() {
     let mut receiver = toy::port(V4, Coalescing::On);
-    let mut driver = toy::driver(V4, Pinger::new(receiver.local_address(), 32, 0, Coalescing::On), Wait::BusyPoll);
+    let mut driver = toy::driver(
+        V4,
+        Pinger::new(receiver.local_address(), 32, 0, Coalescing::On),
+        Wait::BusyPoll,
+    );
     let turn = driver
         .turn_with(|index, node, now| {
             assert_eq!(index, 0);
@@ -163,7 +177,8 @@ fn work_is_called_for_each_node_and_leaves_in_the_same_burst() {
 #[test]
 fn a_full_burst_leaves_the_rest_for_the_next_turn_and_forbids_sleep() {
     let mut receiver = toy::port(V4, Coalescing::On);
-    let mut driver = toy::driver(V4, Pinger::new(receiver.local_address(), 32, 100, Coalescing::Off), SLEEPY);
+    let mut driver =
+        toy::driver(V4, Pinger::new(receiver.local_address(), 32, 100, Coalescing::Off), SLEEPY);
     assert_eq!(driver.turn().expect("a turn").sent, 64);
     driver.wait(None, None).expect("no sleep");
     assert_eq!(driver.turn().expect("a turn").sent, 36);
@@ -221,7 +236,8 @@ fn a_dead_peer_does_not_keep_a_driver_awake() {
 fn check_echo(address: &str, outstanding: usize, len: usize) -> (u64, u64) {
     let mut server = toy::driver(address, Echo::new(Coalescing::On), Wait::BusyPoll);
     let target = server.port(0).local_address();
-    let mut client = toy::driver(address, Pinger::new(target, len, outstanding, Coalescing::On), Wait::BusyPoll);
+    let mut client =
+        toy::driver(address, Pinger::new(target, len, outstanding, Coalescing::On), Wait::BusyPoll);
     toy::turn_until(&mut server, &mut client, |_, client| client.completed >= 1000);
     let metrics = client.port(0).metrics();
     (metrics.datagrams_out, metrics.trains_out)

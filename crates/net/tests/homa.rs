@@ -24,9 +24,15 @@ enum Carrier {
 
 #[test]
 fn calls_are_answered_over_each_carrier_and_family() {
-    // Loopback has more IPv4 addresses than one, so that tests over IP do not see each other's packets.
-    for (carrier, address) in [(Carrier::Udp, V4), (Carrier::Udp, V6), (Carrier::Ip, "127.0.0.31:0"), (Carrier::Ip, V6)] {
-        let (Some(mut server), Some(mut client)) = (open(carrier, address), open(carrier, address)) else { continue };
+    // Loopback has more IPv4 addresses than one, so that tests over IP do not see each other's
+    // packets.
+    for (carrier, address) in
+        [(Carrier::Udp, V4), (Carrier::Udp, V6), (Carrier::Ip, "127.0.0.31:0"), (Carrier::Ip, V6)]
+    {
+        let (Some(mut server), Some(mut client)) = (open(carrier, address), open(carrier, address))
+        else {
+            continue;
+        };
         for len in [0, 1, 1396, 1397, 40_000, 100_000, 2_000_000] {
             let request = pattern(len);
             let replies = exchange(&mut server, &mut client, std::slice::from_ref(&request));
@@ -42,10 +48,15 @@ fn long_messages_travel_as_trains_and_nothing_is_asked_for_again() {
     assert!(exchange(&mut server, &mut client, &requests) == requests);
     for driver in [&server, &client] {
         let sent = driver.port(0).metrics();
-        // Two trains of 28 full packets for a round trip's bytes would be the best; grants that come piecemeal cut them.
+        // Two trains of 28 full packets for a round trip's bytes would be the best; grants that
+        // come piecemeal cut them.
         assert!(sent.trains_out > 0 && sent.datagrams_out > 4 * sent.trains_out, "{sent:?}");
         let metrics = driver.node(0).metrics();
-        assert_eq!((metrics.gaps, metrics.duplicates, metrics.resent_bytes), (0, 0, 0), "{metrics:?}");
+        assert_eq!(
+            (metrics.gaps, metrics.duplicates, metrics.resent_bytes),
+            (0, 0, 0),
+            "{metrics:?}"
+        );
     }
 }
 
@@ -61,22 +72,28 @@ fn what_a_small_receive_buffer_loses_is_sent_again() {
     assert_eq!(server.node(0).metrics().requests, 8);
 }
 
-/// A link of 200 Mbit/s carries 10 kB in a turn, so that next to all of what one turn sends waits for the device.
+/// A link of 200 Mbit/s carries 10 kB in a turn, so that next to all of what one turn sends waits
+/// for the device.
 #[test]
 fn what_a_slow_link_has_not_taken_waits_in_the_node_where_short_messages_overtake_it() {
     let Some(pair) = VethPair::create() else { return };
-    let limit = format!("-n {0} qdisc add dev v{0} root tbf rate 200mbit burst 10kb limit 4mb", pair.near);
+    let limit =
+        format!("-n {0} qdisc add dev v{0} root tbf rate 200mbit burst 10kb limit 4mb", pair.near);
     run("tc", &limit).expect("a slow link");
     let open_in = |namespace: &str, address: &str| {
         let (namespace, address) = (namespace.to_owned(), address.to_owned());
-        let config = UdpConfig { unsent_bytes_max: Some(UdpConfig::HOMA_UNSENT_BYTES), ..UdpConfig::default() };
+        let config = UdpConfig {
+            unsent_bytes_max: Some(UdpConfig::HOMA_UNSENT_BYTES),
+            ..UdpConfig::default()
+        };
         let bound = std::thread::spawn(move || {
             enter(&namespace);
             UdpPort::bind(address.parse().expect("an address"), config).expect("a port")
         });
         drive(bound.join().expect("a port").into())
     };
-    let (mut server, mut client) = (open_in(&pair.far, "10.77.0.2:0"), open_in(&pair.near, "10.77.0.1:0"));
+    let (mut server, mut client) =
+        (open_in(&pair.far, "10.77.0.2:0"), open_in(&pair.near, "10.77.0.1:0"));
     let long = vec![pattern(400_000); 10];
     let mut calls = Calls::begin(&mut client, server.port(0).local_address(), &long);
     client.turn().expect("a turn");
@@ -86,17 +103,30 @@ fn what_a_slow_link_has_not_taken_waits_in_the_node_where_short_messages_overtak
     calls.add(&mut client, &pattern(10));
     client.turn().expect("a turn");
     let after = client.port(0).metrics();
-    assert!(after.bytes_out > before.bytes_out && after.bytes_out < before.bytes_out + 10_000, "{before:?} {after:?}");
+    assert!(
+        after.bytes_out > before.bytes_out && after.bytes_out < before.bytes_out + 10_000,
+        "{before:?} {after:?}"
+    );
     calls.finish(&mut server, &mut client);
     let metrics = client.port(0).metrics();
-    assert_eq!((metrics.would_block, metrics.dropped_full, metrics.dropped_no_buffers), (0, 0, 0), "{metrics:?}");
+    assert_eq!(
+        (metrics.would_block, metrics.dropped_full, metrics.dropped_no_buffers),
+        (0, 0, 0),
+        "{metrics:?}"
+    );
     assert!(metrics.without_room > 0, "{metrics:?}");
-    // What waits for the device is not sent twice: of 4 MB a twentieth at most, while the speed of the link is not known.
+    // What waits for the device is not sent twice: of 4 MB a twentieth at most, while the speed of
+    // the link is not known.
     assert!(client.node(0).metrics().resent_bytes < 200_000, "{:?}", client.node(0).metrics());
 }
 
-/// Calls with every request at once, echoed by the server; returns the replies by request. Both drivers turn on this thread.
-fn exchange(server: &mut Driver<Endpoint>, client: &mut Driver<Endpoint>, requests: &[Vec<u8>]) -> Vec<Vec<u8>> {
+/// Calls with every request at once, echoed by the server; returns the replies by request. Both
+/// drivers turn on this thread.
+fn exchange(
+    server: &mut Driver<Endpoint>,
+    client: &mut Driver<Endpoint>,
+    requests: &[Vec<u8>],
+) -> Vec<Vec<u8>> {
     Calls::begin(client, server.port(0).local_address(), requests).finish(server, client)
 }
 
@@ -109,20 +139,31 @@ struct Calls {
 
 impl Calls {
     fn begin(client: &mut Driver<Endpoint>, target: SocketAddr, requests: &[Vec<u8>]) -> Self {
-        let mut calls = Self { target, deadline: client.clock().now() + PATIENCE_NS, replies: Vec::new() };
+        let mut calls =
+            Self { target, deadline: client.clock().now() + PATIENCE_NS, replies: Vec::new() };
         requests.iter().for_each(|request| calls.add(client, request));
         calls
     }
 
     fn add(&mut self, client: &mut Driver<Endpoint>, request: &[u8]) {
         let (payload, options) = (request.to_vec(), CallOptions::default());
-        let call = Call { target: self.target, payload, deadline: self.deadline, context: self.replies.len() as u64, options };
+        let call = Call {
+            target: self.target,
+            payload,
+            deadline: self.deadline,
+            context: self.replies.len() as u64,
+            options,
+        };
         let now = client.clock().now();
         client.node_mut(0).call(now, call).expect("a call");
         self.replies.push(None);
     }
 
-    fn finish(mut self, server: &mut Driver<Endpoint>, client: &mut Driver<Endpoint>) -> Vec<Vec<u8>> {
+    fn finish(
+        mut self,
+        server: &mut Driver<Endpoint>,
+        client: &mut Driver<Endpoint>,
+    ) -> Vec<Vec<u8>> {
         let replies = &mut self.replies;
         while replies.iter().any(Option::is_none) {
             let turned = server.turn_with(|_, node, now| {
@@ -136,7 +177,9 @@ impl Calls {
             let turned = client.turn_with(|_, node, _| {
                 while let Some(event) = node.poll_event() {
                     match event {
-                        Event::Replied { context, payload, .. } => replies[context as usize] = Some(payload),
+                        Event::Replied { context, payload, .. } => {
+                            replies[context as usize] = Some(payload)
+                        }
                         event => panic!("{event:?}"),
                     }
                 }
@@ -165,7 +208,8 @@ fn drive(port: Port) -> Driver<Endpoint> {
     let client_port = port.local_address().port();
     let config = Config { client_port, secret: [client_port as u8; 16], ..Config::default() };
     let mut driver = Driver::new(Wait::BusyPoll).expect("a driver");
-    // As if it had run for a second: what is sent again to a server that has just started may have run before.
+    // As if it had run for a second: what is sent again to a server that has just started may have
+    // run before.
     let endpoint = Endpoint::new(driver.clock().now().saturating_sub(1_000_000_000), config);
     driver.add(endpoint, port, None);
     driver

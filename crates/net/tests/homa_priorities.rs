@@ -1,13 +1,15 @@
 //! What priorities are for: short messages through the port of a switch that long ones keep full.
 //!
-//! Two hosts are two network namespaces with a veth pair between. What leaves the one goes through an HTB of 300 Mbit/s, which
-//! stands for a switch's port towards the other: strict priorities inside its rate, by the DSCP bits, or one queue for all. Three
-//! senders share it: two keep long requests outstanding, the third makes a short call every millisecond.
+//! Two hosts are two network namespaces with a veth pair between. What leaves the one goes through
+//! an HTB of 300 Mbit/s, which stands for a switch's port towards the other: strict priorities
+//! inside its rate, by the DSCP bits, or one queue for all. Three senders share it: two keep long
+//! requests outstanding, the third makes a short call every millisecond.
 //!
-//! The senders are told of no link of their own, as theirs are faster than the port: what the receiver lets them send waits there,
-//! 200 kB from each of its two best senders, which are 10 ms. Were there one sender with a link as slow as the port, its own order
-//! (SRPT) would do, and the port's would not matter. Packets are jumbo frames, of which few fill the link: this is about queues,
-//! not about how many packets two cores can move.
+//! The senders are told of no link of their own, as theirs are faster than the port: what the
+//! receiver lets them send waits there, 200 kB from each of its two best senders, which are 10 ms.
+//! Were there one sender with a link as slow as the port, its own order (SRPT) would do, and the
+//! port's would not matter. Packets are jumbo frames, of which few fill the link: this is about
+//! queues, not about how many packets two cores can move.
 
 mod toy;
 mod veth;
@@ -51,8 +53,8 @@ fn short_messages_overtake_long_ones_by_the_priorities_of_the_network() {
 /// Whoever takes a core from this test for some milliseconds makes a tail of his own.
 const ATTEMPTS: usize = 4;
 
-/// The margins are wide: runs on two cores have shown in one queue a p50 of 43 times that by priority, a p99 of 27 times, of 3 times
-/// while others used the machine, and 0.97 of the link.
+/// The margins are wide: runs on two cores have shown in one queue a p50 of 43 times that by
+/// priority, a p99 of 27 times, of 3 times while others used the machine, and 0.97 of the link.
 fn shows_the_difference([by_priority, one]: &[Seen; 2]) -> bool {
     let fills = by_priority.goodput >= 0.8 && one.goodput >= 0.8;
     fills && 4 * by_priority.p50_ns < one.p50_ns && 2 * by_priority.p99_ns < one.p99_ns
@@ -85,7 +87,11 @@ struct Seen {
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p50_us, p99_us] = [self.p50_ns, self.p99_ns].map(|ns| ns as f64 / 1e3);
-        write!(f, "{} short calls: p50 {p50_us:.0} us, p99 {p99_us:.0} us; long: {:.3} of the link", self.count, self.goodput)
+        write!(
+            f,
+            "{} short calls: p50 {p50_us:.0} us, p99 {p99_us:.0} us; long: {:.3} of the link",
+            self.count, self.goodput
+        )
     }
 }
 
@@ -97,7 +103,11 @@ fn measure(hosts: &Hosts, carrier: Carrier, ip: &str) -> Seen {
         let _guard = Stop(&stop);
         scope.spawn(|| {
             enter(&hosts.0.far);
-            serve(&mut open(carrier, if ip == NEAR_V4 { FAR_V4 } else { FAR_V6 }, 1), &sender, &stop);
+            serve(
+                &mut open(carrier, if ip == NEAR_V4 { FAR_V4 } else { FAR_V6 }, 1),
+                &sender,
+                &stop,
+            );
         });
         let target = receiver.recv().expect("a server");
         let clients = scope.spawn(move || {
@@ -145,7 +155,8 @@ fn call(mut driver: Driver<Endpoint>, target: SocketAddr) -> Seen {
     let counts_from = started + WARM_UP_NS;
     let ends = counts_from + SPAN_NS;
     let (made, outstanding, latencies_ns, long_bytes) = (0, [0; CLIENTS], Vec::new(), 0);
-    let mut clients = Clients { target, started, counts_from, ends, made, outstanding, latencies_ns, long_bytes };
+    let mut clients =
+        Clients { target, started, counts_from, ends, made, outstanding, latencies_ns, long_bytes };
     // Calls that were due in time are waited for, so that the slow ones are not left out.
     while Clock.now() < ends || clients.outstanding[SHORT] > 0 {
         driver.turn_with(|index, node, now| clients.work(index, node, now)).expect("a turn");
@@ -165,7 +176,8 @@ impl Clients {
             let Event::Replied { context, .. } = event else { panic!("{event:?}") };
             self.outstanding[index] -= 1;
             if index != SHORT {
-                self.long_bytes += if (self.counts_from..self.ends).contains(&now) { LONG_LEN } else { 0 };
+                self.long_bytes +=
+                    if (self.counts_from..self.ends).contains(&now) { LONG_LEN } else { 0 };
             } else if context >= self.counts_from {
                 self.latencies_ns.push(now - context);
             }
@@ -189,8 +201,13 @@ impl Clients {
     fn begin(&mut self, index: usize, node: &mut Endpoint, now: u64, payload: Vec<u8>) {
         let context = self.due();
         self.made += u64::from(index == SHORT);
-        let call =
-            Call { target: self.target, payload, deadline: now + toy::PATIENCE_NS, context, options: CallOptions::default() };
+        let call = Call {
+            target: self.target,
+            payload,
+            deadline: now + toy::PATIENCE_NS,
+            context,
+            options: CallOptions::default(),
+        };
         node.call(now, call).expect("a call");
         self.outstanding[index] += 1;
     }
@@ -204,9 +221,12 @@ fn open(carrier: Carrier, ip: &str, count: usize) -> Driver<Endpoint> {
     for _ in 0..count {
         let port: Port = match carrier {
             Carrier::Udp => toy::port(&address, Coalescing::Off).into(),
-            Carrier::Ip => toy::ip_port(&address).expect("who makes namespaces may open raw sockets").into(),
+            Carrier::Ip => {
+                toy::ip_port(&address).expect("who makes namespaces may open raw sockets").into()
+            }
         };
-        // As if it had run for a second: what is sent again to a server that has just started may have run before.
+        // As if it had run for a second: what is sent again to a server that has just started may
+        // have run before.
         let started = driver.clock().now().saturating_sub(1_000_000_000);
         driver.add(Endpoint::new(started, config(port.local_address().port())), port, None);
     }
@@ -215,7 +235,8 @@ fn open(carrier: Carrier, ip: &str, count: usize) -> Driver<Endpoint> {
 
 /// For this link. Nothing is lost on it, and what has a low priority waits for long.
 fn config(client_port: u16) -> Config {
-    let framing = Framing { unscheduled_len: PACKET_LEN, scheduled_len: PACKET_LEN, ..Framing::default() };
+    let framing =
+        Framing { unscheduled_len: PACKET_LEN, scheduled_len: PACKET_LEN, ..Framing::default() };
     let grant_ns = u64::from(PACKET_LEN) * 8_000_000_000 / RATE_BITS;
     let policy = GrantPolicy::Sigcomm(Pull { rtt_bytes: 200_000, grant_len: PACKET_LEN, grant_ns });
     let grants = Grants { policy, overcommit: 4 };
@@ -228,7 +249,15 @@ fn config(client_port: u16) -> Config {
         ..Recovery::default()
     };
     let secret = [client_port as u8; 16];
-    Config { framing, unscheduled_len: 20_000, grants, recovery, client_port, secret, ..Config::default() }
+    Config {
+        framing,
+        unscheduled_len: 20_000,
+        grants,
+        recovery,
+        client_port,
+        secret,
+        ..Config::default()
+    }
 }
 
 /// Ends the server, also when the test fails.
@@ -244,16 +273,19 @@ impl Drop for Stop<'_> {
 struct Hosts(VethPair);
 
 impl Hosts {
-    /// `None` where they cannot be made or the kernel has no HTB, which is said past the test harness's capture.
+    /// `None` where they cannot be made or the kernel has no HTB, which is said past the test
+    /// harness's capture.
     fn create() -> Option<Self> {
         let hosts = Self(VethPair::create()?);
         for (host, ip) in [(&hosts.0.near, NEAR_V6), (&hosts.0.far, FAR_V6)] {
             run("ip", &format!("-n {host} link set v{host} mtu {MTU}")).expect("jumbo frames");
-            run("ip", &format!("-n {host} addr add {ip}/64 dev v{host} nodad")).expect("an address");
+            run("ip", &format!("-n {host} addr add {ip}/64 dev v{host} nodad"))
+                .expect("an address");
         }
         if let Err(error) = hosts.tc("qdisc replace", "root handle 1: htb default 17") {
             let reason = "no HTB to stand for a switch (the kernel's sch_htb, iproute2's tc)";
-            writeln!(std::io::stderr(), "SKIPPED: {reason}: {}", error.trim()).expect("standard error");
+            writeln!(std::io::stderr(), "SKIPPED: {reason}: {}", error.trim())
+                .expect("standard error");
             return None;
         }
         Some(hosts)
@@ -267,19 +299,34 @@ impl Hosts {
 
     /// Builds the port of the switch anew.
     fn set_queues(&self, queues: Queues) {
-        let tc = |operation: &str, arguments: String| self.tc(operation, &arguments).expect("an HTB");
+        let tc =
+            |operation: &str, arguments: String| self.tc(operation, &arguments).expect("an HTB");
         let rates = format!("ceil {RATE_BITS}bit burst 20k cburst 20k quantum {MTU}");
         tc("qdisc del", "root".to_owned());
         tc("qdisc add", "root handle 1: htb default 17".to_owned());
         tc("class add", format!("parent 1: classid 1:1 htb rate {RATE_BITS}bit {rates}"));
         for level in 0..8 {
-            // The rate of its own is next to nothing: what it sends it borrows, and HTB lends by priority, 0 first.
-            tc("class add", format!("parent 1:1 classid 1:1{level} htb rate 8kbit prio {} {rates}", 7 - level));
+            // The rate of its own is next to nothing: what it sends it borrows, and HTB lends by
+            // priority, 0 first.
+            tc(
+                "class add",
+                format!("parent 1:1 classid 1:1{level} htb rate 8kbit prio {} {rates}", 7 - level),
+            );
             tc("qdisc add", format!("parent 1:1{level} pfifo limit 10000"));
             if matches!(queues, Queues::ByPriority) {
                 let (v4, v6) = (level << 5, level << 9);
-                tc("filter add", format!("parent 1: protocol ip pref 1 u32 match u8 {v4:#x} 0xe0 at 1 flowid 1:1{level}"));
-                tc("filter add", format!("parent 1: protocol ipv6 pref 2 u32 match u16 {v6:#x} 0x0e00 at 0 flowid 1:1{level}"));
+                tc(
+                    "filter add",
+                    format!(
+                        "parent 1: protocol ip pref 1 u32 match u8 {v4:#x} 0xe0 at 1 flowid 1:1{level}"
+                    ),
+                );
+                tc(
+                    "filter add",
+                    format!(
+                        "parent 1: protocol ipv6 pref 2 u32 match u16 {v6:#x} 0x0e00 at 0 flowid 1:1{level}"
+                    ),
+                );
             }
         }
     }

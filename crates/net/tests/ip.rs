@@ -25,11 +25,17 @@ fn packets_over_ipv6_tell_their_peers_port() {
 }
 
 fn check_packets(address: &str) {
-    let (Some(mut receiver), Some(mut sender)) = (ip_port(address), ip_port(address)) else { return };
+    let (Some(mut receiver), Some(mut sender)) = (ip_port(address), ip_port(address)) else {
+        return;
+    };
     let (to, from) = (receiver.local_address(), sender.local_address());
     assert!(from.port() >= CLIENT_PORT_MIN && from != to);
     for priority in [0, 3] {
-        queue(&mut sender, Transmit { priority, ..Transmit::single(to, 28) }, &packet(from.port(), to.port()));
+        queue(
+            &mut sender,
+            Transmit { priority, ..Transmit::single(to, 28) },
+            &packet(from.port(), to.port()),
+        );
     }
     sender.flush();
     assert_eq!(collect(&mut receiver, 2), vec![(from, packet(from.port(), to.port())); 2]);
@@ -37,7 +43,10 @@ fn check_packets(address: &str) {
 
 #[test]
 fn a_train_leaves_packet_by_packet() {
-    let (Some(mut receiver), Some(mut sender)) = (ip_port("127.0.0.12:0"), ip_port("127.0.0.12:0")) else { return };
+    let (Some(mut receiver), Some(mut sender)) = (ip_port("127.0.0.12:0"), ip_port("127.0.0.12:0"))
+    else {
+        return;
+    };
     let (to, from) = (receiver.local_address(), sender.local_address());
     let train = packet(from.port(), to.port()).repeat(3);
     queue(&mut sender, Transmit { segment_len: 28, ..Transmit::single(to, 3 * 28) }, &train);
@@ -47,12 +56,19 @@ fn a_train_leaves_packet_by_packet() {
 
 #[test]
 fn packets_for_another_port_of_the_host_stay_outside() {
-    let (Some(mut one), Some(mut other)) = (ip_port("127.0.0.13:0"), ip_port("127.0.0.13:0")) else { return };
+    let (Some(mut one), Some(mut other)) = (ip_port("127.0.0.13:0"), ip_port("127.0.0.13:0"))
+    else {
+        return;
+    };
     let to = one.local_address();
     for _ in 0..10 {
         // The first is for nobody, the second for one of the two.
         for port in [1, to.port()] {
-            queue(&mut other, Transmit::single(SocketAddr::new(to.ip(), port), 28), &packet(9, port));
+            queue(
+                &mut other,
+                Transmit::single(SocketAddr::new(to.ip(), port), 28),
+                &packet(9, port),
+            );
         }
         other.flush();
     }
@@ -70,18 +86,29 @@ fn a_port_that_is_taken_is_refused() {
 
 #[test]
 fn the_kernel_stamps_packets() {
-    let (Some(mut receiver), Some(mut sender)) = (ip_port("127.0.0.16:0"), ip_port("127.0.0.16:0")) else { return };
+    let (Some(mut receiver), Some(mut sender)) = (ip_port("127.0.0.16:0"), ip_port("127.0.0.16:0"))
+    else {
+        return;
+    };
     for port in [&mut receiver, &mut sender] {
-        port.set_stamps(StampConfig { stamping: Stamping::Kernel, ..StampConfig::default() }).expect("stamps");
+        port.set_stamps(StampConfig { stamping: Stamping::Kernel, ..StampConfig::default() })
+            .expect("stamps");
     }
     let (to, from) = (receiver.local_address(), sender.local_address());
     let deadline = Clock.now() + PATIENCE_NS;
     let mut is_stamped = false;
-    // The kernel turns receive stamps on some time after they were asked for, and packets from before have none.
+    // The kernel turns receive stamps on some time after they were asked for, and packets from
+    // before have none.
     while !is_stamped {
-        queue(&mut sender, Transmit { token: 5, ..Transmit::single(to, 28) }, &packet(from.port(), to.port()));
+        queue(
+            &mut sender,
+            Transmit { token: 5, ..Transmit::single(to, 28) },
+            &packet(from.port(), to.port()),
+        );
         sender.flush();
-        receiver.recv_burst_stamped(|_, _, stamps| is_stamped |= stamps.kernel_ns.is_some()).expect("a receive");
+        receiver
+            .recv_burst_stamped(|_, _, stamps| is_stamped |= stamps.kernel_ns.is_some())
+            .expect("a receive");
         assert!(Clock.now() < deadline, "no stamp");
     }
 }

@@ -28,7 +28,10 @@ fn a_train_leaves_as_its_datagrams() {
     let mut receiver = receiver("127.0.0.1:0");
     let Some(mut raw) = open(&receiver) else { return };
     let single = Transmit::single(receiver.local_address(), 250);
-    raw.send(&Transmit { from: Some(address("127.0.0.9:5555")), segment_len: 100, ..single }, &[0; 250]);
+    raw.send(
+        &Transmit { from: Some(address("127.0.0.9:5555")), segment_len: 100, ..single },
+        &[0; 250],
+    );
     let lens: Vec<usize> = collect(&mut receiver, 3).iter().map(|(_, bytes)| bytes.len()).collect();
     assert_eq!((lens, raw.metrics().datagrams_out), (vec![100, 100, 50], 3));
 }
@@ -37,7 +40,13 @@ fn a_train_leaves_as_its_datagrams() {
 fn a_source_of_the_other_family_is_counted() {
     let receiver = receiver("127.0.0.1:0");
     let Some(mut raw) = open(&receiver) else { return };
-    raw.send(&Transmit { from: Some(address("[::1]:1")), ..Transmit::single(receiver.local_address(), 1) }, &[0]);
+    raw.send(
+        &Transmit {
+            from: Some(address("[::1]:1")),
+            ..Transmit::single(receiver.local_address(), 1)
+        },
+        &[0],
+    );
     raw.send(&Transmit::single(receiver.local_address(), 1), &[0]);
     assert_eq!((raw.metrics().dropped_address, raw.metrics().datagrams_out), (2, 0));
 }

@@ -11,8 +11,11 @@ use tailcut_proto::node::Transmit;
 #[test]
 fn all_packets_of_a_session_reach_one_thread() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
-        let sessions: Vec<u64> = (0..SESSIONS).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24).collect();
-        let packets = |client: usize| sessions.iter().map(move |session| extended(session << 24 | client as u64));
+        let sessions: Vec<u64> =
+            (0..SESSIONS).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24).collect();
+        let packets = |client: usize| {
+            sessions.iter().map(move |session| extended(session << 24 | client as u64))
+        };
         let reached = steer(address, |client| packets(client).collect());
         check_sticky_and_spread(&reached, |packet| packet[8..13].to_vec());
     }
@@ -26,7 +29,9 @@ fn all_packets_of_a_version_1_request_reach_one_thread() {
 
 #[test]
 fn a_malformed_packet_reaches_the_first_thread() {
-    let reached = steer("127.0.0.1:0", |_| vec![vec![0x77, 48, 0, 0, 1], vec![0x77, 8, 1], vec![0x77], vec![]]);
+    let reached = steer("127.0.0.1:0", |_| {
+        vec![vec![0x77, 48, 0, 0, 1], vec![0x77, 8, 1], vec![0x77], vec![]]
+    });
     assert_eq!(reached.len(), 4 * CLIENTS);
     assert!(reached.iter().all(|(thread, _)| *thread == 0), "{reached:?}");
 }
@@ -35,8 +40,11 @@ fn a_malformed_packet_reaches_the_first_thread() {
 fn a_train_reaches_the_thread_of_its_session() {
     let mut group = group("127.0.0.1:0");
     let to = group[0].local_address();
-    let mut client = UdpPort::bind("127.0.0.1:0".parse().expect("an address"), UdpConfig::default()).expect("a port");
-    let train: Vec<u8> = (0..32).flat_map(|sequence| extended(0xabcd_ef01_2300_0000 | sequence)).collect();
+    let mut client =
+        UdpPort::bind("127.0.0.1:0".parse().expect("an address"), UdpConfig::default())
+            .expect("a port");
+    let train: Vec<u8> =
+        (0..32).flat_map(|sequence| extended(0xabcd_ef01_2300_0000 | sequence)).collect();
     client.send(&Transmit { segment_len: 48, ..Transmit::single(to, train.len()) }, &train);
     let reached = read_all(&mut group, 32);
     assert!(reached.iter().all(|(thread, _)| *thread == reached[0].0));
@@ -54,7 +62,8 @@ fn steer(address: &str, packets: impl Fn(usize) -> Vec<Vec<u8>>) -> Vec<(usize, 
     let to = group[0].local_address();
     let mut sent = 0;
     for client in 0..CLIENTS {
-        let mut port = UdpPort::bind(address.parse().expect("an address"), UdpConfig::default()).expect("a port");
+        let mut port = UdpPort::bind(address.parse().expect("an address"), UdpConfig::default())
+            .expect("a port");
         for packet in packets(client) {
             port.send(&Transmit::single(to, packet.len()), &packet);
             sent += 1;
@@ -64,8 +73,12 @@ fn steer(address: &str, packets: impl Fn(usize) -> Vec<Vec<u8>>) -> Vec<(usize, 
 }
 
 fn group(address: &str) -> Vec<UdpPort> {
-    let group =
-        bind_group(address.parse().expect("an address"), THREADS, (UdpConfig::default(), Steering::Session)).expect("a group");
+    let group = bind_group(
+        address.parse().expect("an address"),
+        THREADS,
+        (UdpConfig::default(), Steering::Session),
+    )
+    .expect("a group");
     assert!(group.iter().all(|port| port.local_address() == group[0].local_address()));
     group
 }
@@ -87,7 +100,11 @@ fn check_sticky_and_spread(reached: &[(usize, Vec<u8>)], key: impl Fn(&[u8]) -> 
     assert_eq!(reached.len(), SESSIONS as usize * CLIENTS);
     let mut threads = BTreeMap::new();
     for (thread, packet) in reached {
-        assert_eq!(threads.entry(key(packet)).or_insert(*thread), thread, "packets of one id on two threads");
+        assert_eq!(
+            threads.entry(key(packet)).or_insert(*thread),
+            thread,
+            "packets of one id on two threads"
+        );
     }
     for thread in 0..THREADS {
         let share = threads.values().filter(|&&other| other == thread).count();

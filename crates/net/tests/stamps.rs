@@ -1,5 +1,6 @@
-//! Timestamps for real: by the kernel, over loopback and over a veth pair between two network namespaces, and by a made-up
-//! interface below the sockets, with its own clock, which loses half of its transmit stamps and delays others.
+//! Timestamps for real: by the kernel, over loopback and over a veth pair between two network
+//! namespaces, and by a made-up interface below the sockets, with its own clock, which loses half
+//! of its transmit stamps and delays others.
 
 mod toy;
 mod veth;
@@ -8,7 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use tailcut_measure::stamps::{Bias, Latencies, MatchCounts, Matcher, MatcherConfig, Promised, Stamps};
+use tailcut_measure::stamps::{
+    Bias, Latencies, MatchCounts, Matcher, MatcherConfig, Promised, Stamps,
+};
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams};
 use tailcut_net::driver::{Driver, Observer, Wait};
@@ -22,14 +25,19 @@ use veth::{VethPair, enter};
 
 #[test]
 fn the_kernel_stamps_udp_on_loopback() {
-    with_servers(None, "127.0.0.1", |servers| check_kernel(&sample_udp(servers.udp, KERNEL, Promised::Kernel)));
+    with_servers(None, "127.0.0.1", |servers| {
+        check_kernel(&sample_udp(servers.udp, KERNEL, Promised::Kernel))
+    });
 }
 
 #[test]
 fn a_flow_whose_stamps_are_paused_has_them_again_with_the_next_stamped_send() {
     with_servers(None, "127.0.0.1", |servers| {
-        let mut datagrams =
-            Datagrams::new(Wait::BusyPoll, DatagramConfig { stamps: KERNEL, ..DatagramConfig::default() }).expect("no flows");
+        let mut datagrams = Datagrams::new(
+            Wait::BusyPoll,
+            DatagramConfig { stamps: KERNEL, ..DatagramConfig::default() },
+        )
+        .expect("no flows");
         let flow = datagrams.open(servers.udp).expect("a flow");
         let mut is_answer_stamped = |is_asked: bool| {
             if is_asked {
@@ -53,18 +61,25 @@ fn a_flow_whose_stamps_are_paused_has_them_again_with_the_next_stamped_send() {
         };
         // The kernel may take a while to turn receive stamps on.
         until(|| is_answer_stamped(true) == Some(true));
-        assert_eq!([false, true, false].map(&mut is_answer_stamped), [Some(false), Some(true), Some(false)]);
+        assert_eq!(
+            [false, true, false].map(&mut is_answer_stamped),
+            [Some(false), Some(true), Some(false)]
+        );
     });
 }
 
 #[test]
 fn the_kernel_stamps_tcp_on_loopback() {
-    with_servers(None, "127.0.0.1", |servers| check_kernel(&sample_tcp(servers.tcp, KERNEL, Promised::Kernel)));
+    with_servers(None, "127.0.0.1", |servers| {
+        check_kernel(&sample_tcp(servers.tcp, KERNEL, Promised::Kernel))
+    });
 }
 
 #[test]
 fn the_kernel_stamps_r2p2_on_loopback() {
-    with_servers(None, "127.0.0.1", |servers| check_kernel(&sample_port(servers.udp, KERNEL, Promised::Kernel)));
+    with_servers(None, "127.0.0.1", |servers| {
+        check_kernel(&sample_port(servers.udp, KERNEL, Promised::Kernel))
+    });
 }
 
 #[test]
@@ -92,8 +107,8 @@ fn the_kernel_stamps_all_of_them_between_namespaces() {
     });
 }
 
-/// No interface of a test machine stamps; this one is made up from what the kernel stamps, with a clock that is an hour ahead
-/// and fast by 10 parts per million.
+/// No interface of a test machine stamps; this one is made up from what the kernel stamps, with a
+/// clock that is an hour ahead and fast by 10 parts per million.
 #[test]
 fn an_interface_that_loses_half_of_its_stamps_is_matched_rightly() {
     let interface = FakeInterface {
@@ -116,34 +131,61 @@ fn an_interface_that_loses_half_of_its_stamps_is_matched_rightly() {
 fn without_stamping_there_are_no_stamps() {
     with_servers(None, "127.0.0.1", |servers| {
         let samples = sample_udp(servers.udp, StampConfig::default(), Promised::Nothing);
-        assert!(samples.latencies.iter().all(|latencies| latencies.kernel_ns.is_none() && latencies.user_ns.is_some()));
+        assert!(
+            samples
+                .latencies
+                .iter()
+                .all(|latencies| latencies.kernel_ns.is_none() && latencies.user_ns.is_some())
+        );
     });
 }
 
 #[test]
 fn a_probe_finds_what_loopback_has() {
-    let kernel = Arrived { sent_kernel: true, received_kernel: true, is_answered: true, ..Arrived::default() };
+    let kernel = Arrived {
+        sent_kernel: true,
+        received_kernel: true,
+        is_answered: true,
+        ..Arrived::default()
+    };
     check_probe(StampSource::Kernel, kernel, Stamping::Kernel);
 }
 
 #[test]
 fn a_probe_finds_an_interface_that_stamps() {
-    let interface = FakeInterface { offset_ns: 1, drift_ppb: 0, lost_per_mille: 500, late_per_mille: 0, late_by: 0, seed: 1 };
-    let all =
-        Arrived { sent_kernel: true, sent_hardware: true, received_kernel: true, received_hardware: true, is_answered: true };
+    let interface = FakeInterface {
+        offset_ns: 1,
+        drift_ppb: 0,
+        lost_per_mille: 500,
+        late_per_mille: 0,
+        late_by: 0,
+        seed: 1,
+    };
+    let all = Arrived {
+        sent_kernel: true,
+        sent_hardware: true,
+        received_kernel: true,
+        received_hardware: true,
+        is_answered: true,
+    };
     check_probe(StampSource::Fake(interface), all, Stamping::Hardware);
 }
 
 #[test]
 fn a_probe_that_nobody_answers_knows_of_sends_alone() {
-    let silent = UdpPort::bind("127.0.0.1:0".parse().expect("an address"), UdpConfig::default()).expect("a port");
+    let silent = UdpPort::bind("127.0.0.1:0".parse().expect("an address"), UdpConfig::default())
+        .expect("a port");
     let arrived = probe(silent.local_address(), StampSource::Kernel).datagrams().expect("a probe");
-    assert_eq!((arrived, arrived.best()), (Arrived { sent_kernel: true, ..Arrived::default() }, Stamping::Off));
+    assert_eq!(
+        (arrived, arrived.best()),
+        (Arrived { sent_kernel: true, ..Arrived::default() }, Stamping::Off)
+    );
 }
 
 fn check_probe(source: StampSource, expected: Arrived, best: Stamping) {
     with_servers(None, "127.0.0.1", |servers| {
-        let found = [probe(servers.udp, source).datagrams(), probe(servers.tcp, source).connection()];
+        let found =
+            [probe(servers.udp, source).datagrams(), probe(servers.tcp, source).connection()];
         for arrived in found.map(|arrived| arrived.expect("a probe")) {
             assert_eq!((arrived, arrived.best()), (expected, best));
         }
@@ -171,22 +213,37 @@ fn check_kernel(samples: &Samples) {
     assert_eq!((missing_kernel, late, unexpected, reversed), (0, 0, 0, 0));
 }
 
-/// A latency of the interface's, where there is one, is the kernel's but for the drift; and about half are there.
+/// A latency of the interface's, where there is one, is the kernel's but for the drift; and about
+/// half are there.
 fn check_hardware(samples: &Samples) {
     let mut stamped = 0;
     for latencies in &samples.latencies {
-        let (Some(hardware_ns), Some(kernel_ns)) = (latencies.hardware_ns, latencies.kernel_ns) else { continue };
+        let (Some(hardware_ns), Some(kernel_ns)) = (latencies.hardware_ns, latencies.kernel_ns)
+        else {
+            continue;
+        };
         assert!(hardware_ns.abs_diff(kernel_ns) <= 2 + kernel_ns / 50_000, "{latencies:?}");
         stamped += 1;
     }
     // Half, less those still delayed at the end, within five standard deviations.
-    assert!((COUNT / 2 - 60..=COUNT / 2 + 60).contains(&stamped), "{stamped} of {COUNT}: {:?}", samples.counts);
+    assert!(
+        (COUNT / 2 - 60..=COUNT / 2 + 60).contains(&stamped),
+        "{stamped} of {COUNT}: {:?}",
+        samples.counts
+    );
     assert_eq!(samples.counts.missing_kernel, 0);
-    let missing = samples.latencies.iter().filter(|latencies| latencies.hardware_ns.is_none()).count() as u64;
-    assert_eq!(samples.counts.missing_hardware + samples.counts.ambiguous, missing, "{:?}", samples.counts);
+    let missing =
+        samples.latencies.iter().filter(|latencies| latencies.hardware_ns.is_none()).count() as u64;
+    assert_eq!(
+        samples.counts.missing_hardware + samples.counts.ambiguous,
+        missing,
+        "{:?}",
+        samples.counts
+    );
 }
 
-/// One request at a time. RX stamps begin only some milliseconds after they were asked for; what came before is left out.
+/// One request at a time. RX stamps begin only some milliseconds after they were asked for; what
+/// came before is left out.
 struct Run {
     matcher: Matcher,
     latencies: Vec<Latencies>,
@@ -199,12 +256,22 @@ impl Run {
     fn new(promised: Promised) -> Self {
         let config = MatcherConfig { promised, wait_ns: 500_000_000, ..MatcherConfig::default() };
         let wants_kernel = promised != Promised::Nothing;
-        Self { matcher: Matcher::new(config), latencies: Vec::new(), wants_kernel, key: 0, answered: 0 }
+        Self {
+            matcher: Matcher::new(config),
+            latencies: Vec::new(),
+            wants_kernel,
+            key: 0,
+            answered: 0,
+        }
     }
 
     fn send(&mut self, key: u64) {
         self.key = key;
-        assert!(self.matcher.handle_request(key, user()), "one request at a time: {:?}", self.matcher.counts());
+        assert!(
+            self.matcher.handle_request(key, user()),
+            "one request at a time: {:?}",
+            self.matcher.counts()
+        );
     }
 
     fn receive(&mut self, seen: Seen) {
@@ -213,13 +280,19 @@ impl Run {
             self.matcher.handle_failure(self.key);
         } else {
             self.answered += 1;
-            self.matcher.handle_reply(self.key, Stamps { user: user().user, ..seen_by(seen) }, Clock.now());
+            self.matcher.handle_reply(
+                self.key,
+                Stamps { user: user().user, ..seen_by(seen) },
+                Clock.now(),
+            );
         }
     }
 
     fn poll(&mut self, now: u64) -> usize {
         self.matcher.handle_timeout(now);
-        self.latencies.extend(std::iter::from_fn(|| self.matcher.poll_sample()).map(|sample| sample.latencies));
+        self.latencies.extend(
+            std::iter::from_fn(|| self.matcher.poll_sample()).map(|sample| sample.latencies),
+        );
         self.latencies.len()
     }
 
@@ -250,7 +323,9 @@ fn sample_udp(to: SocketAddr, stamps: StampConfig, promised: Promised) -> Sample
         until(|| {
             let note = |_, event: DatagramEvent<'_>| match event {
                 DatagramEvent::Bytes(_, seen) => (run.receive(seen), is_answered = true).0,
-                DatagramEvent::Sent(sent) => run.matcher.handle_sent(sent.first..=sent.last, seen_by(sent.stamps)),
+                DatagramEvent::Sent(sent) => {
+                    run.matcher.handle_sent(sent.first..=sent.last, seen_by(sent.stamps))
+                }
                 other => panic!("{other:?}"),
             };
             datagrams.poll(None, note).expect("a turn");
@@ -264,7 +339,9 @@ fn sample_tcp(to: SocketAddr, stamps: StampConfig, promised: Promised) -> Sample
     let config = StreamConfig { stamps, ..StreamConfig::default() };
     let mut streams = Streams::new(Wait::BusyPoll, config).expect("streams");
     let id = streams.connect(to, None).expect("a connection");
-    until(|| streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") > 0);
+    until(|| {
+        streams.poll(None, |_, event| assert_eq!(event, Event::Connected)).expect("a turn") > 0
+    });
     let mut run = Run::new(promised);
     while !run.is_over() {
         // Two writes a request: the second one is marked, and carries the last byte.
@@ -285,7 +362,9 @@ fn sample_tcp(to: SocketAddr, stamps: StampConfig, promised: Promised) -> Sample
                         run.receive(connection.received());
                     }
                 }
-                Event::Sent(sent) => run.matcher.handle_sent(sent.first..=sent.last, seen_by(sent.stamps)),
+                Event::Sent(sent) => {
+                    run.matcher.handle_sent(sent.first..=sent.last, seen_by(sent.stamps))
+                }
                 other => panic!("{other:?}"),
             };
             streams.poll(None, note).expect("a turn");
@@ -297,7 +376,10 @@ fn sample_tcp(to: SocketAddr, stamps: StampConfig, promised: Promised) -> Sample
 
 /// As R2P2 does: a node on an unconnected port, watched.
 fn sample_port(to: SocketAddr, stamps: StampConfig, promised: Promised) -> Samples {
-    let any = SocketAddr::new(if to.is_ipv4() { "0.0.0.0" } else { "::" }.parse().expect("an address"), 0);
+    let any = SocketAddr::new(
+        if to.is_ipv4() { "0.0.0.0" } else { "::" }.parse().expect("an address"),
+        0,
+    );
     let mut port = UdpPort::bind(any, UdpConfig::default()).expect("a port");
     port.set_stamps(stamps).expect("stamps");
     let mut driver = Driver::new(Wait::BusyPoll).expect("a driver");

@@ -1,4 +1,5 @@
-//! Streams over loopback: both ends on one thread, turned by turns until what is expected has happened.
+//! Streams over loopback: both ends on one thread, turned by turns until what is expected has
+//! happened.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,7 +7,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use socket2::{Domain, Socket, Type};
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;
-use tailcut_net::stream::{Connection, ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient, TlsServer, Verification};
+use tailcut_net::stream::{
+    Connection, ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient, TlsServer,
+    Verification,
+};
 
 #[test]
 fn bytes_come_back_over_ipv4() {
@@ -21,7 +25,8 @@ fn bytes_come_back_over_ipv6() {
 #[test]
 fn bytes_come_back_over_tls() {
     let (server, pem) = server_tls();
-    let client = TlsClient::new(Some("localhost"), Verification::Roots(pem.as_bytes())).expect("roots");
+    let client =
+        TlsClient::new(Some("localhost"), Verification::Roots(pem.as_bytes())).expect("roots");
     check_echo(V4, Some((server, client)), 3_000_000);
 }
 
@@ -36,14 +41,16 @@ fn an_unverified_certificate_is_taken_when_asked() {
 fn a_certificate_that_nobody_trusts_ends_the_connection() {
     let (server, _) = server_tls();
     let other = certificate().0;
-    let client = TlsClient::new(Some("localhost"), Verification::Roots(other.as_bytes())).expect("roots");
+    let client =
+        TlsClient::new(Some("localhost"), Verification::Roots(other.as_bytes())).expect("roots");
     check_tls_failure(server, &client, "invalid peer certificate");
 }
 
 #[test]
 fn a_certificate_of_another_name_ends_the_connection() {
     let (server, pem) = server_tls();
-    let client = TlsClient::new(Some("example.org"), Verification::Roots(pem.as_bytes())).expect("roots");
+    let client =
+        TlsClient::new(Some("example.org"), Verification::Roots(pem.as_bytes())).expect("roots");
     check_tls_failure(server, &client, "not valid for name");
 }
 
@@ -52,7 +59,9 @@ fn a_peer_that_does_not_speak_tls_ends_the_connection() {
     let listener = TcpListener::bind(V4).expect("a port");
     let mut streams = streams(Wait::default());
     let client = TlsClient::new(None, Verification::Off).expect("a client");
-    streams.connect(listener.local_addr().expect("an address"), Some(&client)).expect("a connection");
+    streams
+        .connect(listener.local_addr().expect("an address"), Some(&client))
+        .expect("a connection");
     let (mut peer, _) = listener.accept().expect("a connection");
     peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("bytes");
     assert!(matches!(closing(&mut streams), Reason::Tls(_)));
@@ -60,7 +69,8 @@ fn a_peer_that_does_not_speak_tls_ends_the_connection() {
 
 #[test]
 fn nobody_listens() {
-    let address = TcpListener::bind(V4).and_then(|listener| listener.local_addr()).expect("an address");
+    let address =
+        TcpListener::bind(V4).and_then(|listener| listener.local_addr()).expect("an address");
     let mut streams = streams(Wait::default());
     streams.connect(address, None).expect("a connection");
     assert_eq!(closing(&mut streams), Reason::Refused);
@@ -76,7 +86,8 @@ fn a_peer_that_is_silent_runs_into_the_deadline() {
     let to = socket.local_addr().expect("an address").as_socket().expect("an IP address");
     let config = StreamConfig { connect_timeout_ns: 300_000_000, ..StreamConfig::default() };
     let mut streams = Streams::new(Wait::default(), config).expect("streams");
-    let ids: Vec<ConnectionId> = (0..8).map(|_| streams.connect(to, None).expect("a connection")).collect();
+    let ids: Vec<ConnectionId> =
+        (0..8).map(|_| streams.connect(to, None).expect("a connection")).collect();
     let mut reasons = Vec::new();
     while reasons.len() + 2 < ids.len() {
         let note = |_: &mut Connection<'_>, event: Event<'_>| {
@@ -171,7 +182,11 @@ fn a_slow_reader_fills_its_buffer_and_no_more() {
         streams.flush(id);
     }
     let limit = StreamConfig::default().output_len_max;
-    assert!((limit..limit + (1 << 16)).contains(&streams.unsent(id)), "{} of {appended}", streams.unsent(id));
+    assert!(
+        (limit..limit + (1 << 16)).contains(&streams.unsent(id)),
+        "{} of {appended}",
+        streams.unsent(id)
+    );
     assert_eq!(streams.metrics().output_full, 1);
 }
 
@@ -201,14 +216,18 @@ fn thousands_of_connections_are_served_alike() {
     // Two descriptors for each connection, since both ends are here.
     let limit = descriptor_limit();
     if limit < 2 * COUNT + 100 {
-        writeln!(std::io::stderr(), "SKIPPED: {COUNT} connections need more descriptors than the {limit} permitted")
-            .expect("stderr");
+        writeln!(
+            std::io::stderr(),
+            "SKIPPED: {COUNT} connections need more descriptors than the {limit} permitted"
+        )
+        .expect("stderr");
         return;
     }
     let (mut server, mut client) = (streams(Wait::BusyPoll), streams(Wait::BusyPoll));
     let listener = server.listen(address(V4), None).expect("a port");
     let to = server.listen_address(listener).expect("an address");
-    let ids: Vec<ConnectionId> = (0..COUNT).map(|_| client.connect(to, None).expect("a connection")).collect();
+    let ids: Vec<ConnectionId> =
+        (0..COUNT).map(|_| client.connect(to, None).expect("a connection")).collect();
     let mut answers = vec![0; COUNT];
     let mut connected = 0;
     until(|| {
@@ -217,7 +236,10 @@ fn thousands_of_connections_are_served_alike() {
         connected == COUNT
     });
     for id in &ids {
-        client.output(*id).expect("an open connection").extend_from_slice(&(id.index() as u64).to_le_bytes());
+        client
+            .output(*id)
+            .expect("an open connection")
+            .extend_from_slice(&(id.index() as u64).to_le_bytes());
         client.flush(*id);
     }
     until(|| {
@@ -237,7 +259,10 @@ fn connections_beyond_the_limit_are_refused() {
     let mut server = Streams::new(Wait::BusyPoll, config).expect("streams");
     let listener = server.listen(address(V4), None).expect("a port");
     let to = server.listen_address(listener).expect("an address");
-    let peers = [TcpStream::connect(to).expect("a connection"), TcpStream::connect(to).expect("a connection")];
+    let peers = [
+        TcpStream::connect(to).expect("a connection"),
+        TcpStream::connect(to).expect("a connection"),
+    ];
     until(|| {
         turn(&mut server, echo);
         server.metrics().accepts_refused == 1
@@ -295,7 +320,8 @@ fn a_warm_thread_allocates_nothing() {
             });
         };
         run(5_000);
-        let counts: Vec<u64> = (0..5).map(|_| allocation_counter::measure(|| run(5_000)).count_total).collect();
+        let counts: Vec<u64> =
+            (0..5).map(|_| allocation_counter::measure(|| run(5_000)).count_total).collect();
         assert!(counts.contains(&0), "{counts:?} allocations with {connections} connections");
     }
 }
@@ -366,7 +392,8 @@ fn pair(wait: Wait) -> (Streams, ConnectionId, TcpStream) {
 
 fn pair_of(mut streams: Streams) -> (Streams, ConnectionId, TcpStream) {
     let listener = TcpListener::bind(V4).expect("a port");
-    let id = streams.connect(listener.local_addr().expect("an address"), None).expect("a connection");
+    let id =
+        streams.connect(listener.local_addr().expect("an address"), None).expect("a connection");
     let (peer, _) = listener.accept().expect("a connection");
     until(|| turn(&mut streams, |_, event| assert_eq!(event, Event::Connected)) > 0);
     (streams, id, peer)
@@ -395,13 +422,17 @@ fn server_tls() -> (TlsServer, String) {
 /// A certificate for localhost that only itself vouches for, and its key.
 fn certificate() -> (String, String) {
     let names = vec!["localhost".to_owned()];
-    let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names).expect("a certificate");
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(names).expect("a certificate");
     (cert.pem(), signing_key.serialize_pem())
 }
 
 fn descriptor_limit() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").expect("the process's limits");
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("the limit of descriptors");
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .expect("the limit of descriptors");
     line.split_whitespace().nth(3).and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX)
 }
 

@@ -61,7 +61,8 @@ fn the_bytes_of_a_train_are_in_order() {
 
 #[test]
 fn a_message_longer_than_the_buffer_is_counted_and_dropped() {
-    let (mut sender, mut receiver) = pair(UdpConfig { message_len_max: 100, ..UdpConfig::default() });
+    let (mut sender, mut receiver) =
+        pair(UdpConfig { message_len_max: 100, ..UdpConfig::default() });
     sender.send(&Transmit::single(receiver.local_address(), 101), &[0; 101]);
     sender.send(&Transmit::single(receiver.local_address(), 100), &[0; 100]);
     assert_eq!(collect(&mut receiver, 1), [vec![0; 100]]);
@@ -133,7 +134,8 @@ fn an_address_of_the_other_family_is_counted() {
 
 #[test]
 fn a_full_receive_buffer_is_counted_by_the_kernel() {
-    let (mut sender, receiver) = pair(UdpConfig { receive_buffer_bytes: 4096, ..UdpConfig::default() });
+    let (mut sender, receiver) =
+        pair(UdpConfig { receive_buffer_bytes: 4096, ..UdpConfig::default() });
     send_many(&mut sender, receiver.local_address(), 200);
     let deadline = Clock.now() + PATIENCE_NS;
     while receiver.kernel_drops().expect("the figure") == 0 {

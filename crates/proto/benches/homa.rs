@@ -1,4 +1,5 @@
-//! Cost of one call in two Homa endpoints alone: call, request, reply, event, without sockets; and of one packet of long ones.
+//! Cost of one call in two Homa endpoints alone: call, request, reply, event, without sockets; and
+//! of one packet of long ones.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -20,7 +21,8 @@ struct Ends {
 
 impl Ends {
     fn new(config: &Config) -> Self {
-        let nodes = [1, 2].map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..config.clone() }));
+        let nodes = [1, 2]
+            .map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..config.clone() }));
         let addresses = [([10, 0, 0, 1], 33_000).into(), ([10, 0, 0, 2], 8000).into()];
         Self { now: 1, nodes, addresses, buffer: vec![0; TRAIN_BYTES_MAX], packets: 0 }
     }
@@ -30,8 +32,11 @@ impl Ends {
         for context in 0..outstanding {
             let mut payload = self.nodes[0].buffer();
             payload.resize(len, 7);
-            let (target, deadline, options) = (self.addresses[1], self.now + SECOND, CallOptions::default());
-            self.nodes[0].call(self.now, Call { target, payload, deadline, context, options }).unwrap();
+            let (target, deadline, options) =
+                (self.addresses[1], self.now + SECOND, CallOptions::default());
+            self.nodes[0]
+                .call(self.now, Call { target, payload, deadline, context, options })
+                .unwrap();
         }
         let mut answered = 0;
         while answered < outstanding {
@@ -57,7 +62,11 @@ impl Ends {
         while let Some(transmit) = self.nodes[from].poll_transmit(self.now, &mut self.buffer) {
             for datagram in self.buffer[..transmit.len].chunks(transmit.segment_len) {
                 self.packets += 1;
-                self.nodes[1 - from].handle_datagram(self.now, Path { peer: self.addresses[from] }, datagram);
+                self.nodes[1 - from].handle_datagram(
+                    self.now,
+                    Path { peer: self.addresses[from] },
+                    datagram,
+                );
             }
         }
         black_box(self.nodes[from].poll_timeout());
@@ -74,9 +83,12 @@ fn homa(criterion: &mut Criterion) {
             let packets = ends.packets;
             // Long calls are told by their packets, control packets included.
             group.throughput(Throughput::Elements(if len > 1000 { packets } else { outstanding }));
-            group.bench_function(BenchmarkId::from_parameter(format!("{name}/{outstanding}x{len}B")), |bencher| {
-                bencher.iter(|| ends.round(outstanding, len));
-            });
+            group.bench_function(
+                BenchmarkId::from_parameter(format!("{name}/{outstanding}x{len}B")),
+                |bencher| {
+                    bencher.iter(|| ends.round(outstanding, len));
+                },
+            );
         }
     }
     group.finish();

@@ -1,4 +1,5 @@
-//! Cost of one routed request in the router's state machine alone: request in, placed and out, feedback in, without sockets.
+//! Cost of one routed request in the router's state machine alone: request in, placed and out,
+//! feedback in, without sockets.
 
 use std::net::SocketAddr;
 
@@ -18,25 +19,42 @@ struct Bench {
 }
 
 impl Bench {
-    /// A router before `servers` servers, whose calls last for `deadline_us`, which is how long their ids are remembered.
+    /// A router before `servers` servers, whose calls last for `deadline_us`, which is how long
+    /// their ids are remembered.
     fn new(policy: &str, servers: usize, deadline_us: u32) -> Self {
-        let addresses = (0..servers).map(|index| ServerConfig { addr: server(index), speaks: Speaks::Extension });
+        let addresses = (0..servers)
+            .map(|index| ServerConfig { addr: server(index), speaks: Speaks::Extension });
         let policy = policy.parse().unwrap();
-        let router = Router::new(0, RouterConfig { policy, servers: addresses.collect(), ..RouterConfig::default() }).unwrap();
+        let router = Router::new(
+            0,
+            RouterConfig { policy, servers: addresses.collect(), ..RouterConfig::default() },
+        )
+        .unwrap();
         let mut header = ExtHeader::control(MessageType::Request, 1, RpcId(0));
         header.base.header_size = ROUTED_LEN as u8;
         header.ext.message_len = 32.into();
         header.ext.segment_len = 1380.into();
         header.ext.deadline_us = deadline_us.into();
         let request = [header.as_bytes(), Route::default().as_bytes(), &[7; 32]].concat();
-        Self { now: 1, router, request, requests: 0, counts: vec![0; servers], buffer: vec![0; TRAIN_BYTES_MAX] }
+        Self {
+            now: 1,
+            router,
+            request,
+            requests: 0,
+            counts: vec![0; servers],
+            buffer: vec![0; TRAIN_BYTES_MAX],
+        }
     }
 
     fn round(&mut self) {
         self.now += 1000;
         self.requests += 1;
         self.request[8..16].copy_from_slice(&self.requests.to_be_bytes());
-        self.router.handle_datagram(self.now, Path { peer: ([10, 0, 2, 1], 33_000).into() }, &self.request);
+        self.router.handle_datagram(
+            self.now,
+            Path { peer: ([10, 0, 2, 1], 33_000).into() },
+            &self.request,
+        );
         if self.router.poll_timeout().is_some_and(|at| at <= self.now) {
             self.router.handle_timeout(self.now);
         }
@@ -51,8 +69,17 @@ impl Bench {
                 Route::read_from_bytes(&self.buffer[48..72]).unwrap().placement.get()
             };
             let counted = self.counts[index].into();
-            let body = FeedbackBody { epoch: 1.into(), placement_seen: placement.into(), received: counted, concluded: counted };
-            let report = [ExtHeader::control(MessageType::Feedback, 0, RpcId(0)).as_bytes(), body.as_bytes()].concat();
+            let body = FeedbackBody {
+                epoch: 1.into(),
+                placement_seen: placement.into(),
+                received: counted,
+                concluded: counted,
+            };
+            let report = [
+                ExtHeader::control(MessageType::Feedback, 0, RpcId(0)).as_bytes(),
+                body.as_bytes(),
+            ]
+            .concat();
             self.router.handle_datagram(self.now, Path { peer: transmit.to }, &report);
         }
     }
@@ -68,10 +95,13 @@ fn router(criterion: &mut Criterion) {
     for (policy, servers, deadline_us) in
         [("jbsq:4", 16, 100), ("random", 16, 100), ("jbsq:4", 128, 100), ("jbsq:4", 16, 100_000)]
     {
-        group.bench_function(BenchmarkId::from_parameter(format!("{policy} {servers} servers {deadline_us}us")), |bencher| {
-            let mut bench = Bench::new(policy, servers, deadline_us);
-            bencher.iter(|| bench.round());
-        });
+        group.bench_function(
+            BenchmarkId::from_parameter(format!("{policy} {servers} servers {deadline_us}us")),
+            |bencher| {
+                let mut bench = Bench::new(policy, servers, deadline_us);
+                bencher.iter(|| bench.round());
+            },
+        );
     }
     group.finish();
 }

@@ -1,7 +1,7 @@
 //! Addresses as keys of tables, and ranges of them.
 //!
-//! A table is looked into for every packet. The standard hash of an address feeds the hasher field by field, which costs more
-//! than the look itself; here an IPv4 address is one word.
+//! A table is looked into for every packet. The standard hash of an address feeds the hasher field
+//! by field, which costs more than the look itself; here an IPv4 address is one word.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +14,11 @@ impl Hash for AddressKey {
     #[inline]
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         match self.0 {
-            SocketAddr::V4(v4) => hasher.write_u64(u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port())),
-            // Equal addresses have equal scopes and flows, so leaving them out of the hash is allowed.
+            SocketAddr::V4(v4) => {
+                hasher.write_u64(u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port()))
+            }
+            // Equal addresses have equal scopes and flows, so leaving them out of the hash is
+            // allowed.
             SocketAddr::V6(v6) => {
                 let bits = v6.ip().to_bits();
                 hasher.write_u64(bits as u64);
@@ -44,7 +47,8 @@ impl Prefix {
                 (u64::from(own.to_bits()) ^ u64::from(ip.to_bits())) >> shift == 0
             }
             (IpAddr::V6(own), IpAddr::V6(ip)) => {
-                self.bits == 0 || (own.to_bits() ^ ip.to_bits()) >> (128 - u32::from(self.bits.min(128))) == 0
+                self.bits == 0
+                    || (own.to_bits() ^ ip.to_bits()) >> (128 - u32::from(self.bits.min(128))) == 0
             }
             _ => false,
         }
@@ -57,7 +61,10 @@ impl std::str::FromStr for Prefix {
     fn from_str(text: &str) -> Result<Self, String> {
         let describe = || format!("`{text}` is not a network such as 10.0.0.0/8 or fd00::/8");
         let (ip, bits) = text.split_once('/').ok_or_else(describe)?;
-        let prefix = Self { ip: ip.parse().map_err(|_| describe())?, bits: bits.parse().map_err(|_| describe())? };
+        let prefix = Self {
+            ip: ip.parse().map_err(|_| describe())?,
+            bits: bits.parse().map_err(|_| describe())?,
+        };
         let widest = if prefix.ip.is_ipv4() { 32 } else { 128 };
         if prefix.bits > widest { Err(describe()) } else { Ok(prefix) }
     }
@@ -71,14 +78,27 @@ mod tests {
 
     #[test]
     fn every_address_is_a_key_of_its_own() {
-        let written = ["10.0.0.1:80", "10.0.0.1:81", "10.0.0.2:80", "[::ffff:10.0.0.1]:80", "[::1]:80", "[1::]:80", "[::1%2]:80"];
-        let keys: HashSet<AddressKey> = written.iter().map(|text| AddressKey(text.parse().unwrap())).collect();
+        let written = [
+            "10.0.0.1:80",
+            "10.0.0.1:81",
+            "10.0.0.2:80",
+            "[::ffff:10.0.0.1]:80",
+            "[::1]:80",
+            "[1::]:80",
+            "[::1%2]:80",
+        ];
+        let keys: HashSet<AddressKey> =
+            written.iter().map(|text| AddressKey(text.parse().unwrap())).collect();
         assert_eq!(keys.len(), written.len());
         assert!(written.iter().all(|text| keys.contains(&AddressKey(text.parse().unwrap()))));
     }
 
     fn check(prefix: &str, ip: &str, expected: bool) {
-        assert_eq!(prefix.parse::<Prefix>().unwrap().contains(ip.parse().unwrap()), expected, "{prefix} {ip}");
+        assert_eq!(
+            prefix.parse::<Prefix>().unwrap().contains(ip.parse().unwrap()),
+            expected,
+            "{prefix} {ip}"
+        );
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! An endpoint of either transport, for who lets a configuration choose. What costs time is in the endpoints: the choice is one
-//! branch a call, which always goes the same way.
+//! An endpoint of either transport, for who lets a configuration choose. What costs time is in the
+//! endpoints: the choice is one branch a call, which always goes the same way.
 
 use crate::node::{Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, RequestId, Rpc};
 use crate::{homa, r2p2};
 
-/// An endpoint of R2P2 or of Homa. Each stands in a box: they are of very different sizes, and drivers move them.
+/// An endpoint of R2P2 or of Homa. Each stands in a box: they are of very different sizes, and
+/// drivers move them.
 #[derive(Debug)]
 pub enum Endpoint {
     /// R2P2.

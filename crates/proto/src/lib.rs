@@ -1,7 +1,8 @@
 //! Every decision that tailcut makes, as state machines without IO.
 //!
-//! Time, randomness and bytes are arguments; datagrams, events and the next deadline are results. The same code runs over
-//! UDP sockets and in the simulator, and compiles for a machine that has neither clock nor network.
+//! Time, randomness and bytes are arguments; datagrams, events and the next deadline are results.
+//! The same code runs over UDP sockets and in the simulator, and compiles for a machine that has
+//! neither clock nor network.
 //!
 //! | module | what it decides |
 //! |---|---|
@@ -16,8 +17,8 @@
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
 //!
-//! Invariant: input from the network never panics, never fails a call of this crate, and never makes it allocate in
-//! proportion to what the input claims.
+//! Invariant: input from the network never panics, never fails a call of this crate, and never
+//! makes it allocate in proportion to what the input claims.
 
 pub mod address;
 mod buffers;

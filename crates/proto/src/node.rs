@@ -11,7 +11,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the simulator. Never decreases.
+/// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the
+/// simulator. Never decreases.
 pub type Time = u64;
 
 /// Where a datagram came from.
@@ -21,17 +22,19 @@ pub struct Path {
     pub peer: SocketAddr,
 }
 
-/// One datagram, or a train of datagrams to one destination, that a node wrote to the driver's buffer.
+/// One datagram, or a train of datagrams to one destination, that a node wrote to the driver's
+/// buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Destination.
     pub to: SocketAddr,
-    /// Source to put on the datagram where it is not the node's own: only a router that keeps the client's address sets it,
-    /// and only a raw datapath can honour it.
+    /// Source to put on the datagram where it is not the node's own: only a router that keeps the
+    /// client's address sets it, and only a raw datapath can honour it.
     pub from: Option<SocketAddr>,
     /// Bytes written to the buffer.
     pub len: usize,
-    /// Bytes of each datagram of the train but the last, which may be shorter. Equal to `len` for a single datagram.
+    /// Bytes of each datagram of the train but the last, which may be shorter. Equal to `len` for a
+    /// single datagram.
     pub segment_len: usize,
     /// Network priority, 0 lowest to 7.
     pub priority: u8,
@@ -51,8 +54,9 @@ impl Transmit {
     }
 }
 
-/// Most datagrams in one train. The kernel takes 64; half of that lets the peer work on one train while the next is made, which
-/// carried 1.6 times as many small calls with 64 outstanding (docs/perf-notes.md).
+/// Most datagrams in one train. The kernel takes 64; half of that lets the peer work on one train
+/// while the next is made, which carried 1.6 times as many small calls with 64 outstanding
+/// (docs/perf-notes.md).
 pub const TRAIN_DATAGRAMS_MAX: usize = 32;
 
 /// Most bytes in one train: the largest UDP payload over IPv4.
@@ -72,10 +76,12 @@ pub trait Node {
     /// Does what is due at `now`; harmless when nothing is.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Writes the next datagram, or a train of datagrams of equal size to one destination, to `buffer`. `None` when there is
-    /// nothing to send. A buffer of one datagram's size yields single datagrams.
+    /// Writes the next datagram, or a train of datagrams of equal size to one destination, to
+    /// `buffer`. `None` when there is nothing to send. A buffer of one datagram's size yields
+    /// single datagrams.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
 
-    /// When [`Node::handle_timeout`] wants to be called next; `None` for never. May be earlier than there is work.
+    /// When [`Node::handle_timeout`] wants to be called next; `None` for never. May be earlier than
+    /// there is work.
     fn poll_timeout(&self) -> Option<Time>;
 }

@@ -1,7 +1,8 @@
-//! The edge towards the application: an [`Rpc`] is a [`Node`] that can be called through and asked to serve.
+//! The edge towards the application: an [`Rpc`] is a [`Node`] that can be called through and asked
+//! to serve.
 //!
-//! Messages are `Vec<u8>` that the application takes from [`Rpc::buffer`] and gives back by [`Rpc::recycle`], so that a
-//! warm endpoint allocates nothing.
+//! Messages are `Vec<u8>` that the application takes from [`Rpc::buffer`] and gives back by
+//! [`Rpc::recycle`], so that a warm endpoint allocates nothing.
 
 use std::net::SocketAddr;
 
@@ -35,7 +36,8 @@ pub struct Call {
 /// How a request may be treated on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallOptions {
-    /// The request may run more than once: routers may clone it and it may be retried at another server.
+    /// The request may run more than once: routers may clone it and it may be retried at another
+    /// server.
     pub idempotent: bool,
     /// The router must use its first server ("sticky", FIXED_ROUTE).
     pub fixed: bool,
@@ -57,7 +59,8 @@ pub enum Event {
         /// When the client stops waiting.
         deadline: Time,
     },
-    /// The client gave up on a request before it was answered; an answer is now refused with [`AnswerError::Gone`].
+    /// The client gave up on a request before it was answered; an answer is now refused with
+    /// [`AnswerError::Gone`].
     Cancelled {
         /// The request.
         id: RequestId,
@@ -90,11 +93,13 @@ pub enum Failure {
     /// The deadline passed. The request may or may not have run.
     #[error("no reply by the deadline")]
     Deadline,
-    /// The server or the router refused it. It has not run, unless the reason is [`DropReason::Uncertain`], the application
-    /// refused it, its reply was too long, or it is idempotent and an earlier attempt ran elsewhere.
+    /// The server or the router refused it. It has not run, unless the reason is
+    /// [`DropReason::Uncertain`], the application refused it, its reply was too long, or it is
+    /// idempotent and an earlier attempt ran elsewhere.
     #[error("refused: {0:?}")]
     Refused(DropReason),
-    /// The peer has said nothing for so long that it is taken for dead. The request may or may not have run.
+    /// The peer has said nothing for so long that it is taken for dead. The request may or may not
+    /// have run.
     #[error("the peer is silent")]
     Unreachable,
     /// A version 1 reply came out of order, which that protocol cannot mend.
@@ -144,15 +149,18 @@ pub enum AnswerError {
         /// Most bytes allowed.
         limit: usize,
     },
-    /// A version 1 client at an address outside the trusted prefixes cannot prove itself, and the reply is more than three
-    /// times what it sent. The request was refused.
-    #[error("the reply is more than three times the request and the client's address is not validated")]
+    /// A version 1 client at an address outside the trusted prefixes cannot prove itself, and the
+    /// reply is more than three times what it sent. The request was refused.
+    #[error(
+        "the reply is more than three times the request and the client's address is not validated"
+    )]
     Unvalidated,
 }
 
 /// An endpoint with an application.
 pub trait Rpc: Node {
-    /// Begins a call; it ends by exactly one [`Event::Replied`] or [`Event::Failed`], or by [`Rpc::cancel`].
+    /// Begins a call; it ends by exactly one [`Event::Replied`] or [`Event::Failed`], or by
+    /// [`Rpc::cancel`].
     fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError>;
 
     /// Forgets a call: no event will come of it. Harmless when it has ended.

@@ -1,4 +1,5 @@
-//! Round-trip estimate and retransmission timeout, as RFC 6298 computes them, with bounds for a datacenter.
+//! Round-trip estimate and retransmission timeout, as RFC 6298 computes them, with bounds for a
+//! datacenter.
 
 /// Bounds of a timeout, in ns.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,8 @@ impl Rtt {
         self.smoothed_ns = (7 * self.smoothed_ns + rtt_ns) / 8;
     }
 
-    /// How long to wait for an answer to the attempt numbered `attempt`, from 0: doubled each time, within the bounds.
+    /// How long to wait for an answer to the attempt numbered `attempt`, from 0: doubled each time,
+    /// within the bounds.
     pub(crate) fn timeout_ns(&self, bounds: Bounds, attempt: u32) -> u64 {
         let base = match self.smoothed_ns {
             0 => bounds.initial_ns,

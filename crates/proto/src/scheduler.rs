@@ -15,11 +15,11 @@
 //! | out of service | `set_in_service(.., In)` | in service |
 //! | any | `remove_worker` | removed: its index is given to the next worker that is added |
 //!
-//! It serves three times unchanged: the router over its servers, the host over its cores, and the simulator for both. So it
-//! knows nothing of what it queues.
+//! It serves three times unchanged: the router over its servers, the host over its cores, and the
+//! simulator for both. So it knows nothing of what it queues.
 //!
-//! Invariant: items leave in the order in which they came, no item leaves by placement at or after its expiry, and no
-//! worker that is out of service gets one.
+//! Invariant: items leave in the order in which they came, no item leaves by placement at or after
+//! its expiry, and no worker that is out of service gets one.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,8 @@ pub struct Workers {
     pub second: Option<WorkerId>,
 }
 
-/// Names a held item. A ticket whose item has left names nothing, also when its place has been used again.
+/// Names a held item. A ticket whose item has left names nothing, also when its place has been used
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// Index of the slot.
@@ -85,12 +86,22 @@ impl<T, P: Policy> Scheduler<T, P> {
     /// # Panics
     /// When `queue_len_max` does not fit 31 bits.
     pub fn new(policy: P, queue_len_max: usize) -> Self {
-        assert!(queue_len_max < NONE as usize / 2, "a queue of {queue_len_max} items is not supported");
-        Self { policy, queue: Queue::new(queue_len_max), loads: Vec::new(), workers: Vec::new(), in_service_count: 0 }
+        assert!(
+            queue_len_max < NONE as usize / 2,
+            "a queue of {queue_len_max} items is not supported"
+        );
+        Self {
+            policy,
+            queue: Queue::new(queue_len_max),
+            loads: Vec::new(),
+            workers: Vec::new(),
+            in_service_count: 0,
+        }
     }
 
-    /// Places `item`, or holds it behind those that are held. `random` is 64 uniform bits, fresh for each call. After
-    /// [`Scheduler::conclude`] or a change of workers, drain [`Scheduler::poll_placed`] first, or the item queues for nothing.
+    /// Places `item`, or holds it behind those that are held. `random` is 64 uniform bits, fresh
+    /// for each call. After [`Scheduler::conclude`] or a change of workers, drain
+    /// [`Scheduler::poll_placed`] first, or the item queues for nothing.
     pub fn offer(&mut self, item: T, expires_at: Time, random: u64) -> Outcome<T> {
         if self.queue.len() == 0
             && let Some(workers) = self.place(random)
@@ -103,8 +114,8 @@ impl<T, P: Policy> Scheduler<T, P> {
         }
     }
 
-    /// The next held item that may go now. `None` when there is none, or while an expired item has not been taken by
-    /// [`Scheduler::poll_expired`].
+    /// The next held item that may go now. `None` when there is none, or while an expired item has
+    /// not been taken by [`Scheduler::poll_expired`].
     pub fn poll_placed(&mut self, now: Time, random: u64) -> Option<(Workers, T)> {
         let ticket = self.queue.first()?;
         if self.queue.next_expiry().is_some_and(|expiry| expiry <= now) {
@@ -131,16 +142,21 @@ impl<T, P: Policy> Scheduler<T, P> {
         self.queue.remove(ticket)
     }
 
-    /// Takes out the first held item, in queue order, that `wanted` accepts. Looks at every held item: where the caller can
-    /// keep a ticket, [`Scheduler::remove`] is cheaper.
+    /// Takes out the first held item, in queue order, that `wanted` accepts. Looks at every held
+    /// item: where the caller can keep a ticket, [`Scheduler::remove`] is cheaper.
     pub fn remove_if(&mut self, wanted: impl FnMut(&T) -> bool) -> Option<T> {
         let ticket = self.queue.find(wanted)?;
         self.queue.remove(ticket)
     }
 
-    /// Adds a worker, in service and with nothing outstanding. It takes the lowest index that is free.
+    /// Adds a worker, in service and with nothing outstanding. It takes the lowest index that is
+    /// free.
     pub fn add_worker(&mut self) -> WorkerId {
-        let index = self.workers.iter().position(|worker| worker.state == State::Removed).unwrap_or(self.workers.len());
+        let index = self
+            .workers
+            .iter()
+            .position(|worker| worker.state == State::Removed)
+            .unwrap_or(self.workers.len());
         if index == self.workers.len() {
             self.workers.push(Worker { outstanding: 0, state: State::Removed });
             self.loads.push(OUT_OF_SERVICE);
@@ -151,12 +167,14 @@ impl<T, P: Policy> Scheduler<T, P> {
         worker
     }
 
-    /// Gives the worker nothing more; what it has is concluded as before. The same as taking it out of service.
+    /// Gives the worker nothing more; what it has is concluded as before. The same as taking it out
+    /// of service.
     pub fn drain_worker(&mut self, worker: WorkerId) {
         self.set_in_service(worker, Service::Out);
     }
 
-    /// Forgets the worker and what it has outstanding; its index may be given to another. Harmless when it is removed.
+    /// Forgets the worker and what it has outstanding; its index may be given to another. Harmless
+    /// when it is removed.
     pub fn remove_worker(&mut self, worker: WorkerId) {
         self.set_state(worker, State::Removed);
     }
@@ -168,7 +186,8 @@ impl<T, P: Policy> Scheduler<T, P> {
         }
     }
 
-    /// Replaces the outstanding count of a worker, where something else than this scheduler knows it.
+    /// Replaces the outstanding count of a worker, where something else than this scheduler knows
+    /// it.
     pub fn set_outstanding(&mut self, worker: WorkerId, outstanding: u32) {
         let slot = &mut self.workers[worker.index()];
         slot.outstanding = outstanding.min(OUT_OF_SERVICE - 1);
@@ -183,7 +202,8 @@ impl<T, P: Policy> Scheduler<T, P> {
         self.set_outstanding(worker, self.outstanding(worker).saturating_sub(1));
     }
 
-    /// Counts one more item at the worker, which somebody else placed there: past the bound if need be.
+    /// Counts one more item at the worker, which somebody else placed there: past the bound if need
+    /// be.
     pub fn charge(&mut self, worker: WorkerId) {
         self.set_outstanding(worker, self.outstanding(worker).saturating_add(1));
     }
@@ -256,8 +276,9 @@ enum State {
 
 /// A bounded FIFO from which any item can be taken in O(log n), with the earliest expiry at hand.
 ///
-/// The order is a ring of tickets; the ticket of an item that left early is skipped when it comes to the front, and the ring
-/// is swept when more than half of it are such. The expiries are a binary heap of slots, each of which knows its place in it.
+/// The order is a ring of tickets; the ticket of an item that left early is skipped when it comes
+/// to the front, and the ring is swept when more than half of it are such. The expiries are a
+/// binary heap of slots, each of which knows its place in it.
 #[derive(Debug)]
 struct Queue<T> {
     /// Most items.
@@ -288,7 +309,14 @@ struct Slot<T> {
 
 impl<T> Queue<T> {
     fn new(len_max: usize) -> Self {
-        Self { len_max, slots: Vec::new(), free: NONE, order: VecDeque::new(), heap: Vec::new(), sequence: 0 }
+        Self {
+            len_max,
+            slots: Vec::new(),
+            free: NONE,
+            order: VecDeque::new(),
+            heap: Vec::new(),
+            sequence: 0,
+        }
     }
 
     fn len(&self) -> usize {
@@ -341,7 +369,8 @@ impl<T> Queue<T> {
 
     fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<Ticket> {
         let held = self.order.iter().copied().filter(|&ticket| self.holds(ticket));
-        held.into_iter().find(|ticket| self.slots[ticket.slot as usize].item.as_ref().is_some_and(&mut wanted))
+        held.into_iter()
+            .find(|ticket| self.slots[ticket.slot as usize].item.as_ref().is_some_and(&mut wanted))
     }
 
     fn remove(&mut self, ticket: Ticket) -> Option<T> {
@@ -371,7 +400,8 @@ impl<T> Queue<T> {
         slot.is_some_and(|slot| slot.generation == ticket.generation && slot.item.is_some())
     }
 
-    /// Keeps the ring at most twice as long as the queue, at a cost of O(1) for each item that left early.
+    /// Keeps the ring at most twice as long as the queue, at a cost of O(1) for each item that left
+    /// early.
     fn sweep(&mut self) {
         if self.order.len() > 2 * self.heap.len() + SWEEP_SLACK {
             let slots = &self.slots;
@@ -427,7 +457,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn scheduler(policy: &str, workers: usize, queue_len_max: usize) -> Scheduler<u32> {
-        let mut scheduler = Scheduler::new(policy.parse::<PolicySpec>().unwrap().build(), queue_len_max);
+        let mut scheduler =
+            Scheduler::new(policy.parse::<PolicySpec>().unwrap().build(), queue_len_max);
         for _ in 0..workers {
             scheduler.add_worker();
         }
@@ -439,16 +470,20 @@ mod tests {
     }
 
     fn drain(scheduler: &mut Scheduler<u32>, now: Time) -> Vec<(u32, u32)> {
-        std::iter::from_fn(|| scheduler.poll_placed(now, 0)).map(|(workers, item)| (workers.first.0, item)).collect()
+        std::iter::from_fn(|| scheduler.poll_placed(now, 0))
+            .map(|(workers, item)| (workers.first.0, item))
+            .collect()
     }
 
     /// One worker with one item, and the items 1.. held with these expiries.
     fn held(expiries: &[Time]) -> (Scheduler<u32>, Vec<Ticket>) {
         let mut scheduler = scheduler("jbsq:1", 1, 100);
         assert_eq!(scheduler.offer(0, 1_000, 0), Outcome::Placed(one(0), 0));
-        let tickets = expiries.iter().zip(1..).map(|(&expiry, item)| match scheduler.offer(item, expiry, 0) {
-            Outcome::Held(ticket) => ticket,
-            outcome => panic!("{outcome:?}"),
+        let tickets = expiries.iter().zip(1..).map(|(&expiry, item)| {
+            match scheduler.offer(item, expiry, 0) {
+                Outcome::Held(ticket) => ticket,
+                outcome => panic!("{outcome:?}"),
+            }
         });
         let tickets = tickets.collect();
         (scheduler, tickets)
@@ -561,7 +596,8 @@ mod tests {
         assert_eq!([0, 1, 2].map(|index| scheduler.outstanding(WorkerId(index))), [1, 0, 1]);
     }
 
-    /// Exact identity (ii) of the RPCValet tables: with a fixed service JBSQ's rotation is the circle of round robin.
+    /// Exact identity (ii) of the RPCValet tables: with a fixed service JBSQ's rotation is the
+    /// circle of round robin.
     #[test]
     fn rotation_is_a_circle_under_fixed_service() {
         let mut scheduler = scheduler("jbsq:2", 4, 10);

@@ -31,7 +31,8 @@ impl<'a> Train<'a> {
                 self.segment_len = len;
             }
             Some(first) => {
-                let fits = self.len + len <= self.buffer.len().min(TRAIN_BYTES_MAX) && self.count < TRAIN_DATAGRAMS_MAX;
+                let fits = self.len + len <= self.buffer.len().min(TRAIN_BYTES_MAX)
+                    && self.count < TRAIN_DATAGRAMS_MAX;
                 if self.is_closed || first != to || len > self.segment_len || !fits {
                     return None;
                 }
@@ -61,7 +62,8 @@ mod tests {
 
     #[test]
     fn takes_equal_datagrams_to_one_peer_and_one_shorter_last() {
-        let (one, other): (SocketAddr, SocketAddr) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap());
+        let (one, other): (SocketAddr, SocketAddr) =
+            ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap());
         let mut buffer = [0; 1000];
         let mut train = Train::new(&mut buffer);
         assert!(train.room(one, 100).is_some());

@@ -1,7 +1,8 @@
 //! A timer wheel: one timer for each slot of a table, armed and disarmed in constant time.
 //!
-//! Deadlines are rounded up to ticks, so that a timer never fires early. Timers further away than one turn of the wheel stay
-//! in their bucket until their turn comes. Nothing is allocated but when the table grows.
+//! Deadlines are rounded up to ticks, so that a timer never fires early. Timers further away than
+//! one turn of the wheel stay in their bucket until their turn comes. Nothing is allocated but when
+//! the table grows.
 
 use crate::node::Time;
 
@@ -13,7 +14,8 @@ pub(crate) struct Wheel {
     cursor: u64,
     /// Timers that are armed.
     armed_count: u32,
-    /// A tick at or before that of every timer. It is found anew when it has passed: between, arming and disarming need not look.
+    /// A tick at or before that of every timer. It is found anew when it has passed: between,
+    /// arming and disarming need not look.
     earliest: u64,
     heads: Box<[u32; BUCKETS]>,
     occupied: [u64; BUCKETS / 64],
@@ -64,10 +66,11 @@ impl Wheel {
         self.timers[slot as usize] = Timer { tick, previous: NONE, next };
     }
 
-    /// Sets the timer of `slot` to `at`, unless it is set to an earlier time: for who looks again when it is due, and moves its
-    /// deadline with every packet.
+    /// Sets the timer of `slot` to `at`, unless it is set to an earlier time: for who looks again
+    /// when it is due, and moves its deadline with every packet.
     pub(crate) fn arm_by(&mut self, slot: u32, at: Time) {
-        let is_earlier = self.timers.get(slot as usize).is_some_and(|timer| timer.tick <= at >> self.tick_bits);
+        let is_earlier =
+            self.timers.get(slot as usize).is_some_and(|timer| timer.tick <= at >> self.tick_bits);
         if !is_earlier {
             self.arm(slot, at);
         }
@@ -75,7 +78,9 @@ impl Wheel {
 
     /// Stops the timer of `slot`; harmless when it is not armed.
     pub(crate) fn disarm(&mut self, slot: u32) {
-        let Some(&Timer { tick, previous, next }) = self.timers.get(slot as usize).filter(|timer| timer.tick != IDLE) else {
+        let Some(&Timer { tick, previous, next }) =
+            self.timers.get(slot as usize).filter(|timer| timer.tick != IDLE)
+        else {
             return;
         };
         let bucket = tick as usize % BUCKETS;
@@ -126,13 +131,14 @@ impl Wheel {
         None
     }
 
-    /// A time at or before the earliest timer, and after the last [`Wheel::pop_due`] when that found nothing; `None` when no
-    /// timer is armed.
+    /// A time at or before the earliest timer, and after the last [`Wheel::pop_due`] when that
+    /// found nothing; `None` when no timer is armed.
     pub(crate) fn next_due(&self) -> Option<Time> {
         (self.armed_count > 0).then(|| self.earliest.max(self.cursor) << self.tick_bits)
     }
 
-    /// The first tick from the cursor on in whose bucket is a timer, be it of a later turn; `IDLE` when there is none.
+    /// The first tick from the cursor on in whose bucket is a timer, be it of a later turn; `IDLE`
+    /// when there is none.
     fn first_occupied(&self) -> u64 {
         let here = self.cursor as usize % BUCKETS;
         if self.has_due_at_cursor(here) {

@@ -1,4 +1,5 @@
-//! What a careful attacker, a bad day or an odd caller may do, and what must hold nevertheless. Each began as a failing test.
+//! What a careful attacker, a bad day or an odd caller may do, and what must hold nevertheless.
+//! Each began as a failing test.
 
 mod router_bench;
 use router_bench::{Ask, Bench, client as rclient, server as rserver};
@@ -9,7 +10,9 @@ use tailcut_proto::router::Speaks;
 use tailcut_proto::rpc::{CallOptions, Event, Rpc};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::pair::{Handler, Pair};
-use tailcut_wire::r2p2::{DropReason, ExtHeader, Marks, MessageType, Packet, Route, RpcId, SessionId};
+use tailcut_wire::r2p2::{
+    DropReason, ExtHeader, Marks, MessageType, Packet, Route, RpcId, SessionId,
+};
 use zerocopy::IntoBytes;
 
 const MS: u64 = 1_000_000;
@@ -17,7 +20,8 @@ const SECOND: u64 = 1_000_000_000;
 const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: false };
 
 fn request(session: u64, sequence: u32, message_len: u32, payload: &[u8], route: Route) -> Vec<u8> {
-    let mut header = ExtHeader::control(MessageType::Request, 1, RpcId::new(SessionId(session), sequence));
+    let mut header =
+        ExtHeader::control(MessageType::Request, 1, RpcId::new(SessionId(session), sequence));
     let count = message_len.div_ceil(1380).max(1) as u16;
     header = header.with_packet(0, count);
     header.base.header_size = 72;
@@ -90,7 +94,8 @@ fn one_slow_call_does_not_make_the_server_refuse_the_fast_ones() {
 
 #[test]
 fn old_sessions_make_room() {
-    let mut server = Lone::with(|config| config.serving.trusted.push("10.0.0.0/8".parse().unwrap()));
+    let mut server =
+        Lone::with(|config| config.serving.trusted.push("10.0.0.0/8".parse().unwrap()));
     for session in 0..80 {
         server.give("10.0.0.1:33000", &request(session + 1, 0, 4, b"ping", Route::default()));
         server.pass(60 * SECOND);
@@ -125,7 +130,8 @@ fn version_1_clients_are_served_after_2048_addresses() {
 
 #[test]
 fn a_router_does_not_place_a_late_duplicate_elsewhere() {
-    let mut bench = Bench::new(Speaks::Extension, 2, |config| config.policy = "rr".parse().unwrap());
+    let mut bench =
+        Bench::new(Speaks::Extension, 2, |config| config.policy = "rr".parse().unwrap());
     let ask = Ask { deadline_us: 500, ..Ask::id(1) }.bytes();
     let first = bench.place(&ask);
     bench.advance(600_000);
@@ -136,7 +142,8 @@ fn a_router_does_not_place_a_late_duplicate_elsewhere() {
 
 #[test]
 fn strangers_do_not_lock_out_the_configured_router() {
-    let mut server = Lone::with(|config| config.serving.router = Some("10.0.0.9:9000".parse().unwrap()));
+    let mut server =
+        Lone::with(|config| config.serving.router = Some("10.0.0.9:9000".parse().unwrap()));
     let mut probe = ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec();
     probe.extend_from_slice(&[0, 0, 0, 1]);
     for round in 0..10 {
@@ -179,13 +186,16 @@ fn an_idempotent_id_again_and_again_holds_nothing() {
         let mut ask = request(1, 0, 4, b"ping", Route::default());
         ask[8 + 12] |= 1;
         server.give("10.0.0.1:1", &ask);
-        let mut cancel = ExtHeader::control(MessageType::Cancel, 1, RpcId::new(SessionId(1), 0)).as_bytes().to_vec();
+        let mut cancel = ExtHeader::control(MessageType::Cancel, 1, RpcId::new(SessionId(1), 0))
+            .as_bytes()
+            .to_vec();
         cancel[8 + 12] = 0;
         server.give("10.0.0.1:1", &cancel);
     }
     assert_eq!(server.runs, 1000);
     let text = format!("{:?}", server.node);
-    let kept = text.split("kept: [").nth(1).unwrap().split(']').next().unwrap().matches('(').count();
+    let kept =
+        text.split("kept: [").nth(1).unwrap().split(']').next().unwrap().matches('(').count();
     assert!(kept < 10, "{kept} entries kept for no live reply");
 }
 
@@ -194,11 +204,24 @@ fn a_moved_request_of_several_packets_goes_on_at_once() {
     use tailcut_proto::rpc::Call;
     use tailcut_wire::r2p2::SackBody;
     let mut client = Lone::new();
-    let (a, b): (SocketAddr, SocketAddr) = ("10.0.0.2:1".parse().unwrap(), "10.0.0.3:1".parse().unwrap());
+    let (a, b): (SocketAddr, SocketAddr) =
+        ("10.0.0.2:1".parse().unwrap(), "10.0.0.3:1".parse().unwrap());
     let target: SocketAddr = "10.0.0.9:9000".parse().unwrap();
     let options = CallOptions { idempotent: true, ..ONCE };
     let now = client.now;
-    client.node.call(now, Call { target, payload: vec![7; 20 * 1380], deadline: now + SECOND, context: 0, options }).unwrap();
+    client
+        .node
+        .call(
+            now,
+            Call {
+                target,
+                payload: vec![7; 20 * 1380],
+                deadline: now + SECOND,
+                context: 0,
+                options,
+            },
+        )
+        .unwrap();
     let collect = |client: &mut Lone| {
         let mut buffer = vec![0; TRAIN_BYTES_MAX];
         let mut out: Vec<(SocketAddr, u16, RpcId)> = vec![];
@@ -268,10 +291,12 @@ fn virtual_time_does_not_go_back() {
     assert_eq!(at, [(2, 1), (800, 0)]);
 }
 
-/// Many clients, each request small, replies of 200 kB; one turn of the driver is 512 kB. Does the router hear of it?
+/// Many clients, each request small, replies of 200 kB; one turn of the driver is 512 kB. Does the
+/// router hear of it?
 #[test]
 fn reports_leave_under_load() {
-    let mut server = Lone::with(|config| config.serving.trusted.push("10.0.0.0/8".parse().unwrap()));
+    let mut server =
+        Lone::with(|config| config.serving.trusted.push("10.0.0.0/8".parse().unwrap()));
     let mut probe = ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec();
     probe.extend_from_slice(&[0, 0, 0, 1]);
     let router: SocketAddr = "10.0.0.9:9000".parse().unwrap();
@@ -281,7 +306,8 @@ fn reports_leave_under_load() {
     for turn in 0..2000 {
         for _ in 0..40 {
             session += 1;
-            let from: SocketAddr = format!("10.1.{}.{}:99", session % 16, session % 200).parse().unwrap();
+            let from: SocketAddr =
+                format!("10.1.{}.{}:99", session % 16, session % 200).parse().unwrap();
             server.node.handle_datagram(
                 server.now,
                 Path { peer: from },
@@ -323,7 +349,8 @@ fn reports_leave_under_load() {
     );
 }
 
-/// A full server says that a request has not run. It knows the session, so that it can keep the promise.
+/// A full server says that a request has not run. It knows the session, so that it can keep the
+/// promise.
 #[test]
 fn a_copy_of_a_refused_request_does_not_run() {
     let mut server = Lone::with(|config| config.serving.requests_max = 1);
@@ -342,5 +369,9 @@ fn a_full_server_does_not_promise_what_it_cannot_know() {
     let mut again = request(1, 0, 4, b"ping", Route::default());
     (again[20], again[47]) = (Marks::AGAIN, 2);
     server.give("10.0.0.1:33000", &again);
-    assert_eq!(server.drops(), [DropReason::Uncertain], "it may have run before the server started");
+    assert_eq!(
+        server.drops(),
+        [DropReason::Uncertain],
+        "it may have run before the server started"
+    );
 }

@@ -1,21 +1,26 @@
-//! One Homa endpoint against packets made by hand: the traps of the protocol, forged packets, strangers, peers of other makes.
+//! One Homa endpoint against packets made by hand: the traps of the protocol, forged packets,
+//! strangers, peers of other makes.
 
 use std::net::SocketAddr;
 use std::ops::Range;
 
 use tailcut_proto::homa::{Carrier, Config, Cutoffs, Endpoint, GrantPolicy, Link};
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
-use tailcut_proto::rpc::{AnswerError, Call, CallError, CallOptions, Event, Failure, RequestId, Rpc};
+use tailcut_proto::rpc::{
+    AnswerError, Call, CallError, CallOptions, Event, Failure, RequestId, Rpc,
+};
 use tailcut_wire::homa::{
-    Ack, AckPacket, Body, CommonHeader, CutoffsPacket, DataHeader, DataMarks, GrantPacket, OFFSET_IN_SEQUENCE, Packet,
-    PacketType, Ports, RESEND_ALL, ResendPacket, TimeLeft, hijack, tcp_checksum,
+    Ack, AckPacket, Body, CommonHeader, CutoffsPacket, DataHeader, DataMarks, GrantPacket,
+    OFFSET_IN_SEQUENCE, Packet, PacketType, Ports, RESEND_ALL, ResendPacket, TimeLeft, hijack,
+    tcp_checksum,
 };
 use tailcut_wire::r2p2::DropReason;
 use zerocopy::IntoBytes;
 
 const MS: Time = 1_000_000;
 const SECOND: Time = 1000 * MS;
-/// The client of requests made by hand, in a trusted network, and its id for the first of them, as the module numbers.
+/// The client of requests made by hand, in a trusted network, and its id for the first of them, as
+/// the module numbers.
 const CLIENT: &str = "10.0.0.1:32769";
 const STRANGER: &str = "192.0.2.1:32769";
 const SERVER: &str = "10.0.0.2:99";
@@ -48,7 +53,15 @@ impl Lone {
         let mut config = Config { secret: [9; 16], ..Config::default() };
         change(&mut config);
         let (requests, replies, failures, sent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { node: Endpoint::new(0, config), now: 100 * SECOND, requests, cancelled: 0, replies, failures, sent }
+        Self {
+            node: Endpoint::new(0, config),
+            now: 100 * SECOND,
+            requests,
+            cancelled: 0,
+            replies,
+            failures,
+            sent,
+        }
     }
 
     fn give(&mut self, from: &str, packet: &[u8]) {
@@ -69,7 +82,9 @@ impl Lone {
     fn settle(&mut self) {
         while let Some(event) = self.node.poll_event() {
             match event {
-                Event::Request { id, payload, deadline, .. } => self.requests.push((id, payload, deadline)),
+                Event::Request { id, payload, deadline, .. } => {
+                    self.requests.push((id, payload, deadline))
+                }
                 Event::Cancelled { .. } => self.cancelled += 1,
                 Event::Replied { payload, .. } => self.replies.push(payload),
                 Event::Failed { failure, .. } => self.failures.push(failure),
@@ -162,7 +177,9 @@ fn grant(ports: Ports, id: u64, offset: u32, priority: u8) -> Vec<u8> {
 
 fn resend(ports: Ports, id: u64, offset: u32, length: u32) -> Vec<u8> {
     let common = CommonHeader::new(PacketType::Resend, ports, id);
-    ResendPacket { common, offset: offset.into(), length: length.into(), priority: 3 }.as_bytes().to_vec()
+    ResendPacket { common, offset: offset.into(), length: length.into(), priority: 3 }
+        .as_bytes()
+        .to_vec()
 }
 
 fn ack(ports: Ports, id: u64, others: &[u64]) -> Vec<u8> {
@@ -201,12 +218,16 @@ fn a_request_replayed_after_its_acknowledgement_does_not_run_again() {
     assert_eq!(server.requests.len(), 4, "another client has ids of its own");
 }
 
-/// A message of a million bytes is the longest of the protocol; what claims more is refused at its first packet.
+/// A message of a million bytes is the longest of the protocol; what claims more is refused at its
+/// first packet.
 #[test]
 fn a_message_that_claims_to_be_longer_than_an_rpc_may_be_is_refused() {
     let mut server = Lone::new();
     server.give(CLIENT, &request(2, 1_000_001, 0, &[0; 1000]));
-    assert_eq!((server.node.metrics().drops[DropReason::TooLarge as usize], server.node.holdings()), (1, Default::default()));
+    assert_eq!(
+        (server.node.metrics().drops[DropReason::TooLarge as usize], server.node.holdings()),
+        (1, Default::default())
+    );
     server.give(CLIENT, &request(4, 1_000_000, 0, &[0; 1000]));
     assert_eq!(server.node.holdings().partials, 1);
 }
@@ -239,17 +260,21 @@ fn acks_come_alone_together_and_with_data() {
     assert_eq!(server.node.holdings().requests, 3, "8 is not of port 98");
 }
 
-/// Of two that call each other, each sends replies and requests; an acknowledgement must reach its server with either.
+/// Of two that call each other, each sends replies and requests; an acknowledgement must reach its
+/// server with either.
 #[test]
 fn who_calls_and_serves_the_same_peer_has_its_calls_acknowledged() {
     let addresses = ["10.0.0.1:99", "10.0.0.2:99"].map(|text| text.parse().unwrap());
-    let mut nodes = [1, 2].map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..Config::default() }));
+    let mut nodes =
+        [1, 2].map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..Config::default() }));
     let mut buffer = vec![0; 2000];
     for round in 0..200 {
         let now = SECOND + 1000 * round;
         for (from, to) in [(0, 1), (1, 0)] {
             let (payload, deadline, options) = (vec![1; 8], now + SECOND, CallOptions::default());
-            nodes[from].call(now, Call { target: addresses[to], payload, deadline, context: 0, options }).unwrap();
+            nodes[from]
+                .call(now, Call { target: addresses[to], payload, deadline, context: 0, options })
+                .unwrap();
         }
         let mut is_busy = true;
         while std::mem::take(&mut is_busy) {
@@ -262,13 +287,19 @@ fn who_calls_and_serves_the_same_peer_has_its_calls_acknowledged() {
                 while let Some(transmit) = nodes[from].poll_transmit(now, &mut buffer) {
                     is_busy = true;
                     let segments = buffer[..transmit.len].chunks(transmit.segment_len);
-                    segments.for_each(|segment| nodes[to].handle_datagram(now, Path { peer: addresses[from] }, segment));
+                    segments.for_each(|segment| {
+                        nodes[to].handle_datagram(now, Path { peer: addresses[from] }, segment)
+                    });
                 }
             }
         }
     }
     // Five acknowledgements wait at most.
-    assert!(nodes.iter().all(|node| node.holdings().requests <= 5), "{:?}", nodes.map(|node| node.holdings()));
+    assert!(
+        nodes.iter().all(|node| node.holdings().requests <= 5),
+        "{:?}",
+        nodes.map(|node| node.holdings())
+    );
 }
 
 #[test]
@@ -286,7 +317,8 @@ fn both_offset_rules_are_followed() {
 
 #[test]
 fn hijacked_frames_are_answered_in_the_form_that_the_endpoint_is_configured_for() {
-    let (client, server): (SocketAddr, SocketAddr) = (CLIENT.parse().unwrap(), SERVER.parse().unwrap());
+    let (client, server): (SocketAddr, SocketAddr) =
+        (CLIENT.parse().unwrap(), SERVER.parse().unwrap());
     let mut packet = request(2, 4, 0, b"ping");
     hijack(&mut packet, client.ip(), server.ip());
     for carrier in [Carrier::Own, Carrier::HijackedTcp { source: server.ip() }] {
@@ -315,7 +347,11 @@ fn forged_control_packets_change_nothing() {
     lone.give(CLIENT, &request(4, 4, 0, b"ping"));
     lone.reply(100_000).unwrap();
     lone.take();
-    let before = (lone.node.holdings(), lone.node.metrics().data_bytes_out, lone.node.metrics().resent_bytes);
+    let before = (
+        lone.node.holdings(),
+        lone.node.metrics().data_bytes_out,
+        lone.node.metrics().resent_bytes,
+    );
     let (elsewhere, other_port) = ("10.9.9.9:99", Ports { source: 98, ..TO_CLIENT });
     let mut out = 0;
     for round in 0..1_000_000u64 {
@@ -343,11 +379,17 @@ fn forged_control_packets_change_nothing() {
         lone.node.handle_datagram(lone.now, Path { peer: from.parse().unwrap() }, packet);
         if round % 16 == 0 {
             lone.drain();
-            assert!(lone.sent.iter().all(|sent| sent.packet().packet_type() == PacketType::RpcUnknown));
+            assert!(
+                lone.sent.iter().all(|sent| sent.packet().packet_type() == PacketType::RpcUnknown)
+            );
             out += lone.take().iter().map(|sent| sent.bytes.len()).sum::<usize>();
         }
     }
-    let after = (lone.node.holdings(), lone.node.metrics().data_bytes_out, lone.node.metrics().resent_bytes);
+    let after = (
+        lone.node.holdings(),
+        lone.node.metrics().data_bytes_out,
+        lone.node.metrics().resent_bytes,
+    );
     assert_eq!(after, before);
     assert!(out <= 1_000_000 * 28, "{out} bytes answered");
     assert!(lone.failures.is_empty() && lone.cancelled == 0);
@@ -361,13 +403,22 @@ fn a_grant_lets_more_go_at_its_priority_and_a_smaller_one_does_nothing() {
     let id = id_of(&sent);
     let bytes: usize = sent.iter().map(|sent| sent.data().1.len()).sum();
     assert_eq!(bytes, 40_000, "the module's unscheduled bytes");
-    assert!(sent.iter().all(|sent| sent.priority == 6), "the module's priority for peers that it does not know");
-    assert_eq!(sent.last().unwrap().data().1.len(), 40_000 % 1396, "a packet ends where the unscheduled bytes do");
+    assert!(
+        sent.iter().all(|sent| sent.priority == 6),
+        "the module's priority for peers that it does not know"
+    );
+    assert_eq!(
+        sent.last().unwrap().data().1.len(),
+        40_000 % 1396,
+        "a packet ends where the unscheduled bytes do"
+    );
     client.give(SERVER, &grant(TO_CLIENT, id ^ 1, 42_000, 3));
     client.give(SERVER, &grant(TO_CLIENT, id ^ 1, 41_000, 2));
     let sent = client.take();
-    let found: Vec<(u8, u32, usize)> =
-        sent.iter().map(|sent| (sent.priority, sent.data().0.offset(), sent.data().1.len())).collect();
+    let found: Vec<(u8, u32, usize)> = sent
+        .iter()
+        .map(|sent| (sent.priority, sent.data().0.offset(), sent.data().1.len()))
+        .collect();
     assert_eq!(found, [(3, 40_000, 1396), (3, 41_396, 604)]);
     assert_eq!(sent[0].data().0.incoming.get(), 42_000);
 }
@@ -398,11 +449,15 @@ fn a_stale_version_draws_the_cutoffs_once_a_millisecond() {
         server.now += 50_000;
     }
     let sent = server.take();
-    let cutoffs: Vec<_> = sent.iter().filter(|sent| sent.packet().packet_type() == PacketType::Cutoffs).collect();
+    let cutoffs: Vec<_> =
+        sent.iter().filter(|sent| sent.packet().packet_type() == PacketType::Cutoffs).collect();
     assert_eq!(cutoffs.len(), 5, "in 5 ms");
     assert_eq!(cutoffs[0].bytes.len(), 62);
     let Body::Cutoffs(packet) = cutoffs[0].packet().body else { panic!("not cutoffs") };
-    assert_eq!((packet.version.get(), packet.cutoffs[7].get(), packet.cutoffs[4].get()), (1, 200, 1_000_000));
+    assert_eq!(
+        (packet.version.get(), packet.cutoffs[7].get(), packet.cutoffs[4].get()),
+        (1, 200, 1_000_000)
+    );
     assert_eq!(cutoffs[0].priority, 7, "control packets go at the highest priority");
 }
 
@@ -413,8 +468,10 @@ fn who_asks_while_the_server_works_hears_busy_and_who_asks_for_nothing_known_unk
     server.give(CLIENT, &resend(TO_SERVER, 2, 0, RESEND_ALL));
     server.give(CLIENT, &resend(TO_SERVER, 4, 0, RESEND_ALL));
     let sent = server.take();
-    let found: Vec<(PacketType, u64)> =
-        sent.iter().map(|sent| (sent.packet().packet_type(), sent.packet().common.sender_id.get())).collect();
+    let found: Vec<(PacketType, u64)> = sent
+        .iter()
+        .map(|sent| (sent.packet().packet_type(), sent.packet().common.sender_id.get()))
+        .collect();
     assert_eq!(found, [(PacketType::Busy, 3), (PacketType::RpcUnknown, 5)]);
 }
 
@@ -426,8 +483,12 @@ fn a_range_that_is_asked_for_goes_again_as_far_as_it_was_sent() {
     server.take();
     server.give(CLIENT, &resend(TO_SERVER, 2, 1396, 3000));
     let sent = server.take();
-    let found: Vec<(u8, u32, usize, u8)> =
-        sent.iter().map(|sent| (sent.priority, sent.data().0.offset(), sent.data().1.len(), sent.data().0.retransmit)).collect();
+    let found: Vec<(u8, u32, usize, u8)> = sent
+        .iter()
+        .map(|sent| {
+            (sent.priority, sent.data().0.offset(), sent.data().1.len(), sent.data().0.retransmit)
+        })
+        .collect();
     assert_eq!(found, [(3, 1396, 1396, 1), (3, 2792, 1396, 1), (3, 4188, 208, 1)]);
     // The grant for this was lost: BUSY, and now it goes for the first time.
     server.give(CLIENT, &resend(TO_SERVER, 2, 40_000, 1396));
@@ -535,19 +596,29 @@ fn a_peer_without_grants_is_served_and_called() {
         server.give(CLIENT, &strip([header.as_bytes(), part].concat()));
     }
     assert_eq!(server.requests[0].1, message);
-    assert!(server.take_types().iter().all(|kind| *kind != PacketType::Cutoffs && *kind != PacketType::Grant));
+    assert!(
+        server
+            .take_types()
+            .iter()
+            .all(|kind| *kind != PacketType::Cutoffs && *kind != PacketType::Grant)
+    );
     server.reply(300_000).unwrap();
     let got: usize = server.take().iter().map(|sent| sent.data().1.len()).sum();
     assert_eq!(got, 300_000, "it will not grant, so nothing waits for it");
 }
 
-/// RESEND of the variant without grants has neither flags nor a priority, and asks for what it was never granted.
+/// RESEND of the variant without grants has neither flags nor a priority, and asks for what it was
+/// never granted.
 #[test]
 fn a_peer_without_grants_gets_what_it_asks_for_at_the_priority_of_its_length() {
     let mut client = Lone::with(|config| config.unscheduled_len = 1396);
     client.call(10_000).unwrap();
     let first = client.take();
-    let asked = [&plain(PacketType::Resend, TO_CLIENT, id_of(&first) ^ 1)[..], &1396u32.to_be_bytes(), &8604u32.to_be_bytes()];
+    let asked = [
+        &plain(PacketType::Resend, TO_CLIENT, id_of(&first) ^ 1)[..],
+        &1396u32.to_be_bytes(),
+        &8604u32.to_be_bytes(),
+    ];
     let mut asked = asked.concat();
     asked[13] = 0;
     asked[18..20].fill(0);
@@ -557,7 +628,9 @@ fn a_peer_without_grants_gets_what_it_asks_for_at_the_priority_of_its_length() {
     let sent = client.take();
     let got: usize = sent.iter().filter_map(Sent::payload_len).sum();
     assert_eq!((first.len(), got), (1, 8604));
-    assert!(sent.iter().all(|sent| sent.payload_len().is_none() || sent.priority == first[0].priority));
+    assert!(
+        sent.iter().all(|sent| sent.payload_len().is_none() || sent.priority == first[0].priority)
+    );
 }
 
 #[test]
@@ -597,13 +670,17 @@ fn a_short_message_overtakes_a_long_one_behind_a_slow_link() {
 fn many_calls_are_marked_and_their_replies_have_few_unscheduled_bytes() {
     let mut client = Lone::with(|config| config.incast.calls_max = 3);
     (0..5).for_each(|_| client.call(10).unwrap());
-    let marks: Vec<bool> = client.take().iter().map(|sent| sent.data().0.marks().has(DataMarks::INCAST)).collect();
+    let marks: Vec<bool> =
+        client.take().iter().map(|sent| sent.data().0.marks().has(DataMarks::INCAST)).collect();
     assert_eq!(marks, [false, false, false, true, true]);
     let mut server = Lone::new();
     server.give(CLIENT, &marked(2, b"ping", |header| header.marks |= DataMarks::INCAST));
     server.reply(10_000).unwrap();
     let sent = server.take();
-    assert_eq!((sent.len(), sent[0].data().1.len(), sent[0].data().0.incoming.get()), (1, 400, 400));
+    assert_eq!(
+        (sent.len(), sent[0].data().1.len(), sent[0].data().0.incoming.get()),
+        (1, 400, 400)
+    );
     server.give(CLIENT, &grant(TO_SERVER, 2, 10_000, 1));
     let got: usize = server.take().iter().map(|sent| sent.data().1.len()).sum();
     assert_eq!(got, 9600);
@@ -648,8 +725,12 @@ fn a_retransmission_that_may_have_run_before_a_restart_is_refused() {
     server.give(CLIENT, &again(17 + 8));
     let (header, payload) = server.take()[0].data();
     assert!(header.marks().has(DataMarks::REFUSED));
-    assert_eq!((DropReason::from_payload(&payload), server.requests.len()), (DropReason::Uncertain, 0));
-    // At most 32 ms old, it was first sent 18 ms after the start, which is more than a packet takes.
+    assert_eq!(
+        (DropReason::from_payload(&payload), server.requests.len()),
+        (DropReason::Uncertain, 0)
+    );
+    // At most 32 ms old, it was first sent 18 ms after the start, which is more than a packet
+    // takes.
     server.now = 70 * MS;
     server.give(CLIENT, &again(17 + 8));
     assert_eq!(server.requests.len(), 1);
@@ -658,7 +739,10 @@ fn a_retransmission_that_may_have_run_before_a_restart_is_refused() {
 #[test]
 fn deadlines_travel_and_end_what_nobody_waits_for() {
     let mut server = Lone::new();
-    server.give(CLIENT, &marked(2, b"ping", |header| header.time_left = TimeLeft::of_ns(5 * MS).0.into()));
+    server.give(
+        CLIENT,
+        &marked(2, b"ping", |header| header.time_left = TimeLeft::of_ns(5 * MS).0.into()),
+    );
     assert_eq!(server.requests[0].2, server.now + TimeLeft::of_ns(5 * MS).ns().unwrap());
     server.pass(6 * MS);
     assert_eq!((server.cancelled, server.reply(4)), (1, Err(AnswerError::Gone)));
@@ -699,7 +783,9 @@ fn part(id: u64, len: u32, offset: u32, bytes: u32) -> Vec<u8> {
 /// The grants among what was sent: id at the client, offset, priority.
 fn grants(sent: &[Sent]) -> Vec<(u64, u32, u8)> {
     let of = |sent: &Sent| match sent.packet().body {
-        Body::Grant(grant) => Some((sent.packet().common.local_id(), grant.offset.get(), grant.priority)),
+        Body::Grant(grant) => {
+            Some((sent.packet().common.local_id(), grant.offset.get(), grant.priority))
+        }
         _ => None,
     };
     sent.iter().filter_map(of).collect()
@@ -707,11 +793,15 @@ fn grants(sent: &[Sent]) -> Vec<(u64, u32, u8)> {
 
 fn sigcomm(overcommit: u8) -> impl Fn(&mut Config) {
     move |config| {
-        *config = Config { secret: [9; 16], ..Config::sigcomm(overcommit, Cutoffs::descending(&[469, 5521, 15_267], 1)) }
+        *config = Config {
+            secret: [9; 16],
+            ..Config::sigcomm(overcommit, Cutoffs::descending(&[469, 5521, 15_267], 1))
+        }
     }
 }
 
-/// 9328 bytes in seven packets are 10,000 bytes on the wire, and a packet of either kind is 1538: each that comes lets one go.
+/// 9328 bytes in seven packets are 10,000 bytes on the wire, and a packet of either kind is 1538:
+/// each that comes lets one go.
 #[test]
 fn sigcomm_grants_a_packet_for_a_packet_and_not_faster_than_the_link() {
     let mut server = Lone::with(sigcomm(4));
@@ -731,7 +821,11 @@ fn sigcomm_grants_a_packet_for_a_packet_and_not_faster_than_the_link() {
 fn sigcomm_boosts_the_tail_to_the_level_of_its_length() {
     let mut server = Lone::with(sigcomm(4));
     server.give(CLIENT, &part(2, 12_000, 0, 1442));
-    assert_eq!(grants(&server.take()), [(2, 10_784, 6)], "2672 bytes are left, which are more than 469 and less than 5521");
+    assert_eq!(
+        grants(&server.take()),
+        [(2, 10_784, 6)],
+        "2672 bytes are left, which are more than 469 and less than 5521"
+    );
     server.pass(2000);
     server.give(CLIENT, &part(2, 12_000, 1442, 1442));
     assert_eq!(grants(&server.take()), [(2, 12_000, 6)]);
@@ -742,11 +836,14 @@ fn sigcomm_grants_to_as_many_peers_as_overcommitted_the_best_first() {
     let mut server = Lone::with(sigcomm(2));
     let clients = ["10.0.0.11:32769", "10.0.0.12:32769", "10.0.0.13:32769"];
     let mut step = |offset: u32, len: [u32; 3]| {
-        (0..3).for_each(|client| server.give(clients[client], &part(2 + 2 * client as u64, len[client], offset, 1442)));
+        (0..3).for_each(|client| {
+            server.give(clients[client], &part(2 + 2 * client as u64, len[client], offset, 1442))
+        });
         server.pass(2000);
         grants(&server.take()).iter().map(|grant| (grant.0, grant.2)).collect::<Vec<_>>()
     };
-    // Alone the first is at the lowest level; the second is better and takes the one above it, and the third is the worst.
+    // Alone the first is at the lowest level; the second is better and takes the one above it, and
+    // the third is the worst.
     assert_eq!(step(0, [60_000, 50_000, 70_000]), [(2, 0), (4, 1)]);
     assert_eq!(step(1442, [60_000, 50_000, 70_000]), [(2, 0), (4, 1)]);
 }
@@ -792,7 +889,8 @@ fn granted_bytes_are_missed_at_once_where_nothing_else_comes() {
 fn the_oldest_message_is_not_starved() {
     let mut server = Lone::with(|config| {
         let (window, incoming_max, fifo_increment) = (20_000, 400_000, 10_000);
-        config.grants.policy = GrantPolicy::Module { window, incoming_max, fifo_permille: 50, fifo_increment };
+        config.grants.policy =
+            GrantPolicy::Module { window, incoming_max, fifo_permille: 50, fifo_increment };
         config.grants.overcommit = 1;
     });
     server.give(CLIENT, &part(2, 1_000_000, 0, 1396));
@@ -822,6 +920,7 @@ fn the_oldest_message_is_not_starved() {
         }
         server.take();
     }
-    // 40,672 bytes of each of the 40 need grants; a twentieth of them is 81 kB for the oldest, 10 kB at a time.
+    // 40,672 bytes of each of the 40 need grants; a twentieth of them is 81 kB for the oldest, 10
+    // kB at a time.
     assert!(priorities.iter().filter(|&&priority| priority == 7).count() >= 8, "{priorities:?}");
 }

@@ -1,11 +1,14 @@
-//! Two Homa endpoints that send their packets as segments of TCP, or one of which does: behind interfaces that look at every frame.
+//! Two Homa endpoints that send their packets as segments of TCP, or one of which does: behind
+//! interfaces that look at every frame.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_proto::homa::{Carrier, Config, Endpoint, Metrics};
 use tailcut_proto::node::{Node, Path, Time, Transmit};
-use tailcut_proto::rpc::{AnswerError, Call, CallError, CallId, CallOptions, Event, RequestId, Rpc};
+use tailcut_proto::rpc::{
+    AnswerError, Call, CallError, CallId, CallOptions, Event, RequestId, Rpc,
+};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::pair::{EndpointPair, Transport};
 use tailcut_wire::homa::{Body, OFFSET_IN_SEQUENCE, Packet, is_hijacked, tcp_checksum};
@@ -39,12 +42,17 @@ impl Guarded {
         self.types.insert(packet.common.packet_type);
         assert!(is_hijacked(frame), "flags and urgent pointer are the same in either form");
         match self.setup.expected {
-            Form::Hijacked => assert_eq!(tcp_checksum(frame, source, self.setup.own), 0, "it is right"),
+            Form::Hijacked => {
+                assert_eq!(tcp_checksum(frame, source, self.setup.own), 0, "it is right")
+            }
             Form::Own => assert_eq!(packet.common.checksum.get(), 0, "there is none"),
         }
         if let Body::Data { header, .. } = packet.body {
             assert_eq!(packet.common.doff, 14 << 4);
-            assert_eq!(header.seg_offset.get() == OFFSET_IN_SEQUENCE, self.setup.expected == Form::Hijacked);
+            assert_eq!(
+                header.seg_offset.get() == OFFSET_IN_SEQUENCE,
+                self.setup.expected == Form::Hijacked
+            );
         } else {
             assert_eq!(packet.common.doff, 5 << 4);
         }
@@ -125,14 +133,16 @@ fn place(setup: &mut Setup, address: &str, form: Form) {
     }
 }
 
-/// Calls of all lengths over a path that loses some; tells the types of the frames that have come to either.
+/// Calls of all lengths over a path that loses some; tells the types of the frames that have come
+/// to either.
 fn drive(client: Form, server: Form, loss: f64) -> BTreeSet<u8> {
     let impairment = Impairment { loss, delay_ns: 5000, jitter_ns: 5000, ..Impairment::NONE };
-    let mut pair: EndpointPair<Guarded> = EndpointPair::with_config(impairment, 5, |at_client, at_server| {
-        place(at_client, EndpointPair::<Guarded>::CLIENT, client);
-        place(at_server, EndpointPair::<Guarded>::SERVER, server);
-        (at_client.expected, at_server.expected) = (server, client);
-    });
+    let mut pair: EndpointPair<Guarded> =
+        EndpointPair::with_config(impairment, 5, |at_client, at_server| {
+            place(at_client, EndpointPair::<Guarded>::CLIENT, client);
+            place(at_server, EndpointPair::<Guarded>::SERVER, server);
+            (at_client.expected, at_server.expected) = (server, client);
+        });
     let lens = [8, 100, 1396, 1397, 40_001, 100_000, 1_000_000, 1_000_001];
     for (context, &len) in lens.iter().cycle().take(80).enumerate() {
         pair.call(context as u64, len, 10 * SECOND, CallOptions::default());
@@ -141,7 +151,11 @@ fn drive(client: Form, server: Form, loss: f64) -> BTreeSet<u8> {
     pair.run_to_end(80);
     for outcome in &pair.outcomes {
         let len = lens[outcome.context as usize % lens.len()];
-        assert!(outcome.result == Ok(pair.expected_reply(outcome.context, len)), "call {} of {len} B", outcome.context);
+        assert!(
+            outcome.result == Ok(pair.expected_reply(outcome.context, len)),
+            "call {} of {len} B",
+            outcome.context
+        );
     }
     assert_eq!((pair.outcomes.len(), pair.runs.iter().all(|&runs| runs == 1)), (80, true));
     pair.run_for(SECOND);
@@ -157,7 +171,10 @@ fn calls_of_all_lengths_go_over_hijacked_frames() {
 #[test]
 fn what_is_lost_of_hijacked_frames_is_sent_again() {
     let types = drive(Form::Hijacked, Form::Hijacked, 0.05);
-    assert!([0x10, 0x11, 0x12, 0x14, 0x15, 0x17, 0x18].iter().all(|kind| types.contains(kind)), "{types:x?}");
+    assert!(
+        [0x10, 0x11, 0x12, 0x14, 0x15, 0x17, 0x18].iter().all(|kind| types.contains(kind)),
+        "{types:x?}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Two Homa endpoints over an impaired path: what is promised when packets are lost, doubled, reordered and damaged.
+//! Two Homa endpoints over an impaired path: what is promised when packets are lost, doubled,
+//! reordered and damaged.
 
 use tailcut_proto::homa::{Adaptive, Config, Cutoffs, GrantPolicy, Pull};
 use tailcut_proto::node::Time;
@@ -14,13 +15,15 @@ const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: fal
 fn sigcomm(client: &mut Config, server: &mut Config) {
     for config in [client, server] {
         let secret = config.secret;
-        *config = Config { secret, ..Config::sigcomm(4, Cutoffs::descending(&[469, 5521, 15_267], 1)) };
+        *config =
+            Config { secret, ..Config::sigcomm(4, Cutoffs::descending(&[469, 5521, 15_267], 1)) };
     }
 }
 
 fn module(_: &mut Config, _: &mut Config) {}
 
-/// Makes `calls` calls, few enough that they do not wait for each other; tells how many were answered, each with its own reply.
+/// Makes `calls` calls, few enough that they do not wait for each other; tells how many were
+/// answered, each with its own reply.
 fn drive(pair: &mut HomaPair, calls: u64, len: usize, options: CallOptions) -> u64 {
     for context in 0..calls {
         pair.call(context, len, 10 * SECOND, options);
@@ -30,7 +33,11 @@ fn drive(pair: &mut HomaPair, calls: u64, len: usize, options: CallOptions) -> u
     assert_eq!(pair.outcomes.len() as u64, calls, "every call ends");
     let expected = |outcome: &Outcome| pair.expected_reply(outcome.context, len);
     let answered = pair.outcomes.iter().filter(|outcome| outcome.result.is_ok());
-    answered.inspect(|outcome| assert_eq!(outcome.result, Ok(expected(outcome)), "call {}", outcome.context)).count() as u64
+    answered
+        .inspect(|outcome| {
+            assert_eq!(outcome.result, Ok(expected(outcome)), "call {}", outcome.context)
+        })
+        .count() as u64
 }
 
 fn check_perfect(len: usize, adjust: fn(&mut Config, &mut Config)) {
@@ -38,7 +45,9 @@ fn check_perfect(len: usize, adjust: fn(&mut Config, &mut Config)) {
     assert_eq!(drive(&mut pair, 50, len, ONCE), 50, "{len} bytes");
     assert!(pair.runs.iter().all(|&runs| runs == 1));
     let (client, server) = (pair.client_metrics(), pair.server_metrics());
-    let again = [client, server].map(|metrics| (metrics.resent_bytes, metrics.resends, metrics.duplicates, metrics.contradicted));
+    let again = [client, server].map(|metrics| {
+        (metrics.resent_bytes, metrics.resends, metrics.duplicates, metrics.contradicted)
+    });
     assert_eq!(again, [(0, 0, 0, 0); 2], "{len} bytes");
 }
 
@@ -61,14 +70,19 @@ fn a_small_call_is_two_datagrams() {
 }
 
 fn check_loss(loss: f64, len: usize, calls: u64, adjust: fn(&mut Config, &mut Config)) {
-    let impairment = Impairment { loss, duplicate: 0.01, delay_ns: 5000, jitter_ns: 20_000, ..Impairment::NONE };
+    let impairment =
+        Impairment { loss, duplicate: 0.01, delay_ns: 5000, jitter_ns: 20_000, ..Impairment::NONE };
     let mut pair = HomaPair::with_config(impairment, 11, adjust);
     let answered = drive(&mut pair, calls, len, ONCE);
     assert_eq!(answered, calls, "loss {loss}, {len} B");
     assert!(pair.runs.iter().all(|&runs| runs == 1), "loss {loss}, {len} B: a request ran twice");
     pair.run_for(5 * SECOND);
     for place in 0..2 {
-        assert_eq!(pair.network().node(place).holdings(), Default::default(), "loss {loss}, {len} B: nothing is held for ever");
+        assert_eq!(
+            pair.network().node(place).holdings(),
+            Default::default(),
+            "loss {loss}, {len} B: nothing is held for ever"
+        );
     }
 }
 
@@ -97,7 +111,8 @@ fn a_dead_peer_ends_a_call_before_its_deadline() {
     assert_eq!(pair.outcomes[0].result, Err(Failure::Unreachable));
 }
 
-/// Homa's own module waits 5 ms; here one lost packet of any kind costs less than 1 ms, and mostly half of it.
+/// Homa's own module waits 5 ms; here one lost packet of any kind costs less than 1 ms, and mostly
+/// half of it.
 #[test]
 fn one_lost_packet_costs_less_than_a_millisecond() {
     let quiet = Impairment { delay_ns: 5000, ..Impairment::default() };
@@ -110,19 +125,27 @@ fn one_lost_packet_costs_less_than_a_millisecond() {
         });
         let before = pair.statistics().lost;
         let start = pair.now();
-        (0..2).for_each(|place| pair.network().impair(place, Impairment { loss, ..quiet }, seed + place as u64));
+        (0..2).for_each(|place| {
+            pair.network().impair(place, Impairment { loss, ..quiet }, seed + place as u64)
+        });
         pair.call(9, len, SECOND, ONCE);
         pair.run_to_end(6);
         (pair.statistics().lost - before, pair.outcomes[5].at - start)
     };
     for (len, loss) in [(100, 0.2), (20_000, 0.02), (200_000, 0.003)] {
         let (_, clean) = span(0.0, len, 1);
-        let mut spans: Vec<u64> =
-            (0..300).map(|seed| span(loss, len, seed)).filter(|span| span.0 == 1).map(|span| span.1).collect();
+        let mut spans: Vec<u64> = (0..300)
+            .map(|seed| span(loss, len, seed))
+            .filter(|span| span.0 == 1)
+            .map(|span| span.1)
+            .collect();
         spans.sort_unstable();
         assert!(spans.len() > 30, "{len} B: {} runs with one loss", spans.len());
         let (median, worst) = (spans[spans.len() / 2] - clean, spans[spans.len() - 1] - clean);
-        assert!(median < 500_000 && worst < 1_000_000, "{len} B: median {median} ns, at most {worst} ns");
+        assert!(
+            median < 500_000 && worst < 1_000_000,
+            "{len} B: median {median} ns, at most {worst} ns"
+        );
     }
 }
 
@@ -153,13 +176,19 @@ fn check_long(request_len: usize, reply_len: usize, loss: f64) {
     assert_eq!((pair.outcomes.len(), &pair.runs[..]), (4, &[1; 4][..]));
     pair.run_for(10 * SECOND);
     for place in 0..2 {
-        assert_eq!(pair.network().node(place).holdings(), Default::default(), "{request_len} to {reply_len} B, loss {loss}");
+        assert_eq!(
+            pair.network().node(place).holdings(),
+            Default::default(),
+            "{request_len} to {reply_len} B, loss {loss}"
+        );
     }
 }
 
 #[test]
 fn messages_longer_than_a_homa_message_arrive_whole() {
-    for (request_len, reply_len) in [(1_000_001, 10), (10, 1_000_001), (3_500_000, 2_000_000), (8 << 20, 8 << 20)] {
+    for (request_len, reply_len) in
+        [(1_000_001, 10), (10, 1_000_001), (3_500_000, 2_000_000), (8 << 20, 8 << 20)]
+    {
         check_long(request_len, reply_len, 0.0);
     }
 }
@@ -174,14 +203,19 @@ fn long_messages_survive_loss() {
 fn a_long_call_that_is_cancelled_holds_nothing() {
     for after_ns in [20_000, 100_000, 200_000, 330_000] {
         let mut pair = HomaPair::new(Impairment::default(), 1);
-        pair.handler = Handler { reply_len: Some(5_000_000), service_ns: 300_000, ..Handler::default() };
+        pair.handler =
+            Handler { reply_len: Some(5_000_000), service_ns: 300_000, ..Handler::default() };
         let id = pair.call(0, 5_000_000, SECOND, ONCE);
         pair.run_for(after_ns);
         pair.cancel(id);
         pair.run_for(5 * SECOND);
         assert!(pair.outcomes.is_empty());
         for place in 0..2 {
-            assert_eq!(pair.network().node(place).holdings(), Default::default(), "after {after_ns} ns, place {place}");
+            assert_eq!(
+                pair.network().node(place).holdings(),
+                Default::default(),
+                "after {after_ns} ns, place {place}"
+            );
         }
     }
 }
@@ -196,7 +230,8 @@ fn a_long_call_to_nobody_ends_by_its_deadline() {
     assert_eq!(pair.network().node(0).holdings(), Default::default());
 }
 
-/// Where nothing needs a grant, seven levels are for unscheduled bytes, and the client hears of it with its next call.
+/// Where nothing needs a grant, seven levels are for unscheduled bytes, and the client hears of it
+/// with its next call.
 #[test]
 fn cutoffs_follow_the_traffic_and_reach_the_client() {
     let mut pair = HomaPair::with_config(Impairment::default(), 1, |_, server| {

@@ -74,8 +74,14 @@ fn a_request_never_answered_is_let_go_at_its_deadline() {
 fn the_same_seed_gives_the_same_trace() {
     fn check<E: Transport>() {
         let run = |seed| {
-            let impairment =
-                Impairment { loss: 0.1, duplicate: 0.1, corrupt: 0.1, delay_ns: 5000, jitter_ns: 50_000, ..Impairment::NONE };
+            let impairment = Impairment {
+                loss: 0.1,
+                duplicate: 0.1,
+                corrupt: 0.1,
+                delay_ns: 5000,
+                jitter_ns: 50_000,
+                ..Impairment::NONE
+            };
             let mut pair = EndpointPair::<E>::new(impairment, seed);
             for context in 0..200 {
                 pair.call(context, 5000, SECOND, IDEMPOTENT);

@@ -10,7 +10,8 @@ const IDEMPOTENT: CallOptions = CallOptions { idempotent: true, fixed: false, v1
 const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: false };
 const V1: CallOptions = CallOptions { idempotent: false, fixed: false, v1: true };
 
-/// `calls` calls of `len` bytes, at most `outstanding` at once; how many were answered, each reply checked.
+/// `calls` calls of `len` bytes, at most `outstanding` at once; how many were answered, each reply
+/// checked.
 fn drive(pair: &mut Pair, calls: u64, len: usize, options: CallOptions) -> u64 {
     let outstanding = 16;
     let mut begun = 0;
@@ -23,7 +24,11 @@ fn drive(pair: &mut Pair, calls: u64, len: usize, options: CallOptions) -> u64 {
     }
     let expected = |outcome: &Outcome| pair.expected_reply(outcome.context, len);
     let answered = pair.outcomes.iter().filter(|outcome| outcome.result.is_ok());
-    answered.inspect(|outcome| assert_eq!(outcome.result, Ok(expected(outcome)), "call {}", outcome.context)).count() as u64
+    answered
+        .inspect(|outcome| {
+            assert_eq!(outcome.result, Ok(expected(outcome)), "call {}", outcome.context)
+        })
+        .count() as u64
 }
 
 fn check_perfect(len: usize, options: CallOptions) {
@@ -31,7 +36,11 @@ fn check_perfect(len: usize, options: CallOptions) {
     assert_eq!(drive(&mut pair, 50, len, options), 50, "{len} bytes, {options:?}");
     assert!(pair.runs.iter().all(|&runs| runs == 1));
     let (client, server) = (pair.client_metrics(), pair.server_metrics());
-    assert_eq!((client.resent, server.resent, client.timeouts), (0, 0, 0), "{len} bytes, {options:?}");
+    assert_eq!(
+        (client.resent, server.resent, client.timeouts),
+        (0, 0, 0),
+        "{len} bytes, {options:?}"
+    );
 }
 
 #[test]
@@ -72,15 +81,29 @@ struct Lossy {
     seed: u64,
 }
 
-/// The share of idempotent calls that succeed under loss, duplication and reordering; none runs when it may not.
+/// The share of idempotent calls that succeed under loss, duplication and reordering; none runs
+/// when it may not.
 fn check_loss(case: &Lossy, failures_max: u64) {
     let Lossy { loss, len, calls, seed } = *case;
-    let impairment = Impairment { loss, duplicate: 0.01, corrupt: 0.0, delay_ns: 5000, jitter_ns: 20_000, ..Impairment::NONE };
+    let impairment = Impairment {
+        loss,
+        duplicate: 0.01,
+        corrupt: 0.0,
+        delay_ns: 5000,
+        jitter_ns: 20_000,
+        ..Impairment::NONE
+    };
     let mut pair = Pair::new(impairment, seed);
     let answered = drive(&mut pair, calls, len, IDEMPOTENT);
     let failed = calls - answered;
-    assert!(failed <= failures_max, "loss {loss}, {len} B, seed {seed}: {failed} of {calls} failed");
-    assert!(pair.runs.iter().all(|&runs| runs <= 1), "loss {loss}, {len} B, seed {seed}: a request ran twice");
+    assert!(
+        failed <= failures_max,
+        "loss {loss}, {len} B, seed {seed}: {failed} of {calls} failed"
+    );
+    assert!(
+        pair.runs.iter().all(|&runs| runs <= 1),
+        "loss {loss}, {len} B, seed {seed}: a request ran twice"
+    );
 }
 
 #[test]
@@ -100,8 +123,14 @@ fn long_idempotent_calls_survive_loss() {
 
 #[test]
 fn calls_that_are_not_idempotent_never_run_twice_and_survive_loss_too() {
-    let impairment =
-        Impairment { loss: 0.1, duplicate: 0.1, corrupt: 0.0, delay_ns: 5000, jitter_ns: 50_000, ..Impairment::NONE };
+    let impairment = Impairment {
+        loss: 0.1,
+        duplicate: 0.1,
+        corrupt: 0.0,
+        delay_ns: 5000,
+        jitter_ns: 50_000,
+        ..Impairment::NONE
+    };
     for (len, calls) in [(64, 5000), (20_000, 300)] {
         let mut pair = Pair::new(impairment, 21);
         let answered = drive(&mut pair, calls, len, ONCE);
@@ -122,7 +151,11 @@ fn recovers_a_lost_packet_of_a_long_message_within_two_round_trips() {
     };
     let (_, clean) = span(quiet, 5);
     let lossy = Impairment { loss: 0.005, ..quiet };
-    let mut spans: Vec<u64> = (0..200).map(|seed| span(lossy, seed)).filter(|(lost, _)| *lost == 1).map(|(_, at)| at).collect();
+    let mut spans: Vec<u64> = (0..200)
+        .map(|seed| span(lossy, seed))
+        .filter(|(lost, _)| *lost == 1)
+        .map(|(_, at)| at)
+        .collect();
     spans.sort_unstable();
     assert!(spans.len() > 10);
     let median = spans[spans.len() / 2];

@@ -1,16 +1,18 @@
-//! Clients, a router and servers over bad paths, in virtual time. What must hold whatever happens is checked by the fault run
-//! itself; here is what comes of it.
+//! Clients, a router and servers over bad paths, in virtual time. What must hold whatever happens
+//! is checked by the fault run itself; here is what comes of it.
 
 use tailcut_proto::router::Forward;
-use tailcut_sim::faults::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
+use tailcut_sim::faults::plan::{
+    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan,
+};
 use tailcut_sim::faults::{Ending, Options, Report, run};
 
 const US: u64 = 1000;
 const MS: u64 = 1000 * US;
 const SECOND: u64 = 1000 * MS;
 
-/// Four servers behind JBSQ(2), two clients, and a call each 42 us: 60 % of what the servers carry. They are up for a second
-/// before the first, so that nothing may be older than they are.
+/// Four servers behind JBSQ(2), two clients, and a call each 42 us: 60 % of what the servers carry.
+/// They are up for a second before the first, so that nothing may be older than they are.
 fn plan(seed: u64, forward: Forward, calls: u64) -> Plan {
     let call = |number: u64| CallPlan {
         at: at(number),
@@ -85,7 +87,11 @@ fn a_server_that_dies_is_taken_out_and_comes_back() {
         plan.calls.iter_mut().for_each(|call| call.is_idempotent = true);
         plan.faults = vec![fault(500..4000, FaultKind::Crash { host: Host::Server(1) })];
         let report = check(&plan);
-        assert_eq!(report.count(Ending::Replied), 8000, "seed {seed}: idempotent calls survive a server");
+        assert_eq!(
+            report.count(Ending::Replied),
+            8000,
+            "seed {seed}: idempotent calls survive a server"
+        );
         // Of its share of 500 calls before it has at most 200.
         assert!(report.served[1] > 200 + 500, "seed {seed}: it got {} requests", report.served[1]);
     }
@@ -98,9 +104,13 @@ fn a_call_that_may_run_once_never_runs_twice_across_crashes() {
         plan.faults = bad_paths(6000, 0.02, 20 * US);
         for round in 0..6 {
             let host = Host::Server(round as usize % 4);
-            plan.faults.push(fault(1000 * round + 300..1000 * round + 500, FaultKind::Crash { host }));
+            plan.faults
+                .push(fault(1000 * round + 300..1000 * round + 500, FaultKind::Crash { host }));
             let restart = FaultKind::Crash { host: Host::Router };
-            plan.faults.push(Fault { lasts_ns: 1, ..fault(1000 * round + 800..1000 * round + 801, restart) });
+            plan.faults.push(Fault {
+                lasts_ns: 1,
+                ..fault(1000 * round + 800..1000 * round + 801, restart)
+            });
         }
         let answered = check(&plan).count(Ending::Replied);
         assert!(answered > 5000, "seed {seed}: {answered}");

@@ -1,17 +1,22 @@
-//! What the router believes to be outstanding, when packets are lost, repeated or late and servers come and go.
+//! What the router believes to be outstanding, when packets are lost, repeated or late and servers
+//! come and go.
 
 mod router_bench;
 
-use router_bench::{Ask, Bench, FakeServer, MS, client, drop_reason, server, v1_feedback, v1_request};
+use router_bench::{
+    Ask, Bench, FakeServer, MS, client, drop_reason, server, v1_feedback, v1_request,
+};
 use tailcut_proto::router::{Forward, ServerConfig, ServerState, Speaks};
 use tailcut_wire::r2p2::{DropReason, Marks};
 
-/// A router over one server at bound 2, which has received and reported nothing of the two requests placed.
+/// A router over one server at bound 2, which has received and reported nothing of the two requests
+/// placed.
 fn full() -> (Bench, FakeServer, Vec<Vec<u8>>) {
     let mut bench = Bench::new(Speaks::Extension, 1, |_| {});
     let mut fake = FakeServer::new(0);
     bench.live(&mut [&mut fake], 20 * MS);
-    let requests = (1..3).map(|id| bench.send(client(), &Ask::id(id).bytes()).remove(0).bytes).collect();
+    let requests =
+        (1..3).map(|id| bench.send(client(), &Ask::id(id).bytes()).remove(0).bytes).collect();
     assert_eq!(bench.outstanding(), [2]);
     (bench, fake, requests)
 }
@@ -51,7 +56,8 @@ fn repeated_and_reordered_feedback_changes_nothing() {
 fn lost_requests_heal_by_a_probe_out_of_turn() {
     let (mut bench, mut fake, _lost) = full();
     assert_eq!(bench.place(&Ask::id(3).bytes()), None);
-    // The held request goes a probe's round trip after `stall_probe_ns`, not after the probe interval.
+    // The held request goes a probe's round trip after `stall_probe_ns`, not after the probe
+    // interval.
     bench.live(&mut [&mut fake], 2 * MS);
     assert_eq!(bench.metrics().stall_probes, 1);
     assert_eq!((fake.received, bench.outstanding()), (0, vec![1]));
@@ -144,7 +150,10 @@ fn a_removed_server_is_a_stranger_and_its_slot_serves_another() {
     bench.router.remove_server(server(0)).unwrap();
     bench.send(server(0), &FakeServer::new(0).feedback());
     assert_eq!(bench.metrics().feedback_stranger, 1);
-    bench.router.add_server(bench.now, ServerConfig { addr: server(7), speaks: Speaks::Extension }).unwrap();
+    bench
+        .router
+        .add_server(bench.now, ServerConfig { addr: server(7), speaks: Speaks::Extension })
+        .unwrap();
     assert_eq!(bench.outstanding(), [0, 0]);
     let again = Ask { marks: Marks::AGAIN, ..Ask::id(1) };
     assert_eq!(drop_reason(&bench.send(client(), &again.bytes())), DropReason::Uncertain);
@@ -154,9 +163,14 @@ fn a_removed_server_is_a_stranger_and_its_slot_serves_another() {
 fn an_added_server_takes_from_the_queue() {
     let (mut bench, _, _) = full();
     assert_eq!(bench.place(&Ask::id(3).bytes()), None);
-    bench.router.add_server(bench.now, ServerConfig { addr: server(1), speaks: Speaks::Extension }).unwrap();
+    bench
+        .router
+        .add_server(bench.now, ServerConfig { addr: server(1), speaks: Speaks::Extension })
+        .unwrap();
     let sent = bench.advance(0);
-    assert!(sent.iter().any(|sent| sent.to == server(1) && sent.bytes[8..16] == 3u64.to_be_bytes()));
+    assert!(
+        sent.iter().any(|sent| sent.to == server(1) && sent.bytes[8..16] == 3u64.to_be_bytes())
+    );
 }
 
 fn v1_bench(count: u16) -> Bench {
@@ -204,12 +218,14 @@ fn leases_that_expire_between_feedback_are_no_silence() {
     assert_eq!((bench.metrics().leases_expired, bench.metrics().servers_silenced), (4, 0));
 }
 
-/// The reference's defect: a server that died and came back got 0 of 200 requests, because lost tokens were never restored.
+/// The reference's defect: a server that died and came back got 0 of 200 requests, because lost
+/// tokens were never restored.
 #[test]
 fn a_revived_version_1_server_gets_requests_again() {
     let mut bench = v1_bench(2);
     let mut rid = 0;
-    // Counts what server 1 gets of 200 requests, one a ms; server 0 answers at once, server 1 while it is alive.
+    // Counts what server 1 gets of 200 requests, one a ms; server 0 answers at once, server 1 while
+    // it is alive.
     let mut run = |bench: &mut Bench, is_alive: bool| {
         let mut hits = 0;
         for _ in 0..200 {
@@ -250,7 +266,8 @@ fn a_version_1_request_at_a_tailcut_server_is_a_lease() {
 
 #[test]
 fn the_bound_follows_what_is_measured() {
-    let mut bench = Bench::new(Speaks::Extension, 1, |config| config.policy = "jbsq:auto".parse().unwrap());
+    let mut bench =
+        Bench::new(Speaks::Extension, 1, |config| config.policy = "jbsq:auto".parse().unwrap());
     let mut fake = FakeServer::new(0);
     bench.live(&mut [&mut fake], 30 * MS);
     assert_eq!(bench.router.status().bound, Some(4));

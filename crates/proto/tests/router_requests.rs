@@ -1,9 +1,13 @@
-//! What becomes of a request: the bytes that go on, the bytes that refuse it, and that it reaches one server only.
+//! What becomes of a request: the bytes that go on, the bytes that refuse it, and that it reaches
+//! one server only.
 
 mod router_bench;
 
 use proptest::prelude::*;
-use router_bench::{Ask, Bench, FakeServer, MS, Sent, client, drop_reason, hex, route, server, v1_feedback, v1_request};
+use router_bench::{
+    Ask, Bench, FakeServer, MS, Sent, client, drop_reason, hex, route, server, v1_feedback,
+    v1_request,
+};
 use tailcut_proto::router::{Forward, Speaks};
 use tailcut_wire::r2p2::{DropReason, ExtHeader, MessageType, Packet, Route, RpcId};
 use tailcut_wire::r2p2::{Marks, flags};
@@ -17,9 +21,13 @@ fn annotate(count: u16) -> Bench {
     Bench::new(Speaks::Extension, count, |_| {})
 }
 
-/// Forwards `ask` and checks that nothing but the 24 bytes of the route has changed, and these to `expected` with the
-/// placement that the router chose.
-fn check_forwarded(bench: &mut Bench, ask: Ask, (from, expected): (Option<std::net::SocketAddr>, &str)) {
+/// Forwards `ask` and checks that nothing but the 24 bytes of the route has changed, and these to
+/// `expected` with the placement that the router chose.
+fn check_forwarded(
+    bench: &mut Bench,
+    ask: Ask,
+    (from, expected): (Option<std::net::SocketAddr>, &str),
+) {
     let bytes = ask.bytes();
     let sent = bench.send(client(), &bytes);
     let placement = route(&sent[0].bytes).placement;
@@ -34,7 +42,11 @@ fn keep_writes_the_placement_only() {
 
 #[test]
 fn annotate_writes_the_client_too() {
-    check_forwarded(&mut annotate(1), Ask::id(1), (None, "00000000000000000000ffff0a010001 0fa0 01 00"));
+    check_forwarded(
+        &mut annotate(1),
+        Ask::id(1),
+        (None, "00000000000000000000ffff0a010001 0fa0 01 00"),
+    );
 }
 
 #[test]
@@ -51,7 +63,8 @@ fn a_client_that_another_router_has_written_stays() {
 #[test]
 fn placements_rise_by_one() {
     let mut bench = annotate(1);
-    let [first, second] = [1, 2].map(|id| route(&bench.send(client(), &Ask::id(id).bytes())[0].bytes).placement.get());
+    let [first, second] = [1, 2]
+        .map(|id| route(&bench.send(client(), &Ask::id(id).bytes())[0].bytes).placement.get());
     assert_eq!(second, first.wrapping_add(1));
 }
 
@@ -80,7 +93,10 @@ fn the_deadline_shrinks_by_the_time_held() {
     assert_eq!(bench.place(&ask.bytes()), None);
     bench.advance(250_900);
     let sent = bench.send(server(0), &fake.conclude(1));
-    assert_eq!(Packet::parse(&sent[0].bytes).unwrap().extended().unwrap().ext.deadline_us.get(), 650);
+    assert_eq!(
+        Packet::parse(&sent[0].bytes).unwrap().extended().unwrap().ext.deadline_us.get(),
+        650
+    );
 }
 
 /// A router whose only server is at its bound.
@@ -112,8 +128,7 @@ fn a_full_queue_refuses_with_these_bytes() {
     full(&mut bench);
     assert_eq!(bench.place(&Ask::id(3).bytes()), None);
     let sent = bench.send(client(), &Ask::id(0x0102_0304_0506_0708).bytes());
-    let expected =
-        "cc3041c007080001 0102030405060708 00000000 00 01 0000 00000000 00000000 0000000000000000 00000000 0000 0000 01";
+    let expected = "cc3041c007080001 0102030405060708 00000000 00 01 0000 00000000 00000000 0000000000000000 00000000 0000 0000 01";
     assert_eq!(sent, [Sent { to: client(), from: None, bytes: hex(expected) }]);
 }
 
@@ -127,7 +142,8 @@ fn a_version_1_request_is_refused_with_these_bytes() {
 #[test]
 fn the_fixed_policy_takes_the_first_server_past_its_bound() {
     let mut bench = annotate(2);
-    let placed: Vec<_> = (1..5).map(|id| bench.place(&Ask { is_fixed: true, ..Ask::id(id) }.bytes())).collect();
+    let placed: Vec<_> =
+        (1..5).map(|id| bench.place(&Ask { is_fixed: true, ..Ask::id(id) }.bytes())).collect();
     assert_eq!(placed, [Some(0); 4]);
     assert_eq!((bench.metrics().fixed, bench.metrics().fixed_past_bound), (4, 2));
 }
@@ -201,7 +217,10 @@ fn a_retransmission_of_what_was_sent_before_the_router_started_is_uncertain() {
     assert_eq!(drop_reason(&bench.send(client(), &again(1))), DropReason::Uncertain);
     assert_eq!(bench.place(&Ask::id(2).bytes()), Some(0));
     assert_eq!(bench.place(&again(2)), Some(0));
-    assert_eq!(bench.place(&Ask { marks: Marks::AGAIN | Marks::IDEMPOTENT, ..Ask::id(3) }.bytes()), Some(1));
+    assert_eq!(
+        bench.place(&Ask { marks: Marks::AGAIN | Marks::IDEMPOTENT, ..Ask::id(3) }.bytes()),
+        Some(1)
+    );
     bench.advance(11 * MS);
     assert_eq!(bench.place(&again(1)), Some(1));
 }
@@ -224,7 +243,10 @@ fn a_cancel_follows_a_placed_request() {
     let mut bench = annotate(2);
     bench.place(&Ask::id(1).bytes());
     bench.place(&Ask::id(2).bytes());
-    assert_eq!(bench.send(client(), &cancel(2)), [Sent { to: server(1), from: None, bytes: cancel(2) }]);
+    assert_eq!(
+        bench.send(client(), &cancel(2)),
+        [Sent { to: server(1), from: None, bytes: cancel(2) }]
+    );
 }
 
 #[test]
@@ -269,12 +291,21 @@ fn a_datagram_above_the_limit_is_refused() {
 
 #[test]
 fn a_driver_that_does_not_drain_loses_requests_and_no_more() {
-    let mut config = tailcut_proto::router::RouterConfig { outbox_len_max: 2, ..Default::default() };
-    config.servers.push(tailcut_proto::router::ServerConfig { addr: server(0), speaks: Speaks::Extension });
-    let mut bench = Bench { router: tailcut_proto::router::Router::new(0, config).unwrap(), now: 0 };
+    let mut config =
+        tailcut_proto::router::RouterConfig { outbox_len_max: 2, ..Default::default() };
+    config
+        .servers
+        .push(tailcut_proto::router::ServerConfig { addr: server(0), speaks: Speaks::Extension });
+    let mut bench =
+        Bench { router: tailcut_proto::router::Router::new(0, config).unwrap(), now: 0 };
     for id in 1..6 {
         let path = tailcut_proto::node::Path { peer: client() };
-        tailcut_proto::node::Node::handle_datagram(&mut bench.router, 0, path, &Ask::id(id).bytes());
+        tailcut_proto::node::Node::handle_datagram(
+            &mut bench.router,
+            0,
+            path,
+            &Ask::id(id).bytes(),
+        );
     }
     assert_eq!(bench.metrics().outbox_full, 3);
     assert_eq!(bench.advance(0).len(), 3, "two requests and the probe that waited");
@@ -283,19 +314,32 @@ fn a_driver_that_does_not_drain_loses_requests_and_no_more() {
 /// Bytes that are nearly packets: a valid one of some kind, cut and with a few bytes changed.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let valid = prop_oneof![
-        (0u64..8, any::<u8>(), 0u32..3_000)
-            .prop_map(|(id, marks, deadline_us)| Ask { marks, deadline_us, ..Ask::id(id) }.bytes()),
+        (0u64..8, any::<u8>(), 0u32..3_000).prop_map(|(id, marks, deadline_us)| Ask {
+            marks,
+            deadline_us,
+            ..Ask::id(id)
+        }
+        .bytes()),
         (0u64..8).prop_map(|id| Ask { is_fixed: true, ..Ask::id(id) }.bytes()),
         (0u64..8).prop_map(cancel),
         any::<u16>().prop_map(v1_request),
         Just(v1_feedback()),
-        (any::<u8>(), any::<u32>(), 0u32..9, 0u32..9).prop_map(|(epoch, seen, received, concluded)| {
-            FakeServer { addr: server(0), epoch: u32::from(epoch % 3), seen, received, concluded }.feedback()
-        }),
+        (any::<u8>(), any::<u32>(), 0u32..9, 0u32..9).prop_map(
+            |(epoch, seen, received, concluded)| {
+                FakeServer {
+                    addr: server(0),
+                    epoch: u32::from(epoch % 3),
+                    seen,
+                    received,
+                    concluded,
+                }
+                .feedback()
+            }
+        ),
         proptest::collection::vec(any::<u8>(), 0..100),
     ];
-    (valid, proptest::collection::vec((any::<usize>(), any::<u8>()), 0..3), any::<usize>(), 0u8..8).prop_map(
-        |(mut bytes, edits, cut, is_cut)| {
+    (valid, proptest::collection::vec((any::<usize>(), any::<u8>()), 0..3), any::<usize>(), 0u8..8)
+        .prop_map(|(mut bytes, edits, cut, is_cut)| {
             let len = bytes.len();
             for (at, byte) in edits.into_iter().filter(|_| len > 0) {
                 bytes[at % len] = byte;
@@ -304,15 +348,14 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
                 bytes.truncate(cut % (bytes.len() + 1));
             }
             bytes
-        },
-    )
+        })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// No panic, no answer above three times its cause to whom it came from, at most the bound placed by the policy, and
-    /// every request accounted for.
+    /// No panic, no answer above three times its cause to whom it came from, at most the bound
+    /// placed by the policy, and every request accounted for.
     #[test]
     fn garbage_is_survived(
         steps in proptest::collection::vec((nearly(), 0u16..5, 0u64..20), 1..120),
@@ -342,7 +385,8 @@ proptest! {
         prop_assert!(bench.router.status().queue_len <= 6);
     }
 
-    /// Whatever is lost or repeated, a request that is not idempotent reaches one server only before its deadline.
+    /// Whatever is lost or repeated, a request that is not idempotent reaches one server only
+    /// before its deadline.
     #[test]
     fn at_most_one_server(steps in proptest::collection::vec((0u64..12, any::<bool>(), 0u64..8), 1..150)) {
         let mut bench = Bench::new(Speaks::Extension, 3, |config| config.queue_len_max = 4);
@@ -368,8 +412,10 @@ proptest! {
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     let run = || {
-        let mut bench = Bench::new(Speaks::Extension, 5, |config| config.policy = "random".parse().unwrap());
-        let mut sent: Vec<Sent> = (0..50).flat_map(|id| bench.send(client(), &Ask::id(id).bytes())).collect();
+        let mut bench =
+            Bench::new(Speaks::Extension, 5, |config| config.policy = "random".parse().unwrap());
+        let mut sent: Vec<Sent> =
+            (0..50).flat_map(|id| bench.send(client(), &Ask::id(id).bytes())).collect();
         sent.extend(bench.advance(40 * MS));
         sent
     };
@@ -381,12 +427,21 @@ fn requests_to_one_server_leave_as_a_train() {
     let mut bench = annotate(1);
     for id in 1..3 {
         let path = tailcut_proto::node::Path { peer: client() };
-        tailcut_proto::node::Node::handle_datagram(&mut bench.router, 0, path, &Ask::id(id).bytes());
+        tailcut_proto::node::Node::handle_datagram(
+            &mut bench.router,
+            0,
+            path,
+            &Ask::id(id).bytes(),
+        );
     }
     let mut buffer = [0; 2_000];
-    let transmit = tailcut_proto::node::Node::poll_transmit(&mut bench.router, 0, &mut buffer).unwrap();
+    let transmit =
+        tailcut_proto::node::Node::poll_transmit(&mut bench.router, 0, &mut buffer).unwrap();
     assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (152, 76, 2));
-    assert!(Packet::parse(&buffer[76..152]).is_ok_and(|packet| packet.is_last && buffer[3] == flags::ONLY));
+    assert!(
+        Packet::parse(&buffer[76..152])
+            .is_ok_and(|packet| packet.is_last && buffer[3] == flags::ONLY)
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Runs the packet scripts of `conformance/scripts`, one behaviour each. Their language is described there.
+//! Runs the packet scripts of `conformance/scripts`, one behaviour each. Their language is
+//! described there.
 
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
@@ -24,7 +25,17 @@ impl Stage {
     fn new() -> Self {
         let config = Config { secret: [9; 16], ..Config::default() };
         let (sent, outcomes) = (Vec::new(), Vec::new());
-        Self { now: 0, config, endpoint: None, reply_len: None, is_silent: false, sent, outcomes, runs: 0, cancelled: 0 }
+        Self {
+            now: 0,
+            config,
+            endpoint: None,
+            reply_len: None,
+            is_silent: false,
+            sent,
+            outcomes,
+            runs: 0,
+            cancelled: 0,
+        }
     }
 
     fn line(&mut self, line: &str) -> Result<(), String> {
@@ -41,7 +52,8 @@ impl Stage {
             "<" => {
                 self.expect_quiet()?;
                 let (peer, bytes) = rest.split_once(' ').unwrap_or((rest, ""));
-                let bytes: Vec<u8> = pattern(bytes).into_iter().map(|byte| byte.expect("a byte")).collect();
+                let bytes: Vec<u8> =
+                    pattern(bytes).into_iter().map(|byte| byte.expect("a byte")).collect();
                 let now = self.now;
                 self.endpoint().handle_datagram(now, Path { peer: address(peer) }, &bytes);
                 self.settle();
@@ -57,9 +69,14 @@ impl Stage {
                 return matches(&pattern(rest), &bytes);
             }
             "failed" => {
-                let outcome = self.outcomes.drain(..1.min(self.outcomes.len())).next().ok_or("no event")?;
+                let outcome =
+                    self.outcomes.drain(..1.min(self.outcomes.len())).next().ok_or("no event")?;
                 let failure = outcome.err().ok_or("it was replied")?;
-                return if failure.contains(rest) { Ok(()) } else { Err(format!("it failed by: {failure}")) };
+                return if failure.contains(rest) {
+                    Ok(())
+                } else {
+                    Err(format!("it failed by: {failure}"))
+                };
             }
             _ => return Err(format!("`{word}` is not a word of the language")),
         }
@@ -91,9 +108,14 @@ impl Stage {
         let options = words.next().expect("options");
         let has = |name| options.split(',').any(|option| option == name);
         let options = CallOptions { v1: has("v1"), idempotent: has("idempotent"), fixed: false };
-        let payload = pattern(words.next().unwrap_or("")).into_iter().map(|byte| byte.expect("a byte")).collect();
+        let payload = pattern(words.next().unwrap_or(""))
+            .into_iter()
+            .map(|byte| byte.expect("a byte"))
+            .collect();
         let (now, deadline) = (self.now, self.now + 1_000_000_000);
-        self.endpoint().call(now, Call { target, payload, deadline, context: 0, options }).expect("the call is made");
+        self.endpoint()
+            .call(now, Call { target, payload, deadline, context: 0, options })
+            .expect("the call is made");
         self.settle();
     }
 
@@ -118,7 +140,11 @@ impl Stage {
         }
         let mut buffer = vec![0; TRAIN_BYTES_MAX];
         while let Some(transmit) = endpoint.poll_transmit(now, &mut buffer) {
-            self.sent.extend(buffer[..transmit.len].chunks(transmit.segment_len).map(|bytes| (transmit.to, bytes.to_vec())));
+            self.sent.extend(
+                buffer[..transmit.len]
+                    .chunks(transmit.segment_len)
+                    .map(|bytes| (transmit.to, bytes.to_vec())),
+            );
         }
     }
 
@@ -147,20 +173,28 @@ fn same(found: usize, expected: &str) -> Result<(), String> {
 }
 
 fn matches(pattern: &[Option<u8>], bytes: &[u8]) -> Result<(), String> {
-    let is_match =
-        pattern.len() == bytes.len() && pattern.iter().zip(bytes).all(|(want, have)| want.is_none_or(|want| want == *have));
-    if is_match { Ok(()) } else { Err(format!("{} bytes, not {}: {}", bytes.len(), pattern.len(), hex(bytes))) }
+    let is_match = pattern.len() == bytes.len()
+        && pattern.iter().zip(bytes).all(|(want, have)| want.is_none_or(|want| want == *have));
+    if is_match {
+        Ok(())
+    } else {
+        Err(format!("{} bytes, not {}: {}", bytes.len(), pattern.len(), hex(bytes)))
+    }
 }
 
 /// `None` for a byte that may be anything.
 fn pattern(text: &str) -> Vec<Option<u8>> {
     let mut bytes = Vec::new();
     for word in text.split_whitespace() {
-        let (digits, times) = word.split_once('*').map_or((word, 1), |(digits, times)| (digits, times.parse().expect("a count")));
+        let (digits, times) = word
+            .split_once('*')
+            .map_or((word, 1), |(digits, times)| (digits, times.parse().expect("a count")));
         for _ in 0..times {
             for pair in digits.as_bytes().chunks(2) {
                 let pair = str::from_utf8(pair).expect("ASCII");
-                bytes.push((pair != "..").then(|| u8::from_str_radix(pair, 16).unwrap_or_else(|_| panic!("`{pair}` in {text}"))));
+                bytes.push((pair != "..").then(|| {
+                    u8::from_str_radix(pair, 16).unwrap_or_else(|_| panic!("`{pair}` in {text}"))
+                }));
             }
         }
     }
@@ -176,15 +210,22 @@ fn address(text: &str) -> SocketAddr {
 }
 
 fn duration_ns(text: &str) -> u64 {
-    let unit = [("us", 1000), ("ms", 1_000_000)].into_iter().find(|(unit, _)| text.ends_with(unit)).expect("us or ms");
+    let unit = [("us", 1000), ("ms", 1_000_000)]
+        .into_iter()
+        .find(|(unit, _)| text.ends_with(unit))
+        .expect("us or ms");
     text.trim_end_matches(unit.0).parse::<u64>().expect("a number") * unit.1
 }
 
 fn run(path: &FilePath) -> Result<(), String> {
     let mut stage = Stage::new();
     let text = std::fs::read_to_string(path).expect("the script is readable");
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-        stage.line(line).map_err(|error| format!("{}:{}: {line:.60}: {error}", path.display(), number + 1))?;
+    for (number, line) in
+        text.lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+    {
+        stage
+            .line(line)
+            .map_err(|error| format!("{}:{}: {line:.60}: {error}", path.display(), number + 1))?;
     }
     stage.expect_quiet().map_err(|error| format!("{}: at the end: {error}", path.display()))
 }
@@ -192,8 +233,12 @@ fn run(path: &FilePath) -> Result<(), String> {
 #[test]
 fn every_script_holds() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../conformance/scripts");
-    let entries = std::fs::read_dir(&folder).expect("the scripts are there").map(|entry| entry.expect("an entry").path());
-    let scripts: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|extension| extension == "script")).collect();
+    let entries = std::fs::read_dir(&folder)
+        .expect("the scripts are there")
+        .map(|entry| entry.expect("an entry").path());
+    let scripts: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|extension| extension == "script"))
+        .collect();
     assert!(scripts.len() >= 15, "{} scripts in {}", scripts.len(), folder.display());
     let failures: Vec<String> = scripts.iter().filter_map(|script| run(script).err()).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));

@@ -1,4 +1,5 @@
-//! Streams over an endpoint that the test plays: which messages are sent, how those of peers are answered, and what ends a stream.
+//! Streams over an endpoint that the test plays: which messages are sent, how those of peers are
+//! answered, and what ends a stream.
 
 mod stream_support;
 
@@ -8,7 +9,9 @@ use stream_support::Fake;
 use tailcut_proto::node::{Node, Time};
 use tailcut_proto::rpc::{Call, CallId, DropReason, Failure};
 use tailcut_proto::stream::{Config, Fault, Holdings, StreamId, Streams};
-use tailcut_wire::stream::{FIN, FROM_OPENER, MAGIC, Message, MessageHeader, MessageKind, Reply, ReplyHeader, Status};
+use tailcut_wire::stream::{
+    FIN, FROM_OPENER, MAGIC, Message, MessageHeader, MessageKind, Reply, ReplyHeader, Status,
+};
 use zerocopy::IntoBytes;
 
 const SECOND: Time = 1_000_000_000;
@@ -31,7 +34,13 @@ fn peer(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 9000))
 }
 
-fn message(kind: MessageKind, marks: u8, numbers: (u64, u64), (offset, limit): (u64, u64), data: &[u8]) -> Vec<u8> {
+fn message(
+    kind: MessageKind,
+    marks: u8,
+    numbers: (u64, u64),
+    (offset, limit): (u64, u64),
+    data: &[u8],
+) -> Vec<u8> {
     let header = MessageHeader {
         magic: MAGIC.into(),
         kind: kind as u8,
@@ -95,7 +104,10 @@ impl Side {
     fn hears(&mut self, from: SocketAddr, message: Vec<u8>) -> Result<Reply, DropReason> {
         self.fake.request(from, message);
         self.turn();
-        self.fake.next_answer().expect("an answer").map(|bytes| Reply::parse(&bytes).expect("a reply"))
+        self.fake
+            .next_answer()
+            .expect("an answer")
+            .map(|bytes| Reply::parse(&bytes).expect("a reply"))
     }
 
     /// A stream that this side has opened, whose greeting has been answered.
@@ -119,14 +131,21 @@ impl Side {
     /// A stream that a peer has opened and this side has accepted.
     fn take(&mut self) -> (StreamId, u64) {
         let reply = self.is_asked(peer(1));
-        let greeting = message(MessageKind::Window, FROM_OPENER, (THEIRS, reply.acceptor), (0, WINDOW), b"");
+        let greeting =
+            message(MessageKind::Window, FROM_OPENER, (THEIRS, reply.acceptor), (0, WINDOW), b"");
         self.hears(peer(1), greeting).expect("it is taken");
         (self.streams.accept().expect("a stream").0, reply.acceptor)
     }
 
     /// DATA of the opener of a stream that was taken.
     fn hears_data(&mut self, acceptor: u64, offset: u64, marks: u8, data: &[u8]) -> Reply {
-        let data = message(MessageKind::Data, FROM_OPENER | marks, (THEIRS, acceptor), (offset, WINDOW), data);
+        let data = message(
+            MessageKind::Data,
+            FROM_OPENER | marks,
+            (THEIRS, acceptor),
+            (offset, WINDOW),
+            data,
+        );
         self.hears(peer(1), data).expect("it is answered")
     }
 
@@ -183,8 +202,13 @@ fn a_stream_is_offered_when_its_opener_has_shown_that_it_hears() {
         let greeting = message(MessageKind::Window, FROM_OPENER, wrong, (0, WINDOW), b"");
         assert_eq!(side.hears(peer(1), greeting).unwrap().status, Status::Gone);
     }
-    let right = message(MessageKind::Data, FROM_OPENER, (THEIRS, reply.acceptor), (0, WINDOW), b"hello");
-    assert_eq!(side.hears(peer(2), right.clone()).unwrap().status, Status::Gone, "from another address");
+    let right =
+        message(MessageKind::Data, FROM_OPENER, (THEIRS, reply.acceptor), (0, WINDOW), b"hello");
+    assert_eq!(
+        side.hears(peer(2), right.clone()).unwrap().status,
+        Status::Gone,
+        "from another address"
+    );
     let reply = side.hears(peer(1), right).unwrap();
     assert_eq!((reply.status, reply.limit), (Status::Taken, WINDOW));
     let (id, from) = side.streams.accept().unwrap();
@@ -199,7 +223,9 @@ fn half_open_streams_make_room_and_are_forgotten() {
     assert_eq!((side.streams.holdings().streams, side.streams.metrics().half_open_dropped), (3, 1));
     let greet = |side: &mut Side, host: u8| {
         let numbers = (THEIRS, numbers[usize::from(host) - 1]);
-        side.hears(peer(host), message(MessageKind::Window, FROM_OPENER, numbers, (0, 1), b"")).unwrap().status
+        side.hears(peer(host), message(MessageKind::Window, FROM_OPENER, numbers, (0, 1), b""))
+            .unwrap()
+            .status
     };
     assert_eq!((greet(&mut side, 1), greet(&mut side, 2)), (Status::Gone, Status::Taken));
     side.wait(6 * SECOND);
@@ -213,12 +239,18 @@ fn opening_is_refused_where_a_limit_is_reached() {
         let mut side = Side::new(adjust);
         for place in 0..=taken as u64 {
             let numbers = (THEIRS + place, 0);
-            let reply = side.hears(peer(1), message(MessageKind::Open, FROM_OPENER, numbers, (0, 1), b"")).unwrap();
+            let reply = side
+                .hears(peer(1), message(MessageKind::Open, FROM_OPENER, numbers, (0, 1), b""))
+                .unwrap();
             let expected = if place < taken as u64 { Status::Taken } else { Status::Refused };
             assert_eq!(reply.status, expected, "the {place}th");
             let numbers = (numbers.0, reply.acceptor);
             if expected == Status::Taken {
-                side.hears(peer(1), message(MessageKind::Window, FROM_OPENER, numbers, (0, 1), b"")).unwrap();
+                side.hears(
+                    peer(1),
+                    message(MessageKind::Window, FROM_OPENER, numbers, (0, 1), b""),
+                )
+                .unwrap();
             }
         }
     };
@@ -239,7 +271,9 @@ fn connecting_fails_where_a_limit_is_reached() {
 
 #[test]
 fn a_refused_or_unanswered_open_is_a_fault() {
-    let refused = ReplyHeader::new(Reply { status: Status::Refused, acceptor: 0, limit: 0 }).as_bytes().to_vec();
+    let refused = ReplyHeader::new(Reply { status: Status::Refused, acceptor: 0, limit: 0 })
+        .as_bytes()
+        .to_vec();
     for (result, fault) in [
         (Ok(refused), Fault::Refused),
         (Err(Failure::Refused(DropReason::Application)), Fault::Refused),
@@ -314,7 +348,11 @@ fn messages_that_break_the_protocol_end_the_stream() {
         let mut side = Side::new(|_| {});
         let (id, acceptor) = side.take();
         side.hears_data(acceptor, 0, 0, b"abcde");
-        assert_eq!(side.hears_data(acceptor, offset, marks, &vec![1; len]).status, Status::Gone, "{len} at {offset}");
+        assert_eq!(
+            side.hears_data(acceptor, offset, marks, &vec![1; len]).status,
+            Status::Gone,
+            "{len} at {offset}"
+        );
         assert_eq!(said(&side.sent()).0, MessageKind::Reset);
         assert_eq!(side.read(id), Ok(Some(b"abcde".to_vec())), "what had come");
         assert_eq!(side.read(id), Err(Fault::Broken));
@@ -351,7 +389,10 @@ fn a_dead_peer_ends_both_directions() {
     let data = side.sent();
     side.answer(&data, Err(Failure::Unreachable));
     let fault = Fault::Lost(Failure::Unreachable);
-    assert_eq!((side.read(id), side.streams.write(id, b"x"), side.streams.finish(id)), (Err(fault), Err(fault), Err(fault)));
+    assert_eq!(
+        (side.read(id), side.streams.write(id, b"x"), side.streams.finish(id)),
+        (Err(fault), Err(fault), Err(fault))
+    );
     let reset = side.sent();
     assert_eq!(said(&reset).0, MessageKind::Reset);
     side.answer(&reset, Err(Failure::Unreachable));
@@ -439,7 +480,10 @@ fn a_reset_ends_both_directions() {
     let (id, opener) = side.open();
     let reset = message(MessageKind::Reset, 0, (opener, THEIRS), (0, 0), b"");
     assert_eq!(side.hears(peer(1), reset).unwrap().status, Status::Taken);
-    assert_eq!((side.read(id), side.streams.write(id, b"x")), (Err(Fault::Reset), Err(Fault::Reset)));
+    assert_eq!(
+        (side.read(id), side.streams.write(id, b"x")),
+        (Err(Fault::Reset), Err(Fault::Reset))
+    );
     side.sends_nothing();
     side.streams.close(side.now, id);
     side.holds_nothing();
@@ -460,7 +504,8 @@ fn silence_is_asked_about_once_and_then_again() {
     side.answer(&ask, Ok(taken(0, WINDOW)));
     side.wait(31 * SECOND);
     let ask = side.sent();
-    let gone = ReplyHeader::new(Reply { status: Status::Gone, acceptor: 0, limit: 0 }).as_bytes().to_vec();
+    let gone =
+        ReplyHeader::new(Reply { status: Status::Gone, acceptor: 0, limit: 0 }).as_bytes().to_vec();
     side.answer(&ask, Ok(gone));
     assert_eq!(side.fault(id), Some(Fault::Reset));
 }

@@ -1,7 +1,8 @@
-//! Streams between two hosts over an impaired path: every byte once and in order, in both directions, in bounded memory.
+//! Streams between two hosts over an impaired path: every byte once and in order, in both
+//! directions, in bounded memory.
 //!
-//! The applications act on what [`Streams::poll_changed`] names and on nothing else, so that a change that it keeps to itself
-//! stops a test.
+//! The applications act on what [`Streams::poll_changed`] names and on nothing else, so that a
+//! change that it keeps to itself stops a test.
 
 use std::net::SocketAddr;
 
@@ -55,14 +56,28 @@ struct Flow {
 fn byte(number: u64, from_opener: bool, at: u64) -> u8 {
     match at {
         0..8 if from_opener => number.to_be_bytes()[at as usize],
-        _ => (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ (number as u8) ^ u8::from(from_opener),
+        _ => {
+            (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+                ^ (number as u8)
+                ^ u8::from(from_opener)
+        }
     }
 }
 
 impl Flow {
     fn new(id: StreamId, number: Option<u64>) -> Self {
         let (head, fault) = (Vec::new(), None);
-        Self { id, number, head, written: 0, read: 0, has_finished: false, has_ended: false, is_closed: false, fault }
+        Self {
+            id,
+            number,
+            head,
+            written: 0,
+            read: 0,
+            has_finished: false,
+            has_ended: false,
+            is_closed: false,
+            fault,
+        }
     }
 
     fn is_done(&self) -> bool {
@@ -113,11 +128,15 @@ impl Side {
                 Ok(Some(len)) => {
                     if !self.is_opener && flow.number.is_none() {
                         flow.head.extend(&buffer[..len.min(8 - flow.head.len())]);
-                        flow.number = flow.head.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+                        flow.number =
+                            flow.head.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
                     }
                     for (&found, at) in buffer[..len].iter().zip(flow.read..) {
                         let number = flow.number.unwrap_or(0);
-                        assert!(flow.number.is_none() || found == byte(number, !self.is_opener, at), "stream {number} at {at}");
+                        assert!(
+                            flow.number.is_none() || found == byte(number, !self.is_opener, at),
+                            "stream {number} at {at}"
+                        );
                     }
                     flow.read += len as u64;
                 }
@@ -134,7 +153,9 @@ impl Side {
         let number = flow.number.unwrap_or(0);
         while flow.written < self.lens.0 {
             let len = (self.lens.0 - flow.written).min(30_011);
-            let bytes: Vec<u8> = (flow.written..flow.written + len).map(|at| byte(number, self.is_opener, at)).collect();
+            let bytes: Vec<u8> = (flow.written..flow.written + len)
+                .map(|at| byte(number, self.is_opener, at))
+                .collect();
             match node.write(flow.id, &bytes) {
                 Ok(0) => return,
                 Ok(taken) => flow.written += taken as u64,
@@ -153,7 +174,12 @@ impl Side {
 
 impl<E: Transport> Stage<E> {
     /// Two hosts; each stream carries `lens` bytes from its opener and back.
-    fn new(impairment: Impairment, seed: u64, lens: (u64, u64), adjust: impl Fn(&mut Config)) -> Self {
+    fn new(
+        impairment: Impairment,
+        seed: u64,
+        lens: (u64, u64),
+        adjust: impl Fn(&mut Config),
+    ) -> Self {
         let mut network = Network::new();
         for place in 0..2 {
             let node = start::<E>(0, (seed, place), &adjust);
@@ -183,7 +209,8 @@ impl<E: Transport> Stage<E> {
     /// Runs until every stream is done on both sides, or for so many seconds.
     fn run_to_end(&mut self, streams: usize, seconds: u64) {
         let limit = self.network.now() + seconds * SECOND;
-        let is_done = |side: &Side| side.flows.len() == streams && side.flows.iter().all(Flow::is_done);
+        let is_done =
+            |side: &Side| side.flows.len() == streams && side.flows.iter().all(Flow::is_done);
         while !self.sides.iter().all(is_done) && self.network.now() < limit {
             self.run_for(MS);
         }
@@ -200,7 +227,13 @@ impl<E: Transport> Stage<E> {
         for side in &self.sides {
             assert_eq!(side.flows.len(), streams, "{what}");
             for flow in &side.flows {
-                assert_eq!((flow.fault, flow.is_closed), (None, true), "{what}: {} of {}", flow.read, side.lens.1);
+                assert_eq!(
+                    (flow.fault, flow.is_closed),
+                    (None, true),
+                    "{what}: {} of {}",
+                    flow.read,
+                    side.lens.1
+                );
                 assert_eq!((flow.written, flow.read), side.lens, "{what}");
             }
         }
@@ -213,7 +246,11 @@ impl<E: Transport> Stage<E> {
     }
 }
 
-fn start<E: Transport>(salt: u8, (seed, place): (u64, usize), adjust: &impl Fn(&mut Config)) -> Streams<E> {
+fn start<E: Transport>(
+    salt: u8,
+    (seed, place): (u64, usize),
+    adjust: &impl Fn(&mut Config),
+) -> Streams<E> {
     let mut secret = [salt; 16];
     secret[..8].copy_from_slice(&seed.to_be_bytes());
     secret[8] = place as u8;
@@ -228,7 +265,12 @@ fn address(place: usize) -> SocketAddr {
 
 fn plain(_: &mut Config) {}
 
-fn carry<E: Transport>(impairment: Impairment, seed: u64, lens: (u64, u64), streams: u64) -> Stage<E> {
+fn carry<E: Transport>(
+    impairment: Impairment,
+    seed: u64,
+    lens: (u64, u64),
+    streams: u64,
+) -> Stage<E> {
     let mut stage = Stage::<E>::new(impairment, seed, lens, plain);
     (0..streams).for_each(|number| stage.connect(number));
     stage.run_to_end(streams as usize, 120);
@@ -250,7 +292,14 @@ fn streams_of_every_size_arrive() {
 fn streams_survive_loss_duplicates_and_reordering() {
     for (seed, loss) in [(1, 0.001), (2, 0.01), (3, 0.05), (4, 0.2)] {
         let jitter_ns = 100_000;
-        let impairment = Impairment { loss, duplicate: 0.02, corrupt: 0.01, delay_ns: 5000, jitter_ns, ..Impairment::NONE };
+        let impairment = Impairment {
+            loss,
+            duplicate: 0.02,
+            corrupt: 0.01,
+            delay_ns: 5000,
+            jitter_ns,
+            ..Impairment::NONE
+        };
         carry::<homa::Endpoint>(impairment, seed, (700_000, 1_300_000), 3);
         carry::<r2p2::Endpoint>(impairment, seed, (700_000, 300_000), 3);
     }
@@ -258,21 +307,25 @@ fn streams_survive_loss_duplicates_and_reordering() {
 
 #[test]
 fn messages_overtake_each_other_and_bytes_do_not() {
-    let impairment = Impairment { reorder: 0.1, reorder_ns: 300_000, delay_ns: 5000, ..Impairment::NONE };
+    let impairment =
+        Impairment { reorder: 0.1, reorder_ns: 300_000, delay_ns: 5000, ..Impairment::NONE };
     let stage = carry::<homa::Endpoint>(impairment, 7, (5_000_000, 100), 1);
     assert!(stage.network.node(1).metrics().early_bytes > 0, "nothing came early");
 }
 
 #[test]
 fn many_streams_share_the_hosts() {
-    let impairment = Impairment { loss: 0.01, delay_ns: 5000, jitter_ns: 20_000, ..Impairment::NONE };
+    let impairment =
+        Impairment { loss: 0.01, delay_ns: 5000, jitter_ns: 20_000, ..Impairment::NONE };
     carry::<homa::Endpoint>(impairment, 9, (20_000, 50_000), 100);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     let impairment = Impairment { loss: 0.05, jitter_ns: 50_000, ..Impairment::default() };
-    let run = |seed| -> Statistics { carry::<homa::Endpoint>(impairment, seed, (300_000, 300_000), 2).network.statistics() };
+    let run = |seed| -> Statistics {
+        carry::<homa::Endpoint>(impairment, seed, (300_000, 300_000), 2).network.statistics()
+    };
     assert_eq!(run(3), run(3));
     assert_ne!(run(3), run(4));
 }
@@ -295,7 +348,10 @@ fn a_side_may_answer_after_the_other_has_ended() {
 #[test]
 fn a_reader_that_stops_stops_the_writer() {
     let window = 300_000;
-    let mut stage = Stage::<homa::Endpoint>::new(Impairment::default(), 1, (5_000_000, 0), |config| config.window_max = window);
+    let mut stage =
+        Stage::<homa::Endpoint>::new(Impairment::default(), 1, (5_000_000, 0), |config| {
+            config.window_max = window
+        });
     stage.sides[1].is_paused = true;
     // What the other side is to be told it reads from the stream, which it does not.
     stage.sides[1].lens = (0, 5_000_000);
@@ -318,8 +374,10 @@ fn a_reader_that_stops_stops_the_writer() {
 #[test]
 fn windows_shrink_when_there_are_many() {
     let total = 2 << 20;
-    let shrink = |config: &mut Config| (config.windows_bytes_max, config.window_min) = (total, 16 << 10);
-    let mut stage = Stage::<homa::Endpoint>::new(Impairment::default(), 1, (1_000_000, 1000), shrink);
+    let shrink =
+        |config: &mut Config| (config.windows_bytes_max, config.window_min) = (total, 16 << 10);
+    let mut stage =
+        Stage::<homa::Endpoint>::new(Impairment::default(), 1, (1_000_000, 1000), shrink);
     stage.sides[1].is_paused = true;
     (0..20).for_each(|number| stage.connect(number));
     stage.run_for(SECOND);
@@ -332,7 +390,8 @@ fn windows_shrink_when_there_are_many() {
     stage.check(20, "twenty streams");
 }
 
-/// Both sides are in the middle of something when the second falls silent, or comes back without its memory.
+/// Both sides are in the middle of something when the second falls silent, or comes back without
+/// its memory.
 fn crash(is_back: bool) -> Stage<homa::Endpoint> {
     // A window a round trip: a tenth of it passes in the time.
     let far = Impairment { delay_ns: MS, ..Impairment::default() };
@@ -366,7 +425,11 @@ fn a_peer_that_dies_ends_both_directions() {
 #[test]
 fn a_peer_that_restarts_ends_both_directions() {
     let stage = crash(true);
-    assert_eq!(stage.sides[0].flows[0].fault, Some(Fault::Reset), "the new process knows nothing of the old one's streams");
+    assert_eq!(
+        stage.sides[0].flows[0].fault,
+        Some(Fault::Reset),
+        "the new process knows nothing of the old one's streams"
+    );
 }
 
 /// The transport refuses what may have run before a restart, unless it may run twice.
@@ -376,7 +439,10 @@ fn a_host_that_has_just_started_takes_streams_although_packets_are_lost() {
         let impairment = Impairment { loss: 0.2, ..Impairment::default() };
         let mut stage = Stage::<homa::Endpoint>::new(impairment, seed, (200_000, 200_000), plain);
         let secret = [7; 16];
-        let endpoint = homa::Endpoint::new(stage.network.now(), homa::Config { secret, ..homa::Config::default() });
+        let endpoint = homa::Endpoint::new(
+            stage.network.now(),
+            homa::Config { secret, ..homa::Config::default() },
+        );
         stage.network.replace(1, Streams::new(endpoint, Config { secret, ..Config::default() }));
         stage.connect(0);
         stage.run_to_end(1, 20);
@@ -406,7 +472,8 @@ fn idle_streams_are_quiet() {
     stage.run_for(SECOND);
     let before = stage.network.statistics().sent;
     stage.run_for(600 * SECOND);
-    // Every half minute, one side of each asks, and the other answers; Homa may acknowledge, or ask whether it may forget.
+    // Every half minute, one side of each asks, and the other answers; Homa may acknowledge, or ask
+    // whether it may forget.
     let sent = stage.network.statistics().sent - before;
     assert!(sent <= 10 * 20 * 2 * 4, "{sent} datagrams");
     assert_eq!(stage.network.node(0).holdings().streams, 10);
@@ -414,7 +481,9 @@ fn idle_streams_are_quiet() {
 
 #[test]
 fn nobody_listens_where_nobody_listens() {
-    let mut stage = Stage::<homa::Endpoint>::new(Impairment::default(), 1, (10, 10), |config| config.is_listening = false);
+    let mut stage = Stage::<homa::Endpoint>::new(Impairment::default(), 1, (10, 10), |config| {
+        config.is_listening = false
+    });
     stage.connect(0);
     stage.run_for(SECOND);
     assert_eq!(stage.sides[0].flows[0].fault, Some(Fault::Refused));

@@ -1,11 +1,14 @@
-//! How often the 95 % interval of the p99 contains the exact one, at the run lengths that the controller chooses.
+//! How often the 95 % interval of the p99 contains the exact one, at the run lengths that the
+//! controller chooses.
 //!
-//! `cargo bench -p tailcut-sim --bench coverage -- [RUNS] [WORKERS] [LOAD...]`; without, 20 runs of 1 and of 4 workers (0 for
-//! both) at 0.2, 0.5, 0.7, 0.8 and 0.9. `TAILCUT_BENCH_QUICK=1` makes it 2 runs at 0.2.
+//! `cargo bench -p tailcut-sim --bench coverage -- [RUNS] [WORKERS] [LOAD...]`; without, 20 runs of
+//! 1 and of 4 workers (0 for both) at 0.2, 0.5, 0.7, 0.8 and 0.9. `TAILCUT_BENCH_QUICK=1` makes it
+//! 2 runs at 0.2.
 //!
-//! Runs begin with 10,000 requests and may be as long as they need. "over independent" is the number of samples over what it
-//! takes for as narrow an interval where samples are independent; "inherent" is the part of that which the queue's own memory
-//! costs any interval, from the variance over all runs.
+//! Runs begin with 10,000 requests and may be as long as they need. "over independent" is the
+//! number of samples over what it takes for as narrow an interval where samples are independent;
+//! "inherent" is the part of that which the queue's own memory costs any interval, from the
+//! variance over all runs.
 
 use tailcut_measure::control::Settings;
 use tailcut_measure::distribution::Distribution;
@@ -17,15 +20,20 @@ fn main() {
     let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some();
     // Cargo adds `--bench`.
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
-    let runs = arguments
+    let runs = arguments.next().map_or(if is_quick { 2 } else { 20 }, |runs| {
+        runs.parse().expect("the first argument is a number of runs")
+    });
+    let chosen = arguments
         .next()
-        .map_or(if is_quick { 2 } else { 20 }, |runs| runs.parse().expect("the first argument is a number of runs"));
-    let chosen = arguments.next().map_or(0, |workers| workers.parse().expect("the second argument is a number of workers"));
-    let mut loads: Vec<f64> = arguments.map(|load| load.parse().expect("a load is a number below 1")).collect();
+        .map_or(0, |workers| workers.parse().expect("the second argument is a number of workers"));
+    let mut loads: Vec<f64> =
+        arguments.map(|load| load.parse().expect("a load is a number below 1")).collect();
     if loads.is_empty() {
         loads = if is_quick { vec![0.2] } else { vec![0.2, 0.5, 0.7, 0.8, 0.9] };
     }
-    println!("queue  load   runs     ok  covered   width  samples (mean)  over independent  inherent  looks");
+    println!(
+        "queue  load   runs     ok  covered   width  samples (mean)  over independent  inherent  looks"
+    );
     for workers in [1, 4].into_iter().filter(|&workers| chosen == 0 || chosen == workers) {
         for &load in &loads {
             row(workers, load, runs);

@@ -1,8 +1,8 @@
-//! What the engine costs: events of bare links and switches a second, how that changes with the number of hosts, and packets of
-//! R2P2 nodes and of Homa's a second.
+//! What the engine costs: events of bare links and switches a second, how that changes with the
+//! number of hosts, and packets of R2P2 nodes and of Homa's a second.
 //!
-//! Every host keeps a few packets under way: who receives one sends one, to a host drawn at random. Sizes are compared side by
-//! side, in turns, and the ratio is the median over the turns.
+//! Every host keeps a few packets under way: who receives one sends one, to a host drawn at random.
+//! Sizes are compared side by side, in turns, and the ratio is the median over the turns.
 
 // A bench reads the clock.
 #![allow(clippy::disallowed_methods)]
@@ -23,7 +23,11 @@ use tailcut_sim::network::HostDelays;
 use tailcut_sim::r2p2::{self, Experiment, FabricPlan};
 
 fn main() {
-    let (turns, events) = if std::env::var_os("TAILCUT_BENCH_QUICK").is_some() { (3, 300_000) } else { (9, 5_000_000) };
+    let (turns, events) = if std::env::var_os("TAILCUT_BENCH_QUICK").is_some() {
+        (3, 300_000)
+    } else {
+        (9, 5_000_000)
+    };
     if std::env::args().any(|argument| argument == "packets") {
         return bench_packets(turns, events / 10);
     }
@@ -33,7 +37,8 @@ fn main() {
     let hosts = [16, 160, 1600];
     let mut rates = vec![Vec::new(); hosts.len()];
     let mut growth = Vec::new();
-    let mut fabrics: Vec<Bench> = hosts.iter().map(|&hosts| Bench::new(&single(hosts), hosts)).collect();
+    let mut fabrics: Vec<Bench> =
+        hosts.iter().map(|&hosts| Bench::new(&single(hosts), hosts)).collect();
     let mut spine = Bench::new(&leaf_spine(), 144);
     let mut spine_rates = Vec::new();
     for _ in 0..turns {
@@ -47,7 +52,10 @@ fn main() {
         println!("  one switch, {hosts:>4} hosts   {:6.1} M events/s", median(rates));
     }
     println!("  leaf-spine,  144 hosts   {:6.1} M events/s", median(&mut spine_rates));
-    println!("  cost of an event at 1600 hosts over 16 hosts: {:.2}   (at most 1.5)", median(&mut growth));
+    println!(
+        "  cost of an event at 1600 hosts over 16 hosts: {:.2}   (at most 1.5)",
+        median(&mut growth)
+    );
     bench_packets(turns, events / 10);
     bench_homa(turns, events);
 }
@@ -60,7 +68,8 @@ fn bench_packets(turns: usize, calls: u64) {
         ("100 kB requests, client and server", None, 100_000, calls / 50),
     ];
     for (name, policy, request_len, calls) in settings {
-        let mut rates: Vec<f64> = (0..turns).map(|_| packets_per_us(policy, request_len, calls)).collect();
+        let mut rates: Vec<f64> =
+            (0..turns).map(|_| packets_per_us(policy, request_len, calls)).collect();
         println!("  {name:<36}{:6.2} M packets/s", median(&mut rates));
     }
 }
@@ -69,11 +78,14 @@ fn bench_packets(turns: usize, calls: u64) {
 fn bench_homa(turns: usize, events: u64) {
     println!("Homa nodes at a load of 0.8, {turns} turns, medians:");
     let duration_ns = (2 * events).max(1_000_000);
-    for (name, workload, hosts) in [("W3, one switch", "w3", 16), ("W4, one switch", "w4", 16), ("W3, leaf-spine", "w3", 144)] {
+    for (name, workload, hosts) in
+        [("W3, one switch", "w3", 16), ("W4, one switch", "w4", 16), ("W3, leaf-spine", "w3", 144)]
+    {
         let workload = Workload::named(workload).expect("it is kept");
         // One switch has fewer hosts, and more time for it.
         let duration_ns = if hosts == 16 { 4 * duration_ns } else { duration_ns };
-        let mut rates: Vec<f64> = (0..turns).map(|_| messages_per_us(&workload, hosts, duration_ns)).collect();
+        let mut rates: Vec<f64> =
+            (0..turns).map(|_| messages_per_us(&workload, hosts, duration_ns)).collect();
         println!("  {name}, {hosts:>3} hosts        {:6.2} M packets/s", median(&mut rates));
     }
 }
@@ -104,14 +116,20 @@ fn packets_per_us(policy: Option<&str>, request_len: usize, calls: u64) -> f64 {
         workers: 4,
         policy: policy.map(|text| text.parse().expect("a policy")),
         dispatch: "jbsq:1".parse().expect("a policy"),
-        service: Distribution::parse(if request_len > 1000 { "exp:100us" } else { "exp:5us" }, Unit::Time)
-            .expect("a distribution"),
+        service: Distribution::parse(
+            if request_len > 1000 { "exp:100us" } else { "exp:5us" },
+            Unit::Time,
+        )
+        .expect("a distribution"),
         request_len,
         reply_len: 32,
         load: 0.5,
         calls,
         timeout_ns: 100_000_000,
-        fabric: FabricPlan::Single { link: Link::new(100.0, 200), switch: Switch { delay_ps: 250_000, ..Switch::default() } },
+        fabric: FabricPlan::Single {
+            link: Link::new(100.0, 200),
+            switch: Switch { delay_ps: 250_000, ..Switch::default() },
+        },
         delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
         impairment: Impairment::NONE,
         seed: 1,
@@ -130,7 +148,12 @@ struct Bench {
 
 impl Bench {
     fn new(topology: &Topology, hosts: u32) -> Self {
-        let mut bench = Self { fabric: Fabric::new(topology, 1), agenda: Agenda::new(), draws: Draws::new(2), hosts };
+        let mut bench = Self {
+            fabric: Fabric::new(topology, 1),
+            agenda: Agenda::new(),
+            draws: Draws::new(2),
+            hosts,
+        };
         for host in 0..hosts {
             for _ in 0..UNDER_WAY {
                 bench.send(0, host);
@@ -145,7 +168,9 @@ impl Bench {
         let started = Instant::now();
         for _ in 0..events {
             let (now, event) = self.agenda.pop().expect("packets are always under way");
-            if let Some(Happening::Delivered(packet)) = self.fabric.handle(now, event, &mut self.agenda) {
+            if let Some(Happening::Delivered(packet)) =
+                self.fabric.handle(now, event, &mut self.agenda)
+            {
                 self.send(now, packet.to);
             }
         }
@@ -155,13 +180,23 @@ impl Bench {
     fn send(&mut self, now: u64, from: u32) {
         let to = (from + 1 + self.draws.below(self.hosts - 1)) % self.hosts;
         let bytes = 84 + self.draws.below(1454);
-        let packet = Packet { from, to, wire_bytes: bytes, priority: (bytes % 8) as u8, ..Packet::default() };
+        let packet = Packet {
+            from,
+            to,
+            wire_bytes: bytes,
+            priority: (bytes % 8) as u8,
+            ..Packet::default()
+        };
         assert_eq!(self.fabric.send(now, packet, &mut self.agenda), None);
     }
 }
 
 fn single(hosts: u32) -> Topology {
-    Topology::Single { hosts, link: Link::new(10.0, 200), switch: Switch { delay_ps: 250_000, ..Switch::default() } }
+    Topology::Single {
+        hosts,
+        link: Link::new(10.0, 200),
+        switch: Switch { delay_ps: 250_000, ..Switch::default() },
+    }
 }
 
 fn leaf_spine() -> Topology {

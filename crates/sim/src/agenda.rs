@@ -1,8 +1,10 @@
-//! What happens next: events in the order of their times, and at equal times in the order in which they were posted.
+//! What happens next: events in the order of their times, and at equal times in the order in which
+//! they were posted.
 //!
-//! A calendar of buckets around the present, and a heap for what lies beyond it. Posting and taking an event costs the same
-//! whether tens or ten thousands are pending, because the width of a bucket follows the events: where many share a bucket it
-//! shrinks, where most lie beyond the calendar it grows.
+//! A calendar of buckets around the present, and a heap for what lies beyond it. Posting and taking
+//! an event costs the same whether tens or ten thousands are pending, because the width of a bucket
+//! follows the events: where many share a bucket it shrinks, where most lie beyond the calendar it
+//! grows.
 //!
 //! | an event is posted | it goes |
 //! |---|---|
@@ -10,8 +12,8 @@
 //! | within the calendar | into its bucket, unsorted |
 //! | beyond | into `far`, and into its bucket once the calendar has moved there |
 //!
-//! Invariant: events leave in the order (time, post), whatever the widths were. Nothing is allocated once as many events have
-//! been pending as ever will be.
+//! Invariant: events leave in the order (time, post), whatever the widths were. Nothing is
+//! allocated once as many events have been pending as ever will be.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -141,7 +143,8 @@ impl<E> Agenda<E> {
 
     /// Takes the next event if it is due at `until` or before.
     pub fn pop_until(&mut self, until: u64) -> Option<(u64, E)> {
-        let due = if self.current.is_empty() { self.pop_ahead(until)? } else { self.pop_current(until)? };
+        let due =
+            if self.current.is_empty() { self.pop_ahead(until)? } else { self.pop_current(until)? };
         self.len -= 1;
         self.now = due.time;
         self.census.taken += 1;
@@ -168,7 +171,8 @@ impl<E> Agenda<E> {
     fn take_slot(&mut self, slot: Slot<E>) -> u32 {
         if self.free == NONE {
             self.slots.push(slot);
-            return u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 events are pending");
+            return u32::try_from(self.slots.len() - 1)
+                .expect("fewer than 2^32 events are pending");
         }
         let index = self.free;
         self.free = self.slots[index as usize].next;
@@ -209,7 +213,8 @@ impl<E> Agenda<E> {
         }
     }
 
-    /// Moves the present to the next bucket that has events, which is then to be emptied; tells its index.
+    /// Moves the present to the next bucket that has events, which is then to be emptied; tells its
+    /// index.
     fn turn_to_next(&mut self) -> Option<usize> {
         if self.len == 0 {
             return None;
@@ -262,7 +267,8 @@ impl<E> Agenda<E> {
         Due { time: slot.time, order: slot.order, event }
     }
 
-    /// The number of the first bucket after the present one that has events; `u64::MAX` where none has.
+    /// The number of the first bucket after the present one that has events; `u64::MAX` where none
+    /// has.
     fn next_occupied(&self) -> u64 {
         let start = ((self.present + 1) % BUCKETS) as usize;
         let mut bits = self.occupied[start / 64] & (!0 << (start % 64));
@@ -290,7 +296,9 @@ impl<E> Agenda<E> {
         }
         self.census = Census::default();
         let is_crowded = taken > emptied.saturating_mul(CROWD_EVENTS) && self.width_log2 > 0;
-        let is_short = far > taken / 4 && taken <= emptied.saturating_mul(CROWD_EVENTS / 2) && self.width_log2 < WIDTH_LOG2_MAX;
+        let is_short = far > taken / 4
+            && taken <= emptied.saturating_mul(CROWD_EVENTS / 2)
+            && self.width_log2 < WIDTH_LOG2_MAX;
         if is_crowded {
             self.set_width(self.width_log2 - 1);
         } else if is_short {

@@ -1,4 +1,5 @@
-//! What a path does to the datagrams on it: loss, alone or in bursts, duplication, corruption, delay, and reordering.
+//! What a path does to the datagrams on it: loss, alone or in bursts, duplication, corruption,
+//! delay, and reordering.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -14,22 +15,26 @@ pub struct Impairment {
     pub duplicate: f64,
     /// Share of datagrams of which one bit is flipped, 0 to 1.
     pub corrupt: f64,
-    /// Share of datagrams that are held back by `reorder_ns`, so that later ones overtake them, 0 to 1.
+    /// Share of datagrams that are held back by `reorder_ns`, so that later ones overtake them, 0
+    /// to 1.
     pub reorder: f64,
     /// How long a datagram is held back.
     pub reorder_ns: u64,
     /// Least time that a datagram takes.
     pub delay_ns: u64,
-    /// Most time that a datagram takes longer, uniform; more than the spacing of datagrams reorders them.
+    /// Most time that a datagram takes longer, uniform; more than the spacing of datagrams reorders
+    /// them.
     pub jitter_ns: u64,
 }
 
-/// Loss in bursts (Gilbert's model): a path is good or bad, and a bad one loses everything. The default is always good.
+/// Loss in bursts (Gilbert's model): a path is good or bad, and a bad one loses everything. The
+/// default is always good.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bursts {
     /// Chance at each datagram that a good path turns bad, 0 to 1.
     pub begin: f64,
-    /// Chance at each datagram that a bad path turns good, above 0 to 1: the inverse of the mean length of a burst.
+    /// Chance at each datagram that a bad path turns good, above 0 to 1: the inverse of the mean
+    /// length of a burst.
     pub end: f64,
 }
 
@@ -84,7 +89,11 @@ impl ImpairedPath {
     /// Decides the fate of a datagram of `len` bytes.
     #[inline]
     pub fn fate(&mut self, len: usize) -> Fate {
-        if self.is_perfect { Fate { delay_ns: Some(0), ..Fate::default() } } else { self.draw_fate(len) }
+        if self.is_perfect {
+            Fate { delay_ns: Some(0), ..Fate::default() }
+        } else {
+            self.draw_fate(len)
+        }
     }
 
     fn draw_fate(&mut self, len: usize) -> Fate {
@@ -95,8 +104,13 @@ impl ImpairedPath {
             return Fate::default();
         }
         let delay_ns = Some(self.delay_ns());
-        let second_delay_ns = if self.chance(path.duplicate) { Some(self.delay_ns()) } else { None };
-        let flipped_bit = if len > 0 && self.chance(path.corrupt) { Some(self.random.random_range(0..len * 8)) } else { None };
+        let second_delay_ns =
+            if self.chance(path.duplicate) { Some(self.delay_ns()) } else { None };
+        let flipped_bit = if len > 0 && self.chance(path.corrupt) {
+            Some(self.random.random_range(0..len * 8))
+        } else {
+            None
+        };
         Fate { delay_ns, second_delay_ns, flipped_bit }
     }
 
@@ -106,7 +120,8 @@ impl ImpairedPath {
 
     fn delay_ns(&mut self) -> u64 {
         let path = self.impairment;
-        let jitter_ns = if path.jitter_ns > 0 { self.random.random_range(0..=path.jitter_ns) } else { 0 };
+        let jitter_ns =
+            if path.jitter_ns > 0 { self.random.random_range(0..=path.jitter_ns) } else { 0 };
         let held_ns = if self.chance(path.reorder) { path.reorder_ns } else { 0 };
         path.delay_ns + jitter_ns + held_ns
     }
@@ -127,8 +142,14 @@ mod tests {
 
     #[test]
     fn shares_are_met_and_a_seed_repeats_itself() {
-        let impairment =
-            Impairment { loss: 0.1, duplicate: 0.2, corrupt: 0.05, delay_ns: 100, jitter_ns: 50, ..Impairment::NONE };
+        let impairment = Impairment {
+            loss: 0.1,
+            duplicate: 0.2,
+            corrupt: 0.05,
+            delay_ns: 100,
+            jitter_ns: 50,
+            ..Impairment::NONE
+        };
         let found = fates(impairment);
         assert_eq!(found, fates(impairment));
         // Three standard deviations of a share of 100,000 are at most 0.004.
@@ -139,17 +160,20 @@ mod tests {
 
     #[test]
     fn some_are_held_back() {
-        let found = fates(Impairment { reorder: 0.3, reorder_ns: 1000, delay_ns: 5, ..Impairment::NONE });
+        let found =
+            fates(Impairment { reorder: 0.3, reorder_ns: 1000, delay_ns: 5, ..Impairment::NONE });
         assert!((share(&found, |fate| fate.delay_ns == Some(1005)) - 0.3).abs() < 0.005);
     }
 
     #[test]
     fn bursts_have_their_share_and_length() {
-        let found = fates(Impairment { bursts: Bursts { begin: 0.01, end: 0.1 }, ..Impairment::NONE });
+        let found =
+            fates(Impairment { bursts: Bursts { begin: 0.01, end: 0.1 }, ..Impairment::NONE });
         let lost: Vec<bool> = found.iter().map(|fate| fate.delay_ns.is_none()).collect();
         let count = lost.iter().filter(|&&lost| lost).count() as f64;
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
-        // Stationary share 0.01 / 0.11; about 900 bursts of a mean of 10, so 3 standard errors are a tenth.
+        // Stationary share 0.01 / 0.11; about 900 bursts of a mean of 10, so 3 standard errors are
+        // a tenth.
         assert!((count / 1e5 - 1.0 / 11.0).abs() < 0.015, "{count}");
         assert!((count / bursts - 10.0).abs() < 1.0, "{}", count / bursts);
     }

@@ -1,7 +1,9 @@
-//! The grain of queues, for the instrument: an open loop before a server with habits, which hands over latencies as agents do.
+//! The grain of queues, for the instrument: an open loop before a server with habits, which hands
+//! over latencies as agents do.
 //!
-//! The server is one queue before workers that serve in order. A [`Controller`] drives it through [`Bench::load`], as it drives
-//! agents, so that its verdicts can be held against what is known of the server.
+//! The server is one queue before workers that serve in order. A [`Controller`] drives it through
+//! [`Bench::load`], as it drives agents, so that its verdicts can be held against what is known of
+//! the server.
 //!
 //! Invariant: the same seed gives the same samples, however the run is cut into windows.
 
@@ -36,14 +38,23 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A steady server with `workers` at `load` of their capacity, Poisson arrivals, and a client without a limit.
+    /// A steady server with `workers` at `load` of their capacity, Poisson arrivals, and a client
+    /// without a limit.
     ///
     /// # Panics
     /// Where the service has no finite mean above zero.
     pub fn steady(workers: usize, service: Distribution, load: f64) -> Self {
-        let mean_ns = service.mean().filter(|&mean| mean > 0.0).expect("a load needs a mean service time");
+        let mean_ns =
+            service.mean().filter(|&mean| mean > 0.0).expect("a load needs a mean service time");
         let rate_per_s = load * workers as f64 * 1e9 / mean_ns;
-        Self { workers, service, habit: Habit::Steady, arrivals: Process::Poisson, rate_per_s, connections: u32::MAX }
+        Self {
+            workers,
+            service,
+            habit: Habit::Steady,
+            arrivals: Process::Poisson,
+            rate_per_s,
+            connections: u32::MAX,
+        }
     }
 
     /// Lets a controller with `settings` measure this server under `seed`.
@@ -116,7 +127,8 @@ impl Bench {
     ///
     /// What is wrong with the arrivals or their rate.
     pub fn new(subject: Subject, seed: u64) -> Result<Self, ArrivalsError> {
-        let mut arrivals = Arrivals::new(subject.arrivals.clone(), subject.rate_per_s, generator(seed, ARRIVALS))?;
+        let mut arrivals =
+            Arrivals::new(subject.arrivals.clone(), subject.rate_per_s, generator(seed, ARRIVALS))?;
         let period_ns = match subject.habit {
             Habit::Pausing { every_ns, .. } => every_ns.max(1),
             _ => 1,
@@ -150,7 +162,11 @@ impl Bench {
             self.sent_ns = sent_ns;
             self.sends_ahead_ns.push(sent_ns);
             self.replies_ahead_ns.push(replied_ns);
-            samples.push(Timed { intended_ns, latency_ns: replied_ns - intended_ns, late_ns: sent_ns - intended_ns });
+            samples.push(Timed {
+                intended_ns,
+                latency_ns: replied_ns - intended_ns,
+                late_ns: sent_ns - intended_ns,
+            });
         }
         self.now_ns = until_ns;
         let per_s = |count: usize| count as f64 * 1e9 / for_ns as f64;
@@ -163,7 +179,12 @@ impl Bench {
                 sent_per_s: per_s(take_until(&mut self.sends_ahead_ns, until_ns)),
                 replied_per_s: per_s(take_until(&mut self.replies_ahead_ns, until_ns)),
             },
-            arrivals: self.asked.as_ref().and_then(|asked| fit(&departures, asked)).into_iter().collect(),
+            arrivals: self
+                .asked
+                .as_ref()
+                .and_then(|asked| fit(&departures, asked))
+                .into_iter()
+                .collect(),
             samples,
             ..Window::default()
         }
@@ -186,7 +207,8 @@ impl Bench {
         (sent_ns, replied_ns)
     }
 
-    /// When the client has a connection for what is intended for `intended_ns`, and has sent all before it.
+    /// When the client has a connection for what is intended for `intended_ns`, and has sent all
+    /// before it.
     fn send(&mut self, intended_ns: u64) -> u64 {
         let mut sent_ns = intended_ns.max(self.sent_ns);
         if self.busy_ns.len() >= self.subject.connections as usize
@@ -208,7 +230,9 @@ impl Bench {
         let work_per_period_ns = every_ns - for_ns;
         let done_ns = within_ns.saturating_sub(for_ns) + work_ns;
         let periods = period + done_ns / work_per_period_ns;
-        (periods * every_ns + for_ns + done_ns % work_per_period_ns).saturating_sub(self.phase_ns).max(from_ns)
+        (periods * every_ns + for_ns + done_ns % work_per_period_ns)
+            .saturating_sub(self.phase_ns)
+            .max(from_ns)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Drives the nodes of `proto` in virtual time: the same code as over sockets, in a network that loses, delays, reorders,
-//! duplicates and corrupts as a seed says.
+//! Drives the nodes of `proto` in virtual time: the same code as over sockets, in a network that
+//! loses, delays, reorders, duplicates and corrupts as a seed says.
 //!
 //! | module | what it is |
 //! |---|---|

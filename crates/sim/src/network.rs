@@ -1,11 +1,13 @@
-//! Nodes at addresses in virtual time, at the grain of packets: the very state machines of `proto`, over links and switches, in
-//! hosts whose software takes time and whose clocks are wrong.
+//! Nodes at addresses in virtual time, at the grain of packets: the very state machines of `proto`,
+//! over links and switches, in hosts whose software takes time and whose clocks are wrong.
 //!
-//! A datagram passes, in this order: the sender's impairments (lost, duplicated, corrupted), its software
-//! ([`HostDelays::transmit_ns`]), NIC, links and switches of a [`Topology`] or nothing, the receiver's software
-//! ([`HostDelays::receive_ns`]), and the delay of the impairments, so that a jitter reorders.
+//! A datagram passes, in this order: the sender's impairments (lost, duplicated, corrupted), its
+//! software ([`HostDelays::transmit_ns`]), NIC, links and switches of a [`Topology`] or nothing,
+//! the receiver's software ([`HostDelays::receive_ns`]), and the delay of the impairments, so that
+//! a jitter reorders.
 //!
-//! Invariant: the same calls with the same seeds give the same run, to the byte; [`Statistics::trace_hash`] tells.
+//! Invariant: the same calls with the same seeds give the same run, to the byte;
+//! [`Statistics::trace_hash`] tells.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -29,7 +31,8 @@ pub struct Network<N> {
     wire: Wire,
     /// Where nodes write what they send.
     buffer: Vec<u8>,
-    /// Where datagrams of which only the head is kept are put together again: zeros but for the head.
+    /// Where datagrams of which only the head is kept are put together again: zeros but for the
+    /// head.
     whole: Vec<u8>,
 }
 
@@ -62,8 +65,8 @@ struct Wire {
 pub enum Carriage {
     /// So many bytes on each of them, with all headers and the gap between frames.
     Links(u32),
-    /// Nothing: it goes from host to host beside them, delayed by their software alone. For what an experiment needs, but must
-    /// not load the network that it is about.
+    /// Nothing: it goes from host to host beside them, delayed by their software alone. For what an
+    /// experiment needs, but must not load the network that it is about.
     Aside,
 }
 
@@ -160,7 +163,8 @@ pub struct Turn<'a, N> {
 }
 
 impl<N> Turn<'_, N> {
-    /// Gives the application of this place another turn after `delay_ns`, with `word` in [`Turn::alarm`].
+    /// Gives the application of this place another turn after `delay_ns`, with `word` in
+    /// [`Turn::alarm`].
     pub fn wake_in(&mut self, delay_ns: u64, word: u64) {
         post_alarm(self.agenda, self.place, self.now + delay_ns, word);
     }
@@ -192,8 +196,9 @@ struct Member<N> {
     path: ImpairedPath,
     clock: Clock,
     is_up: bool,
-    /// When each [`Event::Wake`] is on the agenda for it, ps; the earliest last. None is posted at or after another, so that a node
-    /// whose deadline comes and goes before a far one does not fill the agenda with that.
+    /// When each [`Event::Wake`] is on the agenda for it, ps; the earliest last. None is posted at
+    /// or after another, so that a node whose deadline comes and goes before a far one does not
+    /// fill the agenda with that.
     wakes: Vec<u64>,
     nic_room: NicRoom,
 }
@@ -222,7 +227,8 @@ struct Datagram {
 }
 
 impl Datagram {
-    /// All its bytes; put together in `whole` where only the head was kept. That is zeros before and after, up to a head's length.
+    /// All its bytes; put together in `whole` where only the head was kept. That is zeros before
+    /// and after, up to a head's length.
     fn whole<'a>(&'a self, whole: &'a mut [u8]) -> &'a [u8] {
         if self.head.len() == self.len {
             return &self.head;
@@ -238,8 +244,8 @@ impl<N: Node> Network<N> {
         Self::with_fabric(None)
     }
 
-    /// An empty network at time 0 over links and switches. The nodes that are added stand at its hosts, in order; `seed` decides
-    /// which way packets are sprayed.
+    /// An empty network at time 0 over links and switches. The nodes that are added stand at its
+    /// hosts, in order; `seed` decides which way packets are sprayed.
     pub fn over(topology: &Topology, seed: u64) -> Self {
         Self::with_fabric(Some(Fabric::new(topology, seed)))
     }
@@ -267,7 +273,13 @@ impl<N: Node> Network<N> {
     ///
     /// # Panics
     /// When the topology has no host left, or another node has the address.
-    pub fn add(&mut self, address: SocketAddr, node: N, impairment: Impairment, seed: u64) -> usize {
+    pub fn add(
+        &mut self,
+        address: SocketAddr,
+        node: N,
+        impairment: Impairment,
+        seed: u64,
+    ) -> usize {
         let place = self.members.len();
         let hosts = self.wire.fabric.as_ref().map_or(usize::MAX, Fabric::host_count);
         assert!(place < hosts, "the topology has {hosts} hosts");
@@ -276,7 +288,15 @@ impl<N: Node> Network<N> {
         let path = ImpairedPath::new(impairment, seed);
         let clock = Clock::default();
         self.wire.delays.push(HostDelays::default());
-        self.members.push(Member { address, node, path, clock, is_up: true, wakes: Vec::new(), nic_room: NicRoom::Always });
+        self.members.push(Member {
+            address,
+            node,
+            path,
+            clock,
+            is_up: true,
+            wakes: Vec::new(),
+            nic_room: NicRoom::Always,
+        });
         self.rewake(place);
         place
     }
@@ -337,17 +357,23 @@ impl<N: Node> Network<N> {
     pub fn set_delays(&mut self, place: usize, delays: HostDelays) {
         self.wire.delays[place] = delays;
         if let Some(fabric) = &mut self.wire.fabric {
-            fabric.set_host_delays(place as u32, delays.transmit_ns * PS_PER_NS, delays.receive_ns * PS_PER_NS);
+            fabric.set_host_delays(
+                place as u32,
+                delays.transmit_ns * PS_PER_NS,
+                delays.receive_ns * PS_PER_NS,
+            );
         }
     }
 
-    /// Sets the clock of a host. Do so before the node has seen a later time: a node's time never decreases.
+    /// Sets the clock of a host. Do so before the node has seen a later time: a node's time never
+    /// decreases.
     pub fn set_clock(&mut self, place: usize, clock: Clock) {
         self.members[place].clock = clock;
         self.rewake(place);
     }
 
-    /// Asks a node for datagrams only while fewer than `bytes` wait at its NIC, as a host with backpressure does.
+    /// Asks a node for datagrams only while fewer than `bytes` wait at its NIC, as a host with
+    /// backpressure does.
     pub fn limit_nic(&mut self, place: usize, bytes: u64) {
         if let Some(fabric) = &mut self.wire.fabric {
             self.members[place].nic_room = NicRoom::Below(bytes);
@@ -355,8 +381,8 @@ impl<N: Node> Network<N> {
         }
     }
 
-    /// Asks a node for one datagram, of at most `datagram_len_max` bytes, each time its NIC's link is idle: what it sends next is
-    /// decided when it can leave.
+    /// Asks a node for one datagram, of at most `datagram_len_max` bytes, each time its NIC's link
+    /// is idle: what it sends next is decided when it can leave.
     pub fn pace_nic(&mut self, place: usize, datagram_len_max: usize) {
         if let Some(fabric) = &mut self.wire.fabric {
             self.members[place].nic_room = NicRoom::Idle(datagram_len_max);
@@ -364,13 +390,14 @@ impl<N: Node> Network<N> {
         }
     }
 
-    /// Sets what datagrams take of the links, from now on. As it begins, each is a UDP datagram over IPv4 and Ethernet.
+    /// Sets what datagrams take of the links, from now on. As it begins, each is a UDP datagram
+    /// over IPv4 and Ethernet.
     pub fn set_framing(&mut self, framing: Framing) {
         self.wire.framing = framing;
     }
 
-    /// Keeps the first `head_len_max` bytes of each datagram from now on, and delivers zeros behind them: for nodes that send
-    /// nothing else there, which it spares the copies.
+    /// Keeps the first `head_len_max` bytes of each datagram from now on, and delivers zeros behind
+    /// them: for nodes that send nothing else there, which it spares the copies.
     ///
     /// # Panics
     /// Later, when impairments flip a bit that is not kept.
@@ -419,13 +446,16 @@ impl<N: Node> Network<N> {
             if transmit.segment_len >= transmit.len {
                 wire.send(member, place, &transmit, bytes);
             } else {
-                bytes.chunks(transmit.segment_len).for_each(|segment| wire.send(member, place, &transmit, segment));
+                bytes
+                    .chunks(transmit.segment_len)
+                    .for_each(|segment| wire.send(member, place, &transmit, segment));
             }
         }
         wire.rewake(member, place);
     }
 
-    /// Runs until `until`. After each input to a node, `application` has a turn with it, to take events and give work.
+    /// Runs until `until`. After each input to a node, `application` has a turn with it, to take
+    /// events and give work.
     pub fn run(&mut self, until: Time, mut application: impl FnMut(&mut Turn<'_, N>)) {
         let until_ps = until.saturating_mul(PS_PER_NS);
         while let Some((now_ps, event)) = self.wire.agenda.pop_until(until_ps) {
@@ -437,7 +467,8 @@ impl<N: Node> Network<N> {
 
     /// Makes the next thing happen, if it is due at `until` or before; tells whether it was.
     pub fn step(&mut self, until: Time, mut application: impl FnMut(&mut Turn<'_, N>)) -> bool {
-        let Some((now_ps, event)) = self.wire.agenda.pop_until(until.saturating_mul(PS_PER_NS)) else {
+        let Some((now_ps, event)) = self.wire.agenda.pop_until(until.saturating_mul(PS_PER_NS))
+        else {
             return false;
         };
         self.wire.advance_to(now_ps);
@@ -462,15 +493,23 @@ impl<N: Node> Network<N> {
         }
     }
 
-    fn handle_fabric(&mut self, event: fabric::Event, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+    fn handle_fabric(
+        &mut self,
+        event: fabric::Event,
+        application: &mut impl FnMut(&mut Turn<'_, N>),
+    ) {
         let Wire { fabric: Some(fabric), agenda, now_ps, .. } = &mut self.wire else {
             return;
         };
         match fabric.handle(*now_ps, event, agenda) {
             // From the last link to the node, unless impairments delay it.
-            Some(Happening::Delivered(packet)) => match self.wire.datagrams[packet.tag as usize].extra_ps {
+            Some(Happening::Delivered(packet)) => match self.wire.datagrams[packet.tag as usize]
+                .extra_ps
+            {
                 0 => self.deliver(packet.tag, application),
-                extra_ps => self.wire.agenda.post(self.wire.now_ps + extra_ps, Event::Deliver(packet.tag)),
+                extra_ps => {
+                    self.wire.agenda.post(self.wire.now_ps + extra_ps, Event::Deliver(packet.tag))
+                }
             },
             Some(Happening::Dropped(packet)) => self.wire.drop_datagram(packet.tag),
             Some(Happening::NicFree(host)) => self.flush(host as usize),
@@ -512,11 +551,23 @@ impl<N: Node> Network<N> {
     }
 
     /// The application's turn, and what the node has to send after it.
-    fn turn(&mut self, place: usize, alarm: Option<u64>, application: &mut impl FnMut(&mut Turn<'_, N>)) {
+    fn turn(
+        &mut self,
+        place: usize,
+        alarm: Option<u64>,
+        application: &mut impl FnMut(&mut Turn<'_, N>),
+    ) {
         let Self { members, wire, .. } = self;
         let member = &mut members[place];
         let (now, local) = (wire.now, member.clock.local(wire.now));
-        application(&mut Turn { node: &mut member.node, place, now, local, alarm, agenda: &mut wire.agenda });
+        application(&mut Turn {
+            node: &mut member.node,
+            place,
+            now,
+            local,
+            alarm,
+            agenda: &mut wire.agenda,
+        });
         self.flush(place);
     }
 
@@ -596,9 +647,12 @@ impl Wire {
             datagram.head[bit / 8] ^= 1 << (bit % 8);
         }
         let Hop { place, to, priority, .. } = hop;
-        let (Some(fabric), Carriage::Links(wire_bytes)) = (&mut self.fabric, (self.framing)(bytes)) else {
-            let software_ns = self.delays[place as usize].transmit_ns + self.delays[to as usize].receive_ns;
-            self.agenda.post(self.now_ps + (delay_ns + software_ns) * PS_PER_NS, Event::Deliver(index));
+        let (Some(fabric), Carriage::Links(wire_bytes)) = (&mut self.fabric, (self.framing)(bytes))
+        else {
+            let software_ns =
+                self.delays[place as usize].transmit_ns + self.delays[to as usize].receive_ns;
+            self.agenda
+                .post(self.now_ps + (delay_ns + software_ns) * PS_PER_NS, Event::Deliver(index));
             return;
         };
         let packet = Packet { from: place, to, wire_bytes, priority, is_marked: false, tag: index };
@@ -618,7 +672,13 @@ impl Wire {
             return index;
         }
         let hop = Hop { place: 0, to: 0, from: SocketAddr::from(([0, 0, 0, 0], 0)), priority: 0 };
-        self.datagrams.push(Datagram { hop, extra_ps: 0, is_damaged: false, len: 0, head: Vec::new() });
+        self.datagrams.push(Datagram {
+            hop,
+            extra_ps: 0,
+            is_damaged: false,
+            len: 0,
+            head: Vec::new(),
+        });
         u32::try_from(self.datagrams.len() - 1).expect("fewer than 2^32 datagrams are under way")
     }
 }
@@ -638,7 +698,8 @@ fn post_alarm(agenda: &mut Agenda<Event>, place: usize, at: Time, word: u64) {
     agenda.post(at.saturating_mul(PS_PER_NS), Event::Alarm(place as u32, word));
 }
 
-/// Mixes what makes a delivery into the hash: sixteen bytes at a time, long ones in four lanes that do not wait for each other.
+/// Mixes what makes a delivery into the hash: sixteen bytes at a time, long ones in four lanes that
+/// do not wait for each other.
 fn note(hash: &mut u64, now_ps: u64, datagram: &Datagram) {
     let start = mix(*hash ^ now_ps, u64::from(datagram.hop.to) << 32 | datagram.len as u64);
     let mut lanes = [start, 1, 2, 3];
@@ -668,7 +729,8 @@ fn mix(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Ethernet, IPv4 and UDP headers, checksum, preamble and gap between frames: 14 + 20 + 8 + 4 + 8 + 12.
+/// Ethernet, IPv4 and UDP headers, checksum, preamble and gap between frames: 14 + 20 + 8 + 4 + 8 +
+/// 12.
 const WIRE_OVERHEAD_BYTES: u32 = 66;
 /// The shortest Ethernet frame with preamble and gap.
 const WIRE_BYTES_MIN: u32 = 84;
@@ -689,7 +751,8 @@ mod tests {
         network.add(client, Endpoint::new(0, Config::default()), path, 1);
         network.add(server, Endpoint::new(0, Config::default()), Impairment::default(), 2);
         let options = CallOptions::default();
-        let call = Call { target: server, payload: vec![0; 8], deadline: 1_000_000, context: 0, options };
+        let call =
+            Call { target: server, payload: vec![0; 8], deadline: 1_000_000, context: 0, options };
         network.node_mut(0).call(0, call).unwrap();
         network.flush(0);
         while network.next_time() == Some(10) {

@@ -1,7 +1,8 @@
-//! Two endpoints and an application, for protocol tests: a client that calls, a server whose handler is checked.
+//! Two endpoints and an application, for protocol tests: a client that calls, a server whose
+//! handler is checked.
 //!
-//! The handler answers with the request's bytes in reverse, so that a reply that is not the handler's is noticed, and counts
-//! how often it has run each request.
+//! The handler answers with the request's bytes in reverse, so that a reply that is not the
+//! handler's is noticed, and counts how often it has run each request.
 
 use std::net::SocketAddr;
 
@@ -121,16 +122,39 @@ impl<E: Transport> EndpointPair<E> {
         Self::with_config(impairment, seed, |_, _| {})
     }
 
-    /// Two endpoints whose configurations, the client's and the server's, `adjust` changes. They have been up for a second.
-    pub fn with_config(impairment: Impairment, seed: u64, adjust: impl FnOnce(&mut E::Config, &mut E::Config)) -> Self {
+    /// Two endpoints whose configurations, the client's and the server's, `adjust` changes. They
+    /// have been up for a second.
+    pub fn with_config(
+        impairment: Impairment,
+        seed: u64,
+        adjust: impl FnOnce(&mut E::Config, &mut E::Config),
+    ) -> Self {
         let (mut client, mut server) = (E::config(secret(seed, 1)), E::config(secret(seed, 2)));
         adjust(&mut client, &mut server);
         let mut network = Network::new();
-        network.add(address(Self::CLIENT), E::start(client), impairment, seed.wrapping_mul(2).wrapping_add(1));
-        network.add(address(Self::SERVER), E::start(server), impairment, seed.wrapping_mul(2).wrapping_add(2));
+        network.add(
+            address(Self::CLIENT),
+            E::start(client),
+            impairment,
+            seed.wrapping_mul(2).wrapping_add(1),
+        );
+        network.add(
+            address(Self::SERVER),
+            E::start(server),
+            impairment,
+            seed.wrapping_mul(2).wrapping_add(2),
+        );
         network.run(Self::START, |_| {});
         let (outcomes, runs, waiting) = (Vec::new(), Vec::new(), Vec::new());
-        Self { network, handler: Handler::default(), outcomes, runs, cancelled: 0, waiting, gone: 0 }
+        Self {
+            network,
+            handler: Handler::default(),
+            outcomes,
+            runs,
+            cancelled: 0,
+            waiting,
+            gone: 0,
+        }
     }
 
     /// The virtual time.
@@ -158,11 +182,24 @@ impl<E: Transport> EndpointPair<E> {
         self.network.node(1).counters()
     }
 
-    /// Begins a call numbered `context` with a request of `len` bytes (at least 8: they hold the number).
-    pub fn call(&mut self, context: u64, len: usize, timeout_ns: u64, options: CallOptions) -> CallId {
+    /// Begins a call numbered `context` with a request of `len` bytes (at least 8: they hold the
+    /// number).
+    pub fn call(
+        &mut self,
+        context: u64,
+        len: usize,
+        timeout_ns: u64,
+        options: CallOptions,
+    ) -> CallId {
         let now = self.network.now();
         let payload = request(context, len);
-        let call = Call { target: address(Self::SERVER), payload, deadline: now + timeout_ns, context, options };
+        let call = Call {
+            target: address(Self::SERVER),
+            payload,
+            deadline: now + timeout_ns,
+            context,
+            options,
+        };
         let id = self.network.node_mut(0).call(now, call);
         self.network.flush(0);
         id.unwrap_or_else(|error| panic!("call {context}: {error}"))

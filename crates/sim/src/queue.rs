@@ -1,5 +1,5 @@
-//! The queue grain: a request is a token. Arrivals, a [`Scheduler`] with a policy, workers and delays, without packets, for tens
-//! of millions of requests.
+//! The queue grain: a request is a token. Arrivals, a [`Scheduler`] with a policy, workers and
+//! delays, without packets, for tens of millions of requests.
 //!
 //! | layout | what it is |
 //! |---|---|
@@ -7,15 +7,16 @@
 //! | 4x4 | four schedulers before 4 workers each; a request goes to one of them, all equally likely |
 //! | 16x1 | a queue for each worker, whatever the policy |
 //!
-//! A sojourn lasts from the arrival at the router to the end of the service at the worker: it holds the way to the worker, and
-//! not the way back. The way back counts where it matters to the next request: a worker's conclusion is known to the scheduler
-//! only after it.
+//! A sojourn lasts from the arrival at the router to the end of the service at the worker: it holds
+//! the way to the worker, and not the way back. The way back counts where it matters to the next
+//! request: a worker's conclusion is known to the scheduler only after it.
 //!
-//! Each service time is drawn when its request arrives, and arrivals, services, jitter, groups and placements draw from streams
-//! of their own, so two policies under one seed see the same requests.
+//! Each service time is drawn when its request arrives, and arrivals, services, jitter, groups and
+//! placements draw from streams of their own, so two policies under one seed see the same requests.
 //!
-//! Invariant: workers serve in the order in which they were given, and a conclusion that is known at the time of an arrival
-//! takes effect before it. The same seed gives the same run, to the bit. Time is in picoseconds, and does not drift.
+//! Invariant: workers serve in the order in which they were given, and a conclusion that is known
+//! at the time of an arrival takes effect before it. The same seed gives the same run, to the bit.
+//! Time is in picoseconds, and does not drift.
 //!
 //! [`Scheduler`]: tailcut_proto::scheduler::Scheduler
 
@@ -37,7 +38,8 @@ pub use self::tokens::Tokens;
 use self::group::Group;
 use crate::sojourn::Sojourns;
 
-/// What a simulation of the queue grain found. As a [`Sojourn`] it is in units of the mean service time.
+/// What a simulation of the queue grain found. As a [`Sojourn`] it is in units of the mean service
+/// time.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Sojourn times after the warm-up, in picoseconds.
@@ -50,7 +52,8 @@ pub struct Run {
     pub held: u64,
     /// The longest that the central queue of any scheduler was.
     pub queue_len_max: usize,
-    /// The share of the time, from the first arrival's gap to the last departure, that a worker was busy; the mean over workers.
+    /// The share of the time, from the first arrival's gap to the last departure, that a worker was
+    /// busy; the mean over workers.
     pub utilisation: f64,
 }
 
@@ -89,13 +92,18 @@ impl System {
         self.run_observed(seed, |_, _| {})
     }
 
-    /// As [`System::run`]; `observe` hears of each request, warm-up included, its number in the order of arrival and its
-    /// sojourn in picoseconds. Before one scheduler the numbers come in order, because it places in that order.
+    /// As [`System::run`]; `observe` hears of each request, warm-up included, its number in the
+    /// order of arrival and its sojourn in picoseconds. Before one scheduler the numbers come in
+    /// order, because it places in that order.
     ///
     /// # Errors
     ///
     /// As [`System::run`].
-    pub fn run_observed(&self, seed: u64, observe: impl FnMut(u64, u64)) -> Result<Run, SystemError> {
+    pub fn run_observed(
+        &self,
+        seed: u64,
+        observe: impl FnMut(u64, u64),
+    ) -> Result<Run, SystemError> {
         match (self.policy, self.ties) {
             (PolicySpec::Random, _) => self.run_policy(seed, || Random, observe),
             (PolicySpec::RoundRobin, _) => self.run_policy(seed, RoundRobin::default, observe),
@@ -106,14 +114,17 @@ impl System {
                     TieRule::Rotate => Ties::Rotate,
                     TieRule::Random => Ties::Random,
                     TieRule::Lowest => Ties::Lowest,
-                    TieRule::Tokens => return self.run_policy(seed, || Tokens::new(self.workers, bound), observe),
+                    TieRule::Tokens => {
+                        return self.run_policy(seed, || Tokens::new(self.workers, bound), observe);
+                    }
                 };
                 self.run_policy(seed, || Jbsq::with_ties(bound, ties), observe)
             }
         }
     }
 
-    /// As [`System::run_observed`], with a policy for each scheduler from `policy` instead of the system's own.
+    /// As [`System::run_observed`], with a policy for each scheduler from `policy` instead of the
+    /// system's own.
     ///
     /// # Errors
     ///
@@ -132,12 +143,14 @@ impl System {
             }
             observe(number, sojourn_ps);
         };
-        let mut groups: Vec<_> = (0..self.groups).map(|index| Group::new(self, index, policy(), seed)).collect();
+        let mut groups: Vec<_> =
+            (0..self.groups).map(|index| Group::new(self, index, policy(), seed)).collect();
         let mut choices = Draws::new(generator(seed, CHOICES).next_u64());
         let count = self.groups as u32;
         for number in 0..self.requests {
             let request = requests.draw();
-            // Groups have nothing in common but their arrivals, so each may live in a time of its own.
+            // Groups have nothing in common but their arrivals, so each may live in a time of its
+            // own.
             let group = if count == 1 { 0 } else { choices.below(count) as usize };
             groups[group].handle_arrival(number, request, &mut record);
         }
@@ -145,7 +158,11 @@ impl System {
         self.gather(&groups, sojourns)
     }
 
-    fn gather<P: Policy>(&self, groups: &[Group<P>], sojourns: Sojourns) -> Result<Run, SystemError> {
+    fn gather<P: Policy>(
+        &self,
+        groups: &[Group<P>],
+        sojourns: Sojourns,
+    ) -> Result<Run, SystemError> {
         let ends_ps = groups.iter().map(|group| group.end_ps().ok_or(SystemError::TooLong));
         let end_ps = ends_ps.collect::<Result<Vec<_>, _>>()?.into_iter().fold(1, u64::max);
         let busy_ps: f64 = groups.iter().map(Group::busy_ps).sum();

@@ -1,7 +1,8 @@
-//! R2P2 at the grain of packets: clients under an open-loop load, a router, servers with workers, over links and switches.
+//! R2P2 at the grain of packets: clients under an open-loop load, a router, servers with workers,
+//! over links and switches.
 //!
-//! Every node is the state machine that also runs over sockets. A server's host gives requests to its cores through a
-//! [`Scheduler`], as the router gives them to servers.
+//! Every node is the state machine that also runs over sockets. A server's host gives requests to
+//! its cores through a [`Scheduler`], as the router gives them to servers.
 //!
 //! | host | does |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | router | places requests by its policy; without one each client draws a server for each call |
 //! | server | queues requests for its workers; answers when the service time is over |
 //!
-//! Invariant: a latency is counted from the intended send to the reply at the client. The same experiment gives the same result.
+//! Invariant: a latency is counted from the intended send to the reply at the client. The same
+//! experiment gives the same result.
 
 use std::net::SocketAddr;
 
@@ -20,7 +22,9 @@ use tailcut_measure::workers::FifoWorker;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{AnyPolicy, Draws, PolicySpec, WorkerId};
 use tailcut_proto::r2p2::{Config, Endpoint};
-use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, RouterMetrics, ServerConfig, Speaks};
+use tailcut_proto::router::{
+    Forward, Router, RouterConfig, RouterError, RouterMetrics, ServerConfig, Speaks,
+};
 use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
 use tailcut_proto::scheduler::{Outcome, Scheduler};
 
@@ -179,7 +183,10 @@ pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
     }
     // A call that has begun ends by its timeout.
     while hosts.ended < experiment.calls {
-        assert!(network.step(Time::MAX, |turn| hosts.handle(turn)), "a call is outstanding, so something will happen");
+        assert!(
+            network.step(Time::MAX, |turn| hosts.handle(turn)),
+            "a call is outstanding, so something will happen"
+        );
     }
     Ok(hosts.findings(&network))
 }
@@ -206,10 +213,16 @@ impl Experiment {
         }
         let limits = Config::default();
         if self.request_len.max(self.reply_len) > limits.message_len_max {
-            return Err(ExperimentError::Limit(format!("a message has at most {} bytes", limits.message_len_max)));
+            return Err(ExperimentError::Limit(format!(
+                "a message has at most {} bytes",
+                limits.message_len_max
+            )));
         }
         if self.timeout_ns == 0 || self.timeout_ns > limits.lifetime_ns_max {
-            return Err(ExperimentError::Limit(format!("a timeout is from 1 ns to {} ns", limits.lifetime_ns_max)));
+            return Err(ExperimentError::Limit(format!(
+                "a timeout is from 1 ns to {} ns",
+                limits.lifetime_ns_max
+            )));
         }
         let workers = f64::from(self.servers) * f64::from(self.workers);
         let length_s = self.calls as f64 * self.service_mean_ns()? / (workers * self.load) / 1e9;
@@ -220,7 +233,9 @@ impl Experiment {
         let hosts = u64::from(self.clients) + u64::from(self.servers) + 1;
         let (places, spine_links, links, switch) = match self.fabric {
             FabricPlan::Single { link, switch } => (hosts, 0, [link, link], switch),
-            FabricPlan::LeafSpine { hosts_per_rack, spines, host_link, spine_link, switch, .. } => {
+            FabricPlan::LeafSpine {
+                hosts_per_rack, spines, host_link, spine_link, switch, ..
+            } => {
                 let per_rack = u64::from(hosts_per_rack.max(1));
                 let racks = hosts.div_ceil(per_rack);
                 (racks * per_rack, racks * u64::from(spines), [host_link, spine_link], switch)
@@ -231,9 +246,14 @@ impl Experiment {
         }
         let Impairment { delay_ns, jitter_ns, reorder_ns, .. } = self.impairment;
         let HostDelays { transmit_ns, receive_ns } = self.delays;
-        let in_ps = [links[0].delay_ps, links[1].delay_ps, switch.delay_ps].map(|delay_ps| delay_ps / 1000);
-        let delays = [delay_ns, jitter_ns, reorder_ns, transmit_ns, receive_ns].into_iter().chain(in_ps);
-        delays.into_iter().find(|&delay| delay > DELAY_MAX_NS).map_or(Ok(()), |delay| Err(ExperimentError::Delay(delay)))
+        let in_ps =
+            [links[0].delay_ps, links[1].delay_ps, switch.delay_ps].map(|delay_ps| delay_ps / 1000);
+        let delays =
+            [delay_ns, jitter_ns, reorder_ns, transmit_ns, receive_ns].into_iter().chain(in_ps);
+        delays
+            .into_iter()
+            .find(|&delay| delay > DELAY_MAX_NS)
+            .map_or(Ok(()), |delay| Err(ExperimentError::Delay(delay)))
     }
 
     /// Mean service time in ns.
@@ -246,7 +266,14 @@ impl Experiment {
         let hosts = self.clients + 1 + self.servers;
         match self.fabric {
             FabricPlan::Single { link, switch } => Topology::Single { hosts, link, switch },
-            FabricPlan::LeafSpine { hosts_per_rack, spines, host_link, spine_link, switch, spreading } => Topology::LeafSpine {
+            FabricPlan::LeafSpine {
+                hosts_per_rack,
+                spines,
+                host_link,
+                spine_link,
+                switch,
+                spreading,
+            } => Topology::LeafSpine {
                 racks: hosts.div_ceil(hosts_per_rack.max(1)),
                 hosts_per_rack: hosts_per_rack.max(1),
                 spines: spines.max(1),
@@ -259,7 +286,8 @@ impl Experiment {
     }
 }
 
-/// The applications of all hosts. Clients stand at the first places, then the router, then the servers.
+/// The applications of all hosts. Clients stand at the first places, then the router, then the
+/// servers.
 struct Hosts<'a> {
     experiment: &'a Experiment,
     clients: Vec<Client>,
@@ -300,14 +328,19 @@ struct Job {
 
 impl<'a> Hosts<'a> {
     fn new(experiment: &'a Experiment) -> Result<Self, ExperimentError> {
-        let capacity_per_s =
-            f64::from(experiment.servers) * f64::from(experiment.workers) * 1e9 / experiment.service_mean_ns()?;
+        let capacity_per_s = f64::from(experiment.servers) * f64::from(experiment.workers) * 1e9
+            / experiment.service_mean_ns()?;
         let rate_per_s = capacity_per_s * experiment.load / f64::from(experiment.clients);
         let clients = (0..u64::from(experiment.clients)).map(|index| {
-            let arrivals = Arrivals::new(Process::Poisson, rate_per_s, generator(experiment.seed, ARRIVALS + index))?;
+            let arrivals = Arrivals::new(
+                Process::Poisson,
+                rate_per_s,
+                generator(experiment.seed, ARRIVALS + index),
+            )?;
             Ok(Client { arrivals, draws: Draws::new(experiment.seed ^ (index << 32)) })
         });
-        let servers = (0..u64::from(experiment.servers)).map(|index| Server::new(experiment, index));
+        let servers =
+            (0..u64::from(experiment.servers)).map(|index| Server::new(experiment, index));
         Ok(Self {
             experiment,
             clients: clients.collect::<Result<_, ArrivalsError>>()?,
@@ -324,7 +357,12 @@ impl<'a> Hosts<'a> {
         let Experiment { clients, servers, seed, .. } = *self.experiment;
         let mut network = Network::over(&self.experiment.topology(), seed);
         let mut join = |address: SocketAddr, member: Member| {
-            let place = network.add(address, member, self.experiment.impairment, seed.wrapping_mul(31) ^ ip_word(address));
+            let place = network.add(
+                address,
+                member,
+                self.experiment.impairment,
+                seed.wrapping_mul(31) ^ ip_word(address),
+            );
             network.set_delays(place, self.experiment.delays);
         };
         for client in 0..clients {
@@ -332,12 +370,19 @@ impl<'a> Hosts<'a> {
         }
         match self.experiment.policy {
             Some(policy) => join(host(clients), self.router(policy)?),
-            // The router's place is kept, so that hosts stand at the same ports with and without it.
-            None => join(host(clients), self.endpoint(clients, |config| config.serving.is_enabled = false)),
+            // The router's place is kept, so that hosts stand at the same ports with and without
+            // it.
+            None => join(
+                host(clients),
+                self.endpoint(clients, |config| config.serving.is_enabled = false),
+            ),
         }
         for server in 0..servers {
             let router = self.experiment.policy.map(|_| host(clients));
-            join(host(clients + 1 + server), self.endpoint(clients + 1 + server, |config| config.serving.router = router));
+            join(
+                host(clients + 1 + server),
+                self.endpoint(clients + 1 + server, |config| config.serving.router = router),
+            );
         }
         Ok(network)
     }
@@ -353,9 +398,16 @@ impl<'a> Hosts<'a> {
     fn router(&self, policy: PolicySpec) -> Result<Member, RouterError> {
         let Experiment { clients, servers, seed, .. } = *self.experiment;
         let addresses = (0..servers).map(|server| host(clients + 1 + server));
-        let servers = addresses.map(|addr| ServerConfig { addr, speaks: Speaks::Extension }).collect();
+        let servers =
+            addresses.map(|addr| ServerConfig { addr, speaks: Speaks::Extension }).collect();
         // The client's address stays the source: servers answer clients directly.
-        let config = RouterConfig { policy, forward: Forward::Keep, servers, seed, ..RouterConfig::default() };
+        let config = RouterConfig {
+            policy,
+            forward: Forward::Keep,
+            servers,
+            seed,
+            ..RouterConfig::default()
+        };
         Ok(Member::Router(Box::new(Router::new(0, config)?)))
     }
 
@@ -380,7 +432,11 @@ impl<'a> Hosts<'a> {
                     (context, true)
                 }
                 Event::Failed { context, failure, .. } => {
-                    let count = if failure == Failure::Deadline { &mut self.counts.timeout } else { &mut self.counts.refused };
+                    let count = if failure == Failure::Deadline {
+                        &mut self.counts.timeout
+                    } else {
+                        &mut self.counts.refused
+                    };
                     *count += u64::from(context != WARMUP);
                     (context, false)
                 }
@@ -413,7 +469,13 @@ impl<'a> Hosts<'a> {
         let mut payload = endpoint.buffer();
         payload.resize(request_len, 0);
         let context = if is_counted { intended } else { WARMUP };
-        let call = Call { target, payload, deadline: turn.local + timeout_ns, context, options: CallOptions::default() };
+        let call = Call {
+            target,
+            payload,
+            deadline: turn.local + timeout_ns,
+            context,
+            options: CallOptions::default(),
+        };
         if endpoint.call(turn.local, call).is_err() {
             self.counts.refused += u64::from(is_counted);
             self.ended += 1;
@@ -430,14 +492,20 @@ impl<'a> Hosts<'a> {
             job.payload.resize(self.experiment.reply_len, 0);
             // A request that is gone by now needs no answer.
             let _ = endpoint.reply(turn.local, job.id, job.payload);
-            while let Some((workers, job)) = server.scheduler.poll_placed(turn.now, server.draws.word()) {
+            while let Some((workers, job)) =
+                server.scheduler.poll_placed(turn.now, server.draws.word())
+            {
                 server.start(turn.now, workers.first, job);
             }
         }
         while let Some(event) = endpoint.poll_event() {
             let Event::Request { id, payload, .. } = event else { continue };
             let service_ns = self.experiment.service.sample_whole(&mut server.services);
-            match server.scheduler.offer(Job { id, payload, service_ns }, Time::MAX, server.draws.word()) {
+            match server.scheduler.offer(
+                Job { id, payload, service_ns },
+                Time::MAX,
+                server.draws.word(),
+            ) {
                 Outcome::Placed(workers, job) => server.start(turn.now, workers.first, job),
                 Outcome::Held(_) => {}
                 Outcome::Full(job) => {
@@ -524,7 +592,8 @@ fn ip_word(address: SocketAddr) -> u64 {
     }
 }
 
-/// Nodes have been up for so long when the first call comes: a router that has just started refuses what may have run before.
+/// Nodes have been up for so long when the first call comes: a router that has just started refuses
+/// what may have run before.
 const START: Time = 1_000_000_000;
 /// Context of a call that is not counted; no call is intended at time 0.
 const WARMUP: u64 = 0;

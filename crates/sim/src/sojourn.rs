@@ -1,6 +1,8 @@
-//! What a simulation keeps of its sojourn times: a histogram, the figures of it, and their spread over seeds.
+//! What a simulation keeps of its sojourn times: a histogram, the figures of it, and their spread
+//! over seeds.
 //!
-//! Invariant: memory does not grow with the number of requests, and a percentile is within 0.05 % of the exact one.
+//! Invariant: memory does not grow with the number of requests, and a percentile is within 0.05 %
+//! of the exact one.
 
 use hdrhistogram::Histogram;
 
@@ -46,7 +48,9 @@ impl Sojourns {
     /// Records a sojourn time.
     pub fn record(&mut self, ticks: u64) {
         self.sum += ticks as f64;
-        self.histogram.record(ticks.min(i64::MAX as u64)).expect("the histogram resizes itself up to 2^63");
+        self.histogram
+            .record(ticks.min(i64::MAX as u64))
+            .expect("the histogram resizes itself up to 2^63");
     }
 
     /// Sojourns recorded.
@@ -59,8 +63,8 @@ impl Sojourns {
         self.sum / self.count() as f64
     }
 
-    /// The smallest recorded time, to the histogram's precision, that at most `1 - p` of all exceed; ticks. Not a number where
-    /// nothing was recorded.
+    /// The smallest recorded time, to the histogram's precision, that at most `1 - p` of all
+    /// exceed; ticks. Not a number where nothing was recorded.
     pub fn percentile(&self, p: f64) -> f64 {
         if self.count() == 0 {
             return f64::NAN;
@@ -78,7 +82,8 @@ impl Sojourns {
         1.0 - within as f64 / self.count() as f64
     }
 
-    /// The figures in units of `unit` ticks; not numbers where nothing was recorded, so that nobody takes an outage for speed.
+    /// The figures in units of `unit` ticks; not numbers where nothing was recorded, so that nobody
+    /// takes an outage for speed.
     pub fn figures(&self, unit: f64) -> Figures {
         let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|p| self.percentile(p) / unit);
         Figures { mean: self.mean() / unit, p50, p90, p99, p999 }
@@ -103,12 +108,14 @@ impl Estimate {
         if values.len() == 1 {
             return Self { value, standard_error: None };
         }
-        let variance = values.iter().map(|other| (other - value).powi(2)).sum::<f64>() / (count - 1.0);
+        let variance =
+            values.iter().map(|other| (other - value).powi(2)).sum::<f64>() / (count - 1.0);
         Self { value, standard_error: Some((variance / count).sqrt()) }
     }
 }
 
-/// Three digits are 0.05 % from the middle of a bucket; one more would cost a cache miss for each record.
+/// Three digits are 0.05 % from the middle of a bucket; one more would cost a cache miss for each
+/// record.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 #[cfg(test)]
@@ -121,7 +128,12 @@ mod tests {
         (1..=1000u64).for_each(|value| sojourns.record(value * 1_000_000));
         let figures = sojourns.figures(1e6);
         assert_eq!(figures.mean, 500.5);
-        for (figure, exact) in [(figures.p50, 500.0), (figures.p90, 900.0), (figures.p99, 990.0), (figures.p999, 999.0)] {
+        for (figure, exact) in [
+            (figures.p50, 500.0),
+            (figures.p90, 900.0),
+            (figures.p99, 990.0),
+            (figures.p999, 999.0),
+        ] {
             assert!((figure / exact - 1.0).abs() < 0.0006, "{figure} {exact}");
         }
         assert!((sojourns.tail(990e6) - 0.01).abs() < 0.0015);

@@ -23,7 +23,8 @@ fn links_and_switches_allocate_nothing_when_warm() {
         switch: Switch { delay_ps: 250_000, ..Switch::default() },
         spreading: Spreading::Spray,
     };
-    let (mut fabric, mut agenda, mut draws) = (Fabric::new(&topology, 1), Agenda::<Event>::new(), Draws::new(2));
+    let (mut fabric, mut agenda, mut draws) =
+        (Fabric::new(&topology, 1), Agenda::<Event>::new(), Draws::new(2));
     let mut send = |fabric: &mut Fabric, agenda: &mut Agenda<Event>, now: u64, from: u32| {
         let to = (from + 1 + draws.below(31)) % 32;
         let packet = Packet { from, to, wire_bytes: 84 + draws.below(1454), ..Packet::default() };
@@ -68,7 +69,8 @@ struct Ends {
 
 impl Ends {
     fn new(config: &Config) -> Self {
-        let nodes = [1, 2].map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..config.clone() }));
+        let nodes = [1, 2]
+            .map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..config.clone() }));
         let addresses = [([10, 0, 0, 1], 33_000).into(), ([10, 0, 0, 2], 8000).into()];
         Self { now: 1, nodes, addresses, buffer: vec![0; TRAIN_BYTES_MAX] }
     }
@@ -78,17 +80,26 @@ impl Ends {
         for &len in lens {
             let mut payload = self.nodes[0].buffer();
             payload.resize(len, 7);
-            let (target, deadline, options) = (self.addresses[1], self.now + 1_000_000_000, CallOptions::default());
-            self.nodes[0].call(self.now, Call { target, payload, deadline, context: 0, options }).unwrap();
+            let (target, deadline, options) =
+                (self.addresses[1], self.now + 1_000_000_000, CallOptions::default());
+            self.nodes[0]
+                .call(self.now, Call { target, payload, deadline, context: 0, options })
+                .unwrap();
         }
         let mut answered = 0;
         while answered < lens.len() {
             self.now += 5000;
             for from in 0..2 {
                 self.nodes[from].handle_timeout(self.now);
-                while let Some(transmit) = self.nodes[from].poll_transmit(self.now, &mut self.buffer) {
+                while let Some(transmit) =
+                    self.nodes[from].poll_transmit(self.now, &mut self.buffer)
+                {
                     for datagram in self.buffer[..transmit.len].chunks(transmit.segment_len) {
-                        self.nodes[1 - from].handle_datagram(self.now, Path { peer: self.addresses[from] }, datagram);
+                        self.nodes[1 - from].handle_datagram(
+                            self.now,
+                            Path { peer: self.addresses[from] },
+                            datagram,
+                        );
                     }
                 }
             }
@@ -113,7 +124,9 @@ fn homa_endpoints_allocate_nothing_when_warm() {
     let sigcomm = Config::sigcomm(4, Cutoffs::descending(&[469, 5521, 15_267], 1));
     for config in [module, sigcomm] {
         let mut ends = Ends::new(&config);
-        let mut run = |rounds: usize| (0..rounds).for_each(|_| ends.round(&[100_000, 100, 5000, 20_000, 100, 100]));
+        let mut run = |rounds: usize| {
+            (0..rounds).for_each(|_| ends.round(&[100_000, 100, 5000, 20_000, 100, 100]))
+        };
         run(2000);
         assert_eq!(measure(|| run(2000)).count_total, 0);
     }

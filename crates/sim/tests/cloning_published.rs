@@ -1,8 +1,10 @@
-//! The published curves of request cloning: 6 servers of 15 workers, Exp(25 us), one copy in a hundred 15 times as slow.
+//! The published curves of request cloning: 6 servers of 15 workers, Exp(25 us), one copy in a
+//! hundred 15 times as slow.
 //!
-//! The reference values come from single runs of at least 0.6 M requests. Up to a load of 0.8 a p99 may differ by 5 % and a
-//! mean by 2 %. Beyond, where a p99 varies by 10 to 25 % from run to run, a published value has to be one that a run of ours
-//! could have given: within three standard deviations of single runs, over several seeds.
+//! The reference values come from single runs of at least 0.6 M requests. Up to a load of 0.8 a p99
+//! may differ by 5 % and a mean by 2 %. Beyond, where a p99 varies by 10 to 25 % from run to run, a
+//! published value has to be one that a run of ours could have given: within three standard
+//! deviations of single runs, over several seeds.
 
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
@@ -30,7 +32,8 @@ fn random_agrees_with_the_table() {
 
 #[test]
 fn cclone_agrees_with_the_table() {
-    let rows = [(0.1, 64.4, Some(17.7)), (0.2, 64.4, None), (0.3, 65.0, None), (0.4, 72.7, Some(20.7))];
+    let rows =
+        [(0.1, 64.4, Some(17.7)), (0.2, 64.4, None), (0.3, 65.0, None), (0.4, 72.7, Some(20.7))];
     check_latencies(Scheme::CClone, &rows);
 }
 
@@ -57,7 +60,13 @@ fn netclone_agrees_with_the_table() {
 fn racksched_agrees_with_the_table() {
     check_latencies(
         Scheme::RackSched,
-        &[(0.1, 147.6, None), (0.4, 147.8, None), (0.6, 148.2, None), (0.7, 149.2, None), (0.8, 148.4, Some(34.1))],
+        &[
+            (0.1, 147.6, None),
+            (0.4, 147.8, None),
+            (0.6, 148.2, None),
+            (0.7, 149.2, None),
+            (0.8, 148.4, Some(34.1)),
+        ],
     );
     check_plausible_mean(&config(Scheme::RackSched, 0.9), 36.3);
     check_plausible_mean(&config(Scheme::RackSched, 0.95), 41.9);
@@ -82,7 +91,8 @@ fn netclone_with_racksched_agrees_with_the_table() {
     check_plausible_mean(&config(Scheme::NetCloneRackSched, 0.95), 43.2);
 }
 
-/// Check 7 asks for 0.02 at the shares of clones. The other two are printed with two digits, hence 0.015.
+/// Check 7 asks for 0.02 at the shares of clones. The other two are printed with two digits, hence
+/// 0.015.
 #[test]
 fn netclone_clones_and_discards_as_in_the_table() {
     for (load, cloned, discarded, utilisation) in [
@@ -99,7 +109,12 @@ fn netclone_clones_and_discards_as_in_the_table() {
     ] {
         let outcome = run(&config(Scheme::NetClone, load), 1);
         check_near(&format!("clone share at {load}"), outcome.clone_share(), cloned, 0.02);
-        check_near(&format!("discarded share at {load}"), outcome.discarded_share(), discarded, 0.015);
+        check_near(
+            &format!("discarded share at {load}"),
+            outcome.discarded_share(),
+            discarded,
+            0.015,
+        );
         check_near(&format!("utilisation at {load}"), outcome.utilisation, utilisation, 0.015);
     }
 }
@@ -108,7 +123,12 @@ fn netclone_clones_and_discards_as_in_the_table() {
 #[test]
 fn netclone_completes_what_is_offered() {
     for load in [0.1, 0.5, 0.8, 0.9, 0.95] {
-        check_near(&format!("goodput at {load}"), run(&config(Scheme::NetClone, load), 2).goodput_share(), 1.0, 0.005);
+        check_near(
+            &format!("goodput at {load}"),
+            run(&config(Scheme::NetClone, load), 2).goodput_share(),
+            1.0,
+            0.005,
+        );
     }
 }
 
@@ -117,7 +137,12 @@ fn netclone_completes_what_is_offered() {
 fn netclone_gains_as_published() {
     for (load, gain) in [(0.1, 2.28), (0.3, 2.12), (0.5, 1.38), (0.7, 1.09)] {
         let p99 = |scheme| average(&config(scheme, load), seeds_at(load)).p99;
-        check_ratio(&format!("p99 gain at {load}"), p99(Scheme::None) / p99(Scheme::NetClone), gain, 0.05);
+        check_ratio(
+            &format!("p99 gain at {load}"),
+            p99(Scheme::None) / p99(Scheme::NetClone),
+            gain,
+            0.05,
+        );
     }
 }
 
@@ -128,7 +153,10 @@ fn schemes_are_in_order_at_high_load() {
     let [random, netclone] = [Scheme::None, Scheme::NetClone].map(p99);
     let [racksched, both] = [Scheme::RackSched, Scheme::NetCloneRackSched].map(p99);
     for slow in [random, netclone] {
-        assert!(slow > 1.5 * racksched && slow > 1.5 * both, "{random} {netclone} {racksched} {both}");
+        assert!(
+            slow > 1.5 * racksched && slow > 1.5 * both,
+            "{random} {netclone} {racksched} {both}"
+        );
     }
     check_ratio("RackSched by NetClone with RackSched", racksched / both, 1.0, 0.05);
 }
@@ -141,8 +169,8 @@ fn the_filter_leaks_nothing_at_three_million_a_second() {
     assert!(outcome.counts.filtered > 1000, "{:?}", outcome.counts);
 }
 
-/// Published: the p99 rises by 0 to 5 %, the mean by 2 to 5 %, in whole percents. At 0.8 the p99 of one run varies by 3 %, so
-/// that only the mean is looked at.
+/// Published: the p99 rises by 0 to 5 %, the mean by 2 to 5 %, in whole percents. At 0.8 the p99 of
+/// one run varies by 3 %, so that only the mean is looked at.
 #[test]
 fn without_discards_latency_rises_a_little() {
     for load in [0.5, 0.6, 0.7, 0.8] {
@@ -158,17 +186,25 @@ fn without_discards_latency_rises_a_little() {
 #[test]
 fn copies_of_one_base_gain_little() {
     let shared = |load| Config { copies: Copies::Shared, ..config(Scheme::NetClone, load) };
-    for (load, p99, gain) in [(0.2, Some(120.4), 1.23), (0.4, Some(123.5), 1.20), (0.6, Some(134.5), 1.09), (0.8, None, 0.99)] {
-        let [random, netclone] = [config(Scheme::None, load), shared(load)].map(|config| average(&config, seeds_at(load)).p99);
+    for (load, p99, gain) in [
+        (0.2, Some(120.4), 1.23),
+        (0.4, Some(123.5), 1.20),
+        (0.6, Some(134.5), 1.09),
+        (0.8, None, 0.99),
+    ] {
+        let [random, netclone] = [config(Scheme::None, load), shared(load)]
+            .map(|config| average(&config, seeds_at(load)).p99);
         check_ratio(&format!("p99 gain at {load}"), random / netclone, gain, 0.05);
         if let Some(p99) = p99 {
             check_ratio(&format!("p99 at {load}"), netclone, p99, 0.05);
         }
     }
-    // The run behind 0.8 had a slow baseline too: 171 us, by its gain. Such runs are rare, hence more seeds and the full length.
+    // The run behind 0.8 had a slow baseline too: 171 us, by its gain. Such runs are rare, hence
+    // more seeds and the full length.
     let full = Config { requests: 600_000, ..shared(0.8) };
     check_plausible("p99 at 0.8", &p99s(&full, 16), 173.0);
-    let [random, netclone] = [config(Scheme::None, 0.2), shared(0.2)].map(|config| average(&config, 1).mean);
+    let [random, netclone] =
+        [config(Scheme::None, 0.2), shared(0.2)].map(|config| average(&config, 1).mean);
     check_ratio("mean gain at 0.2", random / netclone, 1.12, 0.02);
 }
 
@@ -230,7 +266,8 @@ fn laedge(rate_per_s: f64) -> Config {
     Config { load, ..config }
 }
 
-/// A p99 of 400,000 requests varies by less than 1 % up to a load of 0.65, and by 1 to 3 % up to 0.8.
+/// A p99 of 400,000 requests varies by less than 1 % up to a load of 0.65, and by 1 to 3 % up to
+/// 0.8.
 fn seeds_at(load: f64) -> u64 {
     if load < 0.65 { 1 } else { 4 }
 }
@@ -251,8 +288,14 @@ fn p99s(config: &Config, seeds: u64) -> Vec<f64> {
 /// The mean and the p99 over seeds, us.
 fn average(config: &Config, seeds: u64) -> Figures {
     let runs = runs(config, seeds);
-    let of = |figure: fn(&Figures) -> f64| Estimate::of(&runs.iter().map(figure).collect::<Vec<_>>()).value;
-    Figures { mean: of(|figures| figures.mean), p99: of(|figures| figures.p99), ..Figures::default() }
+    let of = |figure: fn(&Figures) -> f64| {
+        Estimate::of(&runs.iter().map(figure).collect::<Vec<_>>()).value
+    };
+    Figures {
+        mean: of(|figures| figures.mean),
+        p99: of(|figures| figures.p99),
+        ..Figures::default()
+    }
 }
 
 /// Rows of load, p99 and mean, us.
@@ -275,13 +318,22 @@ fn check_plausible_mean(config: &Config, published: f64) {
 fn check_plausible(what: &str, runs: &[f64], published: f64) {
     let Estimate { value, standard_error } = Estimate::of(runs);
     let deviation = standard_error.expect("there are several seeds") * (runs.len() as f64).sqrt();
-    assert!((published - value).abs() <= 3.0 * deviation, "{what}: {published} published, {runs:?} here");
+    assert!(
+        (published - value).abs() <= 3.0 * deviation,
+        "{what}: {published} published, {runs:?} here"
+    );
 }
 
 fn check_ratio(what: &str, found: f64, expected: f64, tolerance: f64) {
-    assert!((found / expected - 1.0).abs() <= tolerance, "{what}: {found}, expected {expected} within {tolerance} of it");
+    assert!(
+        (found / expected - 1.0).abs() <= tolerance,
+        "{what}: {found}, expected {expected} within {tolerance} of it"
+    );
 }
 
 fn check_near(what: &str, found: f64, expected: f64, tolerance: f64) {
-    assert!((found - expected).abs() <= tolerance, "{what}: {found}, expected {expected} within {tolerance}");
+    assert!(
+        (found - expected).abs() <= tolerance,
+        "{what}: {found}, expected {expected} within {tolerance}"
+    );
 }

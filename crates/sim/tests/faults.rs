@@ -1,4 +1,5 @@
-//! Fault runs: seeds under which every promise holds, faults that really happen, and bugs that are found.
+//! Fault runs: seeds under which every promise holds, faults that really happen, and bugs that are
+//! found.
 
 use std::sync::LazyLock;
 use std::thread;
@@ -15,7 +16,9 @@ static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
             let report = check(seed, 8, Options::default());
             coverage.add(&report.coverage);
             if let Some(violation) = report.violation {
-                return Err(format!("{violation}\nreplay it by `tailcut sim faults --seed {seed}`"));
+                return Err(format!(
+                    "{violation}\nreplay it by `tailcut sim faults --seed {seed}`"
+                ));
             }
         }
         Ok(coverage)
@@ -40,7 +43,11 @@ fn every_promise_is_kept() {
 #[test]
 fn every_fault_every_effect_and_every_end_of_a_call_happens() {
     let coverage = SEEDS.as_ref().expect("every promise is kept");
-    let missing: Vec<_> = coverage.figures().into_iter().filter(|(name, count)| *count == 0 && name != "calls.other").collect();
+    let missing: Vec<_> = coverage
+        .figures()
+        .into_iter()
+        .filter(|(name, count)| *count == 0 && name != "calls.other")
+        .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -53,16 +60,22 @@ fn seeds_that_found_bugs_stay_fixed() {
     }
 }
 
-/// Is the bug found within `seeds` seeds, by this invariant, and is what is left of the plan as small as that?
+/// Is the bug found within `seeds` seeds, by this invariant, and is what is left of the plan as
+/// small as that?
 fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant, items_max: usize) {
     let options = Options { sabotage: Some(sabotage), ..Options::default() };
     let found = (0..seeds).find_map(|seed| Some((seed, check(seed, 1, options).violation?)));
-    let (seed, violation) = found.unwrap_or_else(|| panic!("{sabotage:?} is not found by {seeds} seeds"));
+    let (seed, violation) =
+        found.unwrap_or_else(|| panic!("{sabotage:?} is not found by {seeds} seeds"));
     assert_eq!(violation.invariant, invariant, "seed {seed}: {violation}");
     let least = minimise(&Plan::of_seed(seed), invariant, options, 2000);
     let again = least.report.violation.as_ref().map(|violation| violation.invariant);
     assert_eq!(again, Some(invariant), "what is left breaks the same");
-    assert!(least.plan.item_count() <= items_max, "{sabotage:?}, seed {seed}: what is left is\n{}", least.plan);
+    assert!(
+        least.plan.item_count() <= items_max,
+        "{sabotage:?}, seed {seed}: what is left is\n{}",
+        least.plan
+    );
 }
 
 #[test]
@@ -114,6 +127,7 @@ fn minimising_without_a_bug_leaves_the_plan_alone() {
 
 const SEED_COUNT: u64 = 200;
 
-/// 668 and 670: a late report of an epoch that the router had never heard. 1, 26, 44, 167 and 2812: calls that were refused and
-/// ran. 40638: placements of a restarted router that a server took for old.
+/// 668 and 670: a late report of an epoch that the router had never heard. 1, 26, 44, 167 and 2812:
+/// calls that were refused and ran. 40638: placements of a restarted router that a server took for
+/// old.
 const FORMER_FAILURES: [u64; 8] = [668, 670, 1, 26, 44, 167, 2812, 40_638];

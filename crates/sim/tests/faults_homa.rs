@@ -10,21 +10,35 @@ fn every_promise_is_kept_and_everything_happens() {
         let report = check_plan(&Plan::homa_of_seed(seed), 8, Options::default());
         coverage.add(&report.coverage);
         if let Some(violation) = report.violation {
-            let traced = run(&Plan::homa_of_seed(seed), Options { trace_len: 40, ..Options::default() });
+            let traced =
+                run(&Plan::homa_of_seed(seed), Options { trace_len: 40, ..Options::default() });
             panic!("{}\nHoma, seed {seed}: {violation}", traced.trace.join("\n"));
         }
     }
     // What only a router or R2P2 does never happens here.
-    let others = ["calls.other", "drain", "removal", "overtaken", "held", "silenced", "too_old", "expired", "no_server"];
-    let missing =
-        coverage.figures().into_iter().filter(|(name, count)| *count == 0 && !others.iter().any(|other| name.contains(other)));
+    let others = [
+        "calls.other",
+        "drain",
+        "removal",
+        "overtaken",
+        "held",
+        "silenced",
+        "too_old",
+        "expired",
+        "no_server",
+    ];
+    let missing = coverage
+        .figures()
+        .into_iter()
+        .filter(|(name, count)| *count == 0 && !others.iter().any(|other| name.contains(other)));
     assert_eq!(missing.collect::<Vec<_>>(), []);
 }
 
 /// Is the bug found within `seeds` seeds, by this invariant?
 fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant) {
     let options = Options { sabotage: Some(sabotage), ..Options::default() };
-    let found = (0..seeds).find_map(|seed| check_plan(&Plan::homa_of_seed(seed), 1, options).violation);
+    let found =
+        (0..seeds).find_map(|seed| check_plan(&Plan::homa_of_seed(seed), 1, options).violation);
     assert_eq!(found.map(|violation| violation.invariant), Some(invariant), "{sabotage:?}");
 }
 

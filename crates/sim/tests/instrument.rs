@@ -1,5 +1,6 @@
-//! The instrument against servers of which the truth is known: its intervals contain it, and its verdicts tell a steady server
-//! from one that drifts or pauses. `cargo bench -p tailcut-sim --bench coverage -- 200` prints the table with 200 runs each.
+//! The instrument against servers of which the truth is known: its intervals contain it, and its
+//! verdicts tell a steady server from one that drifts or pauses.
+//! `cargo bench -p tailcut-sim --bench coverage -- 200` prints the table with 200 runs each.
 
 use tailcut_measure::control::{Correction, Report, Settings};
 use tailcut_measure::distribution::Distribution;
@@ -8,7 +9,8 @@ use tailcut_measure::queueing::{MG1, MMk, Sojourn};
 use tailcut_measure::verdict::Reason;
 use tailcut_sim::instrument::{Habit, Subject};
 
-/// Of 40 runs with a true coverage of 95 %, fewer than 35 cover in one of 70 cases; seeds are fixed.
+/// Of 40 runs with a true coverage of 95 %, fewer than 35 cover in one of 70 cases; seeds are
+/// fixed.
 #[test]
 fn the_interval_of_a_p99_contains_the_exact_one() {
     for (workers, load) in [(1, 0.2), (1, 0.5), (1, 0.8), (4, 0.5), (4, 0.7), (4, 0.8)] {
@@ -26,13 +28,19 @@ fn the_interval_of_a_p99_of_two_kinds_of_requests_contains_the_exact_one() {
     check_coverage(&subject, exact_ns);
 }
 
-/// At a load of a half four workers hardly queue, and their samples are nearly independent: it takes no more than four times
-/// as many. 7,159 independent samples of an exponential tail are known to 5 %.
+/// At a load of a half four workers hardly queue, and their samples are nearly independent: it
+/// takes no more than four times as many. 7,159 independent samples of an exponential tail are
+/// known to 5 %.
 #[test]
 fn honesty_costs_at_most_four_times_the_independent_samples() {
     let subject = Subject::steady(4, time("exp:10us"), 0.5);
     let runs = reports(&subject, &from_10_000_requests(&subject), 40);
-    let samples = runs.iter().filter_map(|report| report.intended).map(|found| found.samples as f64).sum::<f64>() / 40.0;
+    let samples = runs
+        .iter()
+        .filter_map(|report| report.intended)
+        .map(|found| found.samples as f64)
+        .sum::<f64>()
+        / 40.0;
     assert!(samples < 4.0 * 7_159.0, "{samples}");
 }
 
@@ -58,8 +66,9 @@ fn a_server_that_pauses_for_a_second_in_ten_is_not_ok() {
     assert!(count_ok(&runs) <= 2, "{:?}", verdicts(&runs));
 }
 
-/// Of the requests of a pause of 100 ms in every second, the last to see a latency above x wait for 100 ms - x: the p99 is 90 ms
-/// and what the queue adds after the pause, a few per cent at this load.
+/// Of the requests of a pause of 100 ms in every second, the last to see a latency above x wait for
+/// 100 ms - x: the p99 is 90 ms and what the queue adds after the pause, a few per cent at this
+/// load.
 #[test]
 fn the_p99_of_a_server_that_pauses_often_is_that_of_the_pauses_or_not_ok() {
     let mut subject = frozen();
@@ -88,7 +97,8 @@ fn a_late_client_gets_more_connections_up_to_the_limit() {
     let mut settings = Settings::new(0.99);
     settings.limits.connections_max = 4;
     let report = subject.measure(settings, 1).unwrap();
-    let raised: Vec<_> = report.tried.iter().filter(|tried| matches!(tried, Correction::Connections(_))).collect();
+    let raised: Vec<_> =
+        report.tried.iter().filter(|tried| matches!(tried, Correction::Connections(_))).collect();
     assert_eq!(raised, [&Correction::Connections(2), &Correction::Connections(4)]);
     assert_eq!(report.setup.connections, 4);
 }
@@ -104,12 +114,21 @@ fn a_seed_gives_its_report_again() {
 fn check_coverage(subject: &Subject, exact_ns: f64) {
     let runs = reports(subject, &from_10_000_requests(subject), 40);
     let found = |report: &Report| report.intended.filter(|_| report.verdict.is_ok());
-    let covered = runs.iter().filter_map(found).filter(|found| (found.low_ns..=found.high_ns).contains(&exact_ns)).count();
+    let covered = runs
+        .iter()
+        .filter_map(found)
+        .filter(|found| (found.low_ns..=found.high_ns).contains(&exact_ns))
+        .count();
     let missed = count_ok(&runs) - covered;
-    assert!(covered >= 35 && missed <= 3, "{subject:?}: {covered} cover and {missed} do not; {:?}", verdicts(&runs));
+    assert!(
+        covered >= 35 && missed <= 3,
+        "{subject:?}: {covered} cover and {missed} do not; {:?}",
+        verdicts(&runs)
+    );
 }
 
-/// Looks from 10,000 requests on, without a limit: the lengths are those that the percentile needs, not those of a clock.
+/// Looks from 10,000 requests on, without a limit: the lengths are those that the percentile needs,
+/// not those of a clock.
 fn from_10_000_requests(subject: &Subject) -> Settings {
     let mut settings = Settings::new(0.99);
     let first_ns = (10_000.0 / subject.rate_per_s * 1e9) as u64;

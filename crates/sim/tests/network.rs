@@ -1,4 +1,5 @@
-//! The elements between nodes: partitions, crashes, slow hosts, wrong clocks, NICs with backpressure.
+//! The elements between nodes: partitions, crashes, slow hosts, wrong clocks, NICs with
+//! backpressure.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -131,7 +132,8 @@ fn a_stranger_s_datagram_goes_nowhere() {
 
 #[test]
 fn a_limited_nic_asks_for_more_as_it_drains() {
-    let topology = Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
+    let topology =
+        Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
     let mut network = Network::over(&topology, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);
@@ -145,10 +147,12 @@ fn a_limited_nic_asks_for_more_as_it_drains() {
     assert_eq!((network.node(0).outbox.len(), network.node(1).heard.len()), (0, 10));
 }
 
-/// 1,000 bytes on the wire of 1 Gbit/s are 8 us each way: the second is asked for when the first has left, not before.
+/// 1,000 bytes on the wire of 1 Gbit/s are 8 us each way: the second is asked for when the first
+/// has left, not before.
 #[test]
 fn a_paced_nic_asks_for_one_datagram_when_it_is_idle() {
-    let topology = Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
+    let topology =
+        Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
     let mut network = Network::over(&topology, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);
@@ -162,19 +166,26 @@ fn a_paced_nic_asks_for_one_datagram_when_it_is_idle() {
         network.run(until, |_| {});
     }
     assert_eq!(left, [2, 2, 1, 0, 0]);
-    assert_eq!(heard(&network, 1).iter().map(|(at, _)| *at).collect::<Vec<_>>(), [16_000, 24_000, 32_000]);
+    assert_eq!(
+        heard(&network, 1).iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+        [16_000, 24_000, 32_000]
+    );
 }
 
-/// What goes aside waits for nobody and nobody for it; what is left on the links is charged as the framing says.
+/// What goes aside waits for nobody and nobody for it; what is left on the links is charged as the
+/// framing says.
 #[test]
 fn a_framing_says_what_a_datagram_takes_of_the_links() {
-    let topology = Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
+    let topology =
+        Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
     let mut network = Network::over(&topology, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);
     }
     network.set_delays(0, HostDelays { transmit_ns: 100, receive_ns: 0 });
-    network.set_framing(|bytes| if bytes[0] == 0 { Carriage::Aside } else { Carriage::Links(10 * u32::from(bytes[0])) });
+    network.set_framing(|bytes| {
+        if bytes[0] == 0 { Carriage::Aside } else { Carriage::Links(10 * u32::from(bytes[0])) }
+    });
     say(&mut network, 0, &[100]);
     say(&mut network, 0, &[0]);
     say(&mut network, 0, &[50]);
@@ -198,7 +209,8 @@ fn equal_runs_have_equal_hashes_and_a_byte_makes_another() {
 #[test]
 #[should_panic(expected = "the topology has 1 hosts")]
 fn a_topology_has_so_many_hosts() {
-    let topology = Topology::Single { hosts: 1, link: Link::new(1.0, 0), switch: Switch::default() };
+    let topology =
+        Topology::Single { hosts: 1, link: Link::new(1.0, 0), switch: Switch::default() };
     let mut network = Network::over(&topology, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);

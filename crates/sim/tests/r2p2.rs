@@ -1,4 +1,5 @@
-//! R2P2 over links and switches against what can be computed: the time on the wire, and the queues behind it.
+//! R2P2 over links and switches against what can be computed: the time on the wire, and the queues
+//! behind it.
 
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
@@ -8,15 +9,28 @@ use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
 use tailcut_sim::r2p2::{Experiment, ExperimentError, FabricPlan, Findings, run};
 
-/// At next to no load a call takes its service, the software of two hosts, twice, and twice two links and a switch.
+/// At next to no load a call takes its service, the software of two hosts, twice, and twice two
+/// links and a switch.
 #[test]
 fn an_unloaded_call_takes_the_time_of_its_path() {
-    let experiment = Experiment { policy: None, load: 0.0001, calls: 1000, service: times("fixed:10us"), ..plan() };
+    let experiment = Experiment {
+        policy: None,
+        load: 0.0001,
+        calls: 1000,
+        service: times("fixed:10us"),
+        ..plan()
+    };
     let findings = run_to_end(&experiment);
     // 64 bytes of payload, at most 72 of header and 66 of frame, at 80 ps: 10 to 16 ns on a link.
-    let (least, most) = (10_000 + 4 * 500 + 2 * (250 + 2 * 100) + 4 * 10, 10_000 + 4 * 500 + 2 * (250 + 2 * 100) + 4 * 17);
+    let (least, most) = (
+        10_000 + 4 * 500 + 2 * (250 + 2 * 100) + 4 * 10,
+        10_000 + 4 * 500 + 2 * (250 + 2 * 100) + 4 * 17,
+    );
     let (p50, p999) = (findings.latencies.percentile(0.5), findings.latencies.percentile(0.999));
-    assert!(p50 >= f64::from(least) && p50 <= f64::from(most) * 1.001, "{p50} of {least} to {most}");
+    assert!(
+        p50 >= f64::from(least) && p50 <= f64::from(most) * 1.001,
+        "{p50} of {least} to {most}"
+    );
     // One call in ten thousand meets another.
     assert!(p999 < 1.01 * p50 + 10_000.0, "{p999}");
 }
@@ -31,18 +45,34 @@ fn a_routed_call_takes_one_path_more() {
     assert!((added - f64::from(2 * 500 + 250 + 2 * 100 + 2 * 14)).abs() < 20.0, "{added}");
 }
 
-/// One server with 16 workers behind long services is M/M/16. 360,000 calls: the p99 has a standard error below 1 %.
+/// One server with 16 workers behind long services is M/M/16. 360,000 calls: the p99 has a standard
+/// error below 1 %.
 #[test]
 fn a_server_of_many_workers_is_one_queue() {
-    let experiment =
-        Experiment { servers: 1, workers: 16, policy: None, service: times("exp:500us"), load: 0.8, calls: 400_000, ..plan() };
+    let experiment = Experiment {
+        servers: 1,
+        workers: 16,
+        policy: None,
+        service: times("exp:500us"),
+        load: 0.8,
+        calls: 400_000,
+        ..plan()
+    };
     check_sojourn(&experiment, &MMk::new(16, 0.8).unwrap());
 }
 
-/// A router with JBSQ(2) before 16 servers of one worker is the chain of the bounds, where the path is short against a service.
+/// A router with JBSQ(2) before 16 servers of one worker is the chain of the bounds, where the path
+/// is short against a service.
 #[test]
 fn a_router_before_servers_is_the_chain_of_its_policy() {
-    let experiment = Experiment { servers: 16, workers: 1, service: times("exp:500us"), load: 0.8, calls: 400_000, ..plan() };
+    let experiment = Experiment {
+        servers: 16,
+        workers: 1,
+        service: times("exp:500us"),
+        load: 0.8,
+        calls: 400_000,
+        ..plan()
+    };
     check_sojourn(&experiment, &Jbsq::new(16, 2, 0.8).unwrap());
 }
 
@@ -54,8 +84,9 @@ fn a_seed_replays_to_the_byte_and_another_differs() {
     assert_ne!(hash(1), hash(2));
 }
 
-/// Nodes, hosts and network keep what they have used. What still grows after 100,000 calls is a table here and a buffer there,
-/// when more is under way than ever before: less than one allocation for a hundred calls, which are a thousand events.
+/// Nodes, hosts and network keep what they have used. What still grows after 100,000 calls is a
+/// table here and a buffer there, when more is under way than ever before: less than one allocation
+/// for a hundred calls, which are a thousand events.
 #[test]
 fn a_call_allocates_nothing_when_warm() {
     let count = |calls| {
@@ -70,7 +101,12 @@ fn a_call_allocates_nothing_when_warm() {
 fn lost_packets_are_sent_again() {
     let impairment = Impairment { loss: 0.02, ..Impairment::NONE };
     let findings = run_to_end(&Experiment { calls: 20_000, impairment, ..plan() });
-    assert!(findings.network.lost > 500 && findings.resent > 300, "{:?} {}", findings.network, findings.resent);
+    assert!(
+        findings.network.lost > 500 && findings.resent > 300,
+        "{:?} {}",
+        findings.network,
+        findings.resent
+    );
     assert_eq!(findings.counts.replied, findings.counts.sent);
 }
 
@@ -79,9 +115,17 @@ fn full_buffers_drop_and_every_call_still_ends() {
     let buffer = SwitchBuffer { capacity_bytes: 20_000, mark_bytes: 10_000 };
     let switch = Switch { delay_ps: 250_000, buffer };
     let fabric = FabricPlan::Single { link: Link::new(10.0, 100), switch };
-    let findings = run_to_end(&Experiment { calls: 5000, reply_len: 30_000, load: 0.5, fabric, ..plan() });
-    assert!(findings.switches.dropped > 0 && findings.switches.marked > 0, "{:?}", findings.switches);
-    assert_eq!(findings.counts.replied + findings.counts.timeout + findings.counts.refused, findings.counts.sent);
+    let findings =
+        run_to_end(&Experiment { calls: 5000, reply_len: 30_000, load: 0.5, fabric, ..plan() });
+    assert!(
+        findings.switches.dropped > 0 && findings.switches.marked > 0,
+        "{:?}",
+        findings.switches
+    );
+    assert_eq!(
+        findings.counts.replied + findings.counts.timeout + findings.counts.refused,
+        findings.counts.sent
+    );
 }
 
 #[test]
@@ -100,16 +144,27 @@ fn racks_are_joined_by_spines() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    assert_eq!(run(&Experiment { servers: 0, ..plan() }).unwrap_err(), ExperimentError::Zero("the number of servers"));
+    assert_eq!(
+        run(&Experiment { servers: 0, ..plan() }).unwrap_err(),
+        ExperimentError::Zero("the number of servers")
+    );
     assert_eq!(run(&Experiment { load: 1.0, ..plan() }).unwrap_err(), ExperimentError::Load(1.0));
-    assert!(matches!(run(&Experiment { reply_len: 1 << 30, ..plan() }), Err(ExperimentError::Limit(_))));
+    assert!(matches!(
+        run(&Experiment { reply_len: 1 << 30, ..plan() }),
+        Err(ExperimentError::Limit(_))
+    ));
     assert!(matches!(run(&Experiment { timeout_ns: 0, ..plan() }), Err(ExperimentError::Limit(_))));
-    assert!(matches!(run(&Experiment { service: times("pareto:0ns:1us:2"), ..plan() }), Err(ExperimentError::Service(_))));
+    assert!(matches!(
+        run(&Experiment { service: times("pareto:0ns:1us:2"), ..plan() }),
+        Err(ExperimentError::Service(_))
+    ));
 }
 
-/// Mean, median and p99 within 3 %, after the time of the path (measured without load) is taken off.
+/// Mean, median and p99 within 3 %, after the time of the path (measured without load) is taken
+/// off.
 fn check_sojourn(experiment: &Experiment, exact: &dyn Sojourn) {
-    let idle = Experiment { service: times("fixed:1us"), load: 0.0001, calls: 1000, ..experiment.clone() };
+    let idle =
+        Experiment { service: times("fixed:1us"), load: 0.0001, calls: 1000, ..experiment.clone() };
     let path_ns = run_to_end(&idle).latencies.percentile(0.5) - 1000.0;
     let findings = run_to_end(experiment);
     let service_ns = experiment.service.mean().unwrap();
@@ -122,7 +177,11 @@ fn check_sojourn(experiment: &Experiment, exact: &dyn Sojourn) {
     ] {
         assert!((found / expected - 1.0).abs() < 0.03, "{what}: {found} of {expected}");
     }
-    assert!((findings.utilisation / experiment.load - 1.0).abs() < 0.02, "{}", findings.utilisation);
+    assert!(
+        (findings.utilisation / experiment.load - 1.0).abs() < 0.02,
+        "{}",
+        findings.utilisation
+    );
 }
 
 fn run_to_end(experiment: &Experiment) -> Findings {
@@ -146,7 +205,10 @@ fn plan() -> Experiment {
         load: 0.5,
         calls: 10_000,
         timeout_ns: 1_000_000_000,
-        fabric: FabricPlan::Single { link: Link::new(100.0, 100), switch: Switch { delay_ps: 250_000, ..Switch::default() } },
+        fabric: FabricPlan::Single {
+            link: Link::new(100.0, 100),
+            switch: Switch { delay_ps: 250_000, ..Switch::default() },
+        },
         delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
         impairment: Impairment::NONE,
         seed: 1,

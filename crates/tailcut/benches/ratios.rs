@@ -1,7 +1,9 @@
-//! The library against the kernel's own floor, and the router against NGINX: every row that the project promises.
+//! The library against the kernel's own floor, and the router against NGINX: every row that the
+//! project promises.
 //!
-//! `make bench` runs it. Each row alternates slices of the baseline and of tailcut on the same two pinned cores and prints the
-//! median of the ratios with its quartiles; no row is gated on time. `TAILCUT_BENCH_QUICK=1` runs every row briefly.
+//! `make bench` runs it. Each row alternates slices of the baseline and of tailcut on the same two
+//! pinned cores and prints the median of the ratios with its quartiles; no row is gated on time.
+//! `TAILCUT_BENCH_QUICK=1` runs every row briefly.
 
 #[path = "../../net/benches/support/mod.rs"]
 mod support;
@@ -18,11 +20,19 @@ use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some() || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick { Plan { pairs: 3, slice_ns: 20_000_000 } } else { Plan { pairs: 15, slice_ns: 100_000_000 } };
+    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
+        || !std::env::args().any(|argument| argument == "--bench");
+    let plan = if is_quick {
+        Plan { pairs: 3, slice_ns: 20_000_000 }
+    } else {
+        Plan { pairs: 15, slice_ns: 100_000_000 }
+    };
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    println!("{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}", "", "baseline", "tailcut", "ratio", "quartiles", "core-core");
+    println!(
+        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
+        "", "baseline", "tailcut", "ratio", "quartiles", "core-core"
+    );
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     for (name, unit, baseline, ours) in library_rows() {
         if wanted(name) {
@@ -38,14 +48,33 @@ fn main() {
 
 fn library_rows() -> [(&'static str, &'static str, Side, Side); 9] {
     [
-        ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| ping(slice, Wait::BusyPoll)),
-        ("B2 ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| ping(slice, Wait::Block { spin_ns: 0 })),
-        ("B2 the same, spinning 20 us before sleep", "us", bare_ping_blocking, |slice| ping(slice, Wait::default())),
-        ("B4 64 outstanding, a datagram a message", "M/s", bare_batched, |slice| exchange(slice, Coalescing::Off)),
-        ("B5 64 outstanding, coalesced", "M/s", bare_batched, |slice| exchange(slice, Coalescing::On)),
-        ("B11 1 MB messages: goodput", "GB/s", stream_goodput, |slice| message_goodput(slice, Transport::R2p2)),
-        ("H1 Homa ping-pong 100 B, polling: p50", "us", |slice| bare_ping_spin_of(slice, &[1; 100]), homa_ping),
-        ("H2 Homa 1 MB messages: goodput", "GB/s", stream_goodput, |slice| message_goodput(slice, Transport::Homa)),
+        ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
+            ping(slice, Wait::BusyPoll)
+        }),
+        ("B2 ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| {
+            ping(slice, Wait::Block { spin_ns: 0 })
+        }),
+        ("B2 the same, spinning 20 us before sleep", "us", bare_ping_blocking, |slice| {
+            ping(slice, Wait::default())
+        }),
+        ("B4 64 outstanding, a datagram a message", "M/s", bare_batched, |slice| {
+            exchange(slice, Coalescing::Off)
+        }),
+        ("B5 64 outstanding, coalesced", "M/s", bare_batched, |slice| {
+            exchange(slice, Coalescing::On)
+        }),
+        ("B11 1 MB messages: goodput", "GB/s", stream_goodput, |slice| {
+            message_goodput(slice, Transport::R2p2)
+        }),
+        (
+            "H1 Homa ping-pong 100 B, polling: p50",
+            "us",
+            |slice| bare_ping_spin_of(slice, &[1; 100]),
+            homa_ping,
+        ),
+        ("H2 Homa 1 MB messages: goodput", "GB/s", stream_goodput, |slice| {
+            message_goodput(slice, Transport::Homa)
+        }),
         (
             "H3 64 outstanding 100 B: Homa over R2P2",
             "M/s",
@@ -65,7 +94,8 @@ fn homa_ping(slice_ns: u64) -> f64 {
 
 fn ping_over(slice_ns: u64, (transport, wait): (Transport, Wait), request: &[u8]) -> f64 {
     with_server(ServerBuilder::new().wait(wait).transport(transport), |target| {
-        let client = ClientBuilder::new().wait(wait).transport(transport).connect(target).expect("a client");
+        let client =
+            ClientBuilder::new().wait(wait).transport(transport).connect(target).expect("a client");
         let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
         let end = Clock.now() + slice_ns;
         let mut now = Clock.now();
@@ -82,7 +112,11 @@ fn ping_over(slice_ns: u64, (transport, wait): (Transport, Wait), request: &[u8]
 fn exchange(slice_ns: u64, coalescing: Coalescing) -> f64 {
     let server = ServerBuilder::new().busy_poll().coalescing(coalescing);
     with_server(server, |target| {
-        let client = ClientBuilder::new().busy_poll().coalescing(coalescing).connect(target).expect("a client");
+        let client = ClientBuilder::new()
+            .busy_poll()
+            .coalescing(coalescing)
+            .connect(target)
+            .expect("a client");
         keep_outstanding(&client, (64, &[1; 32]), slice_ns)
     })
 }
@@ -90,14 +124,23 @@ fn exchange(slice_ns: u64, coalescing: Coalescing) -> f64 {
 /// 64 calls of 100 bytes outstanding.
 fn calls(slice_ns: u64, transport: Transport) -> f64 {
     with_server(ServerBuilder::new().busy_poll().transport(transport), |target| {
-        let client = ClientBuilder::new().busy_poll().transport(transport).connect(target).expect("a client");
+        let client = ClientBuilder::new()
+            .busy_poll()
+            .transport(transport)
+            .connect(target)
+            .expect("a client");
         keep_outstanding(&client, (64, &[1; 100]), slice_ns)
     })
 }
 
 /// Millions of calls a second with `outstanding` of them outstanding.
-pub(crate) fn keep_outstanding(client: &Client, (outstanding, request): (usize, &[u8]), slice_ns: u64) -> f64 {
-    let mut calls: VecDeque<Pending<'_>> = (0..outstanding).map(|_| client.enqueue(request).expect("a call")).collect();
+pub(crate) fn keep_outstanding(
+    client: &Client,
+    (outstanding, request): (usize, &[u8]),
+    slice_ns: u64,
+) -> f64 {
+    let mut calls: VecDeque<Pending<'_>> =
+        (0..outstanding).map(|_| client.enqueue(request).expect("a call")).collect();
     let started = Clock.now();
     let mut completed: u64 = 0;
     while !completed.is_multiple_of(64) || Clock.now() - started < slice_ns {
@@ -112,7 +155,11 @@ pub(crate) fn keep_outstanding(client: &Client, (outstanding, request): (usize, 
 fn message_goodput(slice_ns: u64, transport: Transport) -> f64 {
     let message = vec![7; MESSAGE_LEN];
     with_server_of(ServerBuilder::new().busy_poll().transport(transport), 8, |target| {
-        let client = ClientBuilder::new().busy_poll().transport(transport).connect(target).expect("a client");
+        let client = ClientBuilder::new()
+            .busy_poll()
+            .transport(transport)
+            .connect(target)
+            .expect("a client");
         let started = Clock.now();
         let mut moved = 0;
         while Clock.now() - started < slice_ns {
@@ -134,7 +181,11 @@ fn with_server<T>(builder: ServerBuilder, client: impl FnOnce(SocketAddr) -> T) 
 }
 
 /// The same, with replies cut to `reply_len_max` bytes.
-fn with_server_of<T>(builder: ServerBuilder, reply_len_max: usize, client: impl FnOnce(SocketAddr) -> T) -> T {
+fn with_server_of<T>(
+    builder: ServerBuilder,
+    reply_len_max: usize,
+    client: impl FnOnce(SocketAddr) -> T,
+) -> T {
     let mut server = builder.bind("127.0.0.1:0").expect("a server");
     let (target, stop, start) = (server.local_address(), server.stop_handle(), Barrier::new(2));
     std::thread::scope(|scope| {

@@ -1,7 +1,9 @@
-//! A byte stream against TCP, and against datagrams in bare trains: goodput of one stream, and a ping-pong.
+//! A byte stream against TCP, and against datagrams in bare trains: goodput of one stream, and a
+//! ping-pong.
 //!
-//! Slices of the baseline and of streams alternate on the same two cores; the client's task and thread share one of them, the
-//! server's the other. Tasks run on tokio, current thread, over either. `TAILCUT_BENCH_QUICK=1` runs every row briefly.
+//! Slices of the baseline and of streams alternate on the same two cores; the client's task and
+//! thread share one of them, the server's the other. Tasks run on tokio, current thread, over
+//! either. `TAILCUT_BENCH_QUICK=1` runs every row briefly.
 
 #[path = "../../net/benches/support/mod.rs"]
 mod support;
@@ -19,18 +21,58 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some() || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick { Plan { pairs: 3, slice_ns: 20_000_000 } } else { Plan { pairs: 9, slice_ns: 300_000_000 } };
-    println!("{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}", "", "baseline", "streams", "ratio", "quartiles", "core-core");
+    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
+        || !std::env::args().any(|argument| argument == "--bench");
+    let plan = if is_quick {
+        Plan { pairs: 3, slice_ns: 20_000_000 }
+    } else {
+        Plan { pairs: 9, slice_ns: 300_000_000 }
+    };
+    println!(
+        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
+        "", "baseline", "streams", "ratio", "quartiles", "core-core"
+    );
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let rows: [(&str, &str, Side, Side); 7] = [
-        ("one stream over bare trains: goodput", "GB/s", bare_goodput, |slice| goodput(SPINNING, slice)),
-        ("one stream over TCP: goodput", "GB/s", |slice| goodput(Kind::Tcp, slice), |slice| goodput(SPINNING, slice)),
-        ("the same, sleeping at once", "GB/s", |slice| goodput(Kind::Tcp, slice), |slice| goodput(SLEEPING, slice)),
-        ("ping-pong 100 B over TCP: p50", "us", |slice| ping(Kind::Tcp, slice), |slice| ping(SPINNING, slice)),
-        ("the same, sleeping at once", "us", |slice| ping(Kind::Tcp, slice), |slice| ping(SLEEPING, slice)),
-        ("64 KiB there, 100 B back over TCP: p50", "us", |slice| push(Kind::Tcp, slice), |slice| push(SPINNING, slice)),
-        ("the same, sleeping at once", "us", |slice| push(Kind::Tcp, slice), |slice| push(SLEEPING, slice)),
+        ("one stream over bare trains: goodput", "GB/s", bare_goodput, |slice| {
+            goodput(SPINNING, slice)
+        }),
+        (
+            "one stream over TCP: goodput",
+            "GB/s",
+            |slice| goodput(Kind::Tcp, slice),
+            |slice| goodput(SPINNING, slice),
+        ),
+        (
+            "the same, sleeping at once",
+            "GB/s",
+            |slice| goodput(Kind::Tcp, slice),
+            |slice| goodput(SLEEPING, slice),
+        ),
+        (
+            "ping-pong 100 B over TCP: p50",
+            "us",
+            |slice| ping(Kind::Tcp, slice),
+            |slice| ping(SPINNING, slice),
+        ),
+        (
+            "the same, sleeping at once",
+            "us",
+            |slice| ping(Kind::Tcp, slice),
+            |slice| ping(SLEEPING, slice),
+        ),
+        (
+            "64 KiB there, 100 B back over TCP: p50",
+            "us",
+            |slice| push(Kind::Tcp, slice),
+            |slice| push(SPINNING, slice),
+        ),
+        (
+            "the same, sleeping at once",
+            "us",
+            |slice| push(Kind::Tcp, slice),
+            |slice| push(SLEEPING, slice),
+        ),
     ];
     for (name, unit, baseline, ours) in rows {
         compare(name, unit, &plan, (baseline, ours));
@@ -78,7 +120,9 @@ impl Kind {
                 stream.set_nodelay(true).expect("the option");
                 Box::new(stream)
             }
-            Self::Streams(wait) => Box::new(StreamBuilder::new().wait(wait).connect(target).await.expect("a stream")),
+            Self::Streams(wait) => {
+                Box::new(StreamBuilder::new().wait(wait).connect(target).await.expect("a stream"))
+            }
         }
     }
 }
@@ -97,7 +141,8 @@ impl Listener {
 }
 
 fn run<T>(task: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(task)
 }
 

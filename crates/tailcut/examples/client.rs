@@ -1,4 +1,5 @@
-//! A client in ten lines: sends its words to the server at the first argument and prints the replies.
+//! A client in ten lines: sends its words to the server at the first argument and prints the
+//! replies.
 
 use tailcut::Client;
 

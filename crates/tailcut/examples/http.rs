@@ -1,7 +1,8 @@
-//! HTTP over streams: hyper, which knows nothing of tailcut, serves and fetches as it does over TCP.
+//! HTTP over streams: hyper, which knows nothing of tailcut, serves and fetches as it does over
+//! TCP.
 //!
-//! `http serve ADDRESS` serves until its standard input ends, `http get ADDRESS PATH` fetches and prints. Without arguments it starts
-//! a server in a process of its own and fetches from it.
+//! `http serve ADDRESS` serves until its standard input ends, `http get ADDRESS PATH` fetches and
+//! prints. Without arguments it starts a server in a process of its own and fetches from it.
 
 use std::convert::Infallible;
 use std::io::BufRead;
@@ -62,7 +63,11 @@ async fn get(address: &str, path: &str) -> Result<String, Failure> {
 
 async fn both() -> Result<(), Failure> {
     let mut server = Command::new(std::env::current_exe()?);
-    let mut server = server.args(["serve", "127.0.0.1:0"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut server = server
+        .args(["serve", "127.0.0.1:0"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut line = String::new();
     std::io::BufReader::new(server.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     let address = line.trim().strip_prefix("serving on ").ok_or("the server does not serve")?;

@@ -19,7 +19,9 @@ async fn main() -> Result<(), tailcut::Error> {
     let tasks = ["stressed", "drawer", "live"].map(|word| {
         let client = client.clone();
         let options = CallOptions { idempotent: true, ..CallOptions::default() };
-        tokio::spawn(async move { client.call_with(word, options, Duration::from_millis(200)).await })
+        tokio::spawn(
+            async move { client.call_with(word, options, Duration::from_millis(200)).await },
+        )
     });
     for task in tasks {
         println!("{}", String::from_utf8_lossy(&task.await.expect("the task does not panic")?));

@@ -1,4 +1,5 @@
-//! The asynchronous client: a thread drives the socket, futures wait for what it hears. It needs no particular runtime.
+//! The asynchronous client: a thread drives the socket, futures wait for what it hears. It needs no
+//! particular runtime.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +17,8 @@ use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
 use crate::error::Error;
 use crate::options::ClientBuilder;
 
-/// A client for tasks. Cloning it is cheap, and clones share one socket and one thread, which end with the last of them.
+/// A client for tasks. Cloning it is cheap, and clones share one socket and one thread, which end
+/// with the last of them.
 #[derive(Clone, Debug)]
 pub struct AsyncClient {
     shared: Arc<Handle>,
@@ -75,12 +77,25 @@ impl AsyncClient {
         ClientBuilder::new().connect_async(target)
     }
 
-    pub(crate) fn new(target: SocketAddr, driver: Driver<Endpoint>, builder: &ClientBuilder) -> Result<Self, Error> {
+    pub(crate) fn new(
+        target: SocketAddr,
+        driver: Driver<Endpoint>,
+        builder: &ClientBuilder,
+    ) -> Result<Self, Error> {
         let waker = driver.waker();
         let inbox = Arc::new(Mutex::new(Inbox::default()));
         let theirs = inbox.clone();
-        let engine = Engine { driver, inbox: theirs, orders: VecDeque::new(), target, calls: Vec::new(), free: Vec::new() };
-        let thread = std::thread::Builder::new().name("tailcut-client".to_owned()).spawn(move || engine.run())?;
+        let engine = Engine {
+            driver,
+            inbox: theirs,
+            orders: VecDeque::new(),
+            target,
+            calls: Vec::new(),
+            free: Vec::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("tailcut-client".to_owned())
+            .spawn(move || engine.run())?;
         let shared = Arc::new(Handle { inbox, waker, target, thread: Mutex::new(Some(thread)) });
         Ok(Self { shared, timeout: builder.timeout, options: builder.options })
     }
@@ -91,10 +106,20 @@ impl AsyncClient {
     }
 
     /// Calls with options and a timeout of its own.
-    pub fn call_with(&self, request: impl Into<Vec<u8>>, options: CallOptions, timeout: Duration) -> AsyncCall {
+    pub fn call_with(
+        &self,
+        request: impl Into<Vec<u8>>,
+        options: CallOptions,
+        timeout: Duration,
+    ) -> AsyncCall {
         let state = Arc::new(Mutex::new(CallState::default()));
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.order(Order::Call { payload: request.into(), options, timeout_ns, state: state.clone() });
+        self.shared.order(Order::Call {
+            payload: request.into(),
+            options,
+            timeout_ns,
+            state: state.clone(),
+        });
         AsyncCall { state, shared: self.shared.clone() }
     }
 
@@ -183,7 +208,9 @@ impl Engine {
             let turned = driver.turn_with(|_, node, now| {
                 // Events first: an order may free a place that an event still speaks of.
                 take_events(node, calls, free);
-                orders.drain(..).for_each(|order| take_order(node, (now, *target), order, (calls, free)));
+                orders
+                    .drain(..)
+                    .for_each(|order| take_order(node, (now, *target), order, (calls, free)));
             });
             if turned.is_err() || driver.wait(None, None).is_err() {
                 break;
@@ -211,7 +238,12 @@ impl Drop for Engine {
 /// Calls by place, which is their context.
 type Table = Vec<Option<(CallId, Arc<Mutex<CallState>>)>>;
 
-fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Order, (calls, free): (&mut Table, &mut Vec<usize>)) {
+fn take_order(
+    node: &mut Endpoint,
+    (now, target): (u64, SocketAddr),
+    order: Order,
+    (calls, free): (&mut Table, &mut Vec<usize>),
+) {
     match order {
         Order::Call { payload, options, timeout_ns, state } => {
             if lock(&state).is_cancelled {
@@ -222,7 +254,8 @@ fn take_order(node: &mut Endpoint, (now, target): (u64, SocketAddr), order: Orde
                 calls.len() - 1
             });
             let deadline = now.saturating_add(timeout_ns);
-            match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
+            match node.call(now, Call { target, payload, deadline, context: place as u64, options })
+            {
                 Ok(id) => {
                     lock(&state).place = Some((place, id));
                     calls[place] = Some((id, state));
@@ -267,7 +300,8 @@ fn end(state: &Mutex<CallState>, result: Result<Vec<u8>, Error>) {
     }
 }
 
-/// A thread that panicked while holding the lock left nothing half done: every critical section is a few assignments.
+/// A thread that panicked while holding the lock left nothing half done: every critical section is
+/// a few assignments.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,7 +13,8 @@ use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, Rpc};
 use crate::error::Error;
 use crate::options::ClientBuilder;
 
-/// A client of one server or router. It belongs to one thread at a time and costs one socket; make one for each thread.
+/// A client of one server or router. It belongs to one thread at a time and costs one socket; make
+/// one for each thread.
 #[derive(Debug)]
 pub struct Client {
     inner: RefCell<Inner>,
@@ -57,7 +58,8 @@ enum Slot {
 }
 
 impl Client {
-    /// A client of the server or router at `target`, with the defaults of [`ClientBuilder`]. Nothing is sent yet.
+    /// A client of the server or router at `target`, with the defaults of [`ClientBuilder`].
+    /// Nothing is sent yet.
     ///
     /// # Errors
     ///
@@ -66,8 +68,13 @@ impl Client {
         ClientBuilder::new().connect(target)
     }
 
-    pub(crate) fn new(target: SocketAddr, driver: Driver<Endpoint>, builder: &ClientBuilder) -> Self {
-        let inner = RefCell::new(Inner { driver, calls: Vec::new(), free: Vec::new(), queued_at: None });
+    pub(crate) fn new(
+        target: SocketAddr,
+        driver: Driver<Endpoint>,
+        builder: &ClientBuilder,
+    ) -> Self {
+        let inner =
+            RefCell::new(Inner { driver, calls: Vec::new(), free: Vec::new(), queued_at: None });
         Self { inner, target, timeout: builder.timeout, options: builder.options }
     }
 
@@ -75,7 +82,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] when the call could not be made, [`Error::Failed`] when it was refused or its deadline passed.
+    /// [`Error::Call`] when the call could not be made, [`Error::Failed`] when it was refused or
+    /// its deadline passed.
     pub fn call(&self, request: &[u8]) -> Result<Reply<'_>, Error> {
         self.start(request)?.wait()
     }
@@ -85,16 +93,23 @@ impl Client {
     /// # Errors
     ///
     /// As [`Client::call`].
-    pub fn call_with(&self, request: &[u8], options: CallOptions, timeout: Duration) -> Result<Reply<'_>, Error> {
+    pub fn call_with(
+        &self,
+        request: &[u8],
+        options: CallOptions,
+        timeout: Duration,
+    ) -> Result<Reply<'_>, Error> {
         self.start_with(request, options, timeout)?.wait()
     }
 
-    /// Starts a call and returns at once, so that many can be outstanding. The request's first packet has left when this
-    /// returns, and so has what was enqueued before; the rest of a longer request leaves while something waits.
+    /// Starts a call and returns at once, so that many can be outstanding. The request's first
+    /// packet has left when this returns, and so has what was enqueued before; the rest of a longer
+    /// request leaves while something waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] when as many calls are outstanding as the configuration allows, or the request is too long.
+    /// [`Error::Call`] when as many calls are outstanding as the configuration allows, or the
+    /// request is too long.
     pub fn start(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
         self.start_with(request, self.options, self.timeout)
     }
@@ -104,22 +119,29 @@ impl Client {
     /// # Errors
     ///
     /// As [`Client::start`].
-    pub fn start_with(&self, request: &[u8], options: CallOptions, timeout: Duration) -> Result<Pending<'_>, Error> {
+    pub fn start_with(
+        &self,
+        request: &[u8],
+        options: CallOptions,
+        timeout: Duration,
+    ) -> Result<Pending<'_>, Error> {
         let mut inner = self.inner.borrow_mut();
         let place = inner.queue(self.target, request, options, timeout)?;
         inner.flush();
         Ok(Pending { client: self, place })
     }
 
-    /// Starts a call that leaves with the next [`Client::flush`] or [`Client::start`], or the next [`Pending::wait`] or
-    /// [`Pending::is_done`] of a call that has not ended, so that several leave together: as one train where their sizes are
-    /// equal. The timeout of all of them counts from the first.
+    /// Starts a call that leaves with the next [`Client::flush`] or [`Client::start`], or the next
+    /// [`Pending::wait`] or [`Pending::is_done`] of a call that has not ended, so that several
+    /// leave together: as one train where their sizes are equal. The timeout of all of them counts
+    /// from the first.
     ///
     /// # Errors
     ///
     /// As [`Client::start`].
     pub fn enqueue(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
-        let place = self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
+        let place =
+            self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
         Ok(Pending { client: self, place })
     }
 
@@ -144,7 +166,8 @@ impl<'a> Pending<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] when the call was refused or its deadline passed; [`Error::Io`] when the socket has become useless.
+    /// [`Error::Failed`] when the call was refused or its deadline passed; [`Error::Io`] when the
+    /// socket has become useless.
     pub fn wait(self) -> Result<Reply<'a>, Error> {
         let mut inner = self.client.inner.borrow_mut();
         while !inner.is_done(self.place) {
@@ -212,7 +235,13 @@ impl Drop for Reply<'_> {
 }
 
 impl Inner {
-    fn queue(&mut self, target: SocketAddr, request: &[u8], options: CallOptions, timeout: Duration) -> Result<usize, Error> {
+    fn queue(
+        &mut self,
+        target: SocketAddr,
+        request: &[u8],
+        options: CallOptions,
+        timeout: Duration,
+    ) -> Result<usize, Error> {
         let place = self.free.pop().unwrap_or_else(|| {
             self.calls.push(Slot::Free);
             self.calls.len() - 1
@@ -252,8 +281,12 @@ impl Inner {
         self.driver.turn_with(|_, node, _now: Time| {
             while let Some(event) = node.poll_event() {
                 match event {
-                    Event::Replied { context, payload, server, .. } => calls[context as usize] = Slot::Replied(payload, server),
-                    Event::Failed { context, failure, .. } => calls[context as usize] = Slot::Failed(failure),
+                    Event::Replied { context, payload, server, .. } => {
+                        calls[context as usize] = Slot::Replied(payload, server)
+                    }
+                    Event::Failed { context, failure, .. } => {
+                        calls[context as usize] = Slot::Failed(failure)
+                    }
                     Event::Request { payload, .. } => node.recycle(payload),
                     Event::Cancelled { .. } => {}
                 }

@@ -33,8 +33,9 @@ impl Error {
         matches!(self, Self::Failed(Failure::Deadline))
     }
 
-    /// Whether a server or a router refused the request. It has then not run, except where the reason is
-    /// [`Uncertain`](tailcut_proto::rpc::DropReason::Uncertain), or where the handler itself refused it or gave too long a reply.
+    /// Whether a server or a router refused the request. It has then not run, except where the
+    /// reason is [`Uncertain`](tailcut_proto::rpc::DropReason::Uncertain), or where the handler
+    /// itself refused it or gave too long a reply.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Failed(Failure::Refused(_)))
     }

@@ -1,7 +1,8 @@
 //! Microsecond RPCs with a short tail.
 //!
-//! A [`Server`] answers requests, a [`Client`] makes calls and blocks, an [`AsyncClient`] makes calls from any asynchronous
-//! runtime. A call goes to a server or to a `tailcut route` router that picks one; the code is the same.
+//! A [`Server`] answers requests, a [`Client`] makes calls and blocks, an [`AsyncClient`] makes
+//! calls from any asynchronous runtime. A call goes to a server or to a `tailcut route` router that
+//! picks one; the code is the same.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tailcut::Error> {
@@ -24,8 +25,8 @@
 //!
 //! # Transports
 //!
-//! R2P2 is the default, and what routers speak. Homa lets short messages overtake long ones in a network that has priorities. Both
-//! ends say which:
+//! R2P2 is the default, and what routers speak. Homa lets short messages overtake long ones in a
+//! network that has priorities. Both ends say which:
 //!
 //! ```no_run
 //! use tailcut::{ClientBuilder, ServerBuilder, Transport};
@@ -38,18 +39,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Transport::HomaIp`] is Homa's own protocol over IP, without a kernel module; it needs the capability CAP_NET_RAW.
+//! [`Transport::HomaIp`] is Homa's own protocol over IP, without a kernel module; it needs the
+//! capability CAP_NET_RAW.
 //!
 //! # What a call promises
 //!
-//! Every call ends: by the reply, by a [`Failure`] that says why, or by its deadline. A request runs at most once unless it is
-//! marked idempotent ([`CallOptions::idempotent`]), which lets it be retried elsewhere; `docs/concepts.md` has the exact extent.
-//! Messages may have up to [`Config::message_len_max`] bytes, 8 MiB by default. A packet lost from the middle of a long message
-//! is sent again within about two round trips, any other after a timeout of at least [`Config::rto_min_ns`]. Dropping a
-//! [`Pending`] or the future of a call cancels it.
+//! Every call ends: by the reply, by a [`Failure`] that says why, or by its deadline. A request
+//! runs at most once unless it is marked idempotent ([`CallOptions::idempotent`]), which lets it be
+//! retried elsewhere; `docs/concepts.md` has the exact extent. Messages may have up to
+//! [`Config::message_len_max`] bytes, 8 MiB by default. A packet lost from the middle of a long
+//! message is sent again within about two round trips, any other after a timeout of at least
+//! [`Config::rto_min_ns`]. Dropping a [`Pending`] or the future of a call cancels it.
 //!
-//! A [`Client`] works only while one of its methods runs: between calls it sends nothing again and receives nothing. An
-//! [`AsyncClient`] has a thread that does.
+//! A [`Client`] works only while one of its methods runs: between calls it sends nothing again and
+//! receives nothing. An [`AsyncClient`] has a thread that does.
 
 mod async_client;
 mod client;

@@ -25,11 +25,11 @@ pub enum Transport {
     /// R2P2 over UDP: requests may go to a router, which picks the server.
     #[default]
     R2p2,
-    /// Homa inside UDP: short messages overtake long ones where the network has priorities. Its servers' default port is
-    /// 50146.
+    /// Homa inside UDP: short messages overtake long ones where the network has priorities. Its
+    /// servers' default port is 50146.
     Homa,
-    /// Homa directly over IP, as protocol 146, which the Linux module speaks too. Needs the capability CAP_NET_RAW. The module's
-    /// servers have ports up to 32,767.
+    /// Homa directly over IP, as protocol 146, which the Linux module speaks too. Needs the
+    /// capability CAP_NET_RAW. The module's servers have ports up to 32,767.
     HomaIp,
 }
 
@@ -71,7 +71,11 @@ impl Default for Setup {
 
 impl Default for ClientBuilder {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(1), options: CallOptions::default(), setup: Setup::default() }
+        Self {
+            timeout: Duration::from_secs(1),
+            options: CallOptions::default(),
+            setup: Setup::default(),
+        }
     }
 }
 
@@ -95,7 +99,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a call waits for its reply where it does not say otherwise. Default 1 s, at most 60 s.
+    /// How long a call waits for its reply where it does not say otherwise. Default 1 s, at most 60
+    /// s.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -109,7 +114,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether consecutive datagrams to one peer leave as one train. Default: they do. Turn it off only to measure.
+    /// Whether consecutive datagrams to one peer leave as one train. Default: they do. Turn it off
+    /// only to measure.
     #[must_use]
     pub fn coalescing(mut self, coalescing: Coalescing) -> Self {
         self.setup.coalescing = coalescing;
@@ -130,8 +136,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The limits, timers and policies of an endpoint of Homa. Its secret is drawn anew whatever it says, and directly over IP
-    /// the port of calls and the framing are the socket's.
+    /// The limits, timers and policies of an endpoint of Homa. Its secret is drawn anew whatever it
+    /// says, and directly over IP the port of calls and the framing are the socket's.
     #[must_use]
     pub fn homa_config(mut self, config: homa::Config) -> Self {
         self.setup.homa = config;
@@ -142,8 +148,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when no socket is to be had, of kind PermissionDenied
-    /// where Homa directly over IP lacks CAP_NET_RAW.
+    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when no socket is to be
+    /// had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
     pub fn connect(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Client, Error> {
         let (target, driver) = self.open(target)?;
         Ok(Client::new(target, driver, self))
@@ -154,17 +160,27 @@ impl ClientBuilder {
     /// # Errors
     ///
     /// As [`ClientBuilder::connect`].
-    pub fn connect_async(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<AsyncClient, Error> {
+    pub fn connect_async(
+        &self,
+        target: impl ToSocketAddrs + std::fmt::Debug,
+    ) -> Result<AsyncClient, Error> {
         let (target, driver) = self.open(target)?;
         AsyncClient::new(target, driver, self)
     }
 
-    fn open(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<(SocketAddr, Driver<Endpoint>), Error> {
+    fn open(
+        &self,
+        target: impl ToSocketAddrs + std::fmt::Debug,
+    ) -> Result<(SocketAddr, Driver<Endpoint>), Error> {
         let target = resolve(target)?;
         let mut setup = self.setup.clone();
         setup.r2p2.serving.is_enabled = false;
         setup.homa.serving.is_enabled = false;
-        let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any = if target.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
         Ok((target, setup.open(SocketAddr::new(any, 0))?))
     }
 }
@@ -189,7 +205,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether consecutive datagrams to one peer leave as one train. Default: they do. Turn it off only to measure.
+    /// Whether consecutive datagrams to one peer leave as one train. Default: they do. Turn it off
+    /// only to measure.
     #[must_use]
     pub fn coalescing(mut self, coalescing: Coalescing) -> Self {
         self.setup.coalescing = coalescing;
@@ -210,8 +227,8 @@ impl ServerBuilder {
         self
     }
 
-    /// The limits, timers and policies of an endpoint of Homa. Its secret is drawn anew whatever it says, and directly over IP
-    /// the port of calls and the framing are the socket's.
+    /// The limits, timers and policies of an endpoint of Homa. Its secret is drawn anew whatever it
+    /// says, and directly over IP the port of calls and the framing are the socket's.
     #[must_use]
     pub fn homa_config(mut self, config: homa::Config) -> Self {
         self.setup.homa = config;
@@ -222,20 +239,25 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when the port is taken or not to be had, of kind
-    /// PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
+    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when the port is taken or
+    /// not to be had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
     pub fn bind(&self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, Error> {
         Ok(Server::new(self.setup.open(resolve(address)?)?))
     }
 
-    /// `count` servers that share one port, one for each thread that will run it. All calls of a client's session reach the same
-    /// one; a client draws a new session now and then; over Homa all calls of a client do. Not for servers behind a router, whose
-    /// trains mix sessions: give each of these a port of its own.
+    /// `count` servers that share one port, one for each thread that will run it. All calls of a
+    /// client's session reach the same one; a client draws a new session now and then; over Homa
+    /// all calls of a client do. Not for servers behind a router, whose trains mix sessions: give
+    /// each of these a port of its own.
     ///
     /// # Errors
     ///
     /// As [`ServerBuilder::bind`]; [`Error::Io`] of kind Unsupported for Homa directly over IP.
-    pub fn bind_group(&self, address: impl ToSocketAddrs + std::fmt::Debug, count: usize) -> Result<Vec<Server>, Error> {
+    pub fn bind_group(
+        &self,
+        address: impl ToSocketAddrs + std::fmt::Debug,
+        count: usize,
+    ) -> Result<Vec<Server>, Error> {
         let drivers = self.setup.open_group(resolve(address)?, count)?;
         Ok(drivers.into_iter().map(Server::new).collect())
     }
@@ -252,7 +274,11 @@ impl Setup {
     }
 
     /// The same on ports of one address.
-    fn open_group(&self, address: SocketAddr, count: usize) -> Result<Vec<Driver<Endpoint>>, Error> {
+    fn open_group(
+        &self,
+        address: SocketAddr,
+        count: usize,
+    ) -> Result<Vec<Driver<Endpoint>>, Error> {
         let steering = match self.transport {
             Transport::R2p2 => Steering::Session,
             Transport::Homa => Steering::Peer,
@@ -273,12 +299,19 @@ impl Setup {
         let endpoint: Endpoint = match self.transport {
             Transport::R2p2 => {
                 let credit_bytes = port.receive_buffer_bytes()? / 2;
-                r2p2::Endpoint::new(now, Config { secret, credit_bytes, ..self.r2p2.clone() }).into()
+                r2p2::Endpoint::new(now, Config { secret, credit_bytes, ..self.r2p2.clone() })
+                    .into()
             }
-            Transport::Homa => homa::Endpoint::new(now, homa::Config { secret, ..self.homa.clone() }).into(),
+            Transport::Homa => {
+                homa::Endpoint::new(now, homa::Config { secret, ..self.homa.clone() }).into()
+            }
             Transport::HomaIp => {
                 let (client_port, framing) = (port.local_address().port(), homa::Framing::IP);
-                homa::Endpoint::new(now, homa::Config { secret, client_port, framing, ..self.homa.clone() }).into()
+                homa::Endpoint::new(
+                    now,
+                    homa::Config { secret, client_port, framing, ..self.homa.clone() },
+                )
+                .into()
             }
         };
         driver.add(endpoint, port, None);
@@ -286,7 +319,8 @@ impl Setup {
     }
 
     fn udp(&self) -> UdpConfig {
-        let unsent_bytes_max = (self.transport != Transport::R2p2).then_some(UdpConfig::HOMA_UNSENT_BYTES);
+        let unsent_bytes_max =
+            (self.transport != Transport::R2p2).then_some(UdpConfig::HOMA_UNSENT_BYTES);
         UdpConfig { coalescing: self.coalescing, unsent_bytes_max, ..UdpConfig::default() }
     }
 }

@@ -69,8 +69,8 @@ impl Server {
         self.driver.node(0).metrics()
     }
 
-    /// Answers requests on this thread until it is stopped. While the handler runs, nothing else is received or sent: let it
-    /// take microseconds, or use [`Server::run_workers`].
+    /// Answers requests on this thread until it is stopped. While the handler runs, nothing else is
+    /// received or sent: let it take microseconds, or use [`Server::run_workers`].
     ///
     /// # Errors
     ///
@@ -83,7 +83,8 @@ impl Server {
         Ok(())
     }
 
-    /// Receives one burst, answers it and sends the replies; never waits. For a program with a loop of its own.
+    /// Receives one burst, answers it and sends the replies; never waits. For a program with a loop
+    /// of its own.
     ///
     /// # Errors
     ///
@@ -92,21 +93,35 @@ impl Server {
         self.driver.turn_with(|_, endpoint, now| {
             while let Some(event) = endpoint.poll_event() {
                 if let Event::Request { id, client, payload, deadline } = event {
-                    handler(Request { endpoint, now, id, client, deadline, payload, is_answered: false });
+                    handler(Request {
+                        endpoint,
+                        now,
+                        id,
+                        client,
+                        deadline,
+                        payload,
+                        is_answered: false,
+                    });
                 }
             }
         })?;
         Ok(())
     }
 
-    /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a request goes to the worker
-    /// that has the fewest, at most two at each (JBSQ(2)), over rings without locks. `handler` gets the request's bytes and an empty
-    /// buffer for the reply's; a request that was cancelled meanwhile still runs to its end, and its reply is dropped.
+    /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a
+    /// request goes to the worker that has the fewest, at most two at each (JBSQ(2)), over rings
+    /// without locks. `handler` gets the request's bytes and an empty buffer for the reply's; a
+    /// request that was cancelled meanwhile still runs to its end, and its reply is dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the socket has become useless, no thread is to be had, or a handler has panicked.
-    pub fn run_workers(&mut self, count: usize, handler: impl Fn(&[u8], &mut Vec<u8>) + Send + Sync) -> Result<(), Error> {
+    /// [`Error::Io`] when the socket has become useless, no thread is to be had, or a handler has
+    /// panicked.
+    pub fn run_workers(
+        &mut self,
+        count: usize,
+        handler: impl Fn(&[u8], &mut Vec<u8>) + Send + Sync,
+    ) -> Result<(), Error> {
         let waker = self.driver.waker();
         std::thread::scope(|scope| {
             let mut workers = Workers::start(scope, count, &waker, &handler)?;
@@ -165,7 +180,8 @@ impl Request<'_> {
     ///
     /// # Errors
     ///
-    /// [`AnswerError`] when the reply is too long or the request has expired; nothing is left to do then.
+    /// [`AnswerError`] when the reply is too long or the request has expired; nothing is left to do
+    /// then.
     pub fn reply(self, reply: &[u8]) -> Result<(), AnswerError> {
         self.reply_with(|_, buffer| buffer.extend_from_slice(reply))
     }
@@ -175,7 +191,10 @@ impl Request<'_> {
     /// # Errors
     ///
     /// As [`Request::reply`].
-    pub fn reply_with(mut self, write: impl FnOnce(&[u8], &mut Vec<u8>)) -> Result<(), AnswerError> {
+    pub fn reply_with(
+        mut self,
+        write: impl FnOnce(&[u8], &mut Vec<u8>),
+    ) -> Result<(), AnswerError> {
         let mut buffer = self.endpoint.buffer();
         write(&self.payload, &mut buffer);
         self.is_answered = true;

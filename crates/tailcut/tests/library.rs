@@ -1,4 +1,5 @@
-//! The library over real sockets on loopback, over every transport. Homa directly over IP needs CAP_NET_RAW.
+//! The library over real sockets on loopback, over every transport. Homa directly over IP needs
+//! CAP_NET_RAW.
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
@@ -6,11 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tailcut::{
-    AsyncClient, CallError, CallOptions, Client, ClientBuilder, Error, Failure, Request, Server, ServerBuilder, Transport,
+    AsyncClient, CallError, CallOptions, Client, ClientBuilder, Error, Failure, Request, Server,
+    ServerBuilder, Transport,
 };
 
 /// Runs `server` with `handler` on a thread of its own while `client` runs here.
-fn with_server<T>(mut server: Server, handler: impl FnMut(Request<'_>) + Send, client: impl FnOnce(SocketAddr) -> T) -> T {
+fn with_server<T>(
+    mut server: Server,
+    handler: impl FnMut(Request<'_>) + Send,
+    client: impl FnOnce(SocketAddr) -> T,
+) -> T {
     let (address, stop) = (server.local_address(), server.stop_handle());
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || server.run(handler));
@@ -42,12 +48,15 @@ fn patient(transport: Transport) -> ClientBuilder {
     ClientBuilder::new().timeout(Duration::from_secs(20)).transport(transport)
 }
 
-/// Every transport that this process may use; that it may not use one is said past the test harness's capture, but not in CI,
-/// which must have the capability.
+/// Every transport that this process may use; that it may not use one is said past the test
+/// harness's capture, but not in CI, which must have the capability.
 fn transports() -> impl Iterator<Item = Transport> {
     let may = match ServerBuilder::new().transport(Transport::HomaIp).bind("127.0.0.50:0") {
         Err(Error::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
-            assert!(std::env::var_os("CI").is_none_or(|is_ci| is_ci != "true"), "CI has the capability: {error}");
+            assert!(
+                std::env::var_os("CI").is_none_or(|is_ci| is_ci != "true"),
+                "CI has the capability: {error}"
+            );
             writeln!(std::io::stderr(), "SKIPPED: {error}").expect("standard error");
             false
         }
@@ -72,7 +81,11 @@ fn a_call_is_answered_over_ipv4_and_ipv6() {
             with_server(server, reverse, |target| {
                 let client = patient(transport).connect(target).unwrap();
                 let reply = client.call(b"stressed").unwrap();
-                assert_eq!((&reply[..], reply.server()), (&b"desserts"[..], target), "{transport:?}");
+                assert_eq!(
+                    (&reply[..], reply.server()),
+                    (&b"desserts"[..], target),
+                    "{transport:?}"
+                );
             });
         }
     }
@@ -83,7 +96,9 @@ fn messages_of_every_size_arrive_whole() {
     for transport in transports() {
         with_server(server(transport), reverse, |target| {
             let client = patient(transport).connect(target).unwrap();
-            for len in [0, 1, 1379, 1380, 1381, 1396, 1397, 16_560, 40_001, 100_000, 1 << 20, 8 << 20] {
+            for len in
+                [0, 1, 1379, 1380, 1381, 1396, 1397, 16_560, 40_001, 100_000, 1 << 20, 8 << 20]
+            {
                 let request = pattern(len, 5);
                 let reply = client.call(&request).unwrap().into_vec();
                 assert!(reply.iter().rev().eq(&request), "{transport:?}: {len} bytes");
@@ -98,7 +113,8 @@ fn many_long_calls_at_once_do_not_overrun_the_sockets() {
         with_server(server(transport), reverse, |target| {
             let client = patient(transport).connect(target).unwrap();
             let requests: Vec<Vec<u8>> = (0..24).map(|seed| pattern(300_000, seed)).collect();
-            let calls: Vec<_> = requests.iter().map(|request| client.start(request).unwrap()).collect();
+            let calls: Vec<_> =
+                requests.iter().map(|request| client.start(request).unwrap()).collect();
             for (call, request) in calls.into_iter().zip(&requests) {
                 assert!(call.wait().unwrap().iter().rev().eq(request), "{transport:?}");
             }
@@ -111,9 +127,14 @@ fn calls_outstanding_are_waited_for_in_any_order() {
     for transport in transports() {
         with_server(server(transport), reverse, |target| {
             let client = patient(transport).connect(target).unwrap();
-            let mut calls: Vec<_> = (0..500u64).map(|n| client.enqueue(&n.to_be_bytes()).unwrap()).collect();
+            let mut calls: Vec<_> =
+                (0..500u64).map(|n| client.enqueue(&n.to_be_bytes()).unwrap()).collect();
             for n in (0..500u64).rev() {
-                assert_eq!(&calls.pop().unwrap().wait().unwrap()[..], n.to_le_bytes(), "{transport:?}");
+                assert_eq!(
+                    &calls.pop().unwrap().wait().unwrap()[..],
+                    n.to_le_bytes(),
+                    "{transport:?}"
+                );
             }
         });
     }
@@ -137,7 +158,8 @@ fn a_request_dropped_by_the_handler_is_refused() {
             server(transport),
             |request| drop(request),
             |target| {
-                let error = patient(transport).connect(target).unwrap().call(b"please").unwrap_err();
+                let error =
+                    patient(transport).connect(target).unwrap().call(b"please").unwrap_err();
                 assert!(error.is_refused(), "{transport:?}: {error}");
             },
         );
@@ -151,7 +173,10 @@ fn dropping_a_pending_call_cancels_it() {
             let client = patient(transport).connect(target).unwrap();
             drop(client.start(b"never mind").unwrap());
             let metrics = client.metrics();
-            let cancelled = metrics.r2p2().map(|r2p2| r2p2.cancelled).or(metrics.homa().map(|homa| homa.cancelled));
+            let cancelled = metrics
+                .r2p2()
+                .map(|r2p2| r2p2.cancelled)
+                .or(metrics.homa().map(|homa| homa.cancelled));
             assert_eq!(cancelled, Some(1), "{transport:?}");
             assert_eq!(&client.call(b"still here").unwrap()[..], b"ereh llits");
         });
@@ -173,7 +198,8 @@ fn misuse_is_a_typed_error() {
 fn worker_threads_answer_and_each_request_runs_once() {
     for transport in transports() {
         let mut server = server(transport);
-        let (address, stop, runs) = (server.local_address(), server.stop_handle(), AtomicU64::new(0));
+        let (address, stop, runs) =
+            (server.local_address(), server.stop_handle(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let runs = &runs;
             let thread = scope.spawn(move || {
@@ -184,7 +210,8 @@ fn worker_threads_answer_and_each_request_runs_once() {
             });
             let guard = OnDrop(Some(|| stop.stop()));
             let client = patient(transport).connect(address).unwrap();
-            let calls: Vec<_> = (0..1000u64).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
+            let calls: Vec<_> =
+                (0..1000u64).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
             for (n, call) in (0..1000u64).zip(calls) {
                 assert_eq!(&call.wait().unwrap()[..], n.to_le_bytes(), "{transport:?}");
             }
@@ -208,11 +235,15 @@ fn a_handler_that_panics_on_a_worker_ends_the_server() {
 #[test]
 fn several_threads_share_a_port() {
     for transport in [Transport::R2p2, Transport::Homa] {
-        let servers = ServerBuilder::new().transport(transport).bind_group("127.0.0.1:0", 2).unwrap();
+        let servers =
+            ServerBuilder::new().transport(transport).bind_group("127.0.0.1:0", 2).unwrap();
         let address = servers[0].local_address();
         let stops: Vec<_> = servers.iter().map(Server::stop_handle).collect();
         std::thread::scope(|scope| {
-            let threads: Vec<_> = servers.into_iter().map(|mut server| scope.spawn(move || server.run(reverse))).collect();
+            let threads: Vec<_> = servers
+                .into_iter()
+                .map(|mut server| scope.spawn(move || server.run(reverse)))
+                .collect();
             let guard = OnDrop(Some(|| stops.iter().for_each(|stop| stop.stop())));
             for seed in 0..8 {
                 let client = patient(transport).connect(address).unwrap();
@@ -223,18 +254,23 @@ fn several_threads_share_a_port() {
             threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         });
     }
-    let error = ServerBuilder::new().transport(Transport::HomaIp).bind_group("127.0.0.1:0", 2).unwrap_err();
+    let error =
+        ServerBuilder::new().transport(Transport::HomaIp).bind_group("127.0.0.1:0", 2).unwrap_err();
     assert!(matches!(error, Error::Io(error) if error.kind() == ErrorKind::Unsupported));
 }
 
 #[test]
 fn a_call_that_could_not_be_made_does_not_age_the_next() {
     with_server(Server::bind("127.0.0.1:0").unwrap(), reverse, |target| {
-        let client = ClientBuilder::new().timeout(Duration::from_millis(500)).connect(target).unwrap();
+        let client =
+            ClientBuilder::new().timeout(Duration::from_millis(500)).connect(target).unwrap();
         assert!(client.start(&vec![0; (8 << 20) + 1]).is_err());
         // Another client's call that nobody answers passes the time.
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let other = ClientBuilder::new().timeout(Duration::from_millis(600)).connect(nobody.local_addr().unwrap()).unwrap();
+        let other = ClientBuilder::new()
+            .timeout(Duration::from_millis(600))
+            .connect(nobody.local_addr().unwrap())
+            .unwrap();
         assert!(other.call(b"").unwrap_err().is_deadline());
         assert_eq!(&client.call(b"ping").unwrap()[..], b"gnip");
     });
@@ -243,7 +279,9 @@ fn a_call_that_could_not_be_made_does_not_age_the_next() {
 #[test]
 fn a_client_serves_nobody_whatever_its_configuration() {
     for transport in [Transport::R2p2, Transport::Homa] {
-        let open = patient(transport).config(tailcut::Config::default()).homa_config(tailcut::homa::Config::default());
+        let open = patient(transport)
+            .config(tailcut::Config::default())
+            .homa_config(tailcut::homa::Config::default());
         let client = open.connect("127.0.0.1:9").unwrap();
         let port = client.local_address().port();
         let other = patient(transport).connect(("127.0.0.1", port)).unwrap();
@@ -267,7 +305,11 @@ async fn a_call_never_gets_the_reply_of_another_that_was_dropped() {
                 tokio::task::yield_now().await;
             }
             drop(dropped);
-            assert_eq!(client.call(n.to_be_bytes()).await.unwrap(), n.to_le_bytes(), "{transport:?}");
+            assert_eq!(
+                client.call(n.to_be_bytes()).await.unwrap(),
+                n.to_le_bytes(),
+                "{transport:?}"
+            );
         }
         stop.stop();
         thread.join().unwrap().unwrap();
@@ -292,7 +334,10 @@ async fn tasks_call_at_once_and_a_dropped_future_cancels() {
         }
         stop.stop();
         thread.join().unwrap().unwrap();
-        let short = client.call_with("gone", CallOptions::default(), Duration::from_millis(30)).await.unwrap_err();
+        let short = client
+            .call_with("gone", CallOptions::default(), Duration::from_millis(30))
+            .await
+            .unwrap_err();
         assert!(matches!(short, Error::Failed(Failure::Deadline)), "{transport:?}: {short}");
     }
 }

@@ -1,4 +1,5 @@
-//! Streams over real sockets: hyper, which knows nothing of tailcut, between two processes, and what sockets promise besides.
+//! Streams over real sockets: hyper, which knows nothing of tailcut, between two processes, and
+//! what sockets promise besides.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,7 +13,9 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, client, server};
 use hyper_util::rt::TokioIo;
-use tailcut::stream::{Config, Fault, HomaConfig, Stream, StreamBuilder, StreamConnector, StreamListener};
+use tailcut::stream::{
+    Config, Fault, HomaConfig, Stream, StreamBuilder, StreamConnector, StreamListener,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Set in the process that serves.
@@ -26,8 +29,11 @@ fn body(len: usize) -> Bytes {
 }
 
 fn run<T>(task: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(100), task).await.expect("it ends") })
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(100), task).await.expect("it ends")
+    })
 }
 
 /// The other process: `/len/N` answers with a body of that length, and a POST with its body.
@@ -41,11 +47,16 @@ async fn serve(mut listener: StreamListener) {
             };
             Ok::<_, Infallible>(Response::new(Full::new(body)))
         });
-        tokio::spawn(server::conn::http1::Builder::new().half_close(true).serve_connection(TokioIo::new(stream), answer));
+        tokio::spawn(
+            server::conn::http1::Builder::new()
+                .half_close(true)
+                .serve_connection(TokioIo::new(stream), answer),
+        );
     }
 }
 
-/// Serves when this is the process that the other tests have started, until its standard input ends.
+/// Serves when this is the process that the other tests have started, until its standard input
+/// ends.
 #[test]
 fn the_process_that_serves() {
     if std::env::var_os(SERVER).is_none() {
@@ -71,10 +82,15 @@ struct Server {
 impl Server {
     fn start() -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", TEST, "--nocapture"]).env(SERVER, "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["--exact", TEST, "--nocapture"])
+            .env(SERVER, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let find = |line: std::io::Result<String>| line.ok()?.strip_prefix("serving on ")?.parse().ok();
+        let find =
+            |line: std::io::Result<String>| line.ok()?.strip_prefix("serving on ")?.parse().ok();
         let address = lines.into_iter().find_map(find).expect("it serves");
         Self { child, address }
     }
@@ -88,9 +104,14 @@ impl Drop for Server {
     }
 }
 
-async fn fetch(connector: &StreamConnector, target: SocketAddr, request: Request<Full<Bytes>>) -> Bytes {
+async fn fetch(
+    connector: &StreamConnector,
+    target: SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> Bytes {
     let stream = connector.connect(target).await.expect("a stream");
-    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a connection");
+    let (mut sender, connection) =
+        client::conn::http1::handshake(TokioIo::new(stream)).await.expect("a connection");
     let connection = tokio::spawn(connection);
     let response = sender.send_request(request).await.expect("a response");
     assert_eq!(response.status(), StatusCode::OK);
@@ -114,8 +135,14 @@ fn an_http_library_fetches_from_another_process() {
     run(async {
         let connector = StreamBuilder::new().connector("127.0.0.1:0").unwrap();
         for len in [0, 1000, 100_000, 10_000_000] {
-            assert!(fetch(&connector, server.address, get(len)).await == body(len), "{len} bytes there");
-            assert!(fetch(&connector, server.address, post(len)).await == body(len), "{len} bytes there and back");
+            assert!(
+                fetch(&connector, server.address, get(len)).await == body(len),
+                "{len} bytes there"
+            );
+            assert!(
+                fetch(&connector, server.address, post(len)).await == body(len),
+                "{len} bytes there and back"
+            );
         }
     });
 }
@@ -126,7 +153,8 @@ fn many_requests_run_at_once() {
     run(async {
         let connector = StreamBuilder::new().connector("127.0.0.1:0").unwrap();
         let fetches = (0..40).map(|place| {
-            let (connector, target, len) = (connector.clone(), server.address, [0, 10, 30_000, 500_000][place % 4]);
+            let (connector, target, len) =
+                (connector.clone(), server.address, [0, 10, 30_000, 500_000][place % 4]);
             tokio::spawn(async move {
                 let request = if place % 2 == 0 { get(len) } else { post(len) };
                 assert!(fetch(&connector, target, request).await == body(len), "{len} bytes");
@@ -143,7 +171,8 @@ fn one_connection_carries_many_requests() {
     let server = Server::start();
     run(async {
         let stream = Stream::connect(server.address).await.unwrap();
-        let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let (mut sender, connection) =
+            client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         for place in 0..200 {
             let len = place * 37;
@@ -178,7 +207,10 @@ fn a_process_that_dies_ends_its_streams() {
         homa.recovery.peer_silence_ns_max = 300_000_000;
         let builder = StreamBuilder::new().homa_config(homa);
         let mut stream = builder.connect(server.address).await.unwrap();
-        stream.write_all(b"POST / HTTP/1.1\r\nhost: streams\r\ncontent-length: 100000000\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"POST / HTTP/1.1\r\nhost: streams\r\ncontent-length: 100000000\r\n\r\n")
+            .await
+            .unwrap();
         drop(server);
         let error = loop {
             if let Err(error) = stream.write_all(&[0; 100_000]).await {
@@ -242,7 +274,9 @@ fn a_reader_that_stops_stops_the_writer() {
         let config = Config { window_max: 100_000, window_min: 10_000, ..Config::default() };
         let (_listener, mut client, mut server) = pair(&StreamBuilder::new().config(config)).await;
         let mut written = 0;
-        while let Ok(taken) = tokio::time::timeout(Duration::from_millis(300), client.write(&[7; 50_000])).await {
+        while let Ok(taken) =
+            tokio::time::timeout(Duration::from_millis(300), client.write(&[7; 50_000])).await
+        {
             written += taken.unwrap();
             assert!(written <= 1_000_000, "it goes on");
         }
@@ -259,7 +293,8 @@ fn nobody_listens_where_nobody_listens() {
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         assert_eq!(error.get_ref().and_then(|inner| inner.downcast_ref()), Some(&Fault::Refused));
         let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let builder = StreamBuilder::new().config(Config { open_ns_max: 50_000_000, ..Config::default() });
+        let builder =
+            StreamBuilder::new().config(Config { open_ns_max: 50_000_000, ..Config::default() });
         assert_eq!(builder.connect(nobody).await.unwrap_err().kind(), ErrorKind::TimedOut);
     });
 }

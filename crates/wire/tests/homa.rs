@@ -1,5 +1,5 @@
-//! Homa's packets against golden bytes from the layouts of `docs/protocol/homa.md`, against arbitrary bytes, and against every
-//! packet that can be built.
+//! Homa's packets against golden bytes from the layouts of `docs/protocol/homa.md`, against
+//! arbitrary bytes, and against every packet that can be built.
 
 use std::mem::offset_of;
 use std::net::IpAddr;
@@ -8,18 +8,23 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailcut_wire::homa::{
-    ACKS_MAX, Ack, AckPacket, Age, Body, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN, DataHeader, DataMarks, GrantPacket,
-    MESSAGE_LEN_MAX, Malformed, OFFSET_IN_SEQUENCE, Packet, PacketType, PartHeader, PartKind, Ports, RESEND_ALL, Resend,
-    ResendPacket, TimeLeft, hijack, is_hijacked, tcp_checksum,
+    ACKS_MAX, Ack, AckPacket, Age, Body, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN,
+    DataHeader, DataMarks, GrantPacket, MESSAGE_LEN_MAX, Malformed, OFFSET_IN_SEQUENCE, Packet,
+    PacketType, PartHeader, PartKind, Ports, RESEND_ALL, Resend, ResendPacket, TimeLeft, hijack,
+    is_hijacked, tcp_checksum,
 };
 use zerocopy::IntoBytes;
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }
 
-/// The common header of the golden packets, from port 0x8001 to port 99, of type `kind`, for RPC 0x1234.
+/// The common header of the golden packets, from port 0x8001 to port 99, of type `kind`, for RPC
+/// 0x1234.
 fn common(kind: &str, doff: &str) -> String {
     format!("8001 0063 00000000 000000 {kind} {doff} 06 0000 0000 b97d 0000000000001234")
 }
@@ -37,19 +42,36 @@ fn grant_is_33_bytes() {
     let common_header = CommonHeader::new(PacketType::Grant, PORTS, 0x1234);
     let grant = GrantPacket { common: common_header, offset: 20_000.into(), priority: 3 };
     let golden = common("11", "50") + "00004e20 03";
-    check_written(grant.as_bytes(), &golden, "Homa grant 32769 > 99 id 0000000000001234 below 20000 priority 3");
+    check_written(
+        grant.as_bytes(),
+        &golden,
+        "Homa grant 32769 > 99 id 0000000000001234 below 20000 priority 3",
+    );
     assert_eq!(size_of::<GrantPacket>(), 33);
 }
 
 #[test]
 fn resend_is_37_bytes() {
     let common_header = CommonHeader::new(PacketType::Resend, PORTS, 0x1234);
-    let resend = ResendPacket { common: common_header, offset: 1424.into(), length: 2848.into(), priority: 7 };
+    let resend = ResendPacket {
+        common: common_header,
+        offset: 1424.into(),
+        length: 2848.into(),
+        priority: 7,
+    };
     let golden = common("12", "50") + "00000590 00000b20 07";
-    check_written(resend.as_bytes(), &golden, "Homa resend 32769 > 99 id 0000000000001234 2848 from 1424 priority 7");
+    check_written(
+        resend.as_bytes(),
+        &golden,
+        "Homa resend 32769 > 99 id 0000000000001234 2848 from 1424 priority 7",
+    );
     let all = ResendPacket { offset: 0.into(), length: RESEND_ALL.into(), ..resend };
     let golden = common("12", "50") + "00000000 ffffffff 07";
-    check_written(all.as_bytes(), &golden, "Homa resend 32769 > 99 id 0000000000001234 all priority 7");
+    check_written(
+        all.as_bytes(),
+        &golden,
+        "Homa resend 32769 > 99 id 0000000000001234 all priority 7",
+    );
     assert_eq!(size_of::<ResendPacket>(), 37);
 }
 
@@ -72,22 +94,39 @@ fn packets_of_the_header_alone_are_28_bytes() {
 #[test]
 fn cutoffs_are_62_bytes() {
     let cutoffs = [0, 0, 0, 0, 1_000_000, 15_000, 2800, 200].map(Into::into);
-    let packet = CutoffsPacket { common: CommonHeader::new(PacketType::Cutoffs, PORTS, 0x1234), cutoffs, version: 1.into() };
-    let golden = common("15", "50") + "00000000 00000000 00000000 00000000 000f4240 00003a98 00000af0 000000c8 0001";
-    let line = "Homa cutoffs 32769 > 99 id 0000000000001234 version 1 0 0 0 0 1000000 15000 2800 200";
+    let packet = CutoffsPacket {
+        common: CommonHeader::new(PacketType::Cutoffs, PORTS, 0x1234),
+        cutoffs,
+        version: 1.into(),
+    };
+    let golden = common("15", "50")
+        + "00000000 00000000 00000000 00000000 000f4240 00003a98 00000af0 000000c8 0001";
+    let line =
+        "Homa cutoffs 32769 > 99 id 0000000000001234 version 1 0 0 0 0 1000000 15000 2800 200";
     check_written(packet.as_bytes(), &golden, line);
     assert_eq!(size_of::<CutoffsPacket>(), 62);
 }
 
 #[test]
 fn ack_is_80_bytes_however_few_it_names() {
-    let mut packet =
-        AckPacket { common: CommonHeader::new(PacketType::Ack, PORTS, 0x1234), num_acks: 0.into(), acks: [Ack::default(); 5] };
-    check_written(packet.as_bytes(), &(common("18", "50") + &"00".repeat(52)), "Homa ack 32769 > 99 id 0000000000001234");
+    let mut packet = AckPacket {
+        common: CommonHeader::new(PacketType::Ack, PORTS, 0x1234),
+        num_acks: 0.into(),
+        acks: [Ack::default(); 5],
+    };
+    check_written(
+        packet.as_bytes(),
+        &(common("18", "50") + &"00".repeat(52)),
+        "Homa ack 32769 > 99 id 0000000000001234",
+    );
     packet.num_acks = 1.into();
     packet.acks[0] = Ack::new(0x1230, 99);
     let golden = common("18", "50") + "0001 0000000000001230 0063" + &"00".repeat(40);
-    check_written(packet.as_bytes(), &golden, "Homa ack 32769 > 99 id 0000000000001234 0000000000001230");
+    check_written(
+        packet.as_bytes(),
+        &golden,
+        "Homa ack 32769 > 99 id 0000000000001234 0000000000001230",
+    );
     assert_eq!(size_of::<AckPacket>(), 80);
 }
 
@@ -136,7 +175,8 @@ fn hijacked_frames_are_told_from_segments_of_tcp() {
     assert!(Packet::parse(&homa).is_ok(), "its bytes are those of a packet");
 }
 
-/// What is hijacked, between which addresses, and the frame that must come of it. The checksums are from a sum by hand (RFC 1071).
+/// What is hijacked, between which addresses, and the frame that must come of it. The checksums are
+/// from a sum by hand (RFC 1071).
 fn check_hijacked(packet: &[u8], addresses: [&str; 2], golden: &str) {
     let [source, destination]: [IpAddr; 2] = addresses.map(|address| address.parse().unwrap());
     let mut frame = packet.to_vec();
@@ -152,7 +192,9 @@ const V6: [&str; 2] = ["fd00::1", "fd00::2"];
 #[test]
 fn a_hijacked_control_packet_has_the_checksum_of_tcp() {
     let busy = CommonHeader::new(PacketType::Busy, PORTS, 0x1234);
-    let golden = |checksum| format!("8001 0063 00000000 000000 14 50 06 0000 {checksum} b97d 0000000000001234");
+    let golden = |checksum| {
+        format!("8001 0063 00000000 000000 14 50 06 0000 {checksum} b97d 0000000000001234")
+    };
     check_hijacked(busy.as_bytes(), V4, &golden("4faa"));
     check_hijacked(busy.as_bytes(), V6, &golden("69a8"));
 }
@@ -181,7 +223,9 @@ fn parts_that_a_nic_cuts_from_a_hijacked_packet_are_where_they_belong() {
     for (place, part) in payload.chunks(700).enumerate() {
         let mut cut = [header, part].concat();
         cut[4..8].copy_from_slice(&(1424 + 700 * place as u32).to_be_bytes());
-        let Body::Data { header, payload } = Packet::parse(&cut).unwrap().body else { panic!("not data") };
+        let Body::Data { header, payload } = Packet::parse(&cut).unwrap().body else {
+            panic!("not data")
+        };
         assert_eq!((header.offset() as usize, payload), (1424 + 700 * place, part));
     }
 }
@@ -193,14 +237,16 @@ fn what_is_shorter_than_a_header_is_not_hijacked() {
     assert_eq!(bytes, hex(&common("14", "50"))[..27]);
 }
 
-/// The common header of the variant without grants: what the module gives to TCP's flags and urgent pointer is reserved there.
+/// The common header of the variant without grants: what the module gives to TCP's flags and urgent
+/// pointer is reserved there.
 fn stripped(kind: &str, doff: &str) -> String {
     format!("8001 0063 00000590 000000 {kind} {doff} 00 0000 0000 0000 0000000000001234")
 }
 
 #[test]
 fn data_of_the_variant_without_grants_is_read_and_told() {
-    let bytes = hex(&(stripped("10", "e0") + "00001388 00000000 0000000000001232 0062 0000 01 000000 00000590 616263"));
+    let bytes = hex(&(stripped("10", "e0")
+        + "00001388 00000000 0000000000001232 0062 0000 01 000000 00000590 616263"));
     let packet = Packet::parse(&bytes).unwrap();
     let Body::Data { header, payload } = packet.body else { panic!("not data") };
     assert!(packet.common.is_stripped() && !DataHeader::new(PORTS, 2, 1, 0).common.is_stripped());
@@ -214,7 +260,10 @@ fn resend_of_the_variant_without_grants_ends_before_the_priority() {
     let bytes = hex(&(stripped("12", "50") + "00000590 00000b20"));
     assert_eq!(bytes.len(), 36);
     let packet = Packet::parse(&bytes).unwrap();
-    assert!(matches!(packet.body, Body::Resend(Resend { offset: 1424, length: 2848, priority: None })));
+    assert!(matches!(
+        packet.body,
+        Body::Resend(Resend { offset: 1424, length: 2848, priority: None })
+    ));
     assert_eq!(packet.to_string(), "Homa resend 32769 > 99 id 0000000000001234 2848 from 1424");
     let of_the_module = hex(&(common("12", "50") + "00000590 00000b20"));
     assert_eq!(Packet::parse(&of_the_module).err(), Some(Malformed::Truncated));
@@ -239,7 +288,9 @@ fn what_the_module_leaves_in_flags_urgent_and_checksum_does_not_matter() {
 #[test]
 fn a_grant_of_an_earlier_version_is_a_byte_longer() {
     let bytes = hex(&(common("11", "50") + "00004e20 03 01"));
-    assert!(matches!(Packet::parse(&bytes).unwrap().body, Body::Grant(grant) if grant.offset.get() == 20_000));
+    assert!(
+        matches!(Packet::parse(&bytes).unwrap().body, Body::Grant(grant) if grant.offset.get() == 20_000)
+    );
 }
 
 fn data(message_length: u32, offset: u32, len: usize) -> Vec<u8> {
@@ -287,7 +338,15 @@ fn marks_of_who_does_not_know_them_mean_nothing() {
 #[test]
 fn ages_are_rounded_up_and_end() {
     let ms = 1_000_000;
-    for (ns, expected) in [(0, 0), (1, 1), (15 * ms, 15), (16 * ms, 16), (17 * ms, 18), (31 * ms, 32), (100 * ms, 104)] {
+    for (ns, expected) in [
+        (0, 0),
+        (1, 1),
+        (15 * ms, 15),
+        (16 * ms, 16),
+        (17 * ms, 18),
+        (31 * ms, 32),
+        (100 * ms, 104),
+    ] {
         assert_eq!(Age::of_ns(ns).ns_max(), Some(expected * ms), "{ns}");
         assert_ne!(Age::of_ns(ns).0, 0, "{ns}");
     }
@@ -298,7 +357,9 @@ fn ages_are_rounded_up_and_end() {
 #[test]
 fn a_part_begins_where_it_can_and_has_its_length() {
     let total = 2 * PartHeader::PART_LEN as u32 + 10;
-    let part = |kind, offset, len| [PartHeader::new(kind, 2, total, offset).as_bytes(), &vec![1; len]].concat();
+    let part = |kind, offset, len| {
+        [PartHeader::new(kind, 2, total, offset).as_bytes(), &vec![1; len]].concat()
+    };
     let check = |message: &[u8], kind, expected| {
         assert_eq!(PartHeader::split(message, kind).map(|(_, part)| part.len()), expected);
     };
@@ -328,8 +389,31 @@ macro_rules! check_rows {
 
 #[test]
 fn page_has_the_layouts() {
-    check_rows!(CommonHeader, sport, dport, sequence, reserved, packet_type, doff, flags, window, checksum, urgent, sender_id);
-    check_rows!(DataHeader, message_length, incoming, ack, cutoff_version, retransmit, marks, time_left, seg_offset);
+    check_rows!(
+        CommonHeader,
+        sport,
+        dport,
+        sequence,
+        reserved,
+        packet_type,
+        doff,
+        flags,
+        window,
+        checksum,
+        urgent,
+        sender_id
+    );
+    check_rows!(
+        DataHeader,
+        message_length,
+        incoming,
+        ack,
+        cutoff_version,
+        retransmit,
+        marks,
+        time_left,
+        seg_offset
+    );
     check_rows!(GrantPacket, offset, priority);
     check_rows!(ResendPacket, offset, length, priority);
     check_rows!(CutoffsPacket, cutoffs, version);

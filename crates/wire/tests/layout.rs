@@ -3,7 +3,10 @@
 use std::mem::offset_of;
 use std::path::Path;
 
-use tailcut_wire::r2p2::{BASE_LEN, BaseHeader, EXTENDED_LEN, ExtHeader, Extension, FeedbackBody, ROUTED_LEN, Route, SackBody};
+use tailcut_wire::r2p2::{
+    BASE_LEN, BaseHeader, EXTENDED_LEN, ExtHeader, Extension, FeedbackBody, ROUTED_LEN, Route,
+    SackBody,
+};
 
 #[test]
 fn headers_have_their_announced_lengths() {

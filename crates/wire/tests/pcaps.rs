@@ -1,4 +1,5 @@
-//! The committed captures, their expected fields and the fuzz seeds are what the code makes of them.
+//! The committed captures, their expected fields and the fuzz seeds are what the code makes of
+//! them.
 
 mod golden;
 mod homa_fields;
@@ -40,7 +41,9 @@ fn no_file_is_left_over() {
 #[test]
 fn dissector_says_what_display_says() {
     for capture in golden::captures().iter().filter(|capture| capture.protocol == Protocol::R2p2) {
-        for (index, (frame, datagram)) in expected_frames(capture).iter().zip(&capture.datagrams).enumerate() {
+        for (index, (frame, datagram)) in
+            expected_frames(capture).iter().zip(&capture.datagrams).enumerate()
+        {
             let found = value_of(frame, "r2p2.summary");
             let is_claimed = match capture.name {
                 "other-ports" => is_recognised(&datagram.payload),
@@ -55,11 +58,20 @@ fn dissector_says_what_display_says() {
 
 #[test]
 fn dissector_reads_what_the_parser_reads() {
-    for capture in golden::captures().iter().filter(|capture| ["v1", "extended"].contains(&capture.name)) {
-        for (index, (frame, datagram)) in expected_frames(capture).iter().zip(&capture.datagrams).enumerate() {
+    for capture in
+        golden::captures().iter().filter(|capture| ["v1", "extended"].contains(&capture.name))
+    {
+        for (index, (frame, datagram)) in
+            expected_frames(capture).iter().zip(&capture.datagrams).enumerate()
+        {
             let found: BTreeSet<&str> = frame.lines().map(str::trim).collect();
             for field in fields(&Packet::parse(&datagram.payload).expect("a packet")) {
-                assert!(found.contains(field.as_str()), "{}, frame {} lacks `{field}`", capture.name, index + 1);
+                assert!(
+                    found.contains(field.as_str()),
+                    "{}, frame {} lacks `{field}`",
+                    capture.name,
+                    index + 1
+                );
             }
         }
     }
@@ -78,15 +90,26 @@ fn captures_show_every_message_type() {
         MessageType::Probe,
     ];
     for capture in golden::captures() {
-        let parsed = || capture.datagrams.iter().filter_map(|datagram| Packet::parse(&datagram.payload).ok());
+        let parsed = || {
+            capture.datagrams.iter().filter_map(|datagram| Packet::parse(&datagram.payload).ok())
+        };
         let expected: &[MessageType] = match capture.name {
             "v1" => &all[..5],
             "extended" => &all,
             _ => continue,
         };
-        assert_eq!(parsed().count(), capture.datagrams.len(), "{} has a malformed packet", capture.name);
+        assert_eq!(
+            parsed().count(),
+            capture.datagrams.len(),
+            "{} has a malformed packet",
+            capture.name
+        );
         for wanted in expected {
-            assert!(parsed().any(|packet| packet.message_type == *wanted), "{} lacks {wanted:?}", capture.name);
+            assert!(
+                parsed().any(|packet| packet.message_type == *wanted),
+                "{} lacks {wanted:?}",
+                capture.name
+            );
         }
         assert!(parsed().all(|packet| matches!(packet.kind, Kind::V1) == (capture.name == "v1")));
     }
@@ -115,7 +138,11 @@ fn dissector_of_homa_says_what_display_says() {
             Ok(packet) => packet.to_string(),
             Err(reason) => format!("not Homa: {reason:?}"),
         };
-        assert_eq!(value_of(&frame, "homa.summary"), is_claimed.then_some(&line[..]), "{name}, {bytes:02x?}");
+        assert_eq!(
+            value_of(&frame, "homa.summary"),
+            is_claimed.then_some(&line[..]),
+            "{name}, {bytes:02x?}"
+        );
     }
 }
 
@@ -129,14 +156,22 @@ fn dissector_of_homa_reads_what_the_parser_reads() {
             assert!(found.contains(&&field[..]), "{name}, `{packet}` lacks `{field}`");
         }
         let hijacked = value_of(&frame, "homa.hijacked").is_some();
-        assert_eq!(hijacked, datagram.ip_protocol == homa::HIJACKED_IP_PROTOCOL, "{name}, `{packet}`");
+        assert_eq!(
+            hijacked,
+            datagram.ip_protocol == homa::HIJACKED_IP_PROTOCOL,
+            "{name}, `{packet}`"
+        );
     }
 }
 
 #[test]
 fn captures_show_every_packet_of_homa_in_every_carrier() {
     let kinds = |name: &str| -> BTreeSet<u8> {
-        let of_capture = golden::captures().into_iter().find(|capture| capture.name == name).expect("a capture").datagrams;
+        let of_capture = golden::captures()
+            .into_iter()
+            .find(|capture| capture.name == name)
+            .expect("a capture")
+            .datagrams;
         of_capture
             .iter()
             .filter_map(|datagram| homa::Packet::parse(&datagram.payload).ok())
@@ -148,18 +183,27 @@ fn captures_show_every_packet_of_homa_in_every_carrier() {
     assert_eq!(kinds("homa-tcp"), [0x10, 0x11, 0x14, 0x17, 0x18].into());
     let is_v6 = |datagram: &golden::capture::Datagram| datagram.to.is_ipv6();
     for name in ["homa-ip", "homa-udp", "homa-tcp"] {
-        let capture = golden::captures().into_iter().find(|capture| capture.name == name).expect("a capture");
-        assert!(capture.datagrams.iter().any(is_v6) && !capture.datagrams.iter().all(is_v6), "{name}");
+        let capture =
+            golden::captures().into_iter().find(|capture| capture.name == name).expect("a capture");
+        assert!(
+            capture.datagrams.iter().any(is_v6) && !capture.datagrams.iter().all(is_v6),
+            "{name}"
+        );
     }
 }
 
-/// Each frame of Homa's captures: the capture, what tshark printed of the frame, and what it was made from.
+/// Each frame of Homa's captures: the capture, what tshark printed of the frame, and what it was
+/// made from.
 fn homa_frames() -> Vec<(String, String, golden::capture::Datagram)> {
-    let captures = golden::captures().into_iter().filter(|capture| capture.protocol == Protocol::Homa);
+    let captures =
+        golden::captures().into_iter().filter(|capture| capture.protocol == Protocol::Homa);
     captures
         .flat_map(|capture| {
             let frames = expected_frames(&capture);
-            frames.into_iter().zip(capture.datagrams).map(move |(frame, datagram)| (capture.name.to_owned(), frame, datagram))
+            frames
+                .into_iter()
+                .zip(capture.datagrams)
+                .map(move |(frame, datagram)| (capture.name.to_owned(), frame, datagram))
         })
         .collect()
 }
@@ -169,15 +213,19 @@ fn value_of<'a>(frame: &'a str, field: &str) -> Option<&'a str> {
     frame.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(' '))
 }
 
-/// What a dissector takes on a port that says nothing: a coherent packet that is not a version 1 FEEDBACK.
+/// What a dissector takes on a port that says nothing: a coherent packet that is not a version 1
+/// FEEDBACK.
 fn is_recognised(bytes: &[u8]) -> bool {
-    Packet::parse(bytes).is_ok_and(|packet| packet.message_type != MessageType::Feedback || packet.extended().is_some())
+    Packet::parse(bytes).is_ok_and(|packet| {
+        packet.message_type != MessageType::Feedback || packet.extended().is_some()
+    })
 }
 
 /// The expected text of each frame.
 fn expected_frames(capture: &Capture) -> Vec<String> {
     let name = format!("conformance/pcap/{}.expected.txt", capture.name);
-    let text = fs::read_to_string(root().join(&name)).unwrap_or_else(|error| panic!("{name}: {error}; {BLESS}"));
+    let text = fs::read_to_string(root().join(&name))
+        .unwrap_or_else(|error| panic!("{name}: {error}; {BLESS}"));
     let frames: Vec<String> = text.split("frame.number ").skip(1).map(str::to_owned).collect();
     assert_eq!(frames.len(), capture.datagrams.len(), "{name}: {BLESS}");
     frames

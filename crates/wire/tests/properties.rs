@@ -1,10 +1,12 @@
-//! The parser against arbitrary bytes, against bytes that are nearly packets, and against every packet that can be built.
+//! The parser against arbitrary bytes, against bytes that are nearly packets, and against every
+//! packet that can be built.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailcut_wire::r2p2::{
-    BASE_LEN, BaseHeader, EXTENDED_LEN, ExtHeader, FeedbackBody, FeedbackV1, Kind, Malformed, Marks, MessageType, Packet, Policy,
-    ROUTED_LEN, Route, RpcId, SackBody, SessionId, V1_ACK, V1_DROP, V1_PACKETS_MAX, flags, packet_count, payload_span,
+    BASE_LEN, BaseHeader, EXTENDED_LEN, ExtHeader, FeedbackBody, FeedbackV1, Kind, Malformed,
+    Marks, MessageType, Packet, Policy, ROUTED_LEN, Route, RpcId, SackBody, SessionId, V1_ACK,
+    V1_DROP, V1_PACKETS_MAX, flags, packet_count, payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -45,8 +47,9 @@ proptest! {
         }
     }
 
-    /// A version 1 data packet does not say how long it is, so that a shorter one is a packet too; nothing else is. The first
-    /// 16 bytes of an extended FEEDBACK read as a version 1 one, whose header is not to be looked at.
+    /// A version 1 data packet does not say how long it is, so that a shorter one is a packet too;
+    /// nothing else is. The first 16 bytes of an extended FEEDBACK read as a version 1 one, whose
+    /// header is not to be looked at.
     #[test]
     fn truncated_packets_are_refused_or_coherent(built in any_packet()) {
         for len in 0..built.bytes.len() {
@@ -133,7 +136,8 @@ fn exercise(bytes: &[u8]) {
         if let Some(sack) = packet.sack() {
             assert!(!sack.has(sack.base.get()));
         }
-        let is_feedback = packet.message_type == MessageType::Feedback && packet.extended().is_some();
+        let is_feedback =
+            packet.message_type == MessageType::Feedback && packet.extended().is_some();
         assert_eq!(packet.feedback().is_some(), is_feedback);
     }
 }
@@ -150,12 +154,24 @@ fn data_type() -> impl Strategy<Value = MessageType> {
     prop_oneof![Just(MessageType::Request), Just(MessageType::Response)]
 }
 
-fn v1(message_type: MessageType, policy: Policy, rid: u16, place: (u16, u16), payload: &[u8]) -> Built {
+fn v1(
+    message_type: MessageType,
+    policy: Policy,
+    rid: u16,
+    place: (u16, u16),
+    payload: &[u8],
+) -> Built {
     let (index, count) = place;
     let first = if index == 0 { flags::FIRST } else { 0 };
     let is_last = index + 1 == count;
     let last = if is_last { flags::LAST } else { 0 };
-    let header = BaseHeader::v1(message_type, policy, first | last, rid, if index == 0 { count } else { index });
+    let header = BaseHeader::v1(
+        message_type,
+        policy,
+        first | last,
+        rid,
+        if index == 0 { count } else { index },
+    );
     Built {
         bytes: [header.as_bytes(), payload].concat(),
         header_len: BASE_LEN,
@@ -173,43 +189,55 @@ fn v1(message_type: MessageType, policy: Policy, rid: u16, place: (u16, u16), pa
 
 fn v1_data() -> impl Strategy<Value = Built> {
     let place = (1..=V1_PACKETS_MAX).prop_flat_map(|count| (0..count, Just(count)));
-    (data_type(), policy(), any::<u16>(), place, vec(any::<u8>(), 0..100))
-        .prop_map(|(message_type, policy, rid, place, payload)| v1(message_type, policy, rid, place, &payload))
+    (data_type(), policy(), any::<u16>(), place, vec(any::<u8>(), 0..100)).prop_map(
+        |(message_type, policy, rid, place, payload)| {
+            v1(message_type, policy, rid, place, &payload)
+        },
+    )
 }
 
 fn v1_control() -> impl Strategy<Value = Built> {
     (any::<bool>(), any::<u16>()).prop_map(|(is_ack, rid)| {
-        let (message_type, payload) = if is_ack { (MessageType::Ack, &V1_ACK[..]) } else { (MessageType::Drop, &V1_DROP[..]) };
+        let (message_type, payload) = if is_ack {
+            (MessageType::Ack, &V1_ACK[..])
+        } else {
+            (MessageType::Drop, &V1_DROP[..])
+        };
         v1(message_type, Policy::Fixed, rid, (0, 1), payload)
     })
 }
 
 /// A version 1 FEEDBACK, whose other header bytes may be anything.
 fn v1_feedback() -> impl Strategy<Value = Built> {
-    (any::<[u8; 6]>(), 0u8..16, any::<(u16, u16, [u8; 4])>()).prop_map(|(garbage, policy, (rid, port, client_ip))| {
-        let body = FeedbackV1 { rid: rid.into(), client_port: port.into(), client_ip };
-        let mut built = v1(MessageType::Feedback, Policy::Unrestricted, 0, (0, 1), body.as_bytes());
-        built.bytes[1] = garbage[0];
-        built.bytes[2] |= policy;
-        built.bytes[3..8].copy_from_slice(&garbage[1..]);
-        built
-    })
+    (any::<[u8; 6]>(), 0u8..16, any::<(u16, u16, [u8; 4])>()).prop_map(
+        |(garbage, policy, (rid, port, client_ip))| {
+            let body = FeedbackV1 { rid: rid.into(), client_port: port.into(), client_ip };
+            let mut built =
+                v1(MessageType::Feedback, Policy::Unrestricted, 0, (0, 1), body.as_bytes());
+            built.bytes[1] = garbage[0];
+            built.bytes[2] |= policy;
+            built.bytes[3..8].copy_from_slice(&garbage[1..]);
+            built
+        },
+    )
 }
 
 fn ext_header(message_type: MessageType, policy: Policy) -> impl Strategy<Value = ExtHeader> {
     type Numbers = (u16, u64, u8, u16, u32, u32, u64, u32, u16);
-    any::<Numbers>().prop_map(move |(rid, id, marks, load, server_id, deadline, token, floor, age_ms)| {
-        let mut header = ExtHeader::control(message_type, rid, RpcId(id));
-        header.base.type_policy = (message_type as u8) << 4 | policy as u8;
-        header.ext.marks = Marks(marks).0;
-        header.ext.server_load = load.into();
-        header.ext.server_id = server_id.into();
-        header.ext.deadline_us = deadline.into();
-        header.ext.token = token.into();
-        header.ext.floor = floor.into();
-        header.ext.age_ms = age_ms.into();
-        header
-    })
+    any::<Numbers>().prop_map(
+        move |(rid, id, marks, load, server_id, deadline, token, floor, age_ms)| {
+            let mut header = ExtHeader::control(message_type, rid, RpcId(id));
+            header.base.type_policy = (message_type as u8) << 4 | policy as u8;
+            header.ext.marks = Marks(marks).0;
+            header.ext.server_load = load.into();
+            header.ext.server_id = server_id.into();
+            header.ext.deadline_us = deadline.into();
+            header.ext.token = token.into();
+            header.ext.floor = floor.into();
+            header.ext.age_ms = age_ms.into();
+            header
+        },
+    )
 }
 
 fn extended(header: ExtHeader, message_type: MessageType, policy: Policy, payload: &[u8]) -> Built {
@@ -228,11 +256,14 @@ fn extended(header: ExtHeader, message_type: MessageType, policy: Policy, payloa
     }
 }
 
-/// A packet of a message of up to 65,534 packets; packet 0 of a request with the route block or without it.
+/// A packet of a message of up to 65,534 packets; packet 0 of a request with the route block or
+/// without it.
 fn extended_data() -> impl Strategy<Value = Built> {
-    let message = (1u16..200, 0u32..u32::MAX)
-        .prop_map(|(segment_len, len)| (segment_len, len % (u32::from(segment_len) * u32::from(u16::MAX - 1) + 1)));
-    let header = (data_type(), policy()).prop_flat_map(|(kind, policy)| (Just(kind), Just(policy), ext_header(kind, policy)));
+    let message = (1u16..200, 0u32..u32::MAX).prop_map(|(segment_len, len)| {
+        (segment_len, len % (u32::from(segment_len) * u32::from(u16::MAX - 1) + 1))
+    });
+    let header = (data_type(), policy())
+        .prop_flat_map(|(kind, policy)| (Just(kind), Just(policy), ext_header(kind, policy)));
     (header, message, any::<prop::sample::Index>(), any::<u8>(), any::<bool>()).prop_map(
         |((message_type, policy, header), (segment_len, message_len), at, fill, with_route)| {
             let count = packet_count(message_len, segment_len).expect("at most 65,534 packets");
@@ -266,20 +297,22 @@ fn extended_control() -> impl Strategy<Value = Built> {
     ];
     let header = (prop::sample::select(kinds), policy())
         .prop_flat_map(|(kind, policy)| (Just(kind), Just(policy), ext_header(kind, policy)));
-    (header, any::<(u16, u16, [u8; 32])>(), any::<[u32; 4]>()).prop_map(|((kind, policy, header), sack, counts)| {
-        let sack = SackBody { base: sack.0.into(), granted: sack.1.into(), bitmap: sack.2 };
-        let [epoch, placement_seen, received, concluded] = counts.map(Into::into);
-        let feedback = FeedbackBody { epoch, placement_seen, received, concluded };
-        let payload: &[u8] = match kind {
-            MessageType::Ack | MessageType::ReplyAck => sack.as_bytes(),
-            MessageType::Feedback => feedback.as_bytes(),
-            MessageType::Drop => &[3],
-            MessageType::Probe => &[0, 0, 0, 9],
-            _ => &[],
-        };
-        let mut built = extended(header, kind, policy, payload);
-        built.sack = matches!(kind, MessageType::Ack | MessageType::ReplyAck).then_some(sack);
-        built.feedback = (kind == MessageType::Feedback).then_some(feedback);
-        built
-    })
+    (header, any::<(u16, u16, [u8; 32])>(), any::<[u32; 4]>()).prop_map(
+        |((kind, policy, header), sack, counts)| {
+            let sack = SackBody { base: sack.0.into(), granted: sack.1.into(), bitmap: sack.2 };
+            let [epoch, placement_seen, received, concluded] = counts.map(Into::into);
+            let feedback = FeedbackBody { epoch, placement_seen, received, concluded };
+            let payload: &[u8] = match kind {
+                MessageType::Ack | MessageType::ReplyAck => sack.as_bytes(),
+                MessageType::Feedback => feedback.as_bytes(),
+                MessageType::Drop => &[3],
+                MessageType::Probe => &[0, 0, 0, 9],
+                _ => &[],
+            };
+            let mut built = extended(header, kind, policy, payload);
+            built.sack = matches!(kind, MessageType::Ack | MessageType::ReplyAck).then_some(sack);
+            built.feedback = (kind == MessageType::Feedback).then_some(feedback);
+            built
+        },
+    )
 }

@@ -6,14 +6,23 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailcut_wire::stream::{
-    FIN, FROM_OPENER, MAGIC, MESSAGE_LEN, Malformed, Message, MessageHeader, MessageKind, OFFSET_MAX, REPLY_LEN, Reply,
-    ReplyHeader, Status,
+    FIN, FROM_OPENER, MAGIC, MESSAGE_LEN, Malformed, Message, MessageHeader, MessageKind,
+    OFFSET_MAX, REPLY_LEN, Reply, ReplyHeader, Status,
 };
 use zerocopy::IntoBytes;
 
 fn header(kind: u8, marks: u8, numbers: [u64; 4]) -> MessageHeader {
     let [opener, acceptor, offset, limit] = numbers.map(Into::into);
-    MessageHeader { magic: MAGIC.into(), kind, marks, reserved: [0; 2], opener, acceptor, offset, limit }
+    MessageHeader {
+        magic: MAGIC.into(),
+        kind,
+        marks,
+        reserved: [0; 2],
+        opener,
+        acceptor,
+        offset,
+        limit,
+    }
 }
 
 fn check(header: MessageHeader, data_len: usize, expected: Result<MessageKind, Malformed>) {
@@ -24,7 +33,8 @@ fn check(header: MessageHeader, data_len: usize, expected: Result<MessageKind, M
 
 #[test]
 fn a_message_is_what_the_page_says_to_the_byte() {
-    let header = header(2, FIN | FROM_OPENER, [0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 0x21, 0x31]);
+    let header =
+        header(2, FIN | FROM_OPENER, [0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 0x21, 0x31]);
     let bytes = [header.as_bytes(), b"data"].concat();
     let expected = [
         &[0x74, 0x53, 0x74, 1, 2, 3, 0, 0][..],
@@ -36,14 +46,25 @@ fn a_message_is_what_the_page_says_to_the_byte() {
     ];
     assert_eq!(bytes, expected.concat());
     let message = Message::parse(&bytes).unwrap();
-    assert_eq!((message.header, message.kind, message.data), (&header, MessageKind::Data, &b"data"[..]));
-    assert_eq!(message.to_string(), "stream data 0102030405060708 > 1112131415161718 at 33 length 4 fin limit 49");
+    assert_eq!(
+        (message.header, message.kind, message.data),
+        (&header, MessageKind::Data, &b"data"[..])
+    );
+    assert_eq!(
+        message.to_string(),
+        "stream data 0102030405060708 > 1112131415161718 at 33 length 4 fin limit 49"
+    );
 }
 
 #[test]
 fn a_reply_is_what_the_page_says_to_the_byte() {
     let reply = Reply { status: Status::Gone, acceptor: 0x0102, limit: 0x0304 };
-    let bytes = [&[0x74, 0x53, 0x74, 1, 2, 0, 0, 0][..], &[0, 0, 0, 0, 0, 0, 1, 2], &[0, 0, 0, 0, 0, 0, 3, 4]].concat();
+    let bytes = [
+        &[0x74, 0x53, 0x74, 1, 2, 0, 0, 0][..],
+        &[0, 0, 0, 0, 0, 0, 1, 2],
+        &[0, 0, 0, 0, 0, 0, 3, 4],
+    ]
+    .concat();
     assert_eq!(ReplyHeader::new(reply).as_bytes(), bytes);
     assert_eq!(Reply::parse(&bytes), Ok(reply));
     assert_eq!(Reply::parse(&bytes[..23]), Err(Malformed::Truncated));

@@ -1,13 +1,15 @@
 //! An endpoint that serves, and calls, while anybody sends it anything.
 //!
-//! The input is a list of steps: a byte that says what happens, a byte that says to or from whom, a length, and the bytes.
+//! The input is a list of steps: a byte that says what happens, a byte that says to or from whom, a
+//! length, and the bytes.
 
 use tailcut_proto::node::{Path, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
 /// What is a protocol's own.
 pub struct Manner {
-    /// Gives a datagram a coherent beginning, as the bits of its step's first byte say; the fuzzer need not find it.
+    /// Gives a datagram a coherent beginning, as the bits of its step's first byte say; the fuzzer
+    /// need not find it.
     pub adorn: fn(u8, &mut [u8]),
     /// What a step's first byte and its bytes make of a call.
     pub call: fn(u8, &[u8]) -> (Vec<u8>, CallOptions),
@@ -17,10 +19,19 @@ pub struct Manner {
 ///
 /// # Panics
 ///
-/// When the endpoint sends more than three bytes for each that it got of addresses that have not proven themselves, when a call
-/// does not end, or when the endpoint still waits for something in the end.
+/// When the endpoint sends more than three bytes for each that it got of addresses that have not
+/// proven themselves, when a call does not end, or when the endpoint still waits for something in
+/// the end.
 pub fn play<E: Rpc>(endpoint: E, manner: &Manner, input: &[u8]) -> E {
-    let mut stage = Stage { now: 1, endpoint, buffer: vec![0; TRAIN_BYTES_MAX], paid_in: 0, paid_out: 0, calls: 0, ended: 0 };
+    let mut stage = Stage {
+        now: 1,
+        endpoint,
+        buffer: vec![0; TRAIN_BYTES_MAX],
+        paid_in: 0,
+        paid_out: 0,
+        calls: 0,
+        ended: 0,
+    };
     let mut rest = input;
     while let [kind, who, len, tail @ ..] = rest {
         let (bytes, next) = tail.split_at(usize::from(*len).min(tail.len()));
@@ -34,7 +45,12 @@ pub fn play<E: Rpc>(endpoint: E, manner: &Manner, input: &[u8]) -> E {
     }
     if stage.calls == 0 {
         // The sums, for a router may name another address than its own.
-        assert!(stage.paid_out <= 3 * stage.paid_in, "{} bytes in and {} out", stage.paid_in, stage.paid_out);
+        assert!(
+            stage.paid_out <= 3 * stage.paid_in,
+            "{} bytes in and {} out",
+            stage.paid_in,
+            stage.paid_out
+        );
     }
     assert_eq!(stage.ended, stage.calls, "every call ends");
     assert_eq!(stage.endpoint.poll_timeout(), None, "nothing is waited for");
@@ -64,7 +80,11 @@ impl<E: Rpc> Stage<E> {
             5 => {
                 let (payload, options) = (manner.call)(kind, bytes);
                 let deadline = self.now + 50_000_000;
-                if self.endpoint.call(self.now, Call { target: peer, payload, deadline, context: 0, options }).is_ok() {
+                if self
+                    .endpoint
+                    .call(self.now, Call { target: peer, payload, deadline, context: 0, options })
+                    .is_ok()
+                {
                     self.calls += 1;
                 }
             }

@@ -1,4 +1,5 @@
-//! Generated files that are committed carry the hash of what they were made from; a stale one is refused.
+//! Generated files that are committed carry the hash of what they were made from; a stale one is
+//! refused.
 //!
 //! The hash is git's, so that `git hash-object SOURCE` gives the line by hand.
 
@@ -12,7 +13,8 @@ use crate::tree::{Tree, Violation};
 /// A committed file that something else was turned into.
 pub(super) struct Generated {
     pub(super) source: &'static str,
-    /// The text file that carries the hash: the generated file, or a note beside it where that is binary.
+    /// The text file that carries the hash: the generated file, or a note beside it where that is
+    /// binary.
     pub(super) generated: &'static str,
     /// What stands before the hash on its line, such as `// source: `.
     pub(super) hash_line: &'static str,
@@ -23,13 +25,21 @@ pub(super) fn stale(tree: &Tree, pairs: &[Generated]) -> Result<Vec<Violation>> 
     let mut violations = Vec::new();
     for Generated { source, generated, hash_line } in pairs {
         let Some(text) = tree.text(source) else {
-            violations.push(Violation::new(source, 1, format!("missing, but {generated} is made from it")));
+            violations.push(Violation::new(
+                source,
+                1,
+                format!("missing, but {generated} is made from it"),
+            ));
             continue;
         };
         let wanted = format!("{hash_line}{}", git_hash(text)?);
         let carried = tree.text(generated).unwrap_or_default();
         if !carried.lines().any(|line| line == wanted) {
-            violations.push(Violation::new(generated, 1, format!("stale: {source} now asks for `{wanted}`")));
+            violations.push(Violation::new(
+                generated,
+                1,
+                format!("stale: {source} now asks for `{wanted}`"),
+            ));
         }
     }
     Ok(violations)

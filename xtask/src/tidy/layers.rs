@@ -1,4 +1,5 @@
-//! The dependency direction of DESIGN: normal and build dependencies go down the list below and nowhere else.
+//! The dependency direction of DESIGN: normal and build dependencies go down the list below and
+//! nowhere else.
 //!
 //! Development dependencies are free: a test of wire may well drive the simulator.
 
@@ -7,10 +8,14 @@ use toml::de::{DeTable, DeValue};
 
 use crate::tree::{Tree, Violation};
 
-/// Refuses a dependency between crates of the house that DESIGN does not draw, and a crate that DESIGN does not know.
+/// Refuses a dependency between crates of the house that DESIGN does not draw, and a crate that
+/// DESIGN does not know.
 pub(super) fn dependency_direction(tree: &Tree) -> Vec<Violation> {
     let is_crate = |path: &str| path.starts_with("crates/") && path.ends_with("/Cargo.toml");
-    tree.texts().filter(|(path, _)| is_crate(path)).flat_map(|(path, text)| check_manifest(path, text)).collect()
+    tree.texts()
+        .filter(|(path, _)| is_crate(path))
+        .flat_map(|(path, text)| check_manifest(path, text))
+        .collect()
 }
 
 fn check_manifest(path: &str, text: &str) -> Vec<Violation> {
@@ -18,16 +23,26 @@ fn check_manifest(path: &str, text: &str) -> Vec<Violation> {
         Ok(manifest) => manifest.into_inner(),
         Err(error) => return vec![Violation::new(path, 1, format!("not TOML: {error}"))],
     };
-    let name = table(&manifest, "package").and_then(|package| string(package, "name")).unwrap_or_default();
+    let name =
+        table(&manifest, "package").and_then(|package| string(package, "name")).unwrap_or_default();
     let Some((_, allowed)) = ALLOWED.iter().find(|(known, _)| *known == name) else {
-        return vec![Violation::new(path, 1, format!("`{name}` has no place in DESIGN's dependency direction"))];
+        return vec![Violation::new(
+            path,
+            1,
+            format!("`{name}` has no place in DESIGN's dependency direction"),
+        )];
     };
     let mut violations = Vec::new();
     for (dependency, offset) in dependencies(&manifest) {
-        let ours = dependency == "tailcut" || dependency.starts_with("tailcut-") || dependency == "xtask";
+        let ours =
+            dependency == "tailcut" || dependency.starts_with("tailcut-") || dependency == "xtask";
         if ours && !allowed.contains(&dependency.as_str()) {
             let line = text[..offset].matches('\n').count() + 1;
-            violations.push(Violation::new(path, line, format!("{name} may not depend on {dependency} (DESIGN)")));
+            violations.push(Violation::new(
+                path,
+                line,
+                format!("{name} may not depend on {dependency} (DESIGN)"),
+            ));
         }
     }
     violations
@@ -44,8 +59,12 @@ fn dependencies(manifest: &DeTable<'_>) -> Vec<(String, usize)> {
 }
 
 fn section_dependencies(section: &DeTable<'_>) -> Vec<(String, usize)> {
-    let tables = ["dependencies", "build-dependencies"].into_iter().filter_map(|key| table(section, key));
-    tables.flat_map(|dependencies| dependencies.iter()).map(|(key, value)| (package(key, value), key.span().start)).collect()
+    let tables =
+        ["dependencies", "build-dependencies"].into_iter().filter_map(|key| table(section, key));
+    tables
+        .flat_map(|dependencies| dependencies.iter())
+        .map(|(key, value)| (package(key, value), key.span().start))
+        .collect()
 }
 
 /// A dependency's package: its key, unless the dependency renames it.
@@ -70,14 +89,25 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tailcut-net", &["tailcut-proto", "tailcut-wire"]),
     ("tailcut-sim", &["tailcut-measure", "tailcut-proto", "tailcut-wire"]),
     ("tailcut", &["tailcut-net", "tailcut-proto"]),
-    ("tailcut-cli", &["tailcut", "tailcut-measure", "tailcut-net", "tailcut-proto", "tailcut-sim", "tailcut-wire"]),
+    (
+        "tailcut-cli",
+        &[
+            "tailcut",
+            "tailcut-measure",
+            "tailcut-net",
+            "tailcut-proto",
+            "tailcut-sim",
+            "tailcut-wire",
+        ],
+    ),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The lines of a crate's manifest that break the rule, for a package and what follows its name.
+    /// The lines of a crate's manifest that break the rule, for a package and what follows its
+    /// name.
     fn check(package: &str, rest: &str) -> Vec<usize> {
         let manifest = format!("[package]\nname = \"{package}\"\n{rest}");
         let tree = Tree::from([("crates/any/Cargo.toml", manifest.as_str())]);
@@ -86,17 +116,29 @@ mod tests {
 
     #[test]
     fn a_dependency_that_design_draws_passes() {
-        assert_eq!(check("tailcut-proto", "[dependencies]\ntailcut-wire.workspace = true\nlibc = \"1\"\n"), []);
+        assert_eq!(
+            check("tailcut-proto", "[dependencies]\ntailcut-wire.workspace = true\nlibc = \"1\"\n"),
+            []
+        );
     }
 
     #[test]
     fn net_may_not_know_sim() {
-        assert_eq!(check("tailcut-net", "[dependencies]\nlibc = \"1\"\ntailcut-sim.workspace = true\n"), [5]);
+        assert_eq!(
+            check("tailcut-net", "[dependencies]\nlibc = \"1\"\ntailcut-sim.workspace = true\n"),
+            [5]
+        );
     }
 
     #[test]
     fn a_renamed_dependency_is_seen() {
-        assert_eq!(check("tailcut-net", "[dependencies]\nother = { package = \"tailcut-sim\", path = \"..\" }\n"), [4]);
+        assert_eq!(
+            check(
+                "tailcut-net",
+                "[dependencies]\nother = { package = \"tailcut-sim\", path = \"..\" }\n"
+            ),
+            [4]
+        );
     }
 
     #[test]
@@ -106,7 +148,13 @@ mod tests {
 
     #[test]
     fn a_target_dependency_is_seen() {
-        assert_eq!(check("tailcut-sim", "[target.'cfg(unix)'.dependencies]\ntailcut-net.workspace = true\n"), [4]);
+        assert_eq!(
+            check(
+                "tailcut-sim",
+                "[target.'cfg(unix)'.dependencies]\ntailcut-net.workspace = true\n"
+            ),
+            [4]
+        );
     }
 
     #[test]

@@ -9,14 +9,21 @@ pub(super) fn relative_links_resolve(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.texts_of(&["md"]) {
         for (event, range) in Parser::new(text).into_offset_iter() {
-            let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event else {
+            let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event
+            else {
                 continue;
             };
-            if !is_relative(&dest_url) || resolve(path, &dest_url).is_some_and(|target| tree.holds(&target)) {
+            if !is_relative(&dest_url)
+                || resolve(path, &dest_url).is_some_and(|target| tree.holds(&target))
+            {
                 continue;
             }
             let line = text[..range.start].matches('\n').count() + 1;
-            violations.push(Violation::new(path, line, format!("the link to `{dest_url}` leads nowhere")));
+            violations.push(Violation::new(
+                path,
+                line,
+                format!("the link to `{dest_url}` leads nowhere"),
+            ));
         }
     }
     violations
@@ -52,7 +59,11 @@ mod tests {
 
     /// The lines of `docs/page.md` whose links lead nowhere.
     fn check(page: &str) -> Vec<usize> {
-        let tree = Tree::from([("docs/page.md", page), ("docs/other.md", ""), ("crates/wire/src/lib.rs", "")]);
+        let tree = Tree::from([
+            ("docs/page.md", page),
+            ("docs/other.md", ""),
+            ("crates/wire/src/lib.rs", ""),
+        ]);
         relative_links_resolve(&tree).into_iter().map(|violation| violation.line).collect()
     }
 
@@ -63,12 +74,20 @@ mod tests {
 
     #[test]
     fn files_and_directories_above_the_page_are_found() {
-        assert_eq!(check("[code](../crates/wire/src/lib.rs) [crate](../crates/wire/) [root](..)"), []);
+        assert_eq!(
+            check("[code](../crates/wire/src/lib.rs) [crate](../crates/wire/) [root](..)"),
+            []
+        );
     }
 
     #[test]
     fn the_web_and_anchors_are_not_looked_up() {
-        assert_eq!(check("[a](https://example.com/x) [b](#part) [c](mailto:a@example.com) <https://example.com>"), []);
+        assert_eq!(
+            check(
+                "[a](https://example.com/x) [b](#part) [c](mailto:a@example.com) <https://example.com>"
+            ),
+            []
+        );
     }
 
     #[test]

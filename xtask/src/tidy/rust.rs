@@ -1,4 +1,5 @@
-//! Rules that read Rust through a real parser: the size of functions, module docs, module names, and where unsafe lives.
+//! Rules that read Rust through a real parser: the size of functions, module docs, module names,
+//! and where unsafe lives.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -19,32 +20,43 @@ pub(super) fn functions_are_short(tree: &Tree) -> Vec<Violation> {
 pub(super) fn functions_take_few_arguments(tree: &Tree) -> Vec<Violation> {
     check_functions(tree, |function| {
         let count = function.argument_count;
-        let message = format!("`{}` takes {count} arguments; at most {ARGUMENTS_MAX}", function.name);
+        let message =
+            format!("`{}` takes {count} arguments; at most {ARGUMENTS_MAX}", function.name);
         (count > ARGUMENTS_MAX).then_some(message)
     })
 }
 
 /// Refuses a file of a crate's source that does not begin with what it is for.
 pub(super) fn modules_begin_with_a_doc(tree: &Tree) -> Vec<Violation> {
-    let is_module = |path: &str| path.starts_with("crates/") && path.split('/').nth(2) == Some("src");
+    let is_module =
+        |path: &str| path.starts_with("crates/") && path.split('/').nth(2) == Some("src");
     let modules = tree.texts_of(&["rs"]).filter(|(path, _)| is_module(path));
     let silent = modules.filter(|(_, text)| !text.starts_with("//!"));
-    silent.map(|(path, _)| Violation::new(path, 1, "begin with a `//!` that says what the module is for")).collect()
+    silent
+        .map(|(path, _)| {
+            Violation::new(path, 1, "begin with a `//!` that says what the module is for")
+        })
+        .collect()
 }
 
-/// Refuses an inline module whose name says nothing about what it holds; files are checked by their paths.
+/// Refuses an inline module whose name says nothing about what it holds; files are checked by their
+/// paths.
 pub(super) fn modules_have_telling_names(tree: &Tree) -> Vec<Violation> {
     tree.texts_of(&["rs"]).flat_map(|(path, text)| survey(path, text).vague_modules).collect()
 }
 
-/// Refuses the word `unsafe` as a token anywhere but in net: blocks, functions, impls, attributes, and inside of macros.
+/// Refuses the word `unsafe` as a token anywhere but in net: blocks, functions, impls, attributes,
+/// and inside of macros.
 pub(super) fn unsafe_lives_in_net(tree: &Tree) -> Vec<Violation> {
     let is_home = |path: &str| UNSAFE_HOMES.iter().any(|home| path.starts_with(home));
     let mut violations = Vec::new();
     for (path, text) in tree.texts_of(&["rs"]).filter(|(path, _)| !is_home(path)) {
         let tokens = text.parse::<TokenStream>().unwrap_or_default();
         let found = unsafe_lines(tokens).into_iter();
-        violations.extend(found.map(|line| Violation::new(path, line, "unsafe lives in crates/net alone (law 5)")));
+        violations
+            .extend(found.map(|line| {
+                Violation::new(path, line, "unsafe lives in crates/net alone (law 5)")
+            }));
     }
     violations
 }
@@ -76,7 +88,11 @@ impl Survey {
             name: signature.ident.to_string(),
             line: signature.ident.span().start().line,
             body_lines: height.saturating_sub(1),
-            argument_count: signature.inputs.iter().filter(|input| matches!(input, syn::FnArg::Typed(_))).count(),
+            argument_count: signature
+                .inputs
+                .iter()
+                .filter(|input| matches!(input, syn::FnArg::Typed(_)))
+                .count(),
         });
     }
 }
@@ -101,7 +117,11 @@ impl<'ast> Visit<'ast> for Survey {
         let name = item.ident.to_string();
         if item.content.is_some() && is_vague(&name) {
             let line = item.ident.span().start().line;
-            self.vague_modules.push(Violation::new(&self.path, line, format!("`{name}` does not say what is in it")));
+            self.vague_modules.push(Violation::new(
+                &self.path,
+                line,
+                format!("`{name}` does not say what is in it"),
+            ));
         }
         visit::visit_item_mod(self, item);
     }
@@ -112,7 +132,8 @@ fn check_functions(tree: &Tree, refuse: fn(&Function) -> Option<String>) -> Vec<
     for (path, text) in tree.texts_of(&["rs"]) {
         let survey = survey(path, text);
         violations.extend(survey.unparsable);
-        let refused = survey.functions.iter().filter_map(|function| Some((function.line, refuse(function)?)));
+        let refused =
+            survey.functions.iter().filter_map(|function| Some((function.line, refuse(function)?)));
         violations.extend(refused.map(|(line, message)| Violation::new(path, line, message)));
     }
     violations
@@ -174,17 +195,34 @@ mod tests {
 
     #[test]
     fn a_long_method_is_refused() {
-        assert_eq!(check(functions_are_short, "a.rs", &format!("impl A {{ fn f(&self) {} }}", body_of(71))), [1]);
+        assert_eq!(
+            check(
+                functions_are_short,
+                "a.rs",
+                &format!("impl A {{ fn f(&self) {} }}", body_of(71))
+            ),
+            [1]
+        );
     }
 
     #[test]
     fn a_long_method_of_a_trait_is_refused() {
-        assert_eq!(check(functions_are_short, "a.rs", &format!("trait A {{ fn f(&self) {} }}", body_of(71))), [1]);
+        assert_eq!(
+            check(
+                functions_are_short,
+                "a.rs",
+                &format!("trait A {{ fn f(&self) {} }}", body_of(71))
+            ),
+            [1]
+        );
     }
 
     #[test]
     fn a_long_function_within_a_module_is_refused() {
-        assert_eq!(check(functions_are_short, "a.rs", &format!("mod m {{\nfn f() {} }}", body_of(71))), [2]);
+        assert_eq!(
+            check(functions_are_short, "a.rs", &format!("mod m {{\nfn f() {} }}", body_of(71))),
+            [2]
+        );
     }
 
     #[test]
@@ -212,42 +250,66 @@ mod tests {
 
     #[test]
     fn a_module_with_a_doc_passes() {
-        assert_eq!(check(modules_begin_with_a_doc, "crates/wire/src/r2p2.rs", "//! The header.\n"), []);
+        assert_eq!(
+            check(modules_begin_with_a_doc, "crates/wire/src/r2p2.rs", "//! The header.\n"),
+            []
+        );
     }
 
     #[test]
     fn a_module_without_a_doc_is_refused() {
-        assert_eq!(check(modules_begin_with_a_doc, "crates/wire/src/r2p2/flags.rs", "use core::fmt;\n"), [1]);
+        assert_eq!(
+            check(modules_begin_with_a_doc, "crates/wire/src/r2p2/flags.rs", "use core::fmt;\n"),
+            [1]
+        );
     }
 
     #[test]
     fn a_test_of_a_crate_needs_no_module_doc() {
-        assert_eq!(check(modules_begin_with_a_doc, "crates/wire/tests/r2p2.rs", "use core::fmt;\n"), []);
+        assert_eq!(
+            check(modules_begin_with_a_doc, "crates/wire/tests/r2p2.rs", "use core::fmt;\n"),
+            []
+        );
     }
 
     #[test]
     fn a_vague_inline_module_is_refused() {
-        assert_eq!(check(modules_have_telling_names, "a.rs", "mod outer {\nmod helpers { }\n}"), [2]);
+        assert_eq!(
+            check(modules_have_telling_names, "a.rs", "mod outer {\nmod helpers { }\n}"),
+            [2]
+        );
     }
 
     #[test]
     fn unsafe_in_net_passes() {
-        assert_eq!(check(unsafe_lives_in_net, "crates/net/src/lib.rs", "fn f() { unsafe { g() } }"), []);
+        assert_eq!(
+            check(unsafe_lives_in_net, "crates/net/src/lib.rs", "fn f() { unsafe { g() } }"),
+            []
+        );
     }
 
     #[test]
     fn an_unsafe_block_is_refused() {
-        assert_eq!(check(unsafe_lives_in_net, "crates/proto/src/lib.rs", "fn f() {\nunsafe { g() } }"), [2]);
+        assert_eq!(
+            check(unsafe_lives_in_net, "crates/proto/src/lib.rs", "fn f() {\nunsafe { g() } }"),
+            [2]
+        );
     }
 
     #[test]
     fn an_unsafe_impl_is_refused() {
-        assert_eq!(check(unsafe_lives_in_net, "crates/proto/tests/a.rs", "unsafe impl Send for A {}"), [1]);
+        assert_eq!(
+            check(unsafe_lives_in_net, "crates/proto/tests/a.rs", "unsafe impl Send for A {}"),
+            [1]
+        );
     }
 
     #[test]
     fn unsafe_within_a_macro_is_refused() {
-        assert_eq!(check(unsafe_lives_in_net, "crates/proto/src/lib.rs", "m! {\n {\n unsafe { g() } } }"), [3]);
+        assert_eq!(
+            check(unsafe_lives_in_net, "crates/proto/src/lib.rs", "m! {\n {\n unsafe { g() } } }"),
+            [3]
+        );
     }
 
     #[test]

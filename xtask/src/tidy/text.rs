@@ -9,13 +9,19 @@ pub(super) fn files_are_short(tree: &Tree) -> Vec<Violation> {
     let sources = tree.texts_of(&["rs", "c", "h", "py", "p4", "lua"]);
     let sized = sources.map(|(path, text)| (path, text.lines().count()));
     let long = sized.filter(|(_, lines)| *lines >= FILE_LINES_MAX);
-    long.map(|(path, lines)| Violation::new(path, lines, format!("{lines} lines; a file stays under {FILE_LINES_MAX}"))).collect()
+    long.map(|(path, lines)| {
+        Violation::new(path, lines, format!("{lines} lines; a file stays under {FILE_LINES_MAX}"))
+    })
+    .collect()
 }
 
 /// Refuses a file or directory whose name says nothing about what it holds.
 pub(super) fn files_have_telling_names(tree: &Tree) -> Vec<Violation> {
-    let named = tree.paths().filter_map(|path| Some((path, path.split('/').find(|part| is_vague(part))?)));
-    named.map(|(path, part)| Violation::new(path, 1, format!("`{part}` does not say what is in it"))).collect()
+    let named =
+        tree.paths().filter_map(|path| Some((path, path.split('/').find(|part| is_vague(part))?)));
+    named
+        .map(|(path, part)| Violation::new(path, 1, format!("`{part}` does not say what is in it")))
+        .collect()
 }
 
 /// Whether a name, with or without an extension, is one of those that fit anything.
@@ -26,10 +32,16 @@ pub(super) fn is_vague(name: &str) -> bool {
 
 /// Refuses marks of unfinished work.
 pub(super) fn no_loose_ends(tree: &Tree) -> Vec<Violation> {
-    let lines = tree.texts().flat_map(|(path, text)| text.lines().enumerate().map(move |(index, line)| (path, index, line)));
+    let lines = tree.texts().flat_map(|(path, text)| {
+        text.lines().enumerate().map(move |(index, line)| (path, index, line))
+    });
     let ends = lines.filter_map(|(path, index, line)| {
         let word = LOOSE_ENDS.iter().find(|word| has_word(line, word))?;
-        Some(Violation::new(path, index + 1, format!("`{word}`: finish it, or say what holds today")))
+        Some(Violation::new(
+            path,
+            index + 1,
+            format!("`{word}`: finish it, or say what holds today"),
+        ))
     });
     ends.collect()
 }
@@ -39,7 +51,10 @@ pub(super) fn no_machine_paths(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.texts() {
         for (index, line) in text.lines().enumerate() {
-            let found = MACHINE_ROOTS.iter().map(|root| format!("/{root}/")).find(|root| has_path(line, root));
+            let found = MACHINE_ROOTS
+                .iter()
+                .map(|root| format!("/{root}/"))
+                .find(|root| has_path(line, root));
             let message = |root| format!("`{root}` is a path of one machine");
             violations.extend(found.map(|root| Violation::new(path, index + 1, message(root))));
         }
@@ -55,7 +70,8 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether an absolute path below `root` is in the line, and not merely a directory of that name further down.
+/// Whether an absolute path below `root` is in the line, and not merely a directory of that name
+/// further down.
 fn has_path(line: &str, root: &str) -> bool {
     line.match_indices(root).any(|(start, _)| !line[..start].ends_with(continues_a_name))
 }
@@ -69,8 +85,13 @@ const FILE_LINES_MAX: usize = 1_000;
 const VAGUE_NAMES: &[&str] = &["common", "utils", "helpers", "types"];
 
 // Put together from halves, so that this file does not break its own rules.
-const LOOSE_ENDS: &[&str] =
-    &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("to", "do!"), concat!("un", "implemented!")];
+const LOOSE_ENDS: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+    concat!("to", "do!"),
+    concat!("un", "implemented!"),
+];
 
 const MACHINE_ROOTS: &[&str] = &["work", "farm", "root", "home"];
 
@@ -117,7 +138,11 @@ mod tests {
     #[test]
     fn every_loose_end_is_refused() {
         for word in LOOSE_ENDS {
-            assert_eq!(check(no_loose_ends, "a.md", &format!("fine\n// {word}(later)\n")), [2], "{word}");
+            assert_eq!(
+                check(no_loose_ends, "a.md", &format!("fine\n// {word}(later)\n")),
+                [2],
+                "{word}"
+            );
         }
     }
 
@@ -129,7 +154,11 @@ mod tests {
     #[test]
     fn every_machine_root_is_refused() {
         for root in MACHINE_ROOTS {
-            assert_eq!(check(no_machine_paths, "a.toml", &format!("\npath = \"/{root}/x\"")), [2], "{root}");
+            assert_eq!(
+                check(no_machine_paths, "a.toml", &format!("\npath = \"/{root}/x\"")),
+                [2],
+                "{root}"
+            );
         }
     }
 

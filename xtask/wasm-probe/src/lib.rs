@@ -1,6 +1,8 @@
-//! Links wire, proto and measure into one WebAssembly module, whose imports `cargo xtask wasm` lists.
+//! Links wire, proto and measure into one WebAssembly module, whose imports `cargo xtask wasm`
+//! lists.
 //!
-//! Only what an exported function reaches is linked, so [`probe`] walks through the entrances of the three crates.
+//! Only what an exported function reaches is linked, so [`probe`] walks through the entrances of
+//! the three crates.
 
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::distribution::Distribution;
@@ -14,7 +16,8 @@ use tailcut_proto::router::{Router, RouterConfig};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_wire::r2p2::Packet;
 
-/// Walks through wire, proto and measure. The result depends on every call, so that none is optimized away.
+/// Walks through wire, proto and measure. The result depends on every call, so that none is
+/// optimized away.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe(seed: u64) -> u64 {
     let bytes: Vec<u8> = seed.to_le_bytes().repeat(9);
@@ -30,7 +33,8 @@ fn call(seed: u64) -> u64 {
     let endpoint = |salt| Endpoint::new(seed, Config { secret: [salt; 16], ..Config::default() });
     let (mut client, mut server) = (endpoint(1), endpoint(2));
     let target = ([127, 0, 0, 1], 8000).into();
-    let (payload, deadline, options) = (vec![7; seed as usize % 5000], seed + 1_000_000, CallOptions::default());
+    let (payload, deadline, options) =
+        (vec![7; seed as usize % 5000], seed + 1_000_000, CallOptions::default());
     let made = client.call(seed, Call { target, payload, deadline, context: seed, options });
     let mut buffer = vec![0; TRAIN_BYTES_MAX];
     while let Some(transmit) = client.poll_transmit(seed, &mut buffer) {

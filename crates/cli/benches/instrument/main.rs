@@ -1,9 +1,10 @@
-//! The load generator as users run it: what it costs on one core over the kernel's own floor, and what it says of servers that
-//! stall.
+//! The load generator as users run it: what it costs on one core over the kernel's own floor, and
+//! what it says of servers that stall.
 //!
-//! `cargo bench -p tailcut-cli --bench instrument -- [ROW]` alternates a slice of the floor with a run of `tailcut measure` and prints the
-//! median of the ratios with its quartiles. Rows that need memcached, or NGINX and wrk, skip loudly where there is none.
-//! `TAILCUT_BENCH_QUICK=1` runs every row briefly.
+//! `cargo bench -p tailcut-cli --bench instrument -- [ROW]` alternates a slice of the floor with a
+//! run of `tailcut measure` and prints the median of the ratios with its quartiles. Rows that need
+//! memcached, or NGINX and wrk, skip loudly where there is none. `TAILCUT_BENCH_QUICK=1` runs every
+//! row briefly.
 
 #[path = "../../../net/benches/support/mod.rs"]
 mod support;
@@ -30,7 +31,8 @@ use tailcut_net::{affinity, bare};
 use crate::programs::{memcached, nginx, wrk};
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some() || !std::env::args().any(|argument| argument == "--bench");
+    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
+        || !std::env::args().any(|argument| argument == "--bench");
     let (pairs, run_ms) = if is_quick { (1, 200) } else { (7, 1000) };
     let unsteady_runs = if is_quick { 1 } else { 20 };
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
@@ -40,7 +42,10 @@ fn main() {
         stalls::print_unsteady(unsteady_runs);
     }
     affinity::pin_to(CLIENT_CORE).expect("two cores");
-    println!("{:<40} {:>3} {:>10} {:>10} {:>7} {:>15}", "", "", "floor", "tailcut", "ratio", "quartiles");
+    println!(
+        "{:<40} {:>3} {:>10} {:>10} {:>7} {:>15}",
+        "", "", "floor", "tailcut", "ratio", "quartiles"
+    );
     for (name, unit, row) in rows() {
         if is_wanted(name) {
             match row(pairs, run_ms) {
@@ -72,7 +77,8 @@ fn print(name: &str, unit: &str, pairs: &[(f64, f64)]) {
     ratios.sort_by(f64::total_cmp);
     let quarter = |quarter: usize| ratios[(ratios.len() - 1) * quarter / 4];
     let quartiles = format!("{:.2}-{:.2}", quarter(1), quarter(3));
-    let (floor, ours) = (median(pairs.iter().map(|pair| pair.0)), median(pairs.iter().map(|pair| pair.1)));
+    let (floor, ours) =
+        (median(pairs.iter().map(|pair| pair.0)), median(pairs.iter().map(|pair| pair.1)));
     println!("{name:<40} {unit:>3} {floor:>10.2} {ours:>10.2} {:>7.2} {quartiles:>15}", quarter(2));
 }
 
@@ -101,15 +107,20 @@ fn p50_over_bare(pairs: usize, arrivals: &str) -> Result<Vec<(f64, f64)>, String
 fn open_p50(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
     let rate_per_s = 0.1 * bare_batched(SLICE_NS) * 1e6;
     let open = |pair: usize| {
-        let round_trips = with_bare(bare::echo_spin, |target| open_loop(target, rate_per_s, pair as u64));
-        p50_us(&mut round_trips.into_iter().map(|(intended_ns, _)| intended_ns).collect::<Vec<u64>>())
+        let round_trips =
+            with_bare(bare::echo_spin, |target| open_loop(target, rate_per_s, pair as u64));
+        p50_us(
+            &mut round_trips.into_iter().map(|(intended_ns, _)| intended_ns).collect::<Vec<u64>>(),
+        )
     };
     Ok((0..pairs).map(|pair| (bare_ping_spin(SLICE_NS), open(pair))).collect())
 }
 
-/// Times from intended and from actual sends to replies, ns, of a Poisson load by a loop that does nothing else.
+/// Times from intended and from actual sends to replies, ns, of a Poisson load by a loop that does
+/// nothing else.
 fn open_loop(target: SocketAddr, rate_per_s: f64, seed: u64) -> Vec<(u64, u64)> {
-    let mut arrivals = Arrivals::new(Process::Poisson, rate_per_s, generator(seed, 0)).expect("a rate");
+    let mut arrivals =
+        Arrivals::new(Process::Poisson, rate_per_s, generator(seed, 0)).expect("a rate");
     let client = bare::bind(loopback()).expect("a socket");
     client.connect(target).expect("a connection");
     client.set_nonblocking(true).expect("the option");
@@ -125,7 +136,11 @@ fn open_loop(target: SocketAddr, rate_per_s: f64, seed: u64) -> Vec<(u64, u64)> 
             (in_flight, next_ns) = (in_flight + 1, arrivals.next_ns());
         }
         if in_flight > 0 && client.recv(&mut reply).is_ok() {
-            let since = |at: usize| reply[at..].first_chunk().map_or(0, |bytes| Clock.now() - start - u64::from_ne_bytes(*bytes));
+            let since = |at: usize| {
+                reply[at..]
+                    .first_chunk()
+                    .map_or(0, |bytes| Clock.now() - start - u64::from_ne_bytes(*bytes))
+            };
             round_trips.push((since(0), since(8)));
             in_flight -= 1;
         }
@@ -137,8 +152,8 @@ fn open_loop(target: SocketAddr, rate_per_s: f64, seed: u64) -> Vec<(u64, u64)> 
     round_trips
 }
 
-/// The highest share of what a bare loop exchanges at which requests still leave on time. At random gaps requests queue before a
-/// sender that is busy for most of the time, however fast it is.
+/// The highest share of what a bare loop exchanges at which requests still leave on time. At random
+/// gaps requests queue before a sender that is busy for most of the time, however fast it is.
 fn udp_rate(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
     rate_over_bare(pairs, "poisson")
 }
@@ -166,14 +181,17 @@ fn open_udp_rate(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
 fn rate_over_bare(pairs: usize, arrivals: &str) -> Result<Vec<(f64, f64)>, String> {
     let late_us = |rate_per_s: f64| {
         let load = ["--rate", &rate_per_s.to_string(), "--arrivals", arrivals];
-        let ours = with_bare(bare::echo_batched, |target| measure(target, &load, &ECHO, CLEAN_RUN_MS));
-        let late_us = number(&ours, "/latency_us/intended/p99") - number(&ours, "/latency_us/actual/p99");
+        let ours =
+            with_bare(bare::echo_batched, |target| measure(target, &load, &ECHO, CLEAN_RUN_MS));
+        let late_us =
+            number(&ours, "/latency_us/intended/p99") - number(&ours, "/latency_us/actual/p99");
         if ours["counts"]["replied"] == ours["counts"]["sent"] { late_us } else { f64::INFINITY }
     };
     Ok((0..pairs).map(|_| kept_over_bare(late_us)).collect())
 }
 
-/// What a bare loop exchanges, k/s, and the highest share of it at which `late_us`, by which the p99 is late, is small.
+/// What a bare loop exchanges, k/s, and the highest share of it at which `late_us`, by which the
+/// p99 is late, is small.
 fn kept_over_bare(late_us: impl Fn(f64) -> f64) -> (f64, f64) {
     let floor = bare_batched(SLICE_NS) * 1e3;
     // A stall of the machine is a thousand requests late, and says nothing of the client.
@@ -187,7 +205,17 @@ fn memcached_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> 
     let server = memcached()?;
     let pair = |_| {
         let floor = bare_batched(SLICE_NS) * 1e3;
-        let load = ["--transport", "tcp", "--app", "memcached-binary", "--preload", "--connections", "64", "--outstanding", "64"];
+        let load = [
+            "--transport",
+            "tcp",
+            "--app",
+            "memcached-binary",
+            "--preload",
+            "--connections",
+            "64",
+            "--outstanding",
+            "64",
+        ];
         (floor, rate(&measure(server.address, &[], &load, run_ms)))
     };
     Ok((0..pairs).map(pair).collect())
@@ -196,7 +224,8 @@ fn memcached_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> 
 fn http_rate(pairs: usize, run_ms: u64) -> Result<Vec<(f64, f64)>, String> {
     let server = nginx()?;
     let pair = |_| {
-        let load = ["--transport", "tcp", "--app", "http", "--connections", "64", "--outstanding", "64"];
+        let load =
+            ["--transport", "tcp", "--app", "http", "--connections", "64", "--outstanding", "64"];
         Ok((wrk(server.address, run_ms)?, rate(&measure(server.address, &[], &load, run_ms))))
     };
     (0..pairs).map(pair).collect()

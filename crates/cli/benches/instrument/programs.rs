@@ -31,7 +31,16 @@ pub(crate) fn memcached() -> Result<Program, String> {
     let program = find("memcached", "memcached")?;
     start(|address, _| {
         let mut command = on_server_core(program);
-        command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-t", "1", "-u", "nobody"]);
+        command.args([
+            "-l",
+            "127.0.0.1",
+            "-p",
+            &address.port().to_string(),
+            "-t",
+            "1",
+            "-u",
+            "nobody",
+        ]);
         command
     })
 }
@@ -62,7 +71,10 @@ pub(crate) fn wrk(server: SocketAddr, run_ms: u64) -> Result<f64, String> {
         .output()
         .map_err(|error| format!("wrk does not start: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let rate = text.lines().find_map(|line| line.strip_prefix("Requests/sec:")).and_then(|rate| rate.trim().parse::<f64>().ok());
+    let rate = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Requests/sec:"))
+        .and_then(|rate| rate.trim().parse::<f64>().ok());
     rate.map(|rate| rate / 1e3).ok_or_else(|| format!("wrk said no rate: {text}"))
 }
 
@@ -74,14 +86,20 @@ fn on_server_core(program: &str) -> Command {
 
 /// The program's path, or which package has it.
 fn find(name: &str, package: &str) -> Result<&'static str, String> {
-    let path = PLACES.iter().map(|place| format!("{place}/{name}")).find(|path| Path::new(path).exists());
-    path.map(|path| &*path.leak()).ok_or_else(|| format!("there is no {name} (Debian's package {package})"))
+    let path =
+        PLACES.iter().map(|place| format!("{place}/{name}")).find(|path| Path::new(path).exists());
+    path.map(|path| &*path.leak())
+        .ok_or_else(|| format!("there is no {name} (Debian's package {package})"))
 }
 
 /// Starts what `command` says at a free port, and waits until it takes connections.
 fn start(command: impl FnOnce(SocketAddr, &Path) -> Command) -> Result<Program, String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
-    let folder = std::env::temp_dir().join(format!("tailcut-bench-{}-{}", std::process::id(), address.port()));
+    let folder = std::env::temp_dir().join(format!(
+        "tailcut-bench-{}-{}",
+        std::process::id(),
+        address.port()
+    ));
     std::fs::create_dir_all(&folder).expect("a folder");
     let mut command = command(address, &folder);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();

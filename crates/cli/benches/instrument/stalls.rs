@@ -12,13 +12,22 @@ use tailcut_net::clock::Clock;
 use super::freezer::Freezer;
 use super::{measure, number};
 
-/// Prints the p99 of a server that is frozen for 100 ms in every second, which is 90 ms, by connections.
+/// Prints the p99 of a server that is frozen for 100 ms in every second, which is 90 ms, by
+/// connections.
 pub(crate) fn print_frozen(run_ms: u64) {
-    for (transport, connections) in [("tcp", "1"), ("tcp", "16"), ("tcp", "128"), ("tcp", "2048"), ("udp", "1")] {
+    for (transport, connections) in
+        [("tcp", "1"), ("tcp", "16"), ("tcp", "128"), ("tcp", "2048"), ("udp", "1")]
+    {
         let server = Server::start(transport);
-        let freezer = Freezer::start(server.child.id(), Duration::from_secs(1), Duration::from_millis(100));
+        let freezer =
+            Freezer::start(server.child.id(), Duration::from_secs(1), Duration::from_millis(100));
         let load = ["--rate", "10000", "--connections", connections];
-        let result = measure(server.address, &load, &["--transport", transport, "--app", "echo:32"], run_ms * 10);
+        let result = measure(
+            server.address,
+            &load,
+            &["--transport", transport, "--app", "echo:32"],
+            run_ms * 10,
+        );
         drop(freezer);
         let p99_ms = number(&result, "/latency_us/intended/p99") / 1e3;
         let name = format!("frozen 100 ms in 1 s, {transport}, {connections}: p99");
@@ -26,11 +35,12 @@ pub(crate) fn print_frozen(run_ms: u64) {
     }
 }
 
-/// Prints how many of `runs` runs were called trustworthy before a server that stands still for 1 s in 10, and before one whose
-/// service grows by a twentieth a second.
+/// Prints how many of `runs` runs were called trustworthy before a server that stands still for 1 s
+/// in 10, and before one whose service grows by a twentieth a second.
 pub(crate) fn print_unsteady(runs: u32) {
     let server = Server::start("udp");
-    let freezer = Freezer::start(server.child.id(), Duration::from_secs(10), Duration::from_secs(1));
+    let freezer =
+        Freezer::start(server.child.id(), Duration::from_secs(10), Duration::from_secs(1));
     let pausing: Vec<Value> = (0..runs).map(|_| corrected(server.address)).collect();
     drop(freezer);
     print_share("paused 1 s in 10 s: trustworthy", &pausing);
@@ -50,7 +60,10 @@ fn print_share(name: &str, results: &[Value]) {
 
 /// A run that chooses its own length, up to two of the pauses.
 fn corrected(target: SocketAddr) -> Value {
-    super::run(target, &["--transport", "udp", "--app", "echo:32", "--rate", "5000", "--time-max", "25s"])
+    super::run(
+        target,
+        &["--transport", "udp", "--app", "echo:32", "--rate", "5000", "--time-max", "25s"],
+    )
 }
 
 /// Runs `load` against an echo that takes 40 us for a reply at first.
@@ -84,7 +97,11 @@ fn is_ok(result: &Value) -> bool {
 fn verdict(result: &Value) -> String {
     let reasons = result["verdict"]["reasons"].as_array();
     let names = reasons.into_iter().flatten().filter_map(|reason| reason["name"].as_str());
-    if is_ok(result) { "trustworthy".to_owned() } else { format!("not trustworthy: {}", names.collect::<Vec<_>>().join(", ")) }
+    if is_ok(result) {
+        "trustworthy".to_owned()
+    } else {
+        format!("not trustworthy: {}", names.collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// A `tailcut serve` of an echo on one port, ended when this is dropped.
@@ -96,11 +113,23 @@ struct Server {
 impl Server {
     fn start(transport: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tailcut"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--transport", transport, "--app", "echo"]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the binary starts");
+        command.args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--transport",
+            transport,
+            "--app",
+            "echo",
+        ]);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the binary starts");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("it is text");
-        let address = line.trim_end().strip_prefix("listening ").and_then(|address| address.parse().ok());
+        BufReader::new(child.stdout.take().expect("it is piped"))
+            .read_line(&mut line)
+            .expect("it is text");
+        let address =
+            line.trim_end().strip_prefix("listening ").and_then(|address| address.parse().ok());
         Self { child, address: address.expect("it listens") }
     }
 }

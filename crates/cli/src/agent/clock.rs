@@ -1,8 +1,9 @@
 //! What the clock of an agent shows, estimated from round trips.
 //!
-//! An answer that came quickly was stamped close to the middle of its round trip; how far from it nobody can know, but not by
-//! more than half of the round trip. So of the latest exchanges the one with the smallest round trip counts. Clocks drift by
-//! some 50 us in a second at worst, which is why old exchanges are forgotten.
+//! An answer that came quickly was stamped close to the middle of its round trip; how far from it
+//! nobody can know, but not by more than half of the round trip. So of the latest exchanges the one
+//! with the smallest round trip counts. Clocks drift by some 50 us in a second at worst, which is
+//! why old exchanges are forgotten.
 
 use std::collections::VecDeque;
 
@@ -20,7 +21,8 @@ pub(super) struct Offset {
 }
 
 impl Offsets {
-    /// An answer came at `now_ns` to what was sent at `sent_ns`, when the agent's clock showed `agent_ns`.
+    /// An answer came at `now_ns` to what was sent at `sent_ns`, when the agent's clock showed
+    /// `agent_ns`.
     pub(super) fn handle_exchange(&mut self, sent_ns: u64, agent_ns: u64, now_ns: u64) {
         let Some(round_trip_ns) = now_ns.checked_sub(sent_ns) else { return };
         if self.exchanges.len() == EXCHANGES_MAX {
@@ -86,7 +88,8 @@ mod tests {
     }
 
     proptest! {
-        /// The bound of Cristian's algorithm: half of the round trip, wherever in it the agent read its clock.
+        /// The bound of Cristian's algorithm: half of the round trip, wherever in it the agent read
+        /// its clock.
         #[test]
         fn the_error_is_within_the_uncertainty(
             trips in prop::collection::vec((0..1_000_000_u64, 0..1_000_000_u64), 1..20),

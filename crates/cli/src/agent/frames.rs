@@ -1,4 +1,5 @@
-//! Frames: a length, a body, and a tag that proves who sent it and that nothing is missing, repeated, moved or changed.
+//! Frames: a length, a body, and a tag that proves who sent it and that nothing is missing,
+//! repeated, moved or changed.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -6,8 +7,8 @@
 //! | so many | the body |
 //! | 32 | HMAC-SHA-256, under the direction's key, of the frame's number (8 bytes from 0), the length and the body |
 //!
-//! Invariant: a body's buffer grows with what has arrived, whatever the length says, and no body that fails its tag is handed
-//! out. After any error the stream is of no more use.
+//! Invariant: a body's buffer grows with what has arrived, whatever the length says, and no body
+//! that fails its tag is handed out. After any error the stream is of no more use.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -23,7 +24,9 @@ pub(super) enum Broken {
     Ended,
     #[error("sent a frame of {0} bytes, which is too long")]
     TooLong(u32),
-    #[error("sent a frame that was not made with the key of this session, or that was changed on its way")]
+    #[error(
+        "sent a frame that was not made with the key of this session, or that was changed on its way"
+    )]
     Forged,
     #[error("cannot be read from: {0}")]
     Failed(io::Error),
@@ -32,7 +35,9 @@ pub(super) enum Broken {
 impl From<io::Error> for Broken {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Self::Ended,
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                Self::Ended
+            }
             _ => Self::Failed(error),
         }
     }
@@ -61,7 +66,10 @@ impl<W: Write> Sealer<W> {
         let body_len = self.frame.len() - HEAD_LEN;
         let length = u32::try_from(body_len).ok().filter(|&length| length <= BODY_LEN_MAX);
         let Some(length) = length else {
-            return Err(io::Error::new(ErrorKind::InvalidInput, format!("a message of {body_len} bytes is too long")));
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("a message of {body_len} bytes is too long"),
+            ));
         };
         self.frame[NUMBER_LEN..HEAD_LEN].copy_from_slice(&length.to_le_bytes());
         let tag = tag_of(&hmac::sign(&self.key, &self.frame));

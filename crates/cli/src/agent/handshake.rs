@@ -7,10 +7,11 @@
 //! | agent | its proof of the key, over both hellos |
 //! | coordinator | its proof |
 //!
-//! After that come frames. An agent that speaks another version, or that differs about the key, ends after its hello, from which
-//! the coordinator can say why.
+//! After that come frames. An agent that speaks another version, or that differs about the key,
+//! ends after its hello, from which the coordinator can say why.
 //!
-//! Invariant: the agent acts on nothing before the coordinator's proof, and keeps no more than a hello and a proof until then.
+//! Invariant: the agent acts on nothing before the coordinator's proof, and keeps no more than a
+//! hello and a proof until then.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -32,7 +33,9 @@ pub(super) struct Session {
 pub(super) enum Refusal {
     #[error("is no tailcut agent: it answered something else")]
     NotOurs,
-    #[error("speaks version {theirs} of the agents' protocol, and this tailcut version {VERSION}: use the same tailcut at both")]
+    #[error(
+        "speaks version {theirs} of the agents' protocol, and this tailcut version {VERSION}: use the same tailcut at both"
+    )]
     OtherVersion { theirs: u16 },
     #[error("has a key: give the same one with --key-file")]
     KeyWanted,
@@ -53,7 +56,9 @@ pub(super) enum Refusal {
 impl From<io::Error> for Refusal {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Self::Ended,
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                Self::Ended
+            }
             ErrorKind::TimedOut => Self::Slow,
             _ => Self::Failed(error.into()),
         }
@@ -65,7 +70,8 @@ impl From<io::Error> for Refusal {
 pub(super) enum Before {
     /// Nothing.
     Nothing,
-    /// What a login shell's startup files print, and perhaps [`ABSENT`] and a line instead of a hello.
+    /// What a login shell's startup files print, and perhaps [`ABSENT`] and a line instead of a
+    /// hello.
     ShellNoise,
 }
 
@@ -73,7 +79,12 @@ pub(super) enum Before {
 pub(super) const ABSENT: &[u8; MAGIC_LEN] = b"tcabsent";
 
 /// Begins as the coordinator.
-pub(super) fn begin(stream: &Stream, patience_ns: u64, key: Option<&Key>, before: Before) -> Result<Session, Refusal> {
+pub(super) fn begin(
+    stream: &Stream,
+    patience_ns: u64,
+    key: Option<&Key>,
+    before: Before,
+) -> Result<Session, Refusal> {
     let mut reader = Hurried::new(stream.clone(), patience_ns);
     let mine = hello(key.is_some()).map_err(Refusal::Failed)?;
     reader.write_all(&mine)?;
@@ -97,7 +108,11 @@ pub(super) fn begin(stream: &Stream, patience_ns: u64, key: Option<&Key>, before
 }
 
 /// Begins as the agent.
-pub(super) fn accept(stream: &Stream, patience_ns: u64, key: Option<&Key>) -> Result<Session, Refusal> {
+pub(super) fn accept(
+    stream: &Stream,
+    patience_ns: u64,
+    key: Option<&Key>,
+) -> Result<Session, Refusal> {
     let mut reader = Hurried::new(stream.clone(), patience_ns);
     find_magic(&mut reader, Before::Nothing)?;
     let mut theirs = [0; HELLO_LEN];
@@ -116,7 +131,11 @@ pub(super) fn accept(stream: &Stream, patience_ns: u64, key: Option<&Key>) -> Re
     }
     Ok(Session {
         sealer: Sealer::new(stream.clone(), key.session(Purpose::FromAgent, &transcript)),
-        opener: Opener::new(reader, key.session(Purpose::FromCoordinator, &transcript), ORDER_LEN_MAX),
+        opener: Opener::new(
+            reader,
+            key.session(Purpose::FromCoordinator, &transcript),
+            ORDER_LEN_MAX,
+        ),
     })
 }
 

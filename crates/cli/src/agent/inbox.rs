@@ -1,6 +1,7 @@
 //! What an agent has told and nobody has taken yet, bounded in bytes.
 //!
-//! Invariant: what was told last, why the agent is gone, always finds a place, and is handed out after all before it, once.
+//! Invariant: what was told last, why the agent is gone, always finds a place, and is handed out
+//! after all before it, once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,7 +57,12 @@ impl Inbox {
         let is_idle = |state: &mut State| state.told.is_empty() && !state.closed;
         let mut state = match wait_ns {
             0 => state,
-            _ => self.changed.wait_timeout_while(state, wait, is_idle).unwrap_or_else(PoisonError::into_inner).0,
+            _ => {
+                self.changed
+                    .wait_timeout_while(state, wait, is_idle)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
+            }
         };
         let (told, bytes) = state.told.pop_front()?;
         state.bytes -= bytes;
@@ -107,7 +113,8 @@ fn footprint(told: &Told) -> usize {
     }
 }
 
-/// Three million samples. Beyond, the agent is kept waiting, and ends if nobody takes anything for seconds.
+/// Three million samples. Beyond, the agent is kept waiting, and ends if nobody takes anything for
+/// seconds.
 const BYTES_MAX: usize = 64 << 20;
 const OVERHEAD: usize = 1_000;
 

@@ -1,8 +1,8 @@
 //! The key that a coordinator and its agents share, and what it proves.
 //!
-//! Each session has keys of its own, one for each direction, made from the shared key and from what both sides said first,
-//! which has a random number of each. So nothing of one session means anything in another, and nothing that one side sent can
-//! be sent back to it.
+//! Each session has keys of its own, one for each direction, made from the shared key and from what
+//! both sides said first, which has a random number of each. So nothing of one session means
+//! anything in another, and nothing that one side sent can be sent back to it.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -22,10 +22,14 @@ impl Key {
     /// Reads the file that [`Key::make`] wrote.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read the key file {shown}"))?;
+        let text = fs::read_to_string(path)
+            .with_context(|| format!("cannot read the key file {shown}"))?;
         let mode = fs::metadata(path)?.mode();
         if mode & 0o077 != 0 {
-            bail!("the key file {shown} is open to other users (mode {:o}): chmod 600 {shown}", mode & 0o777);
+            bail!(
+                "the key file {shown} is open to other users (mode {:o}): chmod 600 {shown}",
+                mode & 0o777
+            );
         }
         let bytes = parse_hex(text.trim()).with_context(|| {
             format!("{shown} holds no key, which is {KEY_LEN} bytes in hexadecimal; make one with: tailcut agent --make-key FILE")
@@ -37,8 +41,12 @@ impl Key {
     pub(crate) fn make(path: &Path) -> Result<()> {
         let shown = path.display();
         let mut options = OpenOptions::new();
-        let mut file =
-            options.write(true).create_new(true).mode(0o600).open(path).with_context(|| format!("cannot make {shown}"))?;
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .with_context(|| format!("cannot make {shown}"))?;
         let mut text = String::new();
         for byte in random()? {
             // Writing to a string cannot fail.
@@ -48,7 +56,8 @@ impl Key {
         file.write_all(text.as_bytes()).with_context(|| format!("cannot write {shown}"))
     }
 
-    /// What takes the place of a key where none is needed: both sides know it, and so does everybody.
+    /// What takes the place of a key where none is needed: both sides know it, and so does
+    /// everybody.
     pub(super) fn public() -> Self {
         Self::of(&[0; KEY_LEN])
     }
@@ -175,7 +184,8 @@ mod tests {
         let mut bytes = [0; KEY_LEN];
         bytes[..4].copy_from_slice(b"Jefe");
         let tag = hmac::sign(&Key::of(&bytes).0, b"what do ya want for nothing?");
-        let expected = parse_hex("5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843").unwrap();
+        let expected =
+            parse_hex("5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843").unwrap();
         assert_eq!(tag_of(&tag), expected);
     }
 }

@@ -40,10 +40,15 @@ impl Limits {
 
     fn check_load(&self, job: &Job) -> Result<()> {
         let rate_per_s = match job.load {
-            Share::Closed { outstanding } => return within("outstanding", u64::from(outstanding), 1, OUTSTANDING_MAX),
+            Share::Closed { outstanding } => {
+                return within("outstanding", u64::from(outstanding), 1, OUTSTANDING_MAX);
+            }
             Share::Open { rate_per_s, .. } => rate_per_s,
         };
-        ensure!(rate_per_s.is_finite() && rate_per_s > 0.0, "a rate of {rate_per_s} requests a second is none");
+        ensure!(
+            rate_per_s.is_finite() && rate_per_s > 0.0,
+            "a rate of {rate_per_s} requests a second is none"
+        );
         if rate_per_s > self.rate_max_per_s {
             bail!(
                 "{rate_per_s} requests a second are more than its limit of {}; it was started with that --rate-max",
@@ -60,8 +65,13 @@ impl Limits {
 
     /// Every address that the name has, because any may be chosen.
     fn check_target(&self, target: &str) -> Result<()> {
-        ensure!(target.len() <= TARGET_LEN_MAX, "a target's name of {} bytes is too long", target.len());
-        let addresses = target.to_socket_addrs().with_context(|| format!("cannot resolve {target:?}"))?;
+        ensure!(
+            target.len() <= TARGET_LEN_MAX,
+            "a target's name of {} bytes is too long",
+            target.len()
+        );
+        let addresses =
+            target.to_socket_addrs().with_context(|| format!("cannot resolve {target:?}"))?;
         if self.targets == Targets::Any {
             return Ok(());
         }
@@ -89,9 +99,14 @@ fn check_texts(job: &Job) -> Result<()> {
         Share::Closed { .. } => "",
     };
     for text in [job.app.as_str(), arrivals] {
-        ensure!(text.len() <= TEXT_LEN_MAX, "an application or a distribution of {} bytes is too long", text.len());
+        ensure!(
+            text.len() <= TEXT_LEN_MAX,
+            "an application or a distribution of {} bytes is too long",
+            text.len()
+        );
         // At a place where a distribution can stand; a path of HTTP may well have such a part.
-        let names_file = text.starts_with("file:") || [":file:", "=file:", "+file:"].iter().any(|part| text.contains(part));
+        let names_file = text.starts_with("file:")
+            || [":file:", "=file:", "+file:"].iter().any(|part| text.contains(part));
         ensure!(!names_file, "{text:?} names a file, which an agent elsewhere does not read");
     }
     let roots_len = job.tls.as_ref().and_then(|tls| tls.roots_pem.as_ref()).map_or(0, String::len);
@@ -165,7 +180,8 @@ mod tests {
     /// 192.0.2.0/24 is for documentation; nothing is sent there.
     #[test]
     fn a_foreign_target_is_refused_unless_the_agents_owner_says_otherwise() {
-        let foreign = |job: &mut Job| job.targets = vec!["127.0.0.1:1".to_owned(), "192.0.2.1:9".to_owned()];
+        let foreign =
+            |job: &mut Job| job.targets = vec!["127.0.0.1:1".to_owned(), "192.0.2.1:9".to_owned()];
         check(foreign, "--i-own-these-targets");
         let mut job = job();
         foreign(&mut job);

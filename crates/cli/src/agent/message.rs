@@ -1,13 +1,16 @@
 //! What coordinator and agent tell each other, and the bodies of frames that say it.
 //!
-//! The first byte of an agent's body says what follows: JSON for what is rare, varints for slices and counts.
+//! The first byte of an agent's body says what follows: JSON for what is rare, varints for slices
+//! and counts.
 //!
-//! Invariant: a body that is no message is an error and nothing else, and no text in a message reaches a terminal with control
-//! characters.
+//! Invariant: a body that is no message is an error and nothing else, and no text in a message
+//! reaches a terminal with control characters.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
-use tailcut_measure::codec::{Reader, put_number, put_numbers, put_slice, put_stamps, read_slice, read_stamps};
+use tailcut_measure::codec::{
+    Reader, put_number, put_numbers, put_slice, put_stamps, read_slice, read_stamps,
+};
 
 use crate::measure::job::{ClientCounts, Job, StampKind, Told};
 use crate::measure::result::Host;
@@ -16,7 +19,8 @@ use crate::measure::result::Host;
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Order {
-    /// Answer at once; what was sent comes back. It is a sign of life, and it measures the agent's clock.
+    /// Answer at once; what was sent comes back. It is a sign of life, and it measures the agent's
+    /// clock.
     Ping {
         sent_ns: u64,
     },
@@ -83,7 +87,9 @@ impl Report {
                         put_client(client, body);
                         return put_stamps(stamps, stamped, body);
                     }
-                    Told::Ready { host, stamps } => Rare::Ready { number, host: host.clone(), stamps: *stamps },
+                    Told::Ready { host, stamps } => {
+                        Rare::Ready { number, host: host.clone(), stamps: *stamps }
+                    }
                     Told::Done => Rare::Done { number },
                     Told::Failed(why) => Rare::Failed { number, why: why.clone() },
                 }
@@ -121,7 +127,9 @@ impl From<Rare> for Report {
     fn from(rare: Rare) -> Self {
         let (number, told) = match rare {
             Rare::Pong { sent_ns, agent_ns } => return Self::Pong { sent_ns, agent_ns },
-            Rare::Ready { number, host, stamps } => (number, Told::Ready { host: printable_host(&host), stamps }),
+            Rare::Ready { number, host, stamps } => {
+                (number, Told::Ready { host: printable_host(&host), stamps })
+            }
             Rare::Done { number } => (number, Told::Done),
             Rare::Failed { number, why } => (number, Told::Failed(printable(&why))),
         };
@@ -147,13 +155,33 @@ fn printable_host(host: &Host) -> Host {
 }
 
 fn put_client(client: &ClientCounts, body: &mut Vec<u8>) {
-    let ClientCounts { reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops } = *client;
-    put_numbers(&[reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops], body);
+    let ClientCounts {
+        reconnects,
+        mismatched,
+        saturated,
+        resent,
+        sleeps,
+        icmp_errors,
+        kernel_drops,
+    } = *client;
+    put_numbers(
+        &[reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops],
+        body,
+    );
 }
 
 fn read_client(reader: &mut Reader<'_>) -> Result<ClientCounts> {
-    let [reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops] = reader.counts()?;
-    Ok(ClientCounts { reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops })
+    let [reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops] =
+        reader.counts()?;
+    Ok(ClientCounts {
+        reconnects,
+        mismatched,
+        saturated,
+        resent,
+        sleeps,
+        icmp_errors,
+        kernel_drops,
+    })
 }
 
 const RARE: u8 = 0;
@@ -199,21 +227,42 @@ mod tests {
 
     #[test]
     fn what_is_told_arrives() {
-        let slice = Slice { index: 3, samples: vec![Timed { intended_ns: 5, latency_ns: 6, late_ns: 7 }], ..Slice::default() };
+        let slice = Slice {
+            index: 3,
+            samples: vec![Timed { intended_ns: 5, latency_ns: 6, late_ns: 7 }],
+            ..Slice::default()
+        };
         let told = sent(Told::Slice { thread: 2, slice: slice.clone() });
         assert!(matches!(told, Told::Slice { thread: 2, slice: arrived } if arrived == slice));
 
-        let client =
-            ClientCounts { reconnects: 1, mismatched: 2, saturated: 3, resent: 4, sleeps: 5, icmp_errors: 6, kernel_drops: 7 };
+        let client = ClientCounts {
+            reconnects: 1,
+            mismatched: 2,
+            saturated: 3,
+            resent: 4,
+            sleeps: 5,
+            icmp_errors: 6,
+            kernel_drops: 7,
+        };
         let counts = MatchCounts { requests: 9, ..MatchCounts::default() };
-        let stamped = vec![Latencies { user_ns: Some(2_000), kernel_ns: Some(1_000), hardware_ns: None }];
+        let stamped =
+            vec![Latencies { user_ns: Some(2_000), kernel_ns: Some(1_000), hardware_ns: None }];
         let told = sent(Told::Client { client, stamps: counts, stamped: stamped.clone() });
-        let Told::Client { client: client_arrived, stamps, stamped: stamped_arrived } = told else { panic!("{told:?}") };
+        let Told::Client { client: client_arrived, stamps, stamped: stamped_arrived } = told else {
+            panic!("{told:?}")
+        };
         assert_eq!((client_arrived, stamps, stamped_arrived), (client, counts, stamped));
 
-        let host = Host { name: "load-1".to_owned(), cores: 2, governor: Some("performance".to_owned()), ..Host::default() };
+        let host = Host {
+            name: "load-1".to_owned(),
+            cores: 2,
+            governor: Some("performance".to_owned()),
+            ..Host::default()
+        };
         let told = sent(Told::Ready { host: host.clone(), stamps: StampKind::Kernel });
-        assert!(matches!(told, Told::Ready { host: arrived, stamps: StampKind::Kernel } if arrived == host));
+        assert!(
+            matches!(told, Told::Ready { host: arrived, stamps: StampKind::Kernel } if arrived == host)
+        );
         assert!(matches!(sent(Told::Done), Told::Done));
     }
 
@@ -226,7 +275,8 @@ mod tests {
     #[test]
     fn what_is_more_than_a_message_is_refused() {
         let mut body = Vec::new();
-        Report::Told { number: 7, told: Told::Slice { thread: 0, slice: Slice::default() } }.put(&mut body);
+        Report::Told { number: 7, told: Told::Slice { thread: 0, slice: Slice::default() } }
+            .put(&mut body);
         body.push(0);
         assert!(Report::read(&body).is_err());
         assert!(Report::read(&[9, 1]).is_err());

@@ -40,15 +40,17 @@ use crate::{network, output};
 
 /// Load servers on behalf of `tailcut measure` on another host
 ///
-/// Takes one coordinator at a time, which must have the same key. It does what a job says and nothing else: no command, no
-/// file. The load ends when the coordinator goes away. Over ssh, `tailcut measure --agent ssh:HOST` starts it by itself.
+/// Takes one coordinator at a time, which must have the same key. It does what a job says and
+/// nothing else: no command, no file. The load ends when the coordinator goes away. Over ssh,
+/// `tailcut measure --agent ssh:HOST` starts it by itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Where to listen for a coordinator; port 0 for a free one, which is printed
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
-    /// Serve one coordinator on standard input and output, and end with it: what is started over ssh
+    /// Serve one coordinator on standard input and output, and end with it: what is started over
+    /// ssh
     #[arg(long, conflicts_with_all = ["listen", "key_file"])]
     stdio: bool,
     /// The key that coordinator and agent share; without one it listens on loopback only
@@ -60,7 +62,8 @@ pub(crate) struct Args {
     /// Requests a second that it sends at most, whatever a coordinator asks
     #[arg(long, value_name = "R", default_value = "1M", value_parser = parse_rate_per_s)]
     rate_max: f64,
-    /// Load targets outside of loopback and private networks too; those you do not own are not yours to load
+    /// Load targets outside of loopback and private networks too; those you do not own are not
+    /// yours to load
     #[arg(long)]
     i_own_these_targets: bool,
 }
@@ -87,7 +90,8 @@ fn listen(args: &Args, service: Service) -> Result<()> {
     if key.is_none() {
         eprintln!("tailcut: no key: on loopback only, for whoever is on this machine");
     }
-    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     output::print(&format!("listening {}\n", listener.local_addr()?))?;
     Door::new(key, service).keep(&listener)
 }
@@ -97,8 +101,10 @@ fn serve_stdio(service: Service) -> Result<()> {
     let input = stdin().as_fd().try_clone_to_owned().context("cannot use standard input")?;
     let output = stdout().as_fd().try_clone_to_owned().context("cannot use standard output")?;
     let stream = Stream::files(File::from(input), File::from(output));
-    let session = handshake::accept(&stream, STDIO_PATIENCE_NS, None).map_err(|refusal| anyhow!("the coordinator {refusal}"))?;
-    serve::serve(session, service, Watch::Process).map_err(|error| anyhow!("the coordinator is gone: {error:#}"))
+    let session = handshake::accept(&stream, STDIO_PATIENCE_NS, None)
+        .map_err(|refusal| anyhow!("the coordinator {refusal}"))?;
+    serve::serve(session, service, Watch::Process)
+        .map_err(|error| anyhow!("the coordinator is gone: {error:#}"))
 }
 
 /// Files have no timeouts: ssh ends the process.

@@ -1,10 +1,11 @@
 //! The coordinator's end of an agent elsewhere.
 //!
-//! One thread reads what the agent says; another gives a sign of life every quarter of a second, which measures the agent's
-//! clock too, and ends the session when none comes back. Whatever ends it, the reason is told once, by name.
+//! One thread reads what the agent says; another gives a sign of life every quarter of a second,
+//! which measures the agent's clock too, and ends the session when none comes back. Whatever ends
+//! it, the reason is told once, by name.
 //!
-//! Invariant: what is handed out belongs to the job that was prepared last, and slices of each thread come in order, without
-//! gaps.
+//! Invariant: what is handed out belongs to the job that was prepared last, and slices of each
+//! thread come in order, without gaps.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -33,20 +34,27 @@ use crate::measure::job::{Agent, Job, Told};
 ///
 /// # Errors
 ///
-/// When that does not succeed, with what to do where that is known. An agent in this process is not this function's.
+/// When that does not succeed, with what to do where that is known. An agent in this process is not
+/// this function's.
 pub(crate) fn connect(spec: &AgentSpec, key: Option<&Key>) -> Result<Box<dyn Agent>> {
     connect_with(spec, key, &Payload::of_this_binary()?)
 }
 
 /// As [`connect`], with another binary to copy.
-pub(super) fn connect_with(spec: &AgentSpec, key: Option<&Key>, payload: &Payload) -> Result<Box<dyn Agent>> {
+pub(super) fn connect_with(
+    spec: &AgentSpec,
+    key: Option<&Key>,
+    payload: &Payload,
+) -> Result<Box<dyn Agent>> {
     let name = spec.to_string();
     let connected = match &spec.place {
         Place::Local => Err(anyhow!("it is in this process, not elsewhere")),
         Place::Tcp(address) => connect_tcp(&name, address, key),
         Place::Ssh(destination) => {
             let started = ssh::start(destination, payload);
-            started.and_then(|(session, stream, shell)| RemoteAgent::new(&name, session, stream, Some(shell)))
+            started.and_then(|(session, stream, shell)| {
+                RemoteAgent::new(&name, session, stream, Some(shell))
+            })
         }
     };
     Ok(Box::new(connected.with_context(|| format!("agent {name}"))?))
@@ -58,10 +66,15 @@ fn connect_tcp(name: &str, address: &str, key: Option<&Key>) -> Result<RemoteAge
         match TcpStream::connect_timeout(&address, CONNECT_MAX) {
             Ok(stream) => {
                 let stream = Stream::tcp(stream).context("cannot set up the connection")?;
-                let session = begin(&stream, PATIENCE_NS, key, Before::Nothing).map_err(|refusal| anyhow!("it {refusal}"))?;
+                let session = begin(&stream, PATIENCE_NS, key, Before::Nothing)
+                    .map_err(|refusal| anyhow!("it {refusal}"))?;
                 return RemoteAgent::new(name, session, stream, None);
             }
-            Err(error) => last = anyhow!("no agent answers at {address}: {error}; start one there with `tailcut agent --listen`"),
+            Err(error) => {
+                last = anyhow!(
+                    "no agent answers at {address}: {error}; start one there with `tailcut agent --listen`"
+                )
+            }
         }
     }
     Err(last)
@@ -120,7 +133,8 @@ impl RemoteAgent {
         });
         let opener = opener.map(Hurried::relax).context("cannot read from it")?;
         let (beats, stop) = mpsc::channel();
-        let mut agent = Self { link, beats: Some(beats), threads: Vec::new(), number: 0, uncertainty_ns: 0 };
+        let mut agent =
+            Self { link, beats: Some(beats), threads: Vec::new(), number: 0, uncertainty_ns: 0 };
         agent.spawn("agent reports", move |link| link.listen(opener))?;
         agent.spawn("agent beats", move |link| link.beat(&stop))?;
         Ok(agent)
@@ -141,7 +155,8 @@ impl Agent for RemoteAgent {
 
     fn prepare(&mut self, job: &Job) -> Result<()> {
         self.number += 1;
-        *self.link.progress() = Progress { number: self.number, next: vec![0; job.threads as usize] };
+        *self.link.progress() =
+            Progress { number: self.number, next: vec![0; job.threads as usize] };
         self.link.inbox.clear();
         self.link.order(&Order::Prepare { number: self.number, job: Box::new(job.clone()) })
     }
@@ -187,7 +202,9 @@ impl Link {
     /// What cannot be sent any more ends the session, which [`Agent::poll`] tells of.
     fn order(&self, order: &Order) -> Result<()> {
         match self.send(order) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(error).context("the job is too large"),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(error).context("the job is too large")
+            }
             Err(error) => {
                 self.end(&format!("takes nothing more: {error}"));
                 Ok(())
@@ -257,7 +274,8 @@ impl Link {
         self.stream.close();
         let shell = lock(&self.shell).take();
         let words = shell.map(Shell::last_words).filter(|words| !words.is_empty());
-        let ssh_says = words.map(|words| format!("; ssh says: {}", printable(&words))).unwrap_or_default();
+        let ssh_says =
+            words.map(|words| format!("; ssh says: {}", printable(&words))).unwrap_or_default();
         self.inbox.close(format!("agent {}: {why}{ssh_says}", self.name));
     }
 }
@@ -269,9 +287,15 @@ impl Progress {
             return Ok(false);
         }
         if let Told::Slice { thread, slice } = told {
-            let next =
-                self.next.get_mut(*thread as usize).with_context(|| format!("tells of a thread {thread} that it has not"))?;
-            ensure!(slice.index == *next, "tells of slice {} of thread {thread} where {next} is due", slice.index);
+            let next = self
+                .next
+                .get_mut(*thread as usize)
+                .with_context(|| format!("tells of a thread {thread} that it has not"))?;
+            ensure!(
+                slice.index == *next,
+                "tells of slice {} of thread {thread} where {next} is due",
+                slice.index
+            );
             *next += 1;
         }
         Ok(true)
@@ -279,11 +303,19 @@ impl Progress {
 }
 
 /// One sign of life and its answer.
-fn exchange(sealer: &mut Sealer<Stream>, opener: &mut Opener<Hurried>, offsets: &mut Offsets) -> Result<()> {
-    sealer.send(|body| Order::Ping { sent_ns: Clock.now() }.put(body)).context("it takes nothing")?;
+fn exchange(
+    sealer: &mut Sealer<Stream>,
+    opener: &mut Opener<Hurried>,
+    offsets: &mut Offsets,
+) -> Result<()> {
+    sealer
+        .send(|body| Order::Ping { sent_ns: Clock.now() }.put(body))
+        .context("it takes nothing")?;
     let body = opener.receive().map_err(|broken| anyhow!("it {broken}"))?;
     match Report::read(body)? {
-        Report::Pong { sent_ns, agent_ns } => offsets.handle_exchange(sent_ns, agent_ns, Clock.now()),
+        Report::Pong { sent_ns, agent_ns } => {
+            offsets.handle_exchange(sent_ns, agent_ns, Clock.now())
+        }
         Report::Told { told: Told::Failed(why), .. } => bail!("{why}"),
         Report::Told { .. } => bail!("it tells something before it was asked"),
     }

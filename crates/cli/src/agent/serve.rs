@@ -1,6 +1,8 @@
-//! The agent's side of a session: orders become calls of the engine, and what the engine tells becomes reports.
+//! The agent's side of a session: orders become calls of the engine, and what the engine tells
+//! becomes reports.
 //!
-//! One thread reads, and answers signs of life at once, whatever the engine does meanwhile; the other drives the engine.
+//! One thread reads, and answers signs of life at once, whatever the engine does meanwhile; the
+//! other drives the engine.
 //!
 //! | what happens | what becomes of the load |
 //! |---|---|
@@ -44,13 +46,18 @@ pub(crate) struct Service {
 pub(super) enum Watch {
     /// Nothing: reads and writes end when the stream is closed.
     Stream,
-    /// Everything: this process serves one coordinator, over files that cannot be closed under a thread that reads them.
+    /// Everything: this process serves one coordinator, over files that cannot be closed under a
+    /// thread that reads them.
     Process,
 }
 
-/// Serves a coordinator until it is gone, which it says by an error, or by [`Ok`] when it left in order.
+/// Serves a coordinator until it is gone, which it says by an error, or by [`Ok`] when it left in
+/// order.
 pub(super) fn serve(session: Session, service: Service, watch: Watch) -> Result<()> {
-    let link = Arc::new(Link { sealer: Mutex::new(session.sealer), heard_ns: AtomicU64::new(Clock.now()) });
+    let link = Arc::new(Link {
+        sealer: Mutex::new(session.sealer),
+        heard_ns: AtomicU64::new(Clock.now()),
+    });
     let opener = session.opener.map(Hurried::relax).context("cannot read from the coordinator")?;
     let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
     let ears = link.clone();
@@ -88,10 +95,12 @@ fn listen(mut opener: Opener<Stream>, link: &Link, orders: &SyncSender<Result<Or
         link.heard_ns.store(Clock.now(), Ordering::Relaxed);
         let is_last = order.is_err();
         let order = match order {
-            Ok(Order::Ping { sent_ns }) => match link.tell(&Report::Pong { sent_ns, agent_ns: Clock.now() }) {
-                Ok(()) => continue,
-                Err(error) => Err(error.into()),
-            },
+            Ok(Order::Ping { sent_ns }) => {
+                match link.tell(&Report::Pong { sent_ns, agent_ns: Clock.now() }) {
+                    Ok(()) => continue,
+                    Err(error) => Err(error.into()),
+                }
+            }
             order => order,
         };
         if orders.send(order).is_err() || is_last {
@@ -141,9 +150,8 @@ impl Worker {
                 self.prepare(&job)
             }
             Order::Start { at_ns } => self.start(at_ns),
-            Order::Connections(connections) => {
-                check_connections(connections).and_then(|()| self.with_agent(|agent| agent.set_connections(connections)))
-            }
+            Order::Connections(connections) => check_connections(connections)
+                .and_then(|()| self.with_agent(|agent| agent.set_connections(connections))),
             Order::Stop => self.with_agent(|agent| agent.stop()),
             Order::Ping { .. } => Ok(()),
         };
@@ -165,12 +173,16 @@ impl Worker {
     fn start(&mut self, at_ns: u64) -> Result<()> {
         let now_ns = Clock.now();
         let Some(in_ns) = at_ns.checked_sub(now_ns) else {
-            bail!("it was told to start {} us too late: leave more time before the start", (now_ns - at_ns) / 1_000);
+            bail!(
+                "it was told to start {} us too late: leave more time before the start",
+                (now_ns - at_ns) / 1_000
+            );
         };
         self.with_agent(|agent| agent.start(in_ns))
     }
 
-    /// An agent that has ended was told of already, and what is asked of it since crossed that on the way.
+    /// An agent that has ended was told of already, and what is asked of it since crossed that on
+    /// the way.
     fn with_agent(&mut self, work: impl FnOnce(&mut dyn Agent) -> Result<()>) -> Result<()> {
         match &mut self.agent {
             Some(agent) => work(agent.as_mut()),

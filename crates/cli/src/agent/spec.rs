@@ -1,6 +1,8 @@
-//! Agents as people write them: `local`, `tcp:HOST:PORT`, `ssh:USER@HOST`, each with options after commas.
+//! Agents as people write them: `local`, `tcp:HOST:PORT`, `ssh:USER@HOST`, each with options after
+//! commas.
 //!
-//! Invariant: what is accepted as a destination of ssh holds no character that ssh, or a shell, could take for more than a name.
+//! Invariant: what is accepted as a destination of ssh holds no character that ssh, or a shell,
+//! could take for more than a name.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -56,16 +58,23 @@ impl AgentSpec {
     fn set(&mut self, option: &str) -> Result<(), String> {
         match option.split_once('=') {
             Some(("role", role)) => {
-                self.role = Role::from_str(role, false)
-                    .map_err(|_| format!("there is no role {role:?}: write symmetric, throughput or latency"))?;
+                self.role = Role::from_str(role, false).map_err(|_| {
+                    format!("there is no role {role:?}: write symmetric, throughput or latency")
+                })?;
             }
             Some(("config", file)) if !file.is_empty() => match &mut self.place {
                 Place::Ssh(destination) => destination.config = Some(PathBuf::from(file)),
                 Place::Local | Place::Tcp(_) => {
-                    return Err("config=FILE is ssh's, and this agent is not reached by ssh".to_owned());
+                    return Err(
+                        "config=FILE is ssh's, and this agent is not reached by ssh".to_owned()
+                    );
                 }
             },
-            _ => return Err(format!("{option:?} is no option of an agent: there are role=NAME and, for ssh, config=FILE")),
+            _ => {
+                return Err(format!(
+                    "{option:?} is no option of an agent: there are role=NAME and, for ssh, config=FILE"
+                ));
+            }
         }
         Ok(())
     }
@@ -84,10 +93,15 @@ impl Place {
 
 fn parse_address(address: &str) -> Result<String, String> {
     let is_address = address.rsplit_once(':').is_some_and(|(host, port)| {
-        let is_whole = !host.is_empty() && (!host.contains(':') || (host.starts_with('[') && host.ends_with(']')));
+        let is_whole = !host.is_empty()
+            && (!host.contains(':') || (host.starts_with('[') && host.ends_with(']')));
         is_whole && port.parse::<u16>().is_ok_and(|port| port > 0)
     });
-    if is_address { Ok(address.to_owned()) } else { Err(format!("{address:?}: write tcp:HOST:PORT, such as tcp:10.0.0.2:7077")) }
+    if is_address {
+        Ok(address.to_owned())
+    } else {
+        Err(format!("{address:?}: write tcp:HOST:PORT, such as tcp:10.0.0.2:7077"))
+    }
 }
 
 fn parse_destination(name: &str) -> Result<Place, String> {
@@ -99,7 +113,9 @@ fn parse_destination(name: &str) -> Result<Place, String> {
     if is_name(user) && is_name(host) {
         return Ok(Place::Ssh(Destination { name: name.to_owned(), config: None }));
     }
-    Err(format!("{name:?}: write ssh:HOST or ssh:USER@HOST, with names of letters, digits and . _ - :"))
+    Err(format!(
+        "{name:?}: write ssh:HOST or ssh:USER@HOST, with names of letters, digits and . _ - :"
+    ))
 }
 
 impl fmt::Display for AgentSpec {
@@ -143,12 +159,24 @@ mod tests {
     fn agents_are_written_so() {
         check("local", Place::Local, Role::Symmetric);
         check("local,role=latency", Place::Local, Role::Latency);
-        check("tcp:10.0.0.2:7077,role=throughput", Place::Tcp("10.0.0.2:7077".to_owned()), Role::Throughput);
+        check(
+            "tcp:10.0.0.2:7077,role=throughput",
+            Place::Tcp("10.0.0.2:7077".to_owned()),
+            Role::Throughput,
+        );
         check("tcp:[fd00::1]:7077", Place::Tcp("[fd00::1]:7077".to_owned()), Role::Symmetric);
-        check("tcp:load-1:7077,role=symmetric", Place::Tcp("load-1:7077".to_owned()), Role::Symmetric);
+        check(
+            "tcp:load-1:7077,role=symmetric",
+            Place::Tcp("load-1:7077".to_owned()),
+            Role::Symmetric,
+        );
         check("ssh:load-1", ssh("load-1", None), Role::Symmetric);
         check("ssh:me@fd00::1,role=latency", ssh("me@fd00::1", None), Role::Latency);
-        check("ssh:me@load-1,config=hosts/ssh,role=latency", ssh("me@load-1", Some("hosts/ssh")), Role::Latency);
+        check(
+            "ssh:me@load-1,config=hosts/ssh,role=latency",
+            ssh("me@load-1", Some("hosts/ssh")),
+            Role::Latency,
+        );
     }
 
     #[test]
@@ -170,7 +198,18 @@ mod tests {
 
     #[test]
     fn nothing_that_ssh_or_a_shell_would_obey_is_a_destination() {
-        for name in ["-oProxyCommand=x", "me@-oX", "a b", "a;b", "$(x)", "a'b", "a\nb", "me@a@b", "a/b", "a%h"] {
+        for name in [
+            "-oProxyCommand=x",
+            "me@-oX",
+            "a b",
+            "a;b",
+            "$(x)",
+            "a'b",
+            "a\nb",
+            "me@a@b",
+            "a/b",
+            "a%h",
+        ] {
             check_mistake(&format!("ssh:{name}"), "ssh:USER@HOST");
         }
     }

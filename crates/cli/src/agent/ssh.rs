@@ -1,7 +1,9 @@
-//! Agents on hosts that ssh reaches: started over it, spoken to through it, and copied there when they are not.
+//! Agents on hosts that ssh reaches: started over it, spoken to through it, and copied there when
+//! they are not.
 //!
-//! The system's ssh does it, with the user's configuration, keys and known hosts. The library `openssh` drives the same program
-//! but needs an asynchronous runtime, which nothing else here does; what is needed of it is a dozen lines.
+//! The system's ssh does it, with the user's configuration, keys and known hosts. The library
+//! `openssh` drives the same program but needs an asynchronous runtime, which nothing else here
+//! does; what is needed of it is a dozen lines.
 //!
 //! | what is on the host | what runs |
 //! |---|---|
@@ -9,8 +11,8 @@
 //! | this very binary in the cache, by its hash | that |
 //! | neither, and the same kind of machine | this binary, copied to the cache and checked there |
 //!
-//! Invariant: an unknown or a changed host key is refused, whatever the user's configuration says; nothing is asked of the user;
-//! and what is started on the host ends with its standard input.
+//! Invariant: an unknown or a changed host key is refused, whatever the user's configuration says;
+//! nothing is asked of the user; and what is started on the host ends with its standard input.
 
 use std::env::consts::ARCH;
 use std::fs::File;
@@ -79,8 +81,8 @@ impl Payload {
         )
     }
 
-    /// Takes the binary from standard input. It is at its place only once it is whole and right, and a copy at the same time
-    /// does no harm.
+    /// Takes the binary from standard input. It is at its place only once it is whole and right,
+    /// and a copy at the same time does no harm.
     fn copy_script(&self) -> String {
         let Self { hash, .. } = self;
         format!(
@@ -93,7 +95,10 @@ impl Payload {
 }
 
 /// Starts an agent and begins a session with it.
-pub(super) fn start(destination: &Destination, payload: &Payload) -> Result<(Session, Stream, Shell)> {
+pub(super) fn start(
+    destination: &Destination,
+    payload: &Payload,
+) -> Result<(Session, Stream, Shell)> {
     match try_start(destination, payload)? {
         Ok(started) => return Ok(started),
         Err((Refusal::Absent(host), _)) => {
@@ -110,7 +115,12 @@ type Started = Result<(Session, Stream, Shell), (Refusal, Shell)>;
 fn try_start(destination: &Destination, payload: &Payload) -> Result<Started> {
     let (mine, theirs) = UnixStream::pair().context("cannot make a pair of sockets")?;
     let input = OwnedFd::from(theirs.try_clone().context("cannot share a socket")?);
-    let shell = Shell::start(destination, &payload.start_script(), input.into(), OwnedFd::from(theirs).into())?;
+    let shell = Shell::start(
+        destination,
+        &payload.start_script(),
+        input.into(),
+        OwnedFd::from(theirs).into(),
+    )?;
     let stream = Stream::unix(mine).context("cannot set up a socket")?;
     Ok(match begin(&stream, PATIENCE_NS, None, Before::ShellNoise) {
         Ok(session) => Ok((session, stream, shell)),
@@ -120,21 +130,29 @@ fn try_start(destination: &Destination, payload: &Payload) -> Result<Started> {
 
 fn explain(refusal: &Refusal, shell: Shell) -> anyhow::Error {
     let words = printable(&shell.last_words());
-    if words.is_empty() { anyhow!("it {refusal}") } else { anyhow!("it {refusal}; ssh says: {words}") }
+    if words.is_empty() {
+        anyhow!("it {refusal}")
+    } else {
+        anyhow!("it {refusal}; ssh says: {words}")
+    }
 }
 
 /// A binary runs only on the kind of machine that it is for.
 fn check_host(host: &[u8]) -> Result<()> {
     let host = printable(String::from_utf8_lossy(host).trim());
     if host != format!("Linux {ARCH}") {
-        bail!("it has no tailcut {VERSION}, and is {host:?} where this binary is for Linux {ARCH}: install tailcut there");
+        bail!(
+            "it has no tailcut {VERSION}, and is {host:?} where this binary is for Linux {ARCH}: install tailcut there"
+        );
     }
     Ok(())
 }
 
 fn copy(destination: &Destination, payload: &Payload) -> Result<()> {
-    let binary = File::open(&payload.path).with_context(|| format!("cannot read {}", payload.path.display()))?;
-    let mut shell = Shell::start(destination, &payload.copy_script(), binary.into(), Stdio::null())?;
+    let binary = File::open(&payload.path)
+        .with_context(|| format!("cannot read {}", payload.path.display()))?;
+    let mut shell =
+        Shell::start(destination, &payload.copy_script(), binary.into(), Stdio::null())?;
     let status = shell.child.wait().context("cannot wait for ssh")?;
     if !status.success() {
         bail!("cannot copy this tailcut to it: {}", printable(&shell.last_words()));
@@ -160,7 +178,8 @@ impl Shell {
         }
         // Whatever the login shell is, it starts a POSIX one.
         command.args(["--", &destination.name, &format!("exec sh -c '{script}'")]);
-        // An interrupt from the terminal is this process's to handle: the agents shall tell what they have first.
+        // An interrupt from the terminal is this process's to handle: the agents shall tell what
+        // they have first.
         command.stdin(input).stdout(output).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().context("cannot run ssh; is it installed?")?;
         let stderr = child.stderr.take().expect("it is piped");
@@ -169,14 +188,24 @@ impl Shell {
             // The receiver may have gone.
             let _ = sender.send(last_of(stderr));
         };
-        thread::Builder::new().name("ssh".to_owned()).spawn(read).context("cannot start a thread for ssh")?;
+        thread::Builder::new()
+            .name("ssh".to_owned())
+            .spawn(read)
+            .context("cannot start a thread for ssh")?;
         Ok(Self { child, words })
     }
 
     /// What it printed last, once it has ended; it gets a moment to do so by itself.
     pub(super) fn last_words(self) -> String {
         let words = self.words.recv_timeout(LAST_WORDS_MAX);
-        words.unwrap_or_default().lines().map(str::trim).collect::<Vec<_>>().join(" ").trim().to_owned()
+        words
+            .unwrap_or_default()
+            .lines()
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join(" ")
+            .trim()
+            .to_owned()
     }
 }
 

@@ -1,5 +1,5 @@
-//! The bytes between a coordinator and an agent: TCP, one end of a socket pair whose other end is ssh's, or standard input and
-//! output.
+//! The bytes between a coordinator and an agent: TCP, one end of a socket pair whose other end is
+//! ssh's, or standard input and output.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

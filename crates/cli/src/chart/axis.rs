@@ -13,15 +13,22 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// A linear axis with ticks where the caller wants them.
-    pub(crate) fn with_ticks(title: String, (from, to): (f64, f64), ticks: Vec<(f64, String)>) -> Self {
+    pub(crate) fn with_ticks(
+        title: String,
+        (from, to): (f64, f64),
+        ticks: Vec<(f64, String)>,
+    ) -> Self {
         Self { title, from, to, is_log: false, ticks }
     }
 
     /// A linear axis with a tick at every multiple of the step between its ends.
     pub(crate) fn linear(title: String, (from, to): (f64, f64), step: f64) -> Self {
         let decimals = (-step.log10().floor()).max(0.0) as usize;
-        let multiples = (from / step - ROUNDING).ceil() as i64..=(to / step + ROUNDING).floor() as i64;
-        let tick = |multiple: i64| (multiple as f64 * step, format!("{:.decimals$}", multiple as f64 * step));
+        let multiples =
+            (from / step - ROUNDING).ceil() as i64..=(to / step + ROUNDING).floor() as i64;
+        let tick = |multiple: i64| {
+            (multiple as f64 * step, format!("{:.decimals$}", multiple as f64 * step))
+        };
         Self::with_ticks(title, (from, to), multiples.map(tick).collect())
     }
 
@@ -41,8 +48,12 @@ impl Axis {
     pub(crate) fn covering(title: String, values: impl IntoIterator<Item = f64>) -> Self {
         match ends(values) {
             Some((low, high)) if spans_decades(low, high) => Self::logarithmic(title, (low, high)),
-            Some((low, high)) if low < high => Self::linear(title, (low, high), nice_step(high - low)),
-            Some((only, _)) => Self::with_ticks(title, (only - 0.5, only + 0.5), vec![(only, only.to_string())]),
+            Some((low, high)) if low < high => {
+                Self::linear(title, (low, high), nice_step(high - low))
+            }
+            Some((only, _)) => {
+                Self::with_ticks(title, (only - 0.5, only + 0.5), vec![(only, only.to_string())])
+            }
             None => Self::linear(title, (0.0, 1.0), 0.5),
         }
     }
@@ -89,17 +100,36 @@ impl Axis {
         self.ticks.last().map_or(0, |(_, label)| label.chars().count() as u32)
     }
 
-    /// Between numbers of the series 1, 2, 5, 10, ...; with only the powers of ten written where there are many.
+    /// Between numbers of the series 1, 2, 5, 10, ...; with only the powers of ten written where
+    /// there are many.
     fn logarithmic(title: String, (low, high): (f64, f64)) -> Self {
         let first = low.log10().floor() as i32;
         let last = high.log10().ceil() as i32;
-        let of_decade = |decade: i32| [1.0, 2.0, 5.0].map(|digit| round_at(digit * 10f64.powi(decade), decade));
+        let of_decade =
+            |decade: i32| [1.0, 2.0, 5.0].map(|digit| round_at(digit * 10f64.powi(decade), decade));
         let series: Vec<f64> = (first..=last).flat_map(of_decade).collect();
-        let from = series.iter().copied().filter(|&value| value <= low * (1.0 + ROUNDING)).fold(series[0], f64::max);
-        let to = series.iter().copied().filter(|&value| value >= high * (1.0 - ROUNDING)).fold(f64::INFINITY, f64::min);
-        let is_written = |value: f64| last - first <= LOG_DECADES_DENSE || value == from || is_power_of_ten(value);
-        let ticks = series.iter().filter(|&&value| value >= from && value <= to && is_written(value));
-        Self { title, from, to, is_log: true, ticks: ticks.map(|&value| (value, value.to_string())).collect() }
+        let from = series
+            .iter()
+            .copied()
+            .filter(|&value| value <= low * (1.0 + ROUNDING))
+            .fold(series[0], f64::max);
+        let to = series
+            .iter()
+            .copied()
+            .filter(|&value| value >= high * (1.0 - ROUNDING))
+            .fold(f64::INFINITY, f64::min);
+        let is_written = |value: f64| {
+            last - first <= LOG_DECADES_DENSE || value == from || is_power_of_ten(value)
+        };
+        let ticks =
+            series.iter().filter(|&&value| value >= from && value <= to && is_written(value));
+        Self {
+            title,
+            from,
+            to,
+            is_log: true,
+            ticks: ticks.map(|&value| (value, value.to_string())).collect(),
+        }
     }
 }
 

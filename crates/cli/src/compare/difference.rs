@@ -1,7 +1,8 @@
 //! The differences of percentiles between two results.
 //!
-//! There is an interval of a difference where both results have one of the percentile. What their samples are worth at other
-//! percentiles does not tell it: at low load neighbours in the tail are more alike than those at the median.
+//! There is an interval of a difference where both results have one of the percentile. What their
+//! samples are worth at other percentiles does not tell it: at low load neighbours in the tail are
+//! more alike than those at the median.
 //!
 //! Invariant: a percentile is compared only where the samples of both results support it.
 
@@ -57,7 +58,9 @@ pub(super) fn warnings(rows: &[Row]) -> Vec<String> {
     }
     let open = titles(&|row| row.difference_us.is_none());
     if !open.is_empty() {
-        warnings.push(format!("no interval of the difference at {open}: a result has none of its own there"));
+        warnings.push(format!(
+            "no interval of the difference at {open}: a result has none of its own there"
+        ));
     }
     let episodic = titles(&|row| row.is_episodic);
     if !episodic.is_empty() {
@@ -82,7 +85,8 @@ fn row(before: &Side, after: &Side, percentile: &Percentile) -> Option<Row> {
         is_episodic: false,
     };
     if let [Some(one), Some(other)] = own {
-        // Of two confidences that of the wider interval, so that nothing is promised that neither result says.
+        // Of two confidences that of the wider interval, so that nothing is promised that neither
+        // result says.
         let confidence = one.confidence.max(other.confidence);
         let samples = sides.map(|side| side.histogram.len());
         let before = estimate(one, percentile.share, (samples[0], confidence))?;
@@ -102,14 +106,19 @@ fn row(before: &Side, after: &Side, percentile: &Percentile) -> Option<Row> {
     Some(row)
 }
 
-/// An interval of a result, widened to a confidence as a normal deviation is; none where it is no interval.
+/// An interval of a result, widened to a confidence as a normal deviation is; none where it is no
+/// interval.
 fn estimate(own: &Interval, p: f64, (samples, confidence): (u64, f64)) -> Option<Estimate> {
     let is_share = |confidence: f64| confidence > 0.0 && confidence < 1.0;
     if !is_share(own.confidence) || !is_share(confidence) || own.effective_samples <= 0.0 {
         return None;
     }
     let deviations = |confidence: f64| student_within(confidence, FREEDOM_KNOWN);
-    let widening = if own.confidence == confidence { 1.0 } else { deviations(confidence) / deviations(own.confidence) };
+    let widening = if own.confidence == confidence {
+        1.0
+    } else {
+        deviations(confidence) / deviations(own.confidence)
+    };
     Some(Estimate {
         p,
         value_ns: own.value * NS_PER_US,
@@ -145,9 +154,13 @@ mod tests {
         set(&mut other, "p99", (100.0, 97.0, 104.0));
         let mut first = sample::single();
         set(&mut first, "p99", (120.0, 117.0, 124.0));
-        let row = rows(&side(first), &side(other)).into_iter().find(|row| row.name == "p99").unwrap();
+        let row =
+            rows(&side(first), &side(other)).into_iter().find(|row| row.name == "p99").unwrap();
         // 3 below one and 4 above the other: 5 on both sides.
-        assert_eq!(row.difference_us, Some(DifferenceUs { value: -20.0, low: -25.0, high: -15.0, confidence: 0.95 }));
+        assert_eq!(
+            row.difference_us,
+            Some(DifferenceUs { value: -20.0, low: -25.0, high: -15.0, confidence: 0.95 })
+        );
         assert_eq!(row.differs, Some(true));
     }
 
@@ -157,13 +170,15 @@ mod tests {
         set(&mut first, "p99", (100.0, 90.0, 110.0));
         set(&mut other, "p99", (200.0, 190.0, 210.0));
         other.point.intervals_us.get_mut("p99").unwrap().confidence = 0.99;
-        let row = rows(&side(first), &side(other)).into_iter().find(|row| row.name == "p99").unwrap();
+        let row =
+            rows(&side(first), &side(other)).into_iter().find(|row| row.name == "p99").unwrap();
         let difference = row.difference_us.unwrap();
         // 95 % of a normal distribution lie within 1.959964 deviations, 99 % within 2.575829.
         let half = (10.0 * 2.575_829 / 1.959_964f64).hypot(10.0);
         assert_eq!(difference.confidence, 0.99);
         assert!(
-            (difference.high - (100.0 + half)).abs() < 1e-3 && (difference.low - (100.0 - half)).abs() < 1e-3,
+            (difference.high - (100.0 + half)).abs() < 1e-3
+                && (difference.low - (100.0 - half)).abs() < 1e-3,
             "{difference:?}"
         );
     }
@@ -173,16 +188,30 @@ mod tests {
         let mut bare = sample::single();
         bare.point.intervals_us.retain(|name, _| name == "p99");
         let rows = rows(&side(bare), &side(sample::single()));
-        let known: Vec<&str> = rows.iter().filter(|row| row.differs.is_some()).map(|row| row.name).collect();
+        let known: Vec<&str> =
+            rows.iter().filter(|row| row.differs.is_some()).map(|row| row.name).collect();
         assert_eq!(known, ["p99"]);
         let warnings = warnings(&rows);
-        assert!(warnings[0].starts_with("no interval of the difference at p50, p90, p95, p99.9, p99.99"), "{warnings:?}");
+        assert!(
+            warnings[0]
+                .starts_with("no interval of the difference at p50, p90, p95, p99.9, p99.99"),
+            "{warnings:?}"
+        );
     }
 
     #[test]
     fn what_is_no_interval_has_no_difference() {
-        for (confidence, effective_samples) in [(0.0, 1e3), (1.0, 1e3), (-1.0, 1e3), (0.95, 0.0), (0.95, -1.0)] {
-            let own = Interval { value: 1.0, low: 1.0, high: 1.0, confidence, effective_samples, trustworthy: true };
+        for (confidence, effective_samples) in
+            [(0.0, 1e3), (1.0, 1e3), (-1.0, 1e3), (0.95, 0.0), (0.95, -1.0)]
+        {
+            let own = Interval {
+                value: 1.0,
+                low: 1.0,
+                high: 1.0,
+                confidence,
+                effective_samples,
+                trustworthy: true,
+            };
             assert_eq!(estimate(&own, 0.5, (100, confidence)), None, "{own:?}");
         }
     }
@@ -190,11 +219,17 @@ mod tests {
     #[test]
     fn a_percentile_that_one_does_not_support_is_left_out() {
         let mut short = sample::single();
-        let mut histogram = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).unwrap();
+        let mut histogram =
+            hdrhistogram::Histogram::<u64>::new_with_bounds(1, 100_000_000_000, 3).unwrap();
         (0..999).for_each(|step| histogram.record(20_000 + step).unwrap());
-        short.point.histograms = Histograms { intended: hdr::encode(&histogram), actual: hdr::encode(&histogram) };
+        short.point.histograms =
+            Histograms { intended: hdr::encode(&histogram), actual: hdr::encode(&histogram) };
         let rows = rows(&side(short), &side(sample::single()));
-        assert_eq!(rows.iter().map(|row| row.name).collect::<Vec<_>>(), ["p50", "p90", "p95"], "999 samples");
+        assert_eq!(
+            rows.iter().map(|row| row.name).collect::<Vec<_>>(),
+            ["p50", "p90", "p95"],
+            "999 samples"
+        );
     }
 
     #[test]
@@ -202,7 +237,11 @@ mod tests {
         let mut few = sample::single();
         few.point.intervals_us.get_mut("p99").unwrap().effective_samples = 2_900.0;
         let rows = rows(&side(few), &side(sample::single()));
-        assert!(warnings(&rows).iter().any(|warning| warning.contains("the tail beyond p99,")), "{:?}", warnings(&rows));
+        assert!(
+            warnings(&rows).iter().any(|warning| warning.contains("the tail beyond p99,")),
+            "{:?}",
+            warnings(&rows)
+        );
     }
 
     fn side(result: MeasureResult) -> Side {

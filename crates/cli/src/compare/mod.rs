@@ -19,11 +19,13 @@ use crate::measure::text::Style;
 use crate::measure::{hdr, saved};
 use crate::output;
 
-/// Compare two results of `tailcut measure`: which percentiles differ, by how much, and how sure that is
+/// Compare two results of `tailcut measure`: which percentiles differ, by how much, and how sure
+/// that is
 ///
-/// Latencies are those from the intended send. A percentile is compared where the samples of both results support it. Its
-/// difference is B less A, with an interval that reckons with how alike neighbouring samples are; where the interval leaves
-/// zero out, the two differ. The runs must be independent of each other.
+/// Latencies are those from the intended send. A percentile is compared where the samples of both
+/// results support it. Its difference is B less A, with an interval that reckons with how alike
+/// neighbouring samples are; where the interval leaves zero out, the two differ. The runs must be
+/// independent of each other.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -45,7 +47,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let comparison = Comparison::new(Side::read(&args.before)?, Side::read(&args.after)?);
     if let Some(file) = &args.html {
-        fs::write(file, page::render(&comparison)?).with_context(|| format!("cannot write {file}"))?;
+        fs::write(file, page::render(&comparison)?)
+            .with_context(|| format!("cannot write {file}"))?;
     }
     if let Some(file) = &args.json {
         output::write_json(file, &comparison.json())?;
@@ -53,7 +56,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.json.as_deref() != Some("-") {
         output::print(&text::describe(&comparison, Style::of_stdout()))?;
     }
-    Ok(if comparison.is_trustworthy() { ExitCode::SUCCESS } else { ExitCode::from(NOT_TRUSTWORTHY) })
+    Ok(if comparison.is_trustworthy() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(NOT_TRUSTWORTHY)
+    })
 }
 
 /// One of the two results.
@@ -73,7 +80,8 @@ impl Side {
 
     fn new(name: &str, result: MeasureResult) -> Result<Self> {
         let histogram = hdr::decode(&result.point.histograms.intended);
-        let histogram = histogram.with_context(|| format!("{name} cannot be used: latencies from the intended send"))?;
+        let histogram = histogram
+            .with_context(|| format!("{name} cannot be used: latencies from the intended send"))?;
         Ok(Self { name: name.to_owned(), result, histogram })
     }
 

@@ -11,12 +11,16 @@ use crate::page::sections::{Download, Judgement, Page, Reason, Section};
 /// The page.
 pub(super) fn render(comparison: &Comparison) -> Result<String> {
     let Comparison { before, after, rows, warnings, .. } = comparison;
-    let json = serde_json::to_string_pretty(&comparison.json()).context("the comparison is no JSON")?;
+    let json =
+        serde_json::to_string_pretty(&comparison.json()).context("the comparison is no JSON")?;
     let mut judgements = vec![headed("A", before), headed("B", after)];
     if !warnings.is_empty() {
         judgements.push(Judgement {
             headline: "What to reckon with".to_owned(),
-            reasons: warnings.iter().map(|warning| Reason { what: warning.clone(), ..Reason::default() }).collect(),
+            reasons: warnings
+                .iter()
+                .map(|warning| Reason { what: warning.clone(), ..Reason::default() })
+                .collect(),
             ..Judgement::default()
         });
     }
@@ -32,7 +36,8 @@ pub(super) fn render(comparison: &Comparison) -> Result<String> {
         Section::chart("Distribution", charts::distribution(&curves)),
     ];
     sections.extend(changes(comparison));
-    let command = |letter: &str, side: &Side| (letter.to_owned(), side.result.environment.command.clone());
+    let command =
+        |letter: &str, side: &Side| (letter.to_owned(), side.result.environment.command.clone());
     let page = Page {
         title: "A comparison".to_owned(),
         lead: lead(before, after),
@@ -57,14 +62,18 @@ fn headed(letter: &str, side: &Side) -> Judgement {
 }
 
 fn curve<'a>(label: &str, look: usize, side: &'a Side) -> Curve<'a> {
-    Curve { label: label.to_owned(), look, histogram: &side.histogram, intervals: charts::intervals(&side.result.point) }
+    Curve {
+        label: label.to_owned(),
+        look,
+        histogram: &side.histogram,
+        intervals: charts::intervals(&side.result.point),
+    }
 }
 
 fn changes(comparison: &Comparison) -> Option<Section> {
-    let rows = comparison
-        .changes
-        .iter()
-        .map(|change| vec![change.key.clone(), shown(change.before.as_ref()), shown(change.after.as_ref())]);
+    let rows = comparison.changes.iter().map(|change| {
+        vec![change.key.clone(), shown(change.before.as_ref()), shown(change.after.as_ref())]
+    });
     let rows: Vec<Vec<String>> = rows.collect();
     (!rows.is_empty()).then(|| Section::table("Settings that differ", &["setting", "A", "B"], rows))
 }
@@ -78,12 +87,20 @@ mod tests {
     #[test]
     fn a_page_stands_alone_and_escapes_what_it_shows() {
         let side = |name, result| Side::new(name, result).unwrap();
-        let comparison = Comparison::new(side("<i>a</i>.json", sample::single()), side("b.json", sample::full()));
+        let comparison = Comparison::new(
+            side("<i>a</i>.json", sample::single()),
+            side("b.json", sample::full()),
+        );
         let page = render(&comparison).unwrap();
         checks::stands_alone(&page);
         assert!(!page.contains("<i>") && !page.contains("<got>") && !page.contains("<b>host"));
-        assert_eq!(page.matches("<svg").count(), 4, "percentiles and distribution, wide and narrow");
-        for part in ["longer in B", "Settings that differ", "A: &lt;i&gt;a&lt;", "not trustworthy"] {
+        assert_eq!(
+            page.matches("<svg").count(),
+            4,
+            "percentiles and distribution, wide and narrow"
+        );
+        for part in ["longer in B", "Settings that differ", "A: &lt;i&gt;a&lt;", "not trustworthy"]
+        {
             assert!(page.contains(part), "{part}");
         }
     }

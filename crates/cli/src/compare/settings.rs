@@ -1,6 +1,7 @@
 //! In what two runs differ besides their latencies.
 //!
-//! Invariant: one setting that differs is what is compared; of several, none can be said to be the cause.
+//! Invariant: one setting that differs is what is compared; of several, none can be said to be the
+//! cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,12 @@ pub(super) struct Change {
 impl Change {
     /// In a line.
     pub(super) fn describe(&self) -> String {
-        format!("{} is {} in A and {} in B", self.key, shown(self.before.as_ref()), shown(self.after.as_ref()))
+        format!(
+            "{} is {} in A and {} in B",
+            self.key,
+            shown(self.before.as_ref()),
+            shown(self.after.as_ref())
+        )
     }
 }
 
@@ -43,13 +49,19 @@ pub(super) fn changes(before: &Value, after: &Value) -> Vec<Change> {
 }
 
 /// What stands against laying a difference to one cause.
-pub(super) fn warnings(before: &MeasureResult, after: &MeasureResult, changes: &[Change]) -> Vec<String> {
+pub(super) fn warnings(
+    before: &MeasureResult,
+    after: &MeasureResult,
+    changes: &[Change],
+) -> Vec<String> {
     let mut warnings = Vec::new();
     if changes.len() > 1 {
         let keys: Vec<&str> = changes.iter().map(|change| change.key.as_str()).collect();
         let keys = keys.join(", ");
-        warnings
-            .push(format!("the runs differ in {} settings ({keys}): no difference can be laid to one of them", changes.len()));
+        warnings.push(format!(
+            "the runs differ in {} settings ({keys}): no difference can be laid to one of them",
+            changes.len()
+        ));
     }
     warnings.extend(environment_warnings(&before.environment, &after.environment));
     let used = [before, after].map(|result| &result.point.timestamps.used);
@@ -59,16 +71,24 @@ pub(super) fn warnings(before: &MeasureResult, after: &MeasureResult, changes: &
             .push(format!("the timestamps are {before:?} in A and {after:?} in B: part of a difference is that of the clocks"));
     }
     let rates = [before, after].map(|result| result.point.rate_per_s);
-    let is_near = |one: f64, other: f64| (one - other).abs() <= RATE_APART_MAX * one.abs().max(other.abs());
-    if is_near(rates[0].offered, rates[1].offered) && !is_near(rates[0].achieved, rates[1].achieved) {
+    let is_near =
+        |one: f64, other: f64| (one - other).abs() <= RATE_APART_MAX * one.abs().max(other.abs());
+    if is_near(rates[0].offered, rates[1].offered) && !is_near(rates[0].achieved, rates[1].achieved)
+    {
         let achieved = rates.map(|rates| four_digits(rates.achieved));
-        warnings.push(format!("of the same load A answered {}/s and B {}/s", achieved[0], achieved[1]));
+        warnings
+            .push(format!("of the same load A answered {}/s and B {}/s", achieved[0], achieved[1]));
     }
     if !before.points.is_empty() || !after.points.is_empty() {
-        warnings.push("a file has several loads; compared is the one that answers its question".to_owned());
+        warnings.push(
+            "a file has several loads; compared is the one that answers its question".to_owned(),
+        );
     }
-    if before.point.histograms == after.point.histograms && before.environment.started == after.environment.started {
-        warnings.push("both files hold the same run, which is not independent of itself".to_owned());
+    if before.point.histograms == after.point.histograms
+        && before.environment.started == after.environment.started
+    {
+        warnings
+            .push("both files hold the same run, which is not independent of itself".to_owned());
     }
     warnings
 }
@@ -76,7 +96,10 @@ pub(super) fn warnings(before: &MeasureResult, after: &MeasureResult, changes: &
 fn environment_warnings(before: &Environment, after: &Environment) -> Vec<String> {
     let mut warnings = Vec::new();
     if before.version != after.version {
-        warnings.push(format!("A was measured by tailcut {} and B by tailcut {}", before.version, after.version));
+        warnings.push(format!(
+            "A was measured by tailcut {} and B by tailcut {}",
+            before.version, after.version
+        ));
     }
     // The name of a host says nothing; what it is does.
     let kinds = [before, after].map(|environment| {
@@ -84,7 +107,10 @@ fn environment_warnings(before: &Environment, after: &Environment) -> Vec<String
         environment.hosts.iter().map(kind).collect::<Vec<_>>()
     });
     if kinds[0] != kinds[1] {
-        warnings.push("the hosts that loaded differ in number, CPU, cores, kernel, governor or interface".to_owned());
+        warnings.push(
+            "the hosts that loaded differ in number, CPU, cores, kernel, governor or interface"
+                .to_owned(),
+        );
     }
     warnings
 }
@@ -113,7 +139,8 @@ pub(super) fn shown(value: Option<&String>) -> String {
     value.chars().take(SHOWN_MAX).chain("...".chars()).collect()
 }
 
-/// Settings that say nothing of what was measured: where results go, what was drawn, limits on the run, and what other settings say.
+/// Settings that say nothing of what was measured: where results go, what was drawn, limits on the
+/// run, and what other settings say.
 const ASIDE: [&str; 19] = [
     "assert",
     "command",
@@ -149,7 +176,8 @@ mod tests {
 
     #[test]
     fn what_was_drawn_and_where_results_go_is_no_change() {
-        let before = json!({ "seed": 1, "command": "tailcut measure", "json": "a.json", "app": "echo:64" });
+        let before =
+            json!({ "seed": 1, "command": "tailcut measure", "json": "a.json", "app": "echo:64" });
         let after = json!({ "seed": 2, "command": "tailcut measure --seed 2", "json": "b.json", "app": "echo:64" });
         assert_eq!(changes(&before, &after), []);
     }
@@ -158,8 +186,12 @@ mod tests {
     fn a_change_names_its_setting() {
         let before = json!({ "app": "echo:64", "load": { "rate": 1000.0 } });
         let after = json!({ "app": "echo:64", "load": { "rate": 2000.0 }, "tls": true });
-        let described: Vec<String> = changes(&before, &after).iter().map(Change::describe).collect();
-        assert_eq!(described, ["load.rate is 1000.0 in A and 2000.0 in B", "tls is not set in A and true in B"]);
+        let described: Vec<String> =
+            changes(&before, &after).iter().map(Change::describe).collect();
+        assert_eq!(
+            described,
+            ["load.rate is 1000.0 in A and 2000.0 in B", "tls is not set in A and true in B"]
+        );
     }
 
     #[test]
@@ -174,10 +206,22 @@ mod tests {
 
     #[test]
     fn what_else_differs_is_a_warning() {
-        check(|result| result.environment.version = "9.9.9".into(), "A was measured by tailcut 0.1.0 and B by tailcut 9.9.9");
-        check(|result| result.environment.hosts[0].kernel = "7.0".into(), "the hosts that loaded differ");
-        check(|result| result.point.timestamps.used = "user".into(), "the timestamps are \"kernel\" in A and \"user\" in B");
-        check(|result| result.point.rate_per_s.achieved = 30_000.0, "of the same load A answered 49796/s and B 30000/s");
+        check(
+            |result| result.environment.version = "9.9.9".into(),
+            "A was measured by tailcut 0.1.0 and B by tailcut 9.9.9",
+        );
+        check(
+            |result| result.environment.hosts[0].kernel = "7.0".into(),
+            "the hosts that loaded differ",
+        );
+        check(
+            |result| result.point.timestamps.used = "user".into(),
+            "the timestamps are \"kernel\" in A and \"user\" in B",
+        );
+        check(
+            |result| result.point.rate_per_s.achieved = 30_000.0,
+            "of the same load A answered 49796/s and B 30000/s",
+        );
         check(|result| result.points = vec![result.point.clone()], "a file has several loads");
         check(|result| *result = sample::single(), "both files hold the same run");
     }

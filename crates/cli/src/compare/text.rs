@@ -12,7 +12,8 @@ pub(super) const NOTE: &str = "Each interval holds on its own: of twenty percent
 /// The whole comparison.
 pub(super) fn describe(comparison: &Comparison, style: Style) -> String {
     let Comparison { before, after, rows, changes, warnings } = comparison;
-    let mut text = [("A", before), ("B", after)].map(|(letter, side)| headed(letter, side, style)).concat();
+    let mut text =
+        [("A", before), ("B", after)].map(|(letter, side)| headed(letter, side, style)).concat();
     text.push('\n');
     if changes.is_empty() {
         text.push_str("the settings are the same\n");
@@ -31,19 +32,26 @@ pub(super) fn describe(comparison: &Comparison, style: Style) -> String {
 
 /// A head and a row for each percentile.
 pub(super) fn cells(rows: &[Row]) -> Vec<Vec<String>> {
-    let confidence = rows.iter().find_map(|row| row.difference_us).map_or(0.95, |difference| difference.confidence);
+    let confidence = rows
+        .iter()
+        .find_map(|row| row.difference_us)
+        .map_or(0.95, |difference| difference.confidence);
     let interval = format!("{} % interval", four_digits(100.0 * confidence));
-    let head = ["latency, us", "A", "B", "B - A", &interval, "change", ""].map(str::to_owned).to_vec();
+    let head =
+        ["latency, us", "A", "B", "B - A", &interval, "change", ""].map(str::to_owned).to_vec();
     let cells = rows.iter().map(|row| {
         let (value, interval) = match row.difference_us {
-            Some(DifferenceUs { value, low, high, .. }) => (signed(value), format!("{} to {}", signed(low), signed(high))),
+            Some(DifferenceUs { value, low, high, .. }) => {
+                (signed(value), format!("{} to {}", signed(low), signed(high)))
+            }
             None => (signed(row.after_us - row.before_us), "-".to_owned()),
         };
         let change = match row.before_us {
             before if before > 0.0 => format!("{:+.1} %", 100.0 * (row.after_us / before - 1.0)),
             _ => "-".to_owned(),
         };
-        let figures = [four_digits(row.before_us), four_digits(row.after_us), value, interval, change];
+        let figures =
+            [four_digits(row.before_us), four_digits(row.after_us), value, interval, change];
         [vec![row.title.to_owned()], figures.to_vec(), vec![judged(row).to_owned()]].concat()
     });
     std::iter::once(head).chain(cells).collect()

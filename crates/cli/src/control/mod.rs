@@ -48,7 +48,8 @@ enum Action {
         #[arg(long)]
         v1: bool,
     },
-    /// Forget servers at once; requests that run there may be lost to their clients' retries. Drain them first
+    /// Forget servers at once; requests that run there may be lost to their clients' retries. Drain
+    /// them first
     Remove {
         /// The server, or ADDR+COUNT
         #[arg(value_name = "ADDR")]
@@ -75,7 +76,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let path = &args.path;
     match &args.action {
         Action::Status { watch: true, .. } => watch(path),
-        Action::Status { json: Some(file), .. } => output::write_json(file, &serde_json::to_value(status(path)?)?),
+        Action::Status { json: Some(file), .. } => {
+            output::write_json(file, &serde_json::to_value(status(path)?)?)
+        }
         Action::Status { .. } => output::print(&describe(&status(path)?, None)),
         Action::Add { address, v1 } => {
             let speaks = if *v1 { Speaks::V1 } else { Speaks::Extension };
@@ -110,7 +113,10 @@ fn status(path: &Path) -> Result<Status> {
 fn ask(path: &Path, request: Request) -> Result<Reply> {
     let connected = UnixStream::connect(path);
     let mut stream = connected.map_err(|error| {
-        anyhow!("no router answers at {0} ({error}); start one by `tailcut route --control {0}`", path.display())
+        anyhow!(
+            "no router answers at {0} ({error}); start one by `tailcut route --control {0}`",
+            path.display()
+        )
     })?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.write_all(format!("{}\n", serde_json::to_string(&request)?).as_bytes())?;
@@ -120,7 +126,8 @@ fn ask(path: &Path, request: Request) -> Result<Reply> {
     if line.is_empty() {
         bail!("the router hung up: it is ending, or busy with other connections");
     }
-    serde_json::from_str(&line).context("the router answered in a way that this version does not know")
+    serde_json::from_str(&line)
+        .context("the router answered in a way that this version does not know")
 }
 
 fn unexpected(reply: Reply) -> anyhow::Error {
@@ -134,7 +141,8 @@ fn unexpected(reply: Reply) -> anyhow::Error {
 fn wait_until_idle(path: &Path, addresses: &[SocketAddr]) -> Result<()> {
     let stopped = stop_channel()?;
     loop {
-        let is_busy = |server: &Server| addresses.contains(&server.address) && server.outstanding > 0;
+        let is_busy =
+            |server: &Server| addresses.contains(&server.address) && server.outstanding > 0;
         if !status(path)?.servers.iter().any(is_busy) {
             return Ok(());
         }
@@ -172,7 +180,8 @@ fn describe(status: &Status, earlier: Option<&Status>) -> String {
     let bound = status.bound.map_or(String::new(), |bound| format!(" (bound {bound})"));
     let uptime_s = status.uptime_ns / 1_000_000_000;
     let (queue_len, table_len) = (status.queue_len, status.table_len);
-    let counters: Counters = status.counters.iter().map(|(name, &count)| (name.clone(), count)).collect();
+    let counters: Counters =
+        status.counters.iter().map(|(name, &count)| (name.clone(), count)).collect();
     format!(
         "router {}  policy {}{bound}  forward {}  up {uptime_s} s  held {queue_len}  remembered {table_len}\n\n{}\n{}",
         config.listen,
@@ -184,12 +193,25 @@ fn describe(status: &Status, earlier: Option<&Status>) -> String {
 }
 
 fn servers(status: &Status, earlier: Option<&Status>) -> String {
-    let mut head = vec!["server", "speaks", "state", "outstanding", "placed", "concluded", "round trip", "service"];
+    let mut head = vec![
+        "server",
+        "speaks",
+        "state",
+        "outstanding",
+        "placed",
+        "concluded",
+        "round trip",
+        "service",
+    ];
     head.extend(earlier.map(|_| "placed/s"));
     let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
-    let placed_earlier: BTreeMap<_, _> =
-        earlier.iter().flat_map(|status| &status.servers).map(|server| (server.address, server.placed)).collect();
-    let passed_s = earlier.map(|earlier| status.uptime_ns.saturating_sub(earlier.uptime_ns) as f64 / 1e9);
+    let placed_earlier: BTreeMap<_, _> = earlier
+        .iter()
+        .flat_map(|status| &status.servers)
+        .map(|server| (server.address, server.placed))
+        .collect();
+    let passed_s =
+        earlier.map(|earlier| status.uptime_ns.saturating_sub(earlier.uptime_ns) as f64 / 1e9);
     for server in &status.servers {
         let mut row = row(server);
         row.extend(passed_s.map(|passed_s| {

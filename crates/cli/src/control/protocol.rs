@@ -110,7 +110,10 @@ mod tests {
     fn requests_are_written_so() {
         let address = "127.0.0.1:8001".parse().expect("an address");
         check(Request::Status, r#"{"command":"status"}"#);
-        check(Request::Add { address, speaks: Speaks::V1 }, r#"{"command":"add","address":"127.0.0.1:8001","speaks":"v1"}"#);
+        check(
+            Request::Add { address, speaks: Speaks::V1 },
+            r#"{"command":"add","address":"127.0.0.1:8001","speaks":"v1"}"#,
+        );
         check(Request::Drain { address }, r#"{"command":"drain","address":"127.0.0.1:8001"}"#);
     }
 
@@ -123,6 +126,11 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_refused() {
-        assert!(serde_json::from_str::<Request>(r#"{"command":"drain","address":"127.0.0.1:1","force":true}"#).is_err());
+        assert!(
+            serde_json::from_str::<Request>(
+                r#"{"command":"drain","address":"127.0.0.1:1","force":true}"#
+            )
+            .is_err()
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The router's end of its control socket: a thread that takes one connection after the other.
 //!
-//! Only the socket's owner can connect (mode 0600). A connection that says nothing for a second is closed, so that none can
-//! keep the others waiting.
+//! Only the socket's owner can connect (mode 0600). A connection that says nothing for a second is
+//! closed, so that none can keep the others waiting.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -34,7 +34,8 @@ pub(crate) struct ControlSocket {
 impl ControlSocket {
     /// Opens the socket and its thread, which wakes the router's driver for each order.
     pub(crate) fn open(path: &Path, waker: Waker) -> Result<Self> {
-        let listener = bind(path).with_context(|| format!("cannot open the control socket {}", path.display()))?;
+        let listener = bind(path)
+            .with_context(|| format!("cannot open the control socket {}", path.display()))?;
         // One order at a time: the thread waits for its reply.
         let (sender, orders) = mpsc::sync_channel(1);
         let serve = move || {
@@ -43,7 +44,10 @@ impl ControlSocket {
                 let _ = converse(&stream, &sender, &waker);
             }
         };
-        thread::Builder::new().name("control".to_owned()).spawn(serve).context("cannot start the thread for control")?;
+        thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(serve)
+            .context("cannot start the thread for control")?;
         Ok(Self { path: path.to_owned(), orders })
     }
 
@@ -60,8 +64,8 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Binds in a directory that nobody else may enter and moves the socket to its place only when its mode is set: there is no
-/// moment in which another user can connect.
+/// Binds in a directory that nobody else may enter and moves the socket to its place only when its
+/// mode is set: there is no moment in which another user can connect.
 fn bind(path: &Path) -> Result<UnixListener> {
     remove_stale(path)?;
     let mut name = path.as_os_str().to_owned();

@@ -16,16 +16,21 @@ pub(super) struct Group {
 
 /// The p99 over the load: curves are predictions, markers are measurements.
 pub(super) fn load_chart(series: &[Series], width: u32, alternative: String) -> Chart {
-    let marker_title = |label: &str, (load, p99): (f64, f64)| format!("{label} at {:.0} %: measured {p99:.1}", 100.0 * load);
-    LineChart { series, x: load_axis(series), y: p99_axis(series), marker_title: &marker_title }.draw(width, alternative)
+    let marker_title = |label: &str, (load, p99): (f64, f64)| {
+        format!("{label} at {:.0} %: measured {p99:.1}", 100.0 * load)
+    };
+    LineChart { series, x: load_axis(series), y: p99_axis(series), marker_title: &marker_title }
+        .draw(width, alternative)
 }
 
 /// Percentiles at one load: bars are measurements, ticks are predictions.
 pub(super) fn bar_chart(groups: &[Group], width: u32, alternative: String) -> Chart {
-    let longest_of = |figures: &mut dyn Iterator<Item = Figures>| figures.map(|figures| figures.p999).fold(1.0, f64::max);
+    let longest_of = |figures: &mut dyn Iterator<Item = Figures>| {
+        figures.map(|figures| figures.p999).fold(1.0, f64::max)
+    };
     let longest_predicted = longest_of(&mut groups.iter().map(|group| group.predicted));
-    let longest =
-        longest_of(&mut groups.iter().filter_map(|group| group.measured)).clamp(longest_predicted, OUTLIER * longest_predicted);
+    let longest = longest_of(&mut groups.iter().filter_map(|group| group.measured))
+        .clamp(longest_predicted, OUTLIER * longest_predicted);
     let scale = f64::from(width - BAR_LEFT - BAR_VALUE_WIDTH) / longest;
     let height = groups.len() as u32 * GROUP_HEIGHT + 4;
     let mut svg = String::new();
@@ -37,7 +42,12 @@ pub(super) fn bar_chart(groups: &[Group], width: u32, alternative: String) -> Ch
 
 /// Tenths, in percent.
 fn load_axis(series: &[Series]) -> Axis {
-    let loads = || series.iter().flat_map(|series| series.curve.iter().chain(&series.points)).map(|&(load, _)| load);
+    let loads = || {
+        series
+            .iter()
+            .flat_map(|series| series.curve.iter().chain(&series.points))
+            .map(|&(load, _)| load)
+    };
     let (from, to) = (loads().fold(1.0, f64::min), loads().fold(0.0, f64::max));
     let tenths = (1..10).map(|tenth| (f64::from(tenth) / 10.0, format!("{} %", 10 * tenth)));
     let ticks = tenths.filter(|&(load, _)| load >= from - 1e-9 && load <= to).collect();
@@ -49,8 +59,10 @@ fn p99_axis(series: &[Series]) -> Axis {
     let measured = || series.iter().flat_map(|series| &series.points);
     let last_load = measured().map(|&(load, _)| load).fold(0.0, f64::max);
     let curves = series.iter().flat_map(|series| &series.curve);
-    let predicted = curves.filter(|&&(load, _)| load <= last_load).map(|&(_, p99)| p99).fold(10.0, f64::max);
-    let highest = measured().map(|&(_, p99)| p99).fold(predicted, f64::max).min(OUTLIER * predicted);
+    let predicted =
+        curves.filter(|&&(load, _)| load <= last_load).map(|&(_, p99)| p99).fold(10.0, f64::max);
+    let highest =
+        measured().map(|&(_, p99)| p99).fold(predicted, f64::max).min(OUTLIER * predicted);
     let step = STEPS.into_iter().find(|step| highest / step <= 8.0).unwrap_or(highest / 8.0);
     Axis::linear(Y_TITLE.to_owned(), (0.0, (highest * 1.05 / step).ceil() * step), step)
 }
@@ -66,18 +78,33 @@ fn draw_group(svg: &mut String, group: &Group, top: u32, (scale, longest): (f64,
         let shown = measured.as_ref().map_or(expected, of);
         let class = if measured.is_some() { "bar" } else { "hollow" };
         let drawn = shown.min(longest);
-        let (length, end) = (drawn * scale, drawn.max(expected) * scale + f64::from(BAR_LEFT) + 8.0);
-        let _ = writeln!(svg, r#"<text class="faint" x="{}" y="{}" text-anchor="end">{name}</text>"#, BAR_LEFT - 6, y + 12);
-        let _ = writeln!(svg, r#"<rect class="{class} s{look}" x="{BAR_LEFT}" y="{y}" width="{length:.1}" height="14"/>"#);
+        let (length, end) =
+            (drawn * scale, drawn.max(expected) * scale + f64::from(BAR_LEFT) + 8.0);
+        let _ = writeln!(
+            svg,
+            r#"<text class="faint" x="{}" y="{}" text-anchor="end">{name}</text>"#,
+            BAR_LEFT - 6,
+            y + 12
+        );
+        let _ = writeln!(
+            svg,
+            r#"<rect class="{class} s{look}" x="{BAR_LEFT}" y="{y}" width="{length:.1}" height="14"/>"#
+        );
         if measured.is_some() {
             let x = expected * scale + f64::from(BAR_LEFT);
-            let _ = writeln!(svg, r#"<line class="tick" x1="{x:.1}" x2="{x:.1}" y1="{}" y2="{}"/>"#, y - 2, y + 16);
+            let _ = writeln!(
+                svg,
+                r#"<line class="tick" x1="{x:.1}" x2="{x:.1}" y1="{}" y2="{}"/>"#,
+                y - 2,
+                y + 16
+            );
         }
         let _ = writeln!(svg, r#"<text x="{end:.1}" y="{}">{shown:.1}</text>"#, y + 12);
     }
 }
 
-/// What is measured beyond so many times what is predicted is drawn at the edge, so that it does not hide the rest.
+/// What is measured beyond so many times what is predicted is drawn at the edge, so that it does
+/// not hide the rest.
 const OUTLIER: f64 = 1.5;
 const STEPS: [f64; 6] = [2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 const Y_TITLE: &str = "p99 sojourn time, in mean service times (= ms)";
@@ -94,7 +121,11 @@ mod tests {
 
     #[test]
     fn a_load_chart_is_drawn_as_recorded() {
-        let bound = Series { label: "one queue".into(), curve: vec![(0.3, 4.6), (0.9, 6.0)], ..Series::default() };
+        let bound = Series {
+            label: "one queue".into(),
+            curve: vec![(0.3, 4.6), (0.9, 6.0)],
+            ..Series::default()
+        };
         let random = Series {
             label: "random <1>".into(),
             look: 1,
@@ -102,14 +133,22 @@ mod tests {
             points: vec![(0.5, 9.4)],
             ranges: vec![],
         };
-        insta::assert_snapshot!(load_chart(&[bound, random], 400, "p99 \"over\" load".into()).inline());
+        insta::assert_snapshot!(
+            load_chart(&[bound, random], 400, "p99 \"over\" load".into()).inline()
+        );
     }
 
     #[test]
     fn a_bar_chart_is_drawn_as_recorded() {
         let figures = |p50: f64| Figures { mean: 1.4 * p50, p50, p99: 6.6 * p50, p999: 10.0 * p50 };
-        let random = Group { label: "random".into(), look: 1, measured: Some(figures(2.0)), predicted: figures(2.3) };
-        let bound = Group { label: "one queue".into(), look: 0, measured: None, predicted: figures(0.8) };
+        let random = Group {
+            label: "random".into(),
+            look: 1,
+            measured: Some(figures(2.0)),
+            predicted: figures(2.3),
+        };
+        let bound =
+            Group { label: "one queue".into(), look: 0, measured: None, predicted: figures(0.8) };
         insta::assert_snapshot!(bar_chart(&[random, bound], 400, "percentiles".into()).inline());
     }
 }

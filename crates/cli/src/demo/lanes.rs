@@ -1,11 +1,13 @@
 //! Measures the points of a plan, as many at once as the machine carries.
 //!
-//! A lane measures one point after the other on a core of its own, where permitted with real-time priority; its processes
-//! inherit both. On one core a wake-up needs no signal to another: on two virtual cores, 5,600 requests/s took 0.5 of a core
-//! instead of 0.9. And other work hardly shows: beside builds, jbsq:2 had 1.05 to 1.09 of its predicted p99 in six runs, and
-//! 1.10 to 1.32 in three that had neither.
+//! A lane measures one point after the other on a core of its own, where permitted with real-time
+//! priority; its processes inherit both. On one core a wake-up needs no signal to another: on two
+//! virtual cores, 5,600 requests/s took 0.5 of a core instead of 0.9. And other work hardly shows:
+//! beside builds, jbsq:2 had 1.05 to 1.09 of its predicted p99 in six runs, and 1.10 to 1.32 in
+//! three that had neither.
 //!
-//! A point whose load could not send in time says nothing about queues. It is measured again, at most twice.
+//! A point whose load could not send in time says nothing about queues. It is measured again, at
+//! most twice.
 //!
 //! Invariant: when [`measure_all`] returns or panics, no process of it is left.
 
@@ -29,7 +31,12 @@ use super::progress::{self, Progress};
 /// # Errors
 ///
 /// The first point that could not be measured, and `stop`.
-pub(super) fn measure_all(points: &[Point], predicted: &[Figures], seed: u64, stop: &AtomicBool) -> Result<Vec<Measurement>> {
+pub(super) fn measure_all(
+    points: &[Point],
+    predicted: &[Figures],
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<Vec<Measurement>> {
     let lanes = lane_count();
     let waiting = Mutex::new(VecDeque::from(plan::order(points)));
     let (events, received) = mpsc::channel();
@@ -48,12 +55,14 @@ pub(super) fn measure_all(points: &[Point], predicted: &[Figures], seed: u64, st
     })
 }
 
-/// Points at once: one a core, and at most two, so that a larger machine's other cores take what else there is to do.
+/// Points at once: one a core, and at most two, so that a larger machine's other cores take what
+/// else there is to do.
 pub(super) fn lane_count() -> usize {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(LANES_MAX))
 }
 
-/// Measures a point, and again, at most twice, while it was starved; keeps the run whose load was least late.
+/// Measures a point, and again, at most twice, while it was starved; keeps the run whose load was
+/// least late.
 fn measure_undisturbed(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Measurement> {
     let mut best = measurement::measure(point, seed, stop)?;
     for repeats in 1..=REPEATS_MAX {
@@ -82,9 +91,13 @@ struct Settled {
     is_real_time: bool,
 }
 
-/// Takes the calling thread, and the processes that it will start, to the lane's core and before other work.
+/// Takes the calling thread, and the processes that it will start, to the lane's core and before
+/// other work.
 fn settle(lane: usize) -> Settled {
-    Settled { is_pinned: affinity::pin_to(lane).is_ok(), is_real_time: affinity::set_fifo(LOWEST_REAL_TIME).is_ok() }
+    Settled {
+        is_pinned: affinity::pin_to(lane).is_ok(),
+        is_real_time: affinity::set_fifo(LOWEST_REAL_TIME).is_ok(),
+    }
 }
 
 /// What a lane tells.
@@ -104,7 +117,8 @@ fn run_lane(
     while let Some(index) = next() {
         // Nobody listens any more after an error of another lane.
         let _ = events.send(Event::Begun(index));
-        let result = measure(&points[index]).map_err(|error| error.context(progress::name(&points[index])));
+        let result =
+            measure(&points[index]).map_err(|error| error.context(progress::name(&points[index])));
         let is_last = result.is_err();
         let _ = events.send(Event::Ended(index, result));
         if is_last {
@@ -113,7 +127,11 @@ fn run_lane(
     }
 }
 
-fn collect(events: &Receiver<Event>, predicted: &[Figures], mut progress: Progress<'_>) -> Result<Vec<Measurement>> {
+fn collect(
+    events: &Receiver<Event>,
+    predicted: &[Figures],
+    mut progress: Progress<'_>,
+) -> Result<Vec<Measurement>> {
     let mut results = vec![None; predicted.len()];
     loop {
         match events.recv_timeout(SHOW_EVERY) {

@@ -1,4 +1,5 @@
-//! One point measured: servers, a router and a load as processes of this binary, and what the load says in the end.
+//! One point measured: servers, a router and a load as processes of this binary, and what the load
+//! says in the end.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -63,15 +64,19 @@ impl Measurement {
     ///
     /// # Errors
     ///
-    /// Another schema, and too few samples for a p99.9: a point without one has no place in the picture.
+    /// Another schema, and too few samples for a p99.9: a point without one has no place in the
+    /// picture.
     pub(super) fn parse(json: &str) -> Result<Self> {
-        let document: Document = serde_json::from_str(json).context("tailcut measure wrote no result")?;
+        let document: Document =
+            serde_json::from_str(json).context("tailcut measure wrote no result")?;
         if document.schema != SCHEMA {
             bail!("tailcut measure wrote {}, which is not {SCHEMA}", document.schema);
         }
         let measurement = document.measurement;
         let replied = measurement.counts.replied;
-        measurement.figures().with_context(|| format!("{replied} replies are too few for a p99.9; raise --duration"))?;
+        measurement.figures().with_context(|| {
+            format!("{replied} replies are too few for a p99.9; raise --duration")
+        })?;
         Ok(measurement)
     }
 
@@ -79,11 +84,17 @@ impl Measurement {
     pub(super) fn figures(&self) -> Option<Figures> {
         let Latency { mean, p50, p99, p999, .. } = self.latency_us.intended;
         let services = |us: Option<f64>| us.map(|us| us / SERVICE_US);
-        Some(Figures { mean: services(mean)?, p50: services(p50)?, p99: services(p99)?, p999: services(p999)? })
+        Some(Figures {
+            mean: services(mean)?,
+            p50: services(p50)?,
+            p99: services(p99)?,
+            p999: services(p999)?,
+        })
     }
 
-    /// How late the load left, by how far the p99 from the intended and from the actual send part. Nothing that a policy does
-    /// makes a load late, for it waits for no reply: the machine does, and then it has made the latency too.
+    /// How late the load left, by how far the p99 from the intended and from the actual send part.
+    /// Nothing that a policy does makes a load late, for it waits for no reply: the machine does,
+    /// and then it has made the latency too.
     pub(super) fn lateness_us(&self) -> f64 {
         let Latencies { intended, actual } = self.latency_us;
         intended.p99.zip(actual.p99).map_or(0.0, |(intended, actual)| intended - actual)
@@ -104,7 +115,8 @@ impl Measurement {
 /// Measures a point; every process is gone when it returns.
 pub(super) fn measure(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Measurement> {
     let mut servers = Process::start(&serve_words())?;
-    let servers_at = (0..WORKERS).map(|_| servers.next_address(stop)).collect::<Result<Vec<_>>>()?;
+    let servers_at =
+        (0..WORKERS).map(|_| servers.next_address(stop)).collect::<Result<Vec<_>>>()?;
     let mut router = Process::start(&route_words(point, &servers_at))?;
     let router_at = router.next_address(stop)?;
     let load = Process::start(&measure_words(point, seed, &router_at))?;
@@ -113,12 +125,32 @@ pub(super) fn measure(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Mea
 }
 
 fn serve_words() -> Vec<String> {
-    words(&["serve", "--listen", ANY_PORT, "--ports", &WORKERS.to_string(), "--app", "synthetic", "--spin-ns", SPIN_NS])
+    words(&[
+        "serve",
+        "--listen",
+        ANY_PORT,
+        "--ports",
+        &WORKERS.to_string(),
+        "--app",
+        "synthetic",
+        "--spin-ns",
+        SPIN_NS,
+    ])
 }
 
 fn route_words(point: &Point, servers: &[String]) -> Vec<String> {
-    let mut words = words(&["route", "--listen", ANY_PORT, "--policy", &point.policy.to_string(), "--spin-ns", SPIN_NS]);
-    words.extend(["--probe-interval", PROBE_INTERVAL, "--silent-after", SILENT_AFTER].map(str::to_owned));
+    let mut words = words(&[
+        "route",
+        "--listen",
+        ANY_PORT,
+        "--policy",
+        &point.policy.to_string(),
+        "--spin-ns",
+        SPIN_NS,
+    ]);
+    words.extend(
+        ["--probe-interval", PROBE_INTERVAL, "--silent-after", SILENT_AFTER].map(str::to_owned),
+    );
     words.extend(servers.iter().flat_map(|address| ["--server".to_owned(), address.clone()]));
     words
 }
@@ -127,8 +159,20 @@ fn measure_words(point: &Point, seed: u64, target: &str) -> Vec<String> {
     let (app, seed) = (format!("synthetic:{SERVICE}"), seed.to_string());
     let (rate, duration) = (point.rate_per_s().to_string(), format!("{}ns", point.duration_ns));
     let warmup = format!("{WARMUP_NS}ns");
-    let load =
-        ["--rate", &rate, "--duration", &duration, "--warmup", &warmup, "--seed", &seed, "--spin-ns", SPIN_NS, "--json", "-"];
+    let load = [
+        "--rate",
+        &rate,
+        "--duration",
+        &duration,
+        "--warmup",
+        &warmup,
+        "--seed",
+        &seed,
+        "--spin-ns",
+        SPIN_NS,
+        "--json",
+        "-",
+    ];
     words(&[&["measure", "--target", target, "--app", &app][..], &load].concat())
 }
 
@@ -144,8 +188,8 @@ struct Document {
 }
 
 const SCHEMA: &str = "tailcut.measure/2";
-/// Over 60 points on two virtual cores it was 25 to 140 us where nothing interfered, and 520 us and more where a stall of the
-/// machine had made the p99; between them the two kinds mix.
+/// Over 60 points on two virtual cores it was 25 to 140 us where nothing interfered, and 520 us and
+/// more where a stall of the machine had made the p99; between them the two kinds mix.
 const LATE_US_MAX: f64 = 200.0;
 /// On this machine alone.
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -180,23 +224,31 @@ mod tests {
     #[test]
     fn another_schema_is_refused() {
         let error = Measurement::parse(&RECORDED.replace("measure/2", "measure/3")).unwrap_err();
-        assert_eq!(error.to_string(), "tailcut measure wrote tailcut.measure/3, which is not tailcut.measure/2");
+        assert_eq!(
+            error.to_string(),
+            "tailcut measure wrote tailcut.measure/3, which is not tailcut.measure/2"
+        );
     }
 
     #[test]
     fn a_tail_without_samples_is_refused() {
-        let error = Measurement::parse(&RECORDED.replace("\"p999\": 32110.0", "\"p999\": null")).unwrap_err();
+        let error = Measurement::parse(&RECORDED.replace("\"p999\": 32110.0", "\"p999\": null"))
+            .unwrap_err();
         assert_eq!(error.to_string(), "44781 replies are too few for a p99.9; raise --duration");
     }
 
     #[test]
     fn output_that_is_no_result_is_refused() {
-        assert_eq!(Measurement::parse("").unwrap_err().to_string(), "tailcut measure wrote no result");
+        assert_eq!(
+            Measurement::parse("").unwrap_err().to_string(),
+            "tailcut measure wrote no result"
+        );
     }
 
     #[test]
     fn a_point_is_run_as_its_commands_say() {
-        let point = Point { policy: "jbsq:2".parse().unwrap(), load: 0.7, duration_ns: 5_600_000_000 };
+        let point =
+            Point { policy: "jbsq:2".parse().unwrap(), load: 0.7, duration_ns: 5_600_000_000 };
         let servers = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
         let expected = "route --listen 127.0.0.1:0 --policy jbsq:2 --spin-ns 0 --probe-interval 100ms --silent-after 2s \
                         --server 127.0.0.1:1 --server 127.0.0.1:2";

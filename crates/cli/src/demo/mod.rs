@@ -1,7 +1,7 @@
 //! `tailcut demo`: shows what a short tail is, and that what is measured is what theory predicts.
 //!
-//! Each policy runs at each load: servers, a router and a load as processes of this binary, on loopback. The measured
-//! percentiles go beside those of the queue that the policy amounts to.
+//! Each policy runs at each load: servers, a router and a load as processes of this binary, on
+//! loopback. The measured percentiles go beside those of the queue that the policy amounts to.
 
 mod chart;
 mod lanes;
@@ -30,12 +30,14 @@ use crate::{output, signals};
 
 /// Show what a short tail is: measure policies side by side, and write a page with curves
 ///
-/// Eight emulated servers of 1 ms exponential service, a router and an open-loop load run on this machine, for about a minute.
-/// The percentiles are printed beside what queueing theory predicts, and the page holds the picture.
+/// Eight emulated servers of 1 ms exponential service, a router and an open-loop load run on this
+/// machine, for about a minute. The percentiles are printed beside what queueing theory predicts,
+/// and the page holds the picture.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where to write the page [default: target/demo.html if ./target exists, else tailcut-demo.html]
+    /// Where to write the page [default: target/demo.html if ./target exists, else
+    /// tailcut-demo.html]
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write the result as JSON to FILE, or with `-` to standard output and nothing else
@@ -54,7 +56,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "L,...", value_delimiter = ',', default_value = "0.5,0.7,0.85", value_parser = plan::parse_load)]
     loads: Vec<f64>,
     /// Policies of the router to compare: random, rr, jsq:D, jbsq:N
-    #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "random,rr,jsq:2,jbsq:2")]
+    #[arg(
+        long,
+        value_name = "P,...",
+        value_delimiter = ',',
+        default_value = "random,rr,jsq:2,jbsq:2"
+    )]
     policies: Vec<PolicySpec>,
     /// Fail when the p99 of random or jbsq at 70 % load is further than 15 % from its prediction
     #[arg(long)]
@@ -69,14 +76,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     signals::on_stop(move || flag.store(true, Ordering::Relaxed))?;
-    let predicted = points.iter().map(|point| predict::figures(point.policy, point.load)).collect::<Result<Vec<_>>>()?;
+    let predicted = points
+        .iter()
+        .map(|point| predict::figures(point.policy, point.load))
+        .collect::<Result<Vec<_>>>()?;
     let measured = lanes::measure_all(&points, &predicted, args.seed, &stop)?;
     let report = assemble(args, &points, &measured, &predicted)?;
     write(args, &report)?;
     if args.check { report.check() } else { Ok(()) }
 }
 
-fn assemble(args: &Args, points: &[Point], measured: &[Measurement], predicted: &[Figures]) -> Result<Report> {
+fn assemble(
+    args: &Args,
+    points: &[Point],
+    measured: &[Measurement],
+    predicted: &[Figures],
+) -> Result<Report> {
     let mut results = Vec::new();
     for ((&point, &measurement), &predicted) in points.iter().zip(measured).zip(predicted) {
         let measured = measurement.figures().context("a measured point has all percentiles")?;
@@ -99,9 +114,15 @@ fn assemble(args: &Args, points: &[Point], measured: &[Measurement], predicted: 
             machine: Machine::here(),
         },
         results,
-        curves: policies.into_iter().map(|policy| Ok((policy, predict::curve(policy)?))).collect::<Result<_>>()?,
+        curves: policies
+            .into_iter()
+            .map(|policy| Ok((policy, predict::curve(policy)?)))
+            .collect::<Result<_>>()?,
         ideal_curve: predict::ideal_curve()?,
-        ideals: loads.into_iter().map(|load| Ok((load, predict::ideal_figures(load)?))).collect::<Result<_>>()?,
+        ideals: loads
+            .into_iter()
+            .map(|load| Ok((load, predict::ideal_figures(load)?)))
+            .collect::<Result<_>>()?,
     })
 }
 
@@ -125,13 +146,19 @@ fn command(args: &Args) -> String {
     let join = |words: Vec<String>| words.join(",");
     let loads = join(args.loads.iter().map(f64::to_string).collect());
     let policies = join(args.policies.iter().map(PolicySpec::to_string).collect());
-    let duration =
-        args.duration.map(|duration_ns| format!(" --duration {}", Unit::Time.format(duration_ns as f64))).unwrap_or_default();
+    let duration = args
+        .duration
+        .map(|duration_ns| format!(" --duration {}", Unit::Time.format(duration_ns as f64)))
+        .unwrap_or_default();
     format!("tailcut demo --seed {} --loads {loads} --policies {policies}{duration}", args.seed)
 }
 
 fn default_page() -> PathBuf {
-    if Path::new("target").is_dir() { "target/demo.html".into() } else { "tailcut-demo.html".into() }
+    if Path::new("target").is_dir() {
+        "target/demo.html".into()
+    } else {
+        "tailcut-demo.html".into()
+    }
 }
 
 fn write_file(path: &Path, text: &str) -> Result<()> {

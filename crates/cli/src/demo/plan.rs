@@ -1,9 +1,9 @@
 //! What is run: every policy at every load, and how long each.
 //!
-//! The p99 of a queue is read from a sample whose neighbours resemble each other, the longer the higher the load and the
-//! worse the policy. So the points differ in duration. The durations here were chosen by simulation: over 13.6 s, random
-//! placement at a load of 0.7 has a p99 whose standard deviation is 4.5 %, and leaves 15 % once in a thousand runs; JBSQ has
-//! 1.5 % over 5.6 s.
+//! The p99 of a queue is read from a sample whose neighbours resemble each other, the longer the
+//! higher the load and the worse the policy. So the points differ in duration. The durations here
+//! were chosen by simulation: over 13.6 s, random placement at a load of 0.7 has a p99 whose
+//! standard deviation is 4.5 %, and leaves 15 % once in a thousand runs; JBSQ has 1.5 % over 5.6 s.
 //!
 //! Invariant: a plan has at least one point, and none twice.
 
@@ -36,7 +36,11 @@ impl Point {
 /// # Errors
 ///
 /// Nothing to run, and `jbsq:auto`, whose bound moves and so has no prediction.
-pub(super) fn points(policies: &[PolicySpec], loads: &[f64], duration_ns: Option<u64>) -> Result<Vec<Point>> {
+pub(super) fn points(
+    policies: &[PolicySpec],
+    loads: &[f64],
+    duration_ns: Option<u64>,
+) -> Result<Vec<Point>> {
     if policies.contains(&PolicySpec::JbsqAuto) {
         bail!("the bound of jbsq:auto moves, so nothing predicts it; give one, such as jbsq:2");
     }
@@ -55,14 +59,16 @@ pub(super) fn points(policies: &[PolicySpec], loads: &[f64], duration_ns: Option
     Ok(points)
 }
 
-/// Indices of the points in the order in which to begin them: the longest first, so that lanes end together.
+/// Indices of the points in the order in which to begin them: the longest first, so that lanes end
+/// together.
 pub(super) fn order(points: &[Point]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(points[index].duration_ns));
     order
 }
 
-/// How long the points of these durations take when `lanes` run at once and each lane takes the next of the list.
+/// How long the points of these durations take when `lanes` run at once and each lane takes the
+/// next of the list.
 pub(super) fn span_ns(durations_ns: impl IntoIterator<Item = u64>, lanes: usize) -> u64 {
     let mut lanes_ns = vec![0; lanes.max(1)];
     for duration_ns in durations_ns {
@@ -108,7 +114,8 @@ pub(super) const SERVICE: &str = "exp:1ms";
 pub(super) const WARMUP_NS: u64 = 700 * NS_PER_MS;
 const NS_PER_MS: u64 = 1_000_000;
 const US_PER_S: f64 = 1e6;
-/// Below, there are too few requests for a tail; above, a run of seconds does not reach a steady state.
+/// Below, there are too few requests for a tail; above, a run of seconds does not reach a steady
+/// state.
 const LOAD_MIN: f64 = 0.05;
 const LOAD_MAX: f64 = 0.95;
 
@@ -120,7 +127,8 @@ mod tests {
     fn the_usual_plan_takes_about_a_minute_on_two_lanes() {
         let points = usual(None);
         assert_eq!(points.len(), 12);
-        let span_s = span_ns(order(&points).into_iter().map(|index| points[index].loaded_ns()), 2) / 1_000_000_000;
+        let span_s = span_ns(order(&points).into_iter().map(|index| points[index].loaded_ns()), 2)
+            / 1_000_000_000;
         assert!((50..62).contains(&span_s), "{span_s} s");
     }
 

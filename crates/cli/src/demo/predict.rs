@@ -1,7 +1,8 @@
 //! What theory says about a policy, without the network.
 //!
-//! [`exact`] has the model of a policy where there is one; `jsq:D` has none and is simulated, and so is `jbsq:N` from a bound of 5
-//! on, where the chain is large. One queue before all workers is M/M/k: no worker idles while a request waits.
+//! [`exact`] has the model of a policy where there is one; `jsq:D` has none and is simulated, and
+//! so is `jbsq:N` from a bound of 5 on, where the chain is large. One queue before all workers is
+//! M/M/k: no worker idles while a request waits.
 //!
 //! Invariant: times are in units of the mean service time.
 
@@ -64,7 +65,11 @@ fn sojourn(policy: PolicySpec, load: f64, requests: u64) -> Result<Box<dyn Sojou
         return Ok(exact.sojourn);
     }
     // Without measurements the bound is the one that a router begins with.
-    let policy = if policy == PolicySpec::JbsqAuto { PolicySpec::Jbsq(BoundEstimator::INITIAL) } else { policy };
+    let policy = if policy == PolicySpec::JbsqAuto {
+        PolicySpec::Jbsq(BoundEstimator::INITIAL)
+    } else {
+        policy
+    };
     Ok(Box::new(simulated(policy, load, requests).with_context(context)?))
 }
 
@@ -73,7 +78,13 @@ fn reference(policy: PolicySpec, load: f64) -> Result<Option<Exact>> {
     if matches!(policy, PolicySpec::Jbsq(bound) if bound.get() > CHAIN_BOUND_MAX) {
         return Ok(None);
     }
-    Ok(exact(&queueing::System { groups: 1, servers: WORKERS, policy, service: &service()?, load })?)
+    Ok(exact(&queueing::System {
+        groups: 1,
+        servers: WORKERS,
+        policy,
+        service: &service()?,
+        load,
+    })?)
 }
 
 /// What the demo's servers emulate.
@@ -101,7 +112,8 @@ fn loads(steps: u32) -> impl Iterator<Item = f64> {
 pub(super) const CURVE_FROM: f64 = 0.3;
 pub(super) const CURVE_TO: f64 = 0.92;
 const EXACT_STEPS: u32 = 62;
-/// Each step draws the same requests, faster, so that a curve is smooth where its figures are not exact.
+/// Each step draws the same requests, faster, so that a curve is smooth where its figures are not
+/// exact.
 const SIMULATED_STEPS: u32 = 31;
 const CURVE_REQUESTS: u64 = 400_000;
 /// The p99 of jsq:2 at a load of 0.85 is within about 1 %.
@@ -120,7 +132,9 @@ mod tests {
         // ln(100) / (1 - 0.7), and so on.
         let figures = figures(policy("random"), 0.7).unwrap();
         let expected = [1.0, 2f64.ln(), 100f64.ln(), 1000f64.ln()].map(|services| services / 0.3);
-        for (figure, expected) in [figures.mean, figures.p50, figures.p99, figures.p999].into_iter().zip(expected) {
+        for (figure, expected) in
+            [figures.mean, figures.p50, figures.p99, figures.p999].into_iter().zip(expected)
+        {
             assert!((figure / expected - 1.0).abs() < 1e-9, "{figure} is not {expected}");
         }
     }
@@ -140,8 +154,12 @@ mod tests {
 
     #[test]
     fn each_prediction_says_what_it_rests_on() {
-        let bases = ["random", "rr", "jsq:1", "jsq:2", "jbsq:1", "jbsq:2", "jbsq:8"].map(|text| basis(policy(text)));
-        assert_eq!(bases, ["M/M/1", "E8/M/1", "M/M/1", "simulated", "M/M/8", "JBSQ(2) chain", "simulated"]);
+        let bases = ["random", "rr", "jsq:1", "jsq:2", "jbsq:1", "jbsq:2", "jbsq:8"]
+            .map(|text| basis(policy(text)));
+        assert_eq!(
+            bases,
+            ["M/M/1", "E8/M/1", "M/M/1", "simulated", "M/M/8", "JBSQ(2) chain", "simulated"]
+        );
     }
 
     #[test]

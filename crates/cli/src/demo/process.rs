@@ -1,6 +1,7 @@
 //! A child process that cannot outlive who started it, and what it prints.
 //!
-//! Invariant: however a [`Process`] goes out of scope, by return, error or panic, its child has been killed and reaped.
+//! Invariant: however a [`Process`] goes out of scope, by return, error or panic, its child has
+//! been killed and reaped.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -38,8 +39,13 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When `stop` is set, and when nothing comes for `patience`; what the child said on standard error is in the message.
-    pub(super) fn next_line(&mut self, stop: &AtomicBool, patience: Duration) -> Result<Option<String>> {
+    /// When `stop` is set, and when nothing comes for `patience`; what the child said on standard
+    /// error is in the message.
+    pub(super) fn next_line(
+        &mut self,
+        stop: &AtomicBool,
+        patience: Duration,
+    ) -> Result<Option<String>> {
         for _ in 0..patience.div_duration_f64(TICK).ceil() as u64 {
             if stop.load(Ordering::Relaxed) {
                 bail!("interrupted");
@@ -69,7 +75,8 @@ impl Process {
             output.push_str(&line);
             output.push('\n');
         }
-        let status = self.child.wait().with_context(|| format!("cannot wait for tailcut {}", self.name))?;
+        let status =
+            self.child.wait().with_context(|| format!("cannot wait for tailcut {}", self.name))?;
         if matches!(status.code(), Some(0 | NOT_TRUSTWORTHY)) {
             Ok(output)
         } else {
@@ -82,17 +89,24 @@ impl Process {
         let mut child = command.spawn().with_context(|| format!("cannot start tailcut {name}"))?;
         let stdout = child.stdout.take().expect("standard output is piped");
         let stderr = child.stderr.take().expect("standard error is piped");
-        Ok(Self { name, child, lines: read_lines(stdout), complaints: Some(read_complaints(stderr)) })
+        Ok(Self {
+            name,
+            child,
+            lines: read_lines(stdout),
+            complaints: Some(read_complaints(stderr)),
+        })
     }
 
     fn failure(&mut self, what: &str) -> anyhow::Error {
         self.end();
-        // A terminal interrupts all of its processes at once, so a child may go before this one is told.
+        // A terminal interrupts all of its processes at once, so a child may go before this one is
+        // told.
         let signal = self.child.wait().ok().and_then(|status| status.signal());
         if signal.is_some_and(|signal| [SIGINT, SIGTERM].contains(&signal)) {
             return anyhow!("interrupted");
         }
-        let complaints = self.complaints.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
+        let complaints =
+            self.complaints.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         let complaints = complaints.trim();
         let separator = if complaints.is_empty() { "" } else { ": " };
         anyhow!("tailcut {} {what}{separator}{complaints}", self.name)
@@ -170,13 +184,16 @@ mod tests {
 
     #[test]
     fn an_interruption_ends_the_wait() {
-        let error = shell("exec tail -f /dev/null").output(&AtomicBool::new(true), FOREVER).unwrap_err();
+        let error =
+            shell("exec tail -f /dev/null").output(&AtomicBool::new(true), FOREVER).unwrap_err();
         assert_eq!(error.to_string(), "interrupted");
     }
 
     #[test]
     fn silence_is_a_failure() {
-        let error = shell("exec tail -f /dev/null").output(&RUNNING, Duration::from_millis(60)).unwrap_err();
+        let error = shell("exec tail -f /dev/null")
+            .output(&RUNNING, Duration::from_millis(60))
+            .unwrap_err();
         assert_eq!(error.to_string(), "tailcut test said nothing for 60ms");
     }
 
@@ -199,7 +216,10 @@ mod tests {
 
     #[test]
     fn an_address_follows_the_word_listening() {
-        assert_eq!(shell("echo listening 127.0.0.1:1").next_address(&RUNNING).unwrap(), "127.0.0.1:1");
+        assert_eq!(
+            shell("echo listening 127.0.0.1:1").next_address(&RUNNING).unwrap(),
+            "127.0.0.1:1"
+        );
         let error = shell("echo in use >&2").next_address(&RUNNING).unwrap_err();
         assert_eq!(error.to_string(), "tailcut test did not begin to listen: in use");
     }

@@ -21,7 +21,10 @@ impl<'a> Progress<'a> {
     pub(super) fn new(points: &'a [Point], lanes: usize) -> Self {
         let total_ns: u64 = points.iter().map(Point::loaded_ns).sum();
         let bar = ProgressBar::new(total_ns / NS_PER_MS);
-        bar.set_style(ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}").expect("the template is a valid constant"));
+        bar.set_style(
+            ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
+                .expect("the template is a valid constant"),
+        );
         Self { points, lanes, states: vec![State::Waiting; points.len()], bar }
     }
 
@@ -40,7 +43,11 @@ impl<'a> Progress<'a> {
             name(&self.points[index]),
             measured.p99,
             predicted.p99,
-            if done < self.points.len() { format!(" ({} left)", self.left()) } else { String::new() },
+            if done < self.points.len() {
+                format!(" ({} left)", self.left())
+            } else {
+                String::new()
+            },
         );
         if self.bar.is_hidden() {
             eprintln!("{line}");
@@ -56,11 +63,25 @@ impl<'a> Progress<'a> {
             return;
         }
         let now = Clock.now();
-        let passed_ns: u64 = self.points.iter().zip(&self.states).map(|(point, state)| state.passed_ns(point, now)).sum();
+        let passed_ns: u64 = self
+            .points
+            .iter()
+            .zip(&self.states)
+            .map(|(point, state)| state.passed_ns(point, now))
+            .sum();
         let is_running = |state: &State| matches!(state, State::Running { .. });
-        let running = self.points.iter().zip(&self.states).filter(|(_, state)| is_running(state)).map(|(point, _)| name(point));
+        let running = self
+            .points
+            .iter()
+            .zip(&self.states)
+            .filter(|(_, state)| is_running(state))
+            .map(|(point, _)| name(point));
         self.bar.set_position(passed_ns / NS_PER_MS);
-        self.bar.set_message(format!("{} ({} left)", running.collect::<Vec<_>>().join(", "), self.left()));
+        self.bar.set_message(format!(
+            "{} ({} left)",
+            running.collect::<Vec<_>>().join(", "),
+            self.left()
+        ));
     }
 
     pub(super) fn clear(&self) {
@@ -70,7 +91,9 @@ impl<'a> Progress<'a> {
     /// The time left, as if nothing but loads took time.
     fn left(&self) -> String {
         let now = Clock.now();
-        let left_ns = |&index: &usize| self.points[index].loaded_ns() - self.states[index].passed_ns(&self.points[index], now);
+        let left_ns = |&index: &usize| {
+            self.points[index].loaded_ns() - self.states[index].passed_ns(&self.points[index], now)
+        };
         let mut order = plan::order(self.points);
         order.sort_by_key(|&index| self.states[index] == State::Waiting);
         format!("{:.0} s", plan::span_ns(order.iter().map(left_ns), self.lanes) as f64 / 1e9)

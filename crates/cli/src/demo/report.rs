@@ -1,7 +1,7 @@
 //! What the demonstration shows: a table, JSON, a picture, and one page that holds everything.
 //!
-//! Invariant: every figure of a point is measured from the time at which a request should have left, and stands beside its
-//! prediction; the page loads nothing from anywhere.
+//! Invariant: every figure of a point is measured from the time at which a request should have
+//! left, and stands beside its prediction; the page loads nothing from anywhere.
 
 use std::fs;
 
@@ -84,7 +84,10 @@ impl Machine {
         let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
-            cpu: model.map_or_else(|| format!("unnamed {}", std::env::consts::ARCH), |(_, name)| name.trim().to_owned()),
+            cpu: model.map_or_else(
+                || format!("unnamed {}", std::env::consts::ARCH),
+                |(_, name)| name.trim().to_owned(),
+            ),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: kernel.trim().to_owned(),
         }
@@ -92,13 +95,20 @@ impl Machine {
 }
 
 impl Report {
-    /// An error that names each of `random` and `jbsq:N` at [`CHECK_LOAD`] that departs from its prediction.
+    /// An error that names each of `random` and `jbsq:N` at [`CHECK_LOAD`] that departs from its
+    /// prediction.
     pub(super) fn check(&self) -> Result<()> {
-        let departed = self.results.iter().filter(|result| is_checked(&result.point) && result.departs());
-        let named =
-            departed.map(|result| format!("{} is {:.2} of its prediction", progress::name(&result.point), result.ratio()));
+        let departed =
+            self.results.iter().filter(|result| is_checked(&result.point) && result.departs());
+        let named = departed.map(|result| {
+            format!("{} is {:.2} of its prediction", progress::name(&result.point), result.ratio())
+        });
         let named: Vec<String> = named.collect();
-        if named.is_empty() { Ok(()) } else { bail!("check: the p99 of {}", named.join(", and of ")) }
+        if named.is_empty() {
+            Ok(())
+        } else {
+            bail!("check: the p99 of {}", named.join(", and of "))
+        }
     }
 
     /// The result for people.
@@ -160,8 +170,10 @@ impl Report {
     }
 
     fn load_chart(&self, width: u32) -> Chart {
-        let mut series: Vec<Series> =
-            (0..).zip(&self.curves).map(|(look, (policy, curve))| self.series(look, *policy, curve)).collect();
+        let mut series: Vec<Series> = (0..)
+            .zip(&self.curves)
+            .map(|(look, (policy, curve))| self.series(look, *policy, curve))
+            .collect();
         let label = ONE_QUEUE.to_owned();
         series.push(Series { label, curve: self.ideal_curve.clone(), ..Series::default() });
         let alternative = "The 99th percentile of the sojourn time over the load, for each policy: predicted curves and \
@@ -184,7 +196,10 @@ impl Report {
         let load = self.bar_load();
         let mut groups: Vec<Group> = Vec::new();
         for (look, (policy, _)) in (0..).zip(&self.curves) {
-            let here = self.results.iter().find(|result| result.point.policy == *policy && result.point.load == load);
+            let here = self
+                .results
+                .iter()
+                .find(|result| result.point.policy == *policy && result.point.load == load);
             groups.extend(here.map(|result| Group {
                 label: policy.to_string(),
                 look: look_of(look),
@@ -194,7 +209,12 @@ impl Report {
         }
         let ideal = self.ideals.iter().find(|(ideal_load, _)| *ideal_load == load);
         let label = ONE_QUEUE.to_owned();
-        groups.extend(ideal.map(|&(_, predicted)| Group { label, look: 0, measured: None, predicted }));
+        groups.extend(ideal.map(|&(_, predicted)| Group {
+            label,
+            look: 0,
+            measured: None,
+            predicted,
+        }));
         let alternative = format!(
             "Median, 99th and 99.9th percentile of the sojourn time at {:.0} % load, for each policy: measured bars and \
              predicted marks.",
@@ -206,14 +226,18 @@ impl Report {
     /// The load nearest to [`CHECK_LOAD`].
     fn bar_load(&self) -> f64 {
         let loads = self.results.iter().map(|result| result.point.load);
-        loads.min_by(|one, other| (one - CHECK_LOAD).abs().total_cmp(&(other - CHECK_LOAD).abs())).unwrap_or(CHECK_LOAD)
+        loads
+            .min_by(|one, other| (one - CHECK_LOAD).abs().total_cmp(&(other - CHECK_LOAD).abs()))
+            .unwrap_or(CHECK_LOAD)
     }
 
     /// The figures of the text, where random placement and a bounded shortest queue were both run.
     fn story(&self) -> Option<Story> {
         let load = self.bar_load();
         let find = |is_wanted: fn(PolicySpec) -> bool| {
-            self.results.iter().find(|result| is_wanted(result.point.policy) && result.point.load == load)
+            self.results
+                .iter()
+                .find(|result| is_wanted(result.point.policy) && result.point.load == load)
         };
         let random = find(|policy| policy == PolicySpec::Random)?;
         let jbsq = find(|policy| matches!(policy, PolicySpec::Jbsq(_)))?;
@@ -305,18 +329,24 @@ fn described(policy: PolicySpec) -> (String, String) {
         PolicySpec::RoundRobin => "servers take turns".to_owned(),
         PolicySpec::Jsq(samples) => format!("the shortest queue of {samples} servers drawn by lot"),
         PolicySpec::Jbsq(bound) => {
-            format!("the shortest queue of all, with at most {bound} requests at a server; the rest wait at the router")
+            format!(
+                "the shortest queue of all, with at most {bound} requests at a server; the rest wait at the router"
+            )
         }
-        PolicySpec::JbsqAuto => "the shortest queue of all, with a bound from measurements".to_owned(),
+        PolicySpec::JbsqAuto => {
+            "the shortest queue of all, with a bound from measurements".to_owned()
+        }
     };
     (policy.to_string(), words)
 }
 
-const HEAD: [&str; 9] = ["policy", "load", "samples", "p50", "p99", "p99.9", "predicted p99", "ratio", "by"];
+const HEAD: [&str; 9] =
+    ["policy", "load", "samples", "p50", "p99", "p99.9", "predicted p99", "ratio", "by"];
 const ONE_QUEUE: &str = "one queue (bound)";
 /// The load of the bars, of the text and of `--check`.
 pub(super) const CHECK_LOAD: f64 = 0.7;
-/// Three standard deviations of the most uncertain point that `--check` looks at, see [`super::plan`].
+/// Three standard deviations of the most uncertain point that `--check` looks at, see
+/// [`super::plan`].
 const DEPARTURE_MAX: f64 = 0.15;
 
 #[cfg(test)]
@@ -362,15 +392,17 @@ mod tests {
     #[test]
     fn a_check_names_what_departs() {
         let error = report(&[("random", 0.8), ("jbsq:2", 1.25)]).check().unwrap_err();
-        let expected =
-            "check: the p99 of random at 70 % is 0.80 of its prediction, and of jbsq:2 at 70 % is 1.25 of its prediction";
+        let expected = "check: the p99 of random at 70 % is 0.80 of its prediction, and of jbsq:2 at 70 % is 1.25 of its prediction";
         assert_eq!(error.to_string(), expected);
     }
 
     /// Every policy at a load of 0.7 with figures that are so many times the predicted ones.
     fn report(ratios: &[(&str, f64)]) -> Report {
-        let results: Vec<PointResult> = ratios.iter().map(|&(policy, ratio)| result(policy, ratio)).collect();
-        let curve = |policy| [0.5, 0.7, 0.9].map(|load| (load, predict::figures(policy, load).unwrap().p99)).to_vec();
+        let results: Vec<PointResult> =
+            ratios.iter().map(|&(policy, ratio)| result(policy, ratio)).collect();
+        let curve = |policy| {
+            [0.5, 0.7, 0.9].map(|load| (load, predict::figures(policy, load).unwrap().p99)).to_vec()
+        };
         Report {
             setting: Setting {
                 command: "tailcut demo --seed 1".to_owned(),
@@ -378,21 +410,38 @@ mod tests {
                 seed: 1,
                 lanes: 2,
                 scheduling: "on any core, normal priority".to_owned(),
-                machine: Machine { cpu: "A <CPU>".to_owned(), cores: 2, kernel: "6.18.0".to_owned() },
+                machine: Machine {
+                    cpu: "A <CPU>".to_owned(),
+                    cores: 2,
+                    kernel: "6.18.0".to_owned(),
+                },
             },
-            curves: results.iter().map(|result| (result.point.policy, curve(result.point.policy))).collect(),
+            curves: results
+                .iter()
+                .map(|result| (result.point.policy, curve(result.point.policy)))
+                .collect(),
             results,
-            ideal_curve: [0.5, 0.9].map(|load| (load, predict::ideal_figures(load).unwrap().p99)).to_vec(),
+            ideal_curve: [0.5, 0.9]
+                .map(|load| (load, predict::ideal_figures(load).unwrap().p99))
+                .to_vec(),
             ideals: vec![(0.7, predict::ideal_figures(0.7).unwrap())],
         }
     }
 
     fn result(policy: &str, ratio: f64) -> PointResult {
-        let point = Point { policy: policy.parse().unwrap(), load: 0.7, duration_ns: 8_000_000_000 };
+        let point =
+            Point { policy: policy.parse().unwrap(), load: 0.7, duration_ns: 8_000_000_000 };
         let predicted = predict::figures(point.policy, 0.7).unwrap();
         let Figures { mean, p50, p99, p999 } = predicted;
         let us = |services: f64| Some((1_000.0 * ratio * services).round());
-        let latency = Latency { mean: us(mean), p50: us(p50), p90: us(p50), p99: us(p99), p999: us(p999), max: us(p999) };
+        let latency = Latency {
+            mean: us(mean),
+            p50: us(p50),
+            p90: us(p50),
+            p99: us(p99),
+            p999: us(p999),
+            max: us(p999),
+        };
         let measurement = Measurement {
             rate_per_s: Rates { offered: 5_600.0, sent: 5_600.0, achieved: 5_600.0 },
             counts: Counts { sent: 44_800, replied: 44_798, lost: 0, refused: 0, timeout: 2 },

@@ -13,8 +13,8 @@ use super::job::{ClientCounts, StampKind};
 use super::percentile;
 use super::record::{Kept, Record};
 use super::result::{
-    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point, Rates, Reason, StationarityTest,
-    Tests, Timestamps, Verdict,
+    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point,
+    Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
 };
 
 /// The point of a load.
@@ -25,9 +25,16 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     let rates = record.rates();
     Point {
         verdict: verdict_of(report),
-        rate_per_s: Rates { offered: rates.offered_per_s, sent: rates.sent_per_s, achieved: rates.replied_per_s },
+        rate_per_s: Rates {
+            offered: rates.offered_per_s,
+            sent: rates.sent_per_s,
+            achieved: rates.replied_per_s,
+        },
         counts: counts(record, &client),
-        latency_us: Latencies { intended: latency(&record.intended), actual: latency(&record.actual) },
+        latency_us: Latencies {
+            intended: latency(&record.intended),
+            actual: latency(&record.actual),
+        },
         intervals_us: intervals(report),
         histograms: Histograms {
             intended: hdr::encode(&record.intended.histogram),
@@ -130,9 +137,10 @@ fn series(record: &Record) -> Vec<Moment> {
         p50_us: us(moment.percentile_ns(0.5)),
         p99_us: us(moment.percentile_ns(0.99)),
         max_us: us(moment.max_ns()),
-        histograms: moment
-            .histograms(record.keep())
-            .map(|[intended, actual]| Histograms { intended: hdr::encode(&intended), actual: hdr::encode(&actual) }),
+        histograms: moment.histograms(record.keep()).map(|[intended, actual]| Histograms {
+            intended: hdr::encode(&intended),
+            actual: hdr::encode(&actual),
+        }),
     });
     moment.collect()
 }
@@ -204,8 +212,14 @@ fn timestamps(measured: &Measured) -> Timestamps {
         used: used.name().to_owned(),
         // Every request has these, and whole percentiles are of every request.
         answers: StampKind::User.name().to_owned(),
-        latency_us: clocks.by_kind().map(|(kind, kept)| (kind.name().to_owned(), latency(kept))).collect(),
-        stamped: clocks.by_kind().map(|(kind, kept)| (kind.name().to_owned(), kept.histogram.len())).collect(),
+        latency_us: clocks
+            .by_kind()
+            .map(|(kind, kept)| (kind.name().to_owned(), latency(kept)))
+            .collect(),
+        stamped: clocks
+            .by_kind()
+            .map(|(kind, kept)| (kind.name().to_owned(), kept.histogram.len()))
+            .collect(),
         bias_us,
         asked: clocks.counts.requests,
         missing: clocks.counts.missing_kernel + clocks.counts.missing_hardware,

@@ -21,19 +21,24 @@ pub(crate) struct Curve<'a> {
 
 /// The intervals of a point with the shares of their percentiles.
 pub(crate) fn intervals(point: &Point) -> Vec<(f64, Interval)> {
-    let known = PERCENTILES.iter().filter_map(|named| Some((named.share, *point.intervals_us.get(named.name)?)));
+    let known = PERCENTILES
+        .iter()
+        .filter_map(|named| Some((named.share, *point.intervals_us.get(named.name)?)));
     known.collect()
 }
 
 /// Latency over the percentile, which is drawn so that each nine has the same room.
 pub(crate) fn percentiles(curves: &[Curve<'_>]) -> Drawn {
     let series: Vec<Series> = curves.iter().map(tail_series).collect();
-    let end = series.iter().flat_map(|series| series.curve.last()).map(|&(x, _)| x).fold(1.0, f64::max);
+    let end =
+        series.iter().flat_map(|series| series.curve.last()).map(|&(x, _)| x).fold(1.0, f64::max);
     let nines = PERCENTILE_TICKS.iter().map(|&(share, label)| (nines(share), label.to_owned()));
     let ticks = nines.filter(|&(x, _)| x <= end + 1e-9).collect();
     let x = Axis::with_ticks("percentile".to_owned(), (0.0, end), ticks);
     let y = Axis::from_zero("latency (us)".to_owned(), heights(&series));
-    let title = |label: &str, (x, y): (f64, f64)| format!("{label}, p{}: {} us", percent(1.0 - 10f64.powf(-x)), four_digits(y));
+    let title = |label: &str, (x, y): (f64, f64)| {
+        format!("{label}, p{}: {} us", percent(1.0 - 10f64.powf(-x)), four_digits(y))
+    };
     draw(&series, x, y, ("Latency over the percentile", &title))
 }
 
@@ -41,11 +46,21 @@ pub(crate) fn percentiles(curves: &[Curve<'_>]) -> Drawn {
 pub(crate) fn distribution(curves: &[Curve<'_>]) -> Drawn {
     let series = curves.iter().map(|curve| {
         let shares = (0..=1000u32).map(|thousandth| f64::from(thousandth) / 1000.0);
-        let places = shares.filter_map(|share| Some((positive(hdr::supported_us(curve.histogram, share)?), share)));
-        Series { label: curve.label.clone(), look: curve.look, curve: places.collect(), ..Series::default() }
+        let places = shares.filter_map(|share| {
+            Some((positive(hdr::supported_us(curve.histogram, share)?), share))
+        });
+        Series {
+            label: curve.label.clone(),
+            look: curve.look,
+            curve: places.collect(),
+            ..Series::default()
+        }
     });
     let series: Vec<Series> = series.collect();
-    let x = Axis::covering("latency (us)".to_owned(), series.iter().flat_map(|series| series.curve.iter().map(|place| place.0)));
+    let x = Axis::covering(
+        "latency (us)".to_owned(),
+        series.iter().flat_map(|series| series.curve.iter().map(|place| place.0)),
+    );
     let y = Axis::linear("share of the requests".to_owned(), (0.0, 1.0), 0.2);
     draw(&series, x, y, ("The share of requests that took no longer than a latency", &plain_title))
 }
@@ -56,7 +71,9 @@ pub(crate) fn loads(points: &[Point]) -> Drawn {
     points.sort_by(|one, other| one.rate_per_s.achieved.total_cmp(&other.rate_per_s.achieved));
     let mut series = Vec::new();
     for (percentile, look) in [(PERCENTILES[0], 3), (PERCENTILES[3], 1)] {
-        let place = |point: &Point| Some((point.rate_per_s.achieved, positive(percentile.of(&point.latency_us.intended)?)));
+        let place = |point: &Point| {
+            Some((point.rate_per_s.achieved, positive(percentile.of(&point.latency_us.intended)?)))
+        };
         let trusted = || points.iter().filter(|point| point.verdict.trustworthy);
         let curve: Vec<(f64, f64)> = trusted().filter_map(|point| place(point)).collect();
         let range = |point: &&&Point| {
@@ -64,9 +81,18 @@ pub(crate) fn loads(points: &[Point]) -> Drawn {
             Some((point.rate_per_s.achieved, positive(interval.low), positive(interval.high)))
         };
         let ranges = trusted().filter_map(|point| range(&point)).collect();
-        series.push(Series { label: percentile.title.to_owned(), look, points: curve.clone(), curve, ranges });
-        let doubted: Vec<(f64, f64)> =
-            points.iter().filter(|point| !point.verdict.trustworthy).filter_map(|point| place(point)).collect();
+        series.push(Series {
+            label: percentile.title.to_owned(),
+            look,
+            points: curve.clone(),
+            curve,
+            ranges,
+        });
+        let doubted: Vec<(f64, f64)> = points
+            .iter()
+            .filter(|point| !point.verdict.trustworthy)
+            .filter_map(|point| place(point))
+            .collect();
         if !doubted.is_empty() {
             let label = format!("{}, not trustworthy", percentile.title);
             series.push(Series { label, points: doubted, ..Series::default() });
@@ -75,7 +101,9 @@ pub(crate) fn loads(points: &[Point]) -> Drawn {
     let rates = points.iter().map(|point| point.rate_per_s.achieved);
     let x = Axis::from_zero("replies per second".to_owned(), rates);
     let y = Axis::from_zero("latency (us)".to_owned(), heights(&series));
-    let title = |label: &str, (x, y): (f64, f64)| format!("{label} at {}/s: {} us", four_digits(x), four_digits(y));
+    let title = |label: &str, (x, y): (f64, f64)| {
+        format!("{label} at {}/s: {} us", four_digits(x), four_digits(y))
+    };
     draw(&series, x, y, ("Latency over the load", &title))
 }
 
@@ -96,10 +124,14 @@ pub(crate) fn rate(moments: &[Moment]) -> Drawn {
 
 /// Percentiles over time.
 pub(crate) fn latency(moments: &[Moment]) -> Drawn {
-    let kind =
-        |label, look, value: fn(&Moment) -> Option<f64>| over_time(label, look, moments, |moment| value(moment).map(positive));
-    let series =
-        [kind("p50", 3, |moment| moment.p50_us), kind("p99", 1, |moment| moment.p99_us), kind("max", 0, |moment| moment.max_us)];
+    let kind = |label, look, value: fn(&Moment) -> Option<f64>| {
+        over_time(label, look, moments, |moment| value(moment).map(positive))
+    };
+    let series = [
+        kind("p50", 3, |moment| moment.p50_us),
+        kind("p99", 1, |moment| moment.p99_us),
+        kind("max", 0, |moment| moment.max_us),
+    ];
     let y = Axis::from_zero("latency (us)".to_owned(), heights(&series));
     draw(&series, time_axis(moments), y, ("Latency over time", &plain_title))
 }
@@ -109,28 +141,59 @@ pub(crate) fn arrivals(test: &ArrivalTest) -> Drawn {
     let asked = || test.quantiles.iter().map(|quantile| quantile.0);
     let end = asked().fold(0.0, f64::max);
     let series = [
-        Series { label: "as asked for".to_owned(), curve: vec![(0.0, 0.0), (end, end)], ..Series::default() },
-        Series { label: "found".to_owned(), look: 1, curve: test.quantiles.clone(), ..Series::default() },
+        Series {
+            label: "as asked for".to_owned(),
+            curve: vec![(0.0, 0.0), (end, end)],
+            ..Series::default()
+        },
+        Series {
+            label: "found".to_owned(),
+            look: 1,
+            curve: test.quantiles.clone(),
+            ..Series::default()
+        },
     ];
     // With zero among them both axes are linear.
     let x = Axis::from_zero("asked for (mean gaps)".to_owned(), asked().chain([0.0]));
     let y = Axis::from_zero("found (mean gaps)".to_owned(), heights(&series).chain([0.0]));
-    draw(&series, x, y, ("Quantiles of the gaps between requests: found over asked for", &plain_title))
+    draw(
+        &series,
+        x,
+        y,
+        ("Quantiles of the gaps between requests: found over asked for", &plain_title),
+    )
 }
 
 /// How alike a latency is to the one some requests later.
 pub(crate) fn autocorrelation(correlations: &[(u32, f64)]) -> Drawn {
-    let places: Vec<(f64, f64)> = correlations.iter().map(|&(lag, correlation)| (f64::from(lag), correlation)).collect();
+    let places: Vec<(f64, f64)> =
+        correlations.iter().map(|&(lag, correlation)| (f64::from(lag), correlation)).collect();
     let points = if places.len() <= MARKED_MAX { places.clone() } else { Vec::new() };
-    let series = [Series { label: "correlation".to_owned(), look: 1, curve: places, points, ranges: Vec::new() }];
+    let series = [Series {
+        label: "correlation".to_owned(),
+        look: 1,
+        curve: places,
+        points,
+        ranges: Vec::new(),
+    }];
     let lowest = correlations.iter().map(|&(_, correlation)| correlation).fold(0.0, f64::min);
-    let x = Axis::covering("lag (requests)".to_owned(), correlations.iter().map(|&(lag, _)| f64::from(lag)));
+    let x = Axis::covering(
+        "lag (requests)".to_owned(),
+        correlations.iter().map(|&(lag, _)| f64::from(lag)),
+    );
     let y = Axis::linear("correlation".to_owned(), ((lowest / 0.2).floor() * 0.2, 1.0), 0.2);
-    let title = |_: &str, (lag, correlation): (f64, f64)| format!("lag {lag}: {}", four_digits(correlation));
+    let title = |_: &str, (lag, correlation): (f64, f64)| {
+        format!("lag {lag}: {}", four_digits(correlation))
+    };
     draw(&series, x, y, ("Correlation of latencies over the lag", &title))
 }
 
-fn draw(series: &[Series], x: Axis, y: Axis, (about, marker_title): (&str, &MarkerTitle<'_>)) -> Drawn {
+fn draw(
+    series: &[Series],
+    x: Axis,
+    y: Axis,
+    (about, marker_title): (&str, &MarkerTitle<'_>),
+) -> Drawn {
     let chart = LineChart { series, x, y, marker_title };
     Drawn::new(about, |width| chart.draw(width, about.to_owned()))
 }
@@ -138,21 +201,41 @@ fn draw(series: &[Series], x: Axis, y: Axis, (about, marker_title): (&str, &Mark
 fn tail_series(curve: &Curve<'_>) -> Series {
     // Forty steps a nine; beyond twelve nines there are never samples.
     let steps = (0..480u32).map(|step| f64::from(step) / 40.0);
-    let places = steps.map_while(|x| Some((x, positive(hdr::supported_us(curve.histogram, 1.0 - 10f64.powf(-x))?))));
+    let places = steps.map_while(|x| {
+        Some((x, positive(hdr::supported_us(curve.histogram, 1.0 - 10f64.powf(-x))?)))
+    });
     let low_support = |share: f64| hdr::supported_us(curve.histogram, share).is_some();
     let known = || curve.intervals.iter().filter(|(share, _)| low_support(*share));
     Series {
         label: curve.label.clone(),
         look: curve.look,
         curve: places.collect(),
-        points: known().map(|(share, interval)| (nines(*share), positive(interval.value))).collect(),
-        ranges: known().map(|(share, interval)| (nines(*share), positive(interval.low), positive(interval.high))).collect(),
+        points: known()
+            .map(|(share, interval)| (nines(*share), positive(interval.value)))
+            .collect(),
+        ranges: known()
+            .map(|(share, interval)| {
+                (nines(*share), positive(interval.low), positive(interval.high))
+            })
+            .collect(),
     }
 }
 
-fn over_time(label: &str, look: usize, moments: &[Moment], value: impl Fn(&Moment) -> Option<f64>) -> Series {
-    let places = moments.iter().filter_map(|moment| Some((moment.at_s + moment.length_s / 2.0, value(moment)?)));
-    Series { label: label.to_owned(), look, curve: places.filter(|place| place.1.is_finite()).collect(), ..Series::default() }
+fn over_time(
+    label: &str,
+    look: usize,
+    moments: &[Moment],
+    value: impl Fn(&Moment) -> Option<f64>,
+) -> Series {
+    let places = moments
+        .iter()
+        .filter_map(|moment| Some((moment.at_s + moment.length_s / 2.0, value(moment)?)));
+    Series {
+        label: label.to_owned(),
+        look,
+        curve: places.filter(|place| place.1.is_finite()).collect(),
+        ..Series::default()
+    }
 }
 
 fn time_axis(moments: &[Moment]) -> Axis {

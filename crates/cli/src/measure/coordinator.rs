@@ -1,9 +1,11 @@
 //! One load, measured by a self-correcting run over any number of agents.
 //!
-//! The controller of `measure` decides how long to warm up and to measure; this gives it what the agents tell, leg by leg. The load
-//! never pauses between legs: a leg is a number of slices, and is over once every thread of every agent has told them all.
+//! The controller of `measure` decides how long to warm up and to measure; this gives it what the
+//! agents tell, leg by leg. The load never pauses between legs: a leg is a number of slices, and is
+//! over once every thread of every agent has told them all.
 //!
-//! Invariant: samples and histograms are merged, percentiles never. An agent that is lost is in the verdict, by name.
+//! Invariant: samples and histograms are merged, percentiles never. An agent that is lost is in the
+//! verdict, by name.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -74,7 +76,12 @@ pub(super) struct Measured {
 impl Seat {
     pub(super) fn new(agent: Box<dyn Agent>, job: Job) -> Result<Self> {
         let asked = asked(&job)?;
-        let thread = || Thread { slices: VecDeque::new(), told: 0, departures: Departures::default(), asked: asked.clone() };
+        let thread = || Thread {
+            slices: VecDeque::new(),
+            told: 0,
+            departures: Departures::default(),
+            asked: asked.clone(),
+        };
         Ok(Self {
             threads: (0..job.threads).map(|_| thread()).collect(),
             agent,
@@ -146,8 +153,8 @@ impl Seat {
         }
     }
 
-    /// Takes the slices of `span`: to where they go, and what the controller wants of them into what is gathered of the leg. Those
-    /// before it are left out.
+    /// Takes the slices of `span`: to where they go, and what the controller wants of them into
+    /// what is gathered of the leg. Those before it are left out.
     fn take(&mut self, span: &Range<u32>, leg: &mut Gathered, sink: &mut Sink<'_>) {
         let is_counted = self.job.role != Role::Throughput;
         for thread in &mut self.threads {
@@ -184,7 +191,9 @@ impl Seat {
                 all.places.extend(gaps.places);
             }
         }
-        leg.arrivals.extend(ArrivalFit::of(&mut all.places).inspect(|&fit| record.note_arrivals(fit, &all.seen_ns)));
+        leg.arrivals.extend(
+            ArrivalFit::of(&mut all.places).inspect(|&fit| record.note_arrivals(fit, &all.seen_ns)),
+        );
     }
 }
 
@@ -255,8 +264,8 @@ impl<'a> Coordinator<'a> {
         Self { seats, slice_ns, clocks: Clocks::new(), watch }
     }
 
-    /// Measures until the controller is content, the limits are reached, or somebody interrupts; `None` where nothing was measured
-    /// until then.
+    /// Measures until the controller is content, the limits are reached, or somebody interrupts;
+    /// `None` where nothing was measured until then.
     ///
     /// # Errors
     ///
@@ -272,8 +281,12 @@ impl<'a> Coordinator<'a> {
         for seat in &mut self.seats {
             seat.agent.start(start.saturating_sub(Clock.now()))?;
         }
-        let mut place =
-            Place { is_measuring: false, sampling: settings.setup.sampling, connections: settings.setup.connections, slice: 0 };
+        let mut place = Place {
+            is_measuring: false,
+            sampling: settings.setup.sampling,
+            connections: settings.setup.connections,
+            slice: 0,
+        };
         let mut controller = Controller::new(settings);
         let mut record = Record::new(self.slice_ns, self.watch.keep);
         let mut step = controller.start();
@@ -289,16 +302,20 @@ impl<'a> Coordinator<'a> {
                 if let Some(samples) = &mut self.watch.samples {
                     samples.forget();
                 }
-                self.seats.iter_mut().for_each(|seat| (seat.counts, seat.kept) = (Counts::default(), Kept::new()));
+                self.seats
+                    .iter_mut()
+                    .for_each(|seat| (seat.counts, seat.kept) = (Counts::default(), Kept::new()));
             }
             if leg.setup.connections != place.connections {
                 self.set_connections(leg.setup.connections)?;
             }
             if is_measured && !place.is_measuring {
-                // What the warm-up's statistics took may have kept a load thread on the same core from its schedule.
+                // What the warm-up's statistics took may have kept a load thread on the same core
+                // from its schedule.
                 place.slice += 1;
             }
-            (place.is_measuring, place.sampling, place.connections) = (is_measured, leg.setup.sampling, leg.setup.connections);
+            (place.is_measuring, place.sampling, place.connections) =
+                (is_measured, leg.setup.sampling, leg.setup.connections);
             let window = self.leg(&mut place, leg, &mut record);
             step = controller.handle_window(&window);
             self.watch.view.note_look(controller.found().as_ref());
@@ -308,10 +325,16 @@ impl<'a> Coordinator<'a> {
         if !is_measured && let Some(text) = self.seats.iter().find_map(lost_text) {
             bail!("{text}");
         }
-        Ok(is_measured.then_some(Measured { report, record, seats: self.seats, clocks: self.clocks }))
+        Ok(is_measured.then_some(Measured {
+            report,
+            record,
+            seats: self.seats,
+            clocks: self.clocks,
+        }))
     }
 
-    /// Gives all agents their jobs and waits until they can start; whether nobody has interrupted before.
+    /// Gives all agents their jobs and waits until they can start; whether nobody has interrupted
+    /// before.
     fn prepare(&mut self) -> Result<bool> {
         self.watch.view.begin(Phase::Preparing, None);
         for seat in &mut self.seats {
@@ -338,22 +361,39 @@ impl<'a> Coordinator<'a> {
     fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Window {
         let slices = u32::try_from(leg.for_ns.div_ceil(self.slice_ns)).unwrap_or(u32::MAX).max(1);
         let until = place.slice.saturating_add(slices);
-        self.watch.view.begin(if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp }, Some(&leg));
+        self.watch.view.begin(
+            if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp },
+            Some(&leg),
+        );
         let mut gathered = Gathered::default();
         let (first, is_interrupted) = (
             place.slice,
             loop {
                 let is_interrupted = self.is_interrupted();
                 // Where no agent is left, what they have told is all there is.
-                let told = self.seats.iter().filter(|seat| seat.is_alive()).map(Seat::told).min().unwrap_or(until).min(until);
+                let told = self
+                    .seats
+                    .iter()
+                    .filter(|seat| seat.is_alive())
+                    .map(Seat::told)
+                    .min()
+                    .unwrap_or(until)
+                    .min(until);
                 let is_over = told == until || is_interrupted;
-                let taken = if is_over || self.watch.view.follows() { self.seats.as_mut_slice() } else { &mut [] };
+                let taken = if is_over || self.watch.view.follows() {
+                    self.seats.as_mut_slice()
+                } else {
+                    &mut []
+                };
                 for (agent, seat) in taken.iter_mut().enumerate() {
                     let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
-                    let mut sink = Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
+                    let mut sink =
+                        Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
                     seat.take(&(place.slice..told), &mut gathered, &mut sink);
                 }
-                self.watch.view.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
+                self.watch
+                    .view
+                    .show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns, &self.seats);
                 if is_over {
                     place.slice = told.max(place.slice);
                     break told < until;
@@ -367,16 +407,30 @@ impl<'a> Coordinator<'a> {
         let duration_ns = u64::from(place.slice - first) * self.slice_ns;
         let per_s = |count: u64| count as f64 * 1e9 / duration_ns.max(1) as f64;
         let Gathered { parts, counts, tally, sent, replied, arrivals } = gathered;
-        let rates = Rates { offered_per_s: per_s(counts.sent), sent_per_s: per_s(sent), replied_per_s: per_s(replied) };
+        let rates = Rates {
+            offered_per_s: per_s(counts.sent),
+            sent_per_s: per_s(sent),
+            replied_per_s: per_s(replied),
+        };
         let samples = merge(parts);
         record.note_samples(samples.iter().map(|sample| sample.latency_ns));
         record.note_leg(duration_ns, rates);
         let agents_lost = self.seats.iter().filter_map(lost_text).collect();
         let errors = tally.errors.iter().sum();
-        Window { duration_ns, samples, counts, errors, rates, arrivals, agents_lost, is_interrupted }
+        Window {
+            duration_ns,
+            samples,
+            counts,
+            errors,
+            rates,
+            arrivals,
+            agents_lost,
+            is_interrupted,
+        }
     }
 
-    /// Whether somebody has ended the run: by a signal, or by a key of a live view, which gives the terminal back then.
+    /// Whether somebody has ended the run: by a signal, or by a key of a live view, which gives the
+    /// terminal back then.
     fn is_interrupted(&mut self) -> bool {
         if self.watch.view.is_stopped() {
             self.watch.is_interrupted.store(true, Ordering::Relaxed);
@@ -405,16 +459,19 @@ impl<'a> Coordinator<'a> {
     /// Spreads so many connections over the agents as their jobs have them now.
     fn set_connections(&mut self, connections: u32) -> Result<()> {
         // One that only measures has one request at a time, and a connection for it.
-        let mut seats: Vec<&mut Seat> = self.seats.iter_mut().filter(|seat| seat.job.role != Role::Latency).collect();
+        let mut seats: Vec<&mut Seat> =
+            self.seats.iter_mut().filter(|seat| seat.job.role != Role::Latency).collect();
         let now: u32 = seats.iter().map(|seat| seat.job.connections).sum();
         for seat in &mut seats {
-            let own = u64::from(seat.job.connections) * u64::from(connections) / u64::from(now.max(1));
+            let own =
+                u64::from(seat.job.connections) * u64::from(connections) / u64::from(now.max(1));
             seat.agent.set_connections(own as u32)?;
         }
         Ok(())
     }
 
-    /// Ends the load, and waits for what agents still have to tell, so that nothing of it meets the next load.
+    /// Ends the load, and waits for what agents still have to tell, so that nothing of it meets the
+    /// next load.
     fn finish(&mut self) -> Result<()> {
         self.watch.view.begin(Phase::Ending, None);
         for seat in &mut self.seats {
@@ -433,7 +490,13 @@ impl<'a> Coordinator<'a> {
 /// Which agent is lost, and why.
 pub(super) fn lost_text(seat: &Seat) -> Option<String> {
     // An agent elsewhere says itself which it is.
-    seat.lost().map(|reason| if reason.starts_with("agent ") { reason.to_owned() } else { format!("{}: {reason}", seat.name()) })
+    seat.lost().map(|reason| {
+        if reason.starts_with("agent ") {
+            reason.to_owned()
+        } else {
+            format!("{}: {reason}", seat.name())
+        }
+    })
 }
 
 /// What the gaps of each thread of a job should be; `None` in a closed loop.
@@ -445,8 +508,13 @@ fn asked(job: &Job) -> Result<Option<Asked>> {
 
 /// When the requests of a slice should have left, and when they did, replied to or not.
 fn departures(slice: &Slice) -> impl Iterator<Item = (u64, u64)> + '_ {
-    let replied = slice.samples.iter().map(|sample| (sample.intended_ns, sample.intended_ns + sample.late_ns));
-    replied.chain(slice.unanswered.iter().map(|unanswered| (unanswered.intended_ns, unanswered.sent_ns)))
+    let replied = slice
+        .samples
+        .iter()
+        .map(|sample| (sample.intended_ns, sample.intended_ns + sample.late_ns));
+    replied.chain(
+        slice.unanswered.iter().map(|unanswered| (unanswered.intended_ns, unanswered.sent_ns)),
+    )
 }
 
 /// From the order to start to the start: longer than it takes to reach any agent.

@@ -1,6 +1,7 @@
 //! What is known of the host that loads: whatever a result depends on besides the load.
 //!
-//! Invariant: what the host does not say is left out or empty, and never keeps a measurement from being made.
+//! Invariant: what the host does not say is left out or empty, and never keeps a measurement from
+//! being made.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,7 +18,9 @@ pub(super) fn host(target: Option<SocketAddr>) -> Host {
         cores: cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
         kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
         governor: first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        interface: target.and_then(|target| interface_towards(target.ip())).map(|name| describe_interface(&name)),
+        interface: target
+            .and_then(|target| interface_towards(target.ip()))
+            .map(|name| describe_interface(&name)),
     }
 }
 
@@ -38,31 +41,42 @@ fn interface_towards(target: IpAddr) -> Option<String> {
         return Some("lo".to_owned());
     }
     match target {
-        IpAddr::V4(target) => interface_of_route(&fs::read_to_string("/proc/net/route").ok()?, target),
+        IpAddr::V4(target) => {
+            interface_of_route(&fs::read_to_string("/proc/net/route").ok()?, target)
+        }
         IpAddr::V6(_) => match local_address(target)? {
-            IpAddr::V6(local) => interface_of_address(&fs::read_to_string("/proc/net/if_inet6").ok()?, local),
+            IpAddr::V6(local) => {
+                interface_of_address(&fs::read_to_string("/proc/net/if_inet6").ok()?, local)
+            }
             IpAddr::V4(_) => None,
         },
     }
 }
 
-/// The address that packets to `target` would carry as their source; connecting a UDP socket sends nothing.
+/// The address that packets to `target` would carry as their source; connecting a UDP socket sends
+/// nothing.
 fn local_address(target: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr =
+        if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((target, DISCARD_PORT)).ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// The interface of the longest prefix that holds `target`, of the lowest metric, in the kernel's table of routes.
+/// The interface of the longest prefix that holds `target`, of the lowest metric, in the kernel's
+/// table of routes.
 fn interface_of_route(table: &str, target: Ipv4Addr) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let address =
-            |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok().map(|raw| Ipv4Addr::from(raw.to_ne_bytes()));
+        let address = |index: usize| {
+            u32::from_str_radix(fields.get(index)?, 16)
+                .ok()
+                .map(|raw| Ipv4Addr::from(raw.to_ne_bytes()))
+        };
         let (network, mask) = (u32::from(address(1)?), u32::from(address(7)?));
         let metric: u32 = fields.get(6)?.parse().ok()?;
-        (u32::from(target) & mask == network).then(|| ((mask.count_ones(), std::cmp::Reverse(metric)), fields[0].to_owned()))
+        (u32::from(target) & mask == network)
+            .then(|| ((mask.count_ones(), std::cmp::Reverse(metric)), fields[0].to_owned()))
     });
     routes.max_by_key(|&(rank, _)| rank).map(|(_, name)| name)
 }
@@ -78,8 +92,13 @@ fn interface_of_address(table: &str, local: Ipv6Addr) -> Option<String> {
 fn describe_interface(name: &str) -> String {
     let device = Path::new("/sys/class/net").join(name);
     let driver = fs::read_link(device.join("device/driver")).ok();
-    let driver = driver.as_deref().and_then(Path::file_name).map(|driver| driver.to_string_lossy().into_owned());
-    let speed = first_line(device.join("speed")).filter(|speed| !speed.starts_with('-')).map(|speed| format!("{speed} Mb/s"));
+    let driver = driver
+        .as_deref()
+        .and_then(Path::file_name)
+        .map(|driver| driver.to_string_lossy().into_owned());
+    let speed = first_line(device.join("speed"))
+        .filter(|speed| !speed.starts_with('-'))
+        .map(|speed| format!("{speed} Mb/s"));
     let known: Vec<String> = driver.into_iter().chain(speed).collect();
     if known.is_empty() { name.to_owned() } else { format!("{name} ({})", known.join(", ")) }
 }
@@ -111,7 +130,10 @@ mod tests {
     fn an_ipv6_address_names_its_interface() {
         let table = "00000000000000000000000000000001 01 80 10 80       lo\n\
                      fd000000000000000000000000000002 02 40 00 80     eth7\n";
-        assert_eq!(interface_of_address(table, "fd00::2".parse().unwrap()).as_deref(), Some("eth7"));
+        assert_eq!(
+            interface_of_address(table, "fd00::2".parse().unwrap()).as_deref(),
+            Some("eth7")
+        );
         assert_eq!(interface_of_address(table, "fd00::3".parse().unwrap()), None);
     }
 

@@ -29,7 +29,8 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) transport: Option<Transport>,
-    /// What to ask: echo:BYTES, synthetic:DIST, memcached-binary, memcached-ascii, redis, http:/PATH; with options, see below
+    /// What to ask: echo:BYTES, synthetic:DIST, memcached-binary, memcached-ascii, redis,
+    /// http:/PATH; with options, see below
     #[arg(long, value_name = "APP")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) app: Option<Written<AppText>>,
@@ -40,12 +41,13 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "R")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rate: Option<Written<Rate>>,
-    /// Closed loop instead of --rate: this many requests outstanding at any time. It measures capacity, not users' latency
+    /// Closed loop instead of --rate: this many requests outstanding at any time. It measures
+    /// capacity, not users' latency
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["rate", "arrivals", "pattern"])]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outstanding: Option<u32>,
-    /// Instead of --rate: steps:FROM:TO:BY, find:FROM:TO (the highest rate that meets --slo), or sweep:FROM:TO or
-    /// sweep:FROM:TO:POINTS, whose points settle around the knee
+    /// Instead of --rate: steps:FROM:TO:BY, find:FROM:TO (the highest rate that meets --slo), or
+    /// sweep:FROM:TO or sweep:FROM:TO:POINTS, whose points settle around the knee
     #[arg(long, value_name = "PATTERN", conflicts_with = "rate")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pattern: Option<Pattern>,
@@ -57,7 +59,8 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "R")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rate_max: Option<Written<Rate>>,
-    /// Gaps between requests: poisson, fixed, or a distribution of plain numbers, whose mean is scaled to the rate
+    /// Gaps between requests: poisson, fixed, or a distribution of plain numbers, whose mean is
+    /// scaled to the rate
     /// [default: poisson]
     #[arg(long, value_name = "GAPS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +77,8 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<u32>,
-    /// Requests outstanding on a connection at most [default: 1 for http, 1024 for tcp and tls, else 16384]
+    /// Requests outstanding on a connection at most [default: 1 for http, 1024 for tcp and tls,
+    /// else 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pipeline: Option<u32>,
@@ -90,11 +94,13 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "P")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) percentile: Option<Written<PercentileText>>,
-    /// How well to know it: half of its 95 % interval, as a share of it (5%) or a time (10us) [default: 5%]
+    /// How well to know it: half of its 95 % interval, as a share of it (5%) or a time (10us)
+    /// [default: 5%]
     #[arg(long, value_name = "WIDTH")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) precision: Option<Written<PrecisionText>>,
-    /// The first look at the percentile comes after so long; what comes round less often stays unseen [default: 10s]
+    /// The first look at the percentile comes after so long; what comes round less often stays
+    /// unseen [default: 10s]
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_min: Option<Written<PositiveTime>>,
@@ -102,7 +108,8 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_max: Option<Written<PositiveTime>>,
-    /// Take so long at most for everything: warm-ups, and measurements that begin again [default: no limit]
+    /// Take so long at most for everything: warm-ups, and measurements that begin again [default:
+    /// no limit]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "pattern"])]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) time_max: Option<Written<PositiveTime>>,
@@ -110,7 +117,8 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<Written<Timeout>>,
-    /// Stamp one request in N as the kernel sends it, where it does; 0 for none [default: 16, or 500 stamps a second if that is fewer]
+    /// Stamp one request in N as the kernel sends it, where it does; 0 for none [default: 16, or
+    /// 500 stamps a second if that is fewer]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stamp_every: Option<u32>,
@@ -125,7 +133,8 @@ pub(crate) struct Experiment {
     /// TLS: trust whatever the server shows
     #[arg(long, conflicts_with = "ca")]
     pub(crate) insecure: bool,
-    /// R2P2, Homa: requests may run more than once: routers may clone them and they may be retried at another server
+    /// R2P2, Homa: requests may run more than once: routers may clone them and they may be retried
+    /// at another server
     #[arg(long)]
     pub(crate) idempotent: bool,
     /// R2P2: speak version 1, as the reference implementation does
@@ -135,15 +144,18 @@ pub(crate) struct Experiment {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seed: Option<u64>,
-    /// Poll without ever sleeping: takes a whole core for each thread, and no wake-up is in any latency
+    /// Poll without ever sleeping: takes a whole core for each thread, and no wake-up is in any
+    /// latency
     #[arg(long)]
     pub(crate) busy_poll: bool,
-    /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client and server share a core
+    /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client
+    /// and server share a core
     /// [default: 200000]
     #[arg(long, value_name = "N", conflicts_with = "busy_poll")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) spin_ns: Option<u64>,
-    /// Who loads: local, tcp:HOST:PORT or ssh:USER@HOST, each with ,role=symmetric|throughput|latency; may be repeated
+    /// Who loads: local, tcp:HOST:PORT or ssh:USER@HOST, each with
+    /// ,role=symmetric|throughput|latency; may be repeated
     /// [default: local]
     #[arg(long, value_name = "AGENT")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -168,7 +180,8 @@ impl Experiment {
     ///
     /// What is wrong, with line and column.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("{} is no experiment", path.display()))
     }
 
@@ -185,11 +198,15 @@ impl Experiment {
             app: self.app.or(file.app),
             preload: self.preload || file.preload,
             // One way to say how much replaces the others.
-            rate: self.rate.clone().or_else(|| (self.outstanding.is_none() && self.pattern.is_none()).then_some(file.rate)?),
-            outstanding: self
-                .outstanding
-                .or_else(|| (self.rate.is_none() && self.pattern.is_none()).then_some(file.outstanding)?),
-            pattern: self.pattern.or_else(|| (self.rate.is_none() && self.outstanding.is_none()).then_some(file.pattern)?),
+            rate: self.rate.clone().or_else(|| {
+                (self.outstanding.is_none() && self.pattern.is_none()).then_some(file.rate)?
+            }),
+            outstanding: self.outstanding.or_else(|| {
+                (self.rate.is_none() && self.pattern.is_none()).then_some(file.outstanding)?
+            }),
+            pattern: self.pattern.or_else(|| {
+                (self.rate.is_none() && self.outstanding.is_none()).then_some(file.pattern)?
+            }),
             slo: self.slo.or(file.slo),
             rate_max: self.rate_max.or(file.rate_max),
             arrivals: self.arrivals.or(file.arrivals),
@@ -228,7 +245,8 @@ impl Experiment {
     /// A rate above the highest accepted, and gaps that no factor scales to a rate.
     pub(crate) fn check_load(&self) -> Result<()> {
         let rate = self.pattern.map(Pattern::highest_per_s).or(self.rate.as_deref().copied());
-        let (rate, rate_max) = (rate.unwrap_or(0.0), self.rate_max.as_deref().copied().unwrap_or(RATE_MAX_PER_S));
+        let (rate, rate_max) =
+            (rate.unwrap_or(0.0), self.rate_max.as_deref().copied().unwrap_or(RATE_MAX_PER_S));
         if rate > rate_max {
             bail!("--rate {rate} is above {rate_max}; raise --rate-max if it is meant");
         }
@@ -253,12 +271,16 @@ impl Experiment {
         }
         let loads = [self.rate.is_some(), self.outstanding.is_some(), self.pattern.is_some()];
         match loads.into_iter().filter(|&given| given).count() {
-            0 => bail!("say how much to load: --rate <R>, --outstanding <N> or --pattern <PATTERN>"),
+            0 => {
+                bail!("say how much to load: --rate <R>, --outstanding <N> or --pattern <PATTERN>")
+            }
             1 => {}
             _ => bail!("--rate, --outstanding and --pattern exclude each other"),
         }
         if self.time_max.is_some() && (self.duration.is_some() || self.pattern.is_some()) {
-            bail!("--time-max bounds one load that chooses its length: it goes with neither --duration nor --pattern");
+            bail!(
+                "--time-max bounds one load that chooses its length: it goes with neither --duration nor --pattern"
+            );
         }
         if self.v1 && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
             bail!("--v1 is R2P2's; take --transport r2p2, or leave it out");
@@ -284,7 +306,8 @@ impl Read for AppText {
     type Value = App;
 
     fn read(text: &str) -> Result<App, String> {
-        App::parse_with(text, &mut |path, unit| distribution_file::read(path, unit)).map_err(|error| error.to_string())
+        App::parse_with(text, &mut |path, unit| distribution_file::read(path, unit))
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -345,7 +368,9 @@ impl Read for Timeout {
 
     fn read(text: &str) -> Result<u64, String> {
         match distribution_file::parse_positive_ns(text) {
-            Ok(timeout_ns) if timeout_ns > TIMEOUT_NS_MAX => Err("a request waits for 60s at most".to_owned()),
+            Ok(timeout_ns) if timeout_ns > TIMEOUT_NS_MAX => {
+                Err("a request waits for 60s at most".to_owned())
+            }
             parsed => parsed,
         }
     }
@@ -405,11 +430,16 @@ impl Read for PrecisionText {
 
     fn read(text: &str) -> Result<Precision, String> {
         let Some(percent) = text.strip_suffix('%') else {
-            return distribution_file::parse_positive_ns(text).map(|ns| Precision::Nanoseconds(ns as f64));
+            return distribution_file::parse_positive_ns(text)
+                .map(|ns| Precision::Nanoseconds(ns as f64));
         };
         match percent.trim().parse::<f64>() {
-            Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Precision::Share(percent / 100.0)),
-            _ => Err(format!("{text:?} is no precision; write a share such as 5% or a time such as 10us")),
+            Ok(percent) if percent > 0.0 && percent <= 100.0 => {
+                Ok(Precision::Share(percent / 100.0))
+            }
+            _ => Err(format!(
+                "{text:?} is no precision; write a share such as 5% or a time such as 10us"
+            )),
         }
     }
 }
@@ -417,9 +447,13 @@ impl Read for PrecisionText {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Steps { from_per_s, to_per_s, by_per_s } => write!(f, "steps:{from_per_s}:{to_per_s}:{by_per_s}"),
+            Self::Steps { from_per_s, to_per_s, by_per_s } => {
+                write!(f, "steps:{from_per_s}:{to_per_s}:{by_per_s}")
+            }
             Self::Find { from_per_s, to_per_s } => write!(f, "find:{from_per_s}:{to_per_s}"),
-            Self::Sweep { from_per_s, to_per_s, points } => write!(f, "sweep:{from_per_s}:{to_per_s}:{points}"),
+            Self::Sweep { from_per_s, to_per_s, points } => {
+                write!(f, "sweep:{from_per_s}:{to_per_s}:{points}")
+            }
         }
     }
 }
@@ -428,9 +462,14 @@ impl std::str::FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || format!("{text:?} is no pattern; write steps:10k:100k:10k, find:1k:1M or sweep:10k:200k:12");
+        let refused = || {
+            format!(
+                "{text:?} is no pattern; write steps:10k:100k:10k, find:1k:1M or sweep:10k:200k:12"
+            )
+        };
         let rate = |part: Option<&&str>| {
-            part.ok_or_else(refused).and_then(|part| parse_rate_per_s(part).map_err(|error| error.to_string()))
+            part.ok_or_else(refused)
+                .and_then(|part| parse_rate_per_s(part).map_err(|error| error.to_string()))
         };
         let parts: Vec<&str> = text.split(':').collect();
         let (from_per_s, to_per_s) = (rate(parts.get(1))?, rate(parts.get(2))?);
@@ -448,7 +487,9 @@ impl std::str::FromStr for Pattern {
             ("find", 3) => Ok(Self::Find { from_per_s, to_per_s }),
             ("sweep", 3) => Ok(Self::Sweep { from_per_s, to_per_s, points: SWEEP_POINTS }),
             ("sweep", 4) => match parse_count(parts[3]) {
-                Ok(points) if (2..=POINTS_MAX).contains(&points) => Ok(Self::Sweep { from_per_s, to_per_s, points }),
+                Ok(points) if (2..=POINTS_MAX).contains(&points) => {
+                    Ok(Self::Sweep { from_per_s, to_per_s, points })
+                }
                 _ => Err(format!("{:?} is no number of points from 2 to {POINTS_MAX}", parts[3])),
             },
             _ => Err(refused()),
@@ -520,7 +561,10 @@ warmup = "500ms"
     fn flags_come_before_the_file() {
         let flags = Experiment { outstanding: Some(4), seed: Some(7), ..Experiment::default() };
         let both = flags.over(experiment(FILE));
-        assert!(both.rate.is_none() && both.outstanding == Some(4), "one way to say how much replaces the other");
+        assert!(
+            both.rate.is_none() && both.outstanding == Some(4),
+            "one way to say how much replaces the other"
+        );
         assert_eq!((both.seed, both.target.len()), (Some(7), 1));
         both.check().unwrap();
     }
@@ -529,7 +573,8 @@ warmup = "500ms"
     fn what_is_missing_or_too_much_is_said() {
         let check = |text: &str, part: &str| {
             let experiment = experiment(text);
-            let error = experiment.check().and_then(|()| experiment.check_load()).unwrap_err().to_string();
+            let error =
+                experiment.check().and_then(|()| experiment.check_load()).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         };
         check("", "--target");
@@ -538,9 +583,18 @@ warmup = "500ms"
         check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = \"2M\"\n", "--rate-max");
         check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\noutstanding = 1\n", "exclude");
         check("target = [\"a:1\"]\napp = \"echo:64\"\npattern = \"find:1k:2k\"\n", "--slo");
-        check("target = [\"a:1\"]\napp = \"echo:64\"\npattern = \"steps:1k:2k:1k\"\ntime-max = \"9s\"\n", "--time-max");
-        check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nduration = \"1s\"\ntime-max = \"9s\"\n", "--time-max");
-        check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nthreads = 2\nconnections = 1\n", "--connections");
+        check(
+            "target = [\"a:1\"]\napp = \"echo:64\"\npattern = \"steps:1k:2k:1k\"\ntime-max = \"9s\"\n",
+            "--time-max",
+        );
+        check(
+            "target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nduration = \"1s\"\ntime-max = \"9s\"\n",
+            "--time-max",
+        );
+        check(
+            "target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nthreads = 2\nconnections = 1\n",
+            "--connections",
+        );
     }
 
     #[test]
@@ -548,10 +602,16 @@ warmup = "500ms"
         for text in ["steps:1000:5000:500", "find:1000:1000000", "sweep:10000:200000:12"] {
             assert_eq!(text.parse::<Pattern>().unwrap().to_string(), text);
         }
-        assert_eq!("sweep:10k:200k".parse::<Pattern>().unwrap().to_string(), "sweep:10000:200000:12");
-        for (text, part) in
-            [("steps:1k", "no pattern"), ("find:2k:1k", "goes down"), ("sweep:1k:2k:1", "points"), ("x:1:2", "no pattern")]
-        {
+        assert_eq!(
+            "sweep:10k:200k".parse::<Pattern>().unwrap().to_string(),
+            "sweep:10000:200000:12"
+        );
+        for (text, part) in [
+            ("steps:1k", "no pattern"),
+            ("find:2k:1k", "goes down"),
+            ("sweep:1k:2k:1", "points"),
+            ("x:1:2", "no pattern"),
+        ] {
             let error = text.parse::<Pattern>().unwrap_err();
             assert!(error.contains(part), "{error}");
         }

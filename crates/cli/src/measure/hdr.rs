@@ -1,9 +1,11 @@
-//! Histograms as others read them: HdrHistogram V2, compressed, in base64, and the log of them that viewers open.
+//! Histograms as others read them: HdrHistogram V2, compressed, in base64, and the log of them that
+//! viewers open.
 //!
-//! What is read comes from files of anybody and from other hosts, so it is refused before it costs more than a histogram of
-//! ours: the format claims its own sizes.
+//! What is read comes from files of anybody and from other hosts, so it is refused before it costs
+//! more than a histogram of ours: the format claims its own sizes.
 //!
-//! Invariant: what [`encode`] wrote, [`decode`] reads to the same counts; decoding allocates a few hundred kB at most.
+//! Invariant: what [`encode`] wrote, [`decode`] reads to the same counts; decoding allocates a few
+//! hundred kB at most.
 
 use std::io::Read as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,7 +24,9 @@ use super::result::{Histograms, MeasureResult};
 /// A histogram in HdrHistogram V2, compressed, in base64.
 pub(crate) fn encode(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
-    V2DeflateSerializer::new().serialize(histogram, &mut bytes).expect("writing to memory does not fail");
+    V2DeflateSerializer::new()
+        .serialize(histogram, &mut bytes)
+        .expect("writing to memory does not fail");
     STANDARD.encode(bytes)
 }
 
@@ -34,21 +38,36 @@ pub(crate) fn encode(histogram: &Histogram<u64>) -> String {
 pub(crate) fn decode(text: &str) -> Result<Histogram<u64>> {
     ensure!(text.len() <= TEXT_LEN_MAX, "the histogram is longer than {TEXT_LEN_MAX} letters");
     let bytes = STANDARD.decode(text).context("the histogram is not base64")?;
-    let Some((head, compressed)) = bytes.split_at_checked(COMPRESSED_HEAD_LEN) else { bail!("the histogram is cut short") };
-    ensure!(be_u32(head, 0) == COOKIE_COMPRESSED, "the histogram is not HdrHistogram V2, compressed");
+    let Some((head, compressed)) = bytes.split_at_checked(COMPRESSED_HEAD_LEN) else {
+        bail!("the histogram is cut short")
+    };
+    ensure!(
+        be_u32(head, 0) == COOKIE_COMPRESSED,
+        "the histogram is not HdrHistogram V2, compressed"
+    );
     let mut plain = Vec::new();
     let limit = PLAIN_LEN_MAX as u64 + 1;
-    ZlibDecoder::new(compressed).take(limit).read_to_end(&mut plain).context("the histogram cannot be decompressed")?;
+    ZlibDecoder::new(compressed)
+        .take(limit)
+        .read_to_end(&mut plain)
+        .context("the histogram cannot be decompressed")?;
     check_claims(&plain)?;
     let read = Deserializer::new().deserialize(&mut plain.as_slice());
-    let histogram: Histogram<u64> = read.map_err(|error| anyhow::anyhow!("the histogram is broken: {error}"))?;
-    let count = histogram.iter_recorded().try_fold(0u64, |sum, step| sum.checked_add(step.count_at_value()));
-    ensure!(count.is_some_and(|count| count <= COUNT_MAX), "the histogram has more samples than can be");
+    let histogram: Histogram<u64> =
+        read.map_err(|error| anyhow::anyhow!("the histogram is broken: {error}"))?;
+    let count = histogram
+        .iter_recorded()
+        .try_fold(0u64, |sum, step| sum.checked_add(step.count_at_value()));
+    ensure!(
+        count.is_some_and(|count| count <= COUNT_MAX),
+        "the histogram has more samples than can be"
+    );
     Ok(histogram)
 }
 
-/// A log of the run: for each moment with histograms a line tagged `intended` and one tagged `actual`, and before them
-/// `whole-intended` and `whole-actual` for all of it. Values are ns; the maximum of a line is in ms.
+/// A log of the run: for each moment with histograms a line tagged `intended` and one tagged
+/// `actual`, and before them `whole-intended` and `whole-actual` for all of it. Values are ns; the
+/// maximum of a line is in ms.
 ///
 /// # Errors
 ///
@@ -57,7 +76,10 @@ pub(crate) fn log(result: &MeasureResult) -> Result<String> {
     let mut log = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let mut head = IntervalLogWriterBuilder::new();
-    head.add_comment(&format!("[Latencies in ns, by tailcut {}]", result.environment.version.escape_default()));
+    head.add_comment(&format!(
+        "[Latencies in ns, by tailcut {}]",
+        result.environment.version.escape_default()
+    ));
     head.add_comment("[Histogram log format version 1.3]");
     head.with_start_time(started(result));
     head.begin_log_with(&mut log, &mut serializer).context("cannot write the log")?;
@@ -65,22 +87,26 @@ pub(crate) fn log(result: &MeasureResult) -> Result<String> {
     log.extend_from_slice(LEGEND.as_bytes());
     let mut lines = IntervalLogWriterBuilder::new();
     let lines = lines.with_max_value_divisor(NS_PER_MS);
-    let mut lines = lines.begin_log_with(&mut log, &mut serializer).context("cannot write the log")?;
+    let mut lines =
+        lines.begin_log_with(&mut log, &mut serializer).context("cannot write the log")?;
     for line in intervals(result) {
         let Line { tag, at_s, length_s, text } = line;
         let histogram = decode(text).with_context(|| format!("{tag} latencies at {at_s} s"))?;
         let tag = Tag::new(tag).context("a tag holds no comma or space")?;
-        let written = lines.write_histogram(&histogram, seconds(at_s), seconds(length_s), Some(tag));
+        let written =
+            lines.write_histogram(&histogram, seconds(at_s), seconds(length_s), Some(tag));
         written.map_err(|error| anyhow::anyhow!("cannot write the log: {error}"))?;
     }
     String::from_utf8(log).context("the log is text")
 }
 
-/// The value at a percentile, us, where ten samples lie beyond it; at a share of zero the least that was seen.
+/// The value at a percentile, us, where ten samples lie beyond it; at a share of zero the least
+/// that was seen.
 pub(crate) fn supported_us(histogram: &Histogram<u64>, share: f64) -> Option<f64> {
     let needed = if share > 0.0 { samples_needed(share).ok()? } else { 1 };
     // A bucket ends above the largest sample in it.
-    (histogram.len() >= needed).then(|| histogram.value_at_quantile(share).min(histogram.max()) as f64 / NS_PER_US)
+    (histogram.len() >= needed)
+        .then(|| histogram.value_at_quantile(share).min(histogram.max()) as f64 / NS_PER_US)
 }
 
 /// A line of the log.
@@ -95,21 +121,37 @@ struct Line<'a> {
 
 fn intervals(result: &MeasureResult) -> impl Iterator<Item = Line<'_>> {
     let point = &result.point;
-    let whole = lines(["whole-intended", "whole-actual"], point.warmup_s, point.measured_s, &point.histograms);
+    let whole = lines(
+        ["whole-intended", "whole-actual"],
+        point.warmup_s,
+        point.measured_s,
+        &point.histograms,
+    );
     let moments = point.series.iter().filter_map(|moment| {
         let histograms = moment.histograms.as_ref()?;
-        Some(lines(["intended", "actual"], point.warmup_s + moment.at_s, moment.length_s, histograms))
+        Some(lines(
+            ["intended", "actual"],
+            point.warmup_s + moment.at_s,
+            moment.length_s,
+            histograms,
+        ))
     });
     whole.into_iter().chain(moments.flatten())
 }
 
 /// A line for each clock.
-fn lines<'a>(tags: [&'static str; 2], at_s: f64, length_s: f64, histograms: &'a Histograms) -> [Line<'a>; 2] {
+fn lines<'a>(
+    tags: [&'static str; 2],
+    at_s: f64,
+    length_s: f64,
+    histograms: &'a Histograms,
+) -> [Line<'a>; 2] {
     let Histograms { intended, actual } = histograms;
     [(tags[0], intended), (tags[1], actual)].map(|(tag, text)| Line { tag, at_s, length_s, text })
 }
 
-/// When the run began; the beginning of time where the result does not say it in a way that can be read.
+/// When the run began; the beginning of time where the result does not say it in a way that can be
+/// read.
 fn started(result: &MeasureResult) -> SystemTime {
     humantime::parse_rfc3339(&result.environment.started).unwrap_or(UNIX_EPOCH)
 }
@@ -121,12 +163,20 @@ fn seconds(value: f64) -> Duration {
 /// Refuses what would make the reader allocate or overflow.
 fn check_claims(plain: &[u8]) -> Result<()> {
     ensure!(plain.len() <= PLAIN_LEN_MAX, "the histogram is larger than {PLAIN_LEN_MAX} bytes");
-    let Some((head, counts)) = plain.split_at_checked(PLAIN_HEAD_LEN) else { bail!("the histogram is cut short") };
+    let Some((head, counts)) = plain.split_at_checked(PLAIN_HEAD_LEN) else {
+        bail!("the histogram is cut short")
+    };
     ensure!(be_u32(head, 0) == COOKIE_PLAIN, "the histogram is not HdrHistogram V2");
     ensure!(be_u32(head, 4) as usize <= counts.len(), "the histogram is cut short");
-    ensure!(be_u32(head, 12) <= DIGITS_MAX, "the histogram has more than {DIGITS_MAX} significant digits");
+    ensure!(
+        be_u32(head, 12) <= DIGITS_MAX,
+        "the histogram has more than {DIGITS_MAX} significant digits"
+    );
     // Nine such bytes are the one number whose negation overflows.
-    ensure!(!counts.windows(9).any(|bytes| bytes == [0xff; 9]), "the histogram is broken: a count beyond all");
+    ensure!(
+        !counts.windows(9).any(|bytes| bytes == [0xff; 9]),
+        "the histogram is broken: a count beyond all"
+    );
     Ok(())
 }
 
@@ -151,7 +201,8 @@ const TEXT_LEN_MAX: usize = 1_000_000;
 const COUNT_MAX: u64 = 1 << 53;
 const NS_PER_US: f64 = 1e3;
 const NS_PER_MS: f64 = 1e6;
-const LEGEND: &str = "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
+const LEGEND: &str =
+    "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
 
 #[cfg(test)]
 mod tests {
@@ -183,7 +234,11 @@ mod tests {
         let head: Vec<&str> = log.lines().take(5).collect();
         assert_eq!(
             head[1..4],
-            ["#[Histogram log format version 1.3]", "#[StartTime: 1795322096.000 (seconds since epoch)]", LEGEND.trim_end()]
+            [
+                "#[Histogram log format version 1.3]",
+                "#[StartTime: 1795322096.000 (seconds since epoch)]",
+                LEGEND.trim_end()
+            ]
         );
         let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("Tag=")).collect();
         assert_eq!(lines.len(), 22, "the whole run and ten moments, two clocks");
@@ -198,14 +253,19 @@ mod tests {
     fn the_lines_of_the_log_are_read_as_intervals() {
         let result = sample::full();
         let log = log(&result).unwrap();
-        let entries = IntervalLogIterator::new(log.as_bytes()).map(|entry| entry.expect("a line that can be read"));
+        let entries = IntervalLogIterator::new(log.as_bytes())
+            .map(|entry| entry.expect("a line that can be read"));
         let intervals = entries.filter_map(|entry| match entry {
             LogEntry::Interval(interval) => Some(interval),
             _ => None,
         });
         let intervals: Vec<_> = intervals.collect();
         assert_eq!(intervals.len(), 22);
-        let tags: Vec<&str> = intervals.iter().take(4).filter_map(|interval| Some(interval.tag()?.as_str())).collect();
+        let tags: Vec<&str> = intervals
+            .iter()
+            .take(4)
+            .filter_map(|interval| Some(interval.tag()?.as_str()))
+            .collect();
         assert_eq!(tags, ["whole-intended", "whole-actual", "intended", "actual"]);
         let histograms = result.point.series[9].histograms.as_ref().unwrap();
         let last = decode(intervals[21].encoded_histogram()).unwrap();
@@ -249,9 +309,12 @@ mod tests {
 
     #[test]
     fn text_that_is_no_histogram_is_refused() {
-        for (text, part) in
-            [("", "cut short"), ("?", "not base64"), ("AAAAAAAAAAAA", "not HdrHistogram V2"), ("HISTFAAAAAEB", "decompressed")]
-        {
+        for (text, part) in [
+            ("", "cut short"),
+            ("?", "not base64"),
+            ("AAAAAAAAAAAA", "not HdrHistogram V2"),
+            ("HISTFAAAAAEB", "decompressed"),
+        ] {
             let error = format!("{:#}", decode(text).unwrap_err());
             assert!(error.contains(part), "{text}: {error}");
         }
@@ -280,7 +343,9 @@ mod tests {
     fn packed(plain: &[u8]) -> String {
         let mut bytes = COOKIE_COMPRESSED.to_be_bytes().to_vec();
         let mut compressed = Vec::new();
-        flate2::read::ZlibEncoder::new(plain, flate2::Compression::fast()).read_to_end(&mut compressed).unwrap();
+        flate2::read::ZlibEncoder::new(plain, flate2::Compression::fast())
+            .read_to_end(&mut compressed)
+            .unwrap();
         bytes.extend((compressed.len() as u32).to_be_bytes());
         bytes.extend(compressed);
         STANDARD.encode(bytes)

@@ -1,7 +1,8 @@
 //! What an agent is asked to do, and what it tells while it does so.
 //!
-//! A job is declarative: it names a load and targets, and nothing that runs. The same job drives the threads of this process and
-//! those of an agent elsewhere; a coordinator sees both as [`Told`] and cannot tell them apart.
+//! A job is declarative: it names a load and targets, and nothing that runs. The same job drives
+//! the threads of this process and those of an agent elsewhere; a coordinator sees both as [`Told`]
+//! and cannot tell them apart.
 
 use serde::{Deserialize, Serialize};
 use tailcut_measure::slices::Slice;
@@ -27,7 +28,8 @@ pub(crate) struct Job {
     pub(crate) pipeline: u32,
     /// When a request is given up, counted from when it leaves, ns.
     pub(crate) timeout_ns: u64,
-    /// The seed of the run, and the first stream of it that is this agent's; it takes [`STREAMS_PER_THREAD`] for each thread.
+    /// The seed of the run, and the first stream of it that is this agent's; it takes
+    /// [`STREAMS_PER_THREAD`] for each thread.
     pub(crate) seed: u64,
     pub(crate) first_stream: u64,
     /// Length of a slice, ns.
@@ -40,7 +42,8 @@ pub(crate) struct Job {
     pub(crate) preload: bool,
     /// Spin instead of sleeping between requests.
     pub(crate) busy_poll: bool,
-    /// How long to spin after the last traffic before sleeping, ns; where it does not spin for ever.
+    /// How long to spin after the last traffic before sleeping, ns; where it does not spin for
+    /// ever.
     pub(crate) spin_ns: u64,
 }
 
@@ -84,7 +87,8 @@ pub(crate) enum Role {
     Symmetric,
     /// Loads; its latencies are not counted
     Throughput,
-    /// One request at a time for each thread, busy polling, lightly; its latencies are those that count
+    /// One request at a time for each thread, busy polling, lightly; its latencies are those that
+    /// count
     Latency,
 }
 
@@ -137,7 +141,8 @@ pub(crate) enum Told {
     Ready { host: Host, stamps: StampKind },
     /// What became of a thread's requests in one slice.
     Slice { thread: u32, slice: Slice },
-    /// What threads counted since they last told, and the latencies of requests that several clocks have stamped.
+    /// What threads counted since they last told, and the latencies of requests that several clocks
+    /// have stamped.
     Client { client: ClientCounts, stamps: MatchCounts, stamped: Vec<Latencies> },
     /// It has stopped as asked, and told everything.
     Done,
@@ -218,7 +223,8 @@ pub(crate) trait Agent: Send {
     /// Begins the load in so many ns, counted from now.
     fn start(&mut self, in_ns: u64) -> anyhow::Result<()>;
 
-    /// By how much the load may begin earlier or later than asked, ns at most: half of a round trip to an agent elsewhere.
+    /// By how much the load may begin earlier or later than asked, ns at most: half of a round trip
+    /// to an agent elsewhere.
     fn start_uncertainty_ns(&self) -> u64 {
         0
     }
@@ -229,7 +235,8 @@ pub(crate) trait Agent: Send {
     /// Ends the load; slices that are open and [`Told::Done`] follow.
     fn stop(&mut self) -> anyhow::Result<()>;
 
-    /// What it tells next, waiting for so many ns at most. An agent that is gone tells [`Told::Failed`].
+    /// What it tells next, waiting for so many ns at most. An agent that is gone tells
+    /// [`Told::Failed`].
     fn poll(&mut self, wait_ns: u64) -> Option<Told>;
 }
 

@@ -72,15 +72,17 @@ use crate::signals;
 
 /// Load a server or a router, and report its latency with a verdict on it
 ///
-/// An open loop: requests leave on a schedule whatever became of earlier ones, and latency counts from when a request should have
-/// left as well as from when it did. The run warms up and measures for as long as it takes to know the percentile; where that cannot
-/// be, the verdict says why and what would help, and the exit status is 3.
+/// An open loop: requests leave on a schedule whatever became of earlier ones, and latency counts
+/// from when a request should have left as well as from when it did. The run warms up and measures
+/// for as long as it takes to know the percentile; where that cannot be, the verdict says why and
+/// what would help, and the exit status is 3.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
     experiment: Experiment,
-    /// Show the run while it is made: rate, percentiles over time, verdict so far; in lines where there is no terminal
+    /// Show the run while it is made: rate, percentiles over time, verdict so far; in lines where
+    /// there is no terminal
     #[arg(long)]
     live: bool,
     /// Take what no flag says from an experiment file: TOML, whose keys are the flags
@@ -123,7 +125,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     experiment.check_load()?;
     let plan = Plan::new(&experiment)?;
     if let Some(path) = &args.save_experiment {
-        std::fs::write(path, experiment.to_toml()?).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, experiment.to_toml()?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.check {
         output::print("the experiment is in order\n")?;
@@ -133,7 +136,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for path in [&args.json, &args.html, &args.hdr].into_iter().flatten() {
         output::check_writable(path)?;
     }
-    let mut samples = args.samples.as_deref().map(|path| Samples::create(path, args.samples_max)).transpose()?;
+    let mut samples =
+        args.samples.as_deref().map(|path| Samples::create(path, args.samples_max)).transpose()?;
     let outlets = Outlets {
         view: view(args, &plan),
         samples: samples.as_mut(),
@@ -153,9 +157,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Writes the result wherever it is wanted.
 fn write(args: &Args, result: &MeasureResult) -> Result<()> {
     if let Some(path) = &args.json {
-        output::write_json(path, &serde_json::to_value(result).context("cannot write the result")?)?;
+        output::write_json(
+            path,
+            &serde_json::to_value(result).context("cannot write the result")?,
+        )?;
     }
-    let write = |path: &str, text: String| std::fs::write(path, text).with_context(|| format!("cannot write {path}"));
+    let write = |path: &str, text: String| {
+        std::fs::write(path, text).with_context(|| format!("cannot write {path}"))
+    };
     if let Some(path) = &args.html {
         write(path, page::render(result)?)?;
     }
@@ -176,14 +185,20 @@ fn status(result: &MeasureResult) -> ExitCode {
     if result.assertions.iter().any(|assertion| !assertion.holds) {
         return ExitCode::from(STATUS_ASSERTION);
     }
-    if result.point.verdict.trustworthy { ExitCode::SUCCESS } else { ExitCode::from(STATUS_NOT_TRUSTWORTHY) }
+    if result.point.verdict.trustworthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(STATUS_NOT_TRUSTWORTHY)
+    }
 }
 
 fn check_harmless(experiment: &Experiment) -> Result<()> {
     for name in &experiment.target {
         let target = network::resolve(name)?;
         if !network::is_private(target.ip()) && !experiment.i_own_this_target {
-            bail!("{target} is neither on this machine nor in a private network; add --i-own-this-target if it is yours to load");
+            bail!(
+                "{target} is neither on this machine nor in a private network; add --i-own-this-target if it is yours to load"
+            );
         }
     }
     Ok(())
@@ -214,14 +229,21 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Measures a load: without a rate, the closed loop. `None` where somebody interrupted before anything was measured.
+    /// Measures a load: without a rate, the closed loop. `None` where somebody interrupted before
+    /// anything was measured.
     fn run(&mut self, rate_per_s: Option<f64>) -> Result<Option<Measured>> {
         let jobs = self.plan.jobs(rate_per_s).into_iter();
-        let open = |(spec, job): (AgentSpec, _)| Seat::new(open_agent(&spec, self.key.as_ref())?, job);
+        let open =
+            |(spec, job): (AgentSpec, _)| Seat::new(open_agent(&spec, self.key.as_ref())?, job);
         let seats = jobs.map(open).collect::<Result<Vec<_>>>()?;
         let Outlets { view, samples, keep } = &mut self.outlets;
         let samples = samples.as_deref_mut();
-        let watch = Watch { view: view.as_mut(), samples, keep: *keep, is_interrupted: &self.is_interrupted };
+        let watch = Watch {
+            view: view.as_mut(),
+            samples,
+            keep: *keep,
+            is_interrupted: &self.is_interrupted,
+        };
         Coordinator::new(seats, watch).run(self.plan.settings())
     }
 
@@ -242,10 +264,24 @@ fn measure(experiment: &Experiment, plan: &Plan, outlets: Outlets<'_>) -> Result
         None => measure_one(experiment, &mut runner)?,
         Some(pattern) => measure_several(experiment, pattern, &mut runner)?,
     };
-    let environment = Environment { version: env!("CARGO_PKG_VERSION").to_owned(), command: command_line(), started, hosts };
+    let environment = Environment {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: command_line(),
+        started,
+        hosts,
+    };
     let config = serde_json::to_value(experiment).context("cannot write the experiment")?;
     let schema = SCHEMA.to_owned();
-    Ok(MeasureResult { schema, config, environment, point, points, search, assertions, samples_file: None })
+    Ok(MeasureResult {
+        schema,
+        config,
+        environment,
+        point,
+        points,
+        search,
+        assertions,
+        samples_file: None,
+    })
 }
 
 /// What one load or several have answered.
@@ -265,7 +301,11 @@ fn measure_one(experiment: &Experiment, runner: &mut Runner<'_>) -> Result<Answe
 }
 
 /// Measures the loads of a pattern, up to its end or to where somebody interrupts.
-fn measure_several(experiment: &Experiment, pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> {
+fn measure_several(
+    experiment: &Experiment,
+    pattern: Pattern,
+    runner: &mut Runner<'_>,
+) -> Result<Answer> {
     let mut course = Course::new(pattern);
     let (mut hosts, mut points, mut answer) = (Vec::new(), Vec::new(), None);
     let mut cut = None;
@@ -296,7 +336,8 @@ fn measure_several(experiment: &Experiment, pattern: Pattern, runner: &mut Runne
         }
     }
     let cut = cut.or(runner.is_interrupted().then_some(Reason::Interrupted));
-    let (mut point, assertions) = answer.context(if cut.is_none() { "the pattern has no load" } else { INTERRUPTED })?;
+    let (mut point, assertions) =
+        answer.context(if cut.is_none() { "the pattern has no load" } else { INTERRUPTED })?;
     if let Some(reason) = cut {
         assemble::note_cut(&mut point, &reason);
     }
@@ -323,7 +364,12 @@ fn hosts_of(measured: &Measured) -> Vec<Host> {
 }
 
 /// Tells the course what a load turned out to be; whether it is the best answer so far.
-fn advance(course: &mut Course, rate_per_s: f64, measured: &Measured, slo: Option<&Objective>) -> bool {
+fn advance(
+    course: &mut Course,
+    rate_per_s: f64,
+    measured: &Measured,
+    slo: Option<&Objective>,
+) -> bool {
     match (course, slo) {
         (Course::Find(search), Some(slo)) => {
             let outcome = Outcome::of(&measured.report, slo);
@@ -349,15 +395,20 @@ fn found(course: &Course, objective: Option<String>) -> Option<SearchResult> {
     })
 }
 
-/// What was asserted, against the intervals of what was measured: one holds only where the whole interval says so.
+/// What was asserted, against the intervals of what was measured: one holds only where the whole
+/// interval says so.
 fn assertions(experiment: &Experiment, measured: &Measured) -> Vec<Assertion> {
     let check = |asked: &written::Written<experiment::ObjectiveText>| {
         let objective: &Objective = asked;
         let known = estimate(measured.record.series.samples(), objective.p, CONFIDENCE);
         let (found, holds) = match known {
             Ok(known) => {
-                let [value, low, high] = [known.value_ns, known.low_ns, known.high_ns].map(|ns| ns / 1e3);
-                let found = format!("{} is {value:.1} us, from {low:.1} to {high:.1}", percentile_name(objective.p));
+                let [value, low, high] =
+                    [known.value_ns, known.low_ns, known.high_ns].map(|ns| ns / 1e3);
+                let found = format!(
+                    "{} is {value:.1} us, from {low:.1} to {high:.1}",
+                    percentile_name(objective.p)
+                );
                 (found, objective.judge(&known) == tailcut_measure::objective::Answer::Met)
             }
             Err(error) => (error.to_string(), false),
@@ -375,7 +426,11 @@ fn command_line() -> String {
 
 fn quote(word: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=+:.,/@%[]".contains(letter);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 const CONFIDENCE: f64 = 0.95;

@@ -1,4 +1,5 @@
-//! A result as one page for a browser: whether it can be relied on, the figures, the charts, and what repeats it.
+//! A result as one page for a browser: whether it can be relied on, the figures, the charts, and
+//! what repeats it.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -6,7 +7,9 @@ use serde_json::Value;
 use super::charts::{self, Curve};
 use super::hdr;
 use super::percentile::{self, PERCENTILES};
-use super::result::{Environment, Host, Latency, MeasureResult, Point, StationarityTest, Timestamps};
+use super::result::{
+    Environment, Host, Latency, MeasureResult, Point, StationarityTest, Timestamps,
+};
 use super::text::{figure, range, short_verdict};
 use crate::output::four_digits;
 use crate::page::sections::{Download, Judgement, Page, Reason, Section, Tile};
@@ -28,7 +31,11 @@ pub(crate) fn render(result: &MeasureResult) -> Result<String> {
     sections.extend(tests(point));
     sections.push(count_table(point));
     sections.extend(timestamp_table(point));
-    sections.extend([agent_table(point), load_table(&result.points), assertion_table(result)].into_iter().flatten());
+    sections.extend(
+        [agent_table(point), load_table(&result.points), assertion_table(result)]
+            .into_iter()
+            .flatten(),
+    );
     let page = Page {
         title: title(&result.config),
         lead: lead(result),
@@ -51,9 +58,11 @@ pub(crate) fn judgement(point: &Point) -> Judgement {
         what: reason.what.clone(),
         advice: reason.advice.clone(),
     });
-    let tried = (!verdict.tried.is_empty()).then(|| format!("Tried: {}.", verdict.tried.join("; ")));
+    let tried =
+        (!verdict.tried.is_empty()).then(|| format!("Tried: {}.", verdict.tried.join("; ")));
     let titles = percentile::trustworthy(point);
-    let relied_on = (!titles.is_empty()).then(|| format!("Can be relied on: {}.", titles.join(", ")));
+    let relied_on =
+        (!titles.is_empty()).then(|| format!("Can be relied on: {}.", titles.join(", ")));
     Judgement {
         is_good: verdict.trustworthy,
         headline: headline.to_owned(),
@@ -66,7 +75,9 @@ pub(crate) fn judgement(point: &Point) -> Judgement {
 pub(crate) fn title(config: &Value) -> String {
     let text = |key: &str| match config.get(key)? {
         Value::String(text) => Some(text.clone()),
-        Value::Array(texts) if !texts.is_empty() => Some(texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")),
+        Value::Array(texts) if !texts.is_empty() => {
+            Some(texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
+        }
         _ => None,
     };
     match (text("app"), text("target")) {
@@ -79,40 +90,60 @@ pub(crate) fn title(config: &Value) -> String {
 fn lead(result: &MeasureResult) -> String {
     let point = &result.point;
     let searched = result.search.as_ref().map(|search| match search.met_per_s {
-        Some(rate) => format!(" The highest load that met {} is {}/s.", search.objective, four_digits(rate)),
+        Some(rate) => {
+            format!(" The highest load that met {} is {}/s.", search.objective, four_digits(rate))
+        }
         None => format!(" No load met {}.", search.objective),
     });
     let seconds = [point.measured_s, point.warmup_s].map(four_digits);
-    format!("Measured for {} s after {} s of warm-up.{}", seconds[0], seconds[1], searched.unwrap_or_default())
+    format!(
+        "Measured for {} s after {} s of warm-up.{}",
+        seconds[0],
+        seconds[1],
+        searched.unwrap_or_default()
+    )
 }
 
 fn tiles(point: &Point) -> Vec<Tile> {
     let latency = &point.latency_us.intended;
-    let shown = PERCENTILES.iter().filter(|percentile| ["p50", "p99", "p999"].contains(&percentile.name));
+    let shown =
+        PERCENTILES.iter().filter(|percentile| ["p50", "p99", "p999"].contains(&percentile.name));
     let percentiles = shown.filter_map(|percentile| {
         let value = percentile.of(latency)?;
         let note = point.intervals_us.get(percentile.name).map(range).unwrap_or_default();
-        Some(Tile { name: percentile.title.to_owned(), value: format!("{} us", four_digits(value)), note })
+        Some(Tile {
+            name: percentile.title.to_owned(),
+            value: format!("{} us", four_digits(value)),
+            note,
+        })
     });
     let rates = &point.rate_per_s;
     let note = format!("of {} offered", four_digits(rates.offered));
-    let achieved = Tile { name: "replies per second".to_owned(), value: four_digits(rates.achieved), note };
+    let achieved =
+        Tile { name: "replies per second".to_owned(), value: four_digits(rates.achieved), note };
     percentiles.chain([achieved]).collect()
 }
 
 fn latency_table(point: &Point) -> Section {
     let (intended, actual) = (&point.latency_us.intended, &point.latency_us.actual);
-    let confidence = point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
+    let confidence =
+        point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
     let interval_head = format!("{} % interval", four_digits(100.0 * confidence));
-    let head = ["us", "from intended send", &interval_head, "effective samples", "from actual send"];
+    let head =
+        ["us", "from intended send", &interval_head, "effective samples", "from actual send"];
     let of = |name: &str, of: &dyn Fn(&Latency) -> Option<f64>, percentile: &str| {
         let interval = point.intervals_us.get(percentile);
-        let worth = interval.map_or_else(|| "-".to_owned(), |interval| format!("{:.0}", interval.effective_samples));
+        let worth = interval.map_or_else(
+            || "-".to_owned(),
+            |interval| format!("{:.0}", interval.effective_samples),
+        );
         let between = interval.map_or_else(|| "-".to_owned(), range);
         vec![name.to_owned(), figure(of(intended)), between, worth, figure(of(actual))]
     };
     let mut rows = vec![of("mean", &|latency| latency.mean, "")];
-    rows.extend(PERCENTILES.iter().map(|percentile| of(percentile.title, &|latency| percentile.of(latency), percentile.name)));
+    rows.extend(PERCENTILES.iter().map(|percentile| {
+        of(percentile.title, &|latency| percentile.of(latency), percentile.name)
+    }));
     rows.extend(percentile::others(point).map(|(title, interval)| {
         let worth = format!("{:.0}", interval.effective_samples);
         vec![title, four_digits(interval.value), range(interval), worth, "-".to_owned()]
@@ -125,20 +156,34 @@ fn latency_table(point: &Point) -> Section {
 }
 
 fn curves(point: &Point) -> Result<Vec<Section>> {
-    let intended = hdr::decode(&point.histograms.intended).context("latencies from the intended send")?;
+    let intended =
+        hdr::decode(&point.histograms.intended).context("latencies from the intended send")?;
     let actual = hdr::decode(&point.histograms.actual).context("latencies from the actual send")?;
-    let curve = |label: &str, look, histogram, intervals| Curve { label: label.to_owned(), look, histogram, intervals };
-    let curves =
-        [curve("from actual send", 0, &actual, Vec::new()), curve("from intended send", 1, &intended, charts::intervals(point))];
+    let curve = |label: &str, look, histogram, intervals| Curve {
+        label: label.to_owned(),
+        look,
+        histogram,
+        intervals,
+    };
+    let curves = [
+        curve("from actual send", 0, &actual, Vec::new()),
+        curve("from intended send", 1, &intended, charts::intervals(point)),
+    ];
     let percentiles = charts::percentiles(&curves).captioned(
         "Each nine has the same room. The bars are the intervals of the marked percentiles; the curve ends where fewer than ten \
          samples lie beyond.",
     );
-    Ok(vec![Section::chart("Percentiles", percentiles), Section::chart("Distribution", charts::distribution(&curves))])
+    Ok(vec![
+        Section::chart("Percentiles", percentiles),
+        Section::chart("Distribution", charts::distribution(&curves)),
+    ])
 }
 
 fn load_chart(points: &[Point]) -> Section {
-    Section::chart("Latency against load", charts::loads(points).captioned("From the intended send; bars are intervals."))
+    Section::chart(
+        "Latency against load",
+        charts::loads(points).captioned("From the intended send; bars are intervals."),
+    )
 }
 
 fn over_time(point: &Point) -> Vec<Section> {
@@ -147,22 +192,28 @@ fn over_time(point: &Point) -> Vec<Section> {
     }
     vec![
         Section::chart("Rate over time", charts::rate(&point.series)),
-        Section::chart("Latency over time", charts::latency(&point.series).captioned("From the intended send.")),
+        Section::chart(
+            "Latency over time",
+            charts::latency(&point.series).captioned("From the intended send."),
+        ),
     ]
 }
 
 fn tests(point: &Point) -> Vec<Section> {
     let mut sections = Vec::new();
     if let Some(test) = point.tests.arrivals.as_ref().filter(|test| !test.quantiles.is_empty()) {
-        let caption =
-            format!("Asked for: {}. A curve on the diagonal left as asked; one above it left bursts and holes.", test.asked);
+        let caption = format!(
+            "Asked for: {}. A curve on the diagonal left as asked; one above it left bursts and holes.",
+            test.asked
+        );
         sections.push(Section::chart("Arrivals", charts::arrivals(test).captioned(caption)));
     }
     if !point.tests.autocorrelation.is_empty() {
-        let caption =
-            "How alike a latency is to the one so many requests later. The slower this falls, the more samples it takes.";
-        sections
-            .push(Section::chart("Autocorrelation", charts::autocorrelation(&point.tests.autocorrelation).captioned(caption)));
+        let caption = "How alike a latency is to the one so many requests later. The slower this falls, the more samples it takes.";
+        sections.push(Section::chart(
+            "Autocorrelation",
+            charts::autocorrelation(&point.tests.autocorrelation).captioned(caption),
+        ));
     }
     let rows = test_rows(point);
     if !rows.is_empty() {
@@ -176,15 +227,27 @@ fn test_rows(point: &Point) -> Vec<Vec<String>> {
     if let Some(test) = &point.tests.arrivals {
         let name = format!("arrivals: Anderson-Darling of {} gaps", test.gaps);
         let effect = format!("departs by {:.4}", test.fault);
-        rows.push(vec![name, format!("{:.2}", test.anderson_darling), chance(Some(test.p_value)), effect]);
+        rows.push(vec![
+            name,
+            format!("{:.2}", test.anderson_darling),
+            chance(Some(test.p_value)),
+            effect,
+        ]);
     }
     if let Some(test) = &point.tests.stationarity {
         let StationarityTest { dickey_fuller, dickey_fuller_p_value, drift, drift_p_value } = *test;
         let name = "level: augmented Dickey-Fuller".to_owned();
-        let statistic = dickey_fuller.map_or_else(|| "-".to_owned(), |statistic| format!("{statistic:.2}"));
+        let statistic =
+            dickey_fuller.map_or_else(|| "-".to_owned(), |statistic| format!("{statistic:.2}"));
         rows.push(vec![name, statistic, chance(dickey_fuller_p_value), String::new()]);
-        let effect = drift.map_or_else(String::new, |share| format!("{:+.2} % from half to half", 100.0 * share));
-        rows.push(vec!["drift between the halves".to_owned(), "-".to_owned(), chance(drift_p_value), effect]);
+        let effect = drift
+            .map_or_else(String::new, |share| format!("{:+.2} % from half to half", 100.0 * share));
+        rows.push(vec![
+            "drift between the halves".to_owned(),
+            "-".to_owned(),
+            chance(drift_p_value),
+            effect,
+        ]);
     }
     rows
 }
@@ -219,7 +282,11 @@ fn count_table(point: &Point) -> Section {
     .to_vec();
     rows.extend(counts.errors.iter().map(|(kind, &count)| (format!("errors: {kind}"), count)));
     let rows = rows.into_iter().map(|(name, count)| vec![name, count.to_string()]).collect();
-    Section::table("Counts", &["what became of the requests, and what the client met", "count"], rows)
+    Section::table(
+        "Counts",
+        &["what became of the requests, and what the client met", "count"],
+        rows,
+    )
 }
 
 fn timestamp_table(point: &Point) -> Option<Section> {
@@ -228,10 +295,16 @@ fn timestamp_table(point: &Point) -> Option<Section> {
         return None;
     }
     let row = |name: &str, stamped: Option<&u64>, latency: &Latency| {
-        let figures = [latency.mean, latency.p50, latency.p99, latency.p999, latency.max].map(figure);
-        [vec![name.to_owned(), stamped.map_or_else(|| "-".to_owned(), ToString::to_string)], figures.to_vec()].concat()
+        let figures =
+            [latency.mean, latency.p50, latency.p99, latency.p999, latency.max].map(figure);
+        [
+            vec![name.to_owned(), stamped.map_or_else(|| "-".to_owned(), ToString::to_string)],
+            figures.to_vec(),
+        ]
+        .concat()
     };
-    let of_kind = |(kind, latency): (&String, &Latency)| row(kind, timestamps.stamped.get(kind), latency);
+    let of_kind =
+        |(kind, latency): (&String, &Latency)| row(kind, timestamps.stamped.get(kind), latency);
     let mut rows: Vec<Vec<String>> = timestamps.latency_us.iter().map(of_kind).collect();
     rows.extend(timestamps.bias_us.as_ref().map(|bias| row("what the client adds", None, bias)));
     let Timestamps { used, answers, asked, missing, late, .. } = timestamps;
@@ -239,16 +312,25 @@ fn timestamp_table(point: &Point) -> Option<Section> {
         "Used: {used}; all other figures are by {answers}. Of {asked} transmit stamps {missing} never came and {late} came late. \
          Latencies in us, from the actual send, of requests that several have stamped."
     );
-    Some(Section::table("Timestamps", &["stamps of", "requests", "mean", "p50", "p99", "p99.9", "max"], rows).noted(note))
+    Some(
+        Section::table(
+            "Timestamps",
+            &["stamps of", "requests", "mean", "p50", "p99", "p99.9", "max"],
+            rows,
+        )
+        .noted(note),
+    )
 }
 
 fn agent_table(point: &Point) -> Option<Section> {
     let head = ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
     let rows = point.agents.iter().map(|agent| {
-        let counts = [u64::from(agent.threads), u64::from(agent.connections), agent.sent, agent.replied];
+        let counts =
+            [u64::from(agent.threads), u64::from(agent.connections), agent.sent, agent.replied];
         let lost = agent.lost.as_ref().map_or_else(String::new, |why| format!("lost: {why}"));
         let names = vec![agent.name.clone(), agent.role.clone()];
-        [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]].concat()
+        [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]]
+            .concat()
     });
     let rows: Vec<Vec<String>> = rows.collect();
     (!rows.is_empty()).then(|| Section::table("Agents", &head, rows))
@@ -260,7 +342,11 @@ fn load_table(points: &[Point]) -> Option<Section> {
         let latency = &point.latency_us.intended;
         let interval = point.intervals_us.get("p99").map_or_else(|| "-".to_owned(), range);
         let rates = [point.rate_per_s.offered, point.rate_per_s.achieved].map(four_digits).to_vec();
-        [rates, vec![figure(latency.p50), figure(latency.p99), interval, short_verdict(&point.verdict)]].concat()
+        [
+            rates,
+            vec![figure(latency.p50), figure(latency.p99), interval, short_verdict(&point.verdict)],
+        ]
+        .concat()
     });
     (!points.is_empty()).then(|| Section::table("Loads", &head, rows.collect()))
 }
@@ -287,7 +373,8 @@ fn facts(environment: &Environment, config: &Value) -> Vec<(String, String)> {
 
 /// What a host is, in a line.
 fn described(host: &Host) -> String {
-    let mut parts = vec![format!("{}, {} cores", host.cpu, host.cores), format!("Linux {}", host.kernel)];
+    let mut parts =
+        vec![format!("{}, {} cores", host.cpu, host.cores), format!("Linux {}", host.kernel)];
     parts.extend(host.governor.as_ref().map(|governor| format!("governor {governor}")));
     parts.extend(host.interface.clone());
     parts.join("; ")
@@ -350,7 +437,8 @@ mod tests {
     #[test]
     fn every_chart_is_drawn_wide_and_narrow() {
         let charts = |result: &MeasureResult| render(result).unwrap().matches("<svg").count();
-        // Percentiles, distribution, two over time, arrivals, autocorrelation; of several loads the loads too.
+        // Percentiles, distribution, two over time, arrivals, autocorrelation; of several loads the
+        // loads too.
         assert_eq!(charts(&sample::single()), 2 * 6);
         assert_eq!(charts(&sample::full()), 2 * 7);
     }
@@ -359,7 +447,8 @@ mod tests {
     fn no_chart_holds_what_is_no_number() {
         let page = render(&sample::full()).unwrap();
         let charts = page.split("<svg").skip(1).map(|chart| chart.split("</svg>").next().unwrap());
-        charts.for_each(|chart| assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}"));
+        charts
+            .for_each(|chart| assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}"));
     }
 
     #[test]
@@ -367,17 +456,23 @@ mod tests {
         use base64::Engine as _;
         let result = sample::full();
         let page = render(&result).unwrap();
-        let data = page.split("data:application/json;base64,").nth(1).unwrap().split('"').next().unwrap();
+        let data =
+            page.split("data:application/json;base64,").nth(1).unwrap().split('"').next().unwrap();
         let json = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
-        assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), serde_json::to_value(&result).unwrap());
+        assert_eq!(
+            serde_json::from_slice::<Value>(&json).unwrap(),
+            serde_json::to_value(&result).unwrap()
+        );
     }
 
     #[test]
     fn a_measurement_without_a_sample_has_a_page() {
         let mut result = sample::single();
-        let empty = hdr::encode(&hdrhistogram::Histogram::new_with_bounds(1, 1_000_000, 3).unwrap());
+        let empty =
+            hdr::encode(&hdrhistogram::Histogram::new_with_bounds(1, 1_000_000, 3).unwrap());
         result.point = Point::default();
-        result.point.histograms = super::super::result::Histograms { intended: empty.clone(), actual: empty };
+        result.point.histograms =
+            super::super::result::Histograms { intended: empty.clone(), actual: empty };
         checks::stands_alone(&render(&result).unwrap());
     }
 }

@@ -36,7 +36,9 @@ impl Pattern {
     /// The highest rate that it may ask for.
     pub(crate) fn highest_per_s(self) -> f64 {
         match self {
-            Self::Steps { to_per_s, .. } | Self::Find { to_per_s, .. } | Self::Sweep { to_per_s, .. } => to_per_s,
+            Self::Steps { to_per_s, .. }
+            | Self::Find { to_per_s, .. }
+            | Self::Sweep { to_per_s, .. } => to_per_s,
         }
     }
 }
@@ -56,12 +58,16 @@ impl Course {
             Pattern::Steps { from_per_s, to_per_s, by_per_s } => {
                 // A millionth more, so that rounding does not lose the last step.
                 let count = ((to_per_s - from_per_s) / by_per_s + 1e-6) as u32;
-                Self::List((0..=count).rev().map(|step| from_per_s + f64::from(step) * by_per_s).collect())
+                Self::List(
+                    (0..=count).rev().map(|step| from_per_s + f64::from(step) * by_per_s).collect(),
+                )
             }
             Pattern::Find { from_per_s, to_per_s } => {
                 Self::Find(Search::new(Range { from_per_s, to_per_s, resolution: RESOLUTION }))
             }
-            Pattern::Sweep { from_per_s, to_per_s, points } => Self::Sweep(Sweep::new(from_per_s, to_per_s, points as usize)),
+            Pattern::Sweep { from_per_s, to_per_s, points } => {
+                Self::Sweep(Sweep::new(from_per_s, to_per_s, points as usize))
+            }
         }
     }
 

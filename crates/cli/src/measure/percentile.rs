@@ -31,9 +31,13 @@ impl Percentile {
     }
 }
 
-/// Titles and intervals of the percentiles of a point that are not among the usual ones: `p995` is the p99.5.
+/// Titles and intervals of the percentiles of a point that are not among the usual ones: `p995` is
+/// the p99.5.
 pub(crate) fn others(point: &Point) -> impl Iterator<Item = (String, &Interval)> {
-    let others = point.intervals_us.iter().filter(|(name, _)| PERCENTILES.iter().all(|usual| usual.name != name.as_str()));
+    let others = point
+        .intervals_us
+        .iter()
+        .filter(|(name, _)| PERCENTILES.iter().all(|usual| usual.name != name.as_str()));
     others.map(|(name, interval)| {
         let title = match (name.get(..3), name.get(3..)) {
             (Some(whole), Some(rest)) if !rest.is_empty() => format!("{whole}.{rest}"),
@@ -51,10 +55,15 @@ pub(crate) fn key(p: f64) -> String {
 
 /// Titles of the percentiles of a point that can be relied on.
 pub(crate) fn trustworthy(point: &Point) -> Vec<String> {
-    let is_trustworthy = |name: &str| point.intervals_us.get(name).is_some_and(|interval| interval.trustworthy);
-    let usual =
-        PERCENTILES.iter().filter(|percentile| is_trustworthy(percentile.name)).map(|percentile| percentile.title.to_owned());
-    usual.chain(others(point).filter(|(_, interval)| interval.trustworthy).map(|(title, _)| title)).collect()
+    let is_trustworthy =
+        |name: &str| point.intervals_us.get(name).is_some_and(|interval| interval.trustworthy);
+    let usual = PERCENTILES
+        .iter()
+        .filter(|percentile| is_trustworthy(percentile.name))
+        .map(|percentile| percentile.title.to_owned());
+    usual
+        .chain(others(point).filter(|(_, interval)| interval.trustworthy).map(|(title, _)| title))
+        .collect()
 }
 
 const fn percentile(name: &'static str, title: &'static str, share: f64) -> Percentile {
@@ -77,7 +86,14 @@ mod tests {
 
     #[test]
     fn a_percentile_of_ones_own_has_a_title() {
-        let interval = Interval { value: 1.0, low: 1.0, high: 1.0, confidence: 0.95, effective_samples: 1.0, trustworthy: true };
+        let interval = Interval {
+            value: 1.0,
+            low: 1.0,
+            high: 1.0,
+            confidence: 0.95,
+            effective_samples: 1.0,
+            trustworthy: true,
+        };
         let mut point = Point::default();
         for name in ["p50", "p75", "p995", "p99995", "p", "pä9"] {
             point.intervals_us.insert(name.to_owned(), interval);
@@ -90,7 +106,14 @@ mod tests {
     fn what_can_be_relied_on_is_listed_in_order() {
         let mut point = Point::default();
         for (p, trustworthy) in [(0.995, true), (0.99, false), (0.5, true), (0.95, true)] {
-            let interval = Interval { value: 1.0, low: 1.0, high: 1.0, confidence: 0.95, effective_samples: 1.0, trustworthy };
+            let interval = Interval {
+                value: 1.0,
+                low: 1.0,
+                high: 1.0,
+                confidence: 0.95,
+                effective_samples: 1.0,
+                trustworthy,
+            };
             point.intervals_us.insert(key(p), interval);
         }
         assert_eq!(trustworthy(&point), ["p50", "p95", "p99.5"]);
@@ -98,7 +121,10 @@ mod tests {
 
     #[test]
     fn every_run_is_asked_for_them() {
-        assert_eq!(PERCENTILES.map(|percentile| percentile.share), tailcut_measure::control::PERCENTILES);
+        assert_eq!(
+            PERCENTILES.map(|percentile| percentile.share),
+            tailcut_measure::control::PERCENTILES
+        );
     }
 
     #[test]

@@ -25,8 +25,11 @@ impl Plan {
         let transport = experiment.transport.unwrap_or(Transport::R2p2);
         let threads = experiment.threads.unwrap_or(1);
         let targets = experiment.target.len() as u32;
-        let arrivals = experiment.arrivals.as_ref().map_or("poisson", |arrivals| arrivals.text()).to_owned();
-        let read = |path: &String| std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"));
+        let arrivals =
+            experiment.arrivals.as_ref().map_or("poisson", |arrivals| arrivals.text()).to_owned();
+        let read = |path: &String| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
+        };
         let tls = Tls {
             name: experiment.server_name.clone(),
             roots_pem: experiment.ca.as_ref().map(read).transpose()?,
@@ -77,17 +80,24 @@ impl Plan {
 
     /// The agents, with their jobs at a rate; without one, with those of a closed loop.
     ///
-    /// Agents that measure only, one request at a time, add their little to the rate; the others share it equally.
+    /// Agents that measure only, one request at a time, add their little to the rate; the others
+    /// share it equally.
     pub(super) fn jobs(&self, rate_per_s: Option<f64>) -> Vec<(AgentSpec, Job)> {
         let local = AgentSpec { place: Place::Local, role: Role::Symmetric };
         let given = self.experiment.agent.iter().map(|agent| AgentSpec::clone(agent));
-        let specs: Vec<AgentSpec> = if self.experiment.agent.is_empty() { vec![local] } else { given.collect() };
+        let specs: Vec<AgentSpec> =
+            if self.experiment.agent.is_empty() { vec![local] } else { given.collect() };
         let loading = specs.iter().filter(|spec| spec.role != Role::Latency).count().max(1) as u32;
         let open = |rate_per_s| Share::Open { rate_per_s, arrivals: self.arrivals.clone() };
         let threads = self.job.threads;
         let job = |(index, spec): (usize, AgentSpec)| {
             let first_stream = index as u64 * u64::from(threads) * STREAMS_PER_THREAD;
-            let shared = Job { role: spec.role, first_stream, preload: self.job.preload && index == 0, ..self.job.clone() };
+            let shared = Job {
+                role: spec.role,
+                first_stream,
+                preload: self.job.preload && index == 0,
+                ..self.job.clone()
+            };
             let job = match (spec.role, &self.job.load) {
                 (Role::Latency, _) => Job {
                     load: open(LATENCY_RATE_PER_S * f64::from(threads)),
@@ -96,18 +106,22 @@ impl Plan {
                     busy_poll: true,
                     ..shared
                 },
-                (_, Share::Closed { outstanding }) if rate_per_s.is_none() => {
-                    Job { load: Share::Closed { outstanding: (outstanding / loading).max(1) }, ..self.share(shared, loading) }
-                }
-                _ => Job { load: open(rate_per_s.unwrap_or(0.0) / f64::from(loading)), ..self.share(shared, loading) },
+                (_, Share::Closed { outstanding }) if rate_per_s.is_none() => Job {
+                    load: Share::Closed { outstanding: (outstanding / loading).max(1) },
+                    ..self.share(shared, loading)
+                },
+                _ => Job {
+                    load: open(rate_per_s.unwrap_or(0.0) / f64::from(loading)),
+                    ..self.share(shared, loading)
+                },
             };
             (spec, self.stamping(job))
         };
         specs.into_iter().enumerate().map(job).collect()
     }
 
-    /// With as many requests stamped as were asked for, or else at most so many a second as tell the client's bias at the p99 within
-    /// some seconds: each costs a thread about 2 us.
+    /// With as many requests stamped as were asked for, or else at most so many a second as tell
+    /// the client's bias at the p99 within some seconds: each costs a thread about 2 us.
     fn stamping(&self, job: Job) -> Job {
         let Share::Open { rate_per_s, .. } = job.load else { return job };
         let sparing = ((rate_per_s / STAMPED_PER_S).ceil() as u32).max(STAMP_EVERY_MIN);
@@ -122,7 +136,10 @@ impl Plan {
     /// What the controller is to reach.
     pub(super) fn settings(&self) -> Settings {
         let experiment = &self.experiment;
-        let objective = experiment.slo.as_deref().filter(|_| matches!(experiment.pattern, Some(Pattern::Find { .. })));
+        let objective = experiment
+            .slo
+            .as_deref()
+            .filter(|_| matches!(experiment.pattern, Some(Pattern::Find { .. })));
         let mut settings = match objective {
             Some(objective) => Settings::deciding(*objective),
             None => Settings::new(experiment.percentile.as_deref().copied().unwrap_or(P_DEFAULT)),
@@ -143,20 +160,25 @@ impl Plan {
                 Some(_) => warmup.unwrap_or(defaults.warmup_min_ns),
                 None => defaults.warmup_max_ns.max(warmup.unwrap_or(0)),
             },
-            measure_min_ns: duration.or(experiment.duration_min.as_deref().copied()).unwrap_or(defaults.measure_min_ns),
-            measure_max_ns: duration.or(experiment.duration_max.as_deref().copied()).unwrap_or(defaults.measure_max_ns),
+            measure_min_ns: duration
+                .or(experiment.duration_min.as_deref().copied())
+                .unwrap_or(defaults.measure_min_ns),
+            measure_max_ns: duration
+                .or(experiment.duration_max.as_deref().copied())
+                .unwrap_or(defaults.measure_max_ns),
             total_max_ns: experiment.time_max.as_deref().copied().unwrap_or(defaults.total_max_ns),
             restarts_max: if duration.is_some() { 0 } else { defaults.restarts_max },
             connections_max: experiment.connections_max.unwrap_or(self.job.connections),
             ..defaults
         };
-        settings.limits.measure_min_ns = settings.limits.measure_min_ns.min(settings.limits.measure_max_ns);
+        settings.limits.measure_min_ns =
+            settings.limits.measure_min_ns.min(settings.limits.measure_max_ns);
         settings
     }
 }
 
-/// How many requests a connection has outstanding at most, by default: so many that a server that stalls does not hold the load
-/// back. HTTP servers are not to be trusted with more than one.
+/// How many requests a connection has outstanding at most, by default: so many that a server that
+/// stalls does not hold the load back. HTTP servers are not to be trusted with more than one.
 fn pipeline(app: &App, transport: Transport) -> u32 {
     match (app, transport) {
         (App::Http(_), _) => 1,
@@ -174,5 +196,6 @@ const SLICE_NS: u64 = 100_000_000;
 const STAMP_EVERY_MIN: u32 = 16;
 const STAMPED_PER_S: f64 = 500.0;
 
-/// A wake-up of 13-50 us would be in every latency below this, which is most of what a datacenter's services take.
+/// A wake-up of 13-50 us would be in every latency below this, which is most of what a datacenter's
+/// services take.
 const SPIN_NS: u64 = 200_000;

@@ -10,7 +10,11 @@ use super::view::{Phase, View, forecast};
 
 /// What shows a run on standard error.
 pub(super) fn progress() -> Box<dyn View> {
-    if stderr().is_terminal() { Box::new(Bar::new()) } else { Box::new(Lines::new(|line| eprintln!("{line}"))) }
+    if stderr().is_terminal() {
+        Box::new(Bar::new())
+    } else {
+        Box::new(Lines::new(|line| eprintln!("{line}")))
+    }
 }
 
 /// A line for each leg of the run, and one for every ten seconds of it.
@@ -41,7 +45,12 @@ impl<F: FnMut(&str)> View for Lines<F> {
         if passed_ns >= self.next_ns {
             self.next_ns = passed_ns + LINE_EVERY_NS;
             let seconds = |ns: u64| ns / 1_000_000_000;
-            (self.print)(&format!("{}, {} of {} s", self.phase.name(), seconds(passed_ns), seconds(self.leg_ns)));
+            (self.print)(&format!(
+                "{}, {} of {} s",
+                self.phase.name(),
+                seconds(passed_ns),
+                seconds(self.leg_ns)
+            ));
         }
     }
 
@@ -61,7 +70,8 @@ struct Bar {
 impl Bar {
     fn new() -> Self {
         let bar = ProgressBar::new(1);
-        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}").expect("the template is a valid constant");
+        let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
+            .expect("the template is a valid constant");
         bar.set_style(style);
         Self { bar }
     }
@@ -109,8 +119,14 @@ mod tests {
         lines.begin(Phase::Measuring, Some(&leg(S)));
         lines.begin(Phase::Measuring, Some(&leg(30 * S)));
         (0..=300).for_each(|tenth| lines.show(tenth * S / 10, &[]));
-        let expected =
-            ["warming up", "measuring", "measuring", "measuring, 10 of 30 s", "measuring, 20 of 30 s", "measuring, 30 of 30 s"];
+        let expected = [
+            "warming up",
+            "measuring",
+            "measuring",
+            "measuring, 10 of 30 s",
+            "measuring, 20 of 30 s",
+            "measuring, 30 of 30 s",
+        ];
         assert_eq!(said, expected);
     }
 }

@@ -1,4 +1,5 @@
-//! What a measurement keeps: whole histograms, the order of latencies within a bound, and the run over time.
+//! What a measurement keeps: whole histograms, the order of latencies within a bound, and the run
+//! over time.
 
 use hdrhistogram::Histogram;
 use tailcut_measure::app::Tally;
@@ -60,7 +61,8 @@ pub(super) struct Moment {
 
 impl Kept {
     pub(super) fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds and the digits are valid constants");
+        let histogram = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
+            .expect("the bounds and the digits are valid constants");
         Self { histogram, sum_ns: 0, max_ns: 0 }
     }
 
@@ -78,7 +80,8 @@ impl Kept {
     pub(super) fn percentile_ns(&self, p: f64) -> Option<f64> {
         let beyond = self.histogram.len() as f64 * (1.0 - p);
         // The histogram gives the upper end of a bucket, which may exceed every sample in it.
-        (beyond >= SAMPLES_BEYOND_MIN - 1e-6).then(|| self.histogram.value_at_quantile(p).min(self.max_ns) as f64)
+        (beyond >= SAMPLES_BEYOND_MIN - 1e-6)
+            .then(|| self.histogram.value_at_quantile(p).min(self.max_ns) as f64)
     }
 }
 
@@ -157,7 +160,8 @@ impl Record {
         self.keep
     }
 
-    /// The run over time, in at most `moments_max` intervals: from when and how long (s), and what happened in it.
+    /// The run over time, in at most `moments_max` intervals: from when and how long (s), and what
+    /// happened in it.
     pub(super) fn over_time(&self, moments_max: usize) -> Vec<(f64, f64, Moment)> {
         let together = self.moments.len().div_ceil(moments_max.max(1)).max(1);
         let slice_s = self.slice_ns as f64 / 1e9;
@@ -189,7 +193,8 @@ impl Moment {
         self.latencies_ns.last().copied()
     }
 
-    /// Its latencies from the intended and from the actual send; `None` where the latter were not kept.
+    /// Its latencies from the intended and from the actual send; `None` where the latter were not
+    /// kept.
     pub(super) fn histograms(&self, keep: Keep) -> Option<[Histogram<u64>; 2]> {
         let of = |latencies_ns: &[u64]| {
             let mut kept = Kept::new();
@@ -214,14 +219,27 @@ mod tests {
 
     use super::*;
 
-    /// Slices of 100 ms with a hundred latencies each, ten times as long in every second one, all sent 1 us late.
+    /// Slices of 100 ms with a hundred latencies each, ten times as long in every second one, all
+    /// sent 1 us late.
     fn record(slices: u32, keep: Keep) -> Record {
         let mut record = Record::new(100_000_000, keep);
         for index in 5..5 + slices {
             let factor = if index.is_multiple_of(2) { 10 } else { 1 };
-            let sample = |place| Timed { intended_ns: place, latency_ns: (10_000 + place * 100) * factor, late_ns: 1_000 };
+            let sample = |place| Timed {
+                intended_ns: place,
+                latency_ns: (10_000 + place * 100) * factor,
+                late_ns: 1_000,
+            };
             let counts = Counts { sent: 100, replied: 100, ..Counts::default() };
-            record.take(&Slice { index, counts, samples: (0..100).map(sample).collect(), ..Slice::default() }, true);
+            record.take(
+                &Slice {
+                    index,
+                    counts,
+                    samples: (0..100).map(sample).collect(),
+                    ..Slice::default()
+                },
+                true,
+            );
         }
         record
     }
@@ -239,9 +257,18 @@ mod tests {
             let record = record(40, Keep::Both);
             let moments = record.over_time(moments_max);
             assert!(moments.len() <= moments_max);
-            let histograms: Vec<_> = moments.iter().map(|(.., moment)| moment.histograms(record.keep()).unwrap()).collect();
-            assert_eq!(sum(histograms.iter().map(|[intended, _]| intended.clone())), record.intended.histogram);
-            assert_eq!(sum(histograms.iter().map(|[_, actual]| actual.clone())), record.actual.histogram);
+            let histograms: Vec<_> = moments
+                .iter()
+                .map(|(.., moment)| moment.histograms(record.keep()).unwrap())
+                .collect();
+            assert_eq!(
+                sum(histograms.iter().map(|[intended, _]| intended.clone())),
+                record.intended.histogram
+            );
+            assert_eq!(
+                sum(histograms.iter().map(|[_, actual]| actual.clone())),
+                record.actual.histogram
+            );
         }
     }
 
@@ -249,15 +276,24 @@ mod tests {
     fn a_moment_has_the_latencies_of_its_own_slices() {
         let record = record(40, Keep::Both);
         let moments = record.over_time(300);
-        let [short, long] = [0, 1].map(|place| moments[place].2.histograms(Keep::Both).unwrap()[1].max());
+        let [short, long] =
+            [0, 1].map(|place| moments[place].2.histograms(Keep::Both).unwrap()[1].max());
         // Of 19.9 and 199 us less 1 us, to a thousandth.
-        assert!((18_900..18_920).contains(&short) && (198_000..198_200).contains(&long), "{short} {long}");
+        assert!(
+            (18_900..18_920).contains(&short) && (198_000..198_200).contains(&long),
+            "{short} {long}"
+        );
     }
 
     #[test]
     fn without_latencies_from_the_actual_send_there_are_no_histograms() {
         let record = record(4, Keep::Intended);
-        assert!(record.over_time(300).iter().all(|(.., moment)| moment.histograms(record.keep()).is_none()));
+        assert!(
+            record
+                .over_time(300)
+                .iter()
+                .all(|(.., moment)| moment.histograms(record.keep()).is_none())
+        );
     }
 
     /// The average of their p99s would be 1.6 ms, for the slowest makes the tail of all.
@@ -281,7 +317,11 @@ mod tests {
         for p in [0.5, 0.9, 0.99, 0.999] {
             let exact_ns = union[(union.len() as f64 * p).ceil() as usize - 1] as f64;
             let found_ns = record.intended.percentile_ns(p).unwrap();
-            assert!((found_ns / exact_ns - 1.0).abs() < 1e-3, "p{}: {found_ns} ns, {exact_ns} ns", 100.0 * p);
+            assert!(
+                (found_ns / exact_ns - 1.0).abs() < 1e-3,
+                "p{}: {found_ns} ns, {exact_ns} ns",
+                100.0 * p
+            );
         }
         assert!(record.intended.percentile_ns(0.99).unwrap() > 5e6);
     }

@@ -1,6 +1,8 @@
-//! The result of a measurement: what `--json` writes, what `tailcut compare` reads, and what the pages are drawn from.
+//! The result of a measurement: what `--json` writes, what `tailcut compare` reads, and what the
+//! pages are drawn from.
 //!
-//! Times are in microseconds, rates a second. A figure that the samples do not support is absent, never a guess.
+//! Times are in microseconds, rates a second. A figure that the samples do not support is absent,
+//! never a guess.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +19,8 @@ pub(crate) struct MeasureResult {
     /// Everything that repeats the run, with the keys of an experiment file.
     pub(crate) config: Value,
     pub(crate) environment: Environment,
-    /// The measurement that the question is answered by: the only one, or of a search the highest load that met the objective.
+    /// The measurement that the question is answered by: the only one, or of a search the highest
+    /// load that met the objective.
     #[serde(flatten)]
     pub(crate) point: Point,
     /// All measurements of a pattern with several loads, in the order they were made.
@@ -65,8 +68,8 @@ pub(crate) struct Point {
     pub(crate) rate_per_s: Rates,
     pub(crate) counts: Counts,
     pub(crate) latency_us: Latencies,
-    /// Intervals of percentiles of the latency from the intended send, by their names (`p50`, `p99`): those that the samples
-    /// support.
+    /// Intervals of percentiles of the latency from the intended send, by their names (`p50`,
+    /// `p99`): those that the samples support.
     #[serde(default)]
     pub(crate) intervals_us: BTreeMap<String, Interval>,
     pub(crate) histograms: Histograms,
@@ -297,7 +300,8 @@ pub(crate) struct SamplesFile {
     pub(crate) path: String,
     /// Requests in the file.
     pub(crate) written: u64,
-    /// Measured requests that are not, because there were too many or the file could not be written.
+    /// Measured requests that are not, because there were too many or the file could not be
+    /// written.
     pub(crate) left_out: u64,
 }
 
@@ -313,14 +317,26 @@ mod tests {
         let docs = include_str!("../../../../docs/measure-result.md");
         assert!(docs.contains(&format!("`{SCHEMA}`")));
         for name in names() {
-            assert!(docs.contains(&format!("`{name}`")), "docs/measure-result.md does not name `{name}`");
+            assert!(
+                docs.contains(&format!("`{name}`")),
+                "docs/measure-result.md does not name `{name}`"
+            );
         }
     }
 
     #[test]
     fn the_sample_of_the_tests_has_every_field() {
-        // Those that are left out where there is nothing to say; a null would show in the next assertion.
-        for name in ["points", "search", "assertions", "samples_file", "histograms", "governor", "interface"] {
+        // Those that are left out where there is nothing to say; a null would show in the next
+        // assertion.
+        for name in [
+            "points",
+            "search",
+            "assertions",
+            "samples_file",
+            "histograms",
+            "governor",
+            "interface",
+        ] {
             assert!(names().contains(name), "{name}");
         }
         let result = serde_json::to_value(sample::full()).unwrap();

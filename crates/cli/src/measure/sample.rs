@@ -8,8 +8,9 @@ use serde_json::json;
 use super::hdr;
 use super::percentile::PERCENTILES;
 use super::result::{
-    Agent, ArrivalTest, Assertion, Client, Counts, Environment, Histograms, Host, Interval, Latencies, Latency, MeasureResult,
-    Moment, Point, Rates, Reason, SCHEMA, SamplesFile, SearchResult, StationarityTest, Tests, Timestamps, Verdict,
+    Agent, ArrivalTest, Assertion, Client, Counts, Environment, Histograms, Host, Interval,
+    Latencies, Latency, MeasureResult, Moment, Point, Rates, Reason, SCHEMA, SamplesFile,
+    SearchResult, StationarityTest, Tests, Timestamps, Verdict,
 };
 
 /// A trustworthy measurement at one load: 100,000 latencies of 20 us and an exponential of 15 us.
@@ -28,7 +29,8 @@ pub(crate) fn single() -> MeasureResult {
 
 /// A search over three loads that is not trustworthy, with every field there.
 pub(crate) fn full() -> MeasureResult {
-    let mut points = vec![point(20_000.0, 8_000.0), point(50_000.0, 15_000.0), point(80_000.0, 60_000.0)];
+    let mut points =
+        vec![point(20_000.0, 8_000.0), point(50_000.0, 15_000.0), point(80_000.0, 60_000.0)];
     let what = "0.4 % of the requests <got> no reply".to_owned();
     let advice = "lower --rate, or look at the server's \"queue\"".to_owned();
     points[2].verdict = Verdict {
@@ -37,9 +39,14 @@ pub(crate) fn full() -> MeasureResult {
         tried: vec!["warm-up 1 s, then 2 s".to_owned(), "100 k samples, then 200 k".to_owned()],
     };
     let config = json!({ "target": "<b>host</b>:8000", "app": "echo:64", "transport": "udp", "find": "p99<100us", "seed": 1 });
-    let search = SearchResult { objective: "p99<100us".to_owned(), met_per_s: Some(50_000.0), missed_per_s: Some(80_000.0) };
+    let search = SearchResult {
+        objective: "p99<100us".to_owned(),
+        met_per_s: Some(50_000.0),
+        missed_per_s: Some(80_000.0),
+    };
     let asked = "p99<200us".to_owned();
-    let samples_file = SamplesFile { path: "<samples>.csv".to_owned(), written: 10_000_000, left_out: 7 };
+    let samples_file =
+        SamplesFile { path: "<samples>.csv".to_owned(), written: 10_000_000, left_out: 7 };
     MeasureResult {
         config,
         point: points[2].clone(),
@@ -64,7 +71,8 @@ pub(crate) fn histogram(constant_ns: f64, mean_ns: f64) -> Histogram<u64> {
 fn point(rate: f64, mean_ns: f64) -> Point {
     let (intended, actual) = (histogram(20_000.0, mean_ns), histogram(19_000.0, mean_ns));
     let histograms = Histograms { intended: hdr::encode(&intended), actual: hdr::encode(&actual) };
-    let latency_us = Latencies { intended: latency(20.0, mean_ns / 1e3), actual: latency(19.0, mean_ns / 1e3) };
+    let latency_us =
+        Latencies { intended: latency(20.0, mean_ns / 1e3), actual: latency(19.0, mean_ns / 1e3) };
     Point {
         verdict: Verdict { trustworthy: true, reasons: vec![], tried: vec![] },
         rate_per_s: Rates { offered: rate, sent: rate - 3.5, achieved: rate - 204.25 },
@@ -84,7 +92,14 @@ fn point(rate: f64, mean_ns: f64) -> Point {
         histograms,
         tests: tests(),
         timestamps: timestamps(mean_ns / 1e3),
-        client: Client { mismatched: 1, saturated: 2, resent: 3, sleeps: 4, icmp_errors: 5, kernel_drops: 6 },
+        client: Client {
+            mismatched: 1,
+            saturated: 2,
+            resent: 3,
+            sleeps: 4,
+            icmp_errors: 5,
+            kernel_drops: 6,
+        },
         agents: vec![agent("load-1", None), agent("<load-2>", Some("no word for 3 s"))],
         warmup_s: 2.0,
         measured_s: 10.0,
@@ -128,10 +143,14 @@ fn intervals(latency: &Latency, scale: f64) -> BTreeMap<String, Interval> {
     let spread = |share: f64| 0.2 * scale / (1.0 - share).sqrt();
     let named = supported.filter_map(|percentile| {
         let value = percentile.of(latency)?;
-        let (low, high) = (value - spread(percentile.share), value + 1.5 * spread(percentile.share));
+        let (low, high) =
+            (value - spread(percentile.share), value + 1.5 * spread(percentile.share));
         let effective_samples = 60_000.0 * (1.0 - percentile.share).powf(0.25);
         let trustworthy = percentile.share < 0.98;
-        Some((percentile.name.to_owned(), Interval { value, low, high, confidence: 0.95, effective_samples, trustworthy }))
+        Some((
+            percentile.name.to_owned(),
+            Interval { value, low, high, confidence: 0.95, effective_samples, trustworthy },
+        ))
     });
     named.collect()
 }
@@ -162,7 +181,9 @@ fn tests() -> Tests {
             anderson_darling: 0.84,
             p_value: 0.45,
             fault: 0.003,
-            quantiles: shares.map(|share| (gap(share), gap(share) * (1.0 + 0.04 * share))).collect(),
+            quantiles: shares
+                .map(|share| (gap(share), gap(share) * (1.0 + 0.04 * share)))
+                .collect(),
         }),
         stationarity: Some(StationarityTest {
             dickey_fuller: Some(-12.3),
@@ -170,12 +191,15 @@ fn tests() -> Tests {
             drift: Some(0.004),
             drift_p_value: Some(0.61),
         }),
-        autocorrelation: lags.map(|lag| (lag, 0.8 * (-f64::from(lag) / 40.0).exp() - 0.005)).to_vec(),
+        autocorrelation: lags
+            .map(|lag| (lag, 0.8 * (-f64::from(lag) / 40.0).exp() - 0.005))
+            .to_vec(),
     }
 }
 
 fn timestamps(mean_us: f64) -> Timestamps {
-    let kinds = [("user", 19.0), ("kernel", 17.0)].map(|(kind, constant)| (kind.to_owned(), latency(constant, mean_us)));
+    let kinds = [("user", 19.0), ("kernel", 17.0)]
+        .map(|(kind, constant)| (kind.to_owned(), latency(constant, mean_us)));
     Timestamps {
         used: "kernel".to_owned(),
         answers: "user".to_owned(),

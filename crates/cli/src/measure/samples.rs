@@ -8,8 +8,8 @@
 //! | `latency_ns` | from the intended send to the reply; empty without one |
 //! | `outcome` | `ok`, `miss`, `error_KIND`; `lost`, `refused`, `timeout` without a reply |
 //!
-//! Invariant: each measured request of an agent that measures is either a line or counted as left out; what a run begins again
-//! is neither.
+//! Invariant: each measured request of an agent that measures is either a line or counted as left
+//! out; what a run begins again is neither.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -63,7 +63,17 @@ impl Samples {
         file.write_all(HEAD).with_context(cannot)?;
         let so_far = Mark { bytes: HEAD.len() as u64, ..Mark::default() };
         let (path, buffer) = (path.to_owned(), Vec::with_capacity(BUFFER_LEN));
-        Ok(Self { path, file, limit, so_far, load_began: so_far, loads: 0, buffer, pending: 0, failed: Ok(()) })
+        Ok(Self {
+            path,
+            file,
+            limit,
+            so_far,
+            load_began: so_far,
+            loads: 0,
+            buffer,
+            pending: 0,
+            failed: Ok(()),
+        })
     }
 
     /// A load begins.
@@ -95,7 +105,12 @@ impl Samples {
             self.put(agent, [sample.intended_ns, sent_ns], Some(sample.latency_ns), outcome);
         }
         for unanswered in &slice.unanswered {
-            self.put(agent, [unanswered.intended_ns, unanswered.sent_ns], None, unanswered.failure.name());
+            self.put(
+                agent,
+                [unanswered.intended_ns, unanswered.sent_ns],
+                None,
+                unanswered.failure.name(),
+            );
         }
     }
 
@@ -114,7 +129,9 @@ impl Samples {
             return;
         }
         let mut digits = itoa::Buffer::new();
-        for number in [u64::from(self.loads.saturating_sub(1)), agent as u64, times_ns[0], times_ns[1]] {
+        for number in
+            [u64::from(self.loads.saturating_sub(1)), agent as u64, times_ns[0], times_ns[1]]
+        {
             self.buffer.extend_from_slice(digits.format(number).as_bytes());
             self.buffer.push(b',');
         }
@@ -141,7 +158,8 @@ impl Samples {
             Err(error) => {
                 self.so_far.left_out += self.pending;
                 self.failed = Err(error);
-                // A part of them may be there; where that cannot be helped either, the first failure says enough.
+                // A part of them may be there; where that cannot be helped either, the first
+                // failure says enough.
                 let _ = self.cut();
             }
         }
@@ -213,12 +231,25 @@ mod tests {
     fn slice() -> Slice {
         let sample = |intended_ns, latency_ns, late_ns| Timed { intended_ns, latency_ns, late_ns };
         Slice {
-            samples: vec![sample(10, 500, 0), sample(20, 600, 5), sample(20, 700, 0), sample(30, 800, 0)],
+            samples: vec![
+                sample(10, 500, 0),
+                sample(20, 600, 5),
+                sample(20, 700, 0),
+                sample(30, 800, 0),
+            ],
             unusual: vec![
                 Unusual { intended_ns: 20, latency_ns: 700, outcome: Outcome::Miss },
-                Unusual { intended_ns: 30, latency_ns: 800, outcome: Outcome::Error(ErrorKind::Busy) },
+                Unusual {
+                    intended_ns: 30,
+                    latency_ns: 800,
+                    outcome: Outcome::Error(ErrorKind::Busy),
+                },
             ],
-            unanswered: vec![Unanswered { intended_ns: 25, sent_ns: 26, failure: Failure::Timeout }],
+            unanswered: vec![Unanswered {
+                intended_ns: 25,
+                sent_ns: 26,
+                failure: Failure::Timeout,
+            }],
             ..Slice::default()
         }
     }

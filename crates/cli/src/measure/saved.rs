@@ -1,6 +1,7 @@
 //! A result that was saved to a file.
 //!
-//! Invariant: what is given is a whole result of [`SCHEMA`]; everything else is an error that says what the file is instead.
+//! Invariant: what is given is a whole result of [`SCHEMA`]; everything else is an error that says
+//! what the file is instead.
 
 use std::fs;
 
@@ -14,7 +15,8 @@ use super::result::{MeasureResult, SCHEMA};
 ///
 /// # Errors
 ///
-/// That it cannot be read, is cut short, is no JSON, is no result of a measurement, or of another schema.
+/// That it cannot be read, is cut short, is no JSON, is no result of a measurement, or of another
+/// schema.
 pub(crate) fn read(path: &str) -> Result<MeasureResult> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     parse(&text).with_context(|| format!("{path} cannot be used"))
@@ -22,7 +24,9 @@ pub(crate) fn read(path: &str) -> Result<MeasureResult> {
 
 fn parse(text: &str) -> Result<MeasureResult> {
     let value: Value = serde_json::from_str(text).map_err(|error| match error.classify() {
-        Category::Eof => anyhow!("it is cut short: the JSON ends at line {}, in the middle", error.line()),
+        Category::Eof => {
+            anyhow!("it is cut short: the JSON ends at line {}, in the middle", error.line())
+        }
         _ => anyhow!("it is no JSON: {error}"),
     })?;
     let Some(schema) = value.get("schema").and_then(Value::as_str) else {
@@ -31,8 +35,12 @@ fn parse(text: &str) -> Result<MeasureResult> {
     if schema != SCHEMA {
         let schema = schema.escape_default();
         match schema.to_string().starts_with("tailcut.measure/") {
-            true => bail!("its schema is {schema} and this tailcut reads {SCHEMA}; measure again, or use a tailcut of its age"),
-            false => bail!("it is no result of tailcut measure: its schema is {schema}, not {SCHEMA}"),
+            true => bail!(
+                "its schema is {schema} and this tailcut reads {SCHEMA}; measure again, or use a tailcut of its age"
+            ),
+            false => {
+                bail!("it is no result of tailcut measure: its schema is {schema}, not {SCHEMA}")
+            }
         }
     }
     serde_json::from_value(value).map_err(|error| anyhow!("it is no whole {SCHEMA}: {error}"))
@@ -57,9 +65,18 @@ mod tests {
         check("", "it is cut short");
         check("latency 5 us", "it is no JSON: expected value at line 1 column 1");
         check("[1, 2]", "it names no schema");
-        check("{\"schema\": \"tailcut.demo/1\"}", "its schema is tailcut.demo/1, not tailcut.measure/2");
-        check("{\"schema\": \"tailcut.measure/1\"}", "this tailcut reads tailcut.measure/2; measure again");
-        check("{\"schema\": \"tailcut.measure/2\", \"config\": {}}", "it is no whole tailcut.measure/2: missing field");
+        check(
+            "{\"schema\": \"tailcut.demo/1\"}",
+            "its schema is tailcut.demo/1, not tailcut.measure/2",
+        );
+        check(
+            "{\"schema\": \"tailcut.measure/1\"}",
+            "this tailcut reads tailcut.measure/2; measure again",
+        );
+        check(
+            "{\"schema\": \"tailcut.measure/2\", \"config\": {}}",
+            "it is no whole tailcut.measure/2: missing field",
+        );
         check("{\"schema\": \"\\u001b[2J\"}", "its schema is \\u{1b}[2J");
     }
 

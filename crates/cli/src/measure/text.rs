@@ -1,6 +1,7 @@
 //! A result for a terminal: whether it can be relied on, and then the figures.
 //!
-//! Invariant: without colour the text is the same, to the letter; nothing in it that came from elsewhere drives a terminal.
+//! Invariant: without colour the text is the same, to the letter; nothing in it that came from
+//! elsewhere drives a terminal.
 
 use std::env;
 use std::io::{IsTerminal as _, stderr, stdout};
@@ -68,7 +69,10 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
 
 /// One load of several, in a line.
 pub(crate) fn line(point: &Point) -> String {
-    let interval = point.intervals_us.get("p99").map_or_else(String::new, |interval| format!(" ({})", range(interval)));
+    let interval = point
+        .intervals_us
+        .get("p99")
+        .map_or_else(String::new, |interval| format!(" ({})", range(interval)));
     let latency = &point.latency_us.intended;
     format!(
         "{}/s offered, {}/s achieved: p50 {} us, p99 {} us{interval}, {}",
@@ -103,7 +107,11 @@ pub(crate) fn verdict(verdict: &Verdict, style: Style) -> String {
 /// Which percentiles the run tells, whatever was asked for.
 fn relied_on(point: &Point) -> String {
     let titles = percentile::trustworthy(point);
-    if titles.is_empty() { String::new() } else { format!("  can be relied on: {}\n", printable(&titles.join(", "))) }
+    if titles.is_empty() {
+        String::new()
+    } else {
+        format!("  can be relied on: {}\n", printable(&titles.join(", ")))
+    }
 }
 
 fn rates(point: &Point) -> String {
@@ -119,9 +127,13 @@ fn rates(point: &Point) -> String {
         ("lost", counts.lost.to_string()),
     ];
     let sometimes = [("misses", counts.misses), ("reconnects", counts.reconnects)];
-    let sometimes = sometimes.into_iter().filter(|&(_, count)| count > 0).map(|(name, count)| (name, count.to_string()));
+    let sometimes = sometimes
+        .into_iter()
+        .filter(|&(_, count)| count > 0)
+        .map(|(name, count)| (name, count.to_string()));
     let cells = always.into_iter().chain(sometimes);
-    let (names, values): (Vec<_>, Vec<_>) = cells.map(|(name, value)| (name.to_owned(), value)).unzip();
+    let (names, values): (Vec<_>, Vec<_>) =
+        cells.map(|(name, value)| (name.to_owned(), value)).unzip();
     let mut text = table(&[names, values], 0);
     for (kind, count) in &counts.errors {
         text.push_str(&format!("errors: {count} of {}\n", printable(kind)));
@@ -133,13 +145,23 @@ fn rates(point: &Point) -> String {
 
 fn latencies(point: &Point) -> String {
     let (intended, actual) = (&point.latency_us.intended, &point.latency_us.actual);
-    let confidence = point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
+    let confidence =
+        point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
     let interval_head = format!("{} % interval", four_digits(100.0 * confidence));
-    let head = ["latency, us", "from intended send", &interval_head, "effective samples", "from actual send"];
+    let head = [
+        "latency, us",
+        "from intended send",
+        &interval_head,
+        "effective samples",
+        "from actual send",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let mut add = |title: &str, values: [Option<f64>; 2], interval: Option<&Interval>| {
         let range = interval.map_or_else(|| "-".to_owned(), range);
-        let worth = interval.map_or_else(|| "-".to_owned(), |interval| format!("{:.0}", interval.effective_samples));
+        let worth = interval.map_or_else(
+            || "-".to_owned(),
+            |interval| format!("{:.0}", interval.effective_samples),
+        );
         rows.push(vec![title.to_owned(), figure(values[0]), range, worth, figure(values[1])]);
     };
     add("mean", [intended.mean, actual.mean], None);
@@ -171,14 +193,27 @@ fn timestamps(timestamps: &Timestamps) -> String {
     }
     text.push('\n');
     if let Some(Latency { p50: Some(p50), p99, .. }) = timestamps.bias_us {
-        let tail = p99.map_or_else(String::new, |p99| format!(", {} us at the p99", four_digits(p99)));
-        text.push_str(&format!("the client adds {} us at the median{tail} (user space less kernel)\n", four_digits(p50)));
+        let tail =
+            p99.map_or_else(String::new, |p99| format!(", {} us at the p99", four_digits(p99)));
+        text.push_str(&format!(
+            "the client adds {} us at the median{tail} (user space less kernel)\n",
+            four_digits(p50)
+        ));
     }
     if timestamps.latency_us.len() > 1 {
-        let mut rows = vec![["latency by timestamp, us", "requests", "p50", "p99", "p99.9"].map(str::to_owned).to_vec()];
+        let mut rows = vec![
+            ["latency by timestamp, us", "requests", "p50", "p99", "p99.9"]
+                .map(str::to_owned)
+                .to_vec(),
+        ];
         rows.extend(timestamps.latency_us.iter().map(|(kind, latency)| {
-            let stamped = timestamps.stamped.get(kind).map_or_else(|| "-".to_owned(), ToString::to_string);
-            [vec![printable(kind), stamped], [latency.p50, latency.p99, latency.p999].map(figure).to_vec()].concat()
+            let stamped =
+                timestamps.stamped.get(kind).map_or_else(|| "-".to_owned(), ToString::to_string);
+            [
+                vec![printable(kind), stamped],
+                [latency.p50, latency.p99, latency.p999].map(figure).to_vec(),
+            ]
+            .concat()
         }));
         text.push_str(&table(&rows, 1));
         text.push_str(&format!("all other figures are by {}\n", printable(&timestamps.answers)));
@@ -193,10 +228,13 @@ fn agents(point: &Point) -> String {
     let head = ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(point.agents.iter().map(|agent| {
-        let lost = agent.lost.as_ref().map_or_else(String::new, |why| format!("lost: {}", printable(why)));
-        let counts = [u64::from(agent.threads), u64::from(agent.connections), agent.sent, agent.replied];
+        let lost =
+            agent.lost.as_ref().map_or_else(String::new, |why| format!("lost: {}", printable(why)));
+        let counts =
+            [u64::from(agent.threads), u64::from(agent.connections), agent.sent, agent.replied];
         let names = vec![printable(&agent.name), printable(&agent.role)];
-        [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]].concat()
+        [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]]
+            .concat()
     }));
     table(&rows, 2)
 }
@@ -244,7 +282,9 @@ fn assertions(result: &MeasureResult, style: Style) -> String {
 }
 
 fn samples_file(result: &MeasureResult) -> String {
-    let Some(SamplesFile { path, written, left_out }) = &result.samples_file else { return String::new() };
+    let Some(SamplesFile { path, written, left_out }) = &result.samples_file else {
+        return String::new();
+    };
     format!("{written} requests are in {}, {left_out} were left out\n", printable(path))
 }
 
@@ -254,7 +294,11 @@ pub(crate) fn short_verdict(verdict: &Verdict) -> String {
         return "trustworthy".to_owned();
     }
     let names: Vec<String> = verdict.reasons.iter().map(|reason| printable(&reason.name)).collect();
-    if names.is_empty() { "not trustworthy".to_owned() } else { format!("not trustworthy: {}", names.join(", ")) }
+    if names.is_empty() {
+        "not trustworthy".to_owned()
+    } else {
+        format!("not trustworthy: {}", names.join(", "))
+    }
 }
 
 /// Both ends of an interval.
@@ -291,14 +335,19 @@ mod tests {
             line(&full.points[2]),
             "80000/s offered, 79796/s achieved: p50 61.59 us, p99 296.3 us (288.3 to 308.3), not trustworthy: losses"
         );
-        assert_eq!(line(&Point::default()), "0/s offered, 0/s achieved: p50 - us, p99 - us, not trustworthy");
+        assert_eq!(
+            line(&Point::default()),
+            "0/s offered, 0/s achieved: p50 - us, p99 - us, not trustworthy"
+        );
     }
 
     #[test]
     fn colour_changes_no_letter() {
         let coloured = describe(&sample::full(), Style::Coloured);
         assert!(coloured.starts_with("\u{1b}[1;31mnot trustworthy\u{1b}[0m\n"));
-        let bare = ["\u{1b}[1;31m", "\u{1b}[1;32m", "\u{1b}[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));
+        let bare = ["\u{1b}[1;31m", "\u{1b}[1;32m", "\u{1b}[0m"]
+            .iter()
+            .fold(coloured, |text, code| text.replace(code, ""));
         assert_eq!(bare, describe(&sample::full(), Style::Plain));
     }
 

@@ -1,8 +1,10 @@
 //! What shows how far a measurement is, while it is made.
 //!
-//! The coordinator tells it what it learns; whether that becomes a bar, a screen or lines is the view's own.
+//! The coordinator tells it what it learns; whether that becomes a bar, a screen or lines is the
+//! view's own.
 //!
-//! Invariant: a view changes nothing about a run but that it may end it, because whoever watches said so.
+//! Invariant: a view changes nothing about a run but that it may end it, because whoever watches
+//! said so.
 
 use tailcut_measure::control::Leg;
 use tailcut_measure::slices::Slice;
@@ -29,8 +31,8 @@ pub(super) trait View {
     /// A load begins to be prepared or to end, without a leg, or a leg of it begins.
     fn begin(&mut self, phase: Phase, leg: Option<&Leg>);
 
-    /// Whether slices are to be taken while the load goes on, which takes the coordinator's core for a while each time. Otherwise they
-    /// are when their leg is over.
+    /// Whether slices are to be taken while the load goes on, which takes the coordinator's core
+    /// for a while each time. Otherwise they are when their leg is over.
     fn follows(&self) -> bool {
         false
     }
@@ -49,7 +51,8 @@ pub(super) trait View {
         false
     }
 
-    /// The run is given up: nothing more is shown of it, and the terminal is the user's again while agents still end.
+    /// The run is given up: nothing more is shown of it, and the terminal is the user's again while
+    /// agents still end.
     fn close(&mut self) {}
 
     /// A line that stays.
@@ -71,7 +74,11 @@ impl Phase {
 pub(super) fn forecast(leg: &Leg) -> String {
     let seconds = |ns: u64| format!("{} s", ns / 1_000_000_000);
     leg.forecast.map_or_else(String::new, |forecast| match forecast.total_ns > forecast.limit_ns {
-        true => format!(", would take {}, ends after {}", seconds(forecast.total_ns), seconds(forecast.limit_ns)),
+        true => format!(
+            ", would take {}, ends after {}",
+            seconds(forecast.total_ns),
+            seconds(forecast.limit_ns)
+        ),
         false => format!(", {} in all", seconds(forecast.total_ns)),
     })
 }

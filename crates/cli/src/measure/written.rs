@@ -1,4 +1,5 @@
-//! Values that are kept as people wrote them: the same text on the command line, in an experiment file, and in a result.
+//! Values that are kept as people wrote them: the same text on the command line, in an experiment
+//! file, and in a result.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -70,8 +70,11 @@ impl Section {
     }
 
     pub(crate) fn table(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Self {
-        let is_word = |cell: &String| cell.starts_with(|letter: char| !"0123456789+-<".contains(letter));
-        let words = (0..head.len()).map(|column| rows.iter().filter_map(|row| row.get(column)).any(is_word)).collect();
+        let is_word =
+            |cell: &String| cell.starts_with(|letter: char| !"0123456789+-<".contains(letter));
+        let words = (0..head.len())
+            .map(|column| rows.iter().filter_map(|row| row.get(column)).any(is_word))
+            .collect();
         let head = head.iter().map(|&cell| cell.to_owned()).collect();
         Self { title: title.to_owned(), head, rows, words, ..Self::default() }
     }
@@ -93,7 +96,10 @@ pub(crate) struct Download {
 impl Download {
     /// JSON under the name of a file.
     pub(crate) fn json(name: &str, json: &str) -> Self {
-        Self { name: name.to_owned(), uri: format!("data:application/json;base64,{}", STANDARD.encode(json)) }
+        Self {
+            name: name.to_owned(),
+            uri: format!("data:application/json;base64,{}", STANDARD.encode(json)),
+        }
     }
 }
 
@@ -114,7 +120,10 @@ pub(crate) mod checks {
     pub(crate) fn stands_alone(page: &str) {
         is_well_formed(page);
         let page = page.replace("http://www.w3.org/2000/svg", "");
-        for foreign in ["http:", "https:", "src=", "@import", "url(", "<script", "<link", "<iframe", "<img", "<object"] {
+        for foreign in [
+            "http:", "https:", "src=", "@import", "url(", "<script", "<link", "<iframe", "<img",
+            "<object",
+        ] {
             assert!(!page.contains(foreign), "{foreign}");
         }
     }
@@ -123,7 +132,10 @@ pub(crate) mod checks {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = page.strip_prefix("<!doctype html>").expect("a page begins with its kind");
         while let Some(at) = rest.find('<') {
-            let end = at + rest[at..].find('>').unwrap_or_else(|| panic!("a tag does not end: {:.80}", &rest[at..]));
+            let end = at
+                + rest[at..]
+                    .find('>')
+                    .unwrap_or_else(|| panic!("a tag does not end: {:.80}", &rest[at..]));
             let (tag, text) = (&rest[at + 1..end], &rest[..at]);
             assert!(!text.contains('>') || open.last() == Some(&"style"), "a bare >: {text}");
             let name = tag.trim_start_matches('/').split([' ', '/', '\n']).next().unwrap();

@@ -20,7 +20,8 @@ use tailcut_proto::rpc::RequestId;
 use super::emulated::{Emulated, Job};
 use crate::distribution_file;
 
-/// An application as people write it: `echo`, `synthetic`, `synthetic:DIST`, `spin`, `spin:DIST` or `stss`.
+/// An application as people write it: `echo`, `synthetic`, `synthetic:DIST`, `spin`, `spin:DIST` or
+/// `stss`.
 #[derive(Clone, Debug)]
 pub(super) enum App {
     Echo,
@@ -33,9 +34,11 @@ pub(super) enum App {
 }
 
 impl App {
-    /// Reads an application. What follows its name is read as `tailcut measure` reads it, so that both are told the same.
+    /// Reads an application. What follows its name is read as `tailcut measure` reads it, so that
+    /// both are told the same.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let (name, rest) =
+            text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         let measured = |name: &str| {
             let text = rest.map(|rest| format!("{name}:{rest}"));
             let parsed = text.map(|text| Measured::parse_with(&text, &mut distribution_file::read));
@@ -147,7 +150,12 @@ impl<W: Copy> Desk<W> {
             }
             App::Echo | App::Synthetic(_) | App::Stss => {
                 let service_ns = self.drawn_ns().unwrap_or(task.service_ns);
-                let job = Job { id: RequestId(self.next_id), what: (who, task), arrived_at: now, service_ns };
+                let job = Job {
+                    id: RequestId(self.next_id),
+                    what: (who, task),
+                    arrived_at: now,
+                    service_ns,
+                };
                 self.next_id += 1;
                 // A worker whose service has ended is free for this request and not before it.
                 while let Some(done) = self.emulated.poll_finished(now) {
@@ -187,7 +195,9 @@ impl<W: Copy> Desk<W> {
 
     fn drawn_ns(&mut self) -> Option<u64> {
         match &self.app {
-            App::Synthetic(Some(times)) | App::Spin(Some(times)) => Some(times.sample_whole(&mut self.rng)),
+            App::Synthetic(Some(times)) | App::Spin(Some(times)) => {
+                Some(times.sample_whole(&mut self.rng))
+            }
             _ => None,
         }
     }

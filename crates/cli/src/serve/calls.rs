@@ -43,7 +43,8 @@ impl Endpoints {
                 config.serving.server_id = args.server_id.wrapping_add(index as u32);
             }
             speech.open(&mut driver, address, coalescing, StampConfig::default())?;
-            desks.push(CallDesk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
+            desks
+                .push(CallDesk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
         }
         Ok(Self { driver, desks })
     }
@@ -80,7 +81,11 @@ impl Endpoints {
             counters::add(&mut all, &counters);
             shares.push(vec![format!("  {address}"), metrics.requests().to_string()]);
         }
-        let shares = if shares.len() > 1 { format!("requests by port:\n{}", output::table(&shares, 1)) } else { String::new() };
+        let shares = if shares.len() > 1 {
+            format!("requests by port:\n{}", output::table(&shares, 1))
+        } else {
+            String::new()
+        };
         format!("served:\n{}{shares}", counters::lines(&all))
     }
 }
@@ -99,12 +104,14 @@ fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
     config.serving.trusted.extend_from_slice(&args.trust);
     // The ports are one pool even where nobody else shares their key.
     let own_key = || entropy::secret().context("cannot draw a secret");
-    config.serving.pool_key = Some(args.pool_key_file.as_deref().map_or_else(own_key, read_pool_key)?);
+    config.serving.pool_key =
+        Some(args.pool_key_file.as_deref().map_or_else(own_key, read_pool_key)?);
     Ok(config)
 }
 
 fn read_pool_key(path: &Path) -> Result<[u8; 16]> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read the pool's key from {}", path.display()))?;
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read the pool's key from {}", path.display()))?;
     let digits = text.trim();
     let is_key = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_key);
@@ -142,7 +149,8 @@ impl CallDesk {
         while let Some(event) = endpoint.poll_event() {
             match event {
                 Event::Request { id, payload, deadline, .. } => {
-                    if self.take(endpoint, now, Arrived { id, payload, deadline }) == Left::Requests {
+                    if self.take(endpoint, now, Arrived { id, payload, deadline }) == Left::Requests
+                    {
                         return Left::Requests;
                     }
                 }
@@ -182,7 +190,8 @@ impl CallDesk {
         if matches!(self.app, App::Spin(_)) {
             let end = spin(now, service_ns);
             reply(endpoint, end, job);
-            // One service a turn: its reply leaves, and what has arrived meanwhile is received, before the next.
+            // One service a turn: its reply leaves, and what has arrived meanwhile is received,
+            // before the next.
             return Left::Requests;
         }
         if !self.emulated.offer(job, deadline) {
@@ -191,7 +200,8 @@ impl CallDesk {
         Left::Nothing
     }
 
-    /// How long a request is served and what it is answered with; nothing for one that asks for too much.
+    /// How long a request is served and what it is answered with; nothing for one that asks for too
+    /// much.
     fn read(&mut self, payload: &[u8]) -> Option<(u64, Answer)> {
         let times = match &self.app {
             App::Stss => {
@@ -202,7 +212,9 @@ impl CallDesk {
             App::Echo => None,
         };
         let drawn = times.map(|times| times.sample_whole(&mut self.rng));
-        let service_ns = drawn.or_else(|| requested_ns(payload).filter(|&asked_ns| asked_ns <= self.limits.service_ns_max));
+        let service_ns = drawn.or_else(|| {
+            requested_ns(payload).filter(|&asked_ns| asked_ns <= self.limits.service_ns_max)
+        });
         Some((service_ns?, Answer::Service))
     }
 }

@@ -1,7 +1,7 @@
 //! Serving over TCP and TLS, at any number of ports.
 //!
-//! Replies leave in the order of a connection's requests, which is all that a stream has to match them by; a service that ends
-//! before an earlier one of its connection waits for it.
+//! Replies leave in the order of a connection's requests, which is all that a stream has to match
+//! them by; a service that ends before an earlier one of its connection waits for it.
 //!
 //! | a connection | then |
 //! |---|---|
@@ -9,7 +9,8 @@
 //! | finds the queue full, for a stream has no way to refuse | it is closed |
 //! | does not read its replies | it is not read from either |
 //!
-//! Invariant: what is held for a connection is bounded: requests in number, unsent replies in bytes but for the last one.
+//! Invariant: what is held for a connection is bounded: requests in number, unsent replies in bytes
+//! but for the last one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,7 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use tailcut_measure::app::serving::{Task, TaskStep, Tasks};
 use tailcut_net::clock::Clock;
-use tailcut_net::stream::{Connection, ConnectionId, Event, ListenerId, StreamConfig, Streams, TlsServer};
+use tailcut_net::stream::{
+    Connection, ConnectionId, Event, ListenerId, StreamConfig, Streams, TlsServer,
+};
 use tailcut_proto::node::Time;
 
 use super::app::Desk;
@@ -50,7 +53,8 @@ struct Line {
     desk: usize,
     /// Nothing for echo.
     tasks: Option<Tasks>,
-    /// Requests whose replies have not been written, in order; those that have been served hold what to say.
+    /// Requests whose replies have not been written, in order; those that have been served hold
+    /// what to say.
     due: VecDeque<Option<Task>>,
     /// Number of the first of them.
     first: u64,
@@ -61,7 +65,8 @@ struct Line {
 impl Listeners {
     pub(super) fn open(args: &Args, tls: Option<&TlsServer>) -> Result<Self> {
         let config = StreamConfig { connections_max: CONNECTIONS_MAX, ..StreamConfig::default() };
-        let mut streams = Streams::new(args.polling.wait(), config).context("cannot set up polling")?;
+        let mut streams =
+            Streams::new(args.polling.wait(), config).context("cannot set up polling")?;
         let (mut ids, mut desks) = (Vec::new(), Vec::new());
         for (index, address) in ports(args)?.into_iter().enumerate() {
             let id = streams.listen(address, tls.cloned());
@@ -146,7 +151,11 @@ impl Listeners {
 
     /// A service has ended; says it, unless an earlier one of the connection has not.
     fn finish(&mut self, desk: usize, who: Who, task: Task) {
-        let line = self.lines.get_mut(who.id.index()).and_then(Option::as_mut).filter(|line| line.id == who.id);
+        let line = self
+            .lines
+            .get_mut(who.id.index())
+            .and_then(Option::as_mut)
+            .filter(|line| line.id == who.id);
         let Some(line) = line else {
             self.desks[desk].counts.unsaid += 1;
             return;
@@ -186,7 +195,12 @@ impl Line {
     }
 
     /// Takes bytes; false where the connection is of no more use.
-    fn take(&mut self, mut bytes: &[u8], connection: &mut Connection<'_>, desk: &mut Desk<Who>) -> bool {
+    fn take(
+        &mut self,
+        mut bytes: &[u8],
+        connection: &mut Connection<'_>,
+        desk: &mut Desk<Who>,
+    ) -> bool {
         let Some(tasks) = &mut self.tasks else {
             connection.output().extend_from_slice(bytes);
             return true;

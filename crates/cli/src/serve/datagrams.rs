@@ -1,6 +1,7 @@
 //! Serving over UDP: each datagram is a request, and each reply a datagram.
 //!
-//! UDP can refuse nothing: a request that is malformed, or that finds the queue full, is dropped and counted.
+//! UDP can refuse nothing: a request that is malformed, or that finds the queue full, is dropped
+//! and counted.
 //!
 //! Invariant: replies that wait to be sent are bounded; what is beyond is counted as unsaid.
 
@@ -51,7 +52,8 @@ impl Ports {
         while !stop.load(Ordering::Relaxed) {
             let mut left = Left::Nothing;
             self.driver.turn_with(|_, port, _| {
-                // One service a turn, as over R2P2: what has arrived meanwhile is received before the next.
+                // One service a turn, as over R2P2: what has arrived meanwhile is received before
+                // the next.
                 if let Some((peer, task)) = port.desk.spin_one() {
                     port.reply(peer, |out| task.write_reply(out));
                 }
@@ -137,7 +139,8 @@ impl Node for Port {
     }
 }
 
-/// Replies that may wait to be sent: one turn receives at most 64 messages, and each may be a train of 64.
+/// Replies that may wait to be sent: one turn receives at most 64 messages, and each may be a train
+/// of 64.
 const OUTBOX_MAX: usize = 8_192;
 
 /// Buffers kept for reuse, and how long each may be.

@@ -8,10 +8,12 @@
 //! | waits | its deadline passes, it is cancelled | it leaves |
 //! | runs | its service has passed | finished |
 //!
-//! The queue is the router's own scheduler with a bound of one: RPCValet's single queue. So hundreds of servers fit on a core,
-//! and their queueing is that of real ones as long as the loop keeps up.
+//! The queue is the router's own scheduler with a bound of one: RPCValet's single queue. So
+//! hundreds of servers fit on a core, and their queueing is that of real ones as long as the loop
+//! keeps up.
 //!
-//! Invariant: starts and finishes depend on arrivals and services alone, not on when the loop looks.
+//! Invariant: starts and finishes depend on arrivals and services alone, not on when the loop
+//! looks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -82,7 +84,8 @@ impl<W: Copy> Emulated<W> {
 
     /// The next request that has finished by `now`. Its worker starts the first of the queue.
     pub(super) fn poll_finished(&mut self, now: Time) -> Option<Job<W>> {
-        let &Reverse(finished) = self.running.peek().filter(|Reverse(running)| running.finish_at <= now)?;
+        let &Reverse(finished) =
+            self.running.peek().filter(|Reverse(running)| running.finish_at <= now)?;
         self.running.pop();
         self.scheduler.conclude(finished.worker);
         self.forget_expired(finished.finish_at);
@@ -166,7 +169,9 @@ mod tests {
     #[test]
     fn one_worker_serves_in_order() {
         let mut emulated = Emulated::new(1, 10);
-        assert!(emulated.offer(job(1, 100, 50), FOREVER) && emulated.offer(job(2, 110, 30), FOREVER));
+        assert!(
+            emulated.offer(job(1, 100, 50), FOREVER) && emulated.offer(job(2, 110, 30), FOREVER)
+        );
         assert_eq!(finishes(&mut emulated, 149), []);
         assert_eq!(finishes(&mut emulated, 1_000), [(1, 150), (2, 180)]);
     }

@@ -29,13 +29,13 @@ use crate::{output, signals};
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
-/// Prints one line for each port, `listening 127.0.0.1:8000`, when it is ready, and its counters on standard error when SIGINT
-/// or SIGTERM ends it.
+/// Prints one line for each port, `listening 127.0.0.1:8000`, when it is ready, and its counters on
+/// standard error when SIGINT or SIGTERM ends it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Address to serve at; port 0 takes a free one. Homa inside UDP is expected at port 50146, servers directly over IP have the
-    /// ports up to 32767
+    /// Address to serve at; port 0 takes a free one. Homa inside UDP is expected at port 50146,
+    /// servers directly over IP have the ports up to 32767
     #[arg(long, value_name = "ADDR")]
     listen: String,
     /// What carries requests and replies
@@ -50,19 +50,23 @@ pub(crate) struct Args {
     /// Ports from ADDR on, each a server of its own with its own workers and server id
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     ports: u16,
-    /// Router that keeps clients' addresses, which gets the feedback; a router that annotates needs no mention
+    /// Router that keeps clients' addresses, which gets the feedback; a router that annotates needs
+    /// no mention
     #[arg(long, value_name = "ADDR")]
     router: Option<String>,
     /// Identity of the first port in replies and feedback; the others count up
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_id: u32,
-    /// Network whose addresses cannot be forged, besides loopback: its clients need not prove theirs. May be repeated
+    /// Network whose addresses cannot be forged, besides loopback: its clients need not prove
+    /// theirs. May be repeated
     #[arg(long, value_name = "PREFIX")]
     trust: Vec<Prefix>,
-    /// File with 32 hex digits, the same for all servers behind one router: clients prove their address to all of them at once
+    /// File with 32 hex digits, the same for all servers behind one router: clients prove their
+    /// address to all of them at once
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// Requests of each port that may wait for a worker; more are refused, dropped over UDP, and end a connection
+    /// Requests of each port that may wait for a worker; more are refused, dropped over UDP, and
+    /// end a connection
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     queue: u32,
     /// Longest service that a request may ask for; longer ones are refused
@@ -74,7 +78,8 @@ pub(crate) struct Args {
     /// The key of the certificate, PEM (TLS only)
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Make a certificate for localhost and ADDR, and write it to FILE for clients to trust (TLS only)
+    /// Make a certificate for localhost and ADDR, and write it to FILE for clients to trust (TLS
+    /// only)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key"])]
     self_signed: Option<PathBuf>,
     /// Seed of the drawn service times
@@ -113,10 +118,14 @@ impl Server {
     fn open(args: &Args) -> Result<Self> {
         check(args)?;
         match args.transport {
-            Transport::R2p2 | Transport::Homa | Transport::HomaIp => Endpoints::open(args).map(Self::Calls),
+            Transport::R2p2 | Transport::Homa | Transport::HomaIp => {
+                Endpoints::open(args).map(Self::Calls)
+            }
             Transport::Udp => Ports::open(args).map(Self::Datagrams),
             Transport::Tcp => Listeners::open(args, None).map(Self::Connections),
-            Transport::Tls => Listeners::open(args, Some(&certificate::tls(args)?)).map(Self::Connections),
+            Transport::Tls => {
+                Listeners::open(args, Some(&certificate::tls(args)?)).map(Self::Connections)
+            }
         }
     }
 
@@ -169,8 +178,11 @@ fn check(args: &Args) -> Result<()> {
         );
     }
     let is_r2p2 = args.transport == Transport::R2p2;
-    if !is_r2p2 && (args.router.is_some() || !args.trust.is_empty() || args.pool_key_file.is_some()) {
-        bail!("--router, --trust and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
+    if !is_r2p2 && (args.router.is_some() || !args.trust.is_empty() || args.pool_key_file.is_some())
+    {
+        bail!(
+            "--router, --trust and --pool-key-file are R2P2's; take --transport r2p2, or leave them out"
+        );
     }
     if args.transport != Transport::Tls && (args.cert.is_some() || args.self_signed.is_some()) {
         bail!("--cert, --key and --self-signed are TLS's; take --transport tls");
@@ -185,7 +197,8 @@ fn ports(args: &Args) -> Result<Vec<SocketAddr>> {
         return Ok(vec![first; usize::from(args.ports)]);
     }
     let last = first.port().checked_add(args.ports - 1);
-    let last = last.ok_or_else(|| anyhow!("{} ports from {} on do not exist", args.ports, first.port()))?;
+    let last =
+        last.ok_or_else(|| anyhow!("{} ports from {} on do not exist", args.ports, first.port()))?;
     Ok((first.port()..=last).map(|port| SocketAddr::new(first.ip(), port)).collect())
 }
 
@@ -204,19 +217,33 @@ fn desk_config(args: &Args, index: usize, message_bytes_max: u64) -> DeskConfig 
     }
 }
 
-/// The counters of all ports together with those of the transport, and each port's share of the requests.
-fn report_desks(addresses: &[SocketAddr], desks: impl Iterator<Item = DeskCounts>, transport: Counters) -> String {
+/// The counters of all ports together with those of the transport, and each port's share of the
+/// requests.
+fn report_desks(
+    addresses: &[SocketAddr],
+    desks: impl Iterator<Item = DeskCounts>,
+    transport: Counters,
+) -> String {
     let mut all = Counters::new();
     let mut shares = Vec::new();
     for (address, counts) in addresses.iter().zip(desks) {
         let DeskCounts { requests, replies, malformed, overload, unsaid } = counts;
-        let named =
-            [("requests", requests), ("replied", replies), ("malformed", malformed), ("overload", overload), ("unsaid", unsaid)];
+        let named = [
+            ("requests", requests),
+            ("replied", replies),
+            ("malformed", malformed),
+            ("overload", overload),
+            ("unsaid", unsaid),
+        ];
         counters::add(&mut all, &named.map(|(name, count)| (name.to_owned(), count)).to_vec());
         shares.push(vec![format!("  {address}"), requests.to_string()]);
     }
     all.extend(transport);
-    let shares = if shares.len() > 1 { format!("requests by port:\n{}", output::table(&shares, 1)) } else { String::new() };
+    let shares = if shares.len() > 1 {
+        format!("requests by port:\n{}", output::table(&shares, 1))
+    } else {
+        String::new()
+    };
     format!("served:\n{}{shares}", counters::lines(&all))
 }
 
@@ -290,13 +317,16 @@ pub(crate) mod tests {
 
     /// A server with these arguments after `--listen`.
     pub(crate) fn serve(words: &[&str]) -> Served {
-        let line = Line::try_parse_from(["serve", "--listen"].iter().chain(words)).expect("arguments");
+        let line =
+            Line::try_parse_from(["serve", "--listen"].iter().chain(words)).expect("arguments");
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         let flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut server = Server::open(&line.args).expect("a port");
-            sender.send((server.addresses().expect("addresses")[0], server.waker())).expect("the test");
+            sender
+                .send((server.addresses().expect("addresses")[0], server.waker()))
+                .expect("the test");
             server.serve(&flag).expect("it serves");
             server.report().expect("a report")
         });

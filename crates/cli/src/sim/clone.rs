@@ -7,8 +7,8 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
 use tailcut_sim::PS_PER_NS;
 use tailcut_sim::cloning::{
-    CloningError, Config, Coordinator, Copies, Counts, Delays, Discard, JITTER_FACTOR, Outcome as Run, REQUESTS_MAX, Report,
-    Scheme, Sending, Slots, ZeroLoad, simulate,
+    CloningError, Config, Coordinator, Copies, Counts, Delays, Discard, JITTER_FACTOR,
+    Outcome as Run, REQUESTS_MAX, Report, Scheme, Sending, Slots, ZeroLoad, simulate,
 };
 use tailcut_sim::sojourn::Estimate;
 
@@ -19,12 +19,14 @@ use crate::output;
 
 /// Simulate request cloning: C-Clone, NetClone, LAEDGE, and RackSched without clones
 ///
-/// Clients send to servers with many workers, by way of a switch or a coordinator that clones. Latency is from a request's departure
-/// to its first response. The load is relative to all workers, by the mean service with jitter; clones come on top.
+/// Clients send to servers with many workers, by way of a switch or a coordinator that clones.
+/// Latency is from a request's departure to its first response. The load is relative to all
+/// workers, by the mean service with jitter; clones come on top.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Who clones: none (a random server), cclone, netclone, racksched (no clones), netclone+racksched or laedge
+    /// Who clones: none (a random server), cclone, netclone, racksched (no clones),
+    /// netclone+racksched or laedge
     #[arg(long, value_name = "NAME", default_value = "netclone")]
     scheme: Scheme,
     /// Servers [default: 6, or as --workers lists]
@@ -54,7 +56,8 @@ pub(crate) struct Args {
     /// Whether each copy draws its service, or both share one and draw their jitter
     #[arg(long, value_enum, default_value_t = CopiesArg::Fresh)]
     copies: CopiesArg,
-    /// How clients send: Poisson, or two clients with uniform gaps as those of the NetClone artifact
+    /// How clients send: Poisson, or two clients with uniform gaps as those of the NetClone
+    /// artifact
     #[arg(long, value_enum, default_value_t = ArrivalsArg::Poisson)]
     arrivals: ArrivalsArg,
     /// What servers report: waiting requests (NetClone's), or those that run too (RackSched's)
@@ -143,7 +146,8 @@ pub(super) fn check(args: &Args) -> Result<()> {
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let config = config(args)?;
     let summary = Summary::of(&config, args)?;
-    let compared = args.compare.then(|| Summary::of(&Config { scheme: Scheme::None, ..config.clone() }, args));
+    let compared =
+        args.compare.then(|| Summary::of(&Config { scheme: Scheme::None, ..config.clone() }, args));
     let baseline = compared.transpose()?;
     let exact = ZeroLoad::of(&config);
     Ok(Outcome {
@@ -192,7 +196,9 @@ fn config(args: &Args) -> Result<Config> {
 /// The workers of each server.
 fn servers(args: &Args) -> Result<Vec<u32>> {
     match (&args.workers, args.servers) {
-        (Workers::Each(workers), servers) => Ok(vec![*workers; servers.unwrap_or(SERVERS) as usize]),
+        (Workers::Each(workers), servers) => {
+            Ok(vec![*workers; servers.unwrap_or(SERVERS) as usize])
+        }
         (Workers::List(list), Some(servers)) if list.len() != servers as usize => {
             bail!("--workers lists {} servers, but --servers says {servers}", list.len())
         }
@@ -224,8 +230,15 @@ impl Summary {
     }
 }
 
-fn json(args: &Args, config: &Config, summary: &Summary, (baseline, exact): (Option<&Summary>, Option<&ZeroLoad>)) -> Value {
-    let latency = |summary: &Summary| (values_json(&summary.latency, 1.0), errors_json(&summary.latency, 1.0));
+fn json(
+    args: &Args,
+    config: &Config,
+    summary: &Summary,
+    (baseline, exact): (Option<&Summary>, Option<&ZeroLoad>),
+) -> Value {
+    let latency = |summary: &Summary| {
+        (values_json(&summary.latency, 1.0), errors_json(&summary.latency, 1.0))
+    };
     let (latency_us, standard_error_us) = latency(summary);
     json!({
         "schema": "tailcut.sim.clone/1",
@@ -306,13 +319,19 @@ fn name(value: &impl ValueEnum) -> Option<String> {
 
 /// Values under the names of figures; what is not finite is null.
 fn named(values: [f64; 5]) -> Value {
-    NAMES.iter().map(|name| (*name).to_owned()).zip(values.map(Value::from)).collect::<serde_json::Map<_, _>>().into()
+    NAMES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .zip(values.map(Value::from))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// The exact figures, us; not a number on a knife edge.
 fn zero_load_us(exact: &ZeroLoad) -> [f64; 5] {
     let percentile = |p| exact.percentile(p).unwrap_or(f64::NAN);
-    [exact.mean(), percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999)].map(|time_ns| time_ns / NS_PER_US)
+    [exact.mean(), percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999)]
+        .map(|time_ns| time_ns / NS_PER_US)
 }
 
 fn text(summary: &Summary, baseline: Option<&Summary>, exact: Option<&ZeroLoad>) -> String {
@@ -350,7 +369,8 @@ fn shares(summary: &Summary) -> Vec<Vec<String>> {
         ("duplicates at clients", summary.total(|counts| counts.duplicates).to_string()),
     ];
     if summary.total(|counts| counts.held) > 0 {
-        let held = summary.total(|counts| counts.held) as f64 / summary.total(|counts| counts.sent) as f64;
+        let held =
+            summary.total(|counts| counts.held) as f64 / summary.total(|counts| counts.sent) as f64;
         rows.push(("requests held", percent(held)));
         rows.push(("coordinator's queue", format!("{:.1}", summary.mean(Run::queue_len_mean))));
     }
@@ -363,8 +383,11 @@ fn parse_workers(text: &str) -> Result<Workers, String> {
     }
     let mut list = Vec::new();
     for part in text.split(',') {
-        let parsed = part.split_once('*').and_then(|(workers, servers)| Some((workers.parse().ok()?, servers.parse().ok()?)));
-        let (workers, servers): (u32, u32) = parsed.ok_or_else(|| format!("{part:?} is not WORKERS*SERVERS, such as 7*4"))?;
+        let parsed = part
+            .split_once('*')
+            .and_then(|(workers, servers)| Some((workers.parse().ok()?, servers.parse().ok()?)));
+        let (workers, servers): (u32, u32) =
+            parsed.ok_or_else(|| format!("{part:?} is not WORKERS*SERVERS, such as 7*4"))?;
         if i64::from(servers) > SERVERS_MAX || list.len() as i64 > SERVERS_MAX {
             return Err(format!("more than {SERVERS_MAX} servers"));
         }
@@ -407,9 +430,12 @@ mod tests {
 
     #[test]
     fn what_is_no_list_of_workers_is_refused() {
-        for (text, reason) in
-            [("", "\"\" is not"), ("7*2,4", "\"4\" is not"), ("7*x", "\"7*x\" is not"), ("7*20000", "more than 10000")]
-        {
+        for (text, reason) in [
+            ("", "\"\" is not"),
+            ("7*2,4", "\"4\" is not"),
+            ("7*x", "\"7*x\" is not"),
+            ("7*20000", "more than 10000"),
+        ] {
             assert!(parse_workers(text).unwrap_err().contains(reason), "{text}");
         }
     }

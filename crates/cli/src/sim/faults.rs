@@ -1,4 +1,5 @@
-//! `tailcut sim faults`: random runs of R2P2 or Homa under faults, with what it promises checked at every step.
+//! `tailcut sim faults`: random runs of R2P2 or Homa under faults, with what it promises checked at
+//! every step.
 
 use std::panic;
 
@@ -7,17 +8,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use tailcut_net::clock::Clock;
 use tailcut_sim::faults::plan::Plan;
-use tailcut_sim::faults::{self, Coverage, Invariant, Minimised, Options, Report, Sabotage, Violation};
+use tailcut_sim::faults::{
+    self, Coverage, Invariant, Minimised, Options, Report, Sabotage, Violation,
+};
 
 use super::{Outcome, cores};
 use crate::output;
 
 /// Prove R2P2 or Homa under random faults
 ///
-/// Each seed draws clients, servers, mostly a router, a network, calls, and faults: loss, bursts of it, duplicates, damage,
-/// jitter, reordering, partitions, crashes, slow hosts, wrong clocks, full switches, changes of the router's servers. What the
-/// protocol promises is checked at every step. The first seed that breaks a promise is minimised, and printed with what
-/// happened last; the command then fails.
+/// Each seed draws clients, servers, mostly a router, a network, calls, and faults: loss, bursts of
+/// it, duplicates, damage, jitter, reordering, partitions, crashes, slow hosts, wrong clocks, full
+/// switches, changes of the router's servers. What the protocol promises is checked at every step.
+/// The first seed that breaks a promise is minimised, and printed with what happened last; the
+/// command then fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -65,7 +69,12 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     panic::set_hook(Box::new(|_| {}));
     let found = run_seeds((first, count), args.twice_each, args.transport, options);
     let failure = found.failure.as_ref().map(|(seed, violation)| {
-        let minimised = faults::minimise(&args.transport.plan(*seed), violation.invariant, options, MINIMISE_RUNS_MAX);
+        let minimised = faults::minimise(
+            &args.transport.plan(*seed),
+            violation.invariant,
+            options,
+            MINIMISE_RUNS_MAX,
+        );
         Failure { seed: *seed, transport: args.transport, violation: violation.clone(), minimised }
     });
     panic::set_hook(hook);
@@ -97,7 +106,12 @@ struct Found {
 }
 
 /// Runs the seeds, up to the first lot in which one fails.
-fn run_seeds((first, count): (u64, u64), twice_each: u64, transport: Transport, options: Options) -> Found {
+fn run_seeds(
+    (first, count): (u64, u64),
+    twice_each: u64,
+    transport: Transport,
+    options: Options,
+) -> Found {
     let bar = ProgressBar::new(count);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left");
     bar.set_style(style.expect("the template is a valid constant"));
@@ -165,7 +179,8 @@ impl Failure {
         let named = Sabotage::ALL.iter().find(|(_, one)| Some(*one) == sabotage);
         let sabotage = named.map_or(String::new(), |(name, _)| format!(" --sabotage {name}"));
         // Where a run differs from itself, every replay must look for it.
-        let twice = if self.violation.invariant == Invariant::Determinism { " --twice-each 1" } else { "" };
+        let twice =
+            if self.violation.invariant == Invariant::Determinism { " --twice-each 1" } else { "" };
         let transport = if self.transport == Transport::Homa { " --transport homa" } else { "" };
         format!("tailcut sim faults --seed {}{transport}{sabotage}{twice}", self.seed)
     }
@@ -198,16 +213,20 @@ fn text(found: &Found, seeds_per_s: f64) -> String {
         coverage.network.sent,
         coverage.virtual_ns as f64 / 1e9,
     );
-    for (group, title) in [("calls", "calls by their end"), ("faults", "faults"), ("effects", "effects")] {
+    for (group, title) in
+        [("calls", "calls by their end"), ("faults", "faults"), ("effects", "effects")]
+    {
         let rows = coverage.figures().into_iter().filter_map(|(name, count)| {
             let name = name.strip_prefix(group)?.strip_prefix('.')?.replace('_', " ");
             Some(vec![name, count.to_string()])
         });
-        let rows: Vec<_> = [vec![title.to_owned(), String::new()]].into_iter().chain(rows).collect();
+        let rows: Vec<_> =
+            [vec![title.to_owned(), String::new()]].into_iter().chain(rows).collect();
         text.push_str(&output::table(&rows, 1));
         text.push('\n');
     }
-    let verdict = if found.failure.is_some() { "A promise was broken." } else { "Every promise was kept." };
+    let verdict =
+        if found.failure.is_some() { "A promise was broken." } else { "Every promise was kept." };
     text.push_str(verdict);
     text.push('\n');
     text

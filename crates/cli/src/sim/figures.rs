@@ -8,7 +8,8 @@ pub(super) const NAMES: [&str; 5] = ["mean", "p50", "p90", "p99", "p999"];
 
 /// The figures of each seed, put together: one [`Estimate`] for each of [`NAMES`].
 pub(super) fn estimates(runs: &[Figures]) -> [Estimate; 5] {
-    let each = |figure: fn(&Figures) -> f64| Estimate::of(&runs.iter().map(figure).collect::<Vec<_>>());
+    let each =
+        |figure: fn(&Figures) -> f64| Estimate::of(&runs.iter().map(figure).collect::<Vec<_>>());
     [each(|f| f.mean), each(|f| f.p50), each(|f| f.p90), each(|f| f.p99), each(|f| f.p999)]
 }
 

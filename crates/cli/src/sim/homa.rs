@@ -1,4 +1,5 @@
-//! `tailcut sim homa`: messages under load over the network of Homa's published simulation, at the grain of packets.
+//! `tailcut sim homa`: messages under load over the network of Homa's published simulation, at the
+//! grain of packets.
 
 use std::fs;
 
@@ -9,7 +10,9 @@ use tailcut_measure::quantity::parse_duration_ns;
 use tailcut_measure::workload::Workload;
 use tailcut_sim::WARMUP_SHARE;
 use tailcut_sim::homa::slowdown::{Bucket, equal_shares};
-use tailcut_sim::homa::{Experiment, Findings, Pattern, Policy, Said, Settings, Timers, Transport, run as simulate};
+use tailcut_sim::homa::{
+    Experiment, Findings, Pattern, Policy, Said, Settings, Timers, Transport, run as simulate,
+};
 
 use super::Outcome;
 use crate::distribution_file::parse_positive_ns;
@@ -17,12 +20,13 @@ use crate::output;
 
 /// Simulate Homa packet by packet, and what it is compared with: slowdowns of messages by size
 ///
-/// Runs the endpoint that also runs over sockets. Hosts at 10 Gbit/s in racks of 16, four spines at 40 Gbit/s. A slowdown is the
-/// time of a message over that on an idle network.
+/// Runs the endpoint that also runs over sockets. Hosts at 10 Gbit/s in racks of 16, four spines at
+/// 40 Gbit/s. A slowdown is the time of a message over that on an idle network.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Message sizes: w1 to w5, or a file with the mean on its first line and then `size cumulative_probability` a line
+    /// Message sizes: w1 to w5, or a file with the mean on its first line and then
+    /// `size cumulative_probability` a line
     #[arg(long, value_name = "NAME|FILE", default_value = "w3", value_parser = parse_workload)]
     workload: Workload,
     /// Share of the hosts' links that messages need with their headers and grants
@@ -52,13 +56,15 @@ pub(crate) struct Args {
     /// Homa: when endpoints ask for what has not come; nothing is lost here
     #[arg(long, value_enum, default_value_t = TimersKind::Quiet)]
     timers: TimersKind,
-    /// Homa only: the first half of up to 16 hosts sends, and the other half sends each message back
+    /// Homa only: the first half of up to 16 hosts sends, and the other half sends each message
+    /// back
     #[arg(long)]
     echo: bool,
     /// Also carry the same messages by these, to compare with
     #[arg(long, value_enum, value_name = "TRANSPORT,...", value_delimiter = ',')]
     beside: Vec<Carrier>,
-    /// Buckets of sizes: a file with an upper size a line, ascending; equal shares of messages if not given
+    /// Buckets of sizes: a file with an upper size a line, ascending; equal shares of messages if
+    /// not given
     #[arg(long, value_name = "FILE", value_parser = parse_buckets)]
     buckets: Option<Buckets>,
     /// Everything random follows from it
@@ -108,11 +114,15 @@ pub(super) fn check(args: &Args) -> Result<()> {
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     check(args)?;
-    let carriers: Vec<Carrier> = [args.transport].into_iter().chain(args.beside.iter().copied()).collect();
+    let carriers: Vec<Carrier> =
+        [args.transport].into_iter().chain(args.beside.iter().copied()).collect();
     let found = simulate_all(args, &carriers)?;
     let mut json = json!({ "schema": "tailcut.sim.homa/1", "config": args.config_json() });
     let first = found_json(&found[0]);
-    json.as_object_mut().zip(first.as_object()).into_iter().for_each(|(all, first)| all.extend(first.clone()));
+    json.as_object_mut()
+        .zip(first.as_object())
+        .into_iter()
+        .for_each(|(all, first)| all.extend(first.clone()));
     let beside = carriers.iter().zip(&found).skip(1).map(|(carrier, findings)| {
         let mut one = found_json(findings);
         one["transport"] = json!(carrier.name());
@@ -126,7 +136,9 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
 /// The runs of all carriers, on all cores.
 fn simulate_all(args: &Args, carriers: &[Carrier]) -> Result<Vec<Findings>> {
     use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
-    let run = |&carrier: &Carrier| simulate(&args.experiment(carrier)).map_err(|error| anyhow!("{error}"));
+    let run = |&carrier: &Carrier| {
+        simulate(&args.experiment(carrier)).map_err(|error| anyhow!("{error}"))
+    };
     carriers.par_iter().map(run).collect()
 }
 
@@ -140,7 +152,10 @@ impl Args {
             duration_ns: self.duration,
             warmup_ns: self.warmup_ns(),
             transport: carrier.transport(self.settings()),
-            buckets: self.buckets.clone().map_or_else(|| equal_shares(&self.workload), |buckets| buckets.0),
+            buckets: self
+                .buckets
+                .clone()
+                .map_or_else(|| equal_shares(&self.workload), |buckets| buckets.0),
             seed: self.seed,
         }
     }
@@ -244,21 +259,46 @@ fn homa_json(said: &Said) -> Value {
 }
 
 fn text(carrier: Carrier, found: &Findings) -> String {
-    let head = [format!("{}: size up to", carrier.name()), "messages".into(), "mean".into(), "p50".into(), "p99".into()];
-    let size = |size_max: u64| if size_max == u64::MAX { "any".to_owned() } else { size_max.to_string() };
+    let head = [
+        format!("{}: size up to", carrier.name()),
+        "messages".into(),
+        "mean".into(),
+        "p50".into(),
+        "p99".into(),
+    ];
+    let size =
+        |size_max: u64| if size_max == u64::MAX { "any".to_owned() } else { size_max.to_string() };
     let figure = |value: f64| if value.is_nan() { "-".to_owned() } else { format!("{value:.2}") };
-    let row = |it: &Bucket| vec![size(it.size_max), it.count.to_string(), figure(it.mean), figure(it.p50), figure(it.p99)];
-    let rows: Vec<Vec<String>> = [head.to_vec()].into_iter().chain(found.buckets.iter().map(row)).collect();
+    let row = |it: &Bucket| {
+        vec![
+            size(it.size_max),
+            it.count.to_string(),
+            figure(it.mean),
+            figure(it.p50),
+            figure(it.p99),
+        ]
+    };
+    let rows: Vec<Vec<String>> =
+        [head.to_vec()].into_iter().chain(found.buckets.iter().map(row)).collect();
     let mut text = output::table(&rows, 1);
     let counts = found.counts;
     let (sent, received, unfinished) = (counts.sent, counts.received, counts.unfinished);
-    text += &format!("messages: {sent} sent, {received} received, {} refused, {unfinished} unfinished\n", counts.refused);
+    text += &format!(
+        "messages: {sent} sent, {received} received, {} refused, {unfinished} unfinished\n",
+        counts.refused
+    );
     if let Some(links) = found.links {
-        let [up, down, data] = [links.uplink_share, links.downlink_share, links.data_share].map(|share| 100.0 * share);
-        text += &format!("links: {up:.1} % of the time towards the network, {down:.1} % towards hosts; data {data:.1} %\n");
-        let (mean, max) = (links.last_hop_queue_mean_bytes / 1e3, links.last_hop_queue_max_bytes as f64 / 1e3);
+        let [up, down, data] =
+            [links.uplink_share, links.downlink_share, links.data_share].map(|share| 100.0 * share);
+        text += &format!(
+            "links: {up:.1} % of the time towards the network, {down:.1} % towards hosts; data {data:.1} %\n"
+        );
+        let (mean, max) =
+            (links.last_hop_queue_mean_bytes / 1e3, links.last_hop_queue_max_bytes as f64 / 1e3);
         let all = links.queue_max_bytes as f64 / 1e3;
-        text += &format!("queues towards hosts: {mean:.2} kB on average, {max:.1} kB at most; at any port {all:.1} kB\n");
+        text += &format!(
+            "queues towards hosts: {mean:.2} kB on average, {max:.1} kB at most; at any port {all:.1} kB\n"
+        );
     }
     text
 }
@@ -269,7 +309,8 @@ fn parse_workload(text: &str) -> Result<Workload, String> {
         return Ok(workload);
     }
     let names: Vec<&str> = Workload::names().collect();
-    let content = read(text).map_err(|error| format!("neither one of {} nor a file: {error}", names.join(", ")))?;
+    let content = read(text)
+        .map_err(|error| format!("neither one of {} nor a file: {error}", names.join(", ")))?;
     Workload::parse(text, &content).map_err(|error| error.to_string())
 }
 
@@ -280,8 +321,14 @@ fn parse_duration(text: &str) -> Result<u64, String> {
 /// Upper sizes, one a line; empty lines and those that begin with `#` are left out.
 fn parse_buckets(path: &str) -> Result<Buckets, String> {
     let content = read(path).map_err(|error| error.to_string())?;
-    let lines = content.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let size = |(index, line): (usize, &str)| line.parse().map_err(|_| format!("line {}: {line:?} is no size", index + 1));
+    let lines = content
+        .lines()
+        .map(str::trim)
+        .enumerate()
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let size = |(index, line): (usize, &str)| {
+        line.parse().map_err(|_| format!("line {}: {line:?} is no size", index + 1))
+    };
     lines.map(size).collect::<Result<_, _>>().map(Buckets)
 }
 

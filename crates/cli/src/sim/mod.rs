@@ -1,7 +1,8 @@
 //! `tailcut sim`: what-if questions and proofs in virtual time.
 //!
-//! Each simulation is a module with its arguments and a `run` that returns what it found, as JSON and as text; this module prints
-//! it. `sweep` runs the others over a grid, and `reproduce` over the published figures.
+//! Each simulation is a module with its arguments and a `run` that returns what it found, as JSON
+//! and as text; this module prints it. `sweep` runs the others over a grid, and `reproduce` over
+//! the published figures.
 
 mod chip;
 mod clone;

@@ -19,28 +19,33 @@ use super::figures::{NAMES, errors_json, estimates, values_json};
 use crate::distribution_file::{parse_delay_ns, parse_times};
 use crate::output;
 
-/// Simulate a policy before workers, request by request, with the exact answer beside where there is one
+/// Simulate a policy before workers, request by request, with the exact answer beside where there
+/// is one
 ///
-/// A sojourn lasts from the arrival at the router to the end of the service; the way back is no part of it.
+/// A sojourn lasts from the arrival at the router to the end of the service; the way back is no
+/// part of it.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Workers in all [default: 16, or as the layout says]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
-    /// Queues x workers of each: a request picks a queue at random, the policy places it there [default: 1x16, or 1xN]
+    /// Queues x workers of each: a request picks a queue at random, the policy places it there
+    /// [default: 1x16, or 1xN]
     #[arg(long, value_name = "QxU")]
     layout: Option<Layout>,
     /// Who gets a request: random, rr, jsq:D, jbsq:N, jbsq:auto
     #[arg(long, value_name = "POLICY", default_value = "jbsq:2")]
     policy: PolicySpec,
-    /// Who gets it where several have the fewest, with jbsq: rotate, random, lowest, or tokens [default: rotate]
+    /// Who gets it where several have the fewest, with jbsq: rotate, random, lowest, or tokens
+    /// [default: rotate]
     #[arg(long, value_name = "RULE")]
     ties: Option<TieRule>,
     /// Service time at a worker of speed 1
     #[arg(long, value_name = "DIST", default_value = "exp:1us", value_parser = parse_times)]
     service: Distribution,
-    /// Shape of the gaps between arrivals: poisson, fixed, or a distribution that is scaled to the rate
+    /// Shape of the gaps between arrivals: poisson, fixed, or a distribution that is scaled to the
+    /// rate
     #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = parse_arrivals)]
     arrivals: Process,
     /// What arrives over what the workers can serve
@@ -93,7 +98,9 @@ pub(super) fn check(args: &Args) -> Result<()> {
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let system = args.system()?;
     system.check()?;
-    let runs = over_seeds(args.seed, args.seeds, |seed| system.run(seed)).into_iter().collect::<Result<Vec<Run>, _>>()?;
+    let runs = over_seeds(args.seed, args.seeds, |seed| system.run(seed))
+        .into_iter()
+        .collect::<Result<Vec<Run>, _>>()?;
     let mean_ps = system.service_mean_ps();
     let figures: Vec<Figures> = runs.iter().map(|run| run.sojourns.figures(mean_ps)).collect();
     let found = Findings { estimates: estimates(&figures), exact: exact_of(&system)?, runs };
@@ -111,7 +118,10 @@ impl Findings {
     fn json(&self, args: &Args, system: &System) -> Value {
         let mean_ns = system.service_mean_ps() / 1e3;
         let exact = self.exact.as_ref().map(|exact| {
-            let values = NAMES.iter().map(|name| (*name).to_owned()).zip(exact_figures(exact).map(|value| json!(value)));
+            let values = NAMES
+                .iter()
+                .map(|name| (*name).to_owned())
+                .zip(exact_figures(exact).map(|value| json!(value)));
             let mut object: serde_json::Map<_, _> = values.collect();
             object.insert("model".to_owned(), json!(exact.model));
             Value::Object(object)
@@ -136,9 +146,12 @@ impl Findings {
         let row = |name: &str, cell: fn(&Estimate) -> String| {
             [vec![name.to_owned()], self.estimates.iter().map(cell).collect::<Vec<_>>()].concat()
         };
-        let mut rows = vec![head, row("over the mean service", |estimate| format!("{:.4}", estimate.value))];
+        let mut rows =
+            vec![head, row("over the mean service", |estimate| format!("{:.4}", estimate.value))];
         if args.seeds > 1 {
-            rows.push(row("standard error", |estimate| estimate.standard_error.map_or_else(String::new, |e| format!("{e:.4}"))));
+            rows.push(row("standard error", |estimate| {
+                estimate.standard_error.map_or_else(String::new, |e| format!("{e:.4}"))
+            }));
         }
         if let Some(exact) = &self.exact {
             let cells = exact_figures(exact).map(|value| format!("{value:.4}"));
@@ -165,8 +178,14 @@ impl Args {
     fn system(&self) -> Result<System> {
         let layout = match (self.layout, self.workers) {
             (None, workers) => Layout { queues: 1, workers: workers.unwrap_or(WORKERS) },
-            (Some(layout), Some(workers)) if layout.queues.saturating_mul(layout.workers) != workers => {
-                anyhow::bail!("a layout of {}x{} has not {workers} workers", layout.queues, layout.workers)
+            (Some(layout), Some(workers))
+                if layout.queues.saturating_mul(layout.workers) != workers =>
+            {
+                anyhow::bail!(
+                    "a layout of {}x{} has not {workers} workers",
+                    layout.queues,
+                    layout.workers
+                )
             }
             (Some(layout), _) => layout,
         };
@@ -214,13 +233,16 @@ impl FromStr for Layout {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = text.split_once('x').map(|(queues, workers)| (queues.parse(), workers.parse()));
         match parts {
-            Some((Ok(queues), Ok(workers))) if queues > 0 && workers > 0 => Ok(Self { queues, workers }),
+            Some((Ok(queues), Ok(workers))) if queues > 0 && workers > 0 => {
+                Ok(Self { queues, workers })
+            }
             _ => Err("write QxU, such as 4x4: queues, and the workers of each"),
         }
     }
 }
 
-/// What theory says, where it knows the system: without delays, jitter and unequal workers, and with counted places.
+/// What theory says, where it knows the system: without delays, jitter and unequal workers, and
+/// with counted places.
 fn exact_of(system: &System) -> Result<Option<Exact>> {
     let is_plain = system.jitter.probability == 0.0
         && system.to_worker_ps == 0
@@ -232,8 +254,13 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
         return Ok(None);
     }
     let policy = system.bound().map_or(system.policy, PolicySpec::Jbsq);
-    let reference =
-        queueing::System { groups: system.groups, servers: system.workers, policy, service: &system.service, load: system.load };
+    let reference = queueing::System {
+        groups: system.groups,
+        servers: system.workers,
+        policy,
+        service: &system.service,
+        load: system.load,
+    };
     Ok(exact(&reference)?)
 }
 
@@ -259,7 +286,8 @@ fn parse_speeds(text: &str) -> Result<Speeds, String> {
     for part in text.split(',') {
         let (speed, count) = part.split_once('*').unwrap_or((part, "1"));
         let parsed = speed.parse::<f64>().ok().zip(count.parse::<usize>().ok());
-        let (speed, count) = parsed.ok_or_else(|| format!("{part:?} is neither SPEED nor SPEED*WORKERS, such as 0.5*4"))?;
+        let (speed, count) = parsed
+            .ok_or_else(|| format!("{part:?} is neither SPEED nor SPEED*WORKERS, such as 0.5*4"))?;
         if count > WORKERS_MAX || speeds.len() > WORKERS_MAX {
             return Err(format!("more than {WORKERS_MAX} workers"));
         }

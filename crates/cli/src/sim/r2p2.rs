@@ -19,7 +19,8 @@ use crate::output;
 
 /// Simulate R2P2 packet by packet: clients, a router and servers over links and switches
 ///
-/// Runs the endpoints and the router that also run over sockets. A latency is counted from the intended send to the reply.
+/// Runs the endpoints and the router that also run over sockets. A latency is counted from the
+/// intended send to the reply.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -32,7 +33,8 @@ pub(crate) struct Args {
     /// Workers of each server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     workers: u32,
-    /// The router's policy: random, rr, jsq:D, jbsq:N, jbsq:auto; or `none` for no router, clients draw a server for each call
+    /// The router's policy: random, rr, jsq:D, jbsq:N, jbsq:auto; or `none` for no router, clients
+    /// draw a server for each call
     #[arg(long, value_name = "POLICY", default_value = "jbsq:3", value_parser = parse_policy)]
     policy: Placing,
     /// How a server gives requests to its workers
@@ -138,7 +140,10 @@ pub(super) fn check(args: &Args) -> Result<()> {
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let runs = over_seeds(args.seed, args.seeds, |seed| simulate(&args.experiment(seed)));
-    let runs = runs.into_iter().collect::<Result<Vec<Findings>, _>>().map_err(|error| anyhow!("{error}"))?;
+    let runs = runs
+        .into_iter()
+        .collect::<Result<Vec<Findings>, _>>()
+        .map_err(|error| anyhow!("{error}"))?;
     let in_us: Vec<Figures> = runs.iter().map(|findings| findings.latencies.figures(1e3)).collect();
     let estimates = figures::estimates(&in_us);
     let sum = |count: fn(&Findings) -> u64| runs.iter().map(count).sum::<u64>();
@@ -171,8 +176,12 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         "trace_hash": runs.iter().map(|run| format!("{:016x}", run.network.trace_hash)).collect::<Vec<_>>(),
     });
     let row = |name: &str, cells: Vec<String>| [vec![name.to_owned()], cells].concat();
-    let value = |scale: fn(&tailcut_sim::sojourn::Estimate) -> String| estimates.iter().map(scale).collect::<Vec<_>>();
-    let error = |estimate: &tailcut_sim::sojourn::Estimate| estimate.standard_error.map_or("-".to_owned(), |e| format!("{e:.2}"));
+    let value = |scale: fn(&tailcut_sim::sojourn::Estimate) -> String| {
+        estimates.iter().map(scale).collect::<Vec<_>>()
+    };
+    let error = |estimate: &tailcut_sim::sojourn::Estimate| {
+        estimate.standard_error.map_or("-".to_owned(), |e| format!("{e:.2}"))
+    };
     let mut text = output::table(
         &[
             row("latency", figures::NAMES.map(str::to_owned).to_vec()),
@@ -181,7 +190,9 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         ],
         1,
     );
-    let line = |rows: &[(&str, u64)]| rows.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ");
+    let line = |rows: &[(&str, u64)]| {
+        rows.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+    };
     text += &format!("calls: {}\npackets: {}\n", line(&counts), line(&packets));
     text += &format!("utilisation of the workers: {utilisation:.3}\n");
     Ok(Outcome { json, text, failure: None })
@@ -203,7 +214,10 @@ impl Args {
             calls: self.requests,
             timeout_ns: self.timeout,
             fabric: self.fabric.plan(),
-            delays: HostDelays { transmit_ns: self.fabric.software, receive_ns: self.fabric.software },
+            delays: HostDelays {
+                transmit_ns: self.fabric.software,
+                receive_ns: self.fabric.software,
+            },
             impairment: Impairment {
                 loss: faults.loss,
                 duplicate: faults.duplicate,
@@ -251,7 +265,8 @@ impl Args {
 impl FabricArgs {
     fn plan(&self) -> FabricPlan {
         let bytes = |limit: Option<usize>| limit.map_or(u64::MAX, |bytes| bytes as u64);
-        let buffer = SwitchBuffer { capacity_bytes: bytes(self.buffer), mark_bytes: bytes(self.mark) };
+        let buffer =
+            SwitchBuffer { capacity_bytes: bytes(self.buffer), mark_bytes: bytes(self.mark) };
         let switch = Switch { delay_ps: self.switch_delay * 1000, buffer };
         let link = Link::new(self.link, self.link_delay);
         match self.topology {
@@ -269,14 +284,19 @@ impl FabricArgs {
 }
 
 fn object(rows: &[(&str, u64)]) -> Value {
-    rows.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect::<serde_json::Map<_, _>>().into()
+    rows.iter()
+        .map(|(name, count)| ((*name).to_owned(), json!(count)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 fn parse_policy(text: &str) -> Result<Placing, String> {
     if text == "none" {
         return Ok(Placing(None));
     }
-    text.parse().map(|policy| Placing(Some(policy))).map_err(|error: tailcut_proto::policy::PolicyParseError| error.to_string())
+    text.parse()
+        .map(|policy| Placing(Some(policy)))
+        .map_err(|error: tailcut_proto::policy::PolicyParseError| error.to_string())
 }
 
 fn parse_len(text: &str) -> Result<usize, String> {

@@ -4,7 +4,18 @@ use crate::harness::{run, succeed};
 
 #[test]
 fn help_texts_are_as_reviewed() {
-    for command in ["", "serve", "route", "control", "measure", "agent", "compare", "dissect", "completions", "man"] {
+    for command in [
+        "",
+        "serve",
+        "route",
+        "control",
+        "measure",
+        "agent",
+        "compare",
+        "dissect",
+        "completions",
+        "man",
+    ] {
         check_help(command);
     }
 }
@@ -21,38 +32,112 @@ fn mistakes_of_the_command_line_exit_with_2() {
     check(&[], 2, "Usage: tailcut <COMMAND>");
     check(&["serve", "--app", "echo"], 2, "--listen <ADDR>");
     check(&["serve", "--listen", "127.0.0.1:0", "--app", "http"], 2, "write echo, synthetic");
-    check(&["serve", "--listen", "127.0.0.1:0", "--app", "synthetic:exp:50"], 2, "has no unit: a time takes ns, us, ms or s");
-    check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--trust", "10.0.0.0"], 2, "such as 10.0.0.0/8");
-    check(&["route", "--listen", "127.0.0.1:0", "--policy", "fastest"], 2, "there are random, rr, jsq:D, jbsq:N and jbsq:auto");
+    check(
+        &["serve", "--listen", "127.0.0.1:0", "--app", "synthetic:exp:50"],
+        2,
+        "has no unit: a time takes ns, us, ms or s",
+    );
+    check(
+        &["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--trust", "10.0.0.0"],
+        2,
+        "such as 10.0.0.0/8",
+    );
+    check(
+        &["route", "--listen", "127.0.0.1:0", "--policy", "fastest"],
+        2,
+        "there are random, rr, jsq:D, jbsq:N and jbsq:auto",
+    );
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64"], 2, "--rate <R>");
     check(&["compare", "a.json"], 2, "<B.json>");
     check(
-        &["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--outstanding", "2"],
+        &[
+            "measure",
+            "--target",
+            "127.0.0.1:9",
+            "--app",
+            "echo:64",
+            "--rate",
+            "1",
+            "--outstanding",
+            "2",
+        ],
         2,
         "cannot be used with",
     );
-    check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--timeout", "61s"], 2, "60s at most");
+    check(
+        &[
+            "measure",
+            "--target",
+            "127.0.0.1:9",
+            "--app",
+            "echo:64",
+            "--rate",
+            "1",
+            "--timeout",
+            "61s",
+        ],
+        2,
+        "60s at most",
+    );
 }
 
 #[test]
 fn what_cannot_be_done_exits_with_1_and_says_what_to_do() {
     check(&["serve", "--listen", "127.0.0.1", "--app", "echo"], 1, "write HOST:PORT");
-    check(&["serve", "--listen", "127.0.0.1:65535", "--ports", "2", "--app", "echo"], 1, "do not exist");
-    check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--workers", "2"], 1, "drop --workers");
-    check(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--pool-key-file", "/dev/null"], 1, "openssl rand -hex 16");
+    check(
+        &["serve", "--listen", "127.0.0.1:65535", "--ports", "2", "--app", "echo"],
+        1,
+        "do not exist",
+    );
+    check(
+        &["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--workers", "2"],
+        1,
+        "drop --workers",
+    );
+    check(
+        &["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--pool-key-file", "/dev/null"],
+        1,
+        "openssl rand -hex 16",
+    );
     let homa = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--transport", "homa"];
     for [flag, value] in [["--router", "127.0.0.1:1"], ["--trust", "10.0.0.0/8"]] {
         check(&[&homa[..], &[flag, value]].concat(), 1, "take --transport r2p2, or leave them out");
     }
-    check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "2M"], 1, "raise --rate-max");
-    check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--json", "/"], 1, "cannot write /");
-    check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--arrivals", "fixed:0"], 1, "--arrivals");
+    check(
+        &["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "2M"],
+        1,
+        "raise --rate-max",
+    );
+    check(
+        &["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "1", "--json", "/"],
+        1,
+        "cannot write /",
+    );
+    check(
+        &[
+            "measure",
+            "--target",
+            "127.0.0.1:9",
+            "--app",
+            "echo:64",
+            "--rate",
+            "1",
+            "--arrivals",
+            "fixed:0",
+        ],
+        1,
+        "--arrivals",
+    );
 }
 
 /// 192.0.2.0/24 is for documentation; nothing is sent there.
 #[test]
 fn a_foreign_target_is_refused() {
-    check(&["measure", "--target", "192.0.2.1:9", "--app", "echo:64", "--rate", "1"], 1, "--i-own-this-target");
+    check(
+        &["measure", "--target", "192.0.2.1:9", "--app", "echo:64", "--rate", "1"],
+        1,
+        "--i-own-this-target",
+    );
 }
 
 #[test]

@@ -8,20 +8,32 @@ use crate::harness::{run, succeed};
 
 #[test]
 fn runs_of_the_same_do_not_differ() {
-    let (a, b) = (save("same-a", &result(1.0, &[])), save("same-b", &result(1.0, &[("started", "later")])));
+    let (a, b) =
+        (save("same-a", &result(1.0, &[])), save("same-b", &result(1.0, &[("started", "later")])));
     let text = succeed(&["compare", &a, &b]);
-    assert!(text.starts_with(&format!("A: {a}, trustworthy\nB: {b}, trustworthy\n\nthe settings are the same\n")), "{text}");
+    assert!(
+        text.starts_with(&format!(
+            "A: {a}, trustworthy\nB: {b}, trustworthy\n\nthe settings are the same\n"
+        )),
+        "{text}"
+    );
     assert_eq!(text.matches("no difference shown").count(), 2, "p50 and p99: {text}");
 }
 
 #[test]
 fn json_names_what_differs_and_prints_nothing_else() {
-    let (a, b) = (save("json-a", &result(1.0, &[])), save("json-b", &result(1.5, &[("app", "echo:128")])));
-    let comparison: Value = serde_json::from_str(&succeed(&["compare", &a, &b, "--json", "-"])).unwrap();
+    let (a, b) =
+        (save("json-a", &result(1.0, &[])), save("json-b", &result(1.5, &[("app", "echo:128")])));
+    let comparison: Value =
+        serde_json::from_str(&succeed(&["compare", &a, &b, "--json", "-"])).unwrap();
     assert_eq!(comparison["schema"], "tailcut.compare/1");
     assert_eq!(comparison["trustworthy"], true);
-    assert_eq!(comparison["changes"], json!([{ "key": "app", "before": "\"echo:64\"", "after": "\"echo:128\"" }]));
-    let names: Vec<&Value> = comparison["percentiles"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
+    assert_eq!(
+        comparison["changes"],
+        json!([{ "key": "app", "before": "\"echo:64\"", "after": "\"echo:128\"" }])
+    );
+    let names: Vec<&Value> =
+        comparison["percentiles"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
     // 10,000 samples support the p99.9 and no more.
     assert_eq!(names, ["p50", "p90", "p95", "p99", "p999"]);
     // Both have intervals of the p50 and the p99 alone.
@@ -51,7 +63,10 @@ fn a_result_that_is_not_trustworthy_exits_with_3_and_is_compared() {
         let output = run(&["compare", files[0], files[1]]);
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(3), "{text}");
-        for part in ["not trustworthy\n  losses: 1 % got no reply\n    what would help: lower the rate\n", "p99 "] {
+        for part in [
+            "not trustworthy\n  losses: 1 % got no reply\n    what would help: lower the rate\n",
+            "p99 ",
+        ] {
             assert!(text.contains(part), "{text}");
         }
     }
@@ -63,7 +78,11 @@ fn the_page_is_one_file() {
     let page = format!("{}/comparison.html", env!("CARGO_TARGET_TMPDIR"));
     succeed(&["compare", &a, &b, "--html", &page]);
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.starts_with("<!doctype html>") && page.contains("<svg") && page.contains("longer in B"));
+    assert!(
+        page.starts_with("<!doctype html>")
+            && page.contains("<svg")
+            && page.contains("longer in B")
+    );
 }
 
 #[test]
@@ -75,14 +94,31 @@ fn a_file_that_is_no_result_is_refused_by_its_name() {
     check(&good, &save_text("short", &text[..text.len() - 9]), "cannot be used: it is cut short");
     check(&good, &save_text("text", "p99 is 5 us"), "cannot be used: it is no JSON");
     check(&good, &save("schemaless", &json!({ "p99": 5 })), "it names no schema");
-    check(&good, &save("older", &with(&whole, "schema", json!("tailcut.measure/1"))), "this tailcut reads tailcut.measure/2");
-    check(&good, &save("other", &with(&whole, "schema", json!("tailcut.demo/1"))), "it is no result of tailcut measure");
-    check(&good, &save("partial", &with(&whole, "counts", Value::Null)), "it is no whole tailcut.measure/2");
+    check(
+        &good,
+        &save("older", &with(&whole, "schema", json!("tailcut.measure/1"))),
+        "this tailcut reads tailcut.measure/2",
+    );
+    check(
+        &good,
+        &save("other", &with(&whole, "schema", json!("tailcut.demo/1"))),
+        "it is no result of tailcut measure",
+    );
+    check(
+        &good,
+        &save("partial", &with(&whole, "counts", Value::Null)),
+        "it is no whole tailcut.measure/2",
+    );
     let broken = json!({ "intended": "HISTFAAAAAE=", "actual": "" });
-    check(&save("broken", &with(&whole, "histograms", broken)), &good, "latencies from the intended send: the histogram");
+    check(
+        &save("broken", &with(&whole, "histograms", broken)),
+        &good,
+        "latencies from the intended send: the histogram",
+    );
 }
 
-/// A trustworthy result whose p99 is 90 us with the interval from 80 to 100 us, times `scale`; `more` are settings.
+/// A trustworthy result whose p99 is 90 us with the interval from 80 to 100 us, times `scale`;
+/// `more` are settings.
 fn result(scale: f64, more: &[(&str, &str)]) -> Value {
     let vector: Value = serde_json::from_str(include_str!("../vectors/hdr.json")).unwrap();
     let interval = |value: f64, half: f64| {

@@ -1,4 +1,5 @@
-//! Freezes a process for a part of every period, as a garbage collection or a noisy neighbour would.
+//! Freezes a process for a part of every period, as a garbage collection or a noisy neighbour
+//! would.
 
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,7 +16,8 @@ impl Freezer {
     /// Process `pid` stands still for `frozen` at the end of each `period`.
     pub(crate) fn start(pid: u32, period: Duration, frozen: Duration) -> Self {
         let (stop, stopped) = channel::<()>();
-        let runs_on = move |pause: Duration| stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
+        let runs_on =
+            move |pause: Duration| stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
         let thread = std::thread::spawn(move || {
             while runs_on(period - frozen) {
                 signal(pid, "STOP");

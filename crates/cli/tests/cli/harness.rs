@@ -1,4 +1,5 @@
-//! Runs the real binary: servers and routers that are waited for by what they print, and commands that end.
+//! Runs the real binary: servers and routers that are waited for by what they print, and commands
+//! that end.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -18,7 +19,12 @@ impl Service {
     /// Starts `tailcut` and waits until it listens at `ports` ports.
     pub(crate) fn start(args: &[&str], ports: usize) -> Self {
         let mut command = tailcut();
-        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let mut child = command
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let addresses = (0..ports).map(|_| listening(&mut child, &mut stdout)).collect();
         Self { child, stdout, addresses }
@@ -43,7 +49,12 @@ impl Service {
     pub(crate) fn wait(mut self) -> (Option<i32>, String, String) {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.stdout.read_to_string(&mut stdout).expect("it is text");
-        self.child.stderr.take().expect("it is piped").read_to_string(&mut stderr).expect("it is text");
+        self.child
+            .stderr
+            .take()
+            .expect("it is piped")
+            .read_to_string(&mut stderr)
+            .expect("it is text");
         (self.child.wait().expect("it ends").code(), stdout, stderr)
     }
 }
@@ -81,18 +92,25 @@ pub(crate) fn succeed(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("it is text")
 }
 
-/// Starts a measurement whose JSON [`finish`] reads. Its requests wait long, for a busy machine may stop any of the processes.
+/// Starts a measurement whose JSON [`finish`] reads. Its requests wait long, for a busy machine may
+/// stop any of the processes.
 pub(crate) fn start_measure(target: &str, more: &[&str]) -> Child {
     let patience: &[&str] = if more.contains(&"--timeout") { &[] } else { &["--timeout", "30s"] };
     let args = [&["measure", "--target", target, "--json", "-"], patience, more].concat();
-    tailcut().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+    tailcut()
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts")
 }
 
 /// The result of a measurement.
 pub(crate) fn finish(measure: Child) -> Value {
     let output = measure.wait_with_output().expect("it ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    // 3 says that the machine was too busy for a result to be relied on, which is not what is tested.
+    // 3 says that the machine was too busy for a result to be relied on, which is not what is
+    // tested.
     assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
     serde_json::from_slice(&output.stdout).expect("it prints JSON and nothing else")
 }
@@ -127,7 +145,9 @@ fn listening(child: &mut Child, stdout: &mut BufReader<ChildStdout>) -> String {
     let Some(address) = line.trim_end().strip_prefix("listening ") else {
         let mut stderr = String::new();
         // Whatever it says is only shown.
-        let _ = child.kill().and_then(|()| child.stderr.take().expect("it is piped").read_to_string(&mut stderr));
+        let _ = child
+            .kill()
+            .and_then(|()| child.stderr.take().expect("it is piped").read_to_string(&mut stderr));
         panic!("{line:?} instead of an address: {stderr}");
     };
     address.to_owned()

@@ -32,13 +32,30 @@ impl OnTerminal {
     fn start(target: &str, more: &[&str], environment: &[(&str, &str)]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudoterminal");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("its other end");
-        let terminal = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("its other end");
-        tcsetwinsize(&terminal, Winsize { ws_row: 30, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
+        let terminal = ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY)
+            .expect("its other end");
+        tcsetwinsize(&terminal, Winsize { ws_row: 30, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 })
+            .expect("a size");
         let before = tcgetattr(&terminal).expect("its modes");
         let end = || Stdio::from(terminal.try_clone().expect("a copy"));
         let mut command = tailcut();
-        command.args(["measure", "--target", target, "--app", "echo:64", "--rate", "500", "--timeout", "30s"]);
-        command.args(["--live", "--json", "-"]).args(more).stdin(end()).stdout(Stdio::piped()).stderr(end());
+        command.args([
+            "measure",
+            "--target",
+            target,
+            "--app",
+            "echo:64",
+            "--rate",
+            "500",
+            "--timeout",
+            "30s",
+        ]);
+        command
+            .args(["--live", "--json", "-"])
+            .args(more)
+            .stdin(end())
+            .stdout(Stdio::piped())
+            .stderr(end());
         command.env("TERM", "xterm").env_remove("NO_COLOR").envs(environment.iter().copied());
         let child = command.spawn().expect("the binary starts");
         let keyboard = File::from(master);
@@ -56,7 +73,10 @@ impl OnTerminal {
     /// Waits until it has shown a text.
     fn wait_for(&mut self, text: &str) {
         while !self.screen.contains(text) {
-            let bytes = self.shown.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{text:?} is not in {:?}", self.screen));
+            let bytes = self
+                .shown
+                .recv_timeout(PATIENCE)
+                .unwrap_or_else(|_| panic!("{text:?} is not in {:?}", self.screen));
             self.screen.push_str(&String::from_utf8_lossy(&bytes));
         }
     }
@@ -75,11 +95,17 @@ impl OnTerminal {
         tcgetattr(&self.terminal).expect("its modes")
     }
 
-    /// Waits for the end, sees that the terminal is as it was, and gives the exit code and standard output.
+    /// Waits for the end, sees that the terminal is as it was, and gives the exit code and standard
+    /// output.
     fn finish(mut self) -> (Option<i32>, String, String) {
         self.wait_for(LEAVE);
         let mut stdout = String::new();
-        self.child.stdout.take().expect("it is piped").read_to_string(&mut stdout).expect("it is text");
+        self.child
+            .stdout
+            .take()
+            .expect("it is piped")
+            .read_to_string(&mut stdout)
+            .expect("it is text");
         let code = self.child.wait().expect("it ends").code();
         let now = self.modes();
         assert_eq!(
@@ -100,10 +126,14 @@ impl Drop for OnTerminal {
 
 fn check_key(key: &[u8]) {
     let server = serve("echo", &[]);
-    let mut measure = OnTerminal::start(server.address(), &["--duration", "60s", "--warmup", "100ms"], &[]);
+    let mut measure =
+        OnTerminal::start(server.address(), &["--duration", "60s", "--warmup", "100ms"], &[]);
     measure.wait_for("measuring");
     let modes = measure.modes().local_modes;
-    assert!(!modes.contains(LocalModes::ECHO) && !modes.contains(LocalModes::ISIG), "the keys are read");
+    assert!(
+        !modes.contains(LocalModes::ECHO) && !modes.contains(LocalModes::ISIG),
+        "the keys are read"
+    );
     measure.watch(LONG_ENOUGH);
     measure.keyboard.write_all(key).expect("a key");
     let (code, stdout, _) = measure.finish();
@@ -145,7 +175,8 @@ fn a_signal_ends_it_and_gives_the_terminal_back() {
 #[test]
 fn a_signal_while_it_measures_gives_what_was_measured() {
     let server = serve("echo", &[]);
-    let mut measure = OnTerminal::start(server.address(), &["--duration", "60s", "--warmup", "100ms"], &[]);
+    let mut measure =
+        OnTerminal::start(server.address(), &["--duration", "60s", "--warmup", "100ms"], &[]);
     measure.wait_for("measuring");
     measure.watch(LONG_ENOUGH);
     signal("INT", &measure.child);
@@ -171,7 +202,9 @@ fn the_terminal_is_given_back_before_the_last_request_is_given_up() {
 
 #[test]
 fn an_error_is_said_on_the_terminal_as_it_was() {
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+    let address = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port");
     let mut measure = OnTerminal::start(&address.to_string(), &["--transport", "tcp"], &[]);
     measure.wait_for("nobody listens there");
     let (code, _, screen) = measure.finish();
@@ -183,7 +216,8 @@ fn an_error_is_said_on_the_terminal_as_it_was() {
 #[test]
 fn the_result_is_on_standard_output_when_the_screen_is_gone() {
     let server = serve("echo", &[]);
-    let mut measure = OnTerminal::start(server.address(), &["--duration", "1500ms", "--warmup", "100ms"], &[]);
+    let mut measure =
+        OnTerminal::start(server.address(), &["--duration", "1500ms", "--warmup", "100ms"], &[]);
     measure.wait_for("speaks against it");
     let (code, stdout, screen) = measure.finish();
     assert!(matches!(code, Some(0 | 3)), "{screen:?}");
@@ -195,7 +229,11 @@ fn the_result_is_on_standard_output_when_the_screen_is_gone() {
 #[test]
 fn without_colours_there_are_none() {
     let server = serve("echo", &[]);
-    let mut measure = OnTerminal::start(server.address(), &["--duration", "400ms", "--warmup", "100ms"], &[("NO_COLOR", "1")]);
+    let mut measure = OnTerminal::start(
+        server.address(),
+        &["--duration", "400ms", "--warmup", "100ms"],
+        &[("NO_COLOR", "1")],
+    );
     measure.wait_for("measuring");
     let (_, _, screen) = measure.finish();
     assert!(!screen.contains(COLOURED) && !screen.contains("\u{1b}[1m"), "{screen:?}");
@@ -204,7 +242,11 @@ fn without_colours_there_are_none() {
 #[test]
 fn a_terminal_that_cannot_be_drawn_on_gets_lines() {
     let server = serve("echo", &[]);
-    let mut measure = OnTerminal::start(server.address(), &["--duration", "1s", "--warmup", "1s"], &[("TERM", "dumb")]);
+    let mut measure = OnTerminal::start(
+        server.address(),
+        &["--duration", "1s", "--warmup", "1s"],
+        &[("TERM", "dumb")],
+    );
     measure.wait_for("/s sent, ");
     assert!(!measure.screen.contains('\u{1b}'), "{:?}", measure.screen);
 }
@@ -212,13 +254,27 @@ fn a_terminal_that_cannot_be_drawn_on_gets_lines() {
 #[test]
 fn without_a_terminal_there_is_a_line_a_second() {
     let server = serve("echo", &[]);
-    let load = ["measure", "--target", server.address(), "--app", "echo:64", "--rate", "500", "--timeout", "30s", "--live"];
+    let load = [
+        "measure",
+        "--target",
+        server.address(),
+        "--app",
+        "echo:64",
+        "--rate",
+        "500",
+        "--timeout",
+        "30s",
+        "--live",
+    ];
     let output = run(&[&load[..], &["--duration", "2s", "--warmup", "1s"]].concat());
     let stderr = String::from_utf8(output.stderr).expect("it is text");
     assert!(!stderr.contains('\u{1b}'), "{stderr}");
     // Where the machine was busy two seconds may be told together.
     assert!((1..=3).contains(&stderr.lines().count()), "{stderr}");
-    assert!(stderr.lines().all(|line| line.contains("/s sent, ") && line.contains(" us; ")), "{stderr}");
+    assert!(
+        stderr.lines().all(|line| line.contains("/s sent, ") && line.contains(" us; ")),
+        "{stderr}"
+    );
     assert!(stderr.lines().last().is_some_and(|line| line.starts_with("measuring, ")), "{stderr}");
 }
 

@@ -20,13 +20,24 @@ fn route(servers: &[String], more: &[&str]) -> Service {
 
 /// A router with patience: a busy machine may stop servers for longer than any network would.
 fn route_at(listen: &str, servers: &[String], more: &[&str]) -> Service {
-    let mut args = vec!["route", "--listen", listen, "--hold", "30s", "--silent-after", "30s", "--lease", "30s"];
+    let mut args = vec![
+        "route",
+        "--listen",
+        listen,
+        "--hold",
+        "30s",
+        "--silent-after",
+        "30s",
+        "--lease",
+        "30s",
+    ];
     args.extend(servers.iter().flat_map(|address| ["--server", address.as_str()]));
     args.extend(more);
     Service::start(&args, 1)
 }
 
-const LOAD: [&str; 8] = ["--app", "synthetic:exp:500us", "--rate", "500", "--duration", "400ms", "--warmup", "100ms"];
+const LOAD: [&str; 8] =
+    ["--app", "synthetic:exp:500us", "--rate", "500", "--duration", "400ms", "--warmup", "100ms"];
 
 /// Every policy answers every request, and uses every server.
 fn check_policies(forward: &str) {
@@ -34,14 +45,28 @@ fn check_policies(forward: &str) {
         let router_port = free_port();
         let servers = four_servers(&["--router", &router_port]);
         let control = socket_path(&format!("{forward}-{}", policy.replace(':', "-")));
-        let more = ["--policy", policy, "--forward", forward, "--control", control.to_str().expect("a text")];
+        let more = [
+            "--policy",
+            policy,
+            "--forward",
+            forward,
+            "--control",
+            control.to_str().expect("a text"),
+        ];
         let router = route_at(&router_port, &servers.addresses, &more);
         assert_all_replied(&measure(router.address(), &LOAD));
         let status = status(&control);
         assert_eq!(status["config"]["policy"], policy);
-        let placed: Vec<_> =
-            status["servers"].as_array().expect("servers").iter().map(|server| server["placed"].as_u64()).collect();
-        assert!(placed.len() == 4 && placed.iter().all(|&placed| placed > Some(0)), "{policy}: {placed:?}");
+        let placed: Vec<_> = status["servers"]
+            .as_array()
+            .expect("servers")
+            .iter()
+            .map(|server| server["placed"].as_u64())
+            .collect();
+        assert!(
+            placed.len() == 4 && placed.iter().all(|&placed| placed > Some(0)),
+            "{policy}: {placed:?}"
+        );
     }
 }
 
@@ -67,7 +92,8 @@ fn version_1_clients_are_routed_where_the_client_is_kept() {
     }
     let router_port = free_port();
     let servers = four_servers(&["--router", &router_port]);
-    let v1_servers: Vec<&str> = servers.addresses.iter().flat_map(|address| ["--server-v1", address.as_str()]).collect();
+    let v1_servers: Vec<&str> =
+        servers.addresses.iter().flat_map(|address| ["--server-v1", address.as_str()]).collect();
     let more = [&["--forward", "keep", "--policy", "jbsq:2"], &v1_servers[..]].concat();
     let router = route_at(&router_port, &[], &more);
     assert_all_replied(&measure(router.address(), &[&LOAD[..], &["--v1"]].concat()));
@@ -79,7 +105,8 @@ fn servers_come_and_go_without_a_failed_call() {
     let control = socket_path("come-and-go");
     let path = control.to_str().expect("a text");
     let router = route(&servers.addresses[..2], &["--policy", "jbsq:2", "--control", path]);
-    let load = ["--app", "synthetic:exp:500us", "--rate", "500", "--duration", "3s", "--warmup", "0"];
+    let load =
+        ["--app", "synthetic:exp:500us", "--rate", "500", "--duration", "3s", "--warmup", "0"];
     let measurement = start_measure(router.address(), &load);
     wait_for_placed(&control, 50);
     succeed(&["control", path, "add", &servers.addresses[2]]);
@@ -93,7 +120,11 @@ fn servers_come_and_go_without_a_failed_call() {
     assert_eq!(state(&control, &servers.addresses[1]), Some("in_service".to_owned()));
     assert_all_replied(&finish(measurement));
     let last = status(&control);
-    let added = last["servers"].as_array().expect("servers").iter().filter(|server| server["placed"].as_u64() > Some(0));
+    let added = last["servers"]
+        .as_array()
+        .expect("servers")
+        .iter()
+        .filter(|server| server["placed"].as_u64() > Some(0));
     assert_eq!(added.count(), 3, "{last:#}");
 }
 
@@ -149,7 +180,10 @@ fn mistakes_of_control_say_what_is_wrong() {
 #[test]
 fn a_router_without_servers_is_a_mistake() {
     check_failure(&["route", "--listen", "127.0.0.1:0"], "no server to route to");
-    check_failure(&["route", "--listen", "127.0.0.1:0", "--server", "[::1]:9"], "give it an IPv4 address");
+    check_failure(
+        &["route", "--listen", "127.0.0.1:0", "--server", "[::1]:9"],
+        "give it an IPv4 address",
+    );
 }
 
 fn check_failure(args: &[&str], part: &str) {
@@ -174,7 +208,12 @@ fn state(control: &std::path::Path, address: &str) -> Option<String> {
 /// Asks until the load has reached the servers.
 fn wait_for_placed(control: &std::path::Path, least: u64) {
     let placed = |status: &Value| -> u64 {
-        status["servers"].as_array().expect("servers").iter().filter_map(|server| server["placed"].as_u64()).sum()
+        status["servers"]
+            .as_array()
+            .expect("servers")
+            .iter()
+            .filter_map(|server| server["placed"].as_u64())
+            .sum()
     };
     let has_arrived = (0..1_000).any(|_| placed(&status(control)) >= least);
     assert!(has_arrived, "the load does not arrive: {:#}", status(control));

@@ -43,12 +43,18 @@ fn version_1_is_measured() {
 fn homa_is_measured() {
     let server = serve("echo", &["--transport", "homa"]);
     for app in ["echo:100", "echo:100kB"] {
-        assert_all_replied(&measure_shortly(&server, &["--transport", "homa", "--app", app, "--rate", "500"]));
+        assert_all_replied(&measure_shortly(
+            &server,
+            &["--transport", "homa", "--app", app, "--rate", "500"],
+        ));
     }
     server.signal("TERM");
     let (code, _, stderr) = server.wait();
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(["requests", "grants", "udp_datagrams_in"].iter().all(|counter| stderr.contains(counter)), "{stderr}");
+    assert!(
+        ["requests", "grants", "udp_datagrams_in"].iter().all(|counter| stderr.contains(counter)),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -56,10 +62,14 @@ fn names_resolve() {
     let server = Service::start(&["serve", "--listen", "localhost:0", "--app", "echo"], 1);
     let port = server.address().rsplit_once(':').expect("an address").1;
     let target = format!("localhost:{port}");
-    assert_all_replied(&measure(&target, &[&SHORT[..], &["--app", "echo:8", "--rate", "100"]].concat()));
+    assert_all_replied(&measure(
+        &target,
+        &[&SHORT[..], &["--app", "echo:8", "--rate", "100"]].concat(),
+    ));
 }
 
-/// The emulated service is the least that a request can take, and wake-ups on a busy machine add to it.
+/// The emulated service is the least that a request can take, and wake-ups on a busy machine add to
+/// it.
 #[test]
 fn a_synthetic_service_takes_its_time() {
     let server = serve("synthetic", &[]);
@@ -78,13 +88,23 @@ fn a_server_draws_services_of_its_own() {
     assert!(result["latency_us"]["actual"]["p50"].as_f64() >= Some(3_000.0), "{result:#}");
 }
 
-/// With requests always waiting, N workers finish N services of 20 ms every 20 ms, however late the replies leave: the
-/// throughputs are 8 to 1, but for the one service that the shorter count may miss or have too much at either end.
+/// With requests always waiting, N workers finish N services of 20 ms every 20 ms, however late the
+/// replies leave: the throughputs are 8 to 1, but for the one service that the shorter count may
+/// miss or have too much at either end.
 #[test]
 fn workers_serve_side_by_side() {
     let throughput = |workers: &str| {
         let server = serve("synthetic", &["--workers", workers]);
-        let load = ["--app", "synthetic:fixed:20ms", "--outstanding", "64", "--duration", "600ms", "--warmup", "100ms"];
+        let load = [
+            "--app",
+            "synthetic:fixed:20ms",
+            "--outstanding",
+            "64",
+            "--duration",
+            "600ms",
+            "--warmup",
+            "100ms",
+        ];
         let result = measure(server.address(), &load);
         assert_all_replied(&result);
         result["rate_per_s"]["achieved"].as_f64().expect("a rate")
@@ -114,15 +134,20 @@ fn services_that_are_too_long_are_refused_and_counted() {
 #[test]
 fn timeouts_are_counted() {
     let server = serve("synthetic", &[]);
-    let result = measure_shortly(&server, &["--app", "synthetic:fixed:900ms", "--rate", "50", "--timeout", "20ms"]);
+    let result = measure_shortly(
+        &server,
+        &["--app", "synthetic:fixed:900ms", "--rate", "50", "--timeout", "20ms"],
+    );
     assert_eq!(result["counts"]["timeout"], result["counts"]["sent"], "{result:#}");
 }
 
 #[test]
 fn every_port_is_a_server() {
-    let server = Service::start(&["serve", "--listen", "127.0.0.1:0", "--ports", "3", "--app", "echo"], 3);
+    let server =
+        Service::start(&["serve", "--listen", "127.0.0.1:0", "--ports", "3", "--app", "echo"], 3);
     for address in &server.addresses {
-        let result = measure(address, &[&SHORT[..], &["--app", "echo:64", "--rate", "100"]].concat());
+        let result =
+            measure(address, &[&SHORT[..], &["--app", "echo:64", "--rate", "100"]].concat());
         assert_all_replied(&result);
     }
 }
@@ -131,7 +156,9 @@ fn every_port_is_a_server() {
 fn the_same_seed_offers_the_same_load() {
     let server = serve("echo", &[]);
     let offered = |seed: &str| {
-        measure_shortly(&server, &["--app", "echo:8", "--rate", "1k", "--seed", seed])["rate_per_s"]["offered"].clone()
+        measure_shortly(&server, &["--app", "echo:8", "--rate", "1k", "--seed", seed])["rate_per_s"]
+            ["offered"]
+            .clone()
     };
     assert_eq!(offered("7"), offered("7"));
     assert_ne!(offered("7"), offered("8"));
@@ -144,7 +171,10 @@ fn a_result_names_what_repeats_it() {
     assert_eq!(result["schema"], "tailcut.measure/2");
     let command = result["environment"]["command"].as_str().expect("a text");
     assert!(command.starts_with("tailcut measure --target 127.0.0.1:"), "{command}");
-    assert_eq!((&result["config"]["seed"], &result["config"]["app"]), (&Value::from(9), &Value::from("echo:64")));
+    assert_eq!(
+        (&result["config"]["seed"], &result["config"]["app"]),
+        (&Value::from(9), &Value::from("echo:64"))
+    );
 }
 
 /// Latency and outcome of each request in a file of samples.
@@ -170,10 +200,14 @@ fn the_samples_have_the_percentiles_of_the_result() {
     assert_all_replied(&result);
     let samples = read_samples(&path);
     std::fs::remove_file(&path).expect("it is there");
-    assert_eq!(result["samples_file"], serde_json::json!({ "path": file, "written": samples.len(), "left_out": 0 }));
+    assert_eq!(
+        result["samples_file"],
+        serde_json::json!({ "path": file, "written": samples.len(), "left_out": 0 })
+    );
     assert_eq!(result["counts"]["sent"], samples.len());
     assert!(samples.iter().all(|(_, outcome)| outcome == "ok"));
-    let mut latencies: Vec<u64> = samples.iter().filter_map(|&(latency_ns, _)| latency_ns).collect();
+    let mut latencies: Vec<u64> =
+        samples.iter().filter_map(|&(latency_ns, _)| latency_ns).collect();
     latencies.sort_unstable();
     for (name, p) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
         let exact_us = latencies[(latencies.len() as f64 * p).ceil() as usize - 1] as f64 / 1e3;
@@ -181,7 +215,10 @@ fn the_samples_have_the_percentiles_of_the_result() {
         // The histogram tells the upper end of a bucket, a thousandth wide.
         assert!(told_us >= exact_us && told_us <= exact_us * 1.001, "{name}: {told_us} {exact_us}");
     }
-    assert_eq!(result["latency_us"]["intended"]["max"].as_f64(), latencies.last().map(|&ns| ns as f64 / 1e3));
+    assert_eq!(
+        result["latency_us"]["intended"]["max"].as_f64(),
+        latencies.last().map(|&ns| ns as f64 / 1e3)
+    );
 }
 
 #[test]
@@ -189,7 +226,10 @@ fn an_agent_that_only_loads_has_no_samples() {
     let (server, path) = (serve("echo", &[]), samples_file("roles"));
     let file = path.to_str().expect("it is text");
     let agents = ["--agent", "local", "--agent", "local,role=throughput"];
-    let result = measure_shortly(&server, &[&["--app", "echo:64", "--rate", "1k", "--samples", file][..], &agents].concat());
+    let result = measure_shortly(
+        &server,
+        &[&["--app", "echo:64", "--rate", "1k", "--samples", file][..], &agents].concat(),
+    );
     let written = read_samples(&path).len();
     std::fs::remove_file(&path).expect("it is there");
     assert_eq!(result["agents"][0]["sent"], written, "{result:#}");
@@ -201,14 +241,19 @@ fn an_agent_that_only_loads_has_no_samples() {
 fn samples_without_a_reply_and_those_left_out_are_counted() {
     let (server, path) = (serve("synthetic", &["--service-max", "1ms"]), samples_file("refused"));
     let file = path.to_str().expect("it is text");
-    let load = ["--app", "synthetic:fixed:2ms", "--rate", "500", "--samples", file, "--samples-max", "20"];
+    let load =
+        ["--app", "synthetic:fixed:2ms", "--rate", "500", "--samples", file, "--samples-max", "20"];
     let result = measure_shortly(&server, &load);
     let samples = read_samples(&path);
     std::fs::remove_file(&path).expect("it is there");
     assert_eq!(samples, vec![(None, "refused".to_owned()); 20]);
     let told = &result["samples_file"];
     let all = ["written", "left_out"].map(|name| told[name].as_u64().expect("a count"));
-    assert_eq!((all[0], Some(all[0] + all[1])), (20, result["counts"]["sent"].as_u64()), "{result:#}");
+    assert_eq!(
+        (all[0], Some(all[0] + all[1])),
+        (20, result["counts"]["sent"].as_u64()),
+        "{result:#}"
+    );
 }
 
 /// The user's clock is read before the kernel stamps the request and after it stamped the reply.
@@ -218,8 +263,13 @@ fn latencies_are_there_by_each_clock() {
     let load = ["--transport", "udp", "--app", "echo:64", "--rate", "2k", "--stamp-every", "2"];
     let result = measure_shortly(&server, &load);
     let timestamps = &result["timestamps"];
-    assert_eq!((&timestamps["used"], &timestamps["answers"]), (&Value::from("kernel"), &Value::from("user")), "{result:#}");
-    let p50_us = |kind: &str| timestamps["latency_us"][kind]["p50"].as_f64().expect("enough samples");
+    assert_eq!(
+        (&timestamps["used"], &timestamps["answers"]),
+        (&Value::from("kernel"), &Value::from("user")),
+        "{result:#}"
+    );
+    let p50_us =
+        |kind: &str| timestamps["latency_us"][kind]["p50"].as_f64().expect("enough samples");
     assert!(p50_us("kernel") < p50_us("user"), "{result:#}");
     assert!(timestamps["stamped"]["user"].as_u64() > Some(300), "{result:#}");
     assert_eq!(timestamps["stamped"]["user"], timestamps["stamped"]["kernel"], "{result:#}");
@@ -235,9 +285,16 @@ fn a_log_of_histograms_has_the_parts_of_the_run_and_the_whole() {
     std::fs::remove_file(&path).expect("it is there");
     // 400 ms in slices of 100 ms.
     assert_eq!(result["series"].as_array().map(Vec::len), Some(4), "{result:#}");
-    let lines = |tag: &str| log.lines().filter(|line| line.starts_with(&format!("Tag={tag},"))).collect::<Vec<_>>();
-    assert_eq!(["intended", "actual", "whole-intended", "whole-actual"].map(|tag| lines(tag).len()), [4, 4, 1, 1], "{log}");
-    let starts: Vec<&str> = lines("intended").iter().filter_map(|line| line.split(',').nth(1)).collect();
+    let lines = |tag: &str| {
+        log.lines().filter(|line| line.starts_with(&format!("Tag={tag},"))).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        ["intended", "actual", "whole-intended", "whole-actual"].map(|tag| lines(tag).len()),
+        [4, 4, 1, 1],
+        "{log}"
+    );
+    let starts: Vec<&str> =
+        lines("intended").iter().filter_map(|line| line.split(',').nth(1)).collect();
     assert_eq!(starts, ["0.100", "0.200", "0.300", "0.400"]);
     let last = &result["series"][3]["histograms"]["actual"];
     assert_eq!(lines("actual")[3].rsplit(',').next(), last.as_str());
@@ -246,7 +303,11 @@ fn a_log_of_histograms_has_the_parts_of_the_run_and_the_whole() {
 #[test]
 fn people_get_a_table() {
     let server = serve("echo", &[]);
-    let output = run(&[&["measure", "--target", server.address(), "--app", "echo:64", "--rate", "200"], &SHORT[..]].concat());
+    let output = run(&[
+        &["measure", "--target", server.address(), "--app", "echo:64", "--rate", "200"],
+        &SHORT[..],
+    ]
+    .concat());
     let text = String::from_utf8(output.stdout).expect("it is text");
     assert!(text.contains("trustworthy") && text.contains("from intended send"), "{text}");
 }
@@ -272,13 +333,38 @@ fn a_busy_port_is_said() {
     assert!(stderr.contains(&format!("cannot listen at {}", server.address())), "{stderr}");
 }
 
-/// A load thread that polls must leave room on its core for whoever coordinates it, whatever its priority.
+/// A load thread that polls must leave room on its core for whoever coordinates it, whatever its
+/// priority.
 #[test]
 fn a_polling_load_with_real_time_priority_ends() {
     let server = serve("echo", &[]);
-    let load = ["--app", "echo:8", "--rate", "1000", "--duration", "300ms", "--warmup", "100ms", "--busy-poll", "--json", "-"];
+    let load = [
+        "--app",
+        "echo:8",
+        "--rate",
+        "1000",
+        "--duration",
+        "300ms",
+        "--warmup",
+        "100ms",
+        "--busy-poll",
+        "--json",
+        "-",
+    ];
     let output = std::process::Command::new("timeout")
-        .args(["-s", "KILL", "20", "taskset", "-c", "0", "chrt", "-f", "1", env!("CARGO_BIN_EXE_tailcut"), "measure"])
+        .args([
+            "-s",
+            "KILL",
+            "20",
+            "taskset",
+            "-c",
+            "0",
+            "chrt",
+            "-f",
+            "1",
+            env!("CARGO_BIN_EXE_tailcut"),
+            "measure",
+        ])
         .args(["--target", server.address()])
         .args(load)
         .output()

@@ -7,20 +7,35 @@ use serde_json::Value;
 use crate::freezer::Freezer;
 use crate::harness::{Service, measure};
 
-/// Frozen for the last 100 ms of each second, a server delays a tenth of an open loop's requests, evenly up to 100 ms: the p99 is
-/// 90 ms. A tool that waits for replies before it sends shows a p99 of a fraction of a millisecond.
+/// Frozen for the last 100 ms of each second, a server delays a tenth of an open loop's requests,
+/// evenly up to 100 ms: the p99 is 90 ms. A tool that waits for replies before it sends shows a p99
+/// of a fraction of a millisecond.
 fn check_freezing(transport: &str, connections: &str) {
-    let server = Service::start(&["serve", "--listen", "127.0.0.1:0", "--transport", transport, "--app", "echo"], 1);
+    let server = Service::start(
+        &["serve", "--listen", "127.0.0.1:0", "--transport", transport, "--app", "echo"],
+        1,
+    );
     let freezer = Freezer::start(server.pid(), Duration::from_secs(1), Duration::from_millis(100));
-    let load = ["--rate", "2000", "--duration", "3s", "--warmup", "200ms", "--connections", connections];
-    let result = measure(server.address(), &[&["--transport", transport, "--app", "echo:32"][..], &load].concat());
+    let load =
+        ["--rate", "2000", "--duration", "3s", "--warmup", "200ms", "--connections", connections];
+    let result = measure(
+        server.address(),
+        &[&["--transport", transport, "--app", "echo:32"][..], &load].concat(),
+    );
     drop(freezer);
     let p99_us = result["latency_us"]["intended"]["p99"].as_f64().expect("enough samples");
     // A machine that is busy delays more, never less.
-    assert!((70_000.0..300_000.0).contains(&p99_us), "{transport}, {connections} connections: p99 {p99_us} us");
+    assert!(
+        (70_000.0..300_000.0).contains(&p99_us),
+        "{transport}, {connections} connections: p99 {p99_us} us"
+    );
     let is_off = !(85_000.0..=95_000.0).contains(&p99_us);
     let is_said = result["verdict"]["trustworthy"] == Value::Bool(false);
-    assert!(!is_off || is_said, "{transport}, {connections} connections: p99 {p99_us} us: {}", result["verdict"]);
+    assert!(
+        !is_off || is_said,
+        "{transport}, {connections} connections: p99 {p99_us} us: {}",
+        result["verdict"]
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Replies out of datagrams, which may be lost, late, twice and out of order.
 //!
-//! Invariant: a reply is matched by the name that its request carried, so that a late one is never taken for another. What has
-//! come of replies of several datagrams is a few numbers each, in a table of at most [`PARTIALS_MAX`].
+//! Invariant: a reply is matched by the name that its request carried, so that a late one is never
+//! taken for another. What has come of replies of several datagrams is a few numbers each, in a
+//! table of at most [`PARTIALS_MAX`].
 
 use super::memcached::frame::Frame;
 use super::memcached::{Dialect, ascii, binary};
@@ -10,8 +11,9 @@ use super::{After, App, Expected, Malformed, Outcome, Reply, Shape, TAG_BYTES};
 
 /// Matches and judges the datagrams of one socket.
 ///
-/// For each datagram ask for its [`Datagrams::key`], find the request that it names, and [`Datagrams::take`] it. One that names no
-/// outstanding request is late, or twice: count it. Here a malformed datagram says nothing about those that follow.
+/// For each datagram ask for its [`Datagrams::key`], find the request that it names, and
+/// [`Datagrams::take`] it. One that names no outstanding request is late, or twice: count it. Here
+/// a malformed datagram says nothing about those that follow.
 #[derive(Clone, Debug)]
 pub struct Datagrams {
     kind: Kind,
@@ -78,7 +80,8 @@ impl Datagrams {
             Kind::Untagged => Ok(Key::Oldest),
             Kind::Tagged { at } => {
                 let tag = datagram.get(at..).and_then(|rest| rest.first_chunk());
-                tag.map(|tag| Key::Tag(u64::from_be_bytes(*tag))).ok_or(Malformed::Syntax("a datagram with a tag"))
+                tag.map(|tag| Key::Tag(u64::from_be_bytes(*tag)))
+                    .ok_or(Malformed::Syntax("a datagram with a tag"))
             }
             Kind::Memcached(_) => {
                 let frame = Frame::read(datagram).ok_or(NO_FRAME)?;
@@ -112,11 +115,20 @@ impl Datagrams {
         self.evicted
     }
 
-    fn take_frame(&mut self, dialect: Dialect, datagram: &[u8], expected: Expected) -> Result<Option<Outcome>, Malformed> {
+    fn take_frame(
+        &mut self,
+        dialect: Dialect,
+        datagram: &[u8],
+        expected: Expected,
+    ) -> Result<Option<Outcome>, Malformed> {
         let frame = Frame::read(datagram).ok_or(NO_FRAME)?;
         if frame.count == 1 {
             let (outcome, len) = read_head(dialect, frame.content, expected)?;
-            return if len == frame.content.len() as u64 { Ok(Some(outcome)) } else { Err(OTHER_LENGTH) };
+            return if len == frame.content.len() as u64 {
+                Ok(Some(outcome))
+            } else {
+                Err(OTHER_LENGTH)
+            };
         }
         if frame.count > COUNT_MAX {
             return Err(Malformed::TooLong("the datagrams of a reply"));
@@ -156,16 +168,29 @@ impl Datagrams {
             self.evicted += 1;
         }
         let seen = [0; COUNT_MAX as usize / 64];
-        self.partials.push(Partial { id: frame.id, count: frame.count, seen, seen_count: 0, bytes: 0, head: None });
+        self.partials.push(Partial {
+            id: frame.id,
+            count: frame.count,
+            seen,
+            seen_count: 0,
+            bytes: 0,
+            head: None,
+        });
         self.partials.len() - 1
     }
 }
 
-fn read_head(dialect: Dialect, content: &[u8], expected: Expected) -> Result<(Outcome, u64), Malformed> {
+fn read_head(
+    dialect: Dialect,
+    content: &[u8],
+    expected: Expected,
+) -> Result<(Outcome, u64), Malformed> {
     match dialect {
         Dialect::Ascii => ascii::read_head(content, expected),
         Dialect::Binary => {
-            let header = content.first_chunk().ok_or(Malformed::Syntax("a datagram that begins with a header"))?;
+            let header = content
+                .first_chunk()
+                .ok_or(Malformed::Syntax("a datagram that begins with a header"))?;
             let head = binary::Head::read(header, expected)?;
             Ok((head.outcome, binary::HEADER_LEN as u64 + head.body_len))
         }
@@ -176,5 +201,6 @@ const NO_FRAME: Malformed = Malformed::Syntax("a datagram with memcached's frame
 const OTHER_LENGTH: Malformed = Malformed::Syntax("a reply of the length that its head says");
 /// Datagrams of a reply: a megabyte in those of 1,400 bytes is 750.
 const COUNT_MAX: u16 = 1024;
-/// Replies in part: a socket has as many outstanding as its load thread gives it, most of them whole.
+/// Replies in part: a socket has as many outstanding as its load thread gives it, most of them
+/// whole.
 const PARTIALS_MAX: usize = 64;

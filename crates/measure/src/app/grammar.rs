@@ -13,7 +13,8 @@
 //! | `http:GET:/path?query`, `http:/path` | a page |
 //! | `http:method=POST,path=/x,host=example.com,header=Accept: */*,body="a,b"` | any request |
 //!
-//! Options are those of the module `options`. Invariant: an application prints in full, and what it prints is read back as equal.
+//! Options are those of the module `options`. Invariant: an application prints in full, and what it
+//! prints is read back as equal.
 
 use std::fmt;
 
@@ -33,7 +34,8 @@ pub enum App {
     Echo(u64),
     /// Requests that carry their service time, ns, which returns: `synthetic:DIST`.
     Synthetic(Distribution),
-    /// Requests that carry their service time and the size of their reply: `stss:time=DIST,request=DIST,reply=DIST`.
+    /// Requests that carry their service time and the size of their reply:
+    /// `stss:time=DIST,request=DIST,reply=DIST`.
     Stss(Stss),
     /// `memcached-binary` and `memcached-ascii`.
     Memcached(Memcached),
@@ -103,7 +105,8 @@ impl App {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         match name {
             "echo" => {
-                let bytes = parse_size_bytes(rest).map_err(|source| AppError::Quantity { option: "echo", source })?;
+                let bytes = parse_size_bytes(rest)
+                    .map_err(|source| AppError::Quantity { option: "echo", source })?;
                 if bytes > MESSAGE_BYTES_MAX {
                     return Err(AppError::EchoBytes { min: 0, max: MESSAGE_BYTES_MAX });
                 }
@@ -140,7 +143,8 @@ impl fmt::Display for App {
             App::Echo(bytes) => write!(f, "{bytes}"),
             App::Synthetic(times) => write!(f, "{times}"),
             App::Stss(Stss { time, request, reply }) => {
-                let [time, request, reply] = [time, request, reply].map(|distribution| quoted(&distribution.to_string()));
+                let [time, request, reply] =
+                    [time, request, reply].map(|distribution| quoted(&distribution.to_string()));
                 write!(f, "time={time},request={request},reply={reply}")
             }
             App::Memcached(memcached) => write_store(&memcached.store, Reads::Shared, f),
@@ -156,12 +160,20 @@ fn parse_stss(text: &str, load: &mut Loader<'_>) -> Result<Stss, AppError> {
         let text = options.take(option)?.ok_or(AppError::Required { app: "stss", option })?;
         distribution(option, &text, unit, load)
     };
-    let stss = Stss { time: take("time", Unit::Time)?, request: take("request", Unit::Size)?, reply: take("reply", Unit::Size)? };
+    let stss = Stss {
+        time: take("time", Unit::Time)?,
+        request: take("request", Unit::Size)?,
+        reply: take("reply", Unit::Size)?,
+    };
     options.finish("time=DIST, request=DIST and reply=DIST")?;
     Ok(stss)
 }
 
-fn parse_memcached(dialect: Dialect, text: &str, load: &mut Loader<'_>) -> Result<Memcached, AppError> {
+fn parse_memcached(
+    dialect: Dialect,
+    text: &str,
+    load: &mut Loader<'_>,
+) -> Result<Memcached, AppError> {
     let name = if dialect == Dialect::Binary { "memcached-binary" } else { "memcached-ascii" };
     let mut options = Options::parse(name, text)?;
     let store = take_store(&mut options, load)?;
@@ -176,7 +188,8 @@ fn parse_redis(text: &str, load: &mut Loader<'_>) -> Result<Redis, AppError> {
         (None, false) => Command::GetSet,
         (None, true) => Command::Scan,
         (Some(command), false) => {
-            let preload = options.take("preload")?.map(|text| Template::parse(&text)).transpose()?;
+            let preload =
+                options.take("preload")?.map(|text| Template::parse(&text)).transpose()?;
             Command::Template { command, preload }
         }
         (Some(_), true) => return Err(AppError::Together("scan and command")),
@@ -184,7 +197,13 @@ fn parse_redis(text: &str, load: &mut Loader<'_>) -> Result<Redis, AppError> {
     let version = match options.take("resp")?.as_deref() {
         None | Some("2") => Version::V2,
         Some("3") => Version::V3,
-        Some(other) => return Err(AppError::Value { option: "resp", rule: "2 or 3", value: other.to_owned() }),
+        Some(other) => {
+            return Err(AppError::Value {
+                option: "resp",
+                rule: "2 or 3",
+                value: other.to_owned(),
+            });
+        }
     };
     let has_share = options.has("get");
     let mut store = take_store(&mut options, load)?;
@@ -201,7 +220,8 @@ fn parse_redis(text: &str, load: &mut Loader<'_>) -> Result<Redis, AppError> {
 fn take_store(options: &mut Options, load: &mut Loader<'_>) -> Result<Store, AppError> {
     let mut store = if options.take_word("etc") { Store::etc() } else { Store::default() };
     if let Some(text) = options.take("keys")? {
-        store.keys = parse_count(&text).map_err(|source| AppError::Quantity { option: "keys", source })?;
+        store.keys =
+            parse_count(&text).map_err(|source| AppError::Quantity { option: "keys", source })?;
         if store.keys > KEYS_MAX {
             return Err(AppError::Value { option: "keys", rule: "at most 2^40", value: text });
         }
@@ -216,7 +236,9 @@ fn take_store(options: &mut Options, load: &mut Loader<'_>) -> Result<Store, App
         store.value = distribution("value", &text, Unit::Size, load)?;
     }
     if let Some(text) = options.take("get")? {
-        let share = Unit::Plain.parse(&text).map_err(|source| AppError::Quantity { option: "get", source })?;
+        let share = Unit::Plain
+            .parse(&text)
+            .map_err(|source| AppError::Quantity { option: "get", source })?;
         if !(0.0..=1.0).contains(&share) {
             return Err(AppError::Value { option: "get", rule: "from 0 to 1", value: text });
         }
@@ -226,8 +248,11 @@ fn take_store(options: &mut Options, load: &mut Loader<'_>) -> Result<Store, App
 }
 
 fn parse_pick(text: &str, keys: u64) -> Result<Pick, AppError> {
-    let refuse =
-        || AppError::Value { option: "pick", rule: "uniform, rr or zipf:S; keys=N counts the keys", value: text.to_owned() };
+    let refuse = || AppError::Value {
+        option: "pick",
+        rule: "uniform, rr or zipf:S; keys=N counts the keys",
+        value: text.to_owned(),
+    };
     match text.split_once(':') {
         None if text == "uniform" => Ok(Pick::Uniform),
         None if text == "rr" => Ok(Pick::RoundRobin),
@@ -247,7 +272,10 @@ fn parse_http(text: &str) -> Result<Http, AppError> {
     let (method, path) = text.split_once(':').unwrap_or(("", ""));
     if text.starts_with('/') {
         text.clone_into(&mut http.path);
-    } else if path.starts_with('/') && !method.is_empty() && method.bytes().all(|c| c.is_ascii_alphabetic()) {
+    } else if path.starts_with('/')
+        && !method.is_empty()
+        && method.bytes().all(|c| c.is_ascii_alphabetic())
+    {
         (http.method, http.path) = (method.to_owned(), path.to_owned());
     } else {
         let mut options = Options::parse("http", text)?;
@@ -262,8 +290,14 @@ fn parse_http(text: &str) -> Result<Http, AppError> {
     Ok(http)
 }
 
-fn distribution(option: &'static str, text: &str, unit: Unit, load: &mut Loader<'_>) -> Result<Distribution, AppError> {
-    Distribution::parse_with(text, unit, |path| load(path, unit)).map_err(|source| AppError::Distribution { option, source })
+fn distribution(
+    option: &'static str,
+    text: &str,
+    unit: Unit,
+    load: &mut Loader<'_>,
+) -> Result<Distribution, AppError> {
+    Distribution::parse_with(text, unit, |path| load(path, unit))
+        .map_err(|source| AppError::Distribution { option, source })
 }
 
 /// Whether a store's share of reads is chosen.
@@ -280,7 +314,12 @@ fn write_store(store: &Store, reads: Reads, f: &mut fmt::Formatter<'_>) -> fmt::
         Pick::RoundRobin => f.write_str("rr")?,
         Pick::Zipf { exponent } => write!(f, "zipf:{exponent}")?,
     }
-    write!(f, ",key={},value={}", quoted(&store.key.to_string()), quoted(&store.value.to_string()))?;
+    write!(
+        f,
+        ",key={},value={}",
+        quoted(&store.key.to_string()),
+        quoted(&store.value.to_string())
+    )?;
     if reads == Reads::Shared { write!(f, ",get={}", store.get) } else { Ok(()) }
 }
 
@@ -433,6 +472,7 @@ pub enum AppError {
 
 const FORMS: &str = "echo:BYTES, synthetic:DIST, stss:time=DIST,request=DIST,reply=DIST, memcached-binary, memcached-ascii, \
     redis or http:METHOD:/PATH";
-const STORE_OPTIONS: &str = "etc, keys=N, pick=uniform|rr|zipf:S, key=DIST, value=DIST and get=SHARE";
+const STORE_OPTIONS: &str =
+    "etc, keys=N, pick=uniform|rr|zipf:S, key=DIST, value=DIST and get=SHARE";
 const REDIS_OPTIONS: &str = "scan, command=COMMAND, preload=COMMAND (with command), resp=2|3, etc, keys=N, \
     pick=uniform|rr|zipf:S, key=DIST, value=DIST and get=SHARE (without command)";

@@ -30,7 +30,13 @@ pub struct Http {
 
 impl Default for Http {
     fn default() -> Self {
-        Self { method: "GET".to_owned(), path: "/".to_owned(), host: None, headers: Vec::new(), body: String::new() }
+        Self {
+            method: "GET".to_owned(),
+            path: "/".to_owned(),
+            host: None,
+            headers: Vec::new(),
+            body: String::new(),
+        }
     }
 }
 
@@ -38,22 +44,32 @@ impl Http {
     /// Refuses what would be no request, or another one than is meant.
     pub(super) fn check(&self) -> Result<(), AppError> {
         let refuse = |reason: &'static str| Err(AppError::Http(reason));
-        if self.method.is_empty() || !self.method.bytes().all(is_token) || self.method == "CONNECT" {
+        if self.method.is_empty() || !self.method.bytes().all(is_token) || self.method == "CONNECT"
+        {
             return refuse("a method is a word such as GET, and not CONNECT");
         }
         if !self.path.starts_with('/') || !self.path.bytes().all(|c| c.is_ascii_graphic()) {
-            return refuse("a path begins with a slash and has no spaces; write what is not ASCII as %XX");
+            return refuse(
+                "a path begins with a slash and has no spaces; write what is not ASCII as %XX",
+            );
         }
-        if self.host.as_ref().is_some_and(|host| host.is_empty() || !host.bytes().all(|c| c.is_ascii_graphic())) {
+        if self
+            .host
+            .as_ref()
+            .is_some_and(|host| host.is_empty() || !host.bytes().all(|c| c.is_ascii_graphic()))
+        {
             return refuse("a host is a name, and a port behind it where that is not 80");
         }
         for header in &self.headers {
             let (name, value) = header.split_once(':').unwrap_or_default();
-            if name.is_empty() || !name.bytes().all(is_token) || value.chars().any(char::is_control) {
+            if name.is_empty() || !name.bytes().all(is_token) || value.chars().any(char::is_control)
+            {
                 return refuse("a header is a line such as `Accept: */*`");
             }
             if FRAMING_HEADERS.iter().any(|framing| name.eq_ignore_ascii_case(framing)) {
-                return refuse("Host, Content-Length, Transfer-Encoding and Expect are not for the headers");
+                return refuse(
+                    "Host, Content-Length, Transfer-Encoding and Expect are not for the headers",
+                );
             }
         }
         Ok(())
@@ -137,7 +153,11 @@ impl Framer {
     }
 
     #[inline]
-    pub(super) fn take(&mut self, bytes: &mut &[u8], body: ReplyBody) -> Result<Option<Reply>, Malformed> {
+    pub(super) fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        body: ReplyBody,
+    ) -> Result<Option<Reply>, Malformed> {
         loop {
             match &mut self.at {
                 At::UntilClose => {
@@ -313,7 +333,8 @@ fn chunk_len(line: Line<'_>) -> Result<u64, Malformed> {
         return Err(not_chunk);
     }
     let digit = |c: u8| char::from(c).to_digit(16).map(u64::from);
-    let len = digits.iter().try_fold(0u64, |len, &c| Some(len << 4 | digit(c)?)).ok_or(not_chunk)?;
+    let len =
+        digits.iter().try_fold(0u64, |len, &c| Some(len << 4 | digit(c)?)).ok_or(not_chunk)?;
     if len > BODY_BYTES_MAX { Err(Malformed::TooLong("bodies")) } else { Ok(len) }
 }
 

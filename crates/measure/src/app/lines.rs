@@ -1,7 +1,7 @@
 //! Lines and bodies out of fragments.
 //!
-//! Invariant: a line reads the same however it was cut. A whole one is not copied; of one that came in pieces, as of any other,
-//! the first [`LINE_BYTES_MAX`] bytes are shown.
+//! Invariant: a line reads the same however it was cut. A whole one is not copied; of one that came
+//! in pieces, as of any other, the first [`LINE_BYTES_MAX`] bytes are shown.
 
 use super::Malformed;
 
@@ -39,7 +39,11 @@ impl Lines {
     ///
     /// A line of more than `bytes_max` bytes with its end is malformed.
     #[inline]
-    pub(super) fn take<'a, 'b: 'a>(&'a mut self, bytes: &mut &'b [u8], bytes_max: u64) -> Result<Option<Line<'a>>, Malformed> {
+    pub(super) fn take<'a, 'b: 'a>(
+        &'a mut self,
+        bytes: &mut &'b [u8],
+        bytes_max: u64,
+    ) -> Result<Option<Line<'a>>, Malformed> {
         let found = memchr::memchr(b'\n', bytes);
         let taken = found.map_or(bytes.len(), |at| at + 1);
         if self.seen + taken as u64 > bytes_max {
@@ -59,7 +63,12 @@ impl Lines {
         self.held[self.held_len..][..room].copy_from_slice(&part[..room]);
         self.held_len += room;
         self.seen += part.len() as u64;
-        let before = part.iter().rev().nth(1).copied().or((part.len() == 1 && self.seen > 1).then_some(self.last));
+        let before = part
+            .iter()
+            .rev()
+            .nth(1)
+            .copied()
+            .or((part.len() == 1 && self.seen > 1).then_some(self.last));
         self.last = part.last().copied().unwrap_or(self.last);
         if !ends {
             return None;
@@ -75,7 +84,8 @@ impl Lines {
     }
 }
 
-/// What the line of `len` bytes shows that begins with `bytes`; `before` is what came before its end.
+/// What the line of `len` bytes shows that begins with `bytes`; `before` is what came before its
+/// end.
 fn line(bytes: &[u8], len: u64, before: Option<u8>) -> Line<'_> {
     let has_return = before == Some(b'\r');
     let text_len = len - 1 - u64::from(has_return);
@@ -99,10 +109,12 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
         return None;
     }
     // Nineteen digits fit.
-    text.iter().try_fold(0u64, |value, c| c.is_ascii_digit().then(|| value * 10 + u64::from(c - b'0')))
+    text.iter()
+        .try_fold(0u64, |value, c| c.is_ascii_digit().then(|| value * 10 + u64::from(c - b'0')))
 }
 
-/// What is shown of a line. The longest that means something is memcached's, with a key of 250 bytes.
+/// What is shown of a line. The longest that means something is memcached's, with a key of 250
+/// bytes.
 pub(super) const LINE_BYTES_MAX: usize = 512;
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! What a measured application says: its requests, and where its replies begin and end.
 //!
-//! The bytes of a load are made and judged here; connections, sockets and the clock are the driver's. For each load thread it
-//! keeps a [`Requests`]; for each connection a [`Replies`], and the [`Expected`] of what is outstanding on it, in order:
+//! The bytes of a load are made and judged here; connections, sockets and the clock are the
+//! driver's. For each load thread it keeps a [`Requests`]; for each connection a [`Replies`], and
+//! the [`Expected`] of what is outstanding on it, in order:
 //!
-//! 1. on a new connection it sends [`App::write_greeting`], if there is one, and waits for its reply;
+//! 1. on a new connection it sends [`App::write_greeting`], if there is one, and waits for its
+//!    reply;
 //! 2. [`Requests::write`] appends a request and says what reply is due;
-//! 3. [`Replies::take`] is fed whatever arrives, in any fragments, with the oldest [`Expected`], and finds each reply's end;
+//! 3. [`Replies::take`] is fed whatever arrives, in any fragments, with the oldest [`Expected`],
+//!    and finds each reply's end;
 //! 4. a [`Malformed`] reply ends the connection, for nobody knows where the next one begins.
 //!
 //! | application | requests | what frames a reply on a stream | over datagrams |
@@ -17,8 +20,9 @@
 //! | [`App::Redis`] | GET and SET, or any command | RESP2 and RESP3 | not spoken |
 //! | [`App::Http`] | always the same | HTTP/1.1 | not spoken |
 //!
-//! Invariant: bytes of a peer never panic here and never take memory in proportion to what they claim; how they are cut into
-//! fragments changes nothing. Writing and judging do not allocate when warm.
+//! Invariant: bytes of a peer never panic here and never take memory in proportion to what they
+//! claim; how they are cut into fragments changes nothing. Writing and judging do not allocate when
+//! warm.
 
 mod datagrams;
 mod grammar;
@@ -61,7 +65,8 @@ pub enum Carrier {
 /// What is due for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// What names the request over datagrams (see [`Key::Tag`]). On a stream it names nothing that the driver must look at.
+    /// What names the request over datagrams (see [`Key::Tag`]). On a stream it names nothing that
+    /// the driver must look at.
     pub tag: u64,
     pub(self) shape: Shape,
 }

@@ -1,9 +1,11 @@
 //! The options behind an application's name: `word,name=value,name="quoted, value"`.
 //!
-//! A value runs to the next comma, so that distributions and paths need no quotes. One that begins with a double quote runs to
-//! the closing one; within it `\"`, `\\`, `\r`, `\n` and `\t` stand for what they stand for everywhere.
+//! A value runs to the next comma, so that distributions and paths need no quotes. One that begins
+//! with a double quote runs to the closing one; within it `\"`, `\\`, `\r`, `\n` and `\t` stand for
+//! what they stand for everywhere.
 //!
-//! Invariant: what [`quoted`] writes is read back unchanged, and no option is ignored: each is taken once, or refused.
+//! Invariant: what [`quoted`] writes is read back unchanged, and no option is ignored: each is
+//! taken once, or refused.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -41,7 +43,9 @@ impl Options {
     /// The values of an option that may be given often.
     pub(super) fn take_all(&mut self, name: &'static str) -> Result<Vec<String>, AppError> {
         let taken = self.items.extract_if(.., |(given, _)| given == name);
-        taken.map(|(_, value)| value.ok_or(AppError::ValueMissing { app: self.app, option: name })).collect()
+        taken
+            .map(|(_, value)| value.ok_or(AppError::ValueMissing { app: self.app, option: name }))
+            .collect()
     }
 
     /// Whether a word is given.
@@ -81,7 +85,10 @@ pub(super) fn quoted(value: &str) -> String {
     text
 }
 
-fn item(app: &'static str, chars: &mut Peekable<Chars<'_>>) -> Result<(String, Option<String>), AppError> {
+fn item(
+    app: &'static str,
+    chars: &mut Peekable<Chars<'_>>,
+) -> Result<(String, Option<String>), AppError> {
     let mut name = String::new();
     loop {
         match chars.next() {
@@ -111,7 +118,10 @@ fn unquote(app: &'static str, chars: &mut Peekable<Chars<'_>>) -> Result<String,
             Some('"') => return Ok(value),
             Some('\\') => {
                 let written = chars.next();
-                let (_, meant) = ESCAPES.iter().find(|(c, _)| Some(*c) == written).ok_or(AppError::Quotes { app })?;
+                let (_, meant) = ESCAPES
+                    .iter()
+                    .find(|(c, _)| Some(*c) == written)
+                    .ok_or(AppError::Quotes { app })?;
                 value.push(*meant);
             }
             Some(c) => value.push(c),
@@ -121,7 +131,8 @@ fn unquote(app: &'static str, chars: &mut Peekable<Chars<'_>>) -> Result<String,
 }
 
 /// What stands behind a backslash, and what it means.
-const ESCAPES: [(char, char); 5] = [('"', '"'), ('\\', '\\'), ('r', '\r'), ('n', '\n'), ('t', '\t')];
+const ESCAPES: [(char, char); 5] =
+    [('"', '"'), ('\\', '\\'), ('r', '\r'), ('n', '\n'), ('t', '\t')];
 
 #[cfg(test)]
 mod tests {
@@ -153,7 +164,11 @@ mod tests {
     #[test]
     fn broken_quotes_are_refused() {
         for text in ["a=\"", "a=\"b\"c", "a=\"\\q\"", "a=\"\\"] {
-            assert_eq!(Options::parse("x", text).unwrap_err(), AppError::Quotes { app: "x" }, "{text}");
+            assert_eq!(
+                Options::parse("x", text).unwrap_err(),
+                AppError::Quotes { app: "x" },
+                "{text}"
+            );
         }
     }
 

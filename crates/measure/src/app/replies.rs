@@ -52,10 +52,11 @@ impl Replies {
         Self { framer, malformed: None }
     }
 
-    /// Takes bytes up to the end of the reply that is due, which is the oldest request's; `None` where nothing is outstanding.
+    /// Takes bytes up to the end of the reply that is due, which is the oldest request's; `None`
+    /// where nothing is outstanding.
     ///
-    /// Call it again, with the next one due, until no bytes are left: where nothing is due, some servers still push messages,
-    /// which are passed over.
+    /// Call it again, with the next one due, until no bytes are left: where nothing is due, some
+    /// servers still push messages, which are passed over.
     ///
     /// # Panics
     ///
@@ -75,7 +76,8 @@ impl Replies {
         }
     }
 
-    /// The server has closed the connection: the reply that ended so, if one did. All that is outstanding besides is lost.
+    /// The server has closed the connection: the reply that ended so, if one did. All that is
+    /// outstanding besides is lost.
     ///
     /// # Errors
     ///
@@ -92,7 +94,8 @@ impl Replies {
         if self.framer.is_within() { Err(Malformed::Truncated) } else { Ok(None) }
     }
 
-    /// Judges a reply whose bounds the transport keeps ([`Carrier::Message`](super::Carrier::Message)).
+    /// Judges a reply whose bounds the transport keeps
+    /// ([`Carrier::Message`](super::Carrier::Message)).
     ///
     /// # Errors
     ///
@@ -110,7 +113,11 @@ impl Replies {
 
 impl Framer {
     #[inline]
-    fn take(&mut self, bytes: &mut &[u8], expected: Option<Expected>) -> Result<Option<Reply>, Malformed> {
+    fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        expected: Option<Expected>,
+    ) -> Result<Option<Reply>, Malformed> {
         let Some(expected) = expected else {
             return self.take_nothing(bytes);
         };
@@ -122,8 +129,12 @@ impl Framer {
                 *left = None;
                 Some(Outcome::Ok)
             }
-            (Framer::Binary(framer), Shape::MemcachedGet | Shape::MemcachedSet) => framer.take(bytes, expected)?,
-            (Framer::Ascii(framer), Shape::MemcachedGet | Shape::MemcachedSet) => framer.take(bytes, expected)?,
+            (Framer::Binary(framer), Shape::MemcachedGet | Shape::MemcachedSet) => {
+                framer.take(bytes, expected)?
+            }
+            (Framer::Ascii(framer), Shape::MemcachedGet | Shape::MemcachedSet) => {
+                framer.take(bytes, expected)?
+            }
             (Framer::Resp(framer), Shape::Resp) => framer.take(bytes, Due::Reply)?,
             (Framer::Http(framer), Shape::Http(body)) => return framer.take(bytes, body),
             (_, shape) => panic!("{shape:?} is what another application expects"),

@@ -1,7 +1,7 @@
 //! Requests, one after the other, and what fills a store before them.
 //!
-//! Invariant: the same application, setting and generator make the same requests; writing one allocates nothing once the buffer
-//! has grown.
+//! Invariant: the same application, setting and generator make the same requests; writing one
+//! allocates nothing once the buffer has grown.
 
 use rand::RngExt;
 
@@ -9,7 +9,10 @@ use super::http::ReplyBody;
 use super::memcached::{self, Dialect};
 use super::store::{Keys, Picker, Sizes, Store, Values};
 use super::template::{Filling, Template};
-use super::{App, AppError, Carrier, Command, DATAGRAM_BYTES_MAX, Expected, FILL, MESSAGE_BYTES_MAX, Shape, TAG_BYTES};
+use super::{
+    App, AppError, Carrier, Command, DATAGRAM_BYTES_MAX, Expected, FILL, MESSAGE_BYTES_MAX, Shape,
+    TAG_BYTES,
+};
 use super::{Redis, Stss, Version, resp, serving};
 use crate::distribution::Distribution;
 use crate::generator::Generator;
@@ -29,7 +32,8 @@ pub struct Requests {
     kind: Kind,
     carrier: Carrier,
     rng: Generator,
-    /// Names the next request; it begins anywhere, so that what an earlier run left in the network names none of this one.
+    /// Names the next request; it begins anywhere, so that what an earlier run left in the network
+    /// names none of this one.
     tag: u64,
 }
 
@@ -103,7 +107,8 @@ impl Requests {
                 Expected { tag, shape: Shape::Bytes(len) }
             }
             Kind::Stss { time, request, reply } => {
-                let (service_ns, payload_len, reply_len) = (time.sample_whole(rng), request.draw(rng), reply.draw(rng));
+                let (service_ns, payload_len, reply_len) =
+                    (time.sample_whole(rng), request.draw(rng), reply.draw(rng));
                 for word in [service_ns, payload_len as u64, reply_len as u64] {
                     out.extend_from_slice(&word.to_be_bytes());
                 }
@@ -112,8 +117,10 @@ impl Requests {
             }
             Kind::Memcached(dialect, traffic) => {
                 let index = traffic.picker.pick(rng);
-                let value_len = if traffic.reads(rng) { None } else { Some(traffic.values.draw(rng)) };
-                memcached::Request { dialect: *dialect, carrier: *carrier, tag, index, value_len }.write(&traffic.keys, out)
+                let value_len =
+                    if traffic.reads(rng) { None } else { Some(traffic.values.draw(rng)) };
+                memcached::Request { dialect: *dialect, carrier: *carrier, tag, index, value_len }
+                    .write(&traffic.keys, out)
             }
             Kind::Redis { read, write, traffic } => {
                 let index = traffic.picker.pick(rng);
@@ -131,7 +138,11 @@ impl Requests {
 }
 
 impl Traffic {
-    fn new(store: &Store, (key_max, value_max): (u64, u64), rng: &mut Generator) -> Result<Self, AppError> {
+    fn new(
+        store: &Store,
+        (key_max, value_max): (u64, u64),
+        rng: &mut Generator,
+    ) -> Result<Self, AppError> {
         Ok(Self {
             keys: Keys::new(store, key_max)?,
             values: Values::new(store, value_max)?,
@@ -164,7 +175,8 @@ enum Set {
 }
 
 impl Preload {
-    /// What fills the store of `app`; none, where it has no store, or where nobody said how to fill it.
+    /// What fills the store of `app`; none, where it has no store, or where nobody said how to fill
+    /// it.
     ///
     /// # Errors
     ///
@@ -201,7 +213,14 @@ impl Preload {
         match &self.how {
             Set::Memcached(dialect, carrier) => {
                 let value_len = Some(value_len);
-                memcached::Request { dialect: *dialect, carrier: *carrier, tag: index, index, value_len }.write(&self.keys, out)
+                memcached::Request {
+                    dialect: *dialect,
+                    carrier: *carrier,
+                    tag: index,
+                    index,
+                    value_len,
+                }
+                .write(&self.keys, out)
             }
             Set::Redis(template) => {
                 template.write(Filling { keys: &self.keys, index, value_len }, out);
@@ -211,7 +230,8 @@ impl Preload {
     }
 }
 
-/// Who a connection says that it is. It is no part of an application's text, which goes into results.
+/// Who a connection says that it is. It is no part of an application's text, which goes into
+/// results.
 #[derive(Clone, Copy, Debug)]
 pub struct Login<'a> {
     /// The default user, if there is none.
@@ -221,9 +241,11 @@ pub struct Login<'a> {
 }
 
 impl App {
-    /// Appends what a new connection says first, and what is due for it; none, where it says nothing.
+    /// Appends what a new connection says first, and what is due for it; none, where it says
+    /// nothing.
     ///
-    /// An error as its reply means that the server does not speak this version, or does not let the login in.
+    /// An error as its reply means that the server does not speak this version, or does not let the
+    /// login in.
     pub fn write_greeting(&self, login: Option<Login<'_>>, out: &mut Vec<u8>) -> Option<Expected> {
         let App::Redis(redis) = self else {
             return None;
@@ -250,7 +272,9 @@ impl App {
 
     fn check_carrier(&self, carrier: Carrier) -> Result<(), AppError> {
         match self {
-            App::Redis(_) | App::Http(_) if carrier == Carrier::Datagram => Err(AppError::Datagrams { app: self.name() }),
+            App::Redis(_) | App::Http(_) if carrier == Carrier::Datagram => {
+                Err(AppError::Datagrams { app: self.name() })
+            }
             _ => Ok(()),
         }
     }
@@ -272,7 +296,8 @@ fn redis_kind(redis: &Redis, rng: &mut Generator) -> Result<Kind, AppError> {
     let mut traffic = Traffic::new(&redis.store, REDIS_MAX, rng)?;
     let (read, write) = match &redis.command {
         Command::GetSet => (Template::parse("GET {key}")?, set_template()?),
-        // A cursor is a place in the server's table, so that an index below its size begins somewhere else each time.
+        // A cursor is a place in the server's table, so that an index below its size begins
+        // somewhere else each time.
         Command::Scan => (Template::parse("SCAN {index} COUNT 10")?, set_template()?),
         Command::Template { command, .. } => (command.clone(), command.clone()),
     };
@@ -286,7 +311,8 @@ fn set_template() -> Result<Template, AppError> {
     Template::parse("SET {key} {value}")
 }
 
-/// The least and the most bytes of a payload behind `head_len` others. On a stream nothing tells of an empty one.
+/// The least and the most bytes of a payload behind `head_len` others. On a stream nothing tells of
+/// an empty one.
 fn payload_bounds(carrier: Carrier, head_len: u64) -> (u64, u64) {
     match carrier {
         Carrier::Stream => (1, MESSAGE_BYTES_MAX - head_len),
@@ -305,5 +331,6 @@ fn write_payload(tag: u64, len: usize, out: &mut Vec<u8>) {
     out.resize(end, FILL);
 }
 
-/// Bytes of Redis's keys and values: what it takes is half a gigabyte, but nothing that is measured in microseconds is that long.
+/// Bytes of Redis's keys and values: what it takes is half a gigabyte, but nothing that is measured
+/// in microseconds is that long.
 const REDIS_MAX: (u64, u64) = (1 << 16, MESSAGE_BYTES_MAX);

@@ -1,6 +1,7 @@
 //! Redis's protocol, versions 2 and 3: what frames its replies.
 //!
-//! A reply is a value. Its first byte says of what type, a line says its length or itself, and aggregates hold further values.
+//! A reply is a value. Its first byte says of what type, a line says its length or itself, and
+//! aggregates hold further values.
 //!
 //! | type | framed by | as a reply |
 //! |---|---|---|
@@ -86,7 +87,11 @@ impl Framer {
 
     /// Finds the end of a reply. With `is_due` unset, only what is no reply may come.
     #[inline]
-    pub(super) fn take(&mut self, bytes: &mut &[u8], due: Due) -> Result<Option<Outcome>, Malformed> {
+    pub(super) fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        due: Due,
+    ) -> Result<Option<Outcome>, Malformed> {
         loop {
             if let At::Bytes { left, then } = &mut self.at {
                 let then = *then;
@@ -105,7 +110,10 @@ impl Framer {
             let ended = match *at {
                 At::Head => {
                     let read = Read::of(line)?;
-                    if due == Due::Nothing && self.depth == 0 && !matches!(read, Read::Open(_, Role::Push | Role::Attribute)) {
+                    if due == Due::Nothing
+                        && self.depth == 0
+                        && !matches!(read, Read::Open(_, Role::Push | Role::Attribute))
+                    {
                         return Err(Malformed::Unsolicited);
                     }
                     self.enter(read)?
@@ -116,7 +124,11 @@ impl Framer {
                 }
                 At::Chunk => {
                     let len = line.text.strip_prefix(b";").ok_or(NOT_RESP).and_then(body_len)?;
-                    *at = if len == 0 { At::Head } else { At::Bytes { left: len, then: Then::Chunk } };
+                    *at = if len == 0 {
+                        At::Head
+                    } else {
+                        At::Bytes { left: len, then: Then::Chunk }
+                    };
                     len == 0
                 }
                 _ => return Err(NOT_RESP),
@@ -161,7 +173,8 @@ impl Framer {
             // Without anything in it, one that is no value has no effect at all.
             return Ok(aggregate.role == Role::Value);
         }
-        let place = self.open.get_mut(self.depth).ok_or(Malformed::TooLong("the depth of values"))?;
+        let place =
+            self.open.get_mut(self.depth).ok_or(Malformed::TooLong("the depth of values"))?;
         *place = aggregate;
         self.depth += 1;
         Ok(false)
@@ -282,7 +295,9 @@ fn write_head(kind: u8, count: usize, out: &mut Vec<u8>) {
 fn error_kind(text: &[u8]) -> ErrorKind {
     match text.split(|&c| c == b' ').next().unwrap_or_default() {
         b"NOAUTH" | b"NOPERM" | b"WRONGPASS" => ErrorKind::Unauthorised,
-        b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"CLUSTERDOWN" | b"MASTERDOWN" | b"READONLY" => ErrorKind::Busy,
+        b"LOADING" | b"BUSY" | b"TRYAGAIN" | b"CLUSTERDOWN" | b"MASTERDOWN" | b"READONLY" => {
+            ErrorKind::Busy
+        }
         b"OOM" | b"MISCONF" | b"NOREPLICAS" => ErrorKind::Failed,
         b"MOVED" | b"ASK" => ErrorKind::Elsewhere,
         _ => ErrorKind::Refused,

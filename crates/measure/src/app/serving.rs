@@ -1,15 +1,15 @@
 //! The other side: what a server of tailcut's own reads and answers.
 //!
-//! Echo needs no framing: on a stream bytes go back as they come, and elsewhere the transport keeps the bounds. The requests of
-//! synthetic and stss are framed here.
+//! Echo needs no framing: on a stream bytes go back as they come, and elsewhere the transport keeps
+//! the bounds. The requests of synthetic and stss are framed here.
 //!
 //! | application | request | reply |
 //! |---|---|---|
 //! | synthetic | service time in ns, 8 bytes; over datagrams a tag of 8 more | the same |
 //! | stss | service time, payload size, reply size, 8 bytes each; the payload | that size; the payload's first 8 bytes, then filling |
 //!
-//! All numbers are big-endian. Invariant: a request that asks for more than the limits is malformed before anything is done for
-//! it; payloads are passed over and not held.
+//! All numbers are big-endian. Invariant: a request that asks for more than the limits is malformed
+//! before anything is done for it; payloads are passed over and not held.
 
 use super::lines::skip;
 use super::{FILL, Malformed, TAG_BYTES};
@@ -97,7 +97,14 @@ pub enum TaskStep {
 impl Tasks {
     /// For a new connection.
     pub fn new(serves: Serves, limits: Limits) -> Self {
-        Self { serves, limits, held: [0; STSS_HEAD_LEN], held_len: 0, within: None, malformed: None }
+        Self {
+            serves,
+            limits,
+            held: [0; STSS_HEAD_LEN],
+            held_len: 0,
+            within: None,
+            malformed: None,
+        }
     }
 
     /// Takes bytes up to the end of a request.

@@ -1,7 +1,8 @@
 //! The keys and values of a store: which key a request picks, and how long keys and values are.
 //!
-//! Invariant: a key is a function of its index and the distribution of sizes alone, so that whoever preloads a store and whoever
-//! reads it mean the same keys, and no two indices share one. Sizes are drawn, rounded, and bounded to what the protocol takes.
+//! Invariant: a key is a function of its index and the distribution of sizes alone, so that whoever
+//! preloads a store and whoever reads it mean the same keys, and no two indices share one. Sizes
+//! are drawn, rounded, and bounded to what the protocol takes.
 
 use rand::{Rng, RngExt};
 
@@ -11,7 +12,8 @@ use crate::distribution::{Distribution, Form};
 use crate::generator::{Generator, generator};
 use crate::quantity::Unit;
 
-/// A store as people write it: `keys=10k,pick=uniform,key=fixed:30,value=fixed:200,get=0.9`, the defaults, or `etc`.
+/// A store as people write it: `keys=10k,pick=uniform,key=fixed:30,value=fixed:200,get=0.9`, the
+/// defaults, or `etc`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {
     /// How many keys there are, 1 to [`KEYS_MAX`].
@@ -42,18 +44,27 @@ pub enum Pick {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { keys: 10_000, pick: Pick::Uniform, key: size_of_all(30.0), value: size_of_all(200.0), get: 0.9 }
+        Self {
+            keys: 10_000,
+            pick: Pick::Uniform,
+            key: size_of_all(30.0),
+            value: size_of_all(200.0),
+            get: 0.9,
+        }
     }
 }
 
 impl Store {
-    /// Facebook's ETC pool: the sizes as Lancet gives them, and 30 reads for each write (Atikoglu et al., SIGMETRICS 2012).
+    /// Facebook's ETC pool: the sizes as Lancet gives them, and 30 reads for each write (Atikoglu
+    /// et al., SIGMETRICS 2012).
     ///
     /// Its gaps between arrivals are `pareto:0:16.0292:0.154971`, which the load is told apart.
     pub fn etc() -> Self {
         let key = Form::ExtremeValue { location: 30.7984, scale: 8.20449, shape: 0.078_688 };
         let value = Form::Pareto { location: 0.0, scale: 214.476, shape: 0.348_238 };
-        let checked = |form| Distribution::new(form, Unit::Size).expect("the published parameters are in range");
+        let checked = |form| {
+            Distribution::new(form, Unit::Size).expect("the published parameters are in range")
+        };
         Self { key: checked(key), value: checked(value), get: 30.0 / 31.0, ..Self::default() }
     }
 }
@@ -70,7 +81,11 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// Refuses a distribution of which no draw lies within the bounds; `what` names it.
-    pub(super) fn new(what: &'static str, distribution: &Distribution, (min, max): (u64, u64)) -> Result<Self, AppError> {
+    pub(super) fn new(
+        what: &'static str,
+        distribution: &Distribution,
+        (min, max): (u64, u64),
+    ) -> Result<Self, AppError> {
         let at = |p| distribution.quantile(p).map_or(0.0, f64::round);
         if min > max || at(0.0) > max as f64 || at(1.0) < min as f64 {
             return Err(AppError::Sizes { what, distribution: distribution.to_string(), min, max });
@@ -122,7 +137,8 @@ impl Keys {
         self.sizes.of_index(KEY_STREAM, index)
     }
 
-    /// Appends the key of `index`, whose length is `len`: its digits, the least significant first, and filling.
+    /// Appends the key of `index`, whose length is `len`: its digits, the least significant first,
+    /// and filling.
     #[inline]
     pub(super) fn write(&self, index: u64, len: usize, out: &mut Vec<u8>) {
         let mut digits = [FILL_KEY; 16];
@@ -184,7 +200,9 @@ impl Picker {
             Pick::RoundRobin => How::RoundRobin { next: rng.random_range(0..keys) },
             Pick::Zipf { exponent } => {
                 let ranks = Distribution::new(Form::Zipf { ranks: keys, exponent }, Unit::Plain);
-                How::Zipf(ranks.map_err(|source| AppError::Distribution { option: "pick", source })?)
+                How::Zipf(
+                    ranks.map_err(|source| AppError::Distribution { option: "pick", source })?,
+                )
             }
         };
         Ok(Self { keys, how })
@@ -230,7 +248,13 @@ mod tests {
 
     #[test]
     fn every_index_has_a_key_of_its_own_at_any_size() {
-        for (keys, size) in [(1, "fixed:1"), (64, "fixed:1"), (65, "fixed:2"), (5_000, "uni:4"), (5_000, "gev:30:8:0.08")] {
+        for (keys, size) in [
+            (1, "fixed:1"),
+            (64, "fixed:1"),
+            (65, "fixed:2"),
+            (5_000, "uni:4"),
+            (5_000, "gev:30:8:0.08"),
+        ] {
             let named = keys_of(keys, size).unwrap();
             let all: BTreeSet<Vec<u8>> = (0..keys).map(|index| key(&named, index)).collect();
             assert_eq!(all.len() as u64, keys, "{keys} {size}");
@@ -240,14 +264,16 @@ mod tests {
 
     #[test]
     fn sizes_that_no_key_may_have_are_refused() {
-        for (keys, size) in [(65, "fixed:1"), (10, "fixed:0"), (10, "fixed:251"), (10, "300+exp:5")] {
+        for (keys, size) in [(65, "fixed:1"), (10, "fixed:0"), (10, "fixed:251"), (10, "300+exp:5")]
+        {
             assert!(matches!(keys_of(keys, size), Err(AppError::Sizes { .. })), "{keys} {size}");
         }
     }
 
     #[test]
     fn key_sizes_follow_their_distribution() {
-        // The mean of the ETC pool's keys: loc + scale (Gamma(1 - shape) - 1) / shape, and rounding adds nothing to it.
+        // The mean of the ETC pool's keys: loc + scale (Gamma(1 - shape) - 1) / shape, and rounding
+        // adds nothing to it.
         let named = keys_of(200_000, "gev:30.7984:8.20449:0.078688").unwrap();
         let mean = (0..200_000).map(|index| named.len(index) as f64).sum::<f64>() / 200_000.0;
         let expected = 30.7984 + 8.20449 * (libm::tgamma(1.0 - 0.078_688) - 1.0) / 0.078_688;

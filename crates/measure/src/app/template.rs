@@ -1,9 +1,10 @@
 //! Redis commands as people write them: `HSET {key} f {value}`.
 //!
-//! Words are arguments; single quotes keep spaces within one. `{key}`, `{value}` and `{index}` stand for the picked key, a value,
-//! and the key's number; `{{` and `}}` for braces.
+//! Words are arguments; single quotes keep spaces within one. `{key}`, `{value}` and `{index}`
+//! stand for the picked key, a value, and the key's number; `{{` and `}}` for braces.
 //!
-//! Invariant: a template prints as it was written, and all that does not depend on the request is encoded once.
+//! Invariant: a template prints as it was written, and all that does not depend on the request is
+//! encoded once.
 
 use std::fmt;
 
@@ -49,12 +50,14 @@ impl Template {
     ///
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, AppError> {
-        let words = words(text).map_err(|reason| AppError::Template { text: text.to_owned(), reason })?;
+        let words =
+            words(text).map_err(|reason| AppError::Template { text: text.to_owned(), reason })?;
         let mut head = Vec::new();
         write_arguments_head(words.len(), &mut head);
         let mut pieces = vec![Piece::Encoded(head)];
         for word in words {
-            let parts = parts(&word).map_err(|reason| AppError::Template { text: text.to_owned(), reason })?;
+            let parts = parts(&word)
+                .map_err(|reason| AppError::Template { text: text.to_owned(), reason })?;
             add_argument(&mut pieces, parts);
         }
         Ok(Self { text: text.to_owned(), pieces })
@@ -62,7 +65,8 @@ impl Template {
 
     /// Whether it writes values.
     pub(super) fn has_value(&self) -> bool {
-        let is_value = |piece: &Piece| matches!(piece, Piece::Argument(parts) if parts.contains(&Part::Value));
+        let is_value =
+            |piece: &Piece| matches!(piece, Piece::Argument(parts) if parts.contains(&Part::Value));
         self.pieces.iter().any(is_value)
     }
 
@@ -167,7 +171,8 @@ fn parts(word: &str) -> Result<Vec<Part>, &'static str> {
                 literal.push(c);
             }
             '{' => {
-                let (name, after) = rest.split_once('}').ok_or("a brace is not closed; {{ is a brace")?;
+                let (name, after) =
+                    rest.split_once('}').ok_or("a brace is not closed; {{ is a brace")?;
                 let part = match name {
                     "key" => Part::Key,
                     "value" => Part::Value,
@@ -203,19 +208,34 @@ mod tests {
     fn a_command_is_an_array_of_bulk_strings() {
         check("PING", "*1\r\n$4\r\nPING\r\n");
         check("GET {key}", "*2\r\n$3\r\nGET\r\n$4\r\n7...\r\n");
-        check("SET {key} {value} EX 10", "*5\r\n$3\r\nSET\r\n$4\r\n7...\r\n$3\r\nZZZ\r\n$2\r\nEX\r\n$2\r\n10\r\n");
+        check(
+            "SET {key} {value} EX 10",
+            "*5\r\n$3\r\nSET\r\n$4\r\n7...\r\n$3\r\nZZZ\r\n$2\r\nEX\r\n$2\r\n10\r\n",
+        );
         check("GET user:{index}:{key}", "*2\r\n$3\r\nGET\r\n$11\r\nuser:7:7...\r\n");
     }
 
     #[test]
     fn quotes_keep_spaces_and_braces_are_doubled() {
-        check("EVAL 'return 1' 0 ''", "*4\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n0\r\n$0\r\n\r\n");
+        check(
+            "EVAL 'return 1' 0 ''",
+            "*4\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n0\r\n$0\r\n\r\n",
+        );
         check("SET k {{}}", "*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\n{}\r\n");
     }
 
     #[test]
     fn what_is_no_command_is_refused() {
-        for text in ["", "  ", "GET {kex}", "GET {key", "GET key}", "EVAL 'x", "EVAL 'x'y", &"x ".repeat(1_001)] {
+        for text in [
+            "",
+            "  ",
+            "GET {kex}",
+            "GET {key",
+            "GET key}",
+            "EVAL 'x",
+            "EVAL 'x'y",
+            &"x ".repeat(1_001),
+        ] {
             assert!(matches!(Template::parse(text), Err(AppError::Template { .. })), "{text}");
         }
     }
@@ -223,7 +243,8 @@ mod tests {
     fn check(text: &str, expected: &str) {
         let store = Store {
             keys: 10,
-            key: crate::distribution::Distribution::parse("fixed:4", crate::quantity::Unit::Size).unwrap(),
+            key: crate::distribution::Distribution::parse("fixed:4", crate::quantity::Unit::Size)
+                .unwrap(),
             ..Store::default()
         };
         let keys = Keys::new(&store, 250).unwrap();

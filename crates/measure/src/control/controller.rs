@@ -7,7 +7,9 @@
 //! | measuring | see the table of [`super`] | measuring on, warming up, or stopped |
 
 use super::found::{Found, SETTLED};
-use super::{Correction, Forecast, Known, Leg, Limits, PERCENTILES, Report, Settings, Setup, Step, Window};
+use super::{
+    Correction, Forecast, Known, Leg, Limits, PERCENTILES, Report, Settings, Setup, Step, Window,
+};
 use crate::load::Rates;
 use crate::objective::{Answer, is_same};
 use crate::recorder::Counts;
@@ -95,13 +97,15 @@ impl Controller {
             State::WarmingUp(leg_ns) => self.handle_warm_up(window, leg_ns),
             State::Measuring => {
                 self.totals.add(window);
-                self.found = Found::of(self.intended.samples(), self.actual.samples(), &self.settings);
+                self.found =
+                    Found::of(self.intended.samples(), self.actual.samples(), &self.settings);
                 self.look()
             }
         }
     }
 
-    /// The percentile as the last look found it; `None` before the first, and where the samples did not support it.
+    /// The percentile as the last look found it; `None` before the first, and where the samples did
+    /// not support it.
     pub fn found(&self) -> Option<Estimate> {
         self.found.intended.ok()
     }
@@ -111,7 +115,8 @@ impl Controller {
         if !self.totals.agents_lost.is_empty() || self.is_interrupted {
             return self.stop();
         }
-        let settled = drift(self.intended.samples(), self.settings.p).is_none_or(|drift| !drift.is_beyond(SETTLED));
+        let settled = drift(self.intended.samples(), self.settings.p)
+            .is_none_or(|drift| !drift.is_beyond(SETTLED));
         let longer_ns = leg_ns.saturating_mul(2).min(self.warmup_left_ns());
         if !settled && longer_ns > 0 {
             self.tried.push(Correction::WarmUp(self.warmed_ns + longer_ns));
@@ -142,8 +147,11 @@ impl Controller {
     }
 
     fn add_connections(&mut self) -> Step {
-        let connections = self.setup.connections.saturating_mul(2).min(self.settings.limits.connections_max);
-        if connections <= self.setup.connections || self.warmup_left_ns() < self.settings.limits.warmup_min_ns {
+        let connections =
+            self.setup.connections.saturating_mul(2).min(self.settings.limits.connections_max);
+        if connections <= self.setup.connections
+            || self.warmup_left_ns() < self.settings.limits.warmup_min_ns
+        {
             return self.stop();
         }
         self.setup.connections = connections;
@@ -152,12 +160,15 @@ impl Controller {
         self.warm_up(self.settings.limits.warmup_min_ns)
     }
 
-    /// Gives the server a longer warm-up, and measures from scratch: what was measured before does not count.
+    /// Gives the server a longer warm-up, and measures from scratch: what was measured before does
+    /// not count.
     fn begin_again(&mut self) -> Step {
-        // A server that is beyond its objective by its whole interval, and gets worse, is beyond it.
+        // A server that is beyond its objective by its whole interval, and gets worse, is beyond
+        // it.
         let least_ns = self.settings.limits.warmup_min_ns;
         let longer_ns = self.warmed_ns.max(least_ns).min(self.warmup_left_ns());
-        let is_used_up = self.restarts == self.settings.limits.restarts_max || longer_ns < least_ns.max(1);
+        let is_used_up =
+            self.restarts == self.settings.limits.restarts_max || longer_ns < least_ns.max(1);
         if self.found.answer() == Some(Answer::Missed) || is_used_up {
             return self.stop();
         }
@@ -169,12 +180,14 @@ impl Controller {
 
     fn measure_longer(&mut self, needed_ns: u64) -> Step {
         let measured_ns = self.totals.measured_ns;
-        let limit_ns = self.settings.limits.measure_max_ns.min(measured_ns.saturating_add(self.left_ns()));
+        let limit_ns =
+            self.settings.limits.measure_max_ns.min(measured_ns.saturating_add(self.left_ns()));
         if measured_ns >= limit_ns {
             return self.stop();
         }
         if self.setup.sampling < 1.0 && self.left_ns() >= measured_ns {
-            self.setup.sampling = (self.setup.sampling * needed_ns as f64 / measured_ns as f64).min(1.0);
+            self.setup.sampling =
+                (self.setup.sampling * needed_ns as f64 / measured_ns as f64).min(1.0);
             self.tried.push(Correction::Sampling(self.setup.sampling));
             self.give_up();
             self.begin();
@@ -216,7 +229,9 @@ impl Controller {
     /// What of the run's time is left for warm-ups, when each is to be followed by a measurement.
     fn warmup_left_ns(&self) -> u64 {
         let Limits { warmup_max_ns, measure_min_ns, .. } = self.settings.limits;
-        warmup_max_ns.saturating_sub(self.warmed_ns).min(self.left_ns().saturating_sub(measure_min_ns))
+        warmup_max_ns
+            .saturating_sub(self.warmed_ns)
+            .min(self.left_ns().saturating_sub(measure_min_ns))
     }
 
     /// What is left of the time for everything.
@@ -243,7 +258,8 @@ impl Controller {
 
     /// The verdict on a percentile.
     fn verdict(&self, found: &Found) -> Verdict {
-        let lost = self.totals.agents_lost.iter().map(|agent| Reason::AgentLost { agent: agent.clone() });
+        let lost =
+            self.totals.agents_lost.iter().map(|agent| Reason::AgentLost { agent: agent.clone() });
         let interrupted = self.is_interrupted.then_some(Reason::Interrupted);
         Verdict::from_reasons(lost.chain(interrupted).chain(found.reasons(&self.totals)).collect())
     }
@@ -252,8 +268,12 @@ impl Controller {
     fn known(&self) -> Vec<Known> {
         let asked = self.settings.p;
         let usual = PERCENTILES.into_iter().filter(|&p| !is_same(p, asked));
-        let beside = usual.map(|p| Found::beside(p, self.intended.samples(), self.actual.samples(), &self.settings));
-        let known = |found: Found| Some(Known { estimate: found.intended.ok()?, verdict: self.verdict(&found) });
+        let beside = usual.map(|p| {
+            Found::beside(p, self.intended.samples(), self.actual.samples(), &self.settings)
+        });
+        let known = |found: Found| {
+            Some(Known { estimate: found.intended.ok()?, verdict: self.verdict(&found) })
+        };
         let mut all: Vec<Known> = beside.chain([self.found]).filter_map(known).collect();
         all.sort_by(|a, b| a.estimate.p.total_cmp(&b.estimate.p));
         all
@@ -270,7 +290,8 @@ impl Totals {
         self.offered += offered_per_s * seconds;
         self.sent += sent_per_s * seconds;
         self.replied += replied_per_s * seconds;
-        self.arrivals = window.arrivals.iter().copied().chain(self.arrivals).reduce(ArrivalFit::worse);
+        self.arrivals =
+            window.arrivals.iter().copied().chain(self.arrivals).reduce(ArrivalFit::worse);
     }
 
     /// Whether the gaps between sends were not those asked for.
@@ -289,7 +310,10 @@ impl Totals {
         let Self { offered, sent, replied, measured_ns, .. } = *self;
         let per_s = |count: f64| count * 1e9 / measured_ns.max(1) as f64;
         if sent < offered * RATE_SHARE_MIN {
-            return Some(Reason::RateNotReached { offered_per_s: per_s(offered), sent_per_s: per_s(sent) });
+            return Some(Reason::RateNotReached {
+                offered_per_s: per_s(offered),
+                sent_per_s: per_s(sent),
+            });
         }
         let answered = replied + self.failures() as f64;
         (answered < sent * ANSWERED_SHARE_MIN)
@@ -307,13 +331,16 @@ impl Totals {
 
     fn unanswered(&self) -> Option<Reason> {
         let Counts { lost, refused, timeout, .. } = self.counts;
-        let named = [("lost", lost), ("timed out", timeout), ("refused", refused), ("failed", self.errors)];
+        let named =
+            [("lost", lost), ("timed out", timeout), ("refused", refused), ("failed", self.errors)];
         let outcomes: Vec<_> = named.into_iter().filter(|&(_, count)| count > 0).collect();
-        (!outcomes.is_empty()).then(|| Reason::Unanswered { outcomes, share: self.unanswered_share() })
+        (!outcomes.is_empty())
+            .then(|| Reason::Unanswered { outcomes, share: self.unanswered_share() })
     }
 }
 
-/// Whether the client's own delay is a part of the percentile `p`, by its values from the intended and from the actual send.
+/// Whether the client's own delay is a part of the percentile `p`, by its values from the intended
+/// and from the actual send.
 pub(super) fn lateness(p: f64, intended_ns: f64, actual_ns: f64) -> Option<Reason> {
     let is_late = intended_ns - actual_ns > (actual_ns * LATE_SHARE).max(LATE_MIN_NS);
     is_late.then_some(Reason::ClientLate { p, intended_ns, actual_ns })
@@ -322,13 +349,15 @@ pub(super) fn lateness(p: f64, intended_ns: f64, actual_ns: f64) -> Option<Reaso
 /// The least and the most by which a measurement grows from one look to the next.
 const GROWTH_MIN: f64 = 1.5;
 const GROWTH_MAX: f64 = 8.0;
-/// The clocks have parted where the percentile from the intended send exceeds the other by this share of it, and by more than
-/// what timestamps differ by.
+/// The clocks have parted where the percentile from the intended send exceeds the other by this
+/// share of it, and by more than what timestamps differ by.
 const LATE_SHARE: f64 = 0.1;
 const LATE_MIN_NS: f64 = 2_000.0;
 /// Of the requests offered, so many must leave.
 const RATE_SHARE_MIN: f64 = 0.99;
-/// Of those, so many must be answered in time; a queue that is long at the end of a run leaves some out.
+/// Of those, so many must be answered in time; a queue that is long at the end of a run leaves some
+/// out.
 const ANSWERED_SHARE_MIN: f64 = 0.95;
-/// Requests without a reply have no latency. Up to this share of those beyond the percentile they do not move it.
+/// Requests without a reply have no latency. Up to this share of those beyond the percentile they
+/// do not move it.
 const UNANSWERED_OF_TAIL: f64 = 0.1;

@@ -1,6 +1,8 @@
-//! What the samples of a measurement say of one percentile: how well it is known, and what speaks against it.
+//! What the samples of a measurement say of one percentile: how well it is known, and what speaks
+//! against it.
 //!
-//! Invariant: a percentile against which nothing speaks is known as well as was asked, from a load that was the one asked for.
+//! Invariant: a percentile against which nothing speaks is known as well as was asked, from a load
+//! that was the one asked for.
 
 use super::controller::{Totals, lateness};
 use super::{Settings, Target};
@@ -20,13 +22,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// The percentile that `settings` ask for, from latencies from the intended and from the actual send.
+    /// The percentile that `settings` ask for, from latencies from the intended and from the actual
+    /// send.
     pub(super) fn of(intended: &[f32], actual: &[f32], settings: &Settings) -> Self {
         Self::at(settings.p, settings.target, (intended, actual), settings.confidence)
     }
 
-    /// Another percentile, which nobody asked for: known as well as that one was to be, or as is usual where that was to be
-    /// decided on.
+    /// Another percentile, which nobody asked for: known as well as that one was to be, or as is
+    /// usual where that was to be decided on.
     pub(super) fn beside(p: f64, intended: &[f32], actual: &[f32], settings: &Settings) -> Self {
         let target = match settings.target {
             Target::Decision(_) => Settings::new(p).target,
@@ -38,13 +41,25 @@ impl Found {
     fn at(p: f64, target: Target, (intended, actual): (&[f32], &[f32]), confidence: f64) -> Self {
         // Whoever may stop at any of several looks stops at a lucky one, so they share the risk.
         let shared = 1.0 - (1.0 - confidence) / LOOKS;
-        let of = |samples| estimate(samples, p, shared).map(|found| Estimate { confidence, ..found });
-        Self { p, target, intended: of(intended), actual: of(actual), stationarity: stationarity(intended, p) }
+        let of =
+            |samples| estimate(samples, p, shared).map(|found| Estimate { confidence, ..found });
+        Self {
+            p,
+            target,
+            intended: of(intended),
+            actual: of(actual),
+            stationarity: stationarity(intended, p),
+        }
     }
 
     /// What speaks against the percentile, of a measurement that adds up to `totals`.
     pub(super) fn reasons(&self, totals: &Totals) -> Vec<Reason> {
-        let mut reasons: Vec<_> = self.lateness().into_iter().chain(totals.load_fault()).chain(totals.arrival_fault()).collect();
+        let mut reasons: Vec<_> = self
+            .lateness()
+            .into_iter()
+            .chain(totals.load_fault())
+            .chain(totals.arrival_fault())
+            .collect();
         reasons.extend(totals.unanswered_of_tail(self.p));
         if !self.is_stationary() {
             let moved = self.stationarity.drift.filter(|drift| drift.is_beyond(self.tolerance()));
@@ -65,16 +80,25 @@ impl Found {
 
     /// What an objective that is to be decided on makes of it.
     pub(super) fn answer(&self) -> Option<Answer> {
-        self.objective().zip(self.intended.ok()).map(|(objective, estimate)| objective.judge(&estimate))
+        self.objective()
+            .zip(self.intended.ok())
+            .map(|(objective, estimate)| objective.judge(&estimate))
     }
 
-    /// How long to measure in all to reach the target, after `measured_ns`; `None` where it is reached.
+    /// How long to measure in all to reach the target, after `measured_ns`; `None` where it is
+    /// reached.
     pub(super) fn shortfall_ns(&self, measured_ns: u64) -> Option<u64> {
         match self.shortfall(measured_ns)? {
-            Reason::IntervalWide { needed_ns, .. } | Reason::Undecided { needed_ns } => Some(needed_ns),
-            Reason::FewEpisodes { beyond, .. } => Some(scaled(measured_ns, BEYOND_MIN / beyond * MARGIN)),
+            Reason::IntervalWide { needed_ns, .. } | Reason::Undecided { needed_ns } => {
+                Some(needed_ns)
+            }
+            Reason::FewEpisodes { beyond, .. } => {
+                Some(scaled(measured_ns, BEYOND_MIN / beyond * MARGIN))
+            }
             // Far from enough for an interval, but then there is something to go by.
-            Reason::SamplesFew { samples, needed, .. } => Some(scaled(measured_ns, 10.0 * needed as f64 / samples.max(1) as f64)),
+            Reason::SamplesFew { samples, needed, .. } => {
+                Some(scaled(measured_ns, 10.0 * needed as f64 / samples.max(1) as f64))
+            }
             _ => None,
         }
     }
@@ -84,10 +108,17 @@ impl Found {
         let p = self.p;
         let estimate = match self.intended {
             Ok(estimate) => estimate,
-            Err(Unsupported::TooFew { samples, needed }) => return Some(Reason::SamplesFew { p, samples, needed }),
-            Err(Unsupported::NoShare(_)) => return Some(Reason::SamplesFew { p, samples: 0, needed: u64::MAX }),
+            Err(Unsupported::TooFew { samples, needed }) => {
+                return Some(Reason::SamplesFew { p, samples, needed });
+            }
+            Err(Unsupported::NoShare(_)) => {
+                return Some(Reason::SamplesFew { p, samples: 0, needed: u64::MAX });
+            }
         };
-        let few = || (estimate.beyond() < BEYOND_MIN).then(|| Reason::FewEpisodes { p, beyond: estimate.beyond() });
+        let few = || {
+            (estimate.beyond() < BEYOND_MIN)
+                .then(|| Reason::FewEpisodes { p, beyond: estimate.beyond() })
+        };
         if let Some(objective) = self.objective() {
             return few().or_else(|| indecision(&objective, &estimate, measured_ns));
         }
@@ -100,7 +131,8 @@ impl Found {
         if excess <= 1.0 {
             return few();
         }
-        let (half_width_share, asked_share) = (estimate.half_width_share(), asked_ns / estimate.value_ns);
+        let (half_width_share, asked_share) =
+            (estimate.half_width_share(), asked_ns / estimate.value_ns);
         let needed_ns = scaled(measured_ns, excess * excess * MARGIN);
         // A few episodes say less than their interval.
         few().or(Some(Reason::IntervalWide { p, half_width_share, asked_share, needed_ns }))
@@ -113,11 +145,14 @@ impl Found {
         }
     }
 
-    /// The share by which the halves of a run may differ: half of what the percentile is to be known to.
+    /// The share by which the halves of a run may differ: half of what the percentile is to be
+    /// known to.
     fn tolerance(&self) -> f64 {
         match (self.target, self.intended) {
             (Target::Share(share), _) => share / 2.0,
-            (Target::Nanoseconds(width_ns), Ok(estimate)) if estimate.value_ns > 0.0 => width_ns / estimate.value_ns / 2.0,
+            (Target::Nanoseconds(width_ns), Ok(estimate)) if estimate.value_ns > 0.0 => {
+                width_ns / estimate.value_ns / 2.0
+            }
             _ => SETTLED,
         }
     }
@@ -127,7 +162,9 @@ fn indecision(objective: &Objective, estimate: &Estimate, measured_ns: u64) -> O
     if objective.judge(estimate) != Answer::Undecided {
         return None;
     }
-    let distance_ns = (estimate.value_ns - objective.limit_ns as f64).abs().max(estimate.value_ns * UNDECIDED_SHARE);
+    let distance_ns = (estimate.value_ns - objective.limit_ns as f64)
+        .abs()
+        .max(estimate.value_ns * UNDECIDED_SHARE);
     let excess = estimate.half_width_ns() / distance_ns;
     Some(Reason::Undecided { needed_ns: scaled(measured_ns, excess * excess * MARGIN) })
 }
@@ -136,9 +173,11 @@ fn scaled(measured_ns: u64, factor: f64) -> u64 {
     (measured_ns as f64 * factor) as u64
 }
 
-/// Halves of a warm-up that differ by less pass for settled, and so do those of a run that is only to decide.
+/// Halves of a warm-up that differ by less pass for settled, and so do those of a run that is only
+/// to decide.
 pub(super) const SETTLED: f64 = 0.05;
-/// How many independent looks the few of a measurement are worth; found by trial on M/M/1 and M/M/4.
+/// How many independent looks the few of a measurement are worth; found by trial on M/M/1 and
+/// M/M/4.
 const LOOKS: f64 = 2.0;
 /// What a forecast adds, so that it need not be made twice.
 const MARGIN: f64 = 1.15;

@@ -1,9 +1,10 @@
 //! What speaks against a measurement while it is still being made, from what is cheap to know.
 //!
-//! A look of the [`Controller`](super::Controller) takes intervals and tests over all samples; a glance takes counts and two
-//! percentiles, and judges them by the same limits. It decides nothing.
+//! A look of the [`Controller`](super::Controller) takes intervals and tests over all samples; a
+//! glance takes counts and two percentiles, and judges them by the same limits. It decides nothing.
 //!
-//! Invariant: a glance says of a measurement that ends there nothing that the verdict would not say.
+//! Invariant: a glance says of a measurement that ends there nothing that the verdict would not
+//! say.
 
 use super::controller::{Totals, lateness};
 use crate::recorder::Counts;
@@ -29,7 +30,8 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// What speaks against it so far, of a run that is to know the percentile `p`, a share in (0, 1); the weightiest first.
+    /// What speaks against it so far, of a run that is to know the percentile `p`, a share in (0,
+    /// 1); the weightiest first.
     pub fn verdict(&self, p: f64) -> Verdict {
         let totals = Totals {
             measured_ns: self.measured_ns,
@@ -40,9 +42,12 @@ impl Glance {
             replied: self.replied as f64,
             ..Totals::default()
         };
-        let mut reasons: Vec<Reason> = totals.load_fault().into_iter().chain(totals.unanswered_of_tail(p)).collect();
+        let mut reasons: Vec<Reason> =
+            totals.load_fault().into_iter().chain(totals.unanswered_of_tail(p)).collect();
         reasons.extend(
-            self.intended_ns.zip(self.actual_ns).and_then(|(intended_ns, actual_ns)| lateness(p, intended_ns, actual_ns)),
+            self.intended_ns
+                .zip(self.actual_ns)
+                .and_then(|(intended_ns, actual_ns)| lateness(p, intended_ns, actual_ns)),
         );
         Verdict::from_reasons(reasons)
     }
@@ -65,7 +70,11 @@ mod tests {
 
     fn check(glance: Glance, expected: &[&str]) {
         let verdict = glance.verdict(0.99);
-        assert_eq!(verdict.reasons().iter().map(Reason::name).collect::<Vec<_>>(), expected, "{verdict}");
+        assert_eq!(
+            verdict.reasons().iter().map(Reason::name).collect::<Vec<_>>(),
+            expected,
+            "{verdict}"
+        );
     }
 
     #[test]
@@ -91,7 +100,8 @@ mod tests {
     /// Up to a tenth of the one percent beyond a p99 may be missing.
     #[test]
     fn losses_count_where_they_move_the_percentile() {
-        let losing = |lost| Glance { counts: Counts { replied: 1_000 - lost, lost, ..GOOD.counts }, ..GOOD };
+        let losing =
+            |lost| Glance { counts: Counts { replied: 1_000 - lost, lost, ..GOOD.counts }, ..GOOD };
         check(losing(1), &[]);
         check(losing(2), &["unanswered"]);
         check(Glance { errors: 2, ..GOOD }, &["unanswered"]);

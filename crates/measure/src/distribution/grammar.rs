@@ -9,7 +9,11 @@ use super::{DistributionError, Form};
 use crate::quantity::{MAGNITUDE_MAX, Unit};
 
 impl Form {
-    pub(super) fn parse(name: &str, parameters: &str, unit: Unit) -> Result<Self, DistributionError> {
+    pub(super) fn parse(
+        name: &str,
+        parameters: &str,
+        unit: Unit,
+    ) -> Result<Self, DistributionError> {
         let value = |text: &str| unit.parse(text);
         let plain = |text: &str| Unit::Plain.parse(text);
         Ok(match name {
@@ -31,7 +35,10 @@ impl Form {
             }
             "trimodal" => {
                 let [v1, v2, v3, p1, p2] = split("trimodal:V1:V2:V3:P1:P2", parameters)?;
-                Form::Trimodal { values: [value(v1)?, value(v2)?, value(v3)?], probabilities: [plain(p1)?, plain(p2)?] }
+                Form::Trimodal {
+                    values: [value(v1)?, value(v2)?, value(v3)?],
+                    probabilities: [plain(p1)?, plain(p2)?],
+                }
             }
             "lognorm" => {
                 let [mu, sigma] = split("lognorm:MU:SIGMA", parameters)?;
@@ -51,11 +58,19 @@ impl Form {
         Ok(match name {
             "pareto" => {
                 let [location, scale, shape] = split("pareto:LOC:SCALE:SHAPE", parameters)?;
-                Form::Pareto { location: value(location)?, scale: value(scale)?, shape: plain(shape)? }
+                Form::Pareto {
+                    location: value(location)?,
+                    scale: value(scale)?,
+                    shape: plain(shape)?,
+                }
             }
             "gev" => {
                 let [location, scale, shape] = split("gev:LOC:SCALE:SHAPE", parameters)?;
-                Form::ExtremeValue { location: value(location)?, scale: value(scale)?, shape: plain(shape)? }
+                Form::ExtremeValue {
+                    location: value(location)?,
+                    scale: value(scale)?,
+                    shape: plain(shape)?,
+                }
             }
             "zipf" => {
                 let [ranks, exponent] = split("zipf:N:S", parameters)?;
@@ -121,7 +136,10 @@ impl Form {
     }
 }
 
-fn split<'a, const N: usize>(usage: &'static str, parameters: &'a str) -> Result<[&'a str; N], DistributionError> {
+fn split<'a, const N: usize>(
+    usage: &'static str,
+    parameters: &'a str,
+) -> Result<[&'a str; N], DistributionError> {
     let parts: Vec<_> = parameters.split(':').collect();
     let given = parts.len();
     parts.try_into().map_err(|_| DistributionError::ParameterCount { usage, expected: N, given })
@@ -131,7 +149,12 @@ fn out_of_range(parameter: &'static str, rule: &'static str, value: f64) -> Dist
     DistributionError::OutOfRange { parameter, rule, value }
 }
 
-fn within(parameter: &'static str, value: f64, (low, high): (f64, f64), rule: &'static str) -> Result<(), DistributionError> {
+fn within(
+    parameter: &'static str,
+    value: f64,
+    (low, high): (f64, f64),
+    rule: &'static str,
+) -> Result<(), DistributionError> {
     if (low..=high).contains(&value) {
         return Ok(());
     }

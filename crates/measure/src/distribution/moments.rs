@@ -12,15 +12,21 @@ impl Form {
             Form::Uniform { max } => max / 2.0,
             Form::Exponential { mean } => mean,
             Form::Bimodal { values: [v1, v2], probability: p } => p * v1 + (1.0 - p) * v2,
-            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => p1 * v1 + p2 * v2 + rest(p1, p2) * v3,
+            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
+                p1 * v1 + p2 * v2 + rest(p1, p2) * v3
+            }
             Form::LogNormal { mu, sigma } => (mu + sigma * sigma / 2.0).exp(),
             Form::Gamma { shape, scale } => shape * scale,
             Form::Pareto { shape, .. } | Form::ExtremeValue { shape, .. } if shape >= 1.0 => {
                 return None;
             }
             Form::Pareto { location, scale, shape } => location + scale / (1.0 - shape),
-            Form::ExtremeValue { location, scale, shape } => location + scale * extreme_value_mean(shape),
-            Form::Zipf { ranks, exponent } => power_sum(ranks, exponent - 1.0) / power_sum(ranks, exponent),
+            Form::ExtremeValue { location, scale, shape } => {
+                location + scale * extreme_value_mean(shape)
+            }
+            Form::Zipf { ranks, exponent } => {
+                power_sum(ranks, exponent - 1.0) / power_sum(ranks, exponent)
+            }
             Form::Empirical { ref samples, .. } => mean_of(samples.iter().copied()),
         })
     }
@@ -33,7 +39,9 @@ impl Form {
             Form::Bimodal { values: [v1, v2], probability: p } => p * (1.0 - p) * (v1 - v2).powi(2),
             Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
                 let mean = self.mean()?;
-                p1 * (v1 - mean).powi(2) + p2 * (v2 - mean).powi(2) + rest(p1, p2) * (v3 - mean).powi(2)
+                p1 * (v1 - mean).powi(2)
+                    + p2 * (v2 - mean).powi(2)
+                    + rest(p1, p2) * (v3 - mean).powi(2)
             }
             Form::LogNormal { mu, sigma } => {
                 let squared = sigma * sigma;
@@ -43,7 +51,9 @@ impl Form {
             Form::Pareto { shape, .. } | Form::ExtremeValue { shape, .. } if shape >= 0.5 => {
                 return None;
             }
-            Form::Pareto { scale, shape, .. } => (scale / (1.0 - shape)).powi(2) / (1.0 - 2.0 * shape),
+            Form::Pareto { scale, shape, .. } => {
+                (scale / (1.0 - shape)).powi(2) / (1.0 - 2.0 * shape)
+            }
             Form::ExtremeValue { scale, shape, .. } => scale * scale * extreme_value_spread(shape),
             Form::Zipf { ranks, exponent } => {
                 let second = power_sum(ranks, exponent - 2.0) / power_sum(ranks, exponent);

@@ -32,10 +32,17 @@ impl Sampler {
             Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
                 Sampler::Points(Points::new(&[(v1, p1), (v2, p2), (v3, rest(p1, p2))]))
             }
-            Form::LogNormal { mu, sigma } => Sampler::LogNormal(LogNormal::new(mu, sigma).expect("sigma is checked")),
-            Form::Gamma { shape, scale } => Sampler::Gamma(Gamma::new(shape, scale).expect("shape and scale are checked")),
+            Form::LogNormal { mu, sigma } => {
+                Sampler::LogNormal(LogNormal::new(mu, sigma).expect("sigma is checked"))
+            }
+            Form::Gamma { shape, scale } => {
+                Sampler::Gamma(Gamma::new(shape, scale).expect("shape and scale are checked"))
+            }
             Form::Zipf { ranks, exponent } => Sampler::Zipf(Ranks::new(ranks, exponent)),
-            Form::Uniform { .. } | Form::Pareto { .. } | Form::ExtremeValue { .. } | Form::Empirical { .. } => Sampler::Inverse,
+            Form::Uniform { .. }
+            | Form::Pareto { .. }
+            | Form::ExtremeValue { .. }
+            | Form::Empirical { .. } => Sampler::Inverse,
         }
     }
 
@@ -100,7 +107,8 @@ pub(super) struct Ranks {
 
 impl Ranks {
     fn new(ranks: u64, exponent: f64) -> Self {
-        let inner = Zipf::new(ranks as f64, settled(exponent)).expect("ranks and exponent are checked");
+        let inner =
+            Zipf::new(ranks as f64, settled(exponent)).expect("ranks and exponent are checked");
         let head = ranks.min(HEAD_RANKS);
         let mut above = vec![power_sum_above(head, ranks, exponent)];
         for rank in (1..=head).rev() {

@@ -24,7 +24,8 @@ pub(super) fn normal_tail(z: f64) -> f64 {
     libm::erfc(z / SQRT_2) / 2.0
 }
 
-/// The probabilities that a gamma variable of scale 1 is at most `x`, and above it: P(shape, x) and Q(shape, x), to ten digits.
+/// The probabilities that a gamma variable of scale 1 is at most `x`, and above it: P(shape, x) and
+/// Q(shape, x), to ten digits.
 pub(super) fn gamma(shape: f64, x: f64) -> (f64, f64) {
     if x <= 0.0 || x == f64::INFINITY {
         return if x > 0.0 { (1.0, 0.0) } else { (0.0, 1.0) };
@@ -48,8 +49,8 @@ pub(super) fn gamma(shape: f64, x: f64) -> (f64, f64) {
     (1.0 - above, above)
 }
 
-/// The continued fraction of Q(shape, x) Gamma(shape) e^x x^-shape, DLMF 8.9.2 in its even part, by Lentz's method (Press et
-/// al., Numerical Recipes, section 6.2), for x above shape + 1.
+/// The continued fraction of Q(shape, x) Gamma(shape) e^x x^-shape, DLMF 8.9.2 in its even part, by
+/// Lentz's method (Press et al., Numerical Recipes, section 6.2), for x above shape + 1.
 fn gamma_fraction(shape: f64, x: f64) -> f64 {
     let mut b = x + 1.0 - shape;
     let mut c = f64::INFINITY;
@@ -69,8 +70,8 @@ fn gamma_fraction(shape: f64, x: f64) -> f64 {
     fraction
 }
 
-/// Temme's uniform expansion, DLMF 8.12.3 to 8.12.10, to the first of its terms: what is left out is below
-/// 1e-3 shape^-1.5, and no series would settle as fast.
+/// Temme's uniform expansion, DLMF 8.12.3 to 8.12.10, to the first of its terms: what is left out
+/// is below 1e-3 shape^-1.5, and no series would settle as fast.
 fn gamma_large(shape: f64, x: f64) -> (f64, f64) {
     let deviation = x / shape - 1.0;
     let eta = (2.0 * (deviation - deviation.ln_1p())).sqrt().copysign(deviation);
@@ -88,8 +89,8 @@ pub(super) fn power_sum(ranks: u64, exponent: f64) -> f64 {
     sum + power_sum_above(head, ranks, exponent)
 }
 
-/// The sum of r^-exponent over the ranks above `from` up to `to`, by Euler and Maclaurin. From [`HEAD_RANKS`] on the first
-/// neglected term is below 1e-12 of what all ranks add up to.
+/// The sum of r^-exponent over the ranks above `from` up to `to`, by Euler and Maclaurin. From
+/// [`HEAD_RANKS`] on the first neglected term is below 1e-12 of what all ranks add up to.
 pub(super) fn power_sum_above(from: u64, to: u64, exponent: f64) -> f64 {
     if from >= to {
         return 0.0;
@@ -133,7 +134,11 @@ mod tests {
         ] {
             let (p, q) = gamma(shape, x);
             assert!((q - above).abs() < 1e-10, "Q({shape}, {x}) is {q}, not {above}");
-            assert!((p - (1.0 - above)).abs() < 1e-10, "P({shape}, {x}) is {p}, not {}", 1.0 - above);
+            assert!(
+                (p - (1.0 - above)).abs() < 1e-10,
+                "P({shape}, {x}) is {p}, not {}",
+                1.0 - above
+            );
         }
     }
 

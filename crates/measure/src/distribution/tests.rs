@@ -128,10 +128,14 @@ fn samples_follow_the_tail_of_their_form() {
         for p in PROBABILITIES {
             let quantile = distribution.quantile(p).unwrap();
             let expected = distribution.tail(quantile);
-            let share = samples.iter().filter(|&&sample| sample > quantile).count() as f64 / SAMPLES as f64;
+            let share =
+                samples.iter().filter(|&&sample| sample > quantile).count() as f64 / SAMPLES as f64;
             let standard_error = (expected * (1.0 - expected) / SAMPLES as f64).sqrt();
             let error = (share - expected).abs();
-            assert!(error <= 5.0 * standard_error, "{distribution}: {share} of samples exceed {quantile}, not {expected}");
+            assert!(
+                error <= 5.0 * standard_error,
+                "{distribution}: {share} of samples exceed {quantile}, not {expected}"
+            );
         }
     }
 }
@@ -147,7 +151,8 @@ fn a_quantile_is_the_smallest_value_that_is_exceeded_so_seldom() {
 
 #[test]
 fn quantiles_have_their_known_values() {
-    // ln 2 and ln 100; the normal quantiles 1.281552 and 2.326348; gamma's by 40-digit arithmetic; GEV as published, to the cycle.
+    // ln 2 and ln 100; the normal quantiles 1.281552 and 2.326348; gamma's by 40-digit arithmetic;
+    // GEV as published, to the cycle.
     for (text, p, value, relative) in [
         ("exp:1000", 0.5, 693.147_180_56, 1e-11),
         ("300+exp:1000", 0.99, 4_905.170_185_988, 1e-11),
@@ -210,7 +215,10 @@ fn tails_have_their_known_values() {
 fn the_tail_of_recorded_samples_counts_them() {
     let distribution = Distribution::empirical("a", vec![1.0, 1.0, 4.0, 6.0], Unit::Plain).unwrap();
     assert_eq!([0.5, 1.0, 4.0, 6.0].map(|x| distribution.tail(x)), [1.0, 0.5, 0.25, 0.0]);
-    assert_eq!([0.0, 0.5, 0.51, 1.0].map(|p| distribution.quantile(p).unwrap()), [1.0, 1.0, 4.0, 6.0]);
+    assert_eq!(
+        [0.0, 0.5, 0.51, 1.0].map(|p| distribution.quantile(p).unwrap()),
+        [1.0, 1.0, 4.0, 6.0]
+    );
 }
 
 #[test]
@@ -227,7 +235,9 @@ fn the_tail_of_zipf_goes_on_beyond_the_ranks_that_are_added_one_by_one() {
 #[test]
 fn zipf_moments_agree_with_direct_sums() {
     for exponent in [0.0, 0.5, 0.99, 1.0, 1.2, 2.0, 3.5] {
-        let direct = |power: f64| -> f64 { (1..=100_000u32).map(|rank| f64::from(rank).powf(power - exponent)).sum() };
+        let direct = |power: f64| -> f64 {
+            (1..=100_000u32).map(|rank| f64::from(rank).powf(power - exponent)).sum()
+        };
         let form = Form::Zipf { ranks: 100_000, exponent };
         let zipf = Distribution::new(form, Unit::Plain).unwrap();
         let mean = direct(1.0) / direct(0.0);
@@ -356,12 +366,16 @@ fn check_near(value: f64, expected: f64, relative: f64) {
 }
 
 fn check_moments(text: &str, mean: f64, variance: f64) {
-    let unit = if text.starts_with("zipf") || text.starts_with("lognorm") { Unit::Plain } else { Unit::Time };
+    let unit = if text.starts_with("zipf") || text.starts_with("lognorm") {
+        Unit::Plain
+    } else {
+        Unit::Time
+    };
     check_moments_of(&Distribution::parse(text, unit).unwrap(), mean, variance);
 }
 
-/// The closed moments to seven digits, and those of 400,000 samples within five standard errors, of which that of the
-/// variance follows from the fourth moment of the samples.
+/// The closed moments to seven digits, and those of 400,000 samples within five standard errors, of
+/// which that of the variance follows from the fourth moment of the samples.
 fn check_moments_of(distribution: &Distribution, mean: f64, variance: f64) {
     check_near(distribution.mean().unwrap(), mean, 1e-7);
     let closed = distribution.variance().unwrap();
@@ -370,20 +384,30 @@ fn check_moments_of(distribution: &Distribution, mean: f64, variance: f64) {
     let samples: Vec<f64> = (0..SAMPLES).map(|_| distribution.sample(&mut rng)).collect();
     let sampled_mean = mean_of(samples.iter().copied());
     let standard_error = (variance / SAMPLES as f64).sqrt();
-    assert!((sampled_mean - mean).abs() <= 5.0 * standard_error + 1e-9 * mean, "{distribution}: {sampled_mean} is not {mean}");
+    assert!(
+        (sampled_mean - mean).abs() <= 5.0 * standard_error + 1e-9 * mean,
+        "{distribution}: {sampled_mean} is not {mean}"
+    );
     let central = |power| mean_of(samples.iter().map(|sample| (sample - mean).powi(power)));
     let (sampled_variance, fourth) = (central(2), central(4));
     let standard_error = ((fourth - variance * variance).max(0.0) / SAMPLES as f64).sqrt();
     let error = (sampled_variance - variance).abs();
-    assert!(error <= 5.0 * standard_error + 1e-6 * variance, "{distribution}: {sampled_variance} is not {variance}");
+    assert!(
+        error <= 5.0 * standard_error + 1e-6 * variance,
+        "{distribution}: {sampled_variance} is not {variance}"
+    );
 }
 
 /// Just above the quantile of `p` the tail is at most 1 - p, just below it is at least that.
 fn check_inverse(distribution: &Distribution, p: f64) {
     let quantile = distribution.quantile(p).unwrap();
-    let [below, above] = [1.0 - 1e-14, 1.0 + 1e-14].map(|factor| distribution.tail(quantile * factor));
+    let [below, above] =
+        [1.0 - 1e-14, 1.0 + 1e-14].map(|factor| distribution.tail(quantile * factor));
     assert!(above <= 1.0 - p + 1e-10, "{distribution} at {p}: {above} is above {quantile}");
-    assert!(quantile == 0.0 || below >= 1.0 - p - 1e-10, "{distribution} at {p}: {below} is above less than {quantile}");
+    assert!(
+        quantile == 0.0 || below >= 1.0 - p - 1e-10,
+        "{distribution} at {p}: {below} is above less than {quantile}"
+    );
 }
 
 /// At least one of each form, with the ends of what its shape may be.
@@ -429,13 +453,23 @@ fn any_form() -> impl Strategy<Value = Form> {
         value().prop_map(|value| Form::Fixed { value }),
         scale().prop_map(|max| Form::Uniform { max }),
         scale().prop_map(|mean| Form::Exponential { mean }),
-        (value(), value(), 0.0..=1.0).prop_map(|(a, b, probability)| Form::Bimodal { values: [a, b], probability }),
-        ([value(), value(), value()], 0.0..=1.0, 0.0..=1.0)
-            .prop_map(|(values, p, q)| { Form::Trimodal { values, probabilities: [p, (1.0 - p) * q] } }),
+        (value(), value(), 0.0..=1.0)
+            .prop_map(|(a, b, probability)| Form::Bimodal { values: [a, b], probability }),
+        ([value(), value(), value()], 0.0..=1.0, 0.0..=1.0).prop_map(|(values, p, q)| {
+            Form::Trimodal { values, probabilities: [p, (1.0 - p) * q] }
+        }),
         (-41.0..41.0, 0.0..20.0).prop_map(|(mu, sigma)| Form::LogNormal { mu, sigma }),
         (0.001..1e9, scale()).prop_map(|(shape, scale)| Form::Gamma { shape, scale }),
-        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::Pareto { location, scale, shape }),
-        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::ExtremeValue { location, scale, shape }),
+        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::Pareto {
+            location,
+            scale,
+            shape
+        }),
+        (value(), scale(), shape()).prop_map(|(location, scale, shape)| Form::ExtremeValue {
+            location,
+            scale,
+            shape
+        }),
         (1u64..=1 << 53, exponent()).prop_map(|(ranks, exponent)| Form::Zipf { ranks, exponent }),
         (1u64..=20, exponent()).prop_map(|(ranks, exponent)| Form::Zipf { ranks, exponent }),
     ]

@@ -15,8 +15,9 @@ use tailcut_proto::policy::PolicySpec;
 use super::{EkM1, Jbsq, MDk, MG1, MMk, QueueingError, Sojourn, check_count, check_load};
 use crate::distribution::{Distribution, Form};
 
-/// Groups of servers behind a Poisson stream: a request goes to one of the groups, all equally likely, and the policy places it
-/// among the servers of that group. The layout "4x4" is 4 groups of 4 servers.
+/// Groups of servers behind a Poisson stream: a request goes to one of the groups, all equally
+/// likely, and the policy places it among the servers of that group. The layout "4x4" is 4 groups
+/// of 4 servers.
 #[derive(Clone, Copy, Debug)]
 pub struct System<'a> {
     /// Groups, each with a policy of its own.
@@ -39,7 +40,8 @@ pub struct Exact {
     pub sojourn: Box<dyn Sojourn + Send + Sync>,
 }
 
-/// The sojourn time of `system`, where theory has it; `None` where it has not, or where its model is too large to solve.
+/// The sojourn time of `system`, where theory has it; `None` where it has not, or where its model
+/// is too large to solve.
 ///
 /// # Errors
 ///
@@ -61,13 +63,18 @@ fn solve(system: &System<'_>) -> Result<Option<Exact>, QueueingError> {
     let &System { servers, policy, service, load, .. } = system;
     let answer = match (policy, Shape::of(service)) {
         (policy, shape) if servers == 1 || is_blind(policy) => single(shape, service, load)?,
-        (PolicySpec::RoundRobin, Shape::Exponential) => Exact::new(format!("E{servers}/M/1"), EkM1::new(servers, load)?),
+        (PolicySpec::RoundRobin, Shape::Exponential) => {
+            Exact::new(format!("E{servers}/M/1"), EkM1::new(servers, load)?)
+        }
         (PolicySpec::RoundRobin, Shape::Fixed) => fixed(servers, load)?,
         (PolicySpec::Jbsq(bound), Shape::Fixed) if bound.get() == 1 => fixed(servers, load)?,
-        (PolicySpec::Jbsq(bound), Shape::Exponential) if bound.get() == 1 => exponential(servers, load)?,
-        (PolicySpec::Jbsq(bound), Shape::Exponential) => {
-            Exact::new(format!("JBSQ({bound}) chain"), Jbsq::new(servers, bound.get() as usize, load)?)
+        (PolicySpec::Jbsq(bound), Shape::Exponential) if bound.get() == 1 => {
+            exponential(servers, load)?
         }
+        (PolicySpec::Jbsq(bound), Shape::Exponential) => Exact::new(
+            format!("JBSQ({bound}) chain"),
+            Jbsq::new(servers, bound.get() as usize, load)?,
+        ),
         _ => return Ok(None),
     };
     Ok(Some(answer))

@@ -69,7 +69,10 @@ impl Jbsq {
 
 impl Sojourn for Jbsq {
     fn mean(&self) -> f64 {
-        let placed: f64 = (1u32..).zip(&self.least_held).map(|(services, probability)| f64::from(services) * probability).sum();
+        let placed: f64 = (1u32..)
+            .zip(&self.least_held)
+            .map(|(services, probability)| f64::from(services) * probability)
+            .sum();
         placed + self.full * (1.0 / self.drain_rate + self.least_held.len() as f64)
     }
 
@@ -110,7 +113,8 @@ impl Chain {
         let mut states = Vec::new();
         compose(workers as u32, bound, &mut Vec::new(), &mut states);
         states.sort_by_key(|state| level(state));
-        let index: BTreeMap<&[u32], usize> = states.iter().enumerate().map(|(at, state)| (state.as_slice(), at)).collect();
+        let index: BTreeMap<&[u32], usize> =
+            states.iter().enumerate().map(|(at, state)| (state.as_slice(), at)).collect();
         let arrival_rate = workers as f64 * load;
         let mut incoming = vec![Vec::new(); states.len()];
         for (from, state) in states.iter().enumerate() {
@@ -161,7 +165,8 @@ impl Chain {
         let is_full = state + 1 == self.states.len();
         // Arrivals to the full state join the central queue, which the chain leaves out.
         let arrivals = if is_full { 0.0 } else { self.arrival_rate };
-        let inflow: f64 = self.incoming[state].iter().map(|&(from, rate)| weights[from] * rate).sum();
+        let inflow: f64 =
+            self.incoming[state].iter().map(|&(from, rate)| weights[from] * rate).sum();
         inflow / (arrivals + self.busy[state])
     }
 

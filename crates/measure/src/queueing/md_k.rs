@@ -36,8 +36,12 @@ impl MDk {
         }
         let arrival_rate = servers as f64 * load;
         let in_system = Band::new(servers, arrival_rate, load)?.stationary();
-        let mean_queue: f64 =
-            in_system.iter().skip(servers + 1).zip(1u32..).map(|(probability, waiting)| probability * f64::from(waiting)).sum();
+        let mean_queue: f64 = in_system
+            .iter()
+            .skip(servers + 1)
+            .zip(1u32..)
+            .map(|(probability, waiting)| probability * f64::from(waiting))
+            .sum();
         let cumulative = in_system
             .iter()
             .scan(0.0, |sum, probability| {
@@ -139,7 +143,10 @@ impl Band {
         }
         let mut stationary = vec![1.0];
         for state in 1..self.states {
-            let inflow = self.rows_into(state).map(|from| stationary[from] * self.cells[self.cell(from, state)]).sum();
+            let inflow = self
+                .rows_into(state)
+                .map(|from| stationary[from] * self.cells[self.cell(from, state)])
+                .sum();
             stationary.push(inflow);
         }
         let total: f64 = stationary.iter().sum();

@@ -24,8 +24,12 @@ impl MMk {
         check_load(load)?;
         let offered = servers as f64 * load;
         // Erlang's B by its recursion, which is stable; then C from B.
-        let blocked = (1..=servers).fold(1.0, |blocked, count| offered * blocked / (count as f64 + offered * blocked));
-        Ok(Self { wait_probability: blocked / (1.0 - load * (1.0 - blocked)), drain_rate: servers as f64 * (1.0 - load) })
+        let blocked = (1..=servers)
+            .fold(1.0, |blocked, count| offered * blocked / (count as f64 + offered * blocked));
+        Ok(Self {
+            wait_probability: blocked / (1.0 - load * (1.0 - blocked)),
+            drain_rate: servers as f64 * (1.0 - load),
+        })
     }
 
     /// The probability that a request waits at all (Erlang's C).

@@ -12,8 +12,8 @@
 //! | [`EkM1`] | round robin, exponential service | the root of a G/M/1 queue |
 //! | [`Jbsq`] | bounded shortest queue, exponential service | Markov chain of the bounds |
 //!
-//! [`MMk`] and [`MDk`] with one server are random placement with exponential and fixed service. [`exact`] chooses the model of a
-//! layout of servers, a policy and a service.
+//! [`MMk`] and [`MDk`] with one server are random placement with exponential and fixed service.
+//! [`exact`] chooses the model of a layout of servers, a policy and a service.
 //!
 //! Invariant: every time is in units of the mean service time, and nothing is simulated: a model
 //! asked twice answers the same.

@@ -158,7 +158,8 @@ fn a_round_robin_of_one_is_the_single_server() {
 #[test]
 fn the_pole_of_the_single_queue_is_taken_out() {
     // 16 (1 - load) is 1 at 0.9375.
-    let [below, at, above] = [0.937_499_999, 0.9375, 0.937_500_001].map(|load| MMk::new(16, load).unwrap());
+    let [below, at, above] =
+        [0.937_499_999, 0.9375, 0.937_500_001].map(|load| MMk::new(16, load).unwrap());
     for p in [0.5, 0.99] {
         check(below.percentile(p), at.percentile(p), 1e-6);
         check(above.percentile(p), at.percentile(p), 1e-6);
@@ -201,7 +202,8 @@ fn every_published_row_is_the_answer_for_its_system() {
         (&JBSQ_4, 1, 16, "jbsq:4", "exp:1us", "JBSQ(4) chain"),
     ] {
         check_table(table, |load| {
-            let answer = exact_of((groups, servers), policy, service, load)?.expect("it is published");
+            let answer =
+                exact_of((groups, servers), policy, service, load)?.expect("it is published");
             assert_eq!(answer.model, model);
             Ok(answer.sojourn)
         });
@@ -211,9 +213,15 @@ fn every_published_row_is_the_answer_for_its_system() {
 #[test]
 fn one_server_serves_in_order_whatever_the_policy() {
     let reference = MG1::new(&parse("bimodal:1us:10us:0.9"), 0.8).unwrap().percentile(0.99);
-    for (layout, policy) in [((16, 1), "rr"), ((16, 1), "jbsq:2"), ((1, 1), "jbsq:auto"), ((2, 8), "random")] {
+    for (layout, policy) in
+        [((16, 1), "rr"), ((16, 1), "jbsq:2"), ((1, 1), "jbsq:auto"), ((2, 8), "random")]
+    {
         let answer = exact_of(layout, policy, "bimodal:1us:10us:0.9", 0.8).unwrap().unwrap();
-        assert_eq!((answer.model.as_str(), answer.sojourn.percentile(0.99)), ("M/G/1", reference), "{policy}");
+        assert_eq!(
+            (answer.model.as_str(), answer.sojourn.percentile(0.99)),
+            ("M/G/1", reference),
+            "{policy}"
+        );
     }
 }
 
@@ -251,7 +259,8 @@ fn general_service_meets_the_published_rows_of_exponential_and_fixed_service() {
 #[test]
 fn general_service_meets_closed_forms_to_six_digits() {
     for load in [0.01, 0.5, 0.9, 0.99, 0.9999] {
-        let [exponential, fixed] = ["exp:1us", "fixed:7us"].map(|service| MG1::new(&parse(service), load).unwrap());
+        let [exponential, fixed] =
+            ["exp:1us", "fixed:7us"].map(|service| MG1::new(&parse(service), load).unwrap());
         for p in [0.1, 0.5, 0.9, 0.99, 0.999, 0.9999] {
             let time = MMk::new(1, load).unwrap().percentile(p);
             check(exponential.percentile(p), time, 1e-6 * time);
@@ -261,7 +270,8 @@ fn general_service_meets_closed_forms_to_six_digits() {
     }
 }
 
-/// Of 80-digit arithmetic: the waiting time of a service of a few values is a finite sum (Erlang's, for each value).
+/// Of 80-digit arithmetic: the waiting time of a service of a few values is a finite sum (Erlang's,
+/// for each value).
 #[test]
 fn a_service_of_two_values_has_its_known_tail() {
     for (load, time, tail) in [
@@ -280,8 +290,8 @@ fn a_service_of_two_values_has_its_known_tail() {
     }
 }
 
-/// By inversion of the Laplace transform (de Hoog, Knight and Stokes, 1982) at 30 digits. The last ones are a Pareto tail of infinite
-/// variance, and a lighter one.
+/// By inversion of the Laplace transform (de Hoog, Knight and Stokes, 1982) at 30 digits. The last
+/// ones are a Pareto tail of infinite variance, and a lighter one.
 #[test]
 fn services_with_a_known_transform_have_its_tail() {
     for (service, load, time, tail) in [
@@ -301,8 +311,9 @@ fn services_with_a_known_transform_have_its_tail() {
     }
 }
 
-/// The load at which the p99 is ten mean services: as published, and for those without a heavy tail by the same inversion. What is
-/// published was solved on a coarser grid: for exponential service it is 1 - ln(100) / 10, but 300+exp is 1.5e-4 off.
+/// The load at which the p99 is ten mean services: as published, and for those without a heavy tail
+/// by the same inversion. What is published was solved on a coarser grid: for exponential service
+/// it is 1 - ln(100) / 10, but 300+exp is 1.5e-4 off.
 #[test]
 fn the_load_that_meets_ten_services_is_published() {
     for (service, published, inverted) in [
@@ -322,7 +333,8 @@ fn the_load_that_meets_ten_services_is_published() {
     }
 }
 
-/// The p99 of random placement over 16 servers, within the tolerance of what is published: 1 %, and 3 % at a load of 0.9.
+/// The p99 of random placement over 16 servers, within the tolerance of what is published: 1 %, and
+/// 3 % at a load of 0.9.
 #[test]
 fn random_placement_has_the_p99_that_is_simulated() {
     for (service, load, p99, relative) in [
@@ -437,11 +449,17 @@ fn percentiles_outside_of_probabilities_are_the_ends() {
 /// The p99 meets ten mean services just below `load`, and not just above it.
 #[track_caller]
 fn check_met(service: &Distribution, load: f64, error: f64) {
-    let [below, above] = [load - error, load + error].map(|load| MG1::new(service, load).unwrap().tail(10.0));
+    let [below, above] =
+        [load - error, load + error].map(|load| MG1::new(service, load).unwrap().tail(10.0));
     assert!(below < 0.01 && above > 0.01, "{service}: {below} and {above} about a load of {load}");
 }
 
-fn exact_of((groups, servers): (usize, usize), policy: &str, service: &str, load: f64) -> Result<Option<Exact>, QueueingError> {
+fn exact_of(
+    (groups, servers): (usize, usize),
+    policy: &str,
+    service: &str,
+    load: f64,
+) -> Result<Option<Exact>, QueueingError> {
     let policy: PolicySpec = policy.parse().unwrap();
     exact(&System { groups, servers, policy, service: &parse(service), load })
 }

@@ -43,7 +43,14 @@ fn one_write_of_tcp_covers_the_requests_whose_last_byte_it_carried() {
     for key in [99, 199, 299] {
         matcher.handle_reply(key, Stamps::of_ns(Some(9), Some(30), None), 9);
     }
-    check(&mut matcher, &[(99, Some(8), Some(20), None), (199, Some(8), Some(20), None), (299, Some(8), Some(19), None)]);
+    check(
+        &mut matcher,
+        &[
+            (99, Some(8), Some(20), None),
+            (199, Some(8), Some(20), None),
+            (299, Some(8), Some(19), None),
+        ],
+    );
 }
 
 #[test]
@@ -94,7 +101,13 @@ fn the_wait_is_bounded_and_what_is_missing_is_counted() {
     matcher.handle_timeout(9 + WAIT_NS);
     check(&mut matcher, &[(0, Some(8), Some(20), None)]);
     matcher.handle_sent(0..=0, hardware(1));
-    let counts = MatchCounts { requests: 1, samples: 1, missing_hardware: 1, late: 1, ..MatchCounts::default() };
+    let counts = MatchCounts {
+        requests: 1,
+        samples: 1,
+        missing_hardware: 1,
+        late: 1,
+        ..MatchCounts::default()
+    };
     assert_eq!(*matcher.counts(), counts);
 }
 
@@ -143,7 +156,11 @@ fn a_clock_that_runs_backwards_gives_no_latency() {
 fn the_bias_is_the_users_latency_minus_the_kernels() {
     let mut bias = Bias::new();
     for difference_ns in 1..=1_000 {
-        let latencies = Latencies { user_ns: Some(5_000 + difference_ns), kernel_ns: Some(5_000), hardware_ns: None };
+        let latencies = Latencies {
+            user_ns: Some(5_000 + difference_ns),
+            kernel_ns: Some(5_000),
+            hardware_ns: None,
+        };
         bias.record(&latencies);
     }
     bias.record(&Latencies { user_ns: Some(1), kernel_ns: Some(2), hardware_ns: None });
@@ -152,8 +169,13 @@ fn the_bias_is_the_users_latency_minus_the_kernels() {
     merged.merge(&bias);
     let summary = merged.summary();
     assert_eq!((summary.count, summary.below, summary.mean_ns), (1_001, 1, Some(500.5)));
-    let near = |value: Option<u64>, expected: u64| value.is_some_and(|value| value.abs_diff(expected) * 100 <= expected);
-    assert!(near(summary.p50_ns, 500) && near(summary.p99_ns, 990) && near(summary.max_ns, 1_000), "{summary:?}");
+    let near = |value: Option<u64>, expected: u64| {
+        value.is_some_and(|value| value.abs_diff(expected) * 100 <= expected)
+    };
+    assert!(
+        near(summary.p50_ns, 500) && near(summary.p99_ns, 990) && near(summary.max_ns, 1_000),
+        "{summary:?}"
+    );
 }
 
 proptest! {
@@ -200,7 +222,8 @@ proptest! {
     }
 }
 
-/// What happens to one request: bits for a reply, and for the loss, repetition and delay of its stamps.
+/// What happens to one request: bits for a reply, and for the loss, repetition and delay of its
+/// stamps.
 #[derive(Clone, Copy, Debug)]
 struct Fate(u32);
 
@@ -210,14 +233,21 @@ impl Fate {
     }
 
     /// When its stamps come, and for which keys.
-    fn arrivals(self, at: u64, range: &RangeInclusive<u64>) -> Vec<(u64, RangeInclusive<u64>, Stamps)> {
+    fn arrivals(
+        self,
+        at: u64,
+        range: &RangeInclusive<u64>,
+    ) -> Vec<(u64, RangeInclusive<u64>, Stamps)> {
         let copy = |shift: u32, stamp: Stamps| {
             let bits = u64::from(self.0 >> shift & 0x7f);
             // Lost half of the time; else late by up to 63 requests, more than the wait.
             (bits >= 64).then(|| (at + bits - 64, range.clone(), stamp))
         };
         let (kernel, hardware) = (kernel(kernel_at(at)), hardware(hardware_at(at)));
-        [copy(3, kernel), copy(10, kernel), copy(17, hardware), copy(24, hardware)].into_iter().flatten().collect()
+        [copy(3, kernel), copy(10, kernel), copy(17, hardware), copy(24, hardware)]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -235,10 +265,11 @@ fn hardware_at(at: u64) -> u64 {
 
 /// Compares the samples that have closed: key, and latency by each clock.
 fn check(matcher: &mut Matcher, expected: &[Row]) {
-    let closed = std::iter::from_fn(|| matcher.poll_sample()).map(|StampedSample { key, latencies }| {
-        let Latencies { user_ns, kernel_ns, hardware_ns } = latencies;
-        (key, user_ns, kernel_ns, hardware_ns)
-    });
+    let closed =
+        std::iter::from_fn(|| matcher.poll_sample()).map(|StampedSample { key, latencies }| {
+            let Latencies { user_ns, kernel_ns, hardware_ns } = latencies;
+            (key, user_ns, kernel_ns, hardware_ns)
+        });
     assert_eq!(closed.collect::<Vec<_>>(), expected);
 }
 

@@ -1,14 +1,17 @@
 //! Did the requests of a sender, or of several, leave as the distribution asks, and in time?
 //!
-//! The gaps between sends go through the distribution's own cumulative probability, which makes them uniform if they are right,
-//! and Anderson and Darling's A2 says how far they are from that. A2 grows with the number of gaps for any fault, however small,
-//! so the decision takes the fault itself: (A2 - 1) / n, the weighted square distance between what was asked and what was done,
+//! The gaps between sends go through the distribution's own cumulative probability, which makes
+//! them uniform if they are right, and Anderson and Darling's A2 says how far they are from that.
+//! A2 grows with the number of gaps for any fault, however small, so the decision takes the fault
+//! itself: (A2 - 1) / n, the weighted square distance between what was asked and what was done,
 //! which no rate and no length of a run changes. A fault needs to be both significant and large.
 //!
-//! Clocks and system calls smear every gap by some time, the resolution. Gaps are compared through it: a gap at which the
-//! distribution has a step, as every gap of a fixed load, counts as right anywhere within the resolution.
+//! Clocks and system calls smear every gap by some time, the resolution. Gaps are compared through
+//! it: a gap at which the distribution has a step, as every gap of a fixed load, counts as right
+//! anywhere within the resolution.
 //!
-//! Invariant: nothing is drawn at random; the smear is spread evenly over the gaps by a sequence that fills the interval.
+//! Invariant: nothing is drawn at random; the smear is spread evenly over the gaps by a sequence
+//! that fills the interval.
 
 use crate::arrivals::Process;
 use crate::distribution::{Distribution, DistributionError, Form};
@@ -37,7 +40,11 @@ impl Asked {
         };
         let mean = gaps.mean().unwrap_or(f64::INFINITY);
         let mean_ns = 1e9 / rate_per_s;
-        Ok(Self { gaps, scale_ns: mean_ns / mean, resolution_ns: RESOLUTION_NS.min(mean_ns / 10.0) })
+        Ok(Self {
+            gaps,
+            scale_ns: mean_ns / mean,
+            resolution_ns: RESOLUTION_NS.min(mean_ns / 10.0),
+        })
     }
 
     /// Where in (0, 1) the gaps `gaps_ns` of one sender lie: evenly, if they are those asked for.
@@ -51,11 +58,13 @@ impl Asked {
         self.gaps.mean().unwrap_or(f64::INFINITY) * self.scale_ns
     }
 
-    /// Where in (0, 1) a gap lies; `spread`, in (0, 1), says where within what cannot be told apart.
+    /// Where in (0, 1) a gap lies; `spread`, in (0, 1), says where within what cannot be told
+    /// apart.
     fn place(&self, gap_ns: f64, spread: f64) -> f64 {
         let value = |ns: f64| ns / self.scale_ns;
         if self.has_steps() {
-            let (low, high) = (value(gap_ns - self.resolution_ns), value(gap_ns + self.resolution_ns));
+            let (low, high) =
+                (value(gap_ns - self.resolution_ns), value(gap_ns + self.resolution_ns));
             let (above_low, above_high) = (self.gaps.tail(low), self.gaps.tail(high));
             return 1.0 - (above_low + spread * (above_high - above_low));
         }
@@ -75,7 +84,10 @@ impl Asked {
     fn has_steps(&self) -> bool {
         let steps = Form::Bimodal { values: [0.0; 2], probability: 0.0 };
         match self.gaps.form() {
-            Form::Fixed { .. } | Form::Trimodal { .. } | Form::Zipf { .. } | Form::Empirical { .. } => true,
+            Form::Fixed { .. }
+            | Form::Trimodal { .. }
+            | Form::Zipf { .. }
+            | Form::Empirical { .. } => true,
             form => std::mem::discriminant(form) == std::mem::discriminant(&steps),
         }
     }
@@ -95,7 +107,8 @@ pub struct ArrivalFit {
 }
 
 impl ArrivalFit {
-    /// How evenly `places`, as of [`Asked::places`] of any number of senders, lie in (0, 1). `None` for fewer than [`GAPS_MIN`].
+    /// How evenly `places`, as of [`Asked::places`] of any number of senders, lie in (0, 1). `None`
+    /// for fewer than [`GAPS_MIN`].
     pub fn of(places: &mut [f64]) -> Option<Self> {
         if places.len() < GAPS_MIN {
             return None;
@@ -111,8 +124,8 @@ impl ArrivalFit {
         if (self.is_wrong(), self.fault) >= (other.is_wrong(), other.fault) { self } else { other }
     }
 
-    /// Whether the gaps are significantly and noticeably others than was asked: by about as much as if 7 % of them
-    /// had been put together in bursts.
+    /// Whether the gaps are significantly and noticeably others than was asked: by about as much as
+    /// if 7 % of them had been put together in bursts.
     pub fn is_wrong(&self) -> bool {
         self.p_value < SIGNIFICANCE && self.fault > FAULT_MAX
     }
@@ -127,7 +140,8 @@ pub struct AndersonDarling {
     pub p_value: f64,
 }
 
-/// Are `places`, which it sorts, uniform on (0, 1)? `None` without any. Values at the ends count as 1e-12 from them.
+/// Are `places`, which it sorts, uniform on (0, 1)? `None` without any. Values at the ends count as
+/// 1e-12 from them.
 pub fn anderson_darling(places: &mut [f64]) -> Option<AndersonDarling> {
     if places.is_empty() {
         return None;
@@ -138,7 +152,9 @@ pub fn anderson_darling(places: &mut [f64]) -> Option<AndersonDarling> {
     let pairs = places.iter().zip(places.iter().rev());
     let sum: f64 = pairs
         .enumerate()
-        .map(|(index, (&low, &high))| (2.0 * index as f64 + 1.0) * (inside(low).ln() + (-inside(high)).ln_1p()))
+        .map(|(index, (&low, &high))| {
+            (2.0 * index as f64 + 1.0) * (inside(low).ln() + (-inside(high)).ln_1p())
+        })
         .sum();
     let statistic = -count - sum / count;
     Some(AndersonDarling { statistic, p_value: (1.0 - at_most(statistic, count)).clamp(0.0, 1.0) })
@@ -153,25 +169,33 @@ pub struct Lateness {
     pub p99_ns: u64,
     /// The latest, ns.
     pub max_ns: u64,
-    /// The share of sends that were later than the mean gap of their sender: another was due by then.
+    /// The share of sends that were later than the mean gap of their sender: another was due by
+    /// then.
     pub overtaken: f64,
 }
 
 impl Lateness {
-    /// Of sends that were `late_ns` after their intended times, with `gap_mean_ns` between those on average. All zero without
-    /// sends.
+    /// Of sends that were `late_ns` after their intended times, with `gap_mean_ns` between those on
+    /// average. All zero without sends.
     pub fn of(late_ns: &mut [u64], gap_mean_ns: f64) -> Self {
         late_ns.sort_unstable();
         let Some(&max_ns) = late_ns.last() else {
             return Self::default();
         };
-        let at = |share: f64| late_ns[((share * late_ns.len() as f64) as usize).min(late_ns.len() - 1)];
+        let at =
+            |share: f64| late_ns[((share * late_ns.len() as f64) as usize).min(late_ns.len() - 1)];
         let in_time = late_ns.partition_point(|&late| late as f64 <= gap_mean_ns);
-        Self { p50_ns: at(0.5), p99_ns: at(0.99), max_ns, overtaken: 1.0 - in_time as f64 / late_ns.len() as f64 }
+        Self {
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            max_ns,
+            overtaken: 1.0 - in_time as f64 / late_ns.len() as f64,
+        }
     }
 }
 
-/// The probability that A2 of `count` uniform values is at most `statistic`, to five digits (Marsaglia and Marsaglia, 2004).
+/// The probability that A2 of `count` uniform values is at most `statistic`, to five digits
+/// (Marsaglia and Marsaglia, 2004).
 fn at_most(statistic: f64, count: f64) -> f64 {
     if statistic <= 0.0 {
         return 0.0;
@@ -191,7 +215,8 @@ fn at_most_in_the_limit(z: f64) -> f64 {
 /// What `count` values add to the limit's probability `x`.
 fn correction(count: f64, x: f64) -> f64 {
     if x > 0.8 {
-        return polynomial(&[-130.2137, 745.2337, -1705.091, 1950.646, -1116.360, 255.7844], x) / count;
+        return polynomial(&[-130.2137, 745.2337, -1705.091, 1950.646, -1116.360, 255.7844], x)
+            / count;
     }
     let knee = 0.01265 + 0.1757 / count;
     if x < knee {

@@ -1,11 +1,13 @@
 //! The variance of a mean of correlated values, by overlapping batch means.
 //!
-//! A run is cut into cells, and windows of several cells slide over it. Where a window is long against the memory of the
-//! process, the spread of the windows' means tells the spread of the run's own mean (Meketon and Schmeiser, 1984). Windows of a
-//! 32nd to a 256th of the run are tried and the largest variance is taken: the longest windows bear the most memory, and the
-//! shorter ones see through a period that happens to fit the longest.
+//! A run is cut into cells, and windows of several cells slide over it. Where a window is long
+//! against the memory of the process, the spread of the windows' means tells the spread of the
+//! run's own mean (Meketon and Schmeiser, 1984). Windows of a 32nd to a 256th of the run are tried
+//! and the largest variance is taken: the longest windows bear the most memory, and the shorter
+//! ones see through a period that happens to fit the longest.
 //!
-//! Invariant: positive correlation widens, and none makes the variance less than that of the cells' own spread.
+//! Invariant: positive correlation widens, and none makes the variance less than that of the cells'
+//! own spread.
 
 /// The variance of a mean, with what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,7 +18,8 @@ pub(super) struct LongRun {
     pub(super) freedom: f64,
 }
 
-/// Of the mean of `cells`, which follow each other in time and are of equal length. `None` for fewer than eight.
+/// Of the mean of `cells`, which follow each other in time and are of equal length. `None` for
+/// fewer than eight.
 pub(super) fn long_run(cells: &[f64]) -> Option<LongRun> {
     let count = cells.len();
     if count < CELLS_MIN {
@@ -28,13 +31,16 @@ pub(super) fn long_run(cells: &[f64]) -> Option<LongRun> {
     for cell in cells {
         sums.push(sums[sums.len() - 1] + (cell - mean));
     }
-    let variance = BATCHES.iter().map(|batches| of_windows(&sums, (count / batches).max(1))).fold(0.0, f64::max);
+    let variance = BATCHES
+        .iter()
+        .map(|batches| of_windows(&sums, (count / batches).max(1)))
+        .fold(0.0, f64::max);
     let longest = (count / BATCHES[0]).max(1);
     Some(LongRun { variance, freedom: 1.5 * (count as f64 / longest as f64 - 1.0) })
 }
 
-/// The means of `values` over at most `count` cells of equal length; what is left over is at the start, where a run is least
-/// settled.
+/// The means of `values` over at most `count` cells of equal length; what is left over is at the
+/// start, where a run is least settled.
 pub(super) fn cells(values: &[f32], count: usize, of: impl Fn(f32) -> f64) -> Vec<f64> {
     let count = count.min(values.len());
     if count == 0 {
@@ -42,13 +48,20 @@ pub(super) fn cells(values: &[f32], count: usize, of: impl Fn(f32) -> f64) -> Ve
     }
     let length = values.len() / count;
     let rest = values.len() - length * count;
-    values[rest..].chunks_exact(length).map(|cell| cell.iter().map(|&value| of(value)).sum::<f64>() / length as f64).collect()
+    values[rest..]
+        .chunks_exact(length)
+        .map(|cell| cell.iter().map(|&value| of(value)).sum::<f64>() / length as f64)
+        .collect()
 }
 
 /// `sums[i]` is the sum of the first i cells, each less the mean of all.
 fn of_windows(sums: &[f64], window: usize) -> f64 {
     let count = sums.len() - 1;
-    let squares: f64 = sums.iter().zip(&sums[window..]).map(|(from, to)| ((to - from) / window as f64).powi(2)).sum();
+    let squares: f64 = sums
+        .iter()
+        .zip(&sums[window..])
+        .map(|(from, to)| ((to - from) / window as f64).powi(2))
+        .sum();
     window as f64 * squares / ((count - window + 1) * (count - window)) as f64
 }
 
@@ -68,8 +81,8 @@ mod tests {
 
     #[test]
     fn of_a_first_order_process_the_variance_is_the_known_one() {
-        // x' = a x + e has the long-run variance 1 / (1 - a)^2; the mean over 400 runs is within 10 %, less than the bias that
-        // taking the largest of four brings.
+        // x' = a x + e has the long-run variance 1 / (1 - a)^2; the mean over 400 runs is within 10
+        // %, less than the bias that taking the largest of four brings.
         for a in [0.0, 0.5, 0.9] {
             let estimates: Vec<f64> = (0..400).map(|seed| estimate(a, seed)).collect();
             let mean = estimates.iter().sum::<f64>() / 400.0;

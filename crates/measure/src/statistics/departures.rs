@@ -1,17 +1,20 @@
 //! When the requests of one sender should have left, and when they did.
 //!
-//! A sender does one thing at a time: a request that comes due while the one before it is being sent leaves as soon as that send
-//! is over. That is no fault of its schedule, though it shows in the gaps: where a send takes an eighth of the mean gap, as many
-//! gaps are as long as a send. So a departure counts as in time up to what a send takes, which is read off the departures
-//! themselves, and what is later counts as late by the rest. Requests that were held back for longer leave close together
-//! however this is looked at, and so are found.
+//! A sender does one thing at a time: a request that comes due while the one before it is being
+//! sent leaves as soon as that send is over. That is no fault of its schedule, though it shows in
+//! the gaps: where a send takes an eighth of the mean gap, as many gaps are as long as a send. So a
+//! departure counts as in time up to what a send takes, which is read off the departures
+//! themselves, and what is later counts as late by the rest. Requests that were held back for
+//! longer leave close together however this is looked at, and so are found.
 //!
-//! Invariants: a send counts for no more than [`SEND_NS_MAX`] and a quarter of the mean gap, so that neither a server that is waited
-//! for nor a sender that cannot keep its schedule passes for a slow send; what is kept is spread over the whole time, and bounded.
+//! Invariants: a send counts for no more than [`SEND_NS_MAX`] and a quarter of the mean gap, so
+//! that neither a server that is waited for nor a sender that cannot keep its schedule passes for a
+//! slow send; what is kept is spread over the whole time, and bounded.
 
 use super::arrival_fit::Asked;
 
-/// The departures of one sender, part by part: all of them, or at most [`DEPARTURES_MAX`] of parts that lie evenly over the time.
+/// The departures of one sender, part by part: all of them, or at most [`DEPARTURES_MAX`] of parts
+/// that lie evenly over the time.
 #[derive(Clone, Debug)]
 pub struct Departures {
     /// By their numbers, ascending.
@@ -32,7 +35,8 @@ struct Departure {
 pub struct Gaps {
     /// Between actual departures, ns.
     pub seen_ns: Vec<f64>,
-    /// Where the gaps lie in (0, 1), what a send takes left out: evenly, if they are those asked for.
+    /// Where the gaps lie in (0, 1), what a send takes left out: evenly, if they are those asked
+    /// for.
     pub places: Vec<f64>,
 }
 
@@ -43,8 +47,8 @@ impl Default for Departures {
 }
 
 impl Departures {
-    /// Notes the departures of a part of the time, pairs of when a request should have left and when it did, in any order. Parts
-    /// come by ascending numbers.
+    /// Notes the departures of a part of the time, pairs of when a request should have left and
+    /// when it did, in any order. Parts come by ascending numbers.
     pub fn note(&mut self, part: u32, departures: impl IntoIterator<Item = (u64, u64)>) {
         if !part.is_multiple_of(self.stride) {
             return;
@@ -63,11 +67,14 @@ impl Departures {
     /// Ends the notes: what the gaps between them are, by what was `asked`.
     pub fn take(&mut self, asked: &Asked) -> Gaps {
         let parts = std::mem::take(self).parts;
-        let runs: Vec<Vec<Departure>> = parts.chunk_by(|(part, _), (next, _)| part + 1 == *next).map(in_order).collect();
+        let runs: Vec<Vec<Departure>> =
+            parts.chunk_by(|(part, _), (next, _)| part + 1 == *next).map(in_order).collect();
         let send_ns = send_ns(&runs, asked);
         let mut gaps = Gaps::default();
         for run in &runs {
-            let in_time = gaps_ns(run, |departure| departure.intended_ns.max(departure.sent_ns.saturating_sub(send_ns)));
+            let in_time = gaps_ns(run, |departure| {
+                departure.intended_ns.max(departure.sent_ns.saturating_sub(send_ns))
+            });
             gaps.places.extend(asked.places(&in_time));
             gaps.seen_ns.extend(gaps_ns(run, |departure| departure.sent_ns));
         }
@@ -77,18 +84,22 @@ impl Departures {
 
 /// The departures of parts that follow each other.
 fn in_order(parts: &[(u32, Vec<Departure>)]) -> Vec<Departure> {
-    let mut run: Vec<Departure> = parts.iter().flat_map(|(_, departures)| departures).copied().collect();
+    let mut run: Vec<Departure> =
+        parts.iter().flat_map(|(_, departures)| departures).copied().collect();
     run.sort_unstable_by_key(|departure| (departure.sent_ns, departure.intended_ns));
     run
 }
 
 /// What a send takes: the time to the next one, where that came due just after the send began.
 fn send_ns(runs: &[Vec<Departure>], asked: &Asked) -> u64 {
-    let came_due = |pair: &&[Departure]| (1..=SEND_NS).contains(&pair[1].intended_ns.saturating_sub(pair[0].sent_ns));
+    let came_due = |pair: &&[Departure]| {
+        (1..=SEND_NS).contains(&pair[1].intended_ns.saturating_sub(pair[0].sent_ns))
+    };
     let pairs = runs.iter().flat_map(|run| run.windows(2)).filter(came_due);
     let mut took_ns: Vec<u64> = pairs.map(|pair| pair[1].sent_ns - pair[0].sent_ns).collect();
     let middle = took_ns.len() / 2;
-    let took_ns = if took_ns.len() < SENDS_MIN { 0 } else { *took_ns.select_nth_unstable(middle).1 };
+    let took_ns =
+        if took_ns.len() < SENDS_MIN { 0 } else { *took_ns.select_nth_unstable(middle).1 };
     // Longer than that, it is not the send that the next one waits for.
     let took_ns = if took_ns > SEND_NS_MAX { 0 } else { took_ns };
     took_ns.max(SEND_NS).min((asked.mean_ns() * SEND_SHARE_MAX) as u64)

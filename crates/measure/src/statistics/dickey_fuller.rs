@@ -1,9 +1,11 @@
 //! The augmented Dickey-Fuller test: does the level of a series wander, or does it return?
 //!
-//! With a constant, the number of lags by Akaike's criterion over a common sample, and MacKinnon's approximate p-values (1994,
-//! with his tables of 2010), as statsmodels' `adfuller` does it. A small p-value means that the level returns: stationary.
+//! With a constant, the number of lags by Akaike's criterion over a common sample, and MacKinnon's
+//! approximate p-values (1994, with his tables of 2010), as statsmodels' `adfuller` does it. A
+//! small p-value means that the level returns: stationary.
 //!
-//! Invariant: the regression is by orthogonal columns, whose one sweep answers for every number of lags.
+//! Invariant: the regression is by orthogonal columns, whose one sweep answers for every number of
+//! lags.
 
 use super::reference::normal_cdf;
 
@@ -20,8 +22,8 @@ pub struct DickeyFuller {
     pub observations: usize,
 }
 
-/// Tests `values`, which follow each other in time. `None` where they are constant, follow a rule without an error, or are fewer
-/// than [`VALUES_MIN`].
+/// Tests `values`, which follow each other in time. `None` where they are constant, follow a rule
+/// without an error, or are fewer than [`VALUES_MIN`].
 pub fn dickey_fuller(values: &[f64]) -> Option<DickeyFuller> {
     if values.len() < VALUES_MIN {
         return None;
@@ -33,15 +35,22 @@ pub fn dickey_fuller(values: &[f64]) -> Option<DickeyFuller> {
     let lags = all.best_lags();
     let best = Regression::new(values, lags)?;
     let statistic = best.level_t()?;
-    Some(DickeyFuller { statistic, p_value: mackinnon_p(statistic), lags, observations: best.observations })
+    Some(DickeyFuller {
+        statistic,
+        p_value: mackinnon_p(statistic),
+        lags,
+        observations: best.observations,
+    })
 }
 
 /// The differences on a constant, on differences before them, and on the level.
 struct Regression {
     observations: usize,
-    /// What is left of the differences' sum of squares after the constant, the level, and each further lag.
+    /// What is left of the differences' sum of squares after the constant, the level, and each
+    /// further lag.
     residuals: Vec<f64>,
-    /// The coefficient of the level and its column's length where all other columns are taken out first.
+    /// The coefficient of the level and its column's length where all other columns are taken out
+    /// first.
     level: (f64, f64),
 }
 
@@ -53,9 +62,11 @@ impl Regression {
         let target = &differences[lags..];
         let constant = vec![1.0; observations];
         let level = values[lags..values.len() - 1].to_vec();
-        let lagged = (1..=lags).map(|lag| differences[lags - lag..differences.len() - lag].to_vec());
+        let lagged =
+            (1..=lags).map(|lag| differences[lags - lag..differences.len() - lag].to_vec());
         // Nested models in the order of the search: constant, level, lags.
-        let nested: Vec<_> = [constant.clone(), level.clone()].into_iter().chain(lagged.clone()).collect();
+        let nested: Vec<_> =
+            [constant.clone(), level.clone()].into_iter().chain(lagged.clone()).collect();
         let mut residuals = Vec::with_capacity(lags + 1);
         let mut rest = target.to_vec();
         for (index, column) in orthonormal(nested)?.iter().enumerate() {
@@ -65,7 +76,8 @@ impl Regression {
             }
         }
         // The level comes last to tell its coefficient alone.
-        let last: Vec<_> = std::iter::once(constant).chain(lagged).chain(std::iter::once(level.clone())).collect();
+        let last: Vec<_> =
+            std::iter::once(constant).chain(lagged).chain(std::iter::once(level.clone())).collect();
         let orthogonal = orthonormal(last)?;
         let column = &orthogonal[lags + 1];
         let length = dot(column, &level);
@@ -75,8 +87,11 @@ impl Regression {
     /// The number of lags with the smallest criterion; of equal ones the smallest.
     fn best_lags(&self) -> usize {
         let count = self.observations as f64;
-        let criterion = |lags: usize| count * (self.residuals[lags] / count).ln() + 2.0 * (lags as f64 + 2.0);
-        (0..self.residuals.len()).min_by(|&a, &b| criterion(a).total_cmp(&criterion(b))).unwrap_or(0)
+        let criterion =
+            |lags: usize| count * (self.residuals[lags] / count).ln() + 2.0 * (lags as f64 + 2.0);
+        (0..self.residuals.len())
+            .min_by(|&a, &b| criterion(a).total_cmp(&criterion(b)))
+            .unwrap_or(0)
     }
 
     /// The t statistic of the level's coefficient.
@@ -90,8 +105,8 @@ impl Regression {
     }
 }
 
-/// Gram and Schmidt's columns, each taken out twice so that rounding leaves nothing behind. `None` where a column follows from
-/// those before it.
+/// Gram and Schmidt's columns, each taken out twice so that rounding leaves nothing behind. `None`
+/// where a column follows from those before it.
 fn orthonormal(columns: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     let mut done: Vec<Vec<f64>> = Vec::with_capacity(columns.len());
     for mut column in columns {
@@ -128,7 +143,9 @@ fn mackinnon_p(statistic: f64) -> f64 {
         return 0.0;
     }
     let coefficients: &[f64] = if statistic <= P_SMALL_UNTIL { &P_SMALL } else { &P_LARGE };
-    normal_cdf(coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * statistic + coefficient))
+    normal_cdf(
+        coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * statistic + coefficient),
+    )
 }
 
 /// Fewer values than this leave no freedom to test with.

@@ -1,7 +1,8 @@
 //! Whether two runs differ in a percentile.
 //!
-//! The interval of the difference is recovered from those of its terms (MOVER, Zou and Donner, 2008), so that it is as skewed as
-//! they are and two results on paper suffice; no samples are needed.
+//! The interval of the difference is recovered from those of its terms (MOVER, Zou and Donner,
+//! 2008), so that it is as skewed as they are and two results on paper suffice; no samples are
+//! needed.
 //!
 //! Invariant: the difference lies in its interval.
 
@@ -19,7 +20,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// From `before` to `after`, two independent runs whose intervals have one confidence, which is that of the difference too.
+    /// From `before` to `after`, two independent runs whose intervals have one confidence, which is
+    /// that of the difference too.
     pub fn between(before: &Estimate, after: &Estimate) -> Self {
         let value_ns = after.value_ns - before.value_ns;
         let low = (after.value_ns - after.low_ns).hypot(before.high_ns - before.value_ns);
@@ -49,12 +51,26 @@ mod tests {
 
     #[test]
     fn intervals_that_meet_may_hide_a_difference_and_may_not() {
-        assert!(!Difference::between(&estimate(100.0, 90.0, 110.0), &estimate(105.0, 95.0, 115.0)).is_one());
+        assert!(
+            !Difference::between(&estimate(100.0, 90.0, 110.0), &estimate(105.0, 95.0, 115.0))
+                .is_one()
+        );
         // They overlap, and yet the difference is one: 15 against 14.1.
-        assert!(Difference::between(&estimate(100.0, 90.0, 110.0), &estimate(115.0, 105.0, 125.0)).is_one());
+        assert!(
+            Difference::between(&estimate(100.0, 90.0, 110.0), &estimate(115.0, 105.0, 125.0))
+                .is_one()
+        );
     }
 
     fn estimate(value_ns: f64, low_ns: f64, high_ns: f64) -> Estimate {
-        Estimate { p: 0.99, value_ns, low_ns, high_ns, confidence: 0.95, samples: 1_000, inflation: 1.0 }
+        Estimate {
+            p: 0.99,
+            value_ns,
+            low_ns,
+            high_ns,
+            confidence: 0.95,
+            samples: 1_000,
+            inflation: 1.0,
+        }
     }
 }

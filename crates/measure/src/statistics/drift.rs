@@ -1,11 +1,13 @@
 //! Is the second half of a run like the first?
 //!
-//! The body is compared by the means of the latencies' logarithms, up to the percentile, with variances that reckon with
-//! correlation; the tail by the percentile itself. What lies beyond the percentile moves neither: one stall of a hundred times the
-//! median in a hundred requests would be 5 % of the geometric mean. A difference counts where it is both significant and large enough to
+//! The body is compared by the means of the latencies' logarithms, up to the percentile, with
+//! variances that reckon with correlation; the tail by the percentile itself. What lies beyond the
+//! percentile moves neither: one stall of a hundred times the median in a hundred requests would be
+//! 5 % of the geometric mean. A difference counts where it is both significant and large enough to
 //! matter: with many samples every server differs from itself by something.
 //!
-//! Invariant: the order of the halves does not matter to the decision, and latencies of 0 are taken for 1 ns.
+//! Invariant: the order of the halves does not matter to the decision, and latencies of 0 are taken
+//! for 1 ns.
 
 use super::batches::{CELLS, cells, long_run};
 use super::difference::Difference;
@@ -19,14 +21,16 @@ pub struct Drift {
     pub body: f64,
     /// How likely halves of a steady run differ as much in the body; two-sided.
     pub body_p_value: f64,
-    /// The second half's percentile over the first's, less 1; `None` where the samples do not support it.
+    /// The second half's percentile over the first's, less 1; `None` where the samples do not
+    /// support it.
     pub tail: Option<f64>,
     /// Whether the interval of the tail's difference leaves zero out.
     pub tail_is_one: bool,
 }
 
 impl Drift {
-    /// Whether the halves differ significantly and by more than the share `tolerance`, in the body or in the tail.
+    /// Whether the halves differ significantly and by more than the share `tolerance`, in the body
+    /// or in the tail.
     pub fn is_beyond(&self, tolerance: f64) -> bool {
         // Twice as much and half as much are the same drift.
         let large = |change: f64| change.ln_1p().abs() > tolerance.ln_1p();
@@ -41,8 +45,8 @@ impl Drift {
     }
 }
 
-/// Compares the halves of `samples`, which are in the order of sending, in the body and in the percentile `p`. `None` for fewer
-/// than sixteen samples, which make no halves.
+/// Compares the halves of `samples`, which are in the order of sending, in the body and in the
+/// percentile `p`. `None` for fewer than sixteen samples, which make no halves.
 pub fn drift(samples: &[f32], p: f64) -> Option<Drift> {
     let (first, second) = samples.split_at(samples.len() / 2);
     let (body, body_p_value) = body([first, second], percentile(samples, p))?;
@@ -52,13 +56,16 @@ pub fn drift(samples: &[f32], p: f64) -> Option<Drift> {
         body,
         body_p_value,
         tail: tail.map(|(before, after)| after.value_ns / before.value_ns - 1.0),
-        tail_is_one: tail.is_some_and(|(before, after)| Difference::between(&before, &after).is_one()),
+        tail_is_one: tail
+            .is_some_and(|(before, after)| Difference::between(&before, &after).is_one()),
     })
 }
 
-/// The change of the geometric mean, in which no latency counts as longer than `most`, and its p-value by Welch's t.
+/// The change of the geometric mean, in which no latency counts as longer than `most`, and its
+/// p-value by Welch's t.
 fn body([first, second]: [&[f32]; 2], most: f32) -> Option<(f64, f64)> {
-    let logarithms = |half| cells(half, CELLS, |latency| f64::from(latency.min(most).max(1.0)).ln());
+    let logarithms =
+        |half| cells(half, CELLS, |latency| f64::from(latency.min(most).max(1.0)).ln());
     let (before, after) = (logarithms(first), logarithms(second));
     let (of_before, of_after) = (long_run(&before)?, long_run(&after)?);
     let mean = |cells: &[f64]| cells.iter().sum::<f64>() / cells.len() as f64;
@@ -68,10 +75,12 @@ fn body([first, second]: [&[f32]; 2], most: f32) -> Option<(f64, f64)> {
         return Some((change.exp_m1(), if change == 0.0 { 1.0 } else { 0.0 }));
     }
     let share = |variance: f64, freedom: f64| variance * variance / freedom;
-    let freedom =
-        variance * variance / (share(of_before.variance, of_before.freedom) + share(of_after.variance, of_after.freedom));
+    let freedom = variance * variance
+        / (share(of_before.variance, of_before.freedom)
+            + share(of_after.variance, of_after.freedom));
     Some((change.exp_m1(), student_beyond(change / variance.sqrt(), freedom)))
 }
 
-/// A steady run is to be called drifting in one of a hundred cases at most, and only where the change is large as well.
+/// A steady run is to be called drifting in one of a hundred cases at most, and only where the
+/// change is large as well.
 const SIGNIFICANCE: f64 = 0.01;

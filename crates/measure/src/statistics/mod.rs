@@ -1,7 +1,8 @@
 //! The statistics behind a verdict: intervals, tests, and the decision that a run was stationary.
 //!
-//! Latencies of consecutive requests resemble each other, because they met the same queue. Every figure here reckons with that;
-//! an interval for independent samples would be several times too narrow.
+//! Latencies of consecutive requests resemble each other, because they met the same queue. Every
+//! figure here reckons with that; an interval for independent samples would be several times too
+//! narrow.
 //!
 //! | module | question |
 //! |---|---|
@@ -16,8 +17,9 @@
 //! | [`rank`], [`autocorrelation`] | how alike are neighbours? |
 //! | [`mod@reference`] | Student's t, the beta and the normal distribution |
 //!
-//! Invariant: nothing is drawn at random, so the same samples give the same figures; and a percentile that the samples do not
-//! support is an error, not a number. The tests agree with SciPy and statsmodels to six digits (`tests/vectors`).
+//! Invariant: nothing is drawn at random, so the same samples give the same figures; and a
+//! percentile that the samples do not support is an error, not a number. The tests agree with SciPy
+//! and statsmodels to six digits (`tests/vectors`).
 
 pub mod arrival_fit;
 pub mod autocorrelation;

@@ -1,11 +1,13 @@
 //! A percentile and its interval, honest under serial correlation.
 //!
-//! Which samples exceed the percentile is a series of zeros and ones. The variance of its mean over that of as many independent
-//! ones (the inflation) says how many independent samples the run is worth. The interval is the exact one of order statistics
-//! for that many (Clopper and Pearson), widened for the variance being an estimate itself: so it is as skewed as a tail is, and
-//! needs no density.
+//! Which samples exceed the percentile is a series of zeros and ones. The variance of its mean over
+//! that of as many independent ones (the inflation) says how many independent samples the run is
+//! worth. The interval is the exact one of order statistics for that many (Clopper and Pearson),
+//! widened for the variance being an estimate itself: so it is as skewed as a tail is, and needs no
+//! density.
 //!
-//! Invariant: at least ten samples lie beyond a percentile that is given, and its interval contains it.
+//! Invariant: at least ten samples lie beyond a percentile that is given, and its interval contains
+//! it.
 
 use thiserror::Error;
 
@@ -27,7 +29,8 @@ pub struct Estimate {
     pub confidence: f64,
     /// Samples that it is from.
     pub samples: u64,
-    /// How many times more samples than independent ones it takes for the same certainty; at least 1.
+    /// How many times more samples than independent ones it takes for the same certainty; at least
+    /// 1.
     pub inflation: f64,
 }
 
@@ -37,8 +40,9 @@ impl Estimate {
         self.samples as f64 / self.inflation
     }
 
-    /// How many independent samples on the rarer side of the percentile these are worth. With few, the tail is a matter of a
-    /// few episodes, and neither it nor its interval can be relied on; see [`BEYOND_MIN`].
+    /// How many independent samples on the rarer side of the percentile these are worth. With few,
+    /// the tail is a matter of a few episodes, and neither it nor its interval can be relied on;
+    /// see [`BEYOND_MIN`].
     pub fn beyond(&self) -> f64 {
         self.effective() * self.p.min(1.0 - self.p)
     }
@@ -71,8 +75,8 @@ pub enum Unsupported {
     NoShare(f64),
 }
 
-/// Estimates the percentile `p`, a share in (0, 1), of `samples` in the order of their sending, in ns. `confidence` is how often
-/// the interval is to contain the truth, such as 0.95.
+/// Estimates the percentile `p`, a share in (0, 1), of `samples` in the order of their sending, in
+/// ns. `confidence` is how often the interval is to contain the truth, such as 0.95.
 ///
 /// # Errors
 ///
@@ -88,7 +92,8 @@ pub fn estimate(samples: &[f32], p: f64, confidence: f64) -> Result<Estimate, Un
     let inflation = inflation(samples, &mut sorted, p);
     let freedom = inflation.freedom;
     // A variance that is an estimate widens the interval as if there were fewer samples.
-    let widening = (student_within(confidence, freedom) / student_within(confidence, FREEDOM_KNOWN)).powi(2);
+    let widening =
+        (student_within(confidence, freedom) / student_within(confidence, FREEDOM_KNOWN)).powi(2);
     let effective = count as f64 / (inflation.factor * widening);
     let (below, above) = (effective * p, effective * (1.0 - p));
     let outside = (1.0 - confidence) / 2.0;
@@ -124,14 +129,20 @@ struct Inflation {
     freedom: f64,
 }
 
-/// The largest inflation at the percentile and at those below it with [`WIDER`] times as many samples beyond.
+/// The largest inflation at the percentile and at those below it with [`WIDER`] times as many
+/// samples beyond.
 ///
-/// Few bursts reach the percentile, and a run that has missed them takes its samples for independent. The same bursts show at
-/// lower percentiles many times more often, with about as much memory.
+/// Few bursts reach the percentile, and a run that has missed them takes its samples for
+/// independent. The same bursts show at lower percentiles many times more often, with about as much
+/// memory.
 fn inflation(samples: &[f32], sorted: &mut [f32], p: f64) -> Inflation {
     let known = Inflation { factor: 1.0, freedom: FREEDOM_KNOWN };
-    let levels = WIDER.iter().map(|wider| 1.0 - (1.0 - p) * wider).filter(|&level| level == p || level >= MEDIAN);
-    let at_levels = levels.filter_map(|level| inflation_at(samples, order_statistic(sorted, level), level));
+    let levels = WIDER
+        .iter()
+        .map(|wider| 1.0 - (1.0 - p) * wider)
+        .filter(|&level| level == p || level >= MEDIAN);
+    let at_levels =
+        levels.filter_map(|level| inflation_at(samples, order_statistic(sorted, level), level));
     at_levels.fold(known, |most, at| if at.factor > most.factor { at } else { most })
 }
 
@@ -154,8 +165,8 @@ fn order_statistic(samples: &mut [f32], p: f64) -> f32 {
     *samples.select_nth_unstable_by(index, f32::total_cmp).1
 }
 
-/// Fewer independent samples beyond the percentile than this make it a matter of a few episodes, whose number, not their
-/// spread, is what the interval would need to know.
+/// Fewer independent samples beyond the percentile than this make it a matter of a few episodes,
+/// whose number, not their spread, is what the interval would need to know.
 pub const BEYOND_MIN: f64 = 30.0;
 /// Fewer samples beyond a percentile than this leave it to chance.
 const SAMPLES_BEYOND_MIN: f64 = 10.0;

@@ -13,7 +13,8 @@ pub struct Spearman {
     pub p_value: f64,
 }
 
-/// The rank correlation of pairs. `None` for fewer than three pairs, for sides of unequal length, and where a side is constant.
+/// The rank correlation of pairs. `None` for fewer than three pairs, for sides of unequal length,
+/// and where a side is constant.
 pub fn spearman(left: &[f32], right: &[f32]) -> Option<Spearman> {
     let count = left.len();
     if count != right.len() || count < 3 {
@@ -21,7 +22,8 @@ pub fn spearman(left: &[f32], right: &[f32]) -> Option<Spearman> {
     }
     let (left, right) = (ranks(left), ranks(right));
     let mean = (count as f64 + 1.0) / 2.0;
-    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    let product =
+        |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
     let spread = (product(&left, &left) * product(&right, &right)).sqrt();
     if spread == 0.0 {
         return None;
@@ -38,11 +40,13 @@ pub fn spearman_at(samples: &[f32], lag: usize) -> Option<Spearman> {
     spearman(&samples[..count], &samples[lag..])
 }
 
-/// The smallest of [`LAGS`] at which `samples` pass for independent (a p-value of at least 0.05); `None` where none does. Only
-/// the last [`SAMPLES_MAX`] samples are looked at: with more of them the test finds what does not matter.
+/// The smallest of [`LAGS`] at which `samples` pass for independent (a p-value of at least 0.05);
+/// `None` where none does. Only the last [`SAMPLES_MAX`] samples are looked at: with more of them
+/// the test finds what does not matter.
 pub fn independence_lag(samples: &[f32]) -> Option<usize> {
     let recent = &samples[samples.len().saturating_sub(SAMPLES_MAX)..];
-    LAGS.into_iter().find(|&lag| spearman_at(recent, lag).is_some_and(|test| test.p_value >= SIGNIFICANCE))
+    LAGS.into_iter()
+        .find(|&lag| spearman_at(recent, lag).is_some_and(|test| test.p_value >= SIGNIFICANCE))
 }
 
 /// Ranks from 1; equal values share the mean of theirs.

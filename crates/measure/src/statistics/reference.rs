@@ -1,6 +1,7 @@
 //! The distributions that tests are judged by: the normal, Student's t and the beta.
 //!
-//! Invariant: probabilities are good to ten digits, and a quantile to twelve of what its probability allows.
+//! Invariant: probabilities are good to ten digits, and a quantile to twelve of what its
+//! probability allows.
 
 use std::f64::consts::SQRT_2;
 
@@ -9,7 +10,8 @@ pub fn normal_cdf(z: f64) -> f64 {
     libm::erfc(-z / SQRT_2) / 2.0
 }
 
-/// The probability that Student's t with `freedom` degrees of freedom is further from zero than `t`: a two-sided p-value.
+/// The probability that Student's t with `freedom` degrees of freedom is further from zero than
+/// `t`: a two-sided p-value.
 pub fn student_beyond(t: f64, freedom: f64) -> f64 {
     if t.is_infinite() {
         return 0.0;
@@ -17,7 +19,8 @@ pub fn student_beyond(t: f64, freedom: f64) -> f64 {
     beta_cdf(freedom / (freedom + t * t), freedom / 2.0, 0.5)
 }
 
-/// What Student's t with `freedom` degrees of freedom stays within, on both sides of zero, with probability `confidence`.
+/// What Student's t with `freedom` degrees of freedom stays within, on both sides of zero, with
+/// probability `confidence`.
 pub fn student_within(confidence: f64, freedom: f64) -> f64 {
     let beyond = 1.0 - confidence;
     let mut high = 1.0;
@@ -27,13 +30,15 @@ pub fn student_within(confidence: f64, freedom: f64) -> f64 {
     bisect(0.0, high, |t| student_beyond(t, freedom) <= beyond)
 }
 
-/// The probability that a beta variable with parameters `a` and `b` (above zero) is at most `x`: the regularised incomplete
-/// beta function.
+/// The probability that a beta variable with parameters `a` and `b` (above zero) is at most `x`:
+/// the regularised incomplete beta function.
 pub fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
-    let front = (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b)).exp();
+    let front =
+        (a * x.ln() + b * (-x).ln_1p() + libm::lgamma(a + b) - libm::lgamma(a) - libm::lgamma(b))
+            .exp();
     // The fraction settles fast only below the mean.
     if x < (a + 1.0) / (a + b + 2.0) {
         return front * beta_fraction(x, a, b) / a;
@@ -41,7 +46,8 @@ pub fn beta_cdf(x: f64, a: f64, b: f64) -> f64 {
     1.0 - front * beta_fraction(1.0 - x, b, a) / b
 }
 
-/// The value that a beta variable with parameters `a` and `b` stays at or below with probability `p`.
+/// The value that a beta variable with parameters `a` and `b` stays at or below with probability
+/// `p`.
 pub fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
     bisect(0.0, 1.0, |x| beta_cdf(x, a, b) >= p)
 }
@@ -69,7 +75,8 @@ fn beta_fraction(x: f64, a: f64, b: f64) -> f64 {
     fraction
 }
 
-/// The smallest number between `low` and `high` for which `reached` holds, as it does from there on.
+/// The smallest number between `low` and `high` for which `reached` holds, as it does from there
+/// on.
 fn bisect(mut low: f64, mut high: f64, reached: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..BISECTIONS {
         let middle = f64::midpoint(low, high);

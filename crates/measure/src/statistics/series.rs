@@ -1,10 +1,12 @@
 //! Latencies in the order in which their requests were sent, within a bound.
 //!
-//! How alike neighbours are shows only in their order, which a histogram forgets. A [`Series`] keeps every latency until its
-//! limit; from then on every second one, then every fourth, and so on, evenly by the order of sending. Thinning costs width,
-//! never honesty: the interval is that of the samples kept. Histograms are no part of this and stay whole.
+//! How alike neighbours are shows only in their order, which a histogram forgets. A [`Series`]
+//! keeps every latency until its limit; from then on every second one, then every fourth, and so
+//! on, evenly by the order of sending. Thinning costs width, never honesty: the interval is that of
+//! the samples kept. Histograms are no part of this and stay whole.
 //!
-//! Invariant: memory is at most four bytes for each sample of the limit, and what is kept is every n-th sample from the first.
+//! Invariant: memory is at most four bytes for each sample of the limit, and what is kept is every
+//! n-th sample from the first.
 
 /// One reply, as an agent hands it over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +26,8 @@ impl Timed {
     }
 }
 
-/// The samples of all agents as one, in the order of their intended sends; equal times keep the order of the agents.
+/// The samples of all agents as one, in the order of their intended sends; equal times keep the
+/// order of the agents.
 ///
 /// Replies come back out of order even within one agent, so the parts need no order of their own.
 pub fn merge(parts: Vec<Vec<Timed>>) -> Vec<Timed> {
@@ -107,7 +110,8 @@ mod tests {
         let mut series = Series::new(LIMIT_MIN);
         (0..3 * LIMIT_MIN as u64).for_each(|latency_ns| series.push(latency_ns));
         assert_eq!((series.stride(), series.seen()), (4, 3 * LIMIT_MIN as u64));
-        let expected: Vec<f32> = (0..3 * LIMIT_MIN).step_by(4).map(|latency_ns| latency_ns as f32).collect();
+        let expected: Vec<f32> =
+            (0..3 * LIMIT_MIN).step_by(4).map(|latency_ns| latency_ns as f32).collect();
         assert_eq!(series.samples(), expected);
     }
 

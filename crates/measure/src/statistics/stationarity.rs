@@ -5,8 +5,9 @@
 //! | augmented Dickey-Fuller on the mean logarithms of [`WINDOWS`] windows, up to the percentile | a level that wanders or has not settled |
 //! | drift between the halves | a level or a tail that has moved |
 //!
-//! What shows in few, long episodes, such as a server that pauses, is not found here, because between its pauses it is
-//! stationary. It is found by the number of independent samples beyond the percentile, see [`BEYOND_MIN`].
+//! What shows in few, long episodes, such as a server that pauses, is not found here, because
+//! between its pauses it is stationary. It is found by the number of independent samples beyond the
+//! percentile, see [`BEYOND_MIN`].
 //!
 //! Invariant: constant latencies are stationary.
 //!
@@ -29,10 +30,11 @@ pub struct Stationarity {
 }
 
 impl Stationarity {
-    /// Whether nothing speaks against it. `tolerance` is the share by which the halves may differ, and the level may wander,
-    /// whatever the certainty.
+    /// Whether nothing speaks against it. `tolerance` is the share by which the halves may differ,
+    /// and the level may wander, whatever the certainty.
     pub fn holds(&self, tolerance: f64) -> bool {
-        let wanders = self.spread > tolerance && self.dickey_fuller.is_some_and(|test| test.p_value >= SIGNIFICANCE);
+        let wanders = self.spread > tolerance
+            && self.dickey_fuller.is_some_and(|test| test.p_value >= SIGNIFICANCE);
         !wanders && !self.drift.is_some_and(|drift| drift.is_beyond(tolerance))
     }
 }

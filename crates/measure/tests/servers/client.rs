@@ -6,7 +6,8 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use tailcut_measure::app::{
-    After, App, Carrier, Datagrams, Expected, Key, Login, Outcome, Preload, Replies, Requests, Setting, Step, Tally,
+    After, App, Carrier, Datagrams, Expected, Key, Login, Outcome, Preload, Replies, Requests,
+    Setting, Step, Tally,
 };
 use tailcut_measure::generator::generator;
 
@@ -35,7 +36,8 @@ impl Client {
         let app = parse(app);
         let replies = Replies::new(&app);
         let (stream, tally) = (connect(address), Tally::default());
-        let mut client = Self { app, address, stream, replies, due: VecDeque::new(), tally, closes: 0, lost: 0 };
+        let mut client =
+            Self { app, address, stream, replies, due: VecDeque::new(), tally, closes: 0, lost: 0 };
         let mut out = Vec::new();
         let expected = client.app.write_greeting(login, &mut out);
         client.due.extend(expected);
@@ -46,7 +48,8 @@ impl Client {
 
     /// Sets every key, `depth` at a time.
     pub(crate) fn preload(&mut self, depth: u64) {
-        let preload = Preload::new(&self.app, Carrier::Stream).expect("it fits").expect("there is a store");
+        let preload =
+            Preload::new(&self.app, Carrier::Stream).expect("it fits").expect("there is a store");
         let indices: Vec<u64> = (0..preload.key_count()).collect();
         for batch in indices.chunks(depth as usize) {
             let mut out = Vec::new();
@@ -58,7 +61,8 @@ impl Client {
         assert_eq!(std::mem::take(&mut self.tally), expected, "the preload of {}", self.app);
     }
 
-    /// Sends `count` requests, `depth` at a time, and takes their replies; what is lost with a connection counts too.
+    /// Sends `count` requests, `depth` at a time, and takes their replies; what is lost with a
+    /// connection counts too.
     pub(crate) fn run(&mut self, count: u64, depth: u64) -> Tally {
         let authority = self.address.to_string();
         let setting = Setting { carrier: Carrier::Stream, authority: &authority };
@@ -82,7 +86,11 @@ impl Client {
         while !self.due.is_empty() {
             let len = self.stream.read(&mut buffer).expect("the server replies in time");
             if len == 0 {
-                let reply = self.replies.finish().expect("no reply is cut short").expect("a reply ends with the connection");
+                let reply = self
+                    .replies
+                    .finish()
+                    .expect("no reply is cut short")
+                    .expect("a reply ends with the connection");
                 self.finish(reply.outcome, reply.after);
                 continue;
             }
@@ -96,7 +104,9 @@ impl Client {
                             bytes = &[];
                         }
                     }
-                    Step::Malformed(malformed) => panic!("{}: {malformed}: {:?}", self.app, String::from_utf8_lossy(bytes)),
+                    Step::Malformed(malformed) => {
+                        panic!("{}: {malformed}: {:?}", self.app, String::from_utf8_lossy(bytes))
+                    }
                 }
             }
         }
@@ -134,9 +144,14 @@ pub(crate) fn run_datagrams(address: SocketAddr, app: &str, count: u64, depth: u
             socket.send(&out).expect("it leaves");
         }
         while !due.is_empty() {
-            let len = socket.recv(&mut buffer).expect("the server replies in time, and loopback loses nothing");
+            let len = socket
+                .recv(&mut buffer)
+                .expect("the server replies in time, and loopback loses nothing");
             let key = datagrams.key(&buffer[..len]).expect("it names its request");
-            let at = due.iter().position(|expected| key == Key::Tag(expected.tag)).expect("it names one that is outstanding");
+            let at = due
+                .iter()
+                .position(|expected| key == Key::Tag(expected.tag))
+                .expect("it names one that is outstanding");
             match datagrams.take(&buffer[..len], due[at]) {
                 Step::More => {}
                 Step::Reply(reply) => {
@@ -150,7 +165,8 @@ pub(crate) fn run_datagrams(address: SocketAddr, app: &str, count: u64, depth: u
     tally
 }
 
-/// Sends `bytes` on a connection of its own and reads until the answer ends so, or the connection does.
+/// Sends `bytes` on a connection of its own and reads until the answer ends so, or the connection
+/// does.
 pub(crate) fn ask(address: SocketAddr, bytes: &str, end: &str) -> String {
     let mut stream = connect(address);
     stream.write_all(bytes.as_bytes()).expect("the server takes it");
@@ -169,7 +185,8 @@ pub(crate) fn ask(address: SocketAddr, bytes: &str, end: &str) -> String {
 /// The number behind `name` in such an answer.
 pub(crate) fn figure(answer: &str, name: &str) -> u64 {
     let (_, rest) = answer.split_once(name).unwrap_or_else(|| panic!("no {name} in {answer}"));
-    let digits: String = rest.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    let digits: String =
+        rest.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
     digits.parse().expect("a number")
 }
 

@@ -23,8 +23,15 @@ fn pages_of_any_kind_are_framed() {
     for app in apps {
         assert_eq!(Client::connect(server.address, app).run(1_000, 10), ok(1_000), "{app}");
     }
-    let head = ask(server.address, "GET /large HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n", "0\r\n\r\n");
-    assert!(head.contains("Transfer-Encoding: chunked"), "nginx must really have sent chunks: {head}");
+    let head = ask(
+        server.address,
+        "GET /large HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n",
+        "0\r\n\r\n",
+    );
+    assert!(
+        head.contains("Transfer-Encoding: chunked"),
+        "nginx must really have sent chunks: {head}"
+    );
 }
 
 #[test]
@@ -47,7 +54,11 @@ fn an_error_is_a_reply_of_its_kind() {
 fn the_server_counts_the_same_requests() {
     let Some(server) = start() else { return };
     let count = || {
-        let answer = ask(server.address, "GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", TO_ITS_END);
+        let answer = ask(
+            server.address,
+            "GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            TO_ITS_END,
+        );
         let (_, figures) = answer.split_once("requests\n").expect("it is nginx's status");
         let requests = figures.split_whitespace().nth(2).expect("accepted, handled, requests");
         requests.parse::<u64>().expect("a number")
@@ -65,7 +76,8 @@ fn a_connection_that_the_server_closes_is_opened_again() {
     let mut client = Client::connect(server.address, "http:/hundred/small");
     assert_eq!(client.run(1_000, 1), ok(1_000));
     assert_eq!((client.closes, client.lost), (10, 0));
-    // A body without a length, to a client that speaks 1.0 or to one that asks for it, ends with the connection.
+    // A body without a length, to a client that speaks 1.0 or to one that asks for it, ends with
+    // the connection.
     let mut client = Client::connect(server.address, "http:path=/small,header=Connection: close");
     assert_eq!(client.run(100, 1), ok(100));
     assert_eq!((client.closes, client.lost), (100, 0));

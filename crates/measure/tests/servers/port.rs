@@ -1,7 +1,8 @@
 //! Ports for servers that must be told theirs.
 //!
-//! They are below those that the kernel hands out by itself, from 32,768 unless somebody has changed that: there a port that is free
-//! stays free until the server takes it, and an attempt to connect to it cannot be given the same port and meet itself.
+//! They are below those that the kernel hands out by itself, from 32,768 unless somebody has
+//! changed that: there a port that is free stays free until the server takes it, and an attempt to
+//! connect to it cannot be given the same port and meet itself.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::process;
@@ -16,7 +17,9 @@ pub(crate) fn free() -> u16 {
         let at = (Ipv4Addr::LOCALHOST, port);
         TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok()
     };
-    let mut ports = std::iter::repeat_with(|| FIRST + (start + GIVEN.fetch_add(1, Ordering::Relaxed) % COUNT) % COUNT);
+    let mut ports = std::iter::repeat_with(|| {
+        FIRST + (start + GIVEN.fetch_add(1, Ordering::Relaxed) % COUNT) % COUNT
+    });
     ports.find(is_free).expect("some port is free")
 }
 

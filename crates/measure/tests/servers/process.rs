@@ -14,8 +14,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts `program`; `arguments` are told the port and a directory of its own. None, where it is not installed.
-    pub(crate) fn start(program: &str, package: &str, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Option<Self> {
+    /// Starts `program`; `arguments` are told the port and a directory of its own. None, where it
+    /// is not installed.
+    pub(crate) fn start(
+        program: &str,
+        package: &str,
+        arguments: impl Fn(u16, &Path) -> Vec<String>,
+    ) -> Option<Self> {
         let Some(path) = find(program) else {
             println!("SKIPPED: {program} is missing (Debian: {package})");
             return None;
@@ -27,10 +32,17 @@ impl Server {
 
     fn try_start(path: &Path, arguments: &impl Fn(u16, &Path) -> Vec<String>) -> Option<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port::free()));
-        let directory = std::env::temp_dir().join(format!("tailcut-servers-{}-{}", std::process::id(), address.port()));
+        let directory = std::env::temp_dir().join(format!(
+            "tailcut-servers-{}-{}",
+            std::process::id(),
+            address.port()
+        ));
         std::fs::create_dir_all(&directory).expect("the temporary directory takes a directory");
         let mut command = Command::new(path);
-        command.args(arguments(address.port(), &directory)).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .args(arguments(address.port(), &directory))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         let child = command.spawn().expect("the program starts");
         let mut server = Self { child, address, directory };
         server.listens().then_some(server)

@@ -1,5 +1,6 @@
-//! What the benches share: the bare loops on two pinned cores, alternated with ours in short slices, and the ratio's median
-//! and quartiles. Absolute figures depend on the machine and the minute; ratios of neighbouring slices do not.
+//! What the benches share: the bare loops on two pinned cores, alternated with ours in short
+//! slices, and the ratio's median and quartiles. Absolute figures depend on the machine and the
+//! minute; ratios of neighbouring slices do not.
 
 #![allow(dead_code, unreachable_pub, reason = "each bench uses its part")]
 
@@ -21,13 +22,19 @@ pub struct Plan {
 }
 
 pub fn compare(name: &str, unit: &str, plan: &Plan, (bare, ours): (Side, Side)) {
-    let mut rows: Vec<(f64, f64)> = (0..plan.pairs).map(|_| (bare(plan.slice_ns), ours(plan.slice_ns))).collect();
+    let mut rows: Vec<(f64, f64)> =
+        (0..plan.pairs).map(|_| (bare(plan.slice_ns), ours(plan.slice_ns))).collect();
     let core_to_core = core_round_trip();
     let (bare, ours) = (median(rows.iter().map(|row| row.0)), median(rows.iter().map(|row| row.1)));
     rows.sort_by(|a, b| (a.1 / a.0).total_cmp(&(b.1 / b.0)));
-    let ratio = |quarter: usize| rows[(rows.len() - 1) * quarter / 4].1 / rows[(rows.len() - 1) * quarter / 4].0;
+    let ratio = |quarter: usize| {
+        rows[(rows.len() - 1) * quarter / 4].1 / rows[(rows.len() - 1) * quarter / 4].0
+    };
     let quartiles = format!("{:.2}-{:.2}", ratio(1), ratio(3));
-    println!("{name:<40} {unit:>3} {bare:>10.2} {ours:>10.2} {:>7.2} {quartiles:>15} {core_to_core:>6.2} us", ratio(2));
+    println!(
+        "{name:<40} {unit:>3} {bare:>10.2} {ours:>10.2} {:>7.2} {quartiles:>15} {core_to_core:>6.2} us",
+        ratio(2)
+    );
 }
 
 pub fn bare_ping_spin(slice_ns: u64) -> f64 {
@@ -146,7 +153,8 @@ pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     *figures.select_nth_unstable_by(middle, f64::total_cmp).1
 }
 
-/// Microseconds there and back of a cache line between the two cores: tells whether the host has them near or far.
+/// Microseconds there and back of a cache line between the two cores: tells whether the host has
+/// them near or far.
 pub fn core_round_trip() -> f64 {
     let (there, back, start) = (AtomicU64::new(0), AtomicU64::new(0), Barrier::new(2));
     std::thread::scope(|scope| {

@@ -81,7 +81,12 @@ impl Buffers {
 }
 
 impl Link {
-    pub(super) fn new((socket, peer): (TcpStream, SocketAddr), phase: Phase, tls: Option<Session>, deadline: Time) -> Self {
+    pub(super) fn new(
+        (socket, peer): (TcpStream, SocketAddr),
+        phase: Phase,
+        tls: Option<Session>,
+        deadline: Time,
+    ) -> Self {
         Self {
             socket,
             peer,
@@ -119,10 +124,12 @@ impl Link {
         self.out.len().saturating_sub(self.sent) + plain
     }
 
-    /// What the socket should be waited for, when a peer that does not read may have `unsent_max` bytes unsent.
+    /// What the socket should be waited for, when a peer that does not read may have `unsent_max`
+    /// bytes unsent.
     #[inline]
     pub(super) fn wanted(&self, unsent_max: usize) -> Interest {
-        let reads = self.phase != Phase::Connecting && !self.is_finished && self.unsent() < unsent_max;
+        let reads =
+            self.phase != Phase::Connecting && !self.is_finished && self.unsent() < unsent_max;
         match (reads, self.is_blocked || self.phase == Phase::Connecting) {
             (false, false) => Interest::Nothing,
             (true, false) => Interest::Read,
@@ -218,7 +225,8 @@ impl Link {
         self.is_blocked = false;
     }
 
-    /// Lets the owner's wish to close take effect: at once before it is open, after the rest has been sent otherwise.
+    /// Lets the owner's wish to close take effect: at once before it is open, after the rest has
+    /// been sent otherwise.
     pub(super) fn leave(&mut self, deadline: Time) {
         self.is_closed = true;
         if self.phase == Phase::Open {
@@ -265,17 +273,24 @@ impl Link {
 
     /// Reads once, and tells `f` what came. Returns how many events it told.
     #[inline]
-    pub(super) fn read<F>(&mut self, id: ConnectionId, reading: Reading<'_>, f: &mut F) -> Result<usize, Reason>
+    pub(super) fn read<F>(
+        &mut self,
+        id: ConnectionId,
+        reading: Reading<'_>,
+        f: &mut F,
+    ) -> Result<usize, Reason>
     where
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
         let Reading { buffers, metrics } = reading;
         let read = match &self.ledger {
             None => (&self.socket).read(&mut buffers.wire),
-            Some(ledger) => sys::receive_stamped(self.socket.as_fd(), &mut buffers.wire).map(|(len, stamps)| {
-                self.received = ledger.received(stamps);
-                len
-            }),
+            Some(ledger) => {
+                sys::receive_stamped(self.socket.as_fd(), &mut buffers.wire).map(|(len, stamps)| {
+                    self.received = ledger.received(stamps);
+                    len
+                })
+            }
         };
         let len = match read {
             Ok(len) => len,
@@ -312,7 +327,13 @@ impl Link {
     }
 
     /// Opens what TLS has sealed.
-    fn open_sealed<F>(&mut self, id: ConnectionId, buffers: &mut Buffers, len: usize, f: &mut F) -> Result<usize, Reason>
+    fn open_sealed<F>(
+        &mut self,
+        id: ConnectionId,
+        buffers: &mut Buffers,
+        len: usize,
+        f: &mut F,
+    ) -> Result<usize, Reason>
     where
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
@@ -347,7 +368,9 @@ impl Link {
     where
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
-        if self.phase != Phase::Greeting || !self.tls.as_mut().is_some_and(|session| session.completes()) {
+        if self.phase != Phase::Greeting
+            || !self.tls.as_mut().is_some_and(|session| session.completes())
+        {
             return 0;
         }
         self.phase = Phase::Open;
@@ -369,7 +392,8 @@ impl Link {
         }
     }
 
-    /// Keeps the buffer from growing behind a peer that reads slowly: moved only once most of it is gone.
+    /// Keeps the buffer from growing behind a peer that reads slowly: moved only once most of it is
+    /// gone.
     #[inline]
     fn forget_sent(&mut self) {
         if self.sent >= self.out.len() {
@@ -399,7 +423,8 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Marked writes that a connection remembers: some milliseconds of them, at one in sixteen of 100,000 requests a second.
+/// Marked writes that a connection remembers: some milliseconds of them, at one in sixteen of
+/// 100,000 requests a second.
 const MARKED_MAX: usize = 64;
 
 /// Entries of the error queue taken at a time.

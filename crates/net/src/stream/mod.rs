@@ -8,15 +8,16 @@
 //! | receives, and answers at once | [`Streams::poll`]: [`Event::Bytes`], and [`Connection::output`] within the event |
 //! | is done | [`Streams::close`] or [`Connection::close`]: what is unsent still leaves |
 //!
-//! What a connection's end means is the owner's decision: nothing connects again by itself. Bytes come as the socket gives them;
-//! where a message ends is the owner's knowledge too.
+//! What a connection's end means is the owner's decision: nothing connects again by itself. Bytes
+//! come as the socket gives them; where a message ends is the owner's knowledge too.
 //!
-//! A thread that polls, or still spins, reads few connections directly; with more it asks epoll what is ready, which costs one system
-//! call for all of them.
+//! A thread that polls, or still spins, reads few connections directly; with more it asks epoll
+//! what is ready, which costs one system call for all of them.
 //!
-//! Invariants: a turn reads each ready connection once and at most 64 KiB of it; a peer that does not read is not read from
-//! either once [`StreamConfig::output_len_max`] bytes wait for it; a warm thread allocates nothing, but for TLS, whose library
-//! allocates each record; nothing a peer does fails a call: it ends that peer's connection with a [`Reason`].
+//! Invariants: a turn reads each ready connection once and at most 64 KiB of it; a peer that does
+//! not read is not read from either once [`StreamConfig::output_len_max`] bytes wait for it; a warm
+//! thread allocates nothing, but for TLS, whose library allocates each record; nothing a peer does
+//! fails a call: it ends that peer's connection with a [`Reason`].
 
 mod link;
 mod table;
@@ -64,7 +65,8 @@ pub struct Streams {
     metrics: StreamMetrics,
 }
 
-/// Names a connection for as long as its [`Streams`] live: no two have the same, also after one has ended.
+/// Names a connection for as long as its [`Streams`] live: no two have the same, also after one has
+/// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId {
     index: u32,
@@ -72,8 +74,9 @@ pub struct ConnectionId {
 }
 
 impl ConnectionId {
-    /// A small number that no other connection has at the same time, counted from 0: to keep the owner's part of a connection
-    /// in a table. Numbers of connections that have ended are given again.
+    /// A small number that no other connection has at the same time, counted from 0: to keep the
+    /// owner's part of a connection in a table. Numbers of connections that have ended are given
+    /// again.
     #[inline]
     pub fn index(self) -> usize {
         self.index as usize
@@ -87,18 +90,22 @@ pub struct ListenerId(usize);
 /// What happened to a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A connection that was asked for is open, or one that was accepted has finished its TLS handshake: it can be written.
+    /// A connection that was asked for is open, or one that was accepted has finished its TLS
+    /// handshake: it can be written.
     Connected,
-    /// A peer has connected to that port. Without TLS the connection can be written; with it, [`Event::Connected`] follows.
+    /// A peer has connected to that port. Without TLS the connection can be written; with it,
+    /// [`Event::Connected`] follows.
     Accepted(ListenerId),
     /// Bytes have arrived, one or more, in order and without gaps.
     Bytes(&'a [u8]),
-    /// A write that was marked by [`Streams::stamp`] or [`Connection::stamp`] has left. The numbers are offsets of bytes since the
-    /// connection opened; with TLS, of the bytes that TLS made.
+    /// A write that was marked by [`Streams::stamp`] or [`Connection::stamp`] has left. The numbers
+    /// are offsets of bytes since the connection opened; with TLS, of the bytes that TLS made.
     Sent(SentStamp),
-    /// The peer sends no more, but may still read. The owner closes when it has nothing more to say: a client at once.
+    /// The peer sends no more, but may still read. The owner closes when it has nothing more to
+    /// say: a client at once.
     Finished,
-    /// The connection has ended; its [`ConnectionId`] names nothing any more. The owner's own close is not told.
+    /// The connection has ended; its [`ConnectionId`] names nothing any more. The owner's own close
+    /// is not told.
     Closed(Reason),
 }
 
@@ -115,7 +122,8 @@ pub enum Reason {
     Unreachable,
     /// The peer has ended it within the TLS handshake.
     Ended,
-    /// TLS has failed: a certificate that does not verify, a peer that does not speak it, bytes that were altered.
+    /// TLS has failed: a certificate that does not verify, a peer that does not speak it, bytes
+    /// that were altered.
     Tls(String),
     /// Something else: the system's error number.
     Other(i32),
@@ -127,7 +135,9 @@ impl Reason {
             Some(libc::ECONNREFUSED) => Self::Refused,
             Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => Self::Reset,
             Some(libc::ETIMEDOUT) => Self::TimedOut,
-            Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN) => Self::Unreachable,
+            Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN) => {
+                Self::Unreachable
+            }
             number => Self::Other(number.unwrap_or(0)),
         }
     }
@@ -152,20 +162,23 @@ impl Connection<'_> {
         self.link.peer
     }
 
-    /// Where to append what is to be sent; it leaves when the event is over. To be appended to and nothing else: what is in it
-    /// may be partly on its way. There is no limit within an event: a peer that does not read is not read from either.
+    /// Where to append what is to be sent; it leaves when the event is over. To be appended to and
+    /// nothing else: what is in it may be partly on its way. There is no limit within an event: a
+    /// peer that does not read is not read from either.
     #[inline]
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.link.output()
     }
 
-    /// When the last packet of the bytes of this event was received; nothing without [`StreamConfig::stamps`].
+    /// When the last packet of the bytes of this event was received; nothing without
+    /// [`StreamConfig::stamps`].
     #[inline]
     pub fn received(&self) -> Stamps {
         self.link.received
     }
 
-    /// Bytes that the socket has taken since the connection opened: the offset of the first that is unsent.
+    /// Bytes that the socket has taken since the connection opened: the offset of the first that is
+    /// unsent.
     #[inline]
     pub fn written(&self) -> u64 {
         self.link.written
@@ -186,14 +199,16 @@ impl Connection<'_> {
 /// How [`Streams`] are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// Connections at a time; more are refused. Default 65,536: the ports of one address. Each costs the kernel some 10 KiB.
+    /// Connections at a time; more are refused. Default 65,536: the ports of one address. Each
+    /// costs the kernel some 10 KiB.
     pub connections_max: usize,
-    /// How long a connection may take to open, its TLS handshake included. Default 5 s, in which TCP asks three times.
+    /// How long a connection may take to open, its TLS handshake included. Default 5 s, in which
+    /// TCP asks three times.
     pub connect_timeout_ns: u64,
     /// How long a connection that the owner has closed may take to send the rest. Default 1 s.
     pub linger_ns: u64,
-    /// Bytes that may wait for a peer that does not read. Default 1 MiB. Beyond, [`Streams::output`] gives `None` and the peer
-    /// is not read from, until it reads.
+    /// Bytes that may wait for a peer that does not read. Default 1 MiB. Beyond,
+    /// [`Streams::output`] gives `None` and the peer is not read from, until it reads.
     pub output_len_max: usize,
     /// Which timestamps connections have. Default none.
     pub stamps: StampConfig,
@@ -226,9 +241,11 @@ pub struct StreamMetrics {
     pub accept_errors: u64,
     /// Connections that ended otherwise than by the owner's close.
     pub failed: u64,
-    /// Connections closed by the owner that had not sent everything within [`StreamConfig::linger_ns`].
+    /// Connections closed by the owner that had not sent everything within
+    /// [`StreamConfig::linger_ns`].
     pub lingered_out: u64,
-    /// Times that [`Streams::output`] gave nothing because [`StreamConfig::output_len_max`] bytes were waiting.
+    /// Times that [`Streams::output`] gave nothing because [`StreamConfig::output_len_max`] bytes
+    /// were waiting.
     pub output_full: u64,
     /// Bytes received, TLS's own included.
     pub bytes_in: u64,
@@ -279,18 +296,25 @@ impl Streams {
     ///
     /// # Errors
     ///
-    /// What this host says: no descriptors, no ports, no such address family, [`StreamConfig::connections_max`] reached, a
-    /// name that TLS cannot ask for. That the peer cannot be reached is an event, not an error.
+    /// What this host says: no descriptors, no ports, no such address family,
+    /// [`StreamConfig::connections_max`] reached, a name that TLS cannot ask for. That the peer
+    /// cannot be reached is an event, not an error.
     pub fn connect(&mut self, to: SocketAddr, tls: Option<&TlsClient>) -> io::Result<ConnectionId> {
         if self.table.len() >= self.config.connections_max {
-            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "as many connections as are permitted"));
+            return Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "as many connections as are permitted",
+            ));
         }
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        let socket =
+            Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
         let session = tls.map(|tls| tls.session(to)).transpose()?;
         let deadline = self.clock.now().saturating_add(self.config.connect_timeout_ns);
         let failed = match socket.connect(&to.into()) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Some(Reason::of(&error)),
+            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => {
+                Some(Reason::of(&error))
+            }
             _ => None,
         };
         if let Some(Reason::Other(number)) = failed {
@@ -311,8 +335,16 @@ impl Streams {
     /// # Errors
     ///
     /// What the kernel says of the address.
-    pub fn listen(&mut self, address: SocketAddr, tls: Option<TlsServer>) -> io::Result<ListenerId> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    pub fn listen(
+        &mut self,
+        address: SocketAddr,
+        tls: Option<TlsServer>,
+    ) -> io::Result<ListenerId> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking(),
+            Some(Protocol::TCP),
+        )?;
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
         }
@@ -345,8 +377,9 @@ impl Streams {
         self.table.link(id)?.socket.local_addr().ok()
     }
 
-    /// Where to append what is to be sent, before [`Streams::flush`]. To be appended to and nothing else. `None`, counted, when
-    /// [`StreamConfig::output_len_max`] bytes wait already; `None` too for a connection that is not open.
+    /// Where to append what is to be sent, before [`Streams::flush`]. To be appended to and nothing
+    /// else. `None`, counted, when [`StreamConfig::output_len_max`] bytes wait already; `None` too
+    /// for a connection that is not open.
     #[inline]
     pub fn output(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
         let link = self.table.link_mut(id)?;
@@ -360,8 +393,8 @@ impl Streams {
         Some(link.output())
     }
 
-    /// Offers the socket what was appended. What it does not take leaves during later polls. That the connection has failed is
-    /// told by the next poll.
+    /// Offers the socket what was appended. What it does not take leaves during later polls. That
+    /// the connection has failed is told by the next poll.
     #[inline]
     pub fn flush(&mut self, id: ConnectionId) {
         let Some(link) = self.table.link_mut(id) else { return };
@@ -374,9 +407,10 @@ impl Streams {
         self.register_changes(id);
     }
 
-    /// Marks what is written next: until the output has been written, each write is stamped, and [`Event::Sent`] follows, if it
-    /// follows at all, with the offsets that the write carried. Costs the kernel about 1 us a write, so that one send in 16 is
-    /// enough. Does nothing without [`StreamConfig::stamps`].
+    /// Marks what is written next: until the output has been written, each write is stamped, and
+    /// [`Event::Sent`] follows, if it follows at all, with the offsets that the write carried.
+    /// Costs the kernel about 1 us a write, so that one send in 16 is enough. Does nothing without
+    /// [`StreamConfig::stamps`].
     #[inline]
     pub fn stamp(&mut self, id: ConnectionId) {
         if let Some(link) = self.table.link_mut(id) {
@@ -384,8 +418,9 @@ impl Streams {
         }
     }
 
-    /// Bytes that the connection's socket has taken since it opened: after a [`Streams::flush`] that left nothing unsent, one
-    /// more than the offset of the last byte. With TLS, of the bytes that TLS made. 0 for one that has ended.
+    /// Bytes that the connection's socket has taken since it opened: after a [`Streams::flush`]
+    /// that left nothing unsent, one more than the offset of the last byte. With TLS, of the bytes
+    /// that TLS made. 0 for one that has ended.
     #[inline]
     pub fn written(&self, id: ConnectionId) -> u64 {
         self.table.link(id).map_or(0, |link| link.written)
@@ -396,7 +431,8 @@ impl Streams {
         self.table.link(id).map_or(0, Link::unsent)
     }
 
-    /// Ends a connection once what is unsent has left. No event of it follows. Harmless when it has ended.
+    /// Ends a connection once what is unsent has left. No event of it follows. Harmless when it has
+    /// ended.
     pub fn close(&mut self, id: ConnectionId) {
         if let Some(link) = self.table.link_mut(id) {
             link.is_closed = true;
@@ -427,9 +463,9 @@ impl Streams {
         self.waker.clone()
     }
 
-    /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks sleeps until something does,
-    /// until `until` (`None` for never), or until a [`Waker`] ends it; one that polls looks a few times, up to
-    /// `until`. May return 0 for no reason.
+    /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks
+    /// sleeps until something does, until `until` (`None` for never), or until a [`Waker`] ends it;
+    /// one that polls looks a few times, up to `until`. May return 0 for no reason.
     ///
     /// # Errors
     ///
@@ -447,7 +483,8 @@ impl Streams {
             Wait::BusyPoll => true,
             Wait::Block { spin_ns } => now.saturating_sub(self.active) < spin_ns,
         };
-        let mut events = if spins { self.spin(now, until, &mut f)? } else { self.turn(now, false, &mut f)? };
+        let mut events =
+            if spins { self.spin(now, until, &mut f)? } else { self.turn(now, false, &mut f)? };
         if events == 0 && !spins {
             self.sleep(until)?;
             events = self.turn(self.clock.now(), false, &mut f)?;
@@ -458,7 +495,8 @@ impl Streams {
         Ok(events)
     }
 
-    /// Looks until something has happened, until `until`, or for so long that the caller may want to look at other things.
+    /// Looks until something has happened, until `until`, or for so long that the caller may want
+    /// to look at other things.
     #[inline]
     fn spin<F>(&mut self, mut now: Time, until: Option<Time>, f: &mut F) -> io::Result<usize>
     where
@@ -519,7 +557,13 @@ impl Streams {
     }
 
     #[inline]
-    fn advance<F>(&mut self, id: ConnectionId, ready: Ready, events: &mut usize, f: &mut F) -> Result<(), Reason>
+    fn advance<F>(
+        &mut self,
+        id: ConnectionId,
+        ready: Ready,
+        events: &mut usize,
+        f: &mut F,
+    ) -> Result<(), Reason>
     where
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
@@ -551,7 +595,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Writes what is fresh, follows the owner's wish to close, and registers what is to be waited for.
+    /// Writes what is fresh, follows the owner's wish to close, and registers what is to be waited
+    /// for.
     #[inline]
     fn settle(&mut self, id: ConnectionId) -> Result<(), Reason> {
         let Some(link) = self.table.link_mut(id) else { return Ok(()) };
@@ -621,8 +666,11 @@ impl Streams {
         let link = self.table.remove(id)?;
         self.blocked -= usize::from(is_write(link.interest));
         self.pending -= usize::from(link.is_pending);
-        for (index, listener) in self.listeners.iter_mut().enumerate().filter(|(_, listener)| listener.is_paused) {
-            let rearmed = self.epoll.modify(listener.socket.as_fd(), LISTENER | index as u64, Interest::Read);
+        for (index, listener) in
+            self.listeners.iter_mut().enumerate().filter(|(_, listener)| listener.is_paused)
+        {
+            let rearmed =
+                self.epoll.modify(listener.socket.as_fd(), LISTENER | index as u64, Interest::Read);
             listener.is_paused = rearmed.is_err();
         }
         Some(link)
@@ -636,7 +684,9 @@ impl Streams {
         let mut events = 0;
         self.next_deadline = Time::MAX;
         for index in 0..self.table.slots() {
-            let Some((id, link)) = self.table.at(index).filter(|(_, link)| link.is_pending) else { continue };
+            let Some((id, link)) = self.table.at(index).filter(|(_, link)| link.is_pending) else {
+                continue;
+            };
             if link.deadline > now {
                 self.next_deadline = self.next_deadline.min(link.deadline);
                 continue;
@@ -680,7 +730,12 @@ impl Streams {
         events
     }
 
-    fn admit(&mut self, index: usize, socket: Socket, peer: SocketAddr) -> io::Result<ConnectionId> {
+    fn admit(
+        &mut self,
+        index: usize,
+        socket: Socket,
+        peer: SocketAddr,
+    ) -> io::Result<ConnectionId> {
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         let session = self.listeners[index].tls.as_ref().map(TlsServer::session).transpose()?;
@@ -706,13 +761,21 @@ impl Streams {
         }
     }
 
-    /// Without descriptors a waiting peer would end every sleep: the port rests until a connection ends.
+    /// Without descriptors a waiting peer would end every sleep: the port rests until a connection
+    /// ends.
     fn handle_accept_error(&mut self, index: usize, error: &io::Error) {
         self.metrics.accept_errors += 1;
-        let is_exhausted = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM));
+        let is_exhausted = matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+        );
         let listener = &mut self.listeners[index];
         if is_exhausted && self.table.len() > 0 {
-            let rested = self.epoll.modify(listener.socket.as_fd(), LISTENER | index as u64, Interest::Nothing);
+            let rested = self.epoll.modify(
+                listener.socket.as_fd(),
+                LISTENER | index as u64,
+                Interest::Nothing,
+            );
             listener.is_paused = rested.is_ok();
         }
     }
@@ -723,12 +786,17 @@ impl Streams {
             self.is_precise = true;
         }
         let deadline = if self.pending > 0 { Some(self.next_deadline) } else { None };
-        let timeout_ns = deadline.into_iter().chain(until).min().map(|time| time.saturating_sub(self.clock.now()));
+        let timeout_ns = deadline
+            .into_iter()
+            .chain(until)
+            .min()
+            .map(|time| time.saturating_sub(self.clock.now()));
         if timeout_ns == Some(0) || !self.waker.fall_asleep() {
             return Ok(());
         }
         let fds = [self.waker.as_fd(), self.epoll.as_fd()];
-        let mut fds = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        let mut fds =
+            fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
         let polled = sys::poll(&mut fds, timeout_ns);
         self.waker.get_up();
         self.metrics.sleeps += 1;
@@ -750,7 +818,8 @@ const DIRECT: Ready = Ready { key: 0, is_readable: true, is_writable: false, has
 /// Marks the epoll keys of ports that are listened at.
 const LISTENER: u64 = 1 << 63;
 
-/// As many connections are read directly: a read that finds nothing costs 0.23 us, and asking epoll about as much as two.
+/// As many connections are read directly: a read that finds nothing costs 0.23 us, and asking epoll
+/// about as much as two.
 const DIRECT_MAX: usize = 2;
 
 /// Looks in a row of a thread that spins: with one connection some 20 us.

@@ -1,7 +1,7 @@
 //! Connections by number.
 //!
-//! Invariant: a number that has been freed is given again with another generation, so that the id of a connection that has
-//! ended finds nothing.
+//! Invariant: a number that has been freed is given again with another generation, so that the id
+//! of a connection that has ended finds nothing.
 
 use super::ConnectionId;
 use super::link::Link;
@@ -43,7 +43,8 @@ impl Table {
     }
 
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Link> {
-        let slot = self.slots.get_mut(id.index()).filter(|slot| slot.generation == id.generation)?;
+        let slot =
+            self.slots.get_mut(id.index()).filter(|slot| slot.generation == id.generation)?;
         let link = slot.link.take()?;
         slot.generation = (slot.generation + 1) & GENERATION_MAX;
         self.free.push(id.index);
@@ -57,13 +58,19 @@ impl Table {
 
     #[inline]
     pub(super) fn link_mut(&mut self, id: ConnectionId) -> Option<&mut Link> {
-        self.slots.get_mut(id.index()).filter(|slot| slot.generation == id.generation)?.link.as_mut()
+        self.slots
+            .get_mut(id.index())
+            .filter(|slot| slot.generation == id.generation)?
+            .link
+            .as_mut()
     }
 
     /// The connection of a number.
     pub(super) fn at(&self, index: usize) -> Option<(ConnectionId, &Link)> {
         let slot = &self.slots[index];
-        slot.link.as_ref().map(|link| (ConnectionId { index: index as u32, generation: slot.generation }, link))
+        slot.link
+            .as_ref()
+            .map(|link| (ConnectionId { index: index as u32, generation: slot.generation }, link))
     }
 
     /// The id of a number's connection.

@@ -1,24 +1,30 @@
 //! TLS over a connection: rustls with the ring provider, behind the same bytes in and out.
 //!
-//! Invariant: certificates are verified unless the owner has said [`Verification::Off`], in so many words.
+//! Invariant: certificates are verified unless the owner has said [`Verification::Off`], in so many
+//! words.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
+    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, ServerConfig,
+    ServerConnection, SignatureScheme,
 };
 
-/// What a client of TLS needs. Cheap to clone; one serves any number of connections, which share its session tickets.
+/// What a client of TLS needs. Cheap to clone; one serves any number of connections, which share
+/// its session tickets.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
     config: Arc<ClientConfig>,
-    /// Sent to the server (SNI) and looked for in its certificate; `None` stands for the address that is connected to.
+    /// Sent to the server (SNI) and looked for in its certificate; `None` stands for the address
+    /// that is connected to.
     name: Option<ServerName<'static>>,
 }
 
@@ -27,22 +33,29 @@ pub struct TlsClient {
 pub enum Verification<'a> {
     /// By these root certificates, PEM.
     Roots(&'a [u8]),
-    /// Not at all: whoever is on the way can answer. For a laboratory with certificates that nobody signed.
+    /// Not at all: whoever is on the way can answer. For a laboratory with certificates that nobody
+    /// signed.
     Off,
 }
 
 impl TlsClient {
-    /// A client that asks for `name`, a host name or an address; `None` for the address that is connected to. No ALPN.
+    /// A client that asks for `name`, a host name or an address; `None` for the address that is
+    /// connected to. No ALPN.
     ///
     /// # Errors
     ///
     /// InvalidInput for roots that are none and for a name that cannot be one.
     pub fn new(name: Option<&str>, verification: Verification<'_>) -> io::Result<Self> {
-        let name = name.map(|name| ServerName::try_from(name.to_owned()).map_err(invalid)).transpose()?;
-        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().map_err(invalid)?;
+        let name =
+            name.map(|name| ServerName::try_from(name.to_owned()).map_err(invalid)).transpose()?;
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(invalid)?;
         let builder = match verification {
             Verification::Roots(pem) => builder.with_root_certificates(roots(pem)?),
-            Verification::Off => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified::new())),
+            Verification::Off => {
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified::new()))
+            }
         };
         Ok(Self { config: Arc::new(builder.with_no_client_auth()), name })
     }
@@ -69,7 +82,9 @@ impl TlsServer {
     pub fn new(chain: &[u8], key: &[u8]) -> io::Result<Self> {
         let chain = certificates(chain)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(invalid)?;
-        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().map_err(invalid)?;
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(invalid)?;
         let config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(invalid)?;
         Ok(Self { config: Arc::new(config) })
     }
@@ -104,7 +119,8 @@ impl Session {
 
     /// Takes bytes from the socket, as many as it can at a time, and takes them off `bytes`.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Taken, rustls::Error> {
-        // A slice never fails to be read, and what is read out after each call keeps the buffer from filling.
+        // A slice never fails to be read, and what is read out after each call keeps the buffer
+        // from filling.
         let _ = self.connection.read_tls(bytes);
         let state = self.connection.process_new_packets()?;
         Ok(Taken { plain_len: state.plaintext_bytes_to_read(), is_end: state.peer_has_closed() })
@@ -115,7 +131,8 @@ impl Session {
         self.connection.reader().read(into).unwrap_or(0)
     }
 
-    /// Seals what the owner has written, once the handshake permits it, and appends all that is to be sent to `out`.
+    /// Seals what the owner has written, once the handshake permits it, and appends all that is to
+    /// be sent to `out`.
     pub(super) fn seal(&mut self, out: &mut Vec<u8>) {
         if !self.connection.is_handshaking() && !self.plain.is_empty() {
             // Without a limit the writer takes everything.
@@ -147,7 +164,8 @@ pub(super) struct Taken {
     pub(super) is_end: bool,
 }
 
-/// Takes every certificate, but checks the handshake's signatures, without which nothing would be a handshake.
+/// Takes every certificate, but checks the handshake's signatures, without which nothing would be a
+/// handshake.
 #[derive(Debug)]
 struct Unverified {
     algorithms: WebPkiSupportedAlgorithms,
@@ -207,7 +225,8 @@ fn roots(pem: &[u8]) -> io::Result<RootCertStore> {
 }
 
 fn certificates(pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(invalid)?;
+    let certificates: Vec<_> =
+        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(invalid)?;
     if certificates.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is no certificate in it"));
     }

@@ -1,4 +1,5 @@
-//! Socket addresses in the kernel's form, converted without a detour: both directions are on the path of each datagram.
+//! Socket addresses in the kernel's form, converted without a detour: both directions are on the
+//! path of each datagram.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -43,8 +44,8 @@ impl SockAddr {
         }
     }
 
-    /// The address; `None` for a family that is neither IPv4 nor IPv6. The flow label is left out: it is not part of who a
-    /// peer is.
+    /// The address; `None` for a family that is neither IPv4 nor IPv6. The flow label is left out:
+    /// it is not part of who a peer is.
     #[inline]
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         let bytes = &self.0;

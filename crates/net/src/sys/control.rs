@@ -1,8 +1,10 @@
-//! Control messages (cmsg): a train's segment size, a datagram's traffic class and timestamps, written and read as bytes.
+//! Control messages (cmsg): a train's segment size, a datagram's traffic class and timestamps,
+//! written and read as bytes.
 
 use crate::stamps::Stamps;
 
-/// Room for the control messages of one call: 24 bytes each, a timestamp and an error 64; at most an error with its stamp.
+/// Room for the control messages of one call: 24 bytes each, a timestamp and an error 64; at most
+/// an error with its stamp.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; Control::CAPACITY]);
@@ -26,7 +28,8 @@ impl Control {
         used + len.next_multiple_of(WORD)
     }
 
-    /// The data of the first message of that kind among the first `used` bytes, which the kernel wrote.
+    /// The data of the first message of that kind among the first `used` bytes, which the kernel
+    /// wrote.
     #[inline]
     pub(super) fn find(&self, used: usize, (level, kind): (i32, i32)) -> Option<&[u8]> {
         let mut rest = self.0.get(..used)?;
@@ -41,7 +44,8 @@ impl Control {
         }
     }
 
-    /// The timestamps among the first `used` bytes, which the kernel wrote: software's and raw hardware's, where they are set.
+    /// The timestamps among the first `used` bytes, which the kernel wrote: software's and raw
+    /// hardware's, where they are set.
     #[inline]
     pub(super) fn stamps(&self, used: usize) -> Stamps {
         let Some(data) = self.find(used, TIMESTAMPING) else { return Stamps::default() };
@@ -61,7 +65,8 @@ impl Control {
     }
 }
 
-/// One of the three times of a scm_timestamping, each of seconds and nanoseconds; zero stands for none.
+/// One of the three times of a scm_timestamping, each of seconds and nanoseconds; zero stands for
+/// none.
 fn time_at(data: &[u8], index: usize) -> Option<u64> {
     let word = |at: usize| Some(u64::from_ne_bytes(*data.get(at * 8..)?.first_chunk()?));
     let (seconds, ns) = (word(2 * index)?, word(2 * index + 1)?);
@@ -91,8 +96,14 @@ mod tests {
         let mut control = Control::EMPTY;
         let used = control.push(0, (libc::SOL_UDP, libc::UDP_SEGMENT), &1200_u16.to_ne_bytes());
         let used = control.push(used, (libc::IPPROTO_IP, libc::IP_TOS), &32_i32.to_ne_bytes());
-        assert_eq!(control.find(used, (libc::IPPROTO_IP, libc::IP_TOS)), Some(&32_i32.to_ne_bytes()[..]));
-        assert_eq!(control.find(used, (libc::SOL_UDP, libc::UDP_SEGMENT)), Some(&1200_u16.to_ne_bytes()[..]));
+        assert_eq!(
+            control.find(used, (libc::IPPROTO_IP, libc::IP_TOS)),
+            Some(&32_i32.to_ne_bytes()[..])
+        );
+        assert_eq!(
+            control.find(used, (libc::SOL_UDP, libc::UDP_SEGMENT)),
+            Some(&1200_u16.to_ne_bytes()[..])
+        );
     }
 
     /// A scm_timestamping as the kernel lays it out on a 64-bit machine.

@@ -1,5 +1,5 @@
-//! Readiness of many descriptors (epoll), level-triggered: what is left unread is told again at the next call, so that a
-//! caller may stop wherever its turn's work ends.
+//! Readiness of many descriptors (epoll), level-triggered: what is left unread is told again at the
+//! next call, so that a caller may stop wherever its turn's work ends.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,8 @@ pub(crate) enum Interest {
 pub(crate) struct Ready {
     /// The caller's number.
     pub(crate) key: u64,
-    /// There is something to read, the peer has ended, or the descriptor has failed: a read tells which.
+    /// There is something to read, the peer has ended, or the descriptor has failed: a read tells
+    /// which.
     pub(crate) is_readable: bool,
     /// There is room to write, or the descriptor has failed.
     pub(crate) is_writable: bool,
@@ -47,7 +48,10 @@ impl Epoll {
         check(returned as isize)?;
         // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
         let instance = unsafe { File::from_raw_fd(returned) };
-        Ok(Self { instance, ready: vec![libc::epoll_event { events: 0, u64: 0 }; ready_max.max(1)] })
+        Ok(Self {
+            instance,
+            ready: vec![libc::epoll_event { events: 0, u64: 0 }; ready_max.max(1)],
+        })
     }
 
     /// Adds a descriptor. Closing it removes it.
@@ -56,7 +60,12 @@ impl Epoll {
     }
 
     /// Changes what a descriptor is waited for.
-    pub(crate) fn modify(&self, fd: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
+    pub(crate) fn modify(
+        &self,
+        fd: BorrowedFd<'_>,
+        key: u64,
+        interest: Interest,
+    ) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, key, interest)
     }
 
@@ -85,10 +94,18 @@ impl Epoll {
         }
     }
 
-    fn control(&self, operation: i32, fd: BorrowedFd<'_>, key: u64, interest: Interest) -> io::Result<()> {
+    fn control(
+        &self,
+        operation: i32,
+        fd: BorrowedFd<'_>,
+        key: u64,
+        interest: Interest,
+    ) -> io::Result<()> {
         let mut event = libc::epoll_event { events: interest.flags(), u64: key };
         // SAFETY: the event outlives the call.
-        let returned = unsafe { libc::epoll_ctl(self.instance.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) };
+        let returned = unsafe {
+            libc::epoll_ctl(self.instance.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event)
+        };
         check(returned as isize).map(|_| ())
     }
 }
@@ -134,7 +151,8 @@ mod tests {
         near.write_all(&[1]).expect("a byte");
         for _ in 0..2 {
             assert_eq!(epoll.poll().expect("a call"), 1);
-            let expected = Ready { key: 7, is_readable: true, is_writable: false, has_error: false };
+            let expected =
+                Ready { key: 7, is_readable: true, is_writable: false, has_error: false };
             assert_eq!(epoll.ready(0), expected);
         }
     }

@@ -1,8 +1,8 @@
-//! System calls that no library wraps the way the data path needs them, behind safe functions. The only unsafe code of
-//! tailcut.
+//! System calls that no library wraps the way the data path needs them, behind safe functions. The
+//! only unsafe code of tailcut.
 //!
-//! Invariant: a pointer handed to the kernel points into memory that the function's arguments or `self` hold, and the kernel
-//! keeps none after the call returns.
+//! Invariant: a pointer handed to the kernel points into memory that the function's arguments or
+//! `self` hold, and the kernel keeps none after the call returns.
 
 mod address;
 mod control;
@@ -16,11 +16,15 @@ mod thread;
 pub(crate) use epoll::{Epoll, Interest, Ready};
 #[cfg(test)]
 pub(crate) use options::int_option;
-pub(crate) use options::{attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping};
+pub(crate) use options::{
+    attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping,
+};
 pub(crate) use receive::{Message, NetworkError, ReceiveBatch, take_error};
 pub(crate) use send::{Outgoing, SendBatch, send_one};
 pub(crate) use stream::{receive_stamped, send_stamped};
-pub(crate) use thread::{event_fd, monotonic_ns, poll, realtime_ns, set_affinity, set_scheduler, set_timer_slack};
+pub(crate) use thread::{
+    event_fd, monotonic_ns, poll, realtime_ns, set_affinity, set_scheduler, set_timer_slack,
+};
 
 use std::io;
 

@@ -6,10 +6,15 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::check;
 
 /// Sets an option whose value is an int.
-pub(crate) fn set_int_option(fd: BorrowedFd<'_>, (level, name): (i32, i32), value: i32) -> io::Result<()> {
+pub(crate) fn set_int_option(
+    fd: BorrowedFd<'_>,
+    (level, name): (i32, i32),
+    value: i32,
+) -> io::Result<()> {
     let len = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the value outlives the call and `len` is its size.
-    let returned = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
+    let returned =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
     check(returned as isize).map(|_| ())
 }
 
@@ -24,7 +29,9 @@ pub(crate) fn int_option(fd: BorrowedFd<'_>, (level, name): (i32, i32)) -> io::R
     let mut value = 0_i32;
     let mut len = size_of_val(&value) as libc::socklen_t;
     // SAFETY: both places outlive the call and `len` is the size of `value`.
-    let returned = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
+    let returned = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
+    };
     check(returned as isize).map(|_| value)
 }
 
@@ -34,12 +41,17 @@ pub(crate) fn memory_info(fd: BorrowedFd<'_>) -> io::Result<[u32; 9]> {
     let mut len = size_of_val(&values) as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_MEMINFO);
     // SAFETY: both places outlive the call and `len` is the size of `values`.
-    let returned = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, values.as_mut_ptr().cast(), &raw mut len) };
+    let returned = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, values.as_mut_ptr().cast(), &raw mut len)
+    };
     check(returned as isize).map(|_| values)
 }
 
 /// Gives the socket's reuseport group the program that picks the member a datagram goes to.
-pub(crate) fn attach_reuseport_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+pub(crate) fn attach_reuseport_filter(
+    fd: BorrowedFd<'_>,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
@@ -49,9 +61,12 @@ pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
 }
 
 fn attach(fd: BorrowedFd<'_>, name: i32, program: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    let program =
+        libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let len = size_of_val(&program) as libc::socklen_t;
     // SAFETY: the kernel copies the program, which outlives the call, and only reads it.
-    let returned = unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const program).cast(), len) };
+    let returned = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, name, (&raw const program).cast(), len)
+    };
     check(returned as isize).map(|_| ())
 }

@@ -11,8 +11,9 @@ use crate::stamps::Stamps;
 
 /// Buffers for a batch of messages, allocated once.
 ///
-/// The headers hold pointers into `slots` and `bytes`. Neither vector is ever resized, and both are read through their
-/// `as_ptr`, so that the pointers stay good for as long as the batch lives, wherever it is moved.
+/// The headers hold pointers into `slots` and `bytes`. Neither vector is ever resized, and both are
+/// read through their `as_ptr`, so that the pointers stay good for as long as the batch lives,
+/// wherever it is moved.
 pub(crate) struct ReceiveBatch {
     headers: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
@@ -46,7 +47,8 @@ impl Message<'_> {
     #[cfg(test)]
     pub(crate) fn traffic_class(&self) -> Option<u8> {
         let (control, used) = self.control;
-        // IPv4 says it in one byte, IPv6 in four, of which the lowest stands first on the machines that tests run on.
+        // IPv4 says it in one byte, IPv6 in four, of which the lowest stands first on the machines
+        // that tests run on.
         let kinds = [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)];
         kinds.into_iter().find_map(|kind| control.find(used, kind)?.first().copied())
     }
@@ -64,7 +66,8 @@ pub(crate) enum NetworkError {
 }
 
 impl ReceiveBatch {
-    /// Buffers for `count` messages of at most `message_len_max` bytes. Pages are only taken from the machine once used.
+    /// Buffers for `count` messages of at most `message_len_max` bytes. Pages are only taken from
+    /// the machine once used.
     pub(crate) fn new(count: usize, message_len_max: usize) -> Self {
         assert!(count > 0 && message_len_max > 0, "a batch holds something");
         let stride = stride(message_len_max);
@@ -73,7 +76,8 @@ impl ReceiveBatch {
         let mut headers = Vec::with_capacity(count);
         for index in 0..count {
             // SAFETY: index < count, so both offsets are inside the vectors.
-            let (slot, part) = unsafe { (slots.as_mut_ptr().add(index), bytes.as_mut_ptr().add(index * stride)) };
+            let (slot, part) =
+                unsafe { (slots.as_mut_ptr().add(index), bytes.as_mut_ptr().add(index * stride)) };
             // SAFETY: the slot is inside its vector and nobody else refers to it.
             headers.push(unsafe { Slot::header(slot, part, message_len_max) });
         }
@@ -86,8 +90,11 @@ impl ReceiveBatch {
         self.rearm();
         self.used = 1;
         let header = self.headers.as_mut_ptr();
-        // SAFETY: the header and what it points to live in `self`, which is borrowed mutably for the call.
-        let len = check(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut (*header).msg_hdr, libc::MSG_DONTWAIT) })?;
+        // SAFETY: the header and what it points to live in `self`, which is borrowed mutably for
+        // the call.
+        let len = check(unsafe {
+            libc::recvmsg(fd.as_raw_fd(), &raw mut (*header).msg_hdr, libc::MSG_DONTWAIT)
+        })?;
         self.headers[0].msg_len = len as u32;
         Ok(())
     }
@@ -99,8 +106,17 @@ impl ReceiveBatch {
         let count = self.headers.len();
         self.used = count;
         let (flags, no_timeout) = (libc::MSG_DONTWAIT as _, std::ptr::null_mut());
-        // SAFETY: all `count` headers and what they point to live in `self`, which is borrowed mutably for the call.
-        let returned = unsafe { libc::recvmmsg(fd.as_raw_fd(), self.headers.as_mut_ptr(), count as u32, flags, no_timeout) };
+        // SAFETY: all `count` headers and what they point to live in `self`, which is borrowed
+        // mutably for the call.
+        let returned = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                self.headers.as_mut_ptr(),
+                count as u32,
+                flags,
+                no_timeout,
+            )
+        };
         let received = check(returned as isize)?;
         self.used = received;
         Ok(received)
@@ -111,15 +127,26 @@ impl ReceiveBatch {
     pub(crate) fn message(&self, index: usize) -> Message<'_> {
         let header = &self.headers[index];
         let len = (header.msg_len as usize).min(self.message_len_max);
-        // SAFETY: the offset is inside the vector for every header, and the length inside its stride.
-        let bytes = unsafe { std::slice::from_raw_parts(header.msg_hdr.msg_iov.read().iov_base.cast::<u8>(), len) };
-        // SAFETY: `index` is in bounds, as the line that took the header checked; nobody writes while `self` is borrowed.
+        // SAFETY: the offset is inside the vector for every header, and the length inside its
+        // stride.
+        let bytes = unsafe {
+            std::slice::from_raw_parts(header.msg_hdr.msg_iov.read().iov_base.cast::<u8>(), len)
+        };
+        // SAFETY: `index` is in bounds, as the line that took the header checked; nobody writes
+        // while `self` is borrowed.
         let slot = unsafe { &*self.slots.as_ptr().add(index) };
         let used: usize = header.msg_hdr.msg_controllen as _;
-        let segment_len = if used == 0 { len } else { slot.control.find(used, GRO).map_or(len, segment_len) };
+        let segment_len =
+            if used == 0 { len } else { slot.control.find(used, GRO).map_or(len, segment_len) };
         let is_truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
         let control = (&slot.control, used);
-        Message { peer: slot.name.address(), bytes, segment_len: segment_len.max(1), is_truncated, control }
+        Message {
+            peer: slot.name.address(),
+            bytes,
+            segment_len: segment_len.max(1),
+            is_truncated,
+            control,
+        }
     }
 
     /// All buffers, to send a message back from where it lies.
@@ -132,7 +159,8 @@ impl ReceiveBatch {
         index * stride(self.message_len_max)
     }
 
-    /// Tells the kernel the room for names and control messages again, which it overwrote with what it used.
+    /// Tells the kernel the room for names and control messages again, which it overwrote with what
+    /// it used.
     #[inline]
     fn rearm(&mut self) {
         for header in &mut self.headers[..self.used] {
@@ -168,13 +196,18 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<NetworkError> {
     Ok(data.map_or(NetworkError::Local, |data| classify(data, slot.control.stamps(used))))
 }
 
-/// What a sock_extended_err says: four bytes of error number, one of origin, three of other things, four of information (which
-/// of the stamps that a send may have it is), four of data (the send's number).
+/// What a sock_extended_err says: four bytes of error number, one of origin, three of other things,
+/// four of information (which of the stamps that a send may have it is), four of data (the send's
+/// number).
 fn classify(data: &[u8], stamps: Stamps) -> NetworkError {
     let word = |at: usize| data.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     match (data.get(4), word(0), word(8), word(12)) {
-        (Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6), Some(number), ..) => NetworkError::Icmp(number as i32),
-        (Some(&libc::SO_EE_ORIGIN_TIMESTAMPING), _, Some(STAMPED_AT_SEND), Some(number)) => NetworkError::Stamp(number, stamps),
+        (Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6), Some(number), ..) => {
+            NetworkError::Icmp(number as i32)
+        }
+        (Some(&libc::SO_EE_ORIGIN_TIMESTAMPING), _, Some(STAMPED_AT_SEND), Some(number)) => {
+            NetworkError::Stamp(number, stamps)
+        }
         _ => NetworkError::Local,
     }
 }
@@ -188,8 +221,11 @@ struct Slot {
 }
 
 impl Slot {
-    const EMPTY: Self =
-        Self { name: SockAddr::NONE, control: Control::EMPTY, part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } };
+    const EMPTY: Self = Self {
+        name: SockAddr::NONE,
+        control: Control::EMPTY,
+        part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
+    };
 
     /// A header that points to `slot` and to `len` bytes at `payload`.
     ///
@@ -218,13 +254,14 @@ fn segment_len(data: &[u8]) -> usize {
     data.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes)).unsigned_abs() as usize
 }
 
-/// Distance between two buffers: an odd number of cache lines, so that the first lines of the batch's buffers, the ones that
-/// small datagrams use, do not all fall on one set of the cache.
+/// Distance between two buffers: an odd number of cache lines, so that the first lines of the
+/// batch's buffers, the ones that small datagrams use, do not all fall on one set of the cache.
 fn stride(message_len_max: usize) -> usize {
     (message_len_max.div_ceil(CACHE_LINE) | 1) * CACHE_LINE
 }
 
-/// SCM_TSTAMP_SND of linux/errqueue.h: the stamp of handing the packet to the device, or of the device.
+/// SCM_TSTAMP_SND of linux/errqueue.h: the stamp of handing the packet to the device, or of the
+/// device.
 const STAMPED_AT_SEND: u32 = 0;
 
 const CACHE_LINE: usize = 64;
@@ -244,7 +281,8 @@ mod tests {
     #[test]
     fn an_error_is_told_from_a_stamp_by_its_origin() {
         let stamps = Stamps { kernel_ns: Some(7), hardware_ns: None };
-        // Origins: local 1, ICMP 2, ICMPv6 3, timestamping 4 (linux/errqueue.h); 42 is ENOMSG, 111 ECONNREFUSED.
+        // Origins: local 1, ICMP 2, ICMPv6 3, timestamping 4 (linux/errqueue.h); 42 is ENOMSG, 111
+        // ECONNREFUSED.
         for (bytes, expected) in [
             (extended(111, 2, 0, 0), NetworkError::Icmp(111)),
             (extended(111, 3, 0, 0), NetworkError::Icmp(111)),
@@ -262,7 +300,10 @@ mod tests {
     fn a_stride_is_an_odd_number_of_lines() {
         for len in [1, 64, 1500, 65_536] {
             let stride = stride(len);
-            assert!(stride >= len && stride.is_multiple_of(CACHE_LINE) && stride / CACHE_LINE % 2 == 1, "{len}: {stride}");
+            assert!(
+                stride >= len && stride.is_multiple_of(CACHE_LINE) && stride / CACHE_LINE % 2 == 1,
+                "{len}: {stride}"
+            );
         }
     }
 }

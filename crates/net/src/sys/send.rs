@@ -59,7 +59,8 @@ impl SendBatch {
         self.class
     }
 
-    /// Gives messages that do not say theirs another traffic class; of no effect where the kernel does not take it.
+    /// Gives messages that do not say theirs another traffic class; of no effect where the kernel
+    /// does not take it.
     pub(crate) fn set_class(&mut self, fd: BorrowedFd<'_>, class: u8, is_ipv6: bool) {
         let option = if is_ipv6 { TOS_V6 } else { TOS_V4 };
         if set_int_option(fd, option, i32::from(class)).is_ok() {
@@ -67,29 +68,44 @@ impl SendBatch {
         }
     }
 
-    /// Sends messages in order until one fails; returns how many were sent, or the error of the first.
+    /// Sends messages in order until one fails; returns how many were sent, or the error of the
+    /// first.
     ///
     /// # Panics
     ///
     /// When `messages` is empty or longer than the batch, or a message is not inside the arena.
     #[inline]
-    pub(crate) fn send(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing]) -> io::Result<usize> {
-        assert!(!messages.is_empty() && messages.len() <= self.headers.len(), "between one message and the batch's size");
+    pub(crate) fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        arena: &[u8],
+        messages: &[Outgoing],
+    ) -> io::Result<usize> {
+        assert!(
+            !messages.is_empty() && messages.len() <= self.headers.len(),
+            "between one message and the batch's size"
+        );
         for (index, message) in messages.iter().enumerate() {
             let payload = &arena[message.offset..message.offset + message.len];
             // SAFETY: index < messages.len() <= slots.len() = headers.len(), as asserted.
-            let (slot, header) = unsafe { (self.slots.as_mut_ptr().add(index), self.headers.as_mut_ptr().add(index)) };
+            let (slot, header) = unsafe {
+                (self.slots.as_mut_ptr().add(index), self.headers.as_mut_ptr().add(index))
+            };
             // SAFETY: both point into the vectors.
             unsafe { Slot::fill(slot, header, (message, payload), self.class) };
         }
         let flags = libc::MSG_DONTWAIT;
         if messages.len() == 1 {
-            // SAFETY: the header points to `self.slots` and `arena`, which outlive the call; the kernel only reads.
-            let returned = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const (*self.headers.as_ptr()).msg_hdr, flags) };
+            // SAFETY: the header points to `self.slots` and `arena`, which outlive the call; the
+            // kernel only reads.
+            let returned = unsafe {
+                libc::sendmsg(fd.as_raw_fd(), &raw const (*self.headers.as_ptr()).msg_hdr, flags)
+            };
             return check(returned).map(|_| 1);
         }
         let (headers, count) = (self.headers.as_mut_ptr(), messages.len() as u32);
-        // SAFETY: the first `count` headers point to `self.slots` and `arena`, which outlive the call.
+        // SAFETY: the first `count` headers point to `self.slots` and `arena`, which outlive the
+        // call.
         check(unsafe { libc::sendmmsg(fd.as_raw_fd(), headers, count, flags as _) } as isize)
     }
 }
@@ -109,7 +125,8 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], to: &SocketAddr) -> io:
     let name = SockAddr::new(to);
     let (data, len, flags) = (bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT);
     // SAFETY: bytes and name outlive the call, with the lengths given; the kernel only reads them.
-    check(unsafe { libc::sendto(fd.as_raw_fd(), data, len, flags, name.as_ptr(), name.len()) }).map(|_| ())
+    check(unsafe { libc::sendto(fd.as_raw_fd(), data, len, flags, name.as_ptr(), name.len()) })
+        .map(|_| ())
 }
 
 /// What one header points to, besides the payload.
@@ -121,8 +138,11 @@ struct Slot {
 }
 
 impl Slot {
-    const EMPTY: Self =
-        Self { name: SockAddr::NONE, control: Control::EMPTY, part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } };
+    const EMPTY: Self = Self {
+        name: SockAddr::NONE,
+        control: Control::EMPTY,
+        part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
+    };
 
     /// Writes the slot and the header that sends `message` with it.
     ///
@@ -130,13 +150,19 @@ impl Slot {
     ///
     /// `slot` and `header` are valid for writes.
     #[inline]
-    unsafe fn fill(slot: *mut Self, header: *mut libc::mmsghdr, (message, payload): (&Outgoing, &[u8]), class: u8) {
+    unsafe fn fill(
+        slot: *mut Self,
+        header: *mut libc::mmsghdr,
+        (message, payload): (&Outgoing, &[u8]),
+        class: u8,
+    ) {
         // SAFETY: the caller vouches for both, and the references end with this function.
         let (slot, header) = unsafe { (&mut *slot, &mut (*header).msg_hdr) };
         if let Some(to) = &message.to {
             slot.name = SockAddr::new(to);
         }
-        slot.part = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
+        slot.part =
+            libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
         let mut used = 0;
         if message.is_train() {
             used = slot.control.push(used, SEGMENT, &(message.segment_len as u16).to_ne_bytes());
@@ -148,11 +174,16 @@ impl Slot {
         if message.stamp_flags != 0 {
             used = slot.control.push(used, TIMESTAMPING, &message.stamp_flags.to_ne_bytes());
         }
-        header.msg_name = if message.to.is_some() { slot.name.as_ptr().cast_mut().cast() } else { std::ptr::null_mut() };
+        header.msg_name = if message.to.is_some() {
+            slot.name.as_ptr().cast_mut().cast()
+        } else {
+            std::ptr::null_mut()
+        };
         header.msg_namelen = if message.to.is_some() { slot.name.len() } else { 0 };
         header.msg_iov = &raw mut slot.part;
         header.msg_iovlen = 1;
-        header.msg_control = if used == 0 { std::ptr::null_mut() } else { slot.control.as_ptr().cast_mut() };
+        header.msg_control =
+            if used == 0 { std::ptr::null_mut() } else { slot.control.as_ptr().cast_mut() };
         header.msg_controllen = used as _;
     }
 }

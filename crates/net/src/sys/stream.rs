@@ -13,7 +13,8 @@ pub(crate) fn receive_stamped(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result
     let mut control = Control::EMPTY;
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let mut header = header(&mut part, &mut control, Control::CAPACITY);
-    // SAFETY: the header points to `into`, `part` and `control`, which outlive the call; `control` is only read after it.
+    // SAFETY: the header points to `into`, `part` and `control`, which outlive the call; `control`
+    // is only read after it.
     let len = check(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) })?;
     Ok((len, control.stamps(header.msg_controllen as _)))
 }
@@ -25,8 +26,11 @@ pub(crate) fn send_stamped(fd: BorrowedFd<'_>, bytes: &[u8], flags: u32) -> io::
     let used = control.push(0, TIMESTAMPING, &flags.to_ne_bytes());
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     let header = header(&mut part, &mut control, used);
-    // SAFETY: the header points to `bytes`, `part` and `control`, which outlive the call; the kernel only reads them.
-    check(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) })
+    // SAFETY: the header points to `bytes`, `part` and `control`, which outlive the call; the
+    // kernel only reads them.
+    check(unsafe {
+        libc::sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    })
 }
 
 fn header(part: &mut libc::iovec, control: &mut Control, used: usize) -> libc::msghdr {

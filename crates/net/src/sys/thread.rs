@@ -10,7 +10,8 @@ use super::check;
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer is good.
+    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer
+    // is good.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -18,19 +19,25 @@ pub(crate) fn monotonic_ns() -> u64 {
 /// CLOCK_REALTIME in nanoseconds.
 pub(crate) fn realtime_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer is good.
+    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer
+    // is good.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Sleeps until a descriptor is ready or `timeout_ns` have passed, `None` for never; returns how many are ready. A signal ends
-/// the sleep with none ready.
+/// Sleeps until a descriptor is ready or `timeout_ns` have passed, `None` for never; returns how
+/// many are ready. A signal ends the sleep with none ready.
 pub(crate) fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> io::Result<usize> {
-    let timeout = timeout_ns
-        .map(|ns| libc::timespec { tv_sec: (ns / 1_000_000_000) as libc::time_t, tv_nsec: (ns % 1_000_000_000) as libc::c_long });
+    let timeout = timeout_ns.map(|ns| libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    });
     let timeout_ptr = timeout.as_ref().map_or(std::ptr::null(), |timeout| &raw const *timeout);
-    // SAFETY: the descriptors' array has the length given, the timeout outlives the call, and no signal mask is passed.
-    let returned = unsafe { libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ptr, std::ptr::null()) };
+    // SAFETY: the descriptors' array has the length given, the timeout outlives the call, and no
+    // signal mask is passed.
+    let returned = unsafe {
+        libc::ppoll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ptr, std::ptr::null())
+    };
     match check(returned as isize) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
             fds.iter_mut().for_each(|fd| fd.revents = 0);
@@ -40,7 +47,8 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> io::Res
     }
 }
 
-/// A non-blocking event counter (eventfd): a write of 8 bytes makes it readable, a read of 8 bytes takes that back.
+/// A non-blocking event counter (eventfd): a write of 8 bytes makes it readable, a read of 8 bytes
+/// takes that back.
 pub(crate) fn event_fd() -> io::Result<File> {
     // SAFETY: the call takes no pointer.
     let returned = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
@@ -59,7 +67,8 @@ pub(crate) fn set_affinity(core: usize) -> io::Result<()> {
     // SAFETY: `core` is inside the set, as checked above.
     unsafe { libc::CPU_SET(core, &mut set) };
     // SAFETY: the set outlives the call and has the size given; 0 is the calling thread.
-    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } as isize).map(|_| ())
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } as isize)
+        .map(|_| ())
 }
 
 /// Sets the calling thread's scheduling class.
@@ -68,12 +77,14 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = i32::from(priority);
     // SAFETY: the parameters outlive the call; 0 is the calling thread.
-    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } as isize).map(|_| ())
+    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } as isize)
+        .map(|_| ())
 }
 
 /// Sets by how much the calling thread's timed sleeps may be late.
 pub(crate) fn set_timer_slack(slack_ns: u32) -> io::Result<()> {
     // SAFETY: the call takes no pointer.
-    let returned = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(slack_ns), 0, 0, 0) };
+    let returned =
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(slack_ns), 0, 0, 0) };
     check(returned as isize).map(|_| ())
 }

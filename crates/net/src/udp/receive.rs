@@ -9,9 +9,9 @@ use crate::sys;
 
 /// The receiving half of a port.
 ///
-/// A lone message is cheapest by recvmsg (recvmmsg costs 13 % of a ping-pong more), a crowd by recvmmsg. Which it will be is
-/// guessed from the last calls: [`DENSE_AFTER`] calls in a row that each found a message mean a crowd, a recvmmsg that found
-/// one message or none means it is over.
+/// A lone message is cheapest by recvmsg (recvmmsg costs 13 % of a ping-pong more), a crowd by
+/// recvmmsg. Which it will be is guessed from the last calls: [`DENSE_AFTER`] calls in a row that
+/// each found a message mean a crowd, a recvmmsg that found one message or none means it is over.
 #[derive(Debug)]
 pub(super) struct Receiver {
     batch: sys::ReceiveBatch,
@@ -23,7 +23,11 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn new(burst_max: usize, message_len_max: usize) -> Self {
-        Self { batch: sys::ReceiveBatch::new(burst_max, message_len_max), streak: 0, is_dense: false }
+        Self {
+            batch: sys::ReceiveBatch::new(burst_max, message_len_max),
+            streak: 0,
+            is_dense: false,
+        }
     }
 
     /// Receives one message or one burst, and hands out the datagrams.
@@ -34,7 +38,11 @@ impl Receiver {
         metrics: &mut UdpMetrics,
         mut f: impl FnMut(SocketAddr, &[u8], &sys::Message<'_>),
     ) -> io::Result<usize> {
-        let received = if self.is_dense { self.batch.receive_many(fd) } else { self.batch.receive_one(fd).map(|()| 1) };
+        let received = if self.is_dense {
+            self.batch.receive_many(fd)
+        } else {
+            self.batch.receive_one(fd).map(|()| 1)
+        };
         let messages = match received {
             Ok(messages) => messages,
             Err(error) => {
@@ -86,7 +94,8 @@ where
     count
 }
 
-/// No message: because there is none, because of something that the network or the device did, or for good.
+/// No message: because there is none, because of something that the network or the device did, or
+/// for good.
 #[inline]
 fn failed(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics, error: io::Error) -> io::Result<usize> {
     match error.raw_os_error() {
@@ -100,6 +109,7 @@ fn failed(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics, error: io::Error) -> io:
     }
 }
 
-/// Messages found in a row before a burst is asked for. Two would already be wrong in a ping-pong over a driver that sleeps
-/// between messages, where no call is ever empty; with four, only one call in five is a recvmmsg there.
+/// Messages found in a row before a burst is asked for. Two would already be wrong in a ping-pong
+/// over a driver that sleeps between messages, where no call is ever empty; with four, only one
+/// call in five is a recvmmsg there.
 const DENSE_AFTER: u32 = 4;

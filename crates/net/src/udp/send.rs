@@ -39,7 +39,8 @@ impl Queue {
         &mut self.arena[self.used..self.used + TRAIN_BYTES_MAX]
     }
 
-    /// Queues what was written to the space; returns whether the burst must leave before there is space again.
+    /// Queues what was written to the space; returns whether the burst must leave before there is
+    /// space again.
     #[inline]
     pub(super) fn push(&mut self, transmit: &Transmit, coalescing: Coalescing) -> bool {
         assert!(transmit.len <= TRAIN_BYTES_MAX, "the transmit fits the space it was written to");
@@ -47,12 +48,16 @@ impl Queue {
         message.stamp_flags = if transmit.token == 0 { 0 } else { self.stamp_flags };
         self.used += transmit.len.next_multiple_of(ALIGNMENT);
         let is_train = message.is_train();
-        if !is_train || (coalescing == Coalescing::On && transmit.datagram_count() <= TRAIN_DATAGRAMS_MAX) {
+        if !is_train
+            || (coalescing == Coalescing::On && transmit.datagram_count() <= TRAIN_DATAGRAMS_MAX)
+        {
             self.messages.push(message);
         } else {
             self.messages.extend(datagrams(&message));
         }
-        is_train || self.messages.len() >= self.burst_max || self.used + TRAIN_BYTES_MAX > self.arena.len()
+        is_train
+            || self.messages.len() >= self.burst_max
+            || self.used + TRAIN_BYTES_MAX > self.arena.len()
     }
 
     /// Hands the burst to `send` and forgets it.
@@ -73,7 +78,8 @@ pub(super) struct Sender {
     /// Off when it was never wanted, or from the first train on that the kernel refused.
     coalescing: Coalescing,
     send_wait_ns: u64,
-    /// The last wait for room was in vain: the next datagrams do not wait too, or a burst would stall for 64 waits.
+    /// The last wait for room was in vain: the next datagrams do not wait too, or a burst would
+    /// stall for 64 waits.
     is_congested: bool,
     /// Tokens of the marked messages that the kernel has taken, in order, until somebody asks.
     marked: Vec<u64>,
@@ -84,7 +90,14 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(burst_max: usize, send_wait_ns: u64) -> Self {
         let batch = sys::SendBatch::new(burst_max);
-        Self { batch, coalescing: Coalescing::Off, send_wait_ns, is_congested: false, marked: Vec::new(), newcomer: (0, 0) }
+        Self {
+            batch,
+            coalescing: Coalescing::Off,
+            send_wait_ns,
+            is_congested: false,
+            marked: Vec::new(),
+            newcomer: (0, 0),
+        }
     }
 
     pub(super) fn set_coalescing(&mut self, coalescing: Coalescing) {
@@ -96,7 +109,8 @@ impl Sender {
         self.coalescing
     }
 
-    /// Takes the tokens of the marked messages that the kernel has taken since the last call, in order.
+    /// Takes the tokens of the marked messages that the kernel has taken since the last call, in
+    /// order.
     #[inline]
     pub(super) fn marked(&mut self) -> impl Iterator<Item = u64> {
         self.marked.drain(..)
@@ -112,7 +126,13 @@ impl Sender {
 
     /// Sends all messages, at most a batch of them, or counts why not.
     #[inline]
-    pub(super) fn send(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing], metrics: &mut UdpMetrics) {
+    pub(super) fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        arena: &[u8],
+        messages: &[Outgoing],
+        metrics: &mut UdpMetrics,
+    ) {
         let mut rest = messages;
         while let Some((first, others)) = rest.split_first() {
             match self.attempt(fd, arena, rest) {
@@ -131,9 +151,24 @@ impl Sender {
 
     /// One system call for as many messages as the kernel takes.
     #[inline]
-    fn attempt(&mut self, fd: BorrowedFd<'_>, arena: &[u8], messages: &[Outgoing]) -> io::Result<usize> {
+    fn attempt(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        arena: &[u8],
+        messages: &[Outgoing],
+    ) -> io::Result<usize> {
         match messages {
-            [Outgoing { to: Some(to), traffic_class, stamp_flags: 0, offset, len, segment_len, .. }] if len <= segment_len => {
+            [
+                Outgoing {
+                    to: Some(to),
+                    traffic_class,
+                    stamp_flags: 0,
+                    offset,
+                    len,
+                    segment_len,
+                    ..
+                },
+            ] if len <= segment_len => {
                 if *traffic_class != self.batch.class() && !self.adopts(fd, *traffic_class, to) {
                     return self.batch.send(fd, arena, messages);
                 }
@@ -143,11 +178,12 @@ impl Sender {
         }
     }
 
-    /// Whether a traffic class becomes that of the socket, so that its lone datagrams need no control message: once several in a
-    /// row have it.
+    /// Whether a traffic class becomes that of the socket, so that its lone datagrams need no
+    /// control message: once several in a row have it.
     fn adopts(&mut self, fd: BorrowedFd<'_>, traffic_class: u8, to: &SocketAddr) -> bool {
         let (class, count) = self.newcomer;
-        self.newcomer = if class == traffic_class { (class, count + 1) } else { (traffic_class, 1) };
+        self.newcomer =
+            if class == traffic_class { (class, count + 1) } else { (traffic_class, 1) };
         if self.newcomer.1 < ADOPT_AFTER {
             return false;
         }
@@ -156,10 +192,16 @@ impl Sender {
         self.batch.class() == traffic_class
     }
 
-    /// After a failure: a train leaves as single datagrams when the kernel cannot segment it, anything else gets one more
-    /// chance.
+    /// After a failure: a train leaves as single datagrams when the kernel cannot segment it,
+    /// anything else gets one more chance.
     #[cold]
-    fn recover(&mut self, fd: BorrowedFd<'_>, message: (&[u8], &Outgoing), error: &io::Error, metrics: &mut UdpMetrics) {
+    fn recover(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        message: (&[u8], &Outgoing),
+        error: &io::Error,
+        metrics: &mut UdpMetrics,
+    ) {
         let (arena, outgoing) = message;
         if !outgoing.is_train() || !matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
             self.retry(fd, message, error, metrics);
@@ -179,8 +221,15 @@ impl Sender {
         }
     }
 
-    /// One more attempt after room was made, or after taking an error that belongs to an earlier datagram; then counts.
-    fn retry(&mut self, fd: BorrowedFd<'_>, message: (&[u8], &Outgoing), error: &io::Error, metrics: &mut UdpMetrics) {
+    /// One more attempt after room was made, or after taking an error that belongs to an earlier
+    /// datagram; then counts.
+    fn retry(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        message: (&[u8], &Outgoing),
+        error: &io::Error,
+        metrics: &mut UdpMetrics,
+    ) {
         let (arena, outgoing) = message;
         let is_full = error.raw_os_error() == Some(libc::EAGAIN);
         let another = if is_full {
@@ -190,7 +239,11 @@ impl Sender {
             take_errors(fd, metrics, |_, _| ()) > 0 || error.kind() == io::ErrorKind::Interrupted
         };
         self.is_congested = is_full && !another;
-        let last = if another { self.attempt(fd, arena, std::slice::from_ref(outgoing)).err() } else { None };
+        let last = if another {
+            self.attempt(fd, arena, std::slice::from_ref(outgoing)).err()
+        } else {
+            None
+        };
         match (another, last) {
             (true, None) => self.count_sent(outgoing, metrics),
             (true, Some(error)) => count_dropped(outgoing, &error, metrics),
@@ -244,16 +297,21 @@ fn count_dropped(message: &Outgoing, error: &io::Error, metrics: &mut UdpMetrics
         Some(libc::EAGAIN) => &mut metrics.dropped_full,
         Some(libc::ENOBUFS | libc::ENOMEM) => &mut metrics.dropped_no_buffers,
         Some(libc::EMSGSIZE) => &mut metrics.dropped_too_large,
-        Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::EHOSTDOWN | libc::ENETDOWN) => {
-            &mut metrics.dropped_unreachable
-        }
+        Some(
+            libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENETDOWN,
+        ) => &mut metrics.dropped_unreachable,
         _ => &mut metrics.dropped_other,
     };
     *counter += message.len.div_ceil(message.segment_len).max(1) as u64;
 }
 
-/// Lone datagrams of one traffic class after which the socket takes it on. It costs a system call, which a control message saves
-/// 5 % of each: enough of them that two classes in turn do not cost more than they save.
+/// Lone datagrams of one traffic class after which the socket takes it on. It costs a system call,
+/// which a control message saves 5 % of each: enough of them that two classes in turn do not cost
+/// more than they save.
 const ADOPT_AFTER: u32 = 16;
 
 /// Bytes of a burst: the longest train after as many again of single datagrams.
@@ -267,7 +325,10 @@ mod tests {
     use super::*;
 
     fn train(len: usize, segment_len: usize) -> Transmit {
-        Transmit { segment_len, ..Transmit::single("127.0.0.1:9".parse().expect("an address"), len) }
+        Transmit {
+            segment_len,
+            ..Transmit::single("127.0.0.1:9".parse().expect("an address"), len)
+        }
     }
 
     fn lens(len: usize, segment_len: usize) -> Vec<usize> {
@@ -298,7 +359,9 @@ mod tests {
         let mut queue = Queue::new(2);
         queue.push(&train(250, 100), Coalescing::Off);
         let mut bursts = Vec::new();
-        queue.flush(|_, messages| bursts.push(messages.iter().map(|message| message.len).collect::<Vec<_>>()));
+        queue.flush(|_, messages| {
+            bursts.push(messages.iter().map(|message| message.len).collect::<Vec<_>>())
+        });
         assert_eq!(bursts, [vec![100, 100], vec![50]]);
     }
 

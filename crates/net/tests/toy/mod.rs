@@ -1,4 +1,5 @@
-//! The least that can be called nodes: they cost next to nothing, so that what is measured with them is the driver.
+//! The least that can be called nodes: they cost next to nothing, so that what is measured with
+//! them is the driver.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -27,7 +28,15 @@ pub(crate) struct Echo {
 impl Echo {
     pub(crate) fn new(coalescing: Coalescing) -> Self {
         let datagrams_max = datagrams_max(coalescing);
-        Self { from: None, received: 0, datagrams_max, bytes: Vec::new(), queue: Vec::new(), next: 0, next_byte: 0 }
+        Self {
+            from: None,
+            received: 0,
+            datagrams_max,
+            bytes: Vec::new(),
+            queue: Vec::new(),
+            next: 0,
+            next_byte: 0,
+        }
     }
 }
 
@@ -45,7 +54,11 @@ impl Node for Echo {
     fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         let &(to, segment_len) = self.queue.get(self.next)?;
         let count_max = self.datagrams_max.min(buffer.len() / segment_len.max(1));
-        let count = self.queue[self.next..].iter().take(count_max).take_while(|&&entry| entry == (to, segment_len)).count();
+        let count = self.queue[self.next..]
+            .iter()
+            .take(count_max)
+            .take_while(|&&entry| entry == (to, segment_len))
+            .count();
         let len = count * segment_len;
         buffer[..len].copy_from_slice(&self.bytes[self.next_byte..self.next_byte + len]);
         self.next += count;
@@ -77,9 +90,22 @@ pub(crate) struct Pinger {
 }
 
 impl Pinger {
-    pub(crate) fn new(target: SocketAddr, len: usize, outstanding: usize, coalescing: Coalescing) -> Self {
+    pub(crate) fn new(
+        target: SocketAddr,
+        len: usize,
+        outstanding: usize,
+        coalescing: Coalescing,
+    ) -> Self {
         let datagrams_max = datagrams_max(coalescing);
-        Self { completed: 0, round_trips: Vec::new(), target, len, datagrams_max, to_send: outstanding, last: 0 }
+        Self {
+            completed: 0,
+            round_trips: Vec::new(),
+            target,
+            len,
+            datagrams_max,
+            to_send: outstanding,
+            last: 0,
+        }
     }
 }
 
@@ -150,13 +176,17 @@ pub(crate) fn port(address: &str, coalescing: Coalescing) -> UdpPort {
     UdpPort::bind(address.parse().expect("an address"), config).expect("a port")
 }
 
-/// A port over IP. `None`, said loudly past the test harness's capture, where the process may not open raw sockets; CI must.
+/// A port over IP. `None`, said loudly past the test harness's capture, where the process may not
+/// open raw sockets; CI must.
 pub(crate) fn ip_port(address: &str) -> Option<IpPort> {
     match IpPort::bind(address.parse().expect("an address"), UdpConfig::default()) {
         Ok(port) => Some(port),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             assert!(error.to_string().contains("CAP_NET_RAW"), "{error}");
-            assert!(std::env::var_os("CI").is_none_or(|is_ci| is_ci != "true"), "CI has the capability: {error}");
+            assert!(
+                std::env::var_os("CI").is_none_or(|is_ci| is_ci != "true"),
+                "CI has the capability: {error}"
+            );
             writeln!(io::stderr(), "SKIPPED: {error}").expect("standard error");
             None
         }
@@ -165,7 +195,11 @@ pub(crate) fn ip_port(address: &str) -> Option<IpPort> {
 }
 
 /// Turns drivers in turn until `is_done`; panics when nothing comes of it.
-pub(crate) fn turn_until<A: Node, B: Node>(a: &mut Driver<A>, b: &mut Driver<B>, mut is_done: impl FnMut(&A, &B) -> bool) {
+pub(crate) fn turn_until<A: Node, B: Node>(
+    a: &mut Driver<A>,
+    b: &mut Driver<B>,
+    mut is_done: impl FnMut(&A, &B) -> bool,
+) {
     let deadline = Clock.now() + PATIENCE_NS;
     while !is_done(a.node(0), b.node(0)) {
         a.turn().expect("a turn");

@@ -23,7 +23,8 @@ impl VethPair {
         let pair = Self { near: format!("tc{id}n"), far: format!("tc{id}f") };
         let (near, far) = (&pair.near, &pair.far);
         if let Err(error) = ip(&format!("netns add {near}")) {
-            writeln!(std::io::stderr(), "SKIPPED: no network namespace: {}", error.trim()).expect("standard error");
+            writeln!(std::io::stderr(), "SKIPPED: no network namespace: {}", error.trim())
+                .expect("standard error");
             return None;
         }
         for command in [
@@ -54,8 +55,15 @@ fn ip(arguments: &str) -> Result<(), String> {
 
 /// Runs a program with arguments between blanks; fails with what it says.
 pub(crate) fn run(program: &str, arguments: &str) -> Result<(), String> {
-    let output = Command::new(program).args(arguments.split(' ')).output().map_err(|error| format!("{program}: {error}"))?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    let output = Command::new(program)
+        .args(arguments.split(' '))
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// Moves this thread into a namespace.

@@ -32,7 +32,10 @@ impl Endpoint {
         if self.holdings.calls + rpcs > self.config.calls_max {
             return Err(too_many(self.config.calls_max));
         }
-        let peer = self.peers.find_or_add(now, call.target, &self.config).ok_or(too_many(self.config.peers_max))?;
+        let peer = self
+            .peers
+            .find_or_add(now, call.target, &self.config)
+            .ok_or(too_many(self.config.peers_max))?;
         if self.peers.at(peer).calls + rpcs > self.config.calls_per_peer_max {
             return Err(too_many(self.config.calls_per_peer_max));
         }
@@ -81,14 +84,21 @@ impl Endpoint {
     }
 
     pub(super) fn cancel_call(&mut self, id: CallId) {
-        if let Some(index) = self.slot_of(id.0, &[Phase::Calling, Phase::Hearing, Phase::Fetching]) {
+        if let Some(index) = self.slot_of(id.0, &[Phase::Calling, Phase::Hearing, Phase::Fetching])
+        {
             self.metrics.cancelled += 1;
             self.give_up(index);
         }
     }
 
     /// DATA of a reply.
-    pub(super) fn handle_reply(&mut self, now: Time, origin: &Origin, header: &DataHeader, payload: &[u8]) {
+    pub(super) fn handle_reply(
+        &mut self,
+        now: Time,
+        origin: &Origin,
+        header: &DataHeader,
+        payload: &[u8],
+    ) {
         let Some(index) = self.hear(now, origin) else {
             return;
         };
@@ -139,7 +149,8 @@ impl Endpoint {
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
     }
 
-    /// Ends a call that nobody waits for, and tells the server: who has an acknowledgement lets go of the RPC.
+    /// Ends a call that nobody waits for, and tells the server: who has an acknowledgement lets go
+    /// of the RPC.
     pub(super) fn give_up(&mut self, index: u32) {
         let slot = &self.slots[index as usize];
         if slot.first_sent_at != 0 {
@@ -152,7 +163,9 @@ impl Endpoint {
 
     fn finish(&mut self, now: Time, index: u32, marks: DataMarks) {
         let payload = self.take_message(now, index, marks);
-        if marks.has(DataMarks::PART) || matches!(self.slots[index as usize].role, Role::Other { .. }) {
+        if marks.has(DataMarks::PART)
+            || matches!(self.slots[index as usize].role, Role::Other { .. })
+        {
             return self.take_reply_part(now, index, payload);
         }
         self.answer(index, payload);
@@ -162,20 +175,24 @@ impl Endpoint {
     pub(super) fn answer(&mut self, index: u32, payload: Vec<u8>) {
         self.acknowledge_reply(index, payload.len());
         let slot = &self.slots[index as usize];
-        let (id, context, server) = (CallId(self.handle_of(index)), slot.context, self.peers.at(slot.peer).address);
+        let (id, context, server) =
+            (CallId(self.handle_of(index)), slot.context, self.peers.at(slot.peer).address);
         self.metrics.replied += 1;
         self.events.push_back(Event::Replied { id, context, server, payload });
         self.release(index);
     }
 
-    /// Takes note that the server of an RPC, whose reply has just come, is to be told that it may forget it.
+    /// Takes note that the server of an RPC, whose reply has just come, is to be told that it may
+    /// forget it.
     pub(super) fn acknowledge_reply(&mut self, index: u32, reply_len: usize) {
         let slot = &self.slots[index as usize];
         let (peer, now) = (slot.peer, slot.heard_at);
         match self.peers.at_mut(peer).acks.push(slot.id, slot.ports.destination, reply_len) {
             Telling::Waits => {}
             // Before the server asks.
-            Telling::Later => self.acks_due.push_back((now.saturating_add(self.config.recovery.need_ack_ns / 2), peer)),
+            Telling::Later => self
+                .acks_due
+                .push_back((now.saturating_add(self.config.recovery.need_ack_ns / 2), peer)),
             Telling::Now => self.push_control(Control::Acks { peer }),
         }
     }

@@ -131,7 +131,8 @@ impl Endpoint {
         let peer = self.peers.at_mut(slot.peer);
         let version = packet.version.get();
         if peer.cutoffs.version == version && slot.phase == Phase::Calling {
-            // It tells them again, since it wants to hear the version back: our address is not proven.
+            // It tells them again, since it wants to hear the version back: our address is not
+            // proven.
             let priority = peer.cutoffs.level(slot.out.len());
             let first_len = self.config.framing.unscheduled_len;
             slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);
@@ -173,7 +174,11 @@ impl Endpoint {
                 self.peers.at_mut(slot.peer).rtt.sample(now.saturating_sub(slot.asked_at));
             }
         }
-        self.acknowledge(origin, ClientId(origin.common.sender_id.get()), origin.common.dport.get());
+        self.acknowledge(
+            origin,
+            ClientId(origin.common.sender_id.get()),
+            origin.common.dport.get(),
+        );
         for ack in acks {
             self.acknowledge(origin, ClientId(ack.client_id.get()), ack.server_port.get());
         }
@@ -198,16 +203,25 @@ impl Endpoint {
 
     fn say_busy(&mut self, index: u32) {
         let generation = self.slots[index as usize].generation;
-        self.push_control(Control::Plain { slot: index, generation, packet_type: PacketType::Busy });
+        self.push_control(Control::Plain {
+            slot: index,
+            generation,
+            packet_type: PacketType::Busy,
+        });
     }
 
     fn say_unknown(&mut self, origin: &Origin) {
         self.metrics.unknown += 1;
         let Ports { source, destination } = origin.common.ports();
         let ports = Ports { source: destination, destination: source };
-        self.push_control(Control::Unknown { to: origin.path.peer, ports, local_id: origin.common.local_id() });
+        self.push_control(Control::Unknown {
+            to: origin.path.peer,
+            ports,
+            local_id: origin.common.local_id(),
+        });
     }
 }
 
-/// A reply that went out less than this ago, where the round trip is not known, may not have arrived.
+/// A reply that went out less than this ago, where the round trip is not known, may not have
+/// arrived.
 const CROSSING_NS: u64 = 50_000;

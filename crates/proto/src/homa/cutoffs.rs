@@ -1,12 +1,13 @@
-//! Priorities of unscheduled bytes: the cutoffs that a receiver tells its senders, recomputed from the traffic that it sees.
+//! Priorities of unscheduled bytes: the cutoffs that a receiver tells its senders, recomputed from
+//! the traffic that it sees.
 //!
 //! | levels | for |
 //! |---|---|
 //! | the lower `scheduled` ones | bytes that a grant gave a priority |
 //! | the others, the highest for the shortest messages | bytes that no grant was needed for |
 //!
-//! The levels are divided as the bytes are, and each unscheduled level gets the same share of the unscheduled bytes (SIGCOMM'18
-//! section 3.4).
+//! The levels are divided as the bytes are, and each unscheduled level gets the same share of the
+//! unscheduled bytes (SIGCOMM'18 section 3.4).
 
 use tailcut_wire::homa::LEVELS;
 
@@ -16,7 +17,8 @@ use crate::node::Time;
 /// The longest message, by level, whose unscheduled bytes go there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cutoffs {
-    /// By level, 0 the lowest. The highest level that is not below a length takes it; below all of them, level 0 does.
+    /// By level, 0 the lowest. The highest level that is not below a length takes it; below all of
+    /// them, level 0 does.
     pub by_level: [u32; LEVELS],
     /// Tells versions of one receiver apart; 0 for a guess.
     pub version: u16,
@@ -24,14 +26,18 @@ pub struct Cutoffs {
 
 impl Cutoffs {
     /// What the module takes for a peer's before it has told them: level 6 for everything.
-    pub const UNKNOWN: Self =
-        Self { by_level: [u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, 0], version: 0 };
+    pub const UNKNOWN: Self = Self {
+        by_level: [u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, 0],
+        version: 0,
+    };
     /// The module's own at first.
-    pub const MODULE: Self =
-        Self { by_level: [u32::MAX, u32::MAX, u32::MAX, u32::MAX, 1_000_000, 15_000, 2800, 200], version: 1 };
+    pub const MODULE: Self = Self {
+        by_level: [u32::MAX, u32::MAX, u32::MAX, u32::MAX, 1_000_000, 15_000, 2800, 200],
+        version: 1,
+    };
 
-    /// Cutoffs from the highest level down: messages up to `lengths[0]` go to level 7, and so on, and all longer ones to the level
-    /// after the last. At most seven lengths are looked at.
+    /// Cutoffs from the highest level down: messages up to `lengths[0]` go to level 7, and so on,
+    /// and all longer ones to the level after the last. At most seven lengths are looked at.
     pub fn descending(lengths: &[u32], version: u16) -> Self {
         let mut by_level = [u32::MAX; LEVELS];
         for (level, &length) in by_level.iter_mut().rev().zip(lengths.iter().take(LEVELS - 1)) {
@@ -55,7 +61,8 @@ pub(super) struct Advice {
     levels: u8,
     adaptive: Option<Adaptive>,
     unscheduled_len: u32,
-    /// Unscheduled bytes by class of message length, and their sum with the scheduled ones. Halved when they have been used.
+    /// Unscheduled bytes by class of message length, and their sum with the scheduled ones. Halved
+    /// when they have been used.
     unscheduled_bytes: Box<[u64; CLASSES]>,
     total_bytes: u64,
     messages: u64,
@@ -79,7 +86,8 @@ impl Advice {
         }
     }
 
-    /// Takes note of a message of `length` bytes that has arrived; tells whether the cutoffs have changed.
+    /// Takes note of a message of `length` bytes that has arrived; tells whether the cutoffs have
+    /// changed.
     #[inline]
     pub(super) fn observe(&mut self, now: Time, length: u32) -> bool {
         let Some(adaptive) = self.adaptive else {
@@ -88,14 +96,16 @@ impl Advice {
         self.unscheduled_bytes[class(length)] += u64::from(length.min(self.unscheduled_len));
         self.total_bytes += u64::from(length);
         self.messages += 1;
-        let is_due = self.messages >= adaptive.messages_min && now.saturating_sub(self.computed_at) >= adaptive.interval_ns;
+        let is_due = self.messages >= adaptive.messages_min
+            && now.saturating_sub(self.computed_at) >= adaptive.interval_ns;
         is_due && self.recompute(now)
     }
 
     fn recompute(&mut self, now: Time) -> bool {
         self.computed_at = now;
         self.messages = 0;
-        let (scheduled_levels, by_level) = divide(&self.unscheduled_bytes, self.total_bytes, self.levels);
+        let (scheduled_levels, by_level) =
+            divide(&self.unscheduled_bytes, self.total_bytes, self.levels);
         self.unscheduled_bytes.iter_mut().for_each(|bytes| *bytes /= 2);
         self.total_bytes /= 2;
         let is_same = scheduled_levels == self.scheduled_levels
@@ -181,7 +191,8 @@ mod tests {
     #[test]
     fn lengths_from_the_highest_level_down() {
         let cutoffs = Cutoffs::descending(&[469, 5521, 15_267], 1);
-        let found: Vec<u8> = [469, 470, 5521, 15_267, 15_268].iter().map(|&length| cutoffs.level(length)).collect();
+        let found: Vec<u8> =
+            [469, 470, 5521, 15_267, 15_268].iter().map(|&length| cutoffs.level(length)).collect();
         assert_eq!(found, [7, 6, 6, 5, 4]);
     }
 
@@ -194,8 +205,8 @@ mod tests {
         }
     }
 
-    /// Half of the bytes in messages of 100 and half in those of 1000, all unscheduled: seven unscheduled levels, with the cutoff
-    /// between the two lengths after three and a half of them.
+    /// Half of the bytes in messages of 100 and half in those of 1000, all unscheduled: seven
+    /// unscheduled levels, with the cutoff between the two lengths after three and a half of them.
     #[test]
     fn levels_get_equal_shares_of_the_unscheduled_bytes() {
         let adaptive = Some(Adaptive { messages_min: 11, interval_ns: 10 });
@@ -205,7 +216,8 @@ mod tests {
         (0..10).for_each(|_| assert!(!advice.observe(5, 100)));
         assert!(advice.observe(20, 1000));
         assert_eq!((advice.scheduled_levels, advice.cutoffs.version), (1, 2));
-        let found: Vec<u8> = [100, 1000].iter().map(|&length| advice.cutoffs.level(length)).collect();
+        let found: Vec<u8> =
+            [100, 1000].iter().map(|&length| advice.cutoffs.level(length)).collect();
         assert_eq!(found, [7, 4], "{:?}", advice.cutoffs);
         (0..10).for_each(|_| assert!(!advice.observe(40, 100)));
         assert!(!advice.observe(40, 1000), "the same traffic needs no other cutoffs");

@@ -1,8 +1,9 @@
-//! The receiver's side of the bargain: who may send scheduled bytes, how many, and at which priority.
+//! The receiver's side of the bargain: who may send scheduled bytes, how many, and at which
+//! priority.
 //!
-//! Peers with messages that want grants are kept in the order of their best message. [`GrantPolicy::Sigcomm`] looks at the
-//! `overcommit` first of them whenever one of their packets arrives; [`GrantPolicy::Module`] opens the window of each message
-//! that is active.
+//! Peers with messages that want grants are kept in the order of their best message.
+//! [`GrantPolicy::Sigcomm`] looks at the `overcommit` first of them whenever one of their packets
+//! arrives; [`GrantPolicy::Module`] opens the window of each message that is active.
 //!
 //! | messages active | priorities of the scheduled levels |
 //! |---|---|
@@ -135,12 +136,14 @@ impl Endpoint {
         self.book.place(peer, best);
     }
 
-    /// SIGCOMM'18: a grant to the best message of a peer, and then to whoever takes its place among the first.
+    /// SIGCOMM'18: a grant to the best message of a peer, and then to whoever takes its place among
+    /// the first.
     fn grant_to_peer(&mut self, now: Time, peer: u32, pull: Pull) {
         let overcommit = self.config.grants.overcommit;
         let mut peer = peer;
         for _ in 0..OVERCOMMIT_MAX {
-            if !self.grant_packet(now, peer, pull) || self.book.rank_of(peer, overcommit).is_some() {
+            if !self.grant_packet(now, peer, pull) || self.book.rank_of(peer, overcommit).is_some()
+            {
                 return;
             }
             match self.book.peer_at(overcommit - 1) {
@@ -151,10 +154,13 @@ impl Endpoint {
         self.book.wake_by(now + 1);
     }
 
-    /// A grant to the best message of a peer, if it is among the first and little of it is in flight; tells whether.
+    /// A grant to the best message of a peer, if it is among the first and little of it is in
+    /// flight; tells whether.
     fn grant_packet(&mut self, now: Time, peer: u32, pull: Pull) -> bool {
         let overcommit = self.config.grants.overcommit;
-        let (Some(rank), Some((_, index))) = (self.book.rank_of(peer, overcommit), self.peers.at(peer).wanting.peek()) else {
+        let (Some(rank), Some((_, index))) =
+            (self.book.rank_of(peer, overcommit), self.peers.at(peer).wanting.peek())
+        else {
             return false;
         };
         let inc = &self.slots[index as usize].inc;
@@ -167,14 +173,20 @@ impl Endpoint {
             return false;
         }
         let (left, framing) = (inc.ungranted(), self.config.framing);
-        let is_tail = left + left.div_ceil(framing.scheduled_len) * framing.scheduled_overhead <= pull.rtt_bytes;
+        let is_tail = left + left.div_ceil(framing.scheduled_len) * framing.scheduled_overhead
+            <= pull.rtt_bytes;
         let active = overcommit.min(self.book.order.len());
-        let priority = if is_tail { self.advice.cutoffs.level(left) } else { level(rank, active, self.advice.scheduled_levels) };
+        let priority = if is_tail {
+            self.advice.cutoffs.level(left)
+        } else {
+            level(rank, active, self.advice.scheduled_levels)
+        };
         self.grant(now, index, (pull.grant_len, priority));
         let next_at = now + pull.grant_ns.max(1);
         let peer = self.peers.at_mut(peer);
         peer.grant_at = next_at;
-        let is_hungry = |(_, index): (u64, u32)| self.slots[index as usize].inc.in_flight() < pull.rtt_bytes;
+        let is_hungry =
+            |(_, index): (u64, u32)| self.slots[index as usize].inc.in_flight() < pull.rtt_bytes;
         if peer.wanting.peek().is_some_and(is_hungry) {
             self.book.wake_by(next_at);
         }
@@ -184,7 +196,8 @@ impl Endpoint {
     /// The module: a window beyond what has arrived of each message that is active.
     fn grant_windows(&mut self, now: Time) {
         let Grants { policy, overcommit } = self.config.grants;
-        let GrantPolicy::Module { window, incoming_max, fifo_permille, fifo_increment } = policy else {
+        let GrantPolicy::Module { window, incoming_max, fifo_permille, fifo_increment } = policy
+        else {
             return;
         };
         let (active, count) = self.active(overcommit);
@@ -208,7 +221,8 @@ impl Endpoint {
         }
     }
 
-    /// The messages that may have grants, best first: one of each peer, and more of one only where that leaves places.
+    /// The messages that may have grants, best first: one of each peer, and more of one only where
+    /// that leaves places.
     fn active(&self, overcommit: usize) -> ([u32; OVERCOMMIT_MAX], usize) {
         let mut active = [0; OVERCOMMIT_MAX];
         let mut count = 0;
@@ -221,7 +235,8 @@ impl Endpoint {
         let first_ones = count;
         let mut others = [(u64::MAX, 0); OVERCOMMIT_MAX];
         let places = overcommit - count;
-        for &(_, peer) in self.book.order.iter().rev().take(if places > 0 { first_ones } else { 0 }) {
+        for &(_, peer) in self.book.order.iter().rev().take(if places > 0 { first_ones } else { 0 })
+        {
             for &(key, index) in self.peers.at(peer).wanting.foremost(places + 1).iter().skip(1) {
                 // The last place goes to whoever is better than who has it.
                 if key < others[places - 1].0 {
@@ -237,11 +252,15 @@ impl Endpoint {
         (active, count)
     }
 
-    /// Against starvation: a part of all grants goes to the oldest message, at the highest priority.
+    /// Against starvation: a part of all grants goes to the oldest message, at the highest
+    /// priority.
     fn grant_to_oldest(&mut self, now: Time, window: u32, increment: u32) {
-        let wanting = self.book.order.iter().flat_map(|&(_, peer)| self.peers.at(peer).wanting.all());
+        let wanting =
+            self.book.order.iter().flat_map(|&(_, peer)| self.peers.at(peer).wanting.all());
         let slots = &self.slots;
-        let Some(index) = wanting.map(|(_, index)| index).min_by_key(|&index| slots[index as usize].inc.birth) else {
+        let Some(index) =
+            wanting.map(|(_, index)| index).min_by_key(|&index| slots[index as usize].inc.birth)
+        else {
             return;
         };
         let expected = self.slots[index as usize].inc.expected();
@@ -274,7 +293,11 @@ impl Endpoint {
             // Now there is something to be silent about.
             self.arm(now, index);
         }
-        if self.slots[index as usize].inc.ungranted() > 0 { self.want(index) } else { self.unwant(index) }
+        if self.slots[index as usize].inc.ungranted() > 0 {
+            self.want(index)
+        } else {
+            self.unwant(index)
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! A heap of slots whose places are known, so that any of them can move or leave: the order of SRPT.
+//! A heap of slots whose places are known, so that any of them can move or leave: the order of
+//! SRPT.
 //!
 //! Several heaps may share one [`Places`] as long as a slot is in at most one of them.
 
@@ -40,7 +41,8 @@ impl Heap {
         self.items.first().copied()
     }
 
-    /// The slots in the first places, among them the `count` least: no more than `2^count - 1` places hold those.
+    /// The slots in the first places, among them the `count` least: no more than `2^count - 1`
+    /// places hold those.
     pub(super) fn foremost(&self, count: usize) -> &[(u64, u32)] {
         &self.items[..self.items.len().min((1 << count.min(8)) - 1)]
     }

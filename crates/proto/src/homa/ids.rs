@@ -1,8 +1,9 @@
 //! Ids of RPCs: sessions of random bits, and sequences in them.
 //!
-//! An id is 40 bits of session, 23 of sequence and the bit that is 0 at the client. The session is a keyed hash, new for each
-//! peer, so that nobody who has not seen a packet to that peer can name an RPC. To the ids of the kernel's module, which count
-//! from 2 in steps of 2, the same view applies: sessions that count up.
+//! An id is 40 bits of session, 23 of sequence and the bit that is 0 at the client. The session is
+//! a keyed hash, new for each peer, so that nobody who has not seen a packet to that peer can name
+//! an RPC. To the ids of the kernel's module, which count from 2 in steps of 2, the same view
+//! applies: sessions that count up.
 
 use std::hash::Hasher;
 
@@ -65,9 +66,13 @@ pub(super) struct Numbering {
 }
 
 impl Numbering {
-    /// An id for a new call. A new session begins before the oldest call that has not ended leaves the server's window.
+    /// An id for a new call. A new session begins before the oldest call that has not ended leaves
+    /// the server's window.
     pub(super) fn draw(&mut self, sessions: &mut Sessions) -> ClientId {
-        if self.session == 0 || self.next - self.ended.floor() >= WINDOW - 1 || self.next >= SEQUENCE_MAX {
+        if self.session == 0
+            || self.next - self.ended.floor() >= WINDOW - 1
+            || self.next >= SEQUENCE_MAX
+        {
             self.session = sessions.draw();
             self.next = 0;
             self.ended.clear();
@@ -99,7 +104,8 @@ mod tests {
 
     #[test]
     fn the_modules_ids_are_sequences_of_sessions_that_count_up() {
-        let ids: Vec<(u64, u32)> = [2, 4, 1 << 24].map(ClientId).iter().map(|id| (id.session(), id.sequence())).collect();
+        let ids: Vec<(u64, u32)> =
+            [2, 4, 1 << 24].map(ClientId).iter().map(|id| (id.session(), id.sequence())).collect();
         assert_eq!(ids, [(0, 1), (0, 2), (1, 0)]);
     }
 

@@ -1,6 +1,7 @@
 //! A message on its way in: reassembly of ranges of any length, and what its sender may send.
 //!
-//! Invariant: memory grows with what has arrived and with what was granted, never with what a header claims.
+//! Invariant: memory grows with what has arrived and with what was granted, never with what a
+//! header claims.
 
 use super::config::Framing;
 use super::cutoffs::Cutoffs;
@@ -30,7 +31,8 @@ pub(super) struct Incoming {
     pub(super) priority: u8,
     /// Order in which messages have begun.
     pub(super) birth: u32,
-    /// Since when the lowest hole has been known, or when it was last asked for; 0 where there is none.
+    /// Since when the lowest hole has been known, or when it was last asked for; 0 where there is
+    /// none.
     pub(super) gap_since: Time,
     /// A grant whose first byte is awaited, and when it went out: a round trip.
     pub(super) probe: Option<(u32, Time)>,
@@ -45,13 +47,21 @@ pub(super) enum Arrival {
     Complete,
     /// All of it had arrived before.
     Duplicate,
-    /// It contradicts the packets before it, exceeds what was granted, or would leave too many holes.
+    /// It contradicts the packets before it, exceeds what was granted, or would leave too many
+    /// holes.
     Refused,
 }
 
 impl Incoming {
-    /// Begins a message of `len` bytes into `payload`, an empty buffer, of which `unscheduled` need no grant.
-    pub(super) fn begin(&mut self, payload: Vec<u8>, len: u32, unscheduled: u32, framing: &Framing) {
+    /// Begins a message of `len` bytes into `payload`, an empty buffer, of which `unscheduled` need
+    /// no grant.
+    pub(super) fn begin(
+        &mut self,
+        payload: Vec<u8>,
+        len: u32,
+        unscheduled: u32,
+        framing: &Framing,
+    ) {
         self.payload = payload;
         self.len = len;
         self.base = 0;
@@ -60,14 +70,22 @@ impl Incoming {
         self.end = 0;
         self.granted = unscheduled.min(len);
         self.unscheduled = self.granted;
-        self.in_flight = self.granted + self.granted.div_ceil(framing.unscheduled_len) * framing.unscheduled_overhead;
+        self.in_flight = self.granted
+            + self.granted.div_ceil(framing.unscheduled_len) * framing.unscheduled_overhead;
         self.priority = 0;
         self.gap_since = 0;
         self.probe = None;
     }
 
-    /// Takes bytes from `offset` on of a message that its header says has `len` bytes. Tells how many are new too.
-    pub(super) fn accept(&mut self, offset: u32, len: u32, bytes: &[u8], framing: &Framing) -> (Arrival, u32) {
+    /// Takes bytes from `offset` on of a message that its header says has `len` bytes. Tells how
+    /// many are new too.
+    pub(super) fn accept(
+        &mut self,
+        offset: u32,
+        len: u32,
+        bytes: &[u8],
+        framing: &Framing,
+    ) -> (Arrival, u32) {
         let end = offset + bytes.len() as u32;
         if len != self.len || end > self.granted {
             return (Arrival::Refused, 0);
@@ -83,11 +101,19 @@ impl Incoming {
         }
         let content_len = framing.content_len_max.saturating_sub(offset) as usize;
         self.store(offset as usize, &bytes[..bytes.len().min(content_len)]);
-        let overhead = if offset < self.unscheduled { framing.unscheduled_overhead } else { framing.scheduled_overhead };
+        let overhead = if offset < self.unscheduled {
+            framing.unscheduled_overhead
+        } else {
+            framing.scheduled_overhead
+        };
         self.received += new;
         self.end = self.end.max(end);
         // What was cut otherwise than expected is forgotten when nothing is in flight.
-        self.in_flight = if self.received == self.granted { 0 } else { self.in_flight.saturating_sub(new + overhead) };
+        self.in_flight = if self.received == self.granted {
+            0
+        } else {
+            self.in_flight.saturating_sub(new + overhead)
+        };
         (if self.received == self.len { Arrival::Complete } else { Arrival::New }, new)
     }
 
@@ -99,7 +125,8 @@ impl Incoming {
         more
     }
 
-    /// Takes it that bytes below `offset` may be sent: the sender asks nobody. Tells by how many they are more.
+    /// Takes it that bytes below `offset` may be sent: the sender asks nobody. Tells by how many
+    /// they are more.
     pub(super) fn open(&mut self, offset: u32) -> u32 {
         let offset = offset.min(self.len).max(self.granted);
         let more = offset - self.granted;
@@ -177,7 +204,8 @@ impl Incoming {
         (self.granted > from).then(|| (from, self.granted - from))
     }
 
-    /// Takes note of a range; tells how many bytes of it are new, or `None` when there is no room for another hole.
+    /// Takes note of a range; tells how many bytes of it are new, or `None` when there is no room
+    /// for another hole.
     fn note(&mut self, offset: u32, end: u32) -> Option<u32> {
         if offset <= self.base && self.ranges.is_empty() {
             let new = end - self.base;
@@ -188,9 +216,14 @@ impl Incoming {
         // The ranges that it touches become one with it.
         let first = self.ranges.partition_point(|range| range.1 < start);
         let last = first + self.ranges[first..].iter().take_while(|range| range.0 <= stop).count();
-        let known: u32 = self.ranges[first..last].iter().map(|range| range.1.min(end).saturating_sub(range.0.max(start))).sum();
+        let known: u32 = self.ranges[first..last]
+            .iter()
+            .map(|range| range.1.min(end).saturating_sub(range.0.max(start)))
+            .sum();
         let new = end - start - known;
-        if let (Some(low), Some(high)) = (self.ranges[first..last].first(), self.ranges[first..last].last()) {
+        if let (Some(low), Some(high)) =
+            (self.ranges[first..last].first(), self.ranges[first..last].last())
+        {
             start = start.min(low.0);
             stop = stop.max(high.1);
         }
@@ -223,7 +256,8 @@ impl Incoming {
     }
 }
 
-/// Most ranges apart from each other that a message remembers: a quarter of the packets of the longest.
+/// Most ranges apart from each other that a message remembers: a quarter of the packets of the
+/// longest.
 const RANGES_MAX: usize = 256;
 
 #[cfg(test)]

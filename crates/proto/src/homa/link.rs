@@ -1,4 +1,5 @@
-//! How much waits before the NIC, as far as can be told without asking it: what was sent drains at the link's speed.
+//! How much waits before the NIC, as far as can be told without asking it: what was sent drains at
+//! the link's speed.
 //!
 //! A queue there is one in which a short message cannot overtake (RAMCloud's QueueEstimator).
 
@@ -26,7 +27,8 @@ impl NicQueue {
         let Some(link) = self.link else {
             return true;
         };
-        self.is_blocked = message_len > link.bypass_len && self.idle_at > now.saturating_add(link.queue_ns_max);
+        self.is_blocked =
+            message_len > link.bypass_len && self.idle_at > now.saturating_add(link.queue_ns_max);
         !self.is_blocked
     }
 
@@ -40,20 +42,23 @@ impl NicQueue {
     #[inline]
     pub(super) fn add(&mut self, now: Time, bytes: u32) {
         if let Some(link) = self.link {
-            let ns = (u128::from(bytes) * 8_000_000_000 / u128::from(link.bits_per_second.max(1))) as u64;
+            let ns = (u128::from(bytes) * 8_000_000_000 / u128::from(link.bits_per_second.max(1)))
+                as u64;
             // The module counts on 99 % of the link, RAMCloud on 98 %.
             self.idle_at = self.idle_at.max(now).saturating_add(ns + ns / 64);
         }
     }
 }
 
-/// How long what was sent may wait for the device, where nobody knows the link: a driver that offers no buffer for a full packet
-/// says that as much waits as may. What is asked for meanwhile has not been lost but not yet sent.
+/// How long what was sent may wait for the device, where nobody knows the link: a driver that
+/// offers no buffer for a full packet says that as much waits as may. What is asked for meanwhile
+/// has not been lost but not yet sent.
 #[derive(Debug, Default)]
 pub(super) struct Device {
     /// When a packet last found no room; 0 before.
     refused_at: Time,
-    /// When the bytes up to each multiple of [`CHUNK_LEN`] had been sent, the last one at `marked`; a ring.
+    /// When the bytes up to each multiple of [`CHUNK_LEN`] had been sent, the last one at `marked`;
+    /// a ring.
     marks: [Time; CHUNKS],
     marked: usize,
     /// Bytes sent since the last mark.
@@ -77,8 +82,8 @@ impl Device {
         }
     }
 
-    /// Whether what was sent at `sent_at` may still wait for the device: if no more time has passed than the last bytes took, as
-    /// many as the device and its queue hold.
+    /// Whether what was sent at `sent_at` may still wait for the device: if no more time has passed
+    /// than the last bytes took, as many as the device and its queue hold.
     pub(super) fn may_hold(&self, now: Time, sent_at: Time) -> bool {
         let oldest = self.marks[(self.marked + 1) % CHUNKS];
         let span_ns = self.refused_at.saturating_sub(oldest).min(SPAN_NS_MAX);
@@ -106,7 +111,10 @@ mod tests {
         device.refuse(20 * MS);
         assert!(device.may_hold(20 * MS, 20 * MS) && device.may_hold(20 * MS, 13 * MS));
         assert!(!device.may_hold(20 * MS, 12 * MS));
-        assert!(device.may_hold(27 * MS, 27 * MS) && !device.may_hold(28 * MS, 28 * MS), "it had time to drain");
+        assert!(
+            device.may_hold(27 * MS, 27 * MS) && !device.may_hold(28 * MS, 28 * MS),
+            "it had time to drain"
+        );
     }
 
     #[test]
@@ -128,7 +136,8 @@ mod tests {
             queue.add(1000, 1538);
             sent += 1;
         }
-        // A packet takes 1.25 us with the margin: the second begins within 2 us, the third does not.
+        // A packet takes 1.25 us with the margin: the second begins within 2 us, the third does
+        // not.
         assert_eq!(sent, 2);
         let opens_at = queue.opens_at().unwrap();
         assert!(queue.takes(1000, 300), "short messages do not wait");

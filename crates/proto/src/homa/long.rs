@@ -30,12 +30,14 @@ impl Endpoint {
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let mut others = Vec::new();
         for offset in (0..payload.len()).step_by(PartHeader::PART_LEN) {
-            let index = if offset == 0 { first } else { self.open_other(now, first, (peer, server_port)) };
+            let index =
+                if offset == 0 { first } else { self.open_other(now, first, (peer, server_port)) };
             if offset > 0 {
                 others.push(index);
             }
             let end = payload.len().min(offset + PartHeader::PART_LEN);
-            let header = PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
+            let header =
+                PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
             let message = self.join(&header, &payload[offset..end]);
             self.slots[index as usize].marks |= DataMarks::PART;
             self.send_request(now, index, message);
@@ -82,7 +84,8 @@ impl Endpoint {
         for offset in offsets {
             let index = self.open_other(now, first, (peer, server_port));
             others.push(index);
-            let request = self.join(&PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32), &[]);
+            let request =
+                self.join(&PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32), &[]);
             let slot = &mut self.slots[index as usize];
             slot.marks |= DataMarks::PART;
             // A part may be fetched twice.
@@ -105,7 +108,8 @@ impl Endpoint {
             self.metrics.contradicted += 1;
             return self.fail(first, Failure::Refused(DropReason::Unspecified));
         };
-        let (offset, end) = (header.offset.get() as usize, header.offset.get() as usize + part.len());
+        let (offset, end) =
+            (header.offset.get() as usize, header.offset.get() as usize + part.len());
         if end > self.config.message_len_max {
             self.metrics.contradicted += 1;
             return self.fail(first, Failure::ReplyTooLarge);
@@ -121,7 +125,8 @@ impl Endpoint {
         }
     }
 
-    /// A message of a request of several RPCs has come, or one that asks for a part of a long reply.
+    /// A message of a request of several RPCs has come, or one that asks for a part of a long
+    /// reply.
     pub(super) fn take_request_part(&mut self, now: Time, index: u32, message: Vec<u8>) {
         if let Some((header, _)) = PartHeader::split(&message, PartKind::Fetch) {
             let (key, offset) = (ClientId(header.key.get()), header.offset.get() as usize);
@@ -132,7 +137,8 @@ impl Endpoint {
             self.metrics.contradicted += 1;
             return self.drop_partial(index, DropReason::Unspecified);
         };
-        let (key, total_len, offset) = (ClientId(header.key.get()), header.total_len.get(), header.offset.get());
+        let (key, total_len, offset) =
+            (ClientId(header.key.get()), header.total_len.get(), header.offset.get());
         if total_len as usize > self.config.message_len_max {
             return self.drop_partial(index, DropReason::TooLarge);
         }
@@ -163,7 +169,9 @@ impl Endpoint {
         let waiting = self.parts.remove(&place).unwrap_or_default();
         let mut parts: Vec<(u32, u32, Vec<u8>)> = Vec::with_capacity(waiting.len());
         for &index in &waiting {
-            if let Role::Part { offset, message, .. } = std::mem::take(&mut self.slots[index as usize].role) {
+            if let Role::Part { offset, message, .. } =
+                std::mem::take(&mut self.slots[index as usize].role)
+            {
                 parts.push((offset, index, message));
             }
         }
@@ -209,12 +217,18 @@ impl Endpoint {
         self.send_reply(now, index, message);
     }
 
-    /// The message that a reply begins with: all of it, or of a long one the first part; the whole is kept then.
+    /// The message that a reply begins with: all of it, or of a long one the first part; the whole
+    /// is kept then.
     pub(super) fn cut_reply(&mut self, index: u32, reply: Vec<u8>) -> Vec<u8> {
         if reply.len() <= self.config.rpc_len_max as usize {
             return reply;
         }
-        let header = PartHeader::new(PartKind::Reply, self.slots[index as usize].id.0, reply.len() as u32, 0);
+        let header = PartHeader::new(
+            PartKind::Reply,
+            self.slots[index as usize].id.0,
+            reply.len() as u32,
+            0,
+        );
         let message = self.join(&header, &reply[..PartHeader::PART_LEN]);
         let slot = &mut self.slots[index as usize];
         slot.marks |= DataMarks::PART;
@@ -257,7 +271,8 @@ impl Endpoint {
 
     fn open_other(&mut self, now: Time, first: u32, (peer, server_port): (u32, u16)) -> u32 {
         let index = self.open(now, peer, server_port);
-        let (options, deadline) = (self.slots[first as usize].options, self.slots[first as usize].deadline);
+        let (options, deadline) =
+            (self.slots[first as usize].options, self.slots[first as usize].deadline);
         let slot = &mut self.slots[index as usize];
         slot.options = options;
         slot.deadline = deadline;

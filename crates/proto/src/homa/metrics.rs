@@ -18,7 +18,8 @@ pub struct Metrics {
     pub unexpected: u64,
     /// Packets about RPCs that are not, or no longer, known.
     pub unknown: u64,
-    /// Packets that contradict what is known: other ports or lengths, beyond the grants, out of range.
+    /// Packets that contradict what is known: other ports or lengths, beyond the grants, out of
+    /// range.
     pub contradicted: u64,
     /// DATA of which every byte had arrived before.
     pub duplicates: u64,
@@ -82,8 +83,8 @@ pub struct Metrics {
     pub unsaid: u64,
 }
 
-/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers of peers and the buffers
-/// that it keeps for reuse do not count.
+/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers
+/// of peers and the buffers that it keeps for reuse do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// Client: calls that have not ended.

@@ -1,7 +1,7 @@
 //! The Homa endpoint: client and server over one port, as the Linux module speaks it.
 //!
-//! [`Endpoint`] is a [`Node`] and an [`Rpc`]. Both halves send and receive messages, so that they share one table of RPCs; a packet
-//! goes to the rules of its type:
+//! [`Endpoint`] is a [`Node`] and an [`Rpc`]. Both halves send and receive messages, so that they
+//! share one table of RPCs; a packet goes to the rules of its type:
 //!
 //! | packet | rules |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | DATA of a reply | `client`; then the same |
 //! | GRANT, RESEND, BUSY, RPC_UNKNOWN, NEED_ACK, ACK, CUTOFFS | `control` |
 //!
-//! `transmit` writes what is to be sent: control packets first, then the message with the fewest bytes left. `recovery` holds all
-//! timers. What a control packet says is believed only of a live RPC, of that peer and these ports, within its range.
+//! `transmit` writes what is to be sent: control packets first, then the message with the fewest
+//! bytes left. `recovery` holds all timers. What a control packet says is believed only of a live
+//! RPC, of that peer and these ports, within its range.
 
 mod client;
 mod config;
@@ -41,8 +42,8 @@ use tailcut_wire::homa::{Body, CommonHeader, DataMarks, Packet, Ports};
 use tailcut_wire::r2p2::DropReason;
 
 pub use self::config::{
-    Adaptive, Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Priorities, Pull, Recovery, Serving,
-    UnscheduledRank,
+    Adaptive, Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Priorities,
+    Pull, Recovery, Serving, UnscheduledRank,
 };
 pub use self::cutoffs::Cutoffs;
 pub use self::metrics::{Holdings, Metrics};
@@ -150,8 +151,8 @@ impl Endpoint {
         }
     }
 
-    /// A call whose request is `len` bytes long: its payload, which is at least a byte, and then zeros that are stored nowhere. For
-    /// simulations of load.
+    /// A call whose request is `len` bytes long: its payload, which is at least a byte, and then
+    /// zeros that are stored nowhere. For simulations of load.
     ///
     /// # Errors
     ///
@@ -173,7 +174,13 @@ impl Endpoint {
     /// # Errors
     ///
     /// As of [`Rpc::reply`]. The reply must go in one RPC.
-    pub fn reply_padded(&mut self, now: Time, id: RequestId, payload: Vec<u8>, len: u32) -> Result<(), AnswerError> {
+    pub fn reply_padded(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        payload: Vec<u8>,
+        len: u32,
+    ) -> Result<(), AnswerError> {
         let limit = self.config.single_len_max();
         if len as usize > limit {
             return Err(AnswerError::TooLarge { len: len as usize, limit });
@@ -200,8 +207,8 @@ impl Endpoint {
         (self.advice.cutoffs, self.advice.scheduled_levels)
     }
 
-    /// The `sender_id` of the requests of a call that has not ended, by which a capture knows it; of a long call that of its
-    /// first RPC.
+    /// The `sender_id` of the requests of a call that has not ended, by which a capture knows it;
+    /// of a long call that of its first RPC.
     pub fn wire_id(&self, id: CallId) -> Option<u64> {
         let index = self.slot_of(id.0, &[Phase::Calling, Phase::Hearing, Phase::Fetching])?;
         Some(self.slots[index as usize].local_id())
@@ -216,7 +223,8 @@ impl Endpoint {
             return Found::Nothing;
         };
         let Ports { source, destination } = origin.common.ports();
-        let is_its = self.slots[index as usize].ports == Ports { source: destination, destination: source };
+        let is_its =
+            self.slots[index as usize].ports == Ports { source: destination, destination: source };
         if is_its { Found::Rpc(index) } else { Found::OtherPorts }
     }
 
@@ -356,7 +364,9 @@ impl Node for Endpoint {
         }
         let origin = Origin { path, common: packet.common, len: bytes.len() };
         match packet.body {
-            Body::Data { header, payload } if packet.is_from_client() => self.handle_request(now, &origin, header, payload),
+            Body::Data { header, payload } if packet.is_from_client() => {
+                self.handle_request(now, &origin, header, payload)
+            }
             Body::Data { header, payload } => self.handle_reply(now, &origin, header, payload),
             Body::Grant(grant) => self.handle_grant(now, &origin, grant),
             Body::Resend(resend) => self.handle_resend(now, &origin, resend),
@@ -394,7 +404,8 @@ impl Node for Endpoint {
     fn poll_timeout(&self) -> Option<Time> {
         let nic = self.sendable.peek().and_then(|_| self.nic.opens_at());
         let acks = self.acks_due.front().map(|&(at, _)| at);
-        let timers = self.wheel.next_due().into_iter().chain(self.book.wake_at).chain(nic).chain(acks);
+        let timers =
+            self.wheel.next_due().into_iter().chain(self.book.wake_at).chain(nic).chain(acks);
         timers.min()
     }
 }

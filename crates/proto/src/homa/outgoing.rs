@@ -1,4 +1,5 @@
-//! A message on its way out: what may go, what must go again. It knows nothing of time; its owner is told by the receiver.
+//! A message on its way out: what may go, what must go again. It knows nothing of time; its owner
+//! is told by the receiver.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,8 @@ pub(super) struct Outgoing {
     unscheduled: u32,
     /// Priority of what a grant allowed, where `apart` does not say.
     priority: u8,
-    /// Grants that keep their own priority and of which something has not been sent: up to where, and the priority.
+    /// Grants that keep their own priority and of which something has not been sent: up to where,
+    /// and the priority.
     apart: VecDeque<(u32, u8)>,
     /// Ranges to be sent again, and their priority, in the order they were asked for.
     again: Vec<(u32, u32, u8)>,
@@ -54,7 +56,8 @@ impl Outgoing {
         self.pad(0, unscheduled);
     }
 
-    /// Makes a message of which nothing has been sent `len` bytes long, if it is shorter, by zeros that are stored nowhere.
+    /// Makes a message of which nothing has been sent `len` bytes long, if it is shorter, by zeros
+    /// that are stored nowhere.
     pub(super) fn pad(&mut self, len: u32, unscheduled: u32) {
         self.len = len.max(self.payload.len() as u32);
         self.granted = unscheduled.min(self.len);
@@ -94,7 +97,8 @@ impl Outgoing {
         self.len() - self.next + again
     }
 
-    /// Takes a grant, whose priority all that is granted and not sent has from now on; tells whether it is within the message.
+    /// Takes a grant, whose priority all that is granted and not sent has from now on; tells
+    /// whether it is within the message.
     pub(super) fn grant(&mut self, offset: u32, priority: u8) -> bool {
         if offset > self.len() {
             return false;
@@ -117,7 +121,8 @@ impl Outgoing {
         self.grant(offset, priority)
     }
 
-    /// The packet to send next, of at most `lens` bytes: unscheduled and scheduled. One never straddles the two.
+    /// The packet to send next, of at most `lens` bytes: unscheduled and scheduled. One never
+    /// straddles the two.
     pub(super) fn peek(&self, lens: (u32, u32)) -> Option<Piece> {
         if let Some(&(from, to, level)) = self.again.first() {
             let len = (to - from).min(self.room(from, lens));
@@ -127,7 +132,11 @@ impl Outgoing {
             return None;
         }
         let len = (self.granted - self.next).min(self.room(self.next, lens));
-        let level = if self.next < self.unscheduled { Level::Unscheduled } else { Level::Granted(self.granted_level()) };
+        let level = if self.next < self.unscheduled {
+            Level::Unscheduled
+        } else {
+            Level::Granted(self.granted_level())
+        };
         Some(Piece { offset: self.next, len, level, is_again: false })
     }
 
@@ -149,7 +158,8 @@ impl Outgoing {
 
     /// The bytes of a piece, without the zeros of the padding that it ends with.
     pub(super) fn bytes(&self, piece: Piece) -> &[u8] {
-        let [from, to] = [piece.offset, piece.offset + piece.len].map(|place| self.payload.len().min(place as usize));
+        let [from, to] = [piece.offset, piece.offset + piece.len]
+            .map(|place| self.payload.len().min(place as usize));
         &self.payload[from..to]
     }
 
@@ -173,7 +183,11 @@ impl Outgoing {
     }
 
     fn room(&self, offset: u32, (unscheduled, scheduled): (u32, u32)) -> u32 {
-        if offset < self.unscheduled { unscheduled.min(self.unscheduled - offset) } else { scheduled }
+        if offset < self.unscheduled {
+            unscheduled.min(self.unscheduled - offset)
+        } else {
+            scheduled
+        }
     }
 }
 
@@ -194,7 +208,12 @@ mod tests {
     }
 
     fn drain(message: &mut Outgoing) -> Vec<(u32, u32)> {
-        let next = || message.peek((30, 40)).inspect(|&piece| message.sent(piece)).map(|piece| (piece.offset, piece.len));
+        let next = || {
+            message
+                .peek((30, 40))
+                .inspect(|&piece| message.sent(piece))
+                .map(|piece| (piece.offset, piece.len))
+        };
         std::iter::from_fn(next).collect()
     }
 
@@ -221,7 +240,10 @@ mod tests {
             found.push((piece.len, message.bytes(piece).len()));
             message.sent(piece);
         }
-        assert_eq!((found, message.remaining()), (vec![(30, 30), (30, 30), (30, 30), (30, 10)], 10));
+        assert_eq!(
+            (found, message.remaining()),
+            (vec![(30, 30), (30, 30), (30, 30), (30, 10)], 10)
+        );
     }
 
     #[test]
@@ -234,7 +256,10 @@ mod tests {
             found.push((piece.offset, piece.level));
             message.sent(piece);
         }
-        assert_eq!(found, [(10, 1), (30, 1), (50, 5)].map(|(offset, level)| (offset, Level::Granted(level))));
+        assert_eq!(
+            found,
+            [(10, 1), (30, 1), (50, 5)].map(|(offset, level)| (offset, Level::Granted(level)))
+        );
         assert!(!message.grant_apart(101, 7));
         assert!(message.grant_apart(70, 1) && message.grant(80, 6));
         assert_eq!(message.peek((30, 20)).unwrap().level, Level::Granted(6));
@@ -268,6 +293,9 @@ mod tests {
     fn ranges_to_send_again_have_a_limit() {
         let mut message = message(100);
         drain(&mut message);
-        assert_eq!((0..50).map(|place| message.resend(2 * place, 2 * place + 1, 0)).sum::<u32>(), AGAIN_MAX as u32);
+        assert_eq!(
+            (0..50).map(|place| message.resend(2 * place, 2 * place + 1, 0)).sum::<u32>(),
+            AGAIN_MAX as u32
+        );
     }
 }

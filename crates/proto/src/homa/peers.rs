@@ -1,8 +1,10 @@
-//! What an endpoint remembers of each peer: its cutoffs, its round trips, its ids, and what is under way with it.
+//! What an endpoint remembers of each peer: its cutoffs, its round trips, its ids, and what is
+//! under way with it.
 //!
-//! Invariant: the table is bounded, and a peer is forgotten only when nothing is under way with it and it has been idle for
-//! longer than the network can hold a duplicate. Above half of the bound a stranger is added only with a proof of its address,
-//! so that forged addresses cannot fill the table.
+//! Invariant: the table is bounded, and a peer is forgotten only when nothing is under way with it
+//! and it has been idle for longer than the network can hold a duplicate. Above half of the bound a
+//! stranger is added only with a proof of its address, so that forged addresses cannot fill the
+//! table.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -113,7 +115,14 @@ pub(super) struct Session {
 impl Peers {
     pub(super) fn new(secret: &[u8; 16], seed: u64) -> Self {
         let proofs = SipHasher24::new_with_key(&secret.map(|byte| byte ^ 0x36));
-        Self { index: Index::new(seed), records: Vec::new(), proofs, last: None, hand: 0, vacant: Vec::new() }
+        Self {
+            index: Index::new(seed),
+            records: Vec::new(),
+            proofs,
+            last: None,
+            hand: 0,
+            vacant: Vec::new(),
+        }
     }
 
     pub(super) fn at(&self, peer: u32) -> &Peer {
@@ -135,8 +144,14 @@ impl Peers {
         Some(found)
     }
 
-    /// The record of `address`, added if need be; `None` when the table is full of peers that may not be forgotten.
-    pub(super) fn find_or_add(&mut self, now: Time, address: SocketAddr, config: &Config) -> Option<u32> {
+    /// The record of `address`, added if need be; `None` when the table is full of peers that may
+    /// not be forgotten.
+    pub(super) fn find_or_add(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        config: &Config,
+    ) -> Option<u32> {
         if let Some(found) = self.find(address) {
             return Some(found);
         }
@@ -160,8 +175,15 @@ impl Peers {
         Some(added)
     }
 
-    /// Whether a stranger at `address`, who tells back `version`, may be added. May forget an idle peer to make room.
-    pub(super) fn takes(&mut self, now: Time, address: SocketAddr, version: (u16, u16), config: &Config) -> bool {
+    /// Whether a stranger at `address`, who tells back `version`, may be added. May forget an idle
+    /// peer to make room.
+    pub(super) fn takes(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        version: (u16, u16),
+        config: &Config,
+    ) -> bool {
         let limit = config.peers_max / 2;
         if self.index.len() >= limit {
             self.forget_idle(now, &config.serving);
@@ -214,13 +236,17 @@ impl Peers {
         hasher.finish() as u16
     }
 
-    /// Forgets one peer with whom nothing is under way and that has been idle for long, if a few steps find one.
+    /// Forgets one peer with whom nothing is under way and that has been idle for long, if a few
+    /// steps find one.
     fn forget_idle(&mut self, now: Time, serving: &Serving) {
         for _ in 0..FORGET_STEPS.min(self.records.len()) {
             self.hand = (self.hand + 1) % self.records.len();
             let record = &mut self.records[self.hand];
             let is_idle = record.calls == 0 && record.requests == 0;
-            if is_idle && now.saturating_sub(record.heard_at) > serving.session_idle_ns && record.address != NOBODY {
+            if is_idle
+                && now.saturating_sub(record.heard_at) > serving.session_idle_ns
+                && record.address != NOBODY
+            {
                 self.index.remove(record.address);
                 self.last = None;
                 record.sessions = Vec::new();
@@ -276,13 +302,23 @@ impl Peer {
         salted(version, self.salt)
     }
 
-    /// Whether `told` proves that the peer receives at its address: our cutoffs' version, or the one before.
+    /// Whether `told` proves that the peer receives at its address: our cutoffs' version, or the
+    /// one before.
     pub(super) fn is_proof(&self, told: u16, version: u16) -> bool {
-        self.is_trusted || told == self.version(version) || told == self.version(version.wrapping_sub(1))
+        self.is_trusted
+            || told == self.version(version)
+            || told == self.version(version.wrapping_sub(1))
     }
 
-    /// The session of `id`, added if need be; `None` when there are too many that may not be forgotten.
-    pub(super) fn session(&mut self, now: Time, started_at: Time, id: ClientId, serving: &Serving) -> Option<&mut Session> {
+    /// The session of `id`, added if need be; `None` when there are too many that may not be
+    /// forgotten.
+    pub(super) fn session(
+        &mut self,
+        now: Time,
+        started_at: Time,
+        id: ClientId,
+        serving: &Serving,
+    ) -> Option<&mut Session> {
         let wanted = id.session();
         if let Some(place) = self.sessions.iter().position(|session| session.id == wanted) {
             self.sessions[place].used_at = now;
@@ -291,7 +327,12 @@ impl Peer {
         // It may have been known before, and forgotten after it was idle for so long.
         let known_since = started_at.max(now.saturating_sub(serving.session_idle_ns));
         if self.sessions.len() < serving.sessions_per_client_max {
-            self.sessions.push(Session { id: wanted, seen: Seen::default(), known_since, used_at: now });
+            self.sessions.push(Session {
+                id: wanted,
+                seen: Seen::default(),
+                known_since,
+                used_at: now,
+            });
             return self.sessions.last_mut();
         }
         let idlest = self.sessions.iter_mut().min_by_key(|session| session.used_at)?;
@@ -314,14 +355,15 @@ impl Peer {
 }
 
 impl Acks {
-    /// Adds a call that has ended with a reply of so many bytes; tells what is to be done. One that is too many is left for the
-    /// server to ask about.
+    /// Adds a call that has ended with a reply of so many bytes; tells what is to be done. One that
+    /// is too many is left for the server to ask about.
     pub(super) fn push(&mut self, id: ClientId, server_port: u16, reply_len: usize) -> Telling {
         if self.waiting.len() < ACKS_HELD_MAX {
             self.waiting.push(Ack::new(id.0, server_port));
             self.reply_bytes += reply_len;
         }
-        let is_much = self.waiting.len() == ACKS_HELD_MAX || self.reply_bytes > REPLY_BYTES_HELD_MAX;
+        let is_much =
+            self.waiting.len() == ACKS_HELD_MAX || self.reply_bytes > REPLY_BYTES_HELD_MAX;
         if is_much && !self.is_called {
             self.is_called = true;
             Telling::Now
@@ -370,8 +412,8 @@ fn salted(version: u16, salt: u16) -> u16 {
     version.wrapping_add(salt).max(1)
 }
 
-/// Calls that have ended and that a client keeps to itself at most: those of several trains of replies, so that under load each
-/// goes with a request and none needs a packet of its own.
+/// Calls that have ended and that a client keeps to itself at most: those of several trains of
+/// replies, so that under load each goes with a request and none needs a packet of its own.
 const ACKS_HELD_MAX: usize = 4 * crate::node::TRAIN_DATAGRAMS_MAX;
 
 /// Bytes of replies that a server keeps for them at most.
@@ -402,7 +444,10 @@ mod tests {
         assert!(!peers.takes(0, address(2), (0, 1), &config));
         let proof = salted(1, peers.salt(address(2)));
         assert!(peers.takes(0, address(2), (proof, 1), &config));
-        assert!(peers.takes(0, ([10, 0, 0, 1], 1).into(), (0, 1), &config), "its network is trusted");
+        assert!(
+            peers.takes(0, ([10, 0, 0, 1], 1).into(), (0, 1), &config),
+            "its network is trusted"
+        );
     }
 
     #[test]
@@ -425,7 +470,10 @@ mod tests {
         assert!(!acks.expire(), "they are about to be said");
         assert_eq!(acks.pop().unwrap(), Ack::new(256, 9));
         let (taken, count) = acks.take(ClientId(252));
-        assert_eq!((taken[..count].iter().map(|ack| ack.client_id.get()).collect::<Vec<_>>()), [254, 250, 248, 246, 244]);
+        assert_eq!(
+            (taken[..count].iter().map(|ack| ack.client_id.get()).collect::<Vec<_>>()),
+            [254, 250, 248, 246, 244]
+        );
         assert_eq!(std::iter::from_fn(|| acks.pop()).count(), 121);
         assert_eq!(acks.push(ClientId(2), 9, 10), Telling::Later);
         assert!(acks.expire() && !acks.expire());

@@ -20,12 +20,23 @@ impl Endpoint {
     }
 
     /// Takes the bytes of a packet; tells whether the message is complete.
-    pub(super) fn accept(&mut self, now: Time, index: u32, header: &DataHeader, payload: &[u8]) -> bool {
+    pub(super) fn accept(
+        &mut self,
+        now: Time,
+        index: u32,
+        header: &DataHeader,
+        payload: &[u8],
+    ) -> bool {
         if header.common.is_stripped() {
             self.open_for_stripped(index);
         }
         let slot = &mut self.slots[index as usize];
-        let (arrival, new) = slot.inc.accept(header.offset(), header.message_length.get(), payload, &self.config.framing);
+        let (arrival, new) = slot.inc.accept(
+            header.offset(),
+            header.message_length.get(),
+            payload,
+            &self.config.framing,
+        );
         match arrival {
             Arrival::Refused => self.metrics.contradicted += 1,
             Arrival::Duplicate => self.metrics.duplicates += 1,
@@ -66,7 +77,8 @@ impl Endpoint {
         payload
     }
 
-    /// A peer that knows no grants sends all it has: as much is taken as is taken without a grant, beyond what has arrived.
+    /// A peer that knows no grants sends all it has: as much is taken as is taken without a grant,
+    /// beyond what has arrived.
     fn open_for_stripped(&mut self, index: u32) {
         let ahead = self.config.unscheduled_len_max;
         let slot = &mut self.slots[index as usize];
@@ -99,8 +111,15 @@ impl Endpoint {
         }
     }
 
-    /// What the version of the cutoffs in a packet says: that the peer receives at its address, or that it must be told anew.
-    pub(super) fn note_proof(&mut self, now: Time, origin: &Origin, index: u32, header: &DataHeader) {
+    /// What the version of the cutoffs in a packet says: that the peer receives at its address, or
+    /// that it must be told anew.
+    pub(super) fn note_proof(
+        &mut self,
+        now: Time,
+        origin: &Origin,
+        index: u32,
+        header: &DataHeader,
+    ) {
         let version = self.advice.cutoffs.version;
         let slot = &mut self.slots[index as usize];
         let peer = self.peers.at(slot.peer);

@@ -8,8 +8,9 @@
 //! | waiting | the deadline | taken from the application |
 //! | replying, all sent | silence | NEED_ACK; after so many, or at the deadline, let go |
 //!
-//! While data of the same priority or a better one comes, granted data that does not come is not missed for a while: it waits in
-//! the network. Silences double with every question until something new comes. One timer for each RPC; it may be early, and looks again.
+//! While data of the same priority or a better one comes, granted data that does not come is not
+//! missed for a while: it waits in the network. Silences double with every question until something
+//! new comes. One timer for each RPC; it may be early, and looks again.
 
 use tailcut_wire::homa::{PacketType, RESEND_ALL};
 
@@ -59,7 +60,10 @@ impl Endpoint {
                     return self.fail(index, Failure::Unreachable);
                 }
                 Phase::Replying if self.is_sending(&self.slots[index as usize]) => {}
-                Phase::Replying if self.slots[index as usize].need_acks >= self.config.recovery.need_acks_max => {
+                Phase::Replying
+                    if self.slots[index as usize].need_acks
+                        >= self.config.recovery.need_acks_max =>
+                {
                     self.metrics.unacknowledged += 1;
                     return self.release(index);
                 }
@@ -82,7 +86,8 @@ impl Endpoint {
             count = 1;
         } else if slot.is_receiving() {
             self.metrics.gaps += u64::from(slot.inc.has_gap());
-            let is_silent = now.saturating_sub(slot.progress_at.max(slot.asked_at)) >= self.config.recovery.gap_ns_min;
+            let is_silent = now.saturating_sub(slot.progress_at.max(slot.asked_at))
+                >= self.config.recovery.gap_ns_min;
             let tail = if is_silent { slot.inc.tail() } else { None };
             for (place, range) in ranges.iter_mut().zip(slot.inc.gaps().chain(tail)) {
                 *place = range;
@@ -123,7 +128,11 @@ impl Endpoint {
         slot.asked_at = now;
         slot.need_acks += 1;
         let generation = slot.generation;
-        self.push_control(Control::Plain { slot: index, generation, packet_type: PacketType::NeedAck });
+        self.push_control(Control::Plain {
+            slot: index,
+            generation,
+            packet_type: PacketType::NeedAck,
+        });
     }
 
     fn due_at(&self, now: Time, slot: &Slot) -> Time {
@@ -140,31 +149,44 @@ impl Endpoint {
     /// When the silence of the peer about an RPC is so long that something is asked.
     fn silence_over_at(&self, slot: &Slot) -> Time {
         let (peer, recovery) = (self.peers.at(slot.peer), &self.config.recovery);
-        let bounds =
-            Bounds { initial_ns: recovery.silence_initial_ns, min_ns: recovery.silence_min_ns, max_ns: recovery.silence_max_ns };
+        let bounds = Bounds {
+            initial_ns: recovery.silence_initial_ns,
+            min_ns: recovery.silence_min_ns,
+            max_ns: recovery.silence_max_ns,
+        };
         // Of a message that comes, only what is new of it breaks the silence.
-        let said_at = if slot.is_receiving() { slot.progress_at } else { slot.heard_at.max(slot.sent_at) };
+        let said_at =
+            if slot.is_receiving() { slot.progress_at } else { slot.heard_at.max(slot.sent_at) };
         let since = self.past_better(slot, said_at.max(slot.asked_at));
         let silence_ns = match slot.phase {
             // It is this side that has more to send.
             Phase::Calling | Phase::Replying if self.is_sending(slot) => recovery.silence_max_ns,
             Phase::Calling => peer.reply_rtt.timeout_ns(bounds, slot.attempts),
             // Everything that was granted has come: it is for this side to go on.
-            Phase::Hearing | Phase::Receiving if slot.inc.expected() == 0 => recovery.silence_max_ns,
-            Phase::Hearing | Phase::Receiving if peer.rtt.is_known() => peer.rtt.timeout_ns(bounds, slot.attempts),
+            Phase::Hearing | Phase::Receiving if slot.inc.expected() == 0 => {
+                recovery.silence_max_ns
+            }
+            Phase::Hearing | Phase::Receiving if peer.rtt.is_known() => {
+                peer.rtt.timeout_ns(bounds, slot.attempts)
+            }
             Phase::Hearing | Phase::Receiving => {
-                let initial_ns = peer.reply_rtt.smoothed_or(bounds.initial_ns).clamp(bounds.min_ns, bounds.initial_ns);
+                let initial_ns = peer
+                    .reply_rtt
+                    .smoothed_or(bounds.initial_ns)
+                    .clamp(bounds.min_ns, bounds.initial_ns);
                 peer.rtt.timeout_ns(Bounds { initial_ns, ..bounds }, slot.attempts)
             }
-            // While the rest of a message waits for a grant, the question finds out whether the peer lives.
+            // While the rest of a message waits for a grant, the question finds out whether the
+            // peer lives.
             Phase::Replying => recovery.need_ack_ns << slot.need_acks.min(16),
             Phase::Waiting | Phase::Fetching | Phase::Free => return Time::MAX,
         };
         since.saturating_add(silence_ns)
     }
 
-    /// From when on silence counts. While data comes that is ahead in the network's queues, what was granted at a lower priority
-    /// waits and is not lost; but no longer than a silence may last.
+    /// From when on silence counts. While data comes that is ahead in the network's queues, what
+    /// was granted at a lower priority waits and is not lost; but no longer than a silence may
+    /// last.
     fn past_better(&self, slot: &Slot, since: Time) -> Time {
         if !slot.is_receiving() || slot.inc.expected() == 0 {
             return since;
@@ -181,8 +203,11 @@ impl Endpoint {
         }
         let recovery = &self.config.recovery;
         let round_trip_ns = self.peers.at(slot.peer).rtt.smoothed_or(recovery.gap_ns_min);
-        let age_ns = round_trip_ns.clamp(recovery.gap_ns_min, recovery.silence_max_ns.max(recovery.gap_ns_min));
-        let age_ns = age_ns.saturating_mul(1 << slot.attempts.min(10)).min(recovery.silence_max_ns.max(age_ns));
+        let age_ns = round_trip_ns
+            .clamp(recovery.gap_ns_min, recovery.silence_max_ns.max(recovery.gap_ns_min));
+        let age_ns = age_ns
+            .saturating_mul(1 << slot.attempts.min(10))
+            .min(recovery.silence_max_ns.max(age_ns));
         Some(slot.inc.gap_since.saturating_add(age_ns))
     }
 
@@ -198,7 +223,8 @@ impl Endpoint {
     fn is_peer_silent(&self, now: Time, index: u32) -> bool {
         let slot = &self.slots[index as usize];
         let heard_at = self.peers.at(slot.peer).heard_at.max(slot.first_sent_at);
-        slot.first_sent_at != 0 && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
+        slot.first_sent_at != 0
+            && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
     }
 }
 

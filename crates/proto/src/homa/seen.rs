@@ -1,8 +1,9 @@
-//! A set of sequence numbers that are taken roughly in order: everything below a floor, and some above it.
+//! A set of sequence numbers that are taken roughly in order: everything below a floor, and some
+//! above it.
 //!
-//! The memory behind "at most once": at a server the sequences of a client that have run, at a client those that have ended. In
-//! a few words where they are taken in order, and never in more than [`WINDOW`] bits: a sequence that lags further behind counts
-//! as taken.
+//! The memory behind "at most once": at a server the sequences of a client that have run, at a
+//! client those that have ended. In a few words where they are taken in order, and never in more
+//! than [`WINDOW`] bits: a sequence that lags further behind counts as taken.
 
 /// Most sequences that the set tells apart.
 pub(super) const WINDOW: u32 = 1 << 16;
@@ -12,8 +13,8 @@ pub(super) const WINDOW: u32 = 1 << 16;
 pub(super) struct Seen {
     /// Everything below counts as taken.
     floor: u32,
-    /// Ring of bits for the sequences from `floor` on, where `ring` is empty: most are taken in order, and then no other memory
-    /// is looked at.
+    /// Ring of bits for the sequences from `floor` on, where `ring` is empty: most are taken in
+    /// order, and then no other memory is looked at.
     word: u64,
     /// The same in a power of two of words.
     ring: Vec<u64>,

@@ -6,9 +6,10 @@
 //! | waiting | complete, handed to the application | answered; acknowledged, which cancels it; deadline |
 //! | replying | answered | acknowledged; the client is silent and has been asked `need_acks_max` times |
 //!
-//! At most once: a request runs when its id is in none of these phases and its session has not seen it. The session remembers it
-//! from then on, so that a copy that comes after the acknowledgement does not run either. What is sent again and may have run
-//! before this server knew the session is refused.
+//! At most once: a request runs when its id is in none of these phases and its session has not seen
+//! it. The session remembers it from then on, so that a copy that comes after the acknowledgement
+//! does not run either. What is sent again and may have run before this server knew the session is
+//! refused.
 
 use tailcut_wire::homa::{Age, DataHeader, DataMarks, Ports, TimeLeft};
 use tailcut_wire::r2p2::DropReason;
@@ -30,7 +31,13 @@ enum Refusal {
 
 impl Endpoint {
     /// DATA of a request.
-    pub(super) fn handle_request(&mut self, now: Time, origin: &Origin, header: &DataHeader, payload: &[u8]) {
+    pub(super) fn handle_request(
+        &mut self,
+        now: Time,
+        origin: &Origin,
+        header: &DataHeader,
+        payload: &[u8],
+    ) {
         let ack = header.ack;
         if ack.client_id.get() != 0 {
             self.acknowledge(origin, ClientId(ack.client_id.get()), ack.server_port.get());
@@ -54,7 +61,13 @@ impl Endpoint {
     }
 
     /// DATA of a request that is known.
-    fn handle_more(&mut self, now: Time, origin: &Origin, index: u32, (header, payload): (&DataHeader, &[u8])) {
+    fn handle_more(
+        &mut self,
+        now: Time,
+        origin: &Origin,
+        index: u32,
+        (header, payload): (&DataHeader, &[u8]),
+    ) {
         self.touch(now, origin, index);
         self.note_proof(now, origin, index, header);
         if self.slots[index as usize].phase != Phase::Receiving {
@@ -67,7 +80,12 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn begin_reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>) -> Result<(), AnswerError> {
+    pub(super) fn begin_reply(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        payload: Vec<u8>,
+    ) -> Result<(), AnswerError> {
         let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
         let (len, limit) = (payload.len(), self.reply_len_max(index));
         if len > limit {
@@ -82,12 +100,18 @@ impl Endpoint {
         Ok(())
     }
 
-    pub(super) fn refuse_request(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
+    pub(super) fn refuse_request(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        reason: DropReason,
+    ) -> Result<(), AnswerError> {
         let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
         self.metrics.drop(reason);
         let slot = &mut self.slots[index as usize];
         if slot.request_marks & DataMarks::KNOWN == 0 {
-            // A client that does not know marks would take the reason for a reply: silence ends its call.
+            // A client that does not know marks would take the reason for a reply: silence ends its
+            // call.
             self.release(index);
             return Ok(());
         }
@@ -107,7 +131,10 @@ impl Endpoint {
             return;
         };
         let slot = &self.slots[index as usize];
-        if id.0 & 1 != 0 || slot.ports.source != server_port || slot.ports.destination != origin.common.sport.get() {
+        if id.0 & 1 != 0
+            || slot.ports.source != server_port
+            || slot.ports.destination != origin.common.sport.get()
+        {
             self.metrics.contradicted += 1;
             return;
         }
@@ -170,7 +197,8 @@ impl Endpoint {
 
     /// The request that the application means, if it has it.
     fn waiting_slot(&self, id: RequestId) -> Option<u32> {
-        let is_with_application = |&index: &u32| !matches!(self.slots[index as usize].role, Role::Part { .. });
+        let is_with_application =
+            |&index: &u32| !matches!(self.slots[index as usize].role, Role::Part { .. });
         self.slot_of(id.0, &[Phase::Waiting]).filter(is_with_application)
     }
 
@@ -194,14 +222,19 @@ impl Endpoint {
         let Ports { source, destination } = origin.common.ports();
         let index = self.take_slot();
         let slot = &mut self.slots[index as usize];
-        slot.begin(now, Phase::Receiving, (peer, Ports { source: destination, destination: source }, id));
+        slot.begin(
+            now,
+            Phase::Receiving,
+            (peer, Ports { source: destination, destination: source }, id),
+        );
         slot.bytes_in = origin.len as u64;
         slot.is_proven = false;
         slot.marks = DataMarks::KNOWN;
         slot.request_marks = header.marks().0;
         slot.options.idempotent = header.marks().has(DataMarks::IDEMPOTENT);
         let lifetime_ns = self.config.lifetime_ns_max;
-        let left = TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN));
+        let left =
+            TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN));
         slot.deadline = now.saturating_add(left.unwrap_or(lifetime_ns).min(lifetime_ns));
         let record = self.peers.at_mut(peer);
         record.requests += 1;
@@ -264,7 +297,8 @@ impl Endpoint {
         let is_full = self.is_full(peer, header);
         let is_idempotent = header.marks().has(DataMarks::IDEMPOTENT);
         let (serving, started_at) = (&self.config.serving, self.started_at);
-        let session = self.peers.at_mut(peer).session(now, started_at, id, serving).ok_or(forgetful)?;
+        let session =
+            self.peers.at_mut(peer).session(now, started_at, id, serving).ok_or(forgetful)?;
         if session.seen.contains(id.sequence()) && !is_idempotent {
             self.metrics.forgotten += 1;
             return Err(forgetful);
@@ -279,7 +313,8 @@ impl Endpoint {
         if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(peer) }
     }
 
-    /// Whether a request that this server believes to be new may have run before it knew the session.
+    /// Whether a request that this server believes to be new may have run before it knew the
+    /// session.
     fn may_have_run(&mut self, now: Time, index: u32, header: &DataHeader) -> bool {
         if header.retransmit == 0 {
             return false;
@@ -287,7 +322,9 @@ impl Endpoint {
         let (peer, id) = (self.slots[index as usize].peer, self.slots[index as usize].id);
         let serving = &self.config.serving;
         let session = self.peers.at_mut(peer).session(now, self.started_at, id, serving);
-        session.is_some_and(|session| may_predate(now, header, (session.known_since, serving.transit_ns_max)))
+        session.is_some_and(|session| {
+            may_predate(now, header, (session.known_since, serving.transit_ns_max))
+        })
     }
 
     fn is_full(&self, peer: u32, header: &DataHeader) -> bool {
@@ -316,9 +353,13 @@ impl Endpoint {
     }
 }
 
-/// Whether a packet may have been sent first, and so have run, before `known_since`. Only who knows marks says so.
+/// Whether a packet may have been sent first, and so have run, before `known_since`. Only who knows
+/// marks says so.
 fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time, u64)) -> bool {
-    if header.retransmit == 0 || !header.marks().has(DataMarks::KNOWN) || header.marks().has(DataMarks::IDEMPOTENT) {
+    if header.retransmit == 0
+        || !header.marks().has(DataMarks::KNOWN)
+        || header.marks().has(DataMarks::IDEMPOTENT)
+    {
         return false;
     }
     match Age(header.retransmit).ns_max() {

@@ -42,7 +42,8 @@ pub(super) struct Slot {
     pub(super) attempts: u32,
     /// NEED_ACKs since the client last gave a sign of life.
     pub(super) need_acks: u8,
-    /// Bytes of datagrams of this RPC, at the server: what an address that is not proven has paid and got.
+    /// Bytes of datagrams of this RPC, at the server: what an address that is not proven has paid
+    /// and got.
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) is_proven: bool,
@@ -104,8 +105,8 @@ impl Slot {
         self.id.0 | u64::from(!self.is_client())
     }
 
-    /// Whether `len` more bytes may go out: at most three for one to an address that is not proven (QUIC's bound, RFC 9000
-    /// section 8).
+    /// Whether `len` more bytes may go out: at most three for one to an address that is not proven
+    /// (QUIC's bound, RFC 9000 section 8).
     pub(super) fn may_send(&self, len: usize) -> bool {
         self.is_proven || self.bytes_out + len as u64 <= 3 * self.bytes_in
     }
@@ -121,7 +122,12 @@ impl Slot {
     }
 
     /// Begins anew as an RPC with `peer`; what is not named is as for one that has done nothing.
-    pub(super) fn begin(&mut self, now: Time, phase: Phase, (peer, ports, id): (u32, Ports, ClientId)) {
+    pub(super) fn begin(
+        &mut self,
+        now: Time,
+        phase: Phase,
+        (peer, ports, id): (u32, Ports, ClientId),
+    ) {
         self.phase = phase;
         self.peer = peer;
         self.ports = ports;

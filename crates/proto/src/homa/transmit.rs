@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use tailcut_wire::homa::{
-    AckPacket, Age, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN, DataHeader, DataMarks, GrantPacket, PacketType, Ports,
-    ResendPacket, TimeLeft, hijack,
+    AckPacket, Age, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN, DataHeader, DataMarks,
+    GrantPacket, PacketType, Ports, ResendPacket, TimeLeft, hijack,
 };
 use tailcut_wire::r2p2::DropReason;
 use zerocopy::IntoBytes;
@@ -15,7 +15,8 @@ use super::{Carrier, Endpoint, Phase, UnscheduledRank};
 use crate::node::{TRAIN_DATAGRAMS_MAX, Time, Transmit};
 use crate::train::Train;
 
-/// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and not at all when it has ended.
+/// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
+/// not at all when it has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
     /// As far as the message that an RPC receives is granted.
@@ -106,7 +107,9 @@ impl Endpoint {
                 break;
             };
             let priority = self.priority_of(index, piece);
-            if train_priority.is_some_and(|same| same != priority) || !self.nic.takes(now, slot.out.len()) {
+            if train_priority.is_some_and(|same| same != priority)
+                || !self.nic.takes(now, slot.out.len())
+            {
                 break;
             }
             let len = DATA_LEN + piece.len as usize;
@@ -132,14 +135,17 @@ impl Endpoint {
         let slot = &self.slots[index as usize];
         match (piece.level, self.config.priorities.rank) {
             (Level::Granted(level), _) => level,
-            (Level::Unscheduled, UnscheduledRank::Message) => self.peers.at(slot.peer).cutoffs.level(slot.out.len()),
+            (Level::Unscheduled, UnscheduledRank::Message) => {
+                self.peers.at(slot.peer).cutoffs.level(slot.out.len())
+            }
             (Level::Unscheduled, UnscheduledRank::Remaining) => {
                 self.peers.at(slot.peer).cutoffs.level(slot.out.len() - piece.offset)
             }
         }
     }
 
-    /// Writes a piece of the message that an RPC sends to `room`, which is as long as it, and takes note that it went.
+    /// Writes a piece of the message that an RPC sends to `room`, which is as long as it, and takes
+    /// note that it went.
     fn write_piece(&mut self, now: Time, index: u32, piece: Piece, room: &mut [u8]) {
         let slot = &mut self.slots[index as usize];
         let peer = self.peers.at_mut(slot.peer);
@@ -147,7 +153,8 @@ impl Endpoint {
         header.incoming = slot.out.granted().into();
         header.cutoff_version = peer.cutoffs.version.into();
         header.marks = slot.marks;
-        // At the client alone: a reply comes from another port than the calls that are acknowledged.
+        // At the client alone: a reply comes from another port than the calls that are
+        // acknowledged.
         if slot.phase == Phase::Calling
             && let Some(ack) = peer.acks.pop()
         {
@@ -191,18 +198,23 @@ impl Endpoint {
         self.advise(now, index);
     }
 
-    /// Writes what a server is to be told of RPCs that have ended, as a train; `None` when other packets have taken them along.
+    /// Writes what a server is to be told of RPCs that have ended, as a train; `None` when other
+    /// packets have taken them along.
     fn write_acks(&mut self, peer: u32, buffer: &mut [u8]) -> Option<Transmit> {
         let count_max = self.config.train_len_max.clamp(1, TRAIN_DATAGRAMS_MAX);
         let (mut train, to) = (Train::new(buffer), self.peers.at(peer).address);
         let acks = &mut self.peers.at_mut(peer).acks;
         while !acks.is_empty() {
-            let Some(room) = (train.count() < count_max).then(|| train.room(to, size_of::<AckPacket>())).flatten() else {
+            let Some(room) = (train.count() < count_max)
+                .then(|| train.room(to, size_of::<AckPacket>()))
+                .flatten()
+            else {
                 self.control.push_front(Control::Acks { peer });
                 break;
             };
             let first = acks.pop().unwrap_or_default();
-            let ports = Ports { source: self.config.client_port, destination: first.server_port.get() };
+            let ports =
+                Ports { source: self.config.client_port, destination: first.server_port.get() };
             let common = CommonHeader::new(PacketType::Ack, ports, first.client_id.get());
             let (others, count) = acks.take(ClientId(first.client_id.get()));
             put(room, &AckPacket { common, num_acks: (count as u16).into(), acks: others });
@@ -214,7 +226,12 @@ impl Endpoint {
     }
 
     /// Writes a control packet; `None` when there is no longer a reason to.
-    fn write_one(&mut self, now: Time, control: Control, buffer: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    fn write_one(
+        &mut self,
+        now: Time,
+        control: Control,
+        buffer: &mut [u8],
+    ) -> Option<(SocketAddr, usize)> {
         match control {
             Control::Grant { slot, generation } => {
                 let index = self.speaker(slot, generation, size_of::<GrantPacket>())?;
@@ -226,7 +243,10 @@ impl Endpoint {
                 let priority = CONTROL_PRIORITY.min(self.advice.scheduled_levels);
                 let (offset, length) = (offset.into(), length.into());
                 let common = self.common(index, PacketType::Resend);
-                Some((self.address_of(index), put(buffer, &ResendPacket { common, offset, length, priority })))
+                Some((
+                    self.address_of(index),
+                    put(buffer, &ResendPacket { common, offset, length, priority }),
+                ))
             }
             Control::Plain { slot, generation, packet_type } => {
                 let index = self.speaker(slot, generation, COMMON_LEN)?;
@@ -250,8 +270,14 @@ impl Endpoint {
             Control::Ack { to, ports, id } => {
                 self.metrics.acks += 1;
                 let common = CommonHeader::new(PacketType::Ack, ports, id.0);
-                let (acks, count) = self.peers.find(to).map_or(Default::default(), |peer| self.peers.at_mut(peer).acks.take(id));
-                Some((to, put(buffer, &AckPacket { common, num_acks: (count as u16).into(), acks })))
+                let (acks, count) = self
+                    .peers
+                    .find(to)
+                    .map_or(Default::default(), |peer| self.peers.at_mut(peer).acks.take(id));
+                Some((
+                    to,
+                    put(buffer, &AckPacket { common, num_acks: (count as u16).into(), acks }),
+                ))
             }
             // Written as trains.
             Control::Acks { .. } => None,
@@ -281,11 +307,13 @@ impl Endpoint {
         if slot.inc.probe.is_none() {
             slot.inc.probe = Some((slot.inc.highest(), now));
         }
-        let grant = GrantPacket { common, offset: slot.inc.granted().into(), priority: slot.inc.priority };
+        let grant =
+            GrantPacket { common, offset: slot.inc.granted().into(), priority: slot.inc.priority };
         (self.address_of(index), put(buffer, &grant))
     }
 
-    /// The RPC of which `len` bytes are to be said, if it still lives and its peer may be sent so much.
+    /// The RPC of which `len` bytes are to be said, if it still lives and its peer may be sent so
+    /// much.
     fn speaker(&mut self, index: u32, generation: u32, len: usize) -> Option<u32> {
         let slot = &mut self.slots[index as usize];
         if slot.generation != generation || slot.phase == Phase::Free {

@@ -1,4 +1,5 @@
-//! Who gets a request, and who a copy of it: the deciders of cloning and of scheduling on reported loads.
+//! Who gets a request, and who a copy of it: the deciders of cloning and of scheduling on reported
+//! loads.
 //!
 //! | policy | candidates | two get it | one gets it | holds |
 //! |---|---|---|---|---|
@@ -8,22 +9,26 @@
 //! | [`RackSched`] | a pair of servers | never | the smaller load, a tie goes to the first | without a server |
 //! | [`Laedge`] | a pair of idle servers | when two or more are idle | when exactly one is idle | when none is idle |
 //!
-//! A pair is ordered, its two servers are distinct, and each of the n(n-1) pairs of servers in service is equally likely:
-//! it is what NetClone calls a group, which its client draws. Where only one server is in service it gets every request.
+//! A pair is ordered, its two servers are distinct, and each of the n(n-1) pairs of servers in
+//! service is equally likely: it is what NetClone calls a group, which its client draws. Where only
+//! one server is in service it gets every request.
 //!
-//! What `loads` means differs. [`Laedge`] places by outstanding counts, as the other policies of this crate do. [`NetClone`]
-//! and [`RackSched`] run on a switch that counts nothing: their `loads` are the latest *reports* of the servers, which are
-//! late by a response. NetClone's servers report the requests that wait, those that run left out, so that 0 says "nobody
-//! waits" and not "a worker is free". [`crate::scheduler::Scheduler`] gives outstanding counts and hence suits [`Laedge`] and
-//! [`CClone`].
+//! What `loads` means differs. [`Laedge`] places by outstanding counts, as the other policies of
+//! this crate do. [`NetClone`] and [`RackSched`] run on a switch that counts nothing: their `loads`
+//! are the latest *reports* of the servers, which are late by a response. NetClone's servers report
+//! the requests that wait, those that run left out, so that 0 says "nobody waits" and not "a worker
+//! is free". [`crate::scheduler::Scheduler`] gives outstanding counts and hence suits [`Laedge`]
+//! and [`CClone`].
 //!
-//! Invariant: a clone goes to another server than the original, and no policy here keeps state from one request to the next.
+//! Invariant: a clone goes to another server than the original, and no policy here keeps state from
+//! one request to the next.
 
 use std::num::NonZeroU32;
 
 use super::{Draws, OUT_OF_SERVICE, Placement, Policy, WorkerId, count_below, nth_below};
 
-/// The client sends two copies, whatever the load is (Vulimiri et al., CoNEXT'13; "C-Clone" of the NetClone paper).
+/// The client sends two copies, whatever the load is (Vulimiri et al., CoNEXT'13; "C-Clone" of the
+/// NetClone paper).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CClone;
 
@@ -72,7 +77,9 @@ impl Default for NetClone {
 impl Policy for NetClone {
     fn place(&mut self, loads: &[u32], random: u64) -> Placement {
         match draw_pair(loads, OUT_OF_SERVICE, random) {
-            Placement::Two(first, second) if loads[first.index()] > 0 || loads[second.index()] > 0 => {
+            Placement::Two(first, second)
+                if loads[first.index()] > 0 || loads[second.index()] > 0 =>
+            {
                 Placement::One(match self.fallback {
                     Fallback::First => first,
                     Fallback::Shorter => shorter(loads, first, second),
@@ -83,13 +90,16 @@ impl Policy for NetClone {
     }
 }
 
-/// The less loaded of two samples, by reported loads; the first on a tie (RackSched, OSDI'20, as NetClone integrates it).
+/// The less loaded of two samples, by reported loads; the first on a tie (RackSched, OSDI'20, as
+/// NetClone integrates it).
 ///
-/// The two samples are distinct, because they are NetClone's pair. RackSched's own switch draws each with a generator of its
-/// own: with n servers both draws name the same one once in n times, and the request goes there without a comparison. Its
-/// servers report what is outstanding, running requests included and the answered one left out.
+/// The two samples are distinct, because they are NetClone's pair. RackSched's own switch draws
+/// each with a generator of its own: with n servers both draws name the same one once in n times,
+/// and the request goes there without a comparison. Its servers report what is outstanding, running
+/// requests included and the answered one left out.
 ///
-/// It differs from [`super::Jsq`] of 2 in the tie, which goes to the first of the pair and needs no draw.
+/// It differs from [`super::Jsq`] of 2 in the tie, which goes to the first of the pair and needs no
+/// draw.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RackSched;
 
@@ -102,11 +112,13 @@ impl Policy for RackSched {
     }
 }
 
-/// A coordinator sends two copies while two servers are idle, one while one is, and queues the rest (LAEDGE, ICDE'21).
+/// A coordinator sends two copies while two servers are idle, one while one is, and queues the rest
+/// (LAEDGE, ICDE'21).
 ///
-/// A server is idle while it has fewer outstanding requests than slots. One slot a server is the busy bit of the NetClone
-/// artifact; one slot a worker is what a server can run. A request that was held meets exactly one idle server, the one that
-/// has just answered, and so goes there uncloned.
+/// A server is idle while it has fewer outstanding requests than slots. One slot a server is the
+/// busy bit of the NetClone artifact; one slot a worker is what a server can run. A request that
+/// was held meets exactly one idle server, the one that has just answered, and so goes there
+/// uncloned.
 #[derive(Clone, Copy, Debug)]
 pub struct Laedge {
     /// Outstanding requests at which a server is busy; 1 to `OUT_OF_SERVICE - 1`.
@@ -134,7 +146,8 @@ impl Policy for Laedge {
     }
 }
 
-/// A uniform ordered pair of distinct workers whose load is below `limit`; the only one, or nobody, where there are fewer.
+/// A uniform ordered pair of distinct workers whose load is below `limit`; the only one, or nobody,
+/// where there are fewer.
 fn draw_pair(loads: &[u32], limit: u32, random: u64) -> Placement {
     let count = count_below(loads, limit);
     match count {
@@ -143,7 +156,10 @@ fn draw_pair(loads: &[u32], limit: u32, random: u64) -> Placement {
         _ => {
             let mut draws = Draws::new(random);
             let (first, second) = draws.distinct_below(count);
-            Placement::Two(nth_below(loads, limit, count, first), nth_below(loads, limit, count, second))
+            Placement::Two(
+                nth_below(loads, limit, count, first),
+                nth_below(loads, limit, count, second),
+            )
         }
     }
 }
@@ -171,16 +187,20 @@ mod tests {
         Laedge::new(NonZeroU32::new(slots).unwrap())
     }
 
-    /// Each placement comes up in its share of the draws, and no other does. The standard deviation of a count of 60,000 is
-    /// at most 123, so 750 is six of them.
+    /// Each placement comes up in its share of the draws, and no other does. The standard deviation
+    /// of a count of 60,000 is at most 123, so 750 is six of them.
     fn check(mut policy: impl Policy, loads: &[u32], expected: &[(Placement, f64)]) {
         const COUNT: u32 = 60_000;
         let mut draws = Draws::new(1);
-        let placements: Vec<Placement> = (0..COUNT).map(|_| policy.place(loads, draws.word())).collect();
+        let placements: Vec<Placement> =
+            (0..COUNT).map(|_| policy.place(loads, draws.word())).collect();
         let mut left = COUNT;
         for &(placement, share) in expected {
             let hits = placements.iter().filter(|&&found| found == placement).count() as u32;
-            assert!(hits.abs_diff((share * f64::from(COUNT)) as u32) < 750, "{placement:?} {hits} times, loads {loads:?}");
+            assert!(
+                hits.abs_diff((share * f64::from(COUNT)) as u32) < 750,
+                "{placement:?} {hits} times, loads {loads:?}"
+            );
             left -= hits;
         }
         assert_eq!(left, 0, "other placements than {expected:?}, loads {loads:?}");
@@ -188,7 +208,8 @@ mod tests {
 
     /// The six ordered pairs of three servers, equally likely.
     fn all_pairs_of_three() -> [(Placement, f64); 6] {
-        [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)].map(|(first, second)| (two(first, second), 1.0 / 6.0))
+        [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)]
+            .map(|(first, second)| (two(first, second), 1.0 / 6.0))
     }
 
     #[test]
@@ -214,7 +235,13 @@ mod tests {
         check(
             NetClone::new(),
             &[0, 0, 5],
-            &[(two(0, 1), sixth), (two(1, 0), sixth), (one(0), sixth), (one(1), sixth), (one(2), 2.0 * sixth)],
+            &[
+                (two(0, 1), sixth),
+                (two(1, 0), sixth),
+                (one(0), sixth),
+                (one(1), sixth),
+                (one(2), 2.0 * sixth),
+            ],
         );
     }
 
@@ -237,7 +264,9 @@ mod tests {
         let mut draws = Draws::new(2);
         for _ in 0..1000 {
             let random = draws.word();
-            let Placement::Two(first, _) = CClone.place(&[3, 3, 3], random) else { panic!("three are in service") };
+            let Placement::Two(first, _) = CClone.place(&[3, 3, 3], random) else {
+                panic!("three are in service")
+            };
             assert_eq!(RackSched.place(&[3, 3, 3], random), Placement::One(first));
             assert_eq!(NetClone::with_racksched().place(&[3, 3, 3], random), Placement::One(first));
         }

@@ -1,20 +1,22 @@
 //! The bound of `jbsq:auto` from measured delays.
 //!
-//! Invariant: the bound is within [`BoundEstimator::MIN`] and [`BoundEstimator::MAX`], and noise around an edge does not flip it.
+//! Invariant: the bound is within [`BoundEstimator::MIN`] and [`BoundEstimator::MAX`], and noise
+//! around an edge does not flip it.
 
 use std::num::NonZeroU32;
 
 /// Derives the bound of `jbsq:auto` from what is measured.
 ///
-/// A worker that is allowed n requests runs at most n of them per S + D, where S is the service time and D the round trip
-/// to the worker and back less the service. It is kept busy from n = 1 + ceil(D/S) on; service times that vary want one
-/// more, and that one also covers a D of a quarter of S, where the R2P2 queueing tables have a bound of 2 best. So the rule
-/// is `n = 2 + ceil(D/S - 1/4)`, clamped to [`BoundEstimator::MIN`] and [`BoundEstimator::MAX`]: below 2 a worker idles
-/// for D after every request, and above 16 the bound hardly differs from full JSQ.
+/// A worker that is allowed n requests runs at most n of them per S + D, where S is the service
+/// time and D the round trip to the worker and back less the service. It is kept busy from n = 1 +
+/// ceil(D/S) on; service times that vary want one more, and that one also covers a D of a quarter
+/// of S, where the R2P2 queueing tables have a bound of 2 best. So the rule is
+/// `n = 2 + ceil(D/S - 1/4)`, clamped to [`BoundEstimator::MIN`] and [`BoundEstimator::MAX`]: below
+/// 2 a worker idles for D after every request, and above 16 the bound hardly differs from full JSQ.
 ///
-/// D and S are moving averages of weight 1/16. The first pair of measurements sets the bound; then it moves when D/S is an
-/// eighth past the edge of its step, so that noise around an edge does not flip it. Until both have been measured it is
-/// [`BoundEstimator::INITIAL`].
+/// D and S are moving averages of weight 1/16. The first pair of measurements sets the bound; then
+/// it moves when D/S is an eighth past the edge of its step, so that noise around an edge does not
+/// flip it. Until both have been measured it is [`BoundEstimator::INITIAL`].
 #[derive(Clone, Copy, Debug)]
 pub struct BoundEstimator {
     /// Average D, nanoseconds; `None` before the first sample.
@@ -123,7 +125,15 @@ mod tests {
     fn bound_stays_near_an_edge() {
         let mut estimator = BoundEstimator::new();
         estimator.sample_service(10_000);
-        let steps = [(15_000, 4), (22_900, 4), (23_600, 4), (12_000, 4), (24_000, 5), (21_500, 5), (21_000, 4)];
+        let steps = [
+            (15_000, 4),
+            (22_900, 4),
+            (23_600, 4),
+            (12_000, 4),
+            (24_000, 5),
+            (21_500, 5),
+            (21_000, 4),
+        ];
         for (delay, expected) in steps {
             estimator.delay_ns = Some(delay);
             estimator.update();

@@ -1,4 +1,5 @@
-//! Where a request goes: pure deciders over the outstanding counts of the workers and one random word.
+//! Where a request goes: pure deciders over the outstanding counts of the workers and one random
+//! word.
 //!
 //! | policy | grammar | places on | holds |
 //! |---|---|---|---|
@@ -8,11 +9,12 @@
 //! | [`Jbsq`] | `jbsq:N`, `jbsq:auto` | the fewest outstanding, ties by rotation | when every worker has N outstanding |
 //! | [`CClone`], [`NetClone`], [`RackSched`], [`Laedge`] | none | one or two servers: see their docs | as theirs |
 //!
-//! A policy sees one `u32` a worker: its outstanding requests, or [`OUT_OF_SERVICE`]. It owns no more than a cursor, and the
-//! random word is an argument, so that XDP and P4 data planes replay the same decisions from the same trace.
+//! A policy sees one `u32` a worker: its outstanding requests, or [`OUT_OF_SERVICE`]. It owns no
+//! more than a cursor, and the random word is an argument, so that XDP and P4 data planes replay
+//! the same decisions from the same trace.
 //!
-//! Invariant: a placement names workers that are in service, and `place` neither allocates nor looks at a worker twice more
-//! than it must: O(workers) at most.
+//! Invariant: a placement names workers that are in service, and `place` neither allocates nor
+//! looks at a worker twice more than it must: O(workers) at most.
 
 mod cloning;
 mod estimator;
@@ -61,11 +63,12 @@ pub enum Placement {
 
 /// Decides where a request goes.
 pub trait Policy {
-    /// Places one request. `loads` has the outstanding requests of each worker, or [`OUT_OF_SERVICE`]; `random` is 64
-    /// uniform bits, fresh for each call.
+    /// Places one request. `loads` has the outstanding requests of each worker, or
+    /// [`OUT_OF_SERVICE`]; `random` is 64 uniform bits, fresh for each call.
     fn place(&mut self, loads: &[u32], random: u64) -> Placement;
 
-    /// Outstanding requests at which a worker takes no more; `None` where the policy has no such bound.
+    /// Outstanding requests at which a worker takes no more; `None` where the policy has no such
+    /// bound.
     fn bound(&self) -> Option<u32> {
         None
     }
@@ -73,7 +76,8 @@ pub trait Policy {
     /// Sets the bound of a policy that has one; the others ignore it. A bound of 0 is taken as 1.
     fn set_bound(&mut self, _bound: u32) {}
 
-    /// Hears that a worker has concluded one request, for policies that remember the order of conclusions.
+    /// Hears that a worker has concluded one request, for policies that remember the order of
+    /// conclusions.
     fn note_concluded(&mut self, _worker: WorkerId) {}
 }
 
@@ -110,7 +114,8 @@ impl Policy for RoundRobin {
     }
 }
 
-/// Join the shortest of `d` queues. With `d` at or above the number of workers in service it sees them all: full JSQ.
+/// Join the shortest of `d` queues. With `d` at or above the number of workers in service it sees
+/// them all: full JSQ.
 ///
 /// The `d` workers are distinct. A tie goes to each of the tied with equal probability.
 #[derive(Clone, Copy, Debug)]
@@ -145,28 +150,31 @@ impl Policy for Jsq {
     }
 }
 
-/// Join the bounded shortest queue: the worker with the fewest outstanding takes the request if that is below the bound,
-/// else it waits centrally.
+/// Join the bounded shortest queue: the worker with the fewest outstanding takes the request if
+/// that is below the bound, else it waits centrally.
 ///
-/// The tie rule: the scan begins at the worker after the one that was placed on last and goes round once; of several with
-/// the fewest outstanding the first in that order wins. With a fixed service time this is the single queue's optimum,
-/// because the worker used longest ago is the one that is free first, where ties at random or by lowest index cost a
-/// quarter of the p99 at load 0.8 (the RPCValet tables, JBSQ(2): 1.54 against 1.96). For other services the rule matters
-/// little. A hold does not move the start.
+/// The tie rule: the scan begins at the worker after the one that was placed on last and goes round
+/// once; of several with the fewest outstanding the first in that order wins. With a fixed service
+/// time this is the single queue's optimum, because the worker used longest ago is the one that is
+/// free first, where ties at random or by lowest index cost a quarter of the p99 at load 0.8 (the
+/// RPCValet tables, JBSQ(2): 1.54 against 1.96). For other services the rule matters little. A hold
+/// does not move the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Jbsq {
     /// Outstanding requests at which a worker takes no more; at least 1.
     bound: u32,
     /// Who wins where several have the fewest.
     ties: Ties,
-    /// Index at which the next scan of [`Ties::Rotate`] begins; may be past the end after a removal.
+    /// Index at which the next scan of [`Ties::Rotate`] begins; may be past the end after a
+    /// removal.
     next: usize,
 }
 
 /// Who takes a request where several workers have the fewest outstanding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
-    /// The first of them after the worker that was placed on last: the rule of the router and of RPCValet's dispatcher.
+    /// The first of them after the worker that was placed on last: the rule of the router and of
+    /// RPCValet's dispatcher.
     #[default]
     Rotate,
     /// Each with equal probability.
@@ -192,13 +200,14 @@ impl Jbsq {
         let is_fewest = |&load: &u32| load == fewest;
         match self.ties {
             Ties::Rotate => {
-                let (before, after) = loads.split_at(if self.next < loads.len() { self.next } else { 0 });
+                let (before, after) =
+                    loads.split_at(if self.next < loads.len() { self.next } else { 0 });
                 let ahead = after.iter().position(is_fewest).map(|offset| before.len() + offset);
                 ahead.or_else(|| before.iter().position(is_fewest))
             }
             Ties::Random => {
-                // Two passes without a branch on who is tied. The tied worker of some rank comes after as many workers as
-                // have not seen it.
+                // Two passes without a branch on who is tied. The tied worker of some rank comes
+                // after as many workers as have not seen it.
                 let tied = |load: &u32| u32::from(is_fewest(load));
                 let tied_count = loads.iter().map(tied).fold(0, u32::wrapping_add);
                 if tied_count == 0 {
@@ -225,7 +234,8 @@ impl Policy for Jbsq {
             self.next = index + 1;
             return Placement::One(WorkerId::at(index));
         }
-        // Two passes, because each is a loop without branches that the compiler turns into vector instructions.
+        // Two passes, because each is a loop without branches that the compiler turns into vector
+        // instructions.
         let Some(fewest) = loads.iter().copied().min().filter(|&fewest| fewest < self.bound) else {
             return Placement::Hold;
         };
@@ -264,13 +274,15 @@ impl Draws {
         z ^ (z >> 31)
     }
 
-    /// The next number below `limit`, which is not 0. The bias is below 2^-22 for up to 1,024 workers.
+    /// The next number below `limit`, which is not 0. The bias is below 2^-22 for up to 1,024
+    /// workers.
     #[inline]
     pub fn below(&mut self, limit: u32) -> u32 {
         (((self.word() >> 32) * u64::from(limit)) >> 32) as u32
     }
 
-    /// Two distinct numbers below `limit`, which is at least 2; every ordered pair is equally likely.
+    /// Two distinct numbers below `limit`, which is at least 2; every ordered pair is equally
+    /// likely.
     fn distinct_below(&mut self, limit: u32) -> (u32, u32) {
         let first = self.below(limit);
         let other = self.below(limit - 1);
@@ -303,8 +315,14 @@ impl Shortest {
     }
 }
 
-/// Shows `best` a uniform sample of `wanted` of the `count` workers in service, in one pass (Knuth's selection sampling).
-fn sample_shortest(loads: &[u32], (wanted, count): (u32, u32), best: &mut Shortest, draws: &mut Draws) {
+/// Shows `best` a uniform sample of `wanted` of the `count` workers in service, in one pass
+/// (Knuth's selection sampling).
+fn sample_shortest(
+    loads: &[u32],
+    (wanted, count): (u32, u32),
+    best: &mut Shortest,
+    draws: &mut Draws,
+) {
     let (mut wanted, mut left) = (wanted, count);
     for (index, _) in loads.iter().enumerate().filter(|&(_, &load)| load != OUT_OF_SERVICE) {
         if wanted == left || draws.below(left) < wanted {
@@ -358,7 +376,8 @@ mod tests {
         NonZeroU32::new(n).unwrap()
     }
 
-    /// Places as many requests as there are expected workers, all against the same loads; 99 stands for a hold.
+    /// Places as many requests as there are expected workers, all against the same loads; 99 stands
+    /// for a hold.
     fn check(policy: &mut impl Policy, loads: &[u32], expected: &[u32]) {
         let found: Vec<u32> = (0..expected.len() as u64)
             .map(|random| match policy.place(loads, random) {
@@ -404,7 +423,8 @@ mod tests {
     #[test]
     fn jbsq_ties_are_uniform_when_told() {
         // As for `random`: 6 sigma of 30,000 draws over 3.
-        let (mut policy, mut hits, mut draws) = (Jbsq::with_ties(count(2), Ties::Random), [0u32; 4], Draws::new(4));
+        let (mut policy, mut hits, mut draws) =
+            (Jbsq::with_ties(count(2), Ties::Random), [0u32; 4], Draws::new(4));
         for _ in 0..30_000 {
             if let Placement::One(worker) = policy.place(&[1, 0, 0, 0], draws.word()) {
                 hits[worker.index()] += 1;
@@ -452,10 +472,14 @@ mod tests {
             }
         }
         assert_eq!(hits[1], 0);
-        assert!([hits[0], hits[2], hits[3]].iter().all(|hit| hit.abs_diff(10_000) < 500), "{hits:?}");
+        assert!(
+            [hits[0], hits[2], hits[3]].iter().all(|hit| hit.abs_diff(10_000) < 500),
+            "{hits:?}"
+        );
     }
 
-    /// With distinct loads the i-th shortest wins when it is sampled and no shorter one is: C(k-1-i, d-1)/C(k, d).
+    /// With distinct loads the i-th shortest wins when it is sampled and no shorter one is:
+    /// C(k-1-i, d-1)/C(k, d).
     fn check_samples(d: u32, expected: [u32; 4]) {
         // 60,000 draws: sigma is at most 123, so 750 is 6 sigma.
         let mut hits = [0u32; 4];
@@ -465,7 +489,10 @@ mod tests {
                 hits[worker.index()] += 1;
             }
         }
-        assert!(hits.iter().zip(expected).all(|(hit, expected)| hit.abs_diff(expected) < 750), "{hits:?} of {expected:?}");
+        assert!(
+            hits.iter().zip(expected).all(|(hit, expected)| hit.abs_diff(expected) < 750),
+            "{hits:?} of {expected:?}"
+        );
     }
 
     #[test]
@@ -546,7 +573,8 @@ mod tests {
 
         #[test]
         fn jsq_beats_all_but_its_unsampled_rivals(loads in loads(), d in 1u32..20, random: u64) {
-            // At least d - 1 of the workers in service are as loaded as the chosen one, for they were sampled too.
+            // At least d - 1 of the workers in service are as loaded as the chosen one, for they
+            // were sampled too.
             let in_service = loads.iter().filter(|&&load| load != OUT).count();
             if let Placement::One(worker) = Jsq::new(count(d)).place(&loads, random) {
                 let chosen = loads[worker.index()];

@@ -52,7 +52,8 @@ impl FromStr for PolicySpec {
     type Err = PolicyParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, argument) = text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
+        let (name, argument) =
+            text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
         match (name, argument) {
             ("random", None) => Ok(Self::Random),
             ("rr", None) => Ok(Self::RoundRobin),
@@ -136,10 +137,14 @@ impl Policy for AnyPolicy {
 
 fn parse_count(text: &str, argument: &str) -> Result<NonZeroU32, PolicyParseError> {
     let number = argument.parse::<NonZeroU32>().ok().filter(|number| number.get() <= COUNT_MAX);
-    number.ok_or_else(|| PolicyParseError::Number { text: text.to_owned(), argument: argument.to_owned() })
+    number.ok_or_else(|| PolicyParseError::Number {
+        text: text.to_owned(),
+        argument: argument.to_owned(),
+    })
 }
 
-/// Largest D of `jsq:D` and N of `jbsq:N`: more outstanding at one worker than any queue here may hold.
+/// Largest D of `jsq:D` and N of `jbsq:N`: more outstanding at one worker than any queue here may
+/// hold.
 pub const COUNT_MAX: u32 = 1 << 20;
 
 #[cfg(test)]
@@ -155,14 +160,23 @@ mod tests {
 
     #[test]
     fn bad_specs_say_what_is_wrong() {
-        check_refused("", "no policy is called \"\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto");
-        check_refused("fifo:2", "no policy is called \"fifo\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto");
+        check_refused(
+            "",
+            "no policy is called \"\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto",
+        );
+        check_refused(
+            "fifo:2",
+            "no policy is called \"fifo\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto",
+        );
         check_refused("rr:2", "\"rr:2\": this policy takes no argument");
         check_refused("jbsq", "\"jbsq\" needs a number: jbsq:2, for example");
         check_refused("jsq:0", "\"jsq:0\": \"0\" is not a whole number from 1 to 1048576");
         check_refused("jsq:auto", "\"jsq:auto\": \"auto\" is not a whole number from 1 to 1048576");
         check_refused("jbsq:-1", "\"jbsq:-1\": \"-1\" is not a whole number from 1 to 1048576");
-        check_refused("jbsq:9999999999", "\"jbsq:9999999999\": \"9999999999\" is not a whole number from 1 to 1048576");
+        check_refused(
+            "jbsq:9999999999",
+            "\"jbsq:9999999999\": \"9999999999\" is not a whole number from 1 to 1048576",
+        );
     }
 
     fn check_refused(text: &str, message: &str) {

@@ -1,4 +1,5 @@
-//! A set of packet indexes that grows with the highest index seen, and keeps its memory when it is cleared.
+//! A set of packet indexes that grows with the highest index seen, and keeps its memory when it is
+//! cleared.
 
 /// Packet indexes, as bits.
 #[derive(Clone, Debug, Default)]

@@ -7,16 +7,17 @@
 //! | held | a server has all of the request | sends packet 0 to that server again, which makes it say what it knows |
 //! | receiving | part of the reply | tells what has arrived and asks for the rest |
 //!
-//! The client alone keeps time for recovery; a server answers what it is asked. Every call ends by a reply, a refusal or its
-//! deadline. Calls to version 1 peers live in the same table; their rules are in [`super::client_v1`].
+//! The client alone keeps time for recovery; a server answers what it is asked. Every call ends by
+//! a reply, a refusal or its deadline. Calls to version 1 peers live in the same table; their rules
+//! are in [`super::client_v1`].
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, ExtHeader, Marks, MessageType, Packet, Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_FIRST_LEN,
-    V1_PACKETS_MAX, V1_SEGMENT_LEN,
+    DropReason, EXTENDED_LEN, ExtHeader, Marks, MessageType, Packet, Policy, ROUTED_LEN, Route,
+    RpcId, SackBody, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
 };
 use zerocopy::IntoBytes;
 
@@ -112,13 +113,18 @@ impl Client {
         }
     }
 
-    pub(super) fn call(&mut self, now: Time, call: Call, shared: &mut Shared) -> Result<CallId, CallError> {
+    pub(super) fn call(
+        &mut self,
+        now: Time,
+        call: Call,
+        shared: &mut Shared,
+    ) -> Result<CallId, CallError> {
         let limit_ns = shared.config.lifetime_ns_max;
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
-        let limit =
-            if call.options.v1 { V1_REQUEST_MAX } else { shared.config.packets_len_max() }.min(shared.config.message_len_max);
+        let limit = if call.options.v1 { V1_REQUEST_MAX } else { shared.config.packets_len_max() }
+            .min(shared.config.message_len_max);
         if call.payload.len() > limit {
             return Err(CallError::TooLarge { len: call.payload.len(), limit });
         }
@@ -155,7 +161,11 @@ impl Client {
 
     pub(super) fn cancel(&mut self, id: CallId, shared: &mut Shared) {
         let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
-        if self.slots.get(index as usize).is_some_and(|slot| slot.is_live && slot.generation == generation) {
+        if self
+            .slots
+            .get(index as usize)
+            .is_some_and(|slot| slot.is_live && slot.generation == generation)
+        {
             shared.metrics.cancelled += 1;
             self.say_cancelled(index);
             self.release(index, shared);
@@ -163,7 +173,13 @@ impl Client {
     }
 
     /// A reply packet.
-    pub(super) fn handle_response(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+    pub(super) fn handle_response(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) {
         let Some(header) = packet.extended() else {
             return self.handle_response_v1(now, peer, packet, shared);
         };
@@ -203,7 +219,13 @@ impl Client {
     }
 
     /// A server's receipt and credit for the request.
-    pub(super) fn handle_ack(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+    pub(super) fn handle_ack(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) {
         let (Some(sack), Some(header)) = (packet.sack(), packet.extended()) else {
             return self.handle_ack_v1(now, peer, packet, shared);
         };
@@ -288,7 +310,12 @@ impl Client {
         self.queue.is_empty()
     }
 
-    pub(super) fn poll_transmit(&mut self, now: Time, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Time,
+        buffer: &mut [u8],
+        shared: &mut Shared,
+    ) -> Option<Transmit> {
         let mut train = Train::new(buffer);
         while let Some(&item) = self.queue.front() {
             let is_written = match item {
@@ -300,7 +327,9 @@ impl Client {
                     Some(slot) => self.write_sack(slot, &mut train),
                     None => true,
                 },
-                Item::End { to, token, rid, rpc_id, end } => write_end(&mut train, to, token, (rid, rpc_id), end),
+                Item::End { to, token, rid, rpc_id, end } => {
+                    write_end(&mut train, to, token, (rid, rpc_id), end)
+                }
             };
             if !is_written {
                 break;
@@ -333,7 +362,8 @@ impl Client {
     /// The live call that an extended packet speaks of.
     fn find(&self, packet: &Packet) -> Option<u32> {
         let slot = self.slots.get(usize::from(packet.rid))?;
-        (slot.is_live && !slot.options.v1 && Some(slot.rpc_id) == packet.rpc_id()).then_some(u32::from(packet.rid))
+        (slot.is_live && !slot.options.v1 && Some(slot.rpc_id) == packet.rpc_id())
+            .then_some(u32::from(packet.rid))
     }
 
     fn live(&self, slot: u32, generation: u32) -> Option<u32> {
@@ -352,7 +382,14 @@ impl Client {
         self.servers.peer_mut(target).token = token;
     }
 
-    fn receive(&mut self, now: Time, index: u32, place: (u16, (u32, u16)), bytes: &[u8], shared: &mut Shared) {
+    fn receive(
+        &mut self,
+        now: Time,
+        index: u32,
+        place: (u16, (u32, u16)),
+        bytes: &[u8],
+        shared: &mut Shared,
+    ) {
         let slot = &mut self.slots[index as usize];
         let before = slot.reply.expected_packets();
         let arrival = slot.reply.accept(place.0, place.1, bytes);
@@ -372,7 +409,9 @@ impl Client {
                 slot.attempt = 0;
                 shared.extend_credit(&mut slot.reply);
                 let guard_ns = self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS);
-                if slot.reply.has_gap(shared.config.reorder_packets) && now >= slot.mended_at + guard_ns {
+                if slot.reply.has_gap(shared.config.reorder_packets)
+                    && now >= slot.mended_at + guard_ns
+                {
                     slot.mended_at = now;
                     slot.sack_marks |= Marks::RESEND;
                     self.queue_sack(index);
@@ -387,7 +426,8 @@ impl Client {
     /// Sends again the holes that the server's receipts show, each at most once in a round trip.
     fn mend_request(&mut self, now: Time, index: u32, shared: &mut Shared) {
         let slot = &mut self.slots[index as usize];
-        let guard_ns = self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS).max(GUARD_NS);
+        let guard_ns =
+            self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS).max(GUARD_NS);
         if now >= slot.mended_at + guard_ns {
             let marked = slot.request.resend_holes(shared.config.reorder_packets);
             if marked > 0 {
@@ -410,7 +450,10 @@ impl Client {
             slot.sack_marks |= Marks::RESEND | Marks::RESEND_TAIL;
             self.queue_sack(index);
         } else {
-            if slot.options.idempotent && slot.attempt >= ATTEMPTS_BEFORE_ANOTHER && slot.server != slot.target {
+            if slot.options.idempotent
+                && slot.attempt >= ATTEMPTS_BEFORE_ANOTHER
+                && slot.server != slot.target
+            {
                 // The server that took it is silent; another may run it again.
                 slot.server = None;
                 slot.request.restart();
@@ -427,7 +470,8 @@ impl Client {
 
     pub(super) fn arm_retry(&mut self, now: Time, index: u32, config: &Config) {
         let slot = &mut self.slots[index as usize];
-        let is_receipted = slot.server.is_some() && !slot.request.is_complete() || slot.reply.is_begun();
+        let is_receipted =
+            slot.server.is_some() && !slot.request.is_complete() || slot.reply.is_begun();
         let timeout_ns = if slot.options.v1 && !slot.options.idempotent {
             u64::MAX / 2
         } else if is_receipted {
@@ -439,12 +483,21 @@ impl Client {
         self.wheel.arm(index, slot.retry_at.min(slot.deadline));
     }
 
-    pub(super) fn finish(&mut self, index: u32, server: SocketAddr, payload: Vec<u8>, shared: &mut Shared) {
+    pub(super) fn finish(
+        &mut self,
+        index: u32,
+        server: SocketAddr,
+        payload: Vec<u8>,
+        shared: &mut Shared,
+    ) {
         shared.metrics.replied += 1;
         let id = self.call_id(index);
         let slot = &self.slots[index as usize];
         let context = slot.context;
-        if !slot.options.v1 && !slot.reply.is_begun() && self.sessions.is_far_from_floor(slot.rpc_id) {
+        if !slot.options.v1
+            && !slot.reply.is_begun()
+            && self.sessions.is_far_from_floor(slot.rpc_id)
+        {
             // The floor, which lets the server forget replies, waits for a slow call.
             self.say(index, server, End::Received(1));
         }
@@ -515,7 +568,13 @@ impl Client {
     }
 
     /// Writes the packets that the call may send; `false` when some did not fit.
-    fn write_data(&mut self, now: Time, index: u32, train: &mut Train, shared: &mut Shared) -> bool {
+    fn write_data(
+        &mut self,
+        now: Time,
+        index: u32,
+        train: &mut Train,
+        shared: &mut Shared,
+    ) -> bool {
         while let Some(packet) = self.slots[index as usize].request.peek() {
             let is_written = if self.slots[index as usize].options.v1 {
                 self.write_packet_v1(index, packet, train)
@@ -541,7 +600,8 @@ impl Client {
 
     fn write_packet(&self, now: Time, index: u32, packet: u16, train: &mut Train) -> bool {
         let slot = &self.slots[index as usize];
-        let (Some(to), true) = (slot.server.or(slot.target), packet == 0 || slot.server.is_some()) else {
+        let (Some(to), true) = (slot.server.or(slot.target), packet == 0 || slot.server.is_some())
+        else {
             return true;
         };
         let header_len = if packet == 0 { ROUTED_LEN } else { EXTENDED_LEN };
@@ -550,8 +610,8 @@ impl Client {
             return false;
         };
         let peer = if slot.server.is_some() { slot.server_peer } else { slot.target_peer };
-        let mut header =
-            ExtHeader::control(MessageType::Request, slot.rid, slot.rpc_id).with_packet(packet, slot.request.count());
+        let mut header = ExtHeader::control(MessageType::Request, slot.rid, slot.rpc_id)
+            .with_packet(packet, slot.request.count());
         header.base.header_size = header_len as u8;
         let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };
         header.base.type_policy = (MessageType::Request as u8) << 4 | policy as u8;
@@ -599,7 +659,10 @@ fn write_end(train: &mut Train, to: SocketAddr, token: u64, call: (u16, RpcId), 
     let (kind, sack) = match end {
         End::Received(count) => {
             let bitmap = [0; SackBody::BITMAP_LEN];
-            (MessageType::ReplyAck, Some(SackBody { base: count.into(), granted: count.into(), bitmap }))
+            (
+                MessageType::ReplyAck,
+                Some(SackBody { base: count.into(), granted: count.into(), bitmap }),
+            )
         }
         End::Cancelled => (MessageType::Cancel, None),
     };
@@ -624,7 +687,8 @@ fn clock_us(now: Time) -> u32 {
     ((now / 1000) as u32).max(1)
 }
 
-/// How long ago the packet was sent that `header` answers; `None` when it echoes nothing, or nonsense.
+/// How long ago the packet was sent that `header` answers; `None` when it echoes nothing, or
+/// nonsense.
 fn round_trip_ns(now: Time, header: &ExtHeader) -> Option<u64> {
     let echo = header.ext.deadline_us.get();
     let round_trip_us = clock_us(now).wrapping_sub(echo);

@@ -1,11 +1,12 @@
-//! The client's rules towards version 1 peers, which abort or misbehave at anything else: 14 bytes in the first packet of a
-//! longer request, the rest in one burst to whoever acknowledged it, replies in order, and no retransmission but of requests
-//! that are idempotent and fit one packet.
+//! The client's rules towards version 1 peers, which abort or misbehave at anything else: 14 bytes
+//! in the first packet of a longer request, the rest in one burst to whoever acknowledged it,
+//! replies in order, and no retransmission but of requests that are idempotent and fit one packet.
 
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, BaseHeader, MessageType, Packet, Policy, V1_ACK, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN, flags,
+    BASE_LEN, BaseHeader, MessageType, Packet, Policy, V1_ACK, V1_FIRST_LEN, V1_PACKETS_MAX,
+    V1_SEGMENT_LEN, flags,
 };
 use zerocopy::IntoBytes;
 
@@ -33,7 +34,13 @@ impl Client {
         slot.request.begin_after_lead(payload, V1_SEGMENT_LEN as u16, lead as u16, 1);
     }
 
-    pub(super) fn handle_ack_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+    pub(super) fn handle_ack_v1(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) {
         let Some(&index) = self.v1_slots.get(&packet.rid) else {
             shared.metrics.unknown += 1;
             return;
@@ -49,7 +56,13 @@ impl Client {
         self.arm_retry(now, index, &shared.config);
     }
 
-    pub(super) fn handle_response_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+    pub(super) fn handle_response_v1(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) {
         let Some(&index) = self.v1_slots.get(&packet.rid) else {
             shared.metrics.unknown += 1;
             return;
@@ -59,7 +72,8 @@ impl Client {
             shared.metrics.duplicates += 1;
             return;
         }
-        let is_expected = packet.index == slot.v1_next && (slot.v1_next == 0 || slot.server == Some(peer));
+        let is_expected =
+            packet.index == slot.v1_next && (slot.v1_next == 0 || slot.server == Some(peer));
         if !is_expected || packet.count > V1_PACKETS_MAX {
             shared.metrics.failed += 1;
             return self.fail(index, Failure::Broken, shared);

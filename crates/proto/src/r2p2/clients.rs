@@ -1,8 +1,9 @@
-//! What a server remembers of each client: whether its address is proven, what it holds, and its sessions.
+//! What a server remembers of each client: whether its address is proven, what it holds, and its
+//! sessions.
 //!
-//! Invariant: the table is bounded, and a client is forgotten only when it holds nothing and has been idle for longer than the
-//! network can hold a duplicate. Above half of the bound, an address must be proven before it is added, so that forged
-//! addresses cannot fill it.
+//! Invariant: the table is bounded, and a client is forgotten only when it holds nothing and has
+//! been idle for longer than the network can hold a duplicate. Above half of the bound, an address
+//! must be proven before it is added, so that forged addresses cannot fill it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -88,7 +89,8 @@ impl Clients {
         Some(self.last)
     }
 
-    /// Whether a client that has not proven its address would still be added. May forget an idle one to make room.
+    /// Whether a client that has not proven its address would still be added. May forget an idle
+    /// one to make room.
     pub(super) fn takes_unproven(&mut self, now: Time, serving: &Serving) -> bool {
         let limit = serving.clients_max / 2;
         if self.index.len() >= limit {
@@ -101,7 +103,15 @@ impl Clients {
     pub(super) fn add(&mut self, now: Time, address: SocketAddr, serving: &Serving) -> Option<u32> {
         let token = self.tokens.token(address);
         let (is_validated, requests, held_bytes, sessions) = (false, 0, 0, Vec::new());
-        let record = ClientRecord { address, token, is_validated, requests, held_bytes, used_at: now, sessions };
+        let record = ClientRecord {
+            address,
+            token,
+            is_validated,
+            requests,
+            held_bytes,
+            used_at: now,
+            sessions,
+        };
         if self.vacant.is_empty() && self.records.len() >= serving.clients_max {
             self.forget_idle(now, serving);
         }
@@ -124,7 +134,8 @@ impl Clients {
         for _ in 0..FORGET_STEPS.min(self.records.len()) {
             self.hand = (self.hand + 1) % self.records.len();
             let record = &mut self.records[self.hand];
-            if record.requests == 0 && now.saturating_sub(record.used_at) > serving.session_idle_ns {
+            if record.requests == 0 && now.saturating_sub(record.used_at) > serving.session_idle_ns
+            {
                 self.index.remove(&AddressKey(record.address));
                 record.sessions = Vec::new();
                 record.used_at = Time::MAX;
@@ -136,12 +147,13 @@ impl Clients {
 }
 
 impl ClientRecord {
-    /// Looks at what proves the address: the token, or that the address and whoever sent the packet, which may be a router
-    /// that names the address, are both trusted.
+    /// Looks at what proves the address: the token, or that the address and whoever sent the
+    /// packet, which may be a router that names the address, are both trusted.
     pub(super) fn validate(&mut self, token: u64, sender: SocketAddr, serving: &Serving) {
         if !self.is_validated {
             let is_trusted = |ip| serving.trusted.iter().any(|prefix| prefix.contains(ip));
-            self.is_validated = token == self.token || is_trusted(self.address.ip()) && is_trusted(sender.ip());
+            self.is_validated =
+                token == self.token || is_trusted(self.address.ip()) && is_trusted(sender.ip());
         }
     }
 
@@ -152,10 +164,20 @@ impl ClientRecord {
     }
 
     /// Adds a session; `None` when the limit is reached by sessions that may not be forgotten.
-    pub(super) fn add_session(&mut self, now: Time, started_at: Time, id: SessionId, serving: &Serving) -> Option<&mut Session> {
+    pub(super) fn add_session(
+        &mut self,
+        now: Time,
+        started_at: Time,
+        id: SessionId,
+        serving: &Serving,
+    ) -> Option<&mut Session> {
         // The session may have been known before, and forgotten after it was idle for so long.
         let known_since = started_at.max(now.saturating_sub(serving.session_idle_ns));
-        let limit = if self.is_validated { serving.sessions_per_client_max } else { serving.sessions_unproven_max };
+        let limit = if self.is_validated {
+            serving.sessions_per_client_max
+        } else {
+            serving.sessions_unproven_max
+        };
         if self.sessions.len() < limit {
             self.sessions.push(Session {
                 id,
@@ -166,7 +188,11 @@ impl ClientRecord {
             });
             return self.sessions.last_mut();
         }
-        let idlest = self.sessions.iter_mut().filter(|session| session.kept.is_empty()).min_by_key(|session| session.used_at)?;
+        let idlest = self
+            .sessions
+            .iter_mut()
+            .filter(|session| session.kept.is_empty())
+            .min_by_key(|session| session.used_at)?;
         if now.saturating_sub(idlest.used_at) <= serving.session_idle_ns {
             return None;
         }
@@ -190,7 +216,8 @@ impl ClientRecord {
 const FORGET_STEPS: usize = 32;
 
 /// The address of a record that is vacant.
-const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+const NOBODY: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// Replies of one session for which there is room from the start.
 const KEPT_LEN: usize = 256;

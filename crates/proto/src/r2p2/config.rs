@@ -8,26 +8,32 @@ use crate::rtt::Bounds;
 /// Configuration of an R2P2 endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Payload bytes of a packet. Default 1380: with the 72 bytes of the longest header it fits an Ethernet MTU of 1500 over
-    /// IPv4 and IPv6. Raise it only where every path carries more. At least 64, at most 65 000.
+    /// Payload bytes of a packet. Default 1380: with the 72 bytes of the longest header it fits an
+    /// Ethernet MTU of 1500 over IPv4 and IPv6. Raise it only where every path carries more. At
+    /// least 64, at most 65 000.
     pub segment_len: u16,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
     pub message_len_max: usize,
-    /// Bytes that peers together may be given credit for. Default 104 kB, half of Linux's default socket buffer. Whoever
-    /// opens the socket sets it to half of the buffer it got, since the kernel charges up to twice a packet's bytes.
+    /// Bytes that peers together may be given credit for. Default 104 kB, half of Linux's default
+    /// socket buffer. Whoever opens the socket sets it to half of the buffer it got, since the
+    /// kernel charges up to twice a packet's bytes.
     pub credit_bytes: usize,
-    /// Retransmission timeout before anything is known of a peer. Default 2 ms: above a round trip with two wake-ups.
+    /// Retransmission timeout before anything is known of a peer. Default 2 ms: above a round trip
+    /// with two wake-ups.
     pub rto_initial_ns: u64,
     /// Shortest retransmission timeout. Default 500 us: several wake-ups of a blocking peer.
     pub rto_min_ns: u64,
-    /// Longest retransmission timeout, unless the measured round trip is longer: a slow server is waited for, up to 2 s.
-    /// Default 32 ms: some thirty attempts within a deadline of one second.
+    /// Longest retransmission timeout, unless the measured round trip is longer: a slow server is
+    /// waited for, up to 2 s. Default 32 ms: some thirty attempts within a deadline of one second.
     pub rto_max_ns: u64,
-    /// Distance in packets that a packet may be overtaken by before it counts as lost. Default 3, as in TCP.
+    /// Distance in packets that a packet may be overtaken by before it counts as lost. Default 3,
+    /// as in TCP.
     pub reorder_packets: u16,
-    /// Calls outstanding at once. Default 16 384; at most 65 535, the width of the index on the wire.
+    /// Calls outstanding at once. Default 16 384; at most 65 535, the width of the index on the
+    /// wire.
     pub calls_max: usize,
-    /// Furthest that a deadline may be ahead, and how long a request without one is kept. Default 60 s.
+    /// Furthest that a deadline may be ahead, and how long a request without one is kept. Default
+    /// 60 s.
     pub lifetime_ns_max: u64,
     /// Bytes of capacity kept for reuse. Default 64 MiB.
     pub pool_bytes_max: usize,
@@ -46,16 +52,18 @@ pub struct Serving {
     pub is_enabled: bool,
     /// The server's identity in replies and feedback. Default 0.
     pub server_id: u32,
-    /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a pool behind one router share
-    /// one, so that a client proves its address once for all.
+    /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a
+    /// pool behind one router share one, so that a client proves its address once for all.
     pub pool_key: Option<[u8; 16]>,
-    /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router that writes the client's
-    /// address into the packet needs no entry.
+    /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router
+    /// that writes the client's address into the packet needs no entry.
     pub router: Option<SocketAddr>,
-    /// Addresses taken for validated: default the loopback networks, from which nothing can be spoofed. Version 1 clients, who
-    /// cannot prove themselves, get replies of more than three times their request only from here.
+    /// Addresses taken for validated: default the loopback networks, from which nothing can be
+    /// spoofed. Version 1 clients, who cannot prove themselves, get replies of more than three
+    /// times their request only from here.
     pub trusted: Vec<Prefix>,
-    /// Requests being received, waiting for the application or kept with their reply, in all. Default 65 536.
+    /// Requests being received, waiting for the application or kept with their reply, in all.
+    /// Default 65 536.
     pub requests_max: usize,
     /// The same from one client. Default 16 384, a client's own default limit.
     pub requests_per_client_max: usize,
@@ -67,18 +75,19 @@ pub struct Serving {
     pub held_bytes_per_client_max: usize,
     /// How long a half-received message may make no progress. Default 1 s.
     pub partial_ns_max: u64,
-    /// Clients remembered. Default 4096. Above half of it, only clients that have proven their address are added.
+    /// Clients remembered. Default 4096. Above half of it, only clients that have proven their
+    /// address are added.
     pub clients_max: usize,
     /// Sessions remembered for each client. Default 64.
     pub sessions_per_client_max: usize,
     /// Sessions remembered of a client that has not proven its address. Default 2.
     pub sessions_unproven_max: usize,
-    /// How long an idle client or session is remembered, so that a late duplicate does not run. Default 5 s: longer than any
-    /// network of a datacenter holds a packet.
+    /// How long an idle client or session is remembered, so that a late duplicate does not run.
+    /// Default 5 s: longer than any network of a datacenter holds a packet.
     pub session_idle_ns: u64,
-    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent and may have been sent first
-    /// before this server started, or before it forgot the session, is refused, since it may have run. Default 10 ms: more
-    /// than a datacenter's queues hold.
+    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent
+    /// and may have been sent first before this server started, or before it forgot the session, is
+    /// refused, since it may have run. Default 10 ms: more than a datacenter's queues hold.
     pub transit_ns_max: u64,
     /// Routers whose requests are counted. Default 16.
     pub routers_max: usize,

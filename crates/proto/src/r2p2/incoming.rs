@@ -1,6 +1,8 @@
-//! A message on its way in: reassembly tolerant of reordering and duplication, and the credit given to its sender.
+//! A message on its way in: reassembly tolerant of reordering and duplication, and the credit given
+//! to its sender.
 //!
-//! Invariant: memory grows with what has arrived plus the credit that was given, never with what a header claims.
+//! Invariant: memory grows with what has arrived plus the credit that was given, never with what a
+//! header claims.
 
 use tailcut_wire::r2p2::{SackBody, packet_count, payload_span};
 
@@ -40,9 +42,15 @@ pub(super) enum Arrival {
 }
 
 impl Incoming {
-    /// Begins a message into `payload`, an empty buffer, with credit for `granted` packets. The lengths come from a parsed
-    /// packet, so that they are coherent.
-    pub(super) fn begin(&mut self, payload: Vec<u8>, message_len: u32, segment_len: u16, granted: u16) {
+    /// Begins a message into `payload`, an empty buffer, with credit for `granted` packets. The
+    /// lengths come from a parsed packet, so that they are coherent.
+    pub(super) fn begin(
+        &mut self,
+        payload: Vec<u8>,
+        message_len: u32,
+        segment_len: u16,
+        granted: u16,
+    ) {
         let count = packet_count(message_len, segment_len).unwrap_or(1);
         self.payload = payload;
         self.message_len = message_len;
@@ -162,7 +170,11 @@ mod tests {
         message.begin(Vec::new(), LENGTHS.0, LENGTHS.1, 4);
         for (&index, &arrival) in order.iter().zip(expected) {
             let (offset, len) = payload_span(index, 35, 10);
-            assert_eq!(message.accept(index, LENGTHS, &whole[offset..offset + len]), arrival, "packet {index}");
+            assert_eq!(
+                message.accept(index, LENGTHS, &whole[offset..offset + len]),
+                arrival,
+                "packet {index}"
+            );
         }
         if expected.last() == Some(&Arrival::Complete) {
             assert_eq!(message.end(), whole);

@@ -57,8 +57,8 @@ pub struct Metrics {
     pub feedback: u64,
 }
 
-/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers of peers and the buffers
-/// that it keeps for reuse do not count.
+/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers
+/// of peers and the buffers that it keeps for reuse do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// Client: calls that have not ended.

@@ -1,6 +1,7 @@
 //! The R2P2 endpoint: client and server over one port.
 //!
-//! [`Endpoint`] is a [`Node`] and an [`Rpc`]. It parses each datagram once and hands it to the half it concerns:
+//! [`Endpoint`] is a [`Node`] and an [`Rpc`]. It parses each datagram once and hands it to the half
+//! it concerns:
 //!
 //! | packet | half |
 //! |---|---|
@@ -8,7 +9,8 @@
 //! | RESPONSE, ACK, DROP | `client` |
 //! | FEEDBACK | none; it is a router's |
 //!
-//! Both halves speak version 1 to version 1 peers and the extension to the rest; see `docs/protocol/r2p2.md`.
+//! Both halves speak version 1 to version 1 peers and the extension to the rest; see
+//! `docs/protocol/r2p2.md`.
 
 mod bits;
 mod client;
@@ -42,7 +44,8 @@ use self::shared::Shared;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
 
-/// Reply packets that a server sends before the client has given credit, and that a client therefore takes.
+/// Reply packets that a server sends before the client has given credit, and that a client
+/// therefore takes.
 pub const UNSCHEDULED_PACKETS: u16 = 12;
 
 /// An R2P2 client and server on one port.
@@ -92,10 +95,16 @@ impl Node for Endpoint {
             Err(reason) => return shared.metrics.malformed(reason),
         };
         match packet.message_type {
-            MessageType::Request => self.server.handle_request(now, path.peer, &packet, bytes.len(), shared),
-            MessageType::ReplyAck => self.server.handle_reply_ack(path.peer, &packet, bytes.len(), shared),
+            MessageType::Request => {
+                self.server.handle_request(now, path.peer, &packet, bytes.len(), shared)
+            }
+            MessageType::ReplyAck => {
+                self.server.handle_reply_ack(path.peer, &packet, bytes.len(), shared)
+            }
             MessageType::Cancel => self.server.handle_cancel(&packet, shared),
-            MessageType::Probe => self.server.handle_probe(now, path.peer, &packet, &shared.config.serving),
+            MessageType::Probe => {
+                self.server.handle_probe(now, path.peer, &packet, &shared.config.serving)
+            }
             MessageType::Response => self.client.handle_response(now, path.peer, &packet, shared),
             MessageType::Ack => self.client.handle_ack(now, path.peer, &packet, shared),
             MessageType::Drop => self.client.handle_drop(&packet, shared),
@@ -110,7 +119,8 @@ impl Node for Endpoint {
 
     #[inline]
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        // Most calls find nothing: the one after the last transmit, and those of turns that only took something in.
+        // Most calls find nothing: the one after the last transmit, and those of turns that only
+        // took something in.
         if self.server.is_silent() && self.client.is_silent() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! A message on its way out: which packets may go, which have arrived, which must go again.
 //!
-//! Used for request data at the client and for reply data at the server. It knows nothing of time: its owner decides when a
-//! hole is a loss.
+//! Used for request data at the client and for reply data at the server. It knows nothing of time:
+//! its owner decides when a hole is a loss.
 
 use tailcut_wire::r2p2::{SackBody, packet_count, payload_span};
 
@@ -12,7 +12,8 @@ use super::bits::Bits;
 pub(super) struct Outgoing {
     payload: Vec<u8>,
     segment_len: u16,
-    /// Bytes by which packet 0 is shorter than the others; 0 but for version 1 requests of several packets.
+    /// Bytes by which packet 0 is shorter than the others; 0 but for version 1 requests of several
+    /// packets.
     lead: u16,
     /// Packets of the message.
     count: u16,
@@ -40,9 +41,17 @@ impl Outgoing {
     }
 
     /// The same, with a first packet that is `lead` bytes shorter than the others.
-    pub(super) fn begin_after_lead(&mut self, payload: Vec<u8>, segment_len: u16, lead: u16, granted: u16) -> bool {
+    pub(super) fn begin_after_lead(
+        &mut self,
+        payload: Vec<u8>,
+        segment_len: u16,
+        lead: u16,
+        granted: u16,
+    ) -> bool {
         let virtual_len = payload.len() + usize::from(lead);
-        let Some(count) = u32::try_from(virtual_len).ok().and_then(|len| packet_count(len, segment_len)) else {
+        let Some(count) =
+            u32::try_from(virtual_len).ok().and_then(|len| packet_count(len, segment_len))
+        else {
             return false;
         };
         self.payload = payload;
@@ -133,7 +142,8 @@ impl Outgoing {
     /// The bytes of packet `index`.
     pub(super) fn segment(&self, index: u16) -> &[u8] {
         let lead = usize::from(self.lead);
-        let (offset, len) = payload_span(index, (self.payload.len() + lead) as u32, self.segment_len);
+        let (offset, len) =
+            payload_span(index, (self.payload.len() + lead) as u32, self.segment_len);
         &self.payload[offset.saturating_sub(lead)..(offset + len).saturating_sub(lead)]
     }
 
@@ -166,13 +176,14 @@ impl Outgoing {
         is_new || before != (self.base, self.arrived_end, self.granted)
     }
 
-    /// Marks to be sent again what was sent, has not arrived, and lies at least `reorder` below the highest that has.
-    /// Tells how many.
+    /// Marks to be sent again what was sent, has not arrived, and lies at least `reorder` below the
+    /// highest that has. Tells how many.
     pub(super) fn resend_holes(&mut self, reorder: u16) -> u16 {
         self.resend_below(self.arrived_end.saturating_sub(reorder))
     }
 
-    /// Marks to be sent again everything that was sent and has not arrived, at most `limit` packets.
+    /// Marks to be sent again everything that was sent and has not arrived, at most `limit`
+    /// packets.
     pub(super) fn resend_all(&mut self, limit: u16) -> u16 {
         let end = self.next.min(self.base.saturating_add(limit));
         self.resend_below(end)
@@ -269,7 +280,8 @@ mod tests {
     fn a_lead_shortens_the_first_packet_alone() {
         let mut message = Outgoing::default();
         assert!(message.begin_after_lead((0..35).collect(), 10, 6, 9));
-        let lengths: Vec<usize> = drain(&mut message).into_iter().map(|index| message.segment(index).len()).collect();
+        let lengths: Vec<usize> =
+            drain(&mut message).into_iter().map(|index| message.segment(index).len()).collect();
         assert_eq!(lengths, [4, 10, 10, 10, 1]);
         assert_eq!(message.segment(1), &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     }

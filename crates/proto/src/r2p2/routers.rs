@@ -1,7 +1,8 @@
-//! A server's counts towards each router: what it has received of the router and what of that is concluded.
+//! A server's counts towards each router: what it has received of the router and what of that is
+//! concluded.
 //!
-//! The counts are absolute, so that lost feedback heals with the next. They begin anew, under a new epoch, when the router's
-//! own count leaps, which is how a restarted router looks.
+//! The counts are absolute, so that lost feedback heals with the next. They begin anew, under a new
+//! epoch, when the router's own count leaps, which is how a restarted router looks.
 
 use std::net::SocketAddr;
 
@@ -52,9 +53,16 @@ impl Routers {
         Self { records: Vec::new(), records_max, configured, next_epoch: epoch }
     }
 
-    /// Takes note of what the router at `address` says that it has placed here. Only the router itself, not a client behind one
-    /// that keeps clients' addresses, may begin the counts anew. `None` when too many routers are known.
-    pub(super) fn see(&mut self, now: Time, address: SocketAddr, placement: u32, witness: Witness) -> Option<Via> {
+    /// Takes note of what the router at `address` says that it has placed here. Only the router
+    /// itself, not a client behind one that keeps clients' addresses, may begin the counts anew.
+    /// `None` when too many routers are known.
+    pub(super) fn see(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        placement: u32,
+        witness: Witness,
+    ) -> Option<Via> {
         let place = match self.records.iter().position(|record| record.address == address) {
             Some(place) => place,
             None => self.add(now, address, placement)?,
@@ -130,13 +138,26 @@ impl Routers {
     fn add(&mut self, now: Time, address: SocketAddr, placement: u32) -> Option<usize> {
         let epoch = self.next_epoch;
         let (received, concluded, is_report_due) = (0, 0, false);
-        let record = RouterRecord { address, epoch, placement_seen: placement, received, concluded, used_at: now, is_report_due };
-        let others = self.records.iter().filter(|record| Some(record.address) != self.configured).count();
+        let record = RouterRecord {
+            address,
+            epoch,
+            placement_seen: placement,
+            received,
+            concluded,
+            used_at: now,
+            is_report_due,
+        };
+        let others =
+            self.records.iter().filter(|record| Some(record.address) != self.configured).count();
         let place = if others < self.records_max || Some(address) == self.configured {
             self.records.push(record);
             self.records.len() - 1
         } else {
-            let strangers = self.records.iter_mut().enumerate().filter(|(_, record)| Some(record.address) != self.configured);
+            let strangers = self
+                .records
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, record)| Some(record.address) != self.configured);
             let (place, idlest) = strangers.min_by_key(|(_, record)| record.used_at)?;
             if now.saturating_sub(idlest.used_at) < IDLE_NS {
                 return None;

@@ -6,15 +6,18 @@
 //! | waiting | complete, handed to the application | receipt that says "I have it" | answered; cancelled; deadline |
 //! | replying | answered | the reply again | the client has the reply; cancelled; deadline |
 //!
-//! The server keeps no timer for recovery: it answers what the client asks. It runs no id twice that is not idempotent: a session's
-//! [`super::window`] remembers every sequence, also after the reply was let go. To an address that is not validated it sends at
-//! most three bytes for each byte of that request. Version 1 requests live in the same table, by [`super::server_v1`]'s rules.
+//! The server keeps no timer for recovery: it answers what the client asks. It runs no id twice
+//! that is not idempotent: a session's [`super::window`] remembers every sequence, also after the
+//! reply was let go. To an address that is not validated it sends at most three bytes for each byte
+//! of that request. Version 1 requests live in the same table, by [`super::server_v1`]'s rules.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
-use tailcut_wire::r2p2::{DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Route, RpcId, SessionId};
+use tailcut_wire::r2p2::{
+    DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Route, RpcId, SessionId,
+};
 
 use super::UNSCHEDULED_PACKETS;
 use super::clients::Clients;
@@ -62,7 +65,8 @@ pub(super) struct Slot {
     pub(super) client: u32,
     /// Where the reply goes.
     pub(super) address: SocketAddr,
-    /// The client's clock to echo in the reply: of the packet that completed the request, or that asks for the reply again.
+    /// The client's clock to echo in the reply: of the packet that completed the request, or that
+    /// asks for the reply again.
     pub(super) clock_us: u32,
     /// The client's clock in the latest packet of the request, to echo in receipts.
     pub(super) latest_clock_us: u32,
@@ -187,7 +191,8 @@ impl Server {
                 Ok(client) => {
                     let deadline = deadline(now, header, shared.config.lifetime_ns_max);
                     let (rid, bytes_in) = (packet.rid, datagram_len as u64);
-                    let index = self.take_slot(Admission { client, address, rid, deadline, bytes_in });
+                    let index =
+                        self.take_slot(Admission { client, address, rid, deadline, bytes_in });
                     let slot = &mut self.slots[index as usize];
                     slot.rpc_id = rpc_id;
                     slot.is_v1 = false;
@@ -207,7 +212,13 @@ impl Server {
     }
 
     /// A client's receipt and credit for a reply.
-    pub(super) fn handle_reply_ack(&mut self, peer: SocketAddr, packet: &Packet, datagram_len: usize, shared: &mut Shared) {
+    pub(super) fn handle_reply_ack(
+        &mut self,
+        peer: SocketAddr,
+        packet: &Packet,
+        datagram_len: usize,
+        shared: &mut Shared,
+    ) {
         let (Some(index), Some(sack)) = (self.find(peer, packet), packet.sack()) else {
             shared.metrics.unknown += 1;
             return;
@@ -236,7 +247,8 @@ impl Server {
 
     /// The client no longer wants the reply.
     ///
-    /// Through a router the source is the router's; the id, which cannot be guessed, is proof enough to stop work.
+    /// Through a router the source is the router's; the id, which cannot be guessed, is proof
+    /// enough to stop work.
     pub(super) fn handle_cancel(&mut self, packet: &Packet, shared: &mut Shared) {
         let Some(index) = packet.rpc_id().and_then(|id| self.live.get(&id.0).copied()) else {
             shared.metrics.unknown += 1;
@@ -247,23 +259,37 @@ impl Server {
     }
 
     /// A router asks for a report.
-    pub(super) fn handle_probe(&mut self, now: Time, peer: SocketAddr, packet: &Packet, serving: &Serving) {
+    pub(super) fn handle_probe(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        serving: &Serving,
+    ) {
         let Ok(placed) = <[u8; 4]>::try_from(packet.payload) else {
             return;
         };
         if serving.is_enabled
-            && let Some(via) = self.routers.see(now, peer, u32::from_be_bytes(placed), Witness::Router)
+            && let Some(via) =
+                self.routers.see(now, peer, u32::from_be_bytes(placed), Witness::Router)
         {
             self.routers.ask(via);
         }
     }
 
-    pub(super) fn reply(&mut self, now: Time, id: RequestId, payload: Vec<u8>, shared: &mut Shared) -> Result<(), AnswerError> {
+    pub(super) fn reply(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        payload: Vec<u8>,
+        shared: &mut Shared,
+    ) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
         if self.slots[index as usize].is_v1 {
             return self.reply_v1(index, payload, shared);
         }
-        let (len, limit) = (payload.len(), shared.config.message_len_max.min(shared.config.packets_len_max()));
+        let (len, limit) =
+            (payload.len(), shared.config.message_len_max.min(shared.config.packets_len_max()));
         if len > limit {
             self.refuse(id, DropReason::TooLarge, shared)?;
             return Err(AnswerError::TooLarge { len, limit });
@@ -287,11 +313,19 @@ impl Server {
         Ok(())
     }
 
-    pub(super) fn refuse(&mut self, id: RequestId, reason: DropReason, shared: &mut Shared) -> Result<(), AnswerError> {
+    pub(super) fn refuse(
+        &mut self,
+        id: RequestId,
+        reason: DropReason,
+        shared: &mut Shared,
+    ) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
         let slot = &self.slots[index as usize];
         let (to, rid, rpc_id, is_v1) = (slot.address, slot.rid, slot.rpc_id, slot.is_v1);
-        self.queue_control(if is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } }, shared);
+        self.queue_control(
+            if is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } },
+            shared,
+        );
         shared.metrics.drop(reason);
         self.report_v1(index, shared);
         self.conclude(index);
@@ -309,7 +343,8 @@ impl Server {
                     shared.metrics.partials_expired += 1;
                     let slot = &self.slots[index as usize];
                     let (client, rpc_id) = (slot.client, slot.rpc_id);
-                    if let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) {
+                    if let Some(session) = self.clients.record_mut(client).session(rpc_id.session())
+                    {
                         session.window.forget(rpc_id.sequence());
                     }
                     self.conclude(index);
@@ -332,18 +367,29 @@ impl Server {
     }
 
     /// The client's address and the router, if the packet came through one.
-    fn resolve(&mut self, now: Time, peer: SocketAddr, route: Option<&Route>, serving: &Serving) -> (SocketAddr, Option<Via>) {
+    fn resolve(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        route: Option<&Route>,
+        serving: &Serving,
+    ) -> (SocketAddr, Option<Via>) {
         let Some(route) = route.filter(|route| route.routed != 0) else {
             return (peer, None);
         };
         let placement = route.placement.get();
         if route.client_port.get() == 0 {
-            let via = serving.router.and_then(|router| self.routers.see(now, router, placement, Witness::Client));
+            let via = serving
+                .router
+                .and_then(|router| self.routers.see(now, router, placement, Witness::Client));
             return (peer, via);
         }
         let ip = Ipv6Addr::from(route.client_ip);
         let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-        (SocketAddr::new(ip, route.client_port.get()), self.routers.see(now, peer, placement, Witness::Router))
+        (
+            SocketAddr::new(ip, route.client_port.get()),
+            self.routers.see(now, peer, placement, Witness::Router),
+        )
     }
 
     /// Whether a first packet becomes a request of its own; the client's index if so.
@@ -369,7 +415,11 @@ impl Server {
         let may_predate = |since| !is_idempotent && may_predate(now, header, (since, transit_ns));
         // What a server can tell of a session that it does not know.
         let known_since = self.started_at.max(now.saturating_sub(serving.session_idle_ns));
-        let overload = Refusal::Drop(if may_predate(known_since) { DropReason::Uncertain } else { DropReason::Overload });
+        let overload = Refusal::Drop(if may_predate(known_since) {
+            DropReason::Uncertain
+        } else {
+            DropReason::Overload
+        });
         let client = match self.admit_client(now, address, token, serving) {
             Ok(client) => client,
             Err(Refusal::Prove) => return Err(Refusal::Prove),
@@ -384,22 +434,31 @@ impl Server {
         }
         record.touch(now, rpc_id.session());
         self.release_below(client, rpc_id.session(), header.ext.floor.get(), shared);
-        let is_full = self.is_full(client, header.ext.message_len.get() as usize, packet.count > 1, &shared.config.serving);
+        let is_full = self.is_full(
+            client,
+            header.ext.message_len.get() as usize,
+            packet.count > 1,
+            &shared.config.serving,
+        );
         let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) else {
             return Err(overload);
         };
         match session.window.recall(rpc_id.sequence()) {
-            Memory::Fresh if may_predate(session.known_since) => Err(Refusal::Drop(DropReason::Uncertain)),
+            Memory::Fresh if may_predate(session.known_since) => {
+                Err(Refusal::Drop(DropReason::Uncertain))
+            }
             Memory::Fresh => {
                 if !(is_full && is_idempotent) {
-                    // Also where it is refused: the client takes that for a promise that no copy of it will run.
+                    // Also where it is refused: the client takes that for a promise that no copy of
+                    // it will run.
                     session.window.take(rpc_id.sequence());
                 }
                 if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(client) }
             }
             Memory::Seen if is_idempotent && is_full => Err(Refusal::Drop(DropReason::Overload)),
             Memory::Seen if is_idempotent => Ok(client),
-            // It was answered or refused; if the client still asks, that was lost, and there is nothing more to say.
+            // It was answered or refused; if the client still asks, that was lost, and there is
+            // nothing more to say.
             Memory::Seen => {
                 shared.metrics.forgotten += 1;
                 Err(Refusal::Drop(DropReason::TooOld))
@@ -408,7 +467,13 @@ impl Server {
         }
     }
 
-    fn admit_client(&mut self, now: Time, address: SocketAddr, token: u64, serving: &Serving) -> Result<u32, Refusal> {
+    fn admit_client(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        token: u64,
+        serving: &Serving,
+    ) -> Result<u32, Refusal> {
         if let Some(client) = self.clients.find(address) {
             return Ok(client);
         }
@@ -419,7 +484,13 @@ impl Server {
     }
 
     /// Whether one more request of `client` would exceed a limit.
-    pub(super) fn is_full(&self, client: u32, message_len: usize, is_partial: bool, serving: &Serving) -> bool {
+    pub(super) fn is_full(
+        &self,
+        client: u32,
+        message_len: usize,
+        is_partial: bool,
+        serving: &Serving,
+    ) -> bool {
         let record = self.clients.record(client);
         self.requests >= serving.requests_max
             || record.requests >= serving.requests_per_client_max
@@ -428,7 +499,14 @@ impl Server {
             || is_partial && self.partials >= serving.partials_max
     }
 
-    fn refuse_packet(&mut self, to: SocketAddr, rid: u16, rpc_id: RpcId, refusal: Refusal, shared: &mut Shared) {
+    fn refuse_packet(
+        &mut self,
+        to: SocketAddr,
+        rid: u16,
+        rpc_id: RpcId,
+        refusal: Refusal,
+        shared: &mut Shared,
+    ) {
         match refusal {
             Refusal::Drop(reason) => {
                 shared.metrics.drop(reason);
@@ -498,7 +576,8 @@ impl Server {
                 self.queue_data(index);
             }
             Phase::Replying => {
-                // The receipt that said "I have it" was lost, and the reply too: packet 0 will ask for it again.
+                // The receipt that said "I have it" was lost, and the reply too: packet 0 will ask
+                // for it again.
                 shared.metrics.duplicates += 1;
                 self.queue_sack(index);
             }
@@ -526,7 +605,9 @@ impl Server {
                     shared.extend_credit(&mut slot.request);
                 }
                 let held_bytes = slot.request.held_bytes();
-                let is_due = shared.is_credit_due(&slot.request) || slot.request.has_gap(0) || packet.index == 0;
+                let is_due = shared.is_credit_due(&slot.request)
+                    || slot.request.has_gap(0)
+                    || packet.index == 0;
                 let expiry = slot.deadline.min(now + shared.config.serving.partial_ns_max);
                 self.hold(index, held_bytes);
                 if is_due {
@@ -552,7 +633,12 @@ impl Server {
         self.wheel.arm(index, slot.deadline);
         shared.metrics.requests += 1;
         let id = RequestId(u64::from(slot.generation) << 32 | u64::from(index));
-        shared.events.push_back(Event::Request { id, client: slot.address, payload, deadline: slot.deadline });
+        shared.events.push_back(Event::Request {
+            id,
+            client: slot.address,
+            payload,
+            deadline: slot.deadline,
+        });
     }
 
     /// The live request that a packet from its client speaks of.
@@ -568,11 +654,19 @@ impl Server {
     }
 
     /// Counts what the client paid and looks at its proof.
-    fn validate(&mut self, index: u32, (sender, paid): (SocketAddr, usize), packet: &Packet, serving: &Serving) {
+    fn validate(
+        &mut self,
+        index: u32,
+        (sender, paid): (SocketAddr, usize),
+        packet: &Packet,
+        serving: &Serving,
+    ) {
         let slot = &mut self.slots[index as usize];
         slot.bytes_in += paid as u64;
         let token = packet.extended().map_or(0, |header| header.ext.token.get());
-        if let Some(header) = packet.extended().filter(|_| packet.message_type == MessageType::Request) {
+        if let Some(header) =
+            packet.extended().filter(|_| packet.message_type == MessageType::Request)
+        {
             slot.latest_clock_us = header.ext.server_id.get();
         }
         self.clients.record_mut(slot.client).validate(token, sender, serving);
@@ -612,7 +706,10 @@ impl Server {
         {
             record.kept.pop_front();
             let slot = &self.slots[index as usize];
-            if slot.phase == Phase::Replying && slot.rpc_id == RpcId::new(session, sequence) && !slot.is_v1 {
+            if slot.phase == Phase::Replying
+                && slot.rpc_id == RpcId::new(session, sequence)
+                && !slot.is_v1
+            {
                 self.release(index, shared);
             }
         }
@@ -655,7 +752,10 @@ impl Server {
         };
         while let Some(&(sequence, index)) = record.kept.front() {
             let slot = &self.slots[index as usize];
-            if slot.phase == Phase::Replying && slot.rpc_id == RpcId::new(session, sequence) && !slot.is_v1 {
+            if slot.phase == Phase::Replying
+                && slot.rpc_id == RpcId::new(session, sequence)
+                && !slot.is_v1
+            {
                 break;
             }
             record.kept.pop_front();
@@ -687,7 +787,8 @@ impl Server {
     /// Whether `bytes` more for a request would exceed a limit.
     pub(super) fn is_crowded(&self, index: u32, bytes: usize, serving: &Serving) -> bool {
         let record = self.clients.record(self.slots[index as usize].client);
-        self.held_bytes + bytes > serving.held_bytes_max || record.held_bytes + bytes > serving.held_bytes_per_client_max
+        self.held_bytes + bytes > serving.held_bytes_max
+            || record.held_bytes + bytes > serving.held_bytes_per_client_max
     }
 
     pub(super) fn queue_data(&mut self, index: u32) {
@@ -757,8 +858,8 @@ fn deadline(now: Time, header: &ExtHeader, lifetime_ns_max: u64) -> Time {
     }
 }
 
-/// Whether a request was sent before and may have been sent first before `since`, if the network held this packet for
-/// `transit_ns`.
+/// Whether a request was sent before and may have been sent first before `since`, if the network
+/// held this packet for `transit_ns`.
 fn may_predate(now: Time, header: &ExtHeader, (since, transit_ns): (Time, u64)) -> bool {
     let age_ns = u64::from(header.ext.age_ms.get()) * 1_000_000;
     Marks(header.ext.marks).has(Marks::AGAIN) && now.saturating_sub(age_ns + transit_ns) <= since

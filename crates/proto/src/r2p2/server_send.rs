@@ -1,5 +1,5 @@
-//! What a server sends: replies within credit and within what an address has paid for, receipts, refusals, and reports to
-//! routers, gathered into trains.
+//! What a server sends: replies within credit and within what an address has paid for, receipts,
+//! refusals, and reports to routers, gathered into trains.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,11 @@ impl Server {
         self.queue.is_empty() && !self.routers.is_report_due()
     }
 
-    pub(super) fn poll_transmit(&mut self, buffer: &mut [u8], shared: &mut Shared) -> Option<Transmit> {
+    pub(super) fn poll_transmit(
+        &mut self,
+        buffer: &mut [u8],
+        shared: &mut Shared,
+    ) -> Option<Transmit> {
         let mut train = Train::new(buffer);
         self.trains_since_report += 1;
         if self.trains_since_report >= TRAINS_BETWEEN_REPORTS {
@@ -27,15 +31,21 @@ impl Server {
         }
         while let Some(&item) = self.queue.front() {
             let is_written = match item {
-                Item::Data { slot, generation } if self.is_live(slot, generation) => self.write_data(slot, &mut train, shared),
-                Item::Sack { slot, generation } if self.is_live(slot, generation) => self.write_sack(slot, &mut train),
+                Item::Data { slot, generation } if self.is_live(slot, generation) => {
+                    self.write_data(slot, &mut train, shared)
+                }
+                Item::Sack { slot, generation } if self.is_live(slot, generation) => {
+                    self.write_sack(slot, &mut train)
+                }
                 Item::Data { .. } | Item::Sack { .. } => true,
                 Item::Drop { to, rid, rpc_id, reason } => {
-                    let header = self.header(MessageType::Drop, (rid, rpc_id), to, &shared.config.serving);
+                    let header =
+                        self.header(MessageType::Drop, (rid, rpc_id), to, &shared.config.serving);
                     write_control(&mut train, to, &header, &[reason as u8])
                 }
                 Item::Prove { to, rid, rpc_id } => {
-                    let header = self.header(MessageType::Ack, (rid, rpc_id), to, &shared.config.serving);
+                    let header =
+                        self.header(MessageType::Ack, (rid, rpc_id), to, &shared.config.serving);
                     write_control(&mut train, to, &header, EMPTY_SACK.as_bytes())
                 }
                 v1 => super::server_v1::write_item_v1(&mut train, v1),
@@ -82,7 +92,9 @@ impl Server {
             let Some(room) = train.room(slot.address, len) else {
                 return false;
             };
-            let mut header = self.slot_header(index, MessageType::Response, shared).with_packet(packet, slot.reply.count());
+            let mut header = self
+                .slot_header(index, MessageType::Response, shared)
+                .with_packet(packet, slot.reply.count());
             header.ext.message_len = (slot.reply.len() as u32).into();
             header.ext.segment_len = slot.reply.segment_len().into();
             room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
@@ -159,7 +171,13 @@ impl Server {
         header
     }
 
-    fn header(&self, kind: MessageType, call: (u16, RpcId), to: SocketAddr, serving: &Serving) -> ExtHeader {
+    fn header(
+        &self,
+        kind: MessageType,
+        call: (u16, RpcId),
+        to: SocketAddr,
+        serving: &Serving,
+    ) -> ExtHeader {
         let mut header = ExtHeader::control(kind, call.0, call.1);
         header.ext.token = self.clients.token(to).into();
         header.ext.server_id = serving.server_id.into();
@@ -175,7 +193,12 @@ impl Server {
     }
 }
 
-pub(super) fn write_control(train: &mut Train, to: SocketAddr, header: &ExtHeader, body: &[u8]) -> bool {
+pub(super) fn write_control(
+    train: &mut Train,
+    to: SocketAddr,
+    header: &ExtHeader,
+    body: &[u8],
+) -> bool {
     let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
         return false;
     };
@@ -185,12 +208,15 @@ pub(super) fn write_control(train: &mut Train, to: SocketAddr, header: &ExtHeade
 }
 
 /// A receipt for nothing, with no credit: "say packet 0 again, with this token".
-const EMPTY_SACK: SackBody = SackBody { base: U16::ZERO, granted: U16::ZERO, bitmap: [0; SackBody::BITMAP_LEN] };
+const EMPTY_SACK: SackBody =
+    SackBody { base: U16::ZERO, granted: U16::ZERO, bitmap: [0; SackBody::BITMAP_LEN] };
 
 /// A receipt for every packet that a message can have.
-const HAVE_IT: SackBody = SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
+const HAVE_IT: SackBody =
+    SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
 
-/// Bytes that may go out for each that came in from an address that is not validated (QUIC's bound, RFC 9000 section 8).
+/// Bytes that may go out for each that came in from an address that is not validated (QUIC's bound,
+/// RFC 9000 section 8).
 const AMPLIFICATION_MAX: u64 = 3;
 
 /// Trains of replies before reports to routers go first.

@@ -1,11 +1,12 @@
-//! The server's rules towards version 1 clients: packets strictly in order, one acknowledgement of exactly three bytes, DROP to
-//! refuse, at most 254 packets, replies in one burst and then forgotten, since request ids are used again.
+//! The server's rules towards version 1 clients: packets strictly in order, one acknowledgement of
+//! exactly three bytes, DROP to refuse, at most 254 packets, replies in one burst and then
+//! forgotten, since request ids are used again.
 
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, BaseHeader, DropReason, FeedbackV1, MessageType, Packet, Policy, V1_ACK, V1_DROP, V1_PACKETS_MAX, V1_SEGMENT_LEN,
-    flags,
+    BASE_LEN, BaseHeader, DropReason, FeedbackV1, MessageType, Packet, Policy, V1_ACK, V1_DROP,
+    V1_PACKETS_MAX, V1_SEGMENT_LEN, flags,
 };
 use zerocopy::IntoBytes;
 
@@ -17,7 +18,13 @@ use crate::rpc::AnswerError;
 use crate::train::Train;
 
 impl Server {
-    pub(super) fn handle_request_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+    pub(super) fn handle_request_v1(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) {
         let known = self.live_v1.get(&(AddressKey(peer), packet.rid)).copied();
         match (known, packet.index) {
             (Some(_), 0) => shared.metrics.repeated += 1,
@@ -27,15 +34,25 @@ impl Server {
         }
     }
 
-    pub(super) fn reply_v1(&mut self, index: u32, payload: Vec<u8>, shared: &mut Shared) -> Result<(), AnswerError> {
+    pub(super) fn reply_v1(
+        &mut self,
+        index: u32,
+        payload: Vec<u8>,
+        shared: &mut Shared,
+    ) -> Result<(), AnswerError> {
         let len = payload.len();
-        let limit = (usize::from(V1_PACKETS_MAX) * V1_SEGMENT_LEN).min(shared.config.message_len_max);
+        let limit =
+            (usize::from(V1_PACKETS_MAX) * V1_SEGMENT_LEN).min(shared.config.message_len_max);
         let wire_len = len + len.div_ceil(V1_SEGMENT_LEN).max(1) * BASE_LEN;
         let slot = &self.slots[index as usize];
         let is_affordable = self.is_validated(index) || wire_len as u64 <= 3 * slot.bytes_in;
         if len > limit || !is_affordable {
             let reason = if is_affordable { DropReason::TooLarge } else { DropReason::Unvalidated };
-            let error = if is_affordable { AnswerError::TooLarge { len, limit } } else { AnswerError::Unvalidated };
+            let error = if is_affordable {
+                AnswerError::TooLarge { len, limit }
+            } else {
+                AnswerError::Unvalidated
+            };
             self.drop_v1(slot.address, slot.rid, reason, shared);
             self.report_v1(index, shared);
             self.release(index, shared);
@@ -58,16 +75,26 @@ impl Server {
             return self.drop_v1(peer, packet.rid, DropReason::Application, shared);
         }
         let client = match self.clients.find(peer) {
-            None if self.clients.takes_unproven(now, serving) => self.clients.add(now, peer, serving),
+            None if self.clients.takes_unproven(now, serving) => {
+                self.clients.add(now, peer, serving)
+            }
             found => found,
         };
-        let Some(client) = client.filter(|&client| !self.is_full(client, packet.payload.len(), packet.count > 1, serving)) else {
+        let Some(client) = client.filter(|&client| {
+            !self.is_full(client, packet.payload.len(), packet.count > 1, serving)
+        }) else {
             return self.drop_v1(peer, packet.rid, DropReason::Overload, shared);
         };
         self.clients.record_mut(client).validate(0, peer, serving);
         let deadline = now + shared.config.lifetime_ns_max;
         let bytes_in = (BASE_LEN + packet.payload.len()) as u64;
-        let index = self.take_slot(Admission { client, address: peer, rid: packet.rid, deadline, bytes_in });
+        let index = self.take_slot(Admission {
+            client,
+            address: peer,
+            rid: packet.rid,
+            deadline,
+            bytes_in,
+        });
         self.live_v1.insert((AddressKey(peer), packet.rid), index);
         let mut payload = shared.buffers.take();
         payload.extend_from_slice(packet.payload);
@@ -92,7 +119,8 @@ impl Server {
         }
         let is_last_rightly = packet.is_last == (packet.index + 1 == slot.v1_count);
         let len = slot.v1_request.len() + packet.payload.len();
-        let is_wrong = packet.index != slot.v1_next || !is_last_rightly || len > shared.config.message_len_max;
+        let is_wrong =
+            packet.index != slot.v1_next || !is_last_rightly || len > shared.config.message_len_max;
         if is_wrong || self.is_crowded(index, packet.payload.len(), &shared.config.serving) {
             shared.metrics.contradicted += 1;
             self.report_v1(index, shared);
@@ -136,7 +164,8 @@ pub(super) fn write_packet_v1(slot: &Slot, packet: u16, train: &mut Train) -> bo
     let first = if packet == 0 { flags::FIRST } else { 0 };
     let last = if packet + 1 == count { flags::LAST } else { 0 };
     let p_order = if packet == 0 { count } else { packet };
-    let header = BaseHeader::v1(MessageType::Response, Policy::Fixed, first | last, slot.rid, p_order);
+    let header =
+        BaseHeader::v1(MessageType::Response, Policy::Fixed, first | last, slot.rid, p_order);
     room[..BASE_LEN].copy_from_slice(header.as_bytes());
     room[BASE_LEN..].copy_from_slice(payload);
     true
@@ -153,7 +182,11 @@ pub(super) fn write_item_v1(train: &mut Train, item: Item) -> bool {
         Item::AckV1 { to, rid } => (to, MessageType::Ack, Policy::Fixed, rid, V1_ACK),
         Item::DropV1 { to, rid } => (to, MessageType::Drop, Policy::Fixed, rid, V1_DROP),
         Item::FeedbackV1 { to, client, rid } => {
-            feedback = FeedbackV1 { rid: rid.into(), client_port: client.port().into(), client_ip: ip_of(client) };
+            feedback = FeedbackV1 {
+                rid: rid.into(),
+                client_port: client.port().into(),
+                client_ip: ip_of(client),
+            };
             (to, MessageType::Feedback, Policy::Unrestricted, 0, feedback.as_bytes())
         }
         _ => return true,

@@ -1,4 +1,5 @@
-//! What a client remembers of each server or router it has spoken to: its token and its round trips.
+//! What a client remembers of each server or router it has spoken to: its token and its round
+//! trips.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -32,11 +33,18 @@ pub(super) struct Peer {
 
 impl Servers {
     pub(super) fn new(peers_max: usize, seed: u64) -> Self {
-        let nobody = Peer { address: None, token: 0, receipt: Rtt::default(), reply: Rtt::default() };
-        Self { index: HashMap::with_hasher(FixedState::with_seed(seed)), peers: vec![nobody], peers_max, last: 0 }
+        let nobody =
+            Peer { address: None, token: 0, receipt: Rtt::default(), reply: Rtt::default() };
+        Self {
+            index: HashMap::with_hasher(FixedState::with_seed(seed)),
+            peers: vec![nobody],
+            peers_max,
+            last: 0,
+        }
     }
 
-    /// The record of `address`. Once the table is full, newcomers share one record, which costs them precise timeouts.
+    /// The record of `address`. Once the table is full, newcomers share one record, which costs
+    /// them precise timeouts.
     pub(super) fn find_or_add(&mut self, address: SocketAddr) -> u32 {
         if self.peers[self.last as usize].address == Some(address) {
             return self.last;

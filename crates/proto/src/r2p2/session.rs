@@ -1,4 +1,5 @@
-//! The client's side of call ids: a random session, a sequence in it, and the floor below which every call has ended.
+//! The client's side of call ids: a random session, a sequence in it, and the floor below which
+//! every call has ended.
 
 use std::hash::Hasher;
 
@@ -23,12 +24,14 @@ pub(super) struct Sessions {
 impl Sessions {
     pub(super) fn new(secret: [u8; 16]) -> Self {
         let ended = vec![0; WINDOW as usize / 64].into_boxed_slice();
-        let mut sessions = Self { secret, drawn: 0, session: SessionId(0), next: 0, floor: 0, ended };
+        let mut sessions =
+            Self { secret, drawn: 0, session: SessionId(0), next: 0, floor: 0, ended };
         sessions.renew();
         sessions
     }
 
-    /// An id for a new call. A new session begins when the oldest call that has not ended would leave the server's window.
+    /// An id for a new call. A new session begins when the oldest call that has not ended would
+    /// leave the server's window.
     pub(super) fn draw(&mut self) -> RpcId {
         if self.next - self.floor >= WINDOW - 1 || self.next >= RpcId::SEQUENCE_MAX {
             self.renew();
@@ -57,7 +60,8 @@ impl Sessions {
 
     /// Whether the floor lags so far behind the call that the server must be told of its reply.
     pub(super) fn is_far_from_floor(&self, id: RpcId) -> bool {
-        id.session() == self.session && id.sequence() - self.floor.min(id.sequence()) > FLOOR_LAG_MAX
+        id.session() == self.session
+            && id.sequence() - self.floor.min(id.sequence()) > FLOOR_LAG_MAX
     }
 
     fn renew(&mut self) {

@@ -1,4 +1,5 @@
-//! What the two halves of an endpoint share: configuration, buffers, events, counters, and the credit for what they receive.
+//! What the two halves of an endpoint share: configuration, buffers, events, counters, and the
+//! credit for what they receive.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,13 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(config: Config) -> Self {
         let buffers = Buffers::new(config.pool_bytes_max);
-        Self { config, buffers, events: VecDeque::new(), metrics: Metrics::default(), expected_packets: 0 }
+        Self {
+            config,
+            buffers,
+            events: VecDeque::new(),
+            metrics: Metrics::default(),
+            expected_packets: 0,
+        }
     }
 
     pub(super) fn expected_packets(&self) -> u32 {
@@ -31,10 +38,12 @@ impl Shared {
 
     /// Takes note that `incoming` has changed since `before` packets of it were expected.
     pub(super) fn note_expected(&mut self, before: u16, incoming: &Incoming) {
-        self.expected_packets = self.expected_packets + u32::from(incoming.expected_packets()) - u32::from(before);
+        self.expected_packets =
+            self.expected_packets + u32::from(incoming.expected_packets()) - u32::from(before);
     }
 
-    /// Extends the credit of a message by what the others leave of the whole; at least a little, so that every message moves.
+    /// Extends the credit of a message by what the others leave of the whole; at least a little, so
+    /// that every message moves.
     pub(super) fn extend_credit(&mut self, incoming: &mut Incoming) {
         let own = incoming.expected_packets();
         let others = self.expected_packets - u32::from(own);
@@ -43,11 +52,12 @@ impl Shared {
         self.note_expected(own, incoming);
     }
 
-    /// Whether the credit that `incoming` has not announced is worth a packet: 60 kB of full packets, or half of what the peer may
-    /// still send.
+    /// Whether the credit that `incoming` has not announced is worth a packet: 60 kB of full
+    /// packets, or half of what the peer may still send.
     pub(super) fn is_credit_due(&self, incoming: &Incoming) -> bool {
         let unannounced = incoming.unannounced();
-        unannounced >= CREDIT_STEP_MAX || unannounced > 0 && incoming.announced_left() <= unannounced
+        unannounced >= CREDIT_STEP_MAX
+            || unannounced > 0 && incoming.announced_left() <= unannounced
     }
 
     /// Ends a message and returns its bytes.

@@ -1,4 +1,5 @@
-//! Address validation: a keyed hash of the client's address, which only who receives there can echo.
+//! Address validation: a keyed hash of the client's address, which only who receives there can
+//! echo.
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};

@@ -6,7 +6,8 @@
 //! | within the window and taken | seen |
 //! | at least a window below the highest taken | too old: nobody can tell any more |
 
-/// Sequences that one window covers. A client opens a new session before its oldest unfinished call falls out of it.
+/// Sequences that one window covers. A client opens a new session before its oldest unfinished call
+/// falls out of it.
 pub(super) const WINDOW: u32 = 1 << 16;
 
 /// The sequences taken of one session.

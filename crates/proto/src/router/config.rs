@@ -1,4 +1,5 @@
-//! What a router is told: [`RouterConfig`], a default and a reason for each of its limits, and what is wrong with one.
+//! What a router is told: [`RouterConfig`], a default and a reason for each of its limits, and what
+//! is wrong with one.
 //!
 //! | limit | what happens when it is reached |
 //! |---|---|
@@ -20,7 +21,8 @@ use crate::policy::PolicySpec;
 pub struct ServerConfig {
     /// Where requests go and feedback comes from.
     pub addr: SocketAddr,
-    /// What the server speaks. A server of the reference must be marked, or it would take the extension for payload.
+    /// What the server speaks. A server of the reference must be marked, or it would take the
+    /// extension for payload.
     pub speaks: Speaks,
 }
 
@@ -36,63 +38,72 @@ pub enum Speaks {
 /// How a request is sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// The client stays the datagram's source, so that the server answers it directly. Needs a raw datapath and a network
-    /// that lets such datagrams through, and clients and servers of one IP family.
+    /// The client stays the datagram's source, so that the server answers it directly. Needs a raw
+    /// datapath and a network that lets such datagrams through, and clients and servers of one IP
+    /// family.
     Keep,
-    /// The router is the source and the route block carries the client's address. Works everywhere; version 1 requests have
-    /// no route block and are refused.
+    /// The router is the source and the route block carries the client's address. Works everywhere;
+    /// version 1 requests have no route block and are refused.
     Annotate,
 }
 
 /// A router's configuration.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// Where requests go. Default `jbsq:auto`: the bound follows what is measured. Take `jbsq:N` where the service time and
-    /// the network are known and constant, the others to compare.
+    /// Where requests go. Default `jbsq:auto`: the bound follows what is measured. Take `jbsq:N`
+    /// where the service time and the network are known and constant, the others to compare.
     pub policy: PolicySpec,
-    /// How requests are sent on. Default [`Forward::Annotate`], which needs no privilege. Take [`Forward::Keep`] for
-    /// version 1 clients.
+    /// How requests are sent on. Default [`Forward::Annotate`], which needs no privilege. Take
+    /// [`Forward::Keep`] for version 1 clients.
     pub forward: Forward,
-    /// The servers; the first takes the requests of the fixed policy. Default none: they may be added at run time.
+    /// The servers; the first takes the requests of the fixed policy. Default none: they may be
+    /// added at run time.
     pub servers: Vec<ServerConfig>,
-    /// Most requests held, for each generation of servers. Default 4,096: at a million requests a second 4 ms of them, and
-    /// who waits longer is better refused. Raise it for long services.
+    /// Most requests held, for each generation of servers. Default 4,096: at a million requests a
+    /// second 4 ms of them, and who waits longer is better refused. Raise it for long services.
     pub queue_len_max: usize,
-    /// Longest that a request is held, if its own deadline is not sooner. Default 1 s: a client's default deadline, and longer
-    /// than a busy machine stalls a router, which would find everything expired at once.
+    /// Longest that a request is held, if its own deadline is not sooner. Default 1 s: a client's
+    /// default deadline, and longer than a busy machine stalls a router, which would find
+    /// everything expired at once.
     pub hold_ns_max: u64,
-    /// Longest datagram of a request. Default 8,972: a jumbo frame less IPv4 and UDP. It bounds the memory of what is held.
+    /// Longest datagram of a request. Default 8,972: a jumbo frame less IPv4 and UDP. It bounds the
+    /// memory of what is held.
     pub packet_len_max: usize,
-    /// Most datagrams waiting for the driver. Default 8,192: what the queue may release at once, and as much again.
+    /// Most datagrams waiting for the driver. Default 8,192: what the queue may release at once,
+    /// and as much again.
     pub outbox_len_max: usize,
-    /// Most RPC ids remembered. Default 524,288: room for requests at the rate of `table_len_max` over their deadline and a
-    /// thousandth of `lifetime_ns_max`, which is how late an id is forgotten. It takes about 200 bytes an id.
+    /// Most RPC ids remembered. Default 524,288: room for requests at the rate of `table_len_max`
+    /// over their deadline and a thousandth of `lifetime_ns_max`, which is how late an id is
+    /// forgotten. It takes about 200 bytes an id.
     pub table_len_max: usize,
-    /// Longest that an RPC id is remembered, and how long where the request has no deadline. Default 60 s. Longer deadlines
-    /// are at most once only for so long.
+    /// Longest that an RPC id is remembered, and how long where the request has no deadline.
+    /// Default 60 s. Longer deadlines are at most once only for so long.
     pub lifetime_ns_max: u64,
-    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent and may have been sent first
-    /// before this router started is refused, since the router cannot know where it went. Default 10 ms: more than a
-    /// datacenter's queues hold.
+    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent
+    /// and may have been sent first before this router started is refused, since the router cannot
+    /// know where it went. Default 10 ms: more than a datacenter's queues hold.
     pub transit_ns_max: u64,
-    /// Time between two probes of a server, less up to an eighth at random. Default 10 ms: a lost request or feedback is
-    /// forgotten after that, for 100 small packets a second and server. Raise it with hundreds of servers.
+    /// Time between two probes of a server, less up to an eighth at random. Default 10 ms: a lost
+    /// request or feedback is forgotten after that, for 100 small packets a second and server.
+    /// Raise it with hundreds of servers.
     pub probe_interval_ns: u64,
-    /// How long a server may be at its bound without feedback before it is probed out of turn. Default 1 ms. Raise it where
-    /// services take longer than that as a rule.
+    /// How long a server may be at its bound without feedback before it is probed out of turn.
+    /// Default 1 ms. Raise it where services take longer than that as a rule.
     pub stall_probe_ns: u64,
-    /// How long a server may leave probes unanswered before it is taken out. Default 200 ms: longer than a busy machine
-    /// leaves a server without a core.
+    /// How long a server may leave probes unanswered before it is taken out. Default 200 ms: longer
+    /// than a busy machine leaves a server without a core.
     pub silent_ns: u64,
-    /// How long a version 1 request counts as outstanding without feedback. Default 1 s; longer than the longest service,
-    /// for a lost feedback costs a slot for so long.
+    /// How long a version 1 request counts as outstanding without feedback. Default 1 s; longer
+    /// than the longest service, for a lost feedback costs a slot for so long.
     pub lease_ns: u64,
-    /// Most leases of one server. Default 4,096: policies without a bound would otherwise remember every request that goes
-    /// to a server that sends no feedback.
+    /// Most leases of one server. Default 4,096: policies without a bound would otherwise remember
+    /// every request that goes to a server that sends no feedback.
     pub lease_len_max: usize,
-    /// Leases of a version 1 server that expire in a row before it is taken out. Default 3, as many as the reference loses.
+    /// Leases of a version 1 server that expire in a row before it is taken out. Default 3, as many
+    /// as the reference loses.
     pub v1_failures_max: u32,
-    /// Time between two trial requests to a version 1 server that is out. Default 1 s: each may be lost.
+    /// Time between two trial requests to a version 1 server that is out. Default 1 s: each may be
+    /// lost.
     pub v1_trial_interval_ns: u64,
     /// Most servers. Default 1,024: a placement looks at each.
     pub servers_max: usize,

@@ -1,4 +1,5 @@
-//! The RPC ids that were placed or are held, so that a request that may run once never reaches two servers.
+//! The RPC ids that were placed or are held, so that a request that may run once never reaches two
+//! servers.
 //!
 //! | an id is | event | then |
 //! |---|---|---|
@@ -11,7 +12,8 @@
 //! | placed, refused, past its expiry | entered again | undecided, as if unknown |
 //! | any | forgotten, or reaped after its expiry | unknown |
 //!
-//! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps a few that are past.
+//! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps
+//! a few that are past.
 //!
 //! Invariant: at most `len_max` entries, each in the wheel and in the map once.
 
@@ -25,7 +27,8 @@ use tailcut_wire::r2p2::{DropReason, RpcId};
 use crate::node::Time;
 use crate::scheduler::Ticket;
 
-/// What identifies a request: its RPC id, and the client, so that one client's ids cannot be taken by another.
+/// What identifies a request: its RPC id, and the client, so that one client's ids cannot be taken
+/// by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RequestKey {
     rpc_id: RpcId,
@@ -144,9 +147,13 @@ impl Table {
             MapEntry::Occupied(occupied) => {
                 let index = *occupied.get();
                 let entry = &self.entries[index as usize];
-                let is_here = matches!(entry.whereabouts, Whereabouts::Undecided | Whereabouts::Waiting(..));
+                let is_here =
+                    matches!(entry.whereabouts, Whereabouts::Undecided | Whereabouts::Waiting(..));
                 if entry.expires_at > now || is_here {
-                    return Entered::Known(EntryId { index, generation: entry.generation }, entry.whereabouts);
+                    return Entered::Known(
+                        EntryId { index, generation: entry.generation },
+                        entry.whereabouts,
+                    );
                 }
                 self.unlink(index);
                 index
@@ -170,19 +177,29 @@ impl Table {
     pub(super) fn find(&self, now: Time, key: RequestKey) -> Option<(EntryId, Whereabouts)> {
         let &index = self.map.get(&key)?;
         let entry = &self.entries[index as usize];
-        (entry.expires_at > now).then_some((EntryId { index, generation: entry.generation }, entry.whereabouts))
+        (entry.expires_at > now)
+            .then_some((EntryId { index, generation: entry.generation }, entry.whereabouts))
     }
 
     /// Says where the request is. Harmless when the entry is gone.
     pub(super) fn set(&mut self, id: EntryId, whereabouts: Whereabouts) {
-        if let Some(entry) = self.entries.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation) {
+        if let Some(entry) = self
+            .entries
+            .get_mut(id.index as usize)
+            .filter(|entry| entry.generation == id.generation)
+        {
             entry.whereabouts = whereabouts;
         }
     }
 
-    /// Says that the request was refused, which is remembered to `until`. Harmless when the entry is gone.
+    /// Says that the request was refused, which is remembered to `until`. Harmless when the entry
+    /// is gone.
     pub(super) fn refuse(&mut self, id: EntryId, reason: DropReason, until: Time) {
-        if self.entries.get(id.index as usize).is_some_and(|entry| entry.generation == id.generation) {
+        if self
+            .entries
+            .get(id.index as usize)
+            .is_some_and(|entry| entry.generation == id.generation)
+        {
             self.unlink(id.index);
             let entry = &mut self.entries[id.index as usize];
             entry.whereabouts = Whereabouts::Refused(reason);
@@ -193,12 +210,17 @@ impl Table {
 
     /// Forgets the request. Harmless when the entry is gone.
     pub(super) fn forget(&mut self, id: EntryId) {
-        if self.entries.get(id.index as usize).is_some_and(|entry| entry.generation == id.generation) {
+        if self
+            .entries
+            .get(id.index as usize)
+            .is_some_and(|entry| entry.generation == id.generation)
+        {
             self.release(id.index);
         }
     }
 
-    /// Forgets at most `count` entries whose expiry has passed, and passes over the empty ticks between them.
+    /// Forgets at most `count` entries whose expiry has passed, and passes over the empty ticks
+    /// between them.
     fn reap(&mut self, now: Time, count: usize) {
         let now_tick = now / self.tick_ns;
         // Every tick is visited after one turn of the wheel.
@@ -223,7 +245,8 @@ impl Table {
         }
     }
 
-    /// Hangs the entry in the first tick that has passed when it has expired, or as far ahead as the wheel reaches.
+    /// Hangs the entry in the first tick that has passed when it has expired, or as far ahead as
+    /// the wheel reaches.
     fn link(&mut self, index: u32) {
         let expiry_tick = self.entries[index as usize].expires_at / self.tick_ns;
         let tick = expiry_tick.clamp(self.cursor, self.cursor + TICKS - 1);
@@ -268,7 +291,15 @@ fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
         return index;
     }
     let (whereabouts, expires_at, generation) = (Whereabouts::Undecided, 0, 0);
-    entries.push(Entry { key, whereabouts, expires_at, generation, next: NONE, previous: NONE, tick: 0 });
+    entries.push(Entry {
+        key,
+        whereabouts,
+        expires_at,
+        generation,
+        next: NONE,
+        previous: NONE,
+        tick: 0,
+    });
     u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
 }
 
@@ -350,7 +381,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list: what has not expired is known, and what is kept too long is bounded by the reaping.
+        /// Against a list: what has not expired is known, and what is kept too long is bounded by
+        /// the reaping.
         #[test]
         fn agrees_with_a_list(steps in proptest::collection::vec((0u64..40, 1u64..LIFETIME, 0u64..LIFETIME / 8), 1..300)) {
             let mut table = Table::new(1_000, LIFETIME, 7);

@@ -50,7 +50,8 @@ pub struct RouterMetrics {
     pub feedback_taken: u64,
     /// Extended feedback that is older than what is known, or contradicts itself.
     pub feedback_stale: u64,
-    /// Version 1 feedback from a server without a lease: its lease had expired, or it was sent twice.
+    /// Version 1 feedback from a server without a lease: its lease had expired, or it was sent
+    /// twice.
     pub feedback_unmatched: u64,
     /// Extended feedback from a server that is configured as version 1.
     pub feedback_mismatched: u64,
@@ -102,7 +103,12 @@ pub struct Refused {
 impl Refused {
     /// Requests refused for any reason.
     pub fn total(&self) -> u64 {
-        self.overload + self.too_large + self.expired + self.no_server + self.uncertain + self.v1_annotate
+        self.overload
+            + self.too_large
+            + self.expired
+            + self.no_server
+            + self.uncertain
+            + self.v1_annotate
     }
 
     pub(super) fn count(&mut self, reason: DropReason) {
@@ -147,7 +153,12 @@ pub struct MalformedCounts {
 impl MalformedCounts {
     /// Malformed datagrams of any kind.
     pub fn total(&self) -> u64 {
-        let header = self.truncated + self.magic + self.header_size + self.message_type + self.policy + self.flags;
+        let header = self.truncated
+            + self.magic
+            + self.header_size
+            + self.message_type
+            + self.policy
+            + self.flags;
         header + self.order + self.version + self.length + self.no_route + self.client_address
     }
 

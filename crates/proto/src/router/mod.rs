@@ -1,4 +1,5 @@
-//! The R2P2 router: takes the first packet of each request, picks a server, and gets out of the way.
+//! The R2P2 router: takes the first packet of each request, picks a server, and gets out of the
+//! way.
 //!
 //! | a request is | event | then |
 //! |---|---|---|
@@ -16,14 +17,16 @@
 //! | placed | its deadline passes | forgotten |
 //!
 //! What the server answers goes to the client directly; the router sees only feedback, from which
-//! it knows what each server has: absolutely from tailcut servers, by leases from those of version 1.
-//! A router speaks both generations. Each has its own scheduler, because a server of the reference would take the
-//! extension for payload: tailcut requests go to tailcut servers only, version 1 requests to version 1 servers, or to
-//! tailcut servers where no version 1 server is in service. Both schedulers number the servers alike.
+//! it knows what each server has: absolutely from tailcut servers, by leases from those of version
+//! 1. A router speaks both generations. Each has its own scheduler, because a server of the
+//! reference would take the extension for payload: tailcut requests go to tailcut servers only,
+//! version 1 requests to version 1 servers, or to tailcut servers where no version 1 server is in
+//! service. Both schedulers number the servers alike.
 //!
-//! Invariant: as long as the id is remembered (to the deadline, at most `lifetime_ns_max`), a request that is not
-//! idempotent reaches one server only. A server's worker in a scheduler has the server's outstanding count whenever the
-//! router decides. No datagram is answered with more than three times its length.
+//! Invariant: as long as the id is remembered (to the deadline, at most `lifetime_ns_max`), a
+//! request that is not idempotent reaches one server only. A server's worker in a scheduler has the
+//! server's outstanding count whenever the router decides. No datagram is answered with more than
+//! three times its length.
 
 mod config;
 mod ids;
@@ -32,14 +35,17 @@ mod outbox;
 mod server;
 
 pub use config::{Forward, RouterConfig, RouterError, ServerConfig, Speaks};
-pub use metrics::{MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus};
+pub use metrics::{
+    MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus,
+};
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
-    BaseHeader, DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Policy as PolicyNibble, Route, RpcId, V1_DROP, flags,
+    BaseHeader, DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Policy as PolicyNibble,
+    Route, RpcId, V1_DROP, flags,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -51,7 +57,8 @@ use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::policy::{BoundEstimator, Draws, PolicySpec, WorkerId};
 use crate::scheduler::{Outcome, Scheduler, Service, Ticket};
 
-/// A router between clients and servers. See the module for what it does and [`RouterConfig`] for its limits.
+/// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
+/// its limits.
 #[derive(Debug)]
 pub struct Router {
     config: RouterConfig,
@@ -101,7 +108,11 @@ impl Router {
             order: Vec::new(),
             serial: 0,
             schedulers: [scheduler(), scheduler()],
-            table: Table::new(config.table_len_max, config.lifetime_ns_max + config.transit_ns_max, draws.word()),
+            table: Table::new(
+                config.table_len_max,
+                config.lifetime_ns_max + config.transit_ns_max,
+                draws.word(),
+            ),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             draws,
             estimator: (config.policy == PolicySpec::JbsqAuto).then(BoundEstimator::new),
@@ -145,7 +156,9 @@ impl Router {
         Ok(())
     }
 
-    /// Gives the server no new requests; those that it has are still accounted for, and go there again when they arrive again. It can be removed when [`Router::status`] shows nothing outstanding.
+    /// Gives the server no new requests; those that it has are still accounted for, and go there
+    /// again when they arrive again. It can be removed when [`Router::status`] shows nothing
+    /// outstanding.
     pub fn drain_server(&mut self, now: Time, addr: SocketAddr) -> Result<(), RouterError> {
         self.set_draining(now, addr, Service::Out)
     }
@@ -155,8 +168,8 @@ impl Router {
         self.set_draining(now, addr, Service::In)
     }
 
-    /// Forgets the server. Of the requests placed there, those that arrive again are placed anew if they are idempotent,
-    /// else refused as uncertain.
+    /// Forgets the server. Of the requests placed there, those that arrive again are placed anew if
+    /// they are idempotent, else refused as uncertain.
     pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
         let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
         self.order.retain(|&other| other != slot);
@@ -169,7 +182,8 @@ impl Router {
 
     /// The router as it is now. Allocates; not for the data path.
     pub fn status(&self) -> RouterStatus {
-        let servers = self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
+        let servers =
+            self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
         RouterStatus {
             servers: servers.map(Server::status).collect(),
             queue_len: self.schedulers.iter().map(Scheduler::queue_len).sum(),
@@ -189,9 +203,15 @@ impl Router {
         RouterMetrics { oversize: self.outbox.oversize_count, ..self.metrics }
     }
 
-    fn set_draining(&mut self, now: Time, addr: SocketAddr, service: Service) -> Result<(), RouterError> {
+    fn set_draining(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        service: Service,
+    ) -> Result<(), RouterError> {
         let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
-        let server = self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         server.is_draining = service == Service::Out;
         self.refresh(now, slot);
         self.pump(now);
@@ -239,7 +259,9 @@ impl Router {
                 self.metrics.untracked += 1;
                 self.admit(now, arrival, bytes);
             }
-            Entered::Full if self.predates(now, &arrival) => self.refuse(&arrival, DropReason::Uncertain),
+            Entered::Full if self.predates(now, &arrival) => {
+                self.refuse(&arrival, DropReason::Uncertain)
+            }
             Entered::Full => self.refuse(&arrival, DropReason::Overload),
         }
     }
@@ -278,12 +300,21 @@ impl Router {
             deadline_us => (u64::from(deadline_us) * 1_000).min(self.config.lifetime_ns_max),
         };
         arrival.rpc_id = packet.rpc_id();
-        arrival.age_ns = packet.marks().has(Marks::AGAIN).then(|| u64::from(header.ext.age_ms.get()) * 1_000_000);
+        arrival.age_ns = packet
+            .marks()
+            .has(Marks::AGAIN)
+            .then(|| u64::from(header.ext.age_ms.get()) * 1_000_000);
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
     }
 
-    fn handle_duplicate(&mut self, now: Time, arrival: Arrival, whereabouts: Whereabouts, bytes: &[u8]) {
+    fn handle_duplicate(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        whereabouts: Whereabouts,
+        bytes: &[u8],
+    ) {
         let key = match whereabouts {
             Whereabouts::Placed(key) => key,
             Whereabouts::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
@@ -293,8 +324,11 @@ impl Router {
             }
         };
         let server = self.servers[usize::from(key.slot)].as_ref();
-        // A request that may run once stays with its server, also a silent one, which may only be slow.
-        if server.is_some_and(|server| server.key == key && (!server.is_silent || !arrival.is_idempotent)) {
+        // A request that may run once stays with its server, also a silent one, which may only be
+        // slow.
+        if server.is_some_and(|server| {
+            server.key == key && (!server.is_silent || !arrival.is_idempotent)
+        }) {
             self.metrics.duplicates_forwarded += 1;
             let bytes = self.outbox.buffer(bytes);
             self.forward(now, key.slot, Request { arrival, bytes });
@@ -355,7 +389,10 @@ impl Router {
         if server.is_in_service() {
             return is_understood.then_some(slot);
         }
-        let is_trial = is_understood && server.speaks() == Speaks::V1 && !server.is_draining && server.trial_at <= now;
+        let is_trial = is_understood
+            && server.speaks() == Speaks::V1
+            && !server.is_draining
+            && server.trial_at <= now;
         if is_trial {
             server.trial_at = now.saturating_add(self.config.v1_trial_interval_ns);
             self.metrics.trials += 1;
@@ -364,7 +401,8 @@ impl Router {
     }
 
     fn forward_fixed(&mut self, now: Time, slot: u16, arrival: Arrival, bytes: &[u8]) {
-        let server = self.servers[usize::from(slot)].as_ref().expect("the first server is configured");
+        let server =
+            self.servers[usize::from(slot)].as_ref().expect("the first server is configured");
         let is_past = self.schedulers[0].bound().is_some_and(|bound| server.outstanding() >= bound);
         self.metrics.fixed += 1;
         self.metrics.fixed_past_bound += u64::from(is_past);
@@ -372,14 +410,16 @@ impl Router {
         self.forward(now, slot, Request { arrival, bytes });
     }
 
-    /// A silent version 1 server that this request shall try. Without trials it could never return: the reference's router
-    /// gave a revived server 0 of 200 requests.
+    /// A silent version 1 server that this request shall try. Without trials it could never return:
+    /// the reference's router gave a revived server 0 of 200 requests.
     fn take_trial(&mut self, now: Time, arrival: &Arrival) -> Option<u16> {
         if arrival.rpc_id.is_some() || now < self.trial_at {
             return None;
         }
         let interval_ns = self.config.v1_trial_interval_ns;
-        let is_out = |server: &&mut Server| server.speaks() == Speaks::V1 && server.is_silent && !server.is_draining;
+        let is_out = |server: &&mut Server| {
+            server.speaks() == Speaks::V1 && server.is_silent && !server.is_draining
+        };
         let mut chosen = None;
         self.trial_at = Time::MAX;
         for server in self.servers.iter_mut().flatten().filter(is_out) {
@@ -393,10 +433,13 @@ impl Router {
         chosen
     }
 
-    /// Sends a request to a server and counts it there. The caller has seen that the outbox has room.
+    /// Sends a request to a server and counts it there. The caller has seen that the outbox has
+    /// room.
     fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
         let arrival = &request.arrival;
-        let server = self.servers[usize::from(slot)].as_mut().expect("requests are placed on configured servers");
+        let server = self.servers[usize::from(slot)]
+            .as_mut()
+            .expect("requests are placed on configured servers");
         if arrival.rpc_id.is_some() {
             let placement = server.place(now);
             write_route(&mut request, (now, placement), self.config.forward);
@@ -418,7 +461,8 @@ impl Router {
             self.metrics.feedback_stranger += 1;
             return;
         };
-        let server = self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         let was_silent = server.is_silent;
         match (packet.feedback(), server.speaks()) {
             (Some(_), Speaks::V1) => {
@@ -489,7 +533,8 @@ impl Router {
         self.metrics.cancelled_forwarded += 1;
     }
 
-    /// Refuses held requests that have expired and places those that may go, a bounded number at a time.
+    /// Refuses held requests that have expired and places those that may go, a bounded number at a
+    /// time.
     fn pump(&mut self, now: Time) {
         self.pump_at = None;
         for lane in [Lane::V1, Lane::Extension] {
@@ -528,9 +573,12 @@ impl Router {
         self.servers_at = Time::MAX;
         for at in 0..self.order.len() {
             let slot = self.order[at];
-            let server = self.servers[usize::from(slot)].as_mut().expect("the order names configured servers");
+            let server = self.servers[usize::from(slot)]
+                .as_mut()
+                .expect("the order names configured servers");
             let was_silent = server.is_silent;
-            let expired_count = (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
+            let expired_count =
+                (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
             self.metrics.leases_expired += expired_count as u64;
             server.check_silence(now, &self.config);
             if server.is_silent && !was_silent {
@@ -549,19 +597,24 @@ impl Router {
     fn send_probe(&mut self, now: Time, slot: u16, cause: ProbeCause) {
         let jitter_max = u32::try_from(self.config.probe_interval_ns / 8).unwrap_or(u32::MAX);
         let jitter_ns = u64::from(self.draws.below(jitter_max.max(1)));
-        let server = self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
         let placed = server.probe(now, jitter_ns, &self.config);
         let to = server.addr();
-        let mut bytes = self.outbox.buffer(ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes());
+        let mut bytes =
+            self.outbox.buffer(ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes());
         bytes.extend_from_slice(&placed.to_be_bytes());
         self.outbox.push(Datagram { to, from: None, bytes });
         self.metrics.probes += 1;
         self.metrics.stall_probes += u64::from(cause == ProbeCause::Stall);
     }
 
-    /// Tells the scheduler what a server has and whether it is in service, and notes when something is due there.
+    /// Tells the scheduler what a server has and whether it is in service, and notes when something
+    /// is due there.
     fn refresh(&mut self, now: Time, slot: u16) {
-        let server = self.servers[usize::from(slot)].as_mut().expect("only configured servers are refreshed");
+        let server = self.servers[usize::from(slot)]
+            .as_mut()
+            .expect("only configured servers are refreshed");
         let scheduler = &mut self.schedulers[Lane::of(server.speaks()) as usize];
         let worker = WorkerId(slot.into());
         let service = if server.is_in_service() { Service::In } else { Service::Out };
@@ -571,12 +624,15 @@ impl Router {
         self.servers_at = self.servers_at.min(server.next_event());
     }
 
-    /// Refuses a request that has run nowhere, and every copy of it that may reach this router once the client knows: the
-    /// refusal and the last copy may each be under way for `transit_ns_max`. One that may run again is forgotten.
+    /// Refuses a request that has run nowhere, and every copy of it that may reach this router once
+    /// the client knows: the refusal and the last copy may each be under way for `transit_ns_max`.
+    /// One that may run again is forgotten.
     fn refuse_for_good(&mut self, now: Time, arrival: Arrival, reason: DropReason) {
         match arrival.entry {
             Some(entry) if arrival.is_idempotent => self.table.forget(entry),
-            Some(entry) => self.table.refuse(entry, reason, now.saturating_add(2 * self.config.transit_ns_max)),
+            Some(entry) => {
+                self.table.refuse(entry, reason, now.saturating_add(2 * self.config.transit_ns_max))
+            }
             None => {}
         }
         self.refuse(&arrival, reason);
@@ -587,12 +643,20 @@ impl Router {
         self.metrics.refused.count(reason);
         let bytes = match arrival.rpc_id {
             Some(rpc_id) => {
-                let mut bytes = self.outbox.buffer(ExtHeader::control(MessageType::Drop, arrival.rid, rpc_id).as_bytes());
+                let mut bytes = self
+                    .outbox
+                    .buffer(ExtHeader::control(MessageType::Drop, arrival.rid, rpc_id).as_bytes());
                 bytes.push(reason as u8);
                 bytes
             }
             None => {
-                let header = BaseHeader::v1(MessageType::Drop, PolicyNibble::Fixed, flags::ONLY, arrival.rid, 1);
+                let header = BaseHeader::v1(
+                    MessageType::Drop,
+                    PolicyNibble::Fixed,
+                    flags::ONLY,
+                    arrival.rid,
+                    1,
+                );
                 let mut bytes = self.outbox.buffer(header.as_bytes());
                 bytes.extend_from_slice(V1_DROP);
                 bytes
@@ -606,9 +670,12 @@ impl Router {
         (self.config.forward == Forward::Keep).then_some(peer)
     }
 
-    /// Whether the request was sent before this router started, so that an earlier run of it may have placed the request.
+    /// Whether the request was sent before this router started, so that an earlier run of it may
+    /// have placed the request.
     fn predates(&self, now: Time, arrival: &Arrival) -> bool {
-        arrival.age_ns.is_some_and(|age_ns| now.saturating_sub(self.started_at) <= age_ns + self.config.transit_ns_max)
+        arrival.age_ns.is_some_and(|age_ns| {
+            now.saturating_sub(self.started_at) <= age_ns + self.config.transit_ns_max
+        })
     }
 }
 
@@ -697,11 +764,12 @@ struct Arrival {
     deadline: Time,
 }
 
-/// Writes the placement, the time left and, where the router shows itself as the source, the client into the route. A
-/// client that another router has written stays.
+/// Writes the placement, the time left and, where the router shows itself as the source, the client
+/// into the route. A client that another router has written stays.
 fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Forward) {
     let arrival = &request.arrival;
-    let (header, rest) = ExtHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
+    let (header, rest) =
+        ExtHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
     let (route, _) = Route::mut_from_prefix(rest).expect("the request was parsed with a route");
     let waited_ns = now.saturating_sub(arrival.arrived_at);
     let waited_us = u32::try_from(waited_ns / 1_000).unwrap_or(u32::MAX);
@@ -732,7 +800,8 @@ fn slot_of(worker: WorkerId) -> u16 {
     u16::try_from(worker.0).expect("servers_max fits 16 bits")
 }
 
-/// Held requests that one call places or refuses, for each generation: a batch that fits a burst of the network card.
+/// Held requests that one call places or refuses, for each generation: a batch that fits a burst of
+/// the network card.
 const PUMP_COUNT: usize = 256;
 
 /// Leases of one server that one call ends.

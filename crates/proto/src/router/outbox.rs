@@ -88,7 +88,9 @@ impl Outbox {
         self.recycle(first.bytes);
         let len_max = buffer.len().min(TRAIN_BYTES_MAX).min(segment_len * TRAIN_DATAGRAMS_MAX);
         while transmit.from.is_none() && transmit.len + segment_len <= len_max {
-            let fits = |next: &Datagram| next.to == transmit.to && next.from.is_none() && next.bytes.len() == segment_len;
+            let fits = |next: &Datagram| {
+                next.to == transmit.to && next.from.is_none() && next.bytes.len() == segment_len
+            };
             if !self.queue.front().is_some_and(fits) {
                 break;
             }
@@ -108,7 +110,8 @@ const BUFFER_LEN: usize = 1_536;
 mod tests {
     use super::*;
 
-    /// Pushes datagrams (port, is from another source, length) and checks the transmits (port, len, segment_len).
+    /// Pushes datagrams (port, is from another source, length) and checks the transmits (port, len,
+    /// segment_len).
     fn check(pushed: &[(u16, bool, usize)], buffer_len: usize, expected: &[(u16, usize, usize)]) {
         let address = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let mut outbox = Outbox::new(1_000, 0);
@@ -128,12 +131,20 @@ mod tests {
 
     #[test]
     fn equal_datagrams_to_one_destination_are_a_train() {
-        check(&[(1, false, 80), (1, false, 80), (2, false, 80)], 9_000, &[(1, 160, 80), (2, 80, 80)]);
+        check(
+            &[(1, false, 80), (1, false, 80), (2, false, 80)],
+            9_000,
+            &[(1, 160, 80), (2, 80, 80)],
+        );
     }
 
     #[test]
     fn another_length_ends_a_train() {
-        check(&[(1, false, 80), (1, false, 60), (1, false, 60)], 9_000, &[(1, 80, 80), (1, 120, 60)]);
+        check(
+            &[(1, false, 80), (1, false, 60), (1, false, 60)],
+            9_000,
+            &[(1, 80, 80), (1, 120, 60)],
+        );
     }
 
     #[test]
@@ -152,7 +163,11 @@ mod tests {
 
     #[test]
     fn a_train_ends_at_its_limit() {
-        check(&[(1, false, 10); TRAIN_DATAGRAMS_MAX + 1], 9_000, &[(1, 10 * TRAIN_DATAGRAMS_MAX, 10), (1, 10, 10)]);
+        check(
+            &[(1, false, 10); TRAIN_DATAGRAMS_MAX + 1],
+            9_000,
+            &[(1, 10 * TRAIN_DATAGRAMS_MAX, 10), (1, 10, 10)],
+        );
     }
 
     #[test]

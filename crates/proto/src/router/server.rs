@@ -7,18 +7,20 @@
 //! | silent | feedback that is taken | in service |
 //! | in service, silent | `drain` | draining: no new requests, feedback counts on |
 //!
-//! Extended requests are accounted for absolutely: outstanding = (placed - seen) + (received - concluded), of which the
-//! router knows the first and the server says the other three. Nothing else is remembered, so a lost, repeated or
-//! reordered feedback heals with the next, and a lost request with the answer to the next probe, which makes the server
-//! see everything placed so far. What the server says it has seen is used only if it lies between what it said before and
-//! what was placed; else it does not know this router yet (either has restarted), and `seen` stays where it was: the count
-//! is then too high, never too low, until the answer to the probe that this causes.
+//! Extended requests are accounted for absolutely: outstanding = (placed - seen) + (received -
+//! concluded), of which the router knows the first and the server says the other three. Nothing
+//! else is remembered, so a lost, repeated or reordered feedback heals with the next, and a lost
+//! request with the answer to the next probe, which makes the server see everything placed so far.
+//! What the server says it has seen is used only if it lies between what it said before and what
+//! was placed; else it does not know this router yet (either has restarted), and `seen` stays where
+//! it was: the count is then too high, never too low, until the answer to the probe that this
+//! causes.
 //!
-//! Version 1 requests have no placement and are leases instead: each counts until a feedback of version 1 or its expiry
-//! takes the oldest away.
+//! Version 1 requests have no placement and are leases instead: each counts until a feedback of
+//! version 1 or its expiry takes the oldest away.
 //!
-//! Invariant: `outstanding` is never below what has been placed and can still be on its way or at the server, as far as
-//! packets in flight allow.
+//! Invariant: `outstanding` is never below what has been placed and can still be on its way or at
+//! the server, as far as packets in flight allow.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -43,11 +45,13 @@ pub(super) struct Server {
     pub(super) is_silent: bool,
     /// Placement number of the last extended request placed; begins at a random word. Wraps.
     placed: u32,
-    /// Placement number up to which the server has seen or will never see; at most `placed`, wrapping.
+    /// Placement number up to which the server has seen or will never see; at most `placed`,
+    /// wrapping.
     seen: u32,
     /// The newest feedback taken.
     heard: Option<FeedbackBody>,
-    /// The epoch before that of `heard`, and until when it is ignored: it can only be an old packet.
+    /// The epoch before that of `heard`, and until when it is ignored: it can only be an old
+    /// packet.
     retired_epoch: Option<(u32, Time)>,
     /// Expiries of the version 1 requests placed, oldest first; at most `lease_len_max`.
     leases: VecDeque<Time>,
@@ -65,9 +69,11 @@ pub(super) struct Server {
     heard_at: Time,
     /// Probes sent since feedback was last taken.
     unanswered: u32,
-    /// A probe sent while nothing was outstanding, when it was sent; `None` once something has been placed since.
+    /// A probe sent while nothing was outstanding, when it was sent; `None` once something has been
+    /// placed since.
     idle_probe: Option<Time>,
-    /// A request placed while nothing was outstanding, when it was placed, and the server's concluded count then.
+    /// A request placed while nothing was outstanding, when it was placed, and the server's
+    /// concluded count then.
     lone_request: Option<(Time, u32)>,
     /// Requests placed since the server was added.
     placed_total: u64,
@@ -106,8 +112,8 @@ pub(super) enum ProbeCause {
 }
 
 impl Server {
-    /// A server in service, to be probed at once. `placed` is a random word, so that a server that remembers an earlier
-    /// incarnation of the router does not seem to know this one.
+    /// A server in service, to be probed at once. `placed` is a random word, so that a server that
+    /// remembers an earlier incarnation of the router does not seem to know this one.
     pub(super) fn new(key: ServerKey, config: ServerConfig, now: Time, placed: u32) -> Self {
         Self {
             key,
@@ -150,7 +156,8 @@ impl Server {
 
     /// Requests placed and not known to be concluded.
     pub(super) fn outstanding(&self) -> u32 {
-        let at_server = self.heard.map_or(0, |heard| heard.received.get().wrapping_sub(heard.concluded.get()));
+        let at_server =
+            self.heard.map_or(0, |heard| heard.received.get().wrapping_sub(heard.concluded.get()));
         let in_flight = self.placed.wrapping_sub(self.seen);
         in_flight.saturating_add(at_server).saturating_add(self.leases.len() as u32)
     }
@@ -174,7 +181,8 @@ impl Server {
         gives_way
     }
 
-    /// Takes a version 1 feedback; whether a lease was there for it. A version 1 server is back in service.
+    /// Takes a version 1 feedback; whether a lease was there for it. A version 1 server is back in
+    /// service.
     pub(super) fn conclude_lease(&mut self) -> bool {
         if self.config.speaks == Speaks::V1 {
             self.failures = 0;
@@ -192,7 +200,10 @@ impl Server {
         }
         self.leases.pop_front();
         self.failures = self.failures.saturating_add(1);
-        if self.config.speaks == Speaks::V1 && self.failures >= config.v1_failures_max && !self.is_silent {
+        if self.config.speaks == Speaks::V1
+            && self.failures >= config.v1_failures_max
+            && !self.is_silent
+        {
             self.is_silent = true;
             self.trial_at = now.saturating_add(config.v1_trial_interval_ns);
         }
@@ -200,7 +211,12 @@ impl Server {
     }
 
     /// Takes an extended feedback.
-    pub(super) fn take_feedback(&mut self, now: Time, body: &FeedbackBody, config: &RouterConfig) -> Result<Told, Stale> {
+    pub(super) fn take_feedback(
+        &mut self,
+        now: Time,
+        body: &FeedbackBody,
+        config: &RouterConfig,
+    ) -> Result<Told, Stale> {
         let mut told = Told::default();
         self.catch_up(body.placement_seen.get());
         let at_server = body.received.get().wrapping_sub(body.concluded.get());
@@ -221,14 +237,19 @@ impl Server {
                 told.service_ns = self.lone_service(now, body.concluded.get());
             }
             Some(heard) => {
-                let is_retired = self.retired_epoch.is_some_and(|(epoch, until)| epoch == body.epoch.get() && now < until);
-                // A server that begins anew has seen something of this router, and sees the rest by the next probe. What knows
-                // less than was known is an old packet, also of an epoch that this router has never heard.
-                let is_behind = (in_flight > IN_FLIGHT_MAX || is_backward) && heard.placement_seen.get() == self.seen;
+                let is_retired = self
+                    .retired_epoch
+                    .is_some_and(|(epoch, until)| epoch == body.epoch.get() && now < until);
+                // A server that begins anew has seen something of this router, and sees the rest by
+                // the next probe. What knows less than was known is an old packet, also of an epoch
+                // that this router has never heard.
+                let is_behind = (in_flight > IN_FLIGHT_MAX || is_backward)
+                    && heard.placement_seen.get() == self.seen;
                 if is_retired || is_behind {
                     return Err(Stale);
                 }
-                self.retired_epoch = Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
+                self.retired_epoch =
+                    Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
                 self.lone_request = None;
                 told.is_restart = true;
             }
@@ -254,8 +275,9 @@ impl Server {
         Ok(told)
     }
 
-    /// Numbers placements on from where the server is, if it is ahead. It can only be so because it remembers an earlier
-    /// incarnation of this router, and would take all that follows, up to there, for old and reordered.
+    /// Numbers placements on from where the server is, if it is ahead. It can only be so because it
+    /// remembers an earlier incarnation of this router, and would take all that follows, up to
+    /// there, for old and reordered.
     fn catch_up(&mut self, placement_seen: u32) {
         let ahead = placement_seen.wrapping_sub(self.placed);
         if (1..=IN_FLIGHT_MAX).contains(&ahead) {
@@ -276,7 +298,8 @@ impl Server {
         }
     }
 
-    /// A probe goes out; the placement number it carries. `jitter_ns` shortens the time to the next.
+    /// A probe goes out; the placement number it carries. `jitter_ns` shortens the time to the
+    /// next.
     pub(super) fn probe(&mut self, now: Time, jitter_ns: u64, config: &RouterConfig) -> u32 {
         self.probe_at = now.saturating_add(config.probe_interval_ns - jitter_ns);
         self.probed_at = Some(now);
@@ -287,11 +310,13 @@ impl Server {
         self.placed
     }
 
-    /// Takes the server out if its probes have stayed unanswered for too long; whether it did so now. The number of probes
-    /// counts besides the time, lest a pause of the router itself looks like the silence of all servers.
+    /// Takes the server out if its probes have stayed unanswered for too long; whether it did so
+    /// now. The number of probes counts besides the time, lest a pause of the router itself looks
+    /// like the silence of all servers.
     pub(super) fn check_silence(&mut self, now: Time, config: &RouterConfig) -> bool {
         let probes_max = (config.silent_ns / config.probe_interval_ns).max(1);
-        let is_late = now >= self.heard_at.saturating_add(config.silent_ns) && u64::from(self.unanswered) >= probes_max;
+        let is_late = now >= self.heard_at.saturating_add(config.silent_ns)
+            && u64::from(self.unanswered) >= probes_max;
         let is_news = self.config.speaks == Speaks::Extension && is_late && !self.is_silent;
         if is_news {
             self.is_silent = true;
@@ -315,7 +340,8 @@ impl Server {
     /// When something is due here; [`Time::MAX`] for never.
     pub(super) fn next_event(&self) -> Time {
         let lease = self.leases.front().copied().unwrap_or(Time::MAX);
-        let stall = self.stall_at.filter(|_| self.config.speaks == Speaks::Extension).unwrap_or(Time::MAX);
+        let stall =
+            self.stall_at.filter(|_| self.config.speaks == Speaks::Extension).unwrap_or(Time::MAX);
         lease.min(stall).min(self.probe_at)
     }
 
@@ -344,7 +370,8 @@ impl Server {
         }
     }
 
-    /// The service time that the conclusion of a lone request shows, if `concluded` is exactly that.
+    /// The service time that the conclusion of a lone request shows, if `concluded` is exactly
+    /// that.
     fn lone_service(&mut self, now: Time, concluded: u32) -> Option<u64> {
         let (placed_at, before) = self.lone_request?;
         let newly = concluded.wrapping_sub(before);
@@ -390,12 +417,14 @@ mod tests {
     }
 
     fn body(epoch: u32, placement_seen: u32, received: u32, concluded: u32) -> FeedbackBody {
-        let [epoch, placement_seen, received, concluded] = [epoch, placement_seen, received, concluded].map(Into::into);
+        let [epoch, placement_seen, received, concluded] =
+            [epoch, placement_seen, received, concluded].map(Into::into);
         FeedbackBody { epoch, placement_seen, received, concluded }
     }
 
-    /// After four placements, across the wrap: the feedback (epoch, seen beyond the start, received, concluded) in order,
-    /// each with the outstanding count after it, or `None` where it is stale and changes nothing.
+    /// After four placements, across the wrap: the feedback (epoch, seen beyond the start,
+    /// received, concluded) in order, each with the outstanding count after it, or `None` where it
+    /// is stale and changes nothing.
     fn check(steps: &[(u32, u32, u32, u32, Option<u32>)]) {
         let (mut server, config) = server();
         for _ in 0..4 {
@@ -404,7 +433,11 @@ mod tests {
         assert_eq!(server.outstanding(), 4);
         for &(epoch, seen, received, concluded, expected) in steps {
             let before = server.outstanding();
-            let taken = server.take_feedback(1, &body(epoch, PLACED.wrapping_add(seen), received, concluded), &config);
+            let taken = server.take_feedback(
+                1,
+                &body(epoch, PLACED.wrapping_add(seen), received, concluded),
+                &config,
+            );
             assert_eq!(taken.is_ok(), expected.is_some(), "{steps:?}");
             assert_eq!(server.outstanding(), expected.unwrap_or(before), "{steps:?}");
         }
@@ -437,7 +470,11 @@ mod tests {
 
     #[test]
     fn counts_that_wrap_are_counts() {
-        check(&[(1, 4, u32::MAX, u32::MAX - 2, Some(2)), (1, 4, 1, 0, Some(1)), (1, 4, u32::MAX, u32::MAX, None)]);
+        check(&[
+            (1, 4, u32::MAX, u32::MAX - 2, Some(2)),
+            (1, 4, 1, 0, Some(1)),
+            (1, 4, u32::MAX, u32::MAX, None),
+        ]);
     }
 
     #[test]
@@ -447,13 +484,20 @@ mod tests {
 
     #[test]
     fn a_restarted_server_begins_anew_and_its_old_epoch_is_ignored() {
-        check(&[(1, 4, 9, 7, Some(2)), (2, 4, 0, 0, Some(0)), (1, 4, 9, 8, None), (2, 4, 1, 0, Some(1))]);
+        check(&[
+            (1, 4, 9, 7, Some(2)),
+            (2, 4, 0, 0, Some(0)),
+            (1, 4, 9, 8, None),
+            (2, 4, 1, 0, Some(1)),
+        ]);
     }
 
     #[test]
     fn a_retired_epoch_that_stays_is_believed() {
         let (mut server, config) = server();
-        for (now, epoch, is_ok) in [(0, 1, true), (10, 2, true), (20, 1, false), (10 + config.silent_ns, 1, true)] {
+        for (now, epoch, is_ok) in
+            [(0, 1, true), (10, 2, true), (20, 1, false), (10 + config.silent_ns, 1, true)]
+        {
             let taken = server.take_feedback(now, &body(epoch, PLACED, 0, 0), &config);
             assert_eq!(taken.is_ok(), is_ok, "epoch {epoch} at {now}");
         }
@@ -465,13 +509,15 @@ mod tests {
         check(&[(1, 1_000_000, 3, 1, Some(6)), (1, 4, 3, 1, Some(2))]);
     }
 
-    /// A restarted router's first number is random and may lie a little behind the last that the server knows from before.
+    /// A restarted router's first number is random and may lie a little behind the last that the
+    /// server knows from before.
     #[test]
     fn placements_go_on_from_where_an_earlier_incarnation_came_to() {
         check(&[(1, 100, 7, 7, Some(4)), (1, 100, 8, 7, Some(5)), (1, 104, 10, 10, Some(0))]);
     }
 
-    /// A late report from before the router's own restart knows another incarnation; one from before the server's is behind.
+    /// A late report from before the router's own restart knows another incarnation; one from
+    /// before the server's is behind.
     #[test]
     fn a_late_report_of_an_epoch_never_heard_is_stale() {
         check(&[(2, 4, 1, 0, Some(1)), (1, 1_000_000, 69, 69, None), (2, 4, 1, 1, Some(0))]);

@@ -5,13 +5,15 @@
 pub struct Config {
     /// Whether streams are taken that others open. Default true.
     pub is_listening: bool,
-    /// Bytes of the stream in a message. Default 64 KiB: what programs write at a time, and several fit into a window, so that the
-    /// receiver's grants of one overlap with the packets of another.
+    /// Bytes of the stream in a message. Default 64 KiB: what programs write at a time, and several
+    /// fit into a window, so that the receiver's grants of one overlap with the packets of another.
     pub message_len_max: usize,
-    /// Bytes that are taken of a stream before the application has read them, and as many that are taken from the application
-    /// before the peer has them. Default 1 MiB: a round trip of 800 us at 10 Gbit/s.
+    /// Bytes that are taken of a stream before the application has read them, and as many that are
+    /// taken from the application before the peer has them. Default 1 MiB: a round trip of 800 us
+    /// at 10 Gbit/s.
     pub window_max: usize,
-    /// The same at least, when many streams are open; also of a stream whose opener has not shown that it hears. Default 64 KiB.
+    /// The same at least, when many streams are open; also of a stream whose opener has not shown
+    /// that it hears. Default 64 KiB.
     pub window_min: usize,
     /// Sum of the windows of all streams. Default 256 MiB. As much again may wait to be sent.
     pub windows_bytes_max: usize,
@@ -19,21 +21,25 @@ pub struct Config {
     pub streams_max: usize,
     /// The same with one peer. Default 1024.
     pub streams_per_peer_max: usize,
-    /// Streams whose opener has not shown that it hears at its address. Default 256: the oldest makes room for the next, which takes
-    /// an attacker as many datagrams within a round trip of an honest opener.
+    /// Streams whose opener has not shown that it hears at its address. Default 256: the oldest
+    /// makes room for the next, which takes an attacker as many datagrams within a round trip of an
+    /// honest opener.
     pub half_open_max: usize,
     /// Streams that the application has not accepted. Default 128, as sockets have.
     pub backlog_max: usize,
-    /// Messages unanswered at once, of all streams. Default 4096; not above what the transport lets be outstanding.
+    /// Messages unanswered at once, of all streams. Default 4096; not above what the transport lets
+    /// be outstanding.
     pub messages_max: usize,
-    /// How long to wait for the answer to a message. Default 30 s: longer than the transport takes to find a peer dead.
+    /// How long to wait for the answer to a message. Default 30 s: longer than the transport takes
+    /// to find a peer dead.
     pub message_ns_max: u64,
-    /// How long to wait for an answer when a stream is opened, and on the other side for the next message. Default 5 s.
+    /// How long to wait for an answer when a stream is opened, and on the other side for the next
+    /// message. Default 5 s.
     pub open_ns_max: u64,
     /// Silence after which the peer is asked whether it still knows the stream. Default 30 s.
     pub keepalive_ns: u64,
-    /// How long a stream that the application has closed may take to send the rest and to hear that the other direction has ended.
-    /// Default 30 s.
+    /// How long a stream that the application has closed may take to send the rest and to hear that
+    /// the other direction has ended. Default 30 s.
     pub linger_ns_max: u64,
     /// Secret of the numbers of streams. Must be random and different at every start.
     pub secret: [u8; 16],
@@ -62,7 +68,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same, with what contradicts itself mended: no limit is 0, and no window is below the least.
+    /// The same, with what contradicts itself mended: no limit is 0, and no window is below the
+    /// least.
     pub(super) fn mended(mut self) -> Self {
         self.message_len_max = self.message_len_max.max(1);
         self.window_min = self.window_min.max(1);
@@ -112,7 +119,8 @@ pub struct Metrics {
 /// What is held now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Streams in any state, those included of which the application has not yet learnt that they have failed.
+    /// Streams in any state, those included of which the application has not yet learnt that they
+    /// have failed.
     pub streams: usize,
     /// Of these, half-open ones.
     pub half_open: usize,

@@ -1,4 +1,5 @@
-//! The two directions of a stream: what is written until the peer has it, and what has come until it is read.
+//! The two directions of a stream: what is written until the peer has it, and what has come until
+//! it is read.
 //!
 //! | [`Outgoing`] | bytes |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | `ready` | from `read` on, in order |
 //! | `early` | beyond a gap, by offset |
 //!
-//! Invariants: nothing is sent beyond the peer's limit; `ready` and `early` do not overlap and lie below the limit that was told, so
-//! that they hold at most a window.
+//! Invariants: nothing is sent beyond the peer's limit; `ready` and `early` do not overlap and lie
+//! below the limit that was told, so that they hold at most a window.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -99,13 +100,15 @@ impl Outgoing {
 
     /// The next message, if one may be sent now.
     pub(super) fn next(&self, message_len_max: usize) -> Option<Cut> {
-        let room = usize::try_from(self.limit.min(OFFSET_MAX) - self.sent.min(self.limit)).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.limit.min(OFFSET_MAX) - self.sent.min(self.limit))
+            .unwrap_or(usize::MAX);
         let wanted = self.pending.len().min(message_len_max);
         let len = wanted.min(room);
         let is_small = len < message_len_max;
         let is_last = self.end == End::Wanted && len == self.pending.len();
         // What the limit cuts short waits for an answer, which tells the next limit.
-        let is_early = (len < wanted && self.in_flight > 0) || (is_small && len > 0 && self.is_small_in_flight);
+        let is_early = (len < wanted && self.in_flight > 0)
+            || (is_small && len > 0 && self.is_small_in_flight);
         let is_blocked = is_early || self.in_flight >= IN_FLIGHT_MAX;
         let is_worth = len > 0 || is_last;
         (is_worth && !is_blocked).then_some(Cut { offset: self.sent, len, is_small, is_last })
@@ -169,12 +172,18 @@ pub(super) struct Incoming {
 pub(super) struct Violation;
 
 impl Incoming {
-    /// Takes the bytes of a message, which lie below the told limit and the end. A message that has come before changes nothing;
-    /// any other overlap is a violation.
-    pub(super) fn take(&mut self, offset: u64, data: &[u8], is_last: bool) -> Result<(), Violation> {
+    /// Takes the bytes of a message, which lie below the told limit and the end. A message that has
+    /// come before changes nothing; any other overlap is a violation.
+    pub(super) fn take(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        is_last: bool,
+    ) -> Result<(), Violation> {
         let end = offset + data.len() as u64;
         let received = self.received();
-        let highest = self.early.last_key_value().map_or(received, |(at, data)| at + data.len() as u64);
+        let highest =
+            self.early.last_key_value().map_or(received, |(at, data)| at + data.len() as u64);
         let is_beyond_end = self.end.is_some_and(|known| end > known || (is_last && end < known));
         if end > self.told || is_beyond_end || (is_last && end < highest) {
             return Err(Violation);
@@ -195,7 +204,11 @@ impl Incoming {
             return Err(Violation);
         }
         self.ready.extend(data);
-        while let Some(entry) = self.early.first_entry().filter(|entry| *entry.key() == self.read + self.ready.len() as u64) {
+        while let Some(entry) = self
+            .early
+            .first_entry()
+            .filter(|entry| *entry.key() == self.read + self.ready.len() as u64)
+        {
             let data = entry.remove();
             self.early_bytes -= data.len();
             self.ready.extend(&data[..]);
@@ -210,7 +223,8 @@ impl Incoming {
         }
         let before = self.early.range(..=offset).next_back();
         let after = self.early.range(offset..).next();
-        let overlaps = before.is_some_and(|(at, data)| at + data.len() as u64 > offset) || after.is_some_and(|(&at, _)| at < end);
+        let overlaps = before.is_some_and(|(at, data)| at + data.len() as u64 > offset)
+            || after.is_some_and(|(&at, _)| at < end);
         if overlaps || self.early.len() >= IN_FLIGHT_MAX {
             return Err(Violation);
         }
@@ -231,7 +245,8 @@ impl Incoming {
         len
     }
 
-    /// The same to the end of `into`: everything, without a copy, where that is empty, and else at most `room` bytes.
+    /// The same to the end of `into`: everything, without a copy, where that is empty, and else at
+    /// most `room` bytes.
     pub(super) fn read_all(&mut self, into: &mut VecDeque<u8>, room: usize) -> usize {
         let len = if into.is_empty() { self.ready.len() } else { self.ready.len().min(room) };
         if into.is_empty() {
@@ -325,7 +340,8 @@ mod tests {
 
     /// Sends all that may be sent; tells offsets and lengths.
     fn send(out: &mut Outgoing) -> Vec<Cut> {
-        std::iter::from_fn(|| out.next(FULL).inspect(|&cut| out.take(cut, &mut Vec::new()))).collect()
+        std::iter::from_fn(|| out.next(FULL).inspect(|&cut| out.take(cut, &mut Vec::new())))
+            .collect()
     }
 
     fn lens(cuts: &[Cut]) -> Vec<(u64, usize)> {
@@ -351,7 +367,11 @@ mod tests {
     fn nothing_is_sent_beyond_the_limit() {
         let mut out = outgoing(12, 25);
         let cuts = send(&mut out);
-        assert_eq!(lens(&cuts), [(0, 10)], "two bytes are not worth a message while an answer is to come");
+        assert_eq!(
+            lens(&cuts),
+            [(0, 10)],
+            "two bytes are not worth a message while an answer is to come"
+        );
         out.raise_limit(5);
         out.acknowledge(cuts[0]);
         assert_eq!(lens(&send(&mut out)), [(10, 2)]);
@@ -399,10 +419,16 @@ mod tests {
     fn check(messages: &[(u64, &str, bool)], expected: Result<&str, Violation>) {
         let mut inc = Incoming::default();
         inc.tell(100);
-        let taken = messages.iter().try_for_each(|&(at, text, is_last)| inc.take(at, text.as_bytes(), is_last));
+        let taken = messages
+            .iter()
+            .try_for_each(|&(at, text, is_last)| inc.take(at, text.as_bytes(), is_last));
         let mut buffer = [0; 200];
         let len = inc.read(&mut buffer);
-        assert_eq!(taken.map(|()| str::from_utf8(&buffer[..len]).unwrap()), expected, "{messages:?}");
+        assert_eq!(
+            taken.map(|()| str::from_utf8(&buffer[..len]).unwrap()),
+            expected,
+            "{messages:?}"
+        );
     }
 
     #[test]
@@ -417,7 +443,16 @@ mod tests {
 
     #[test]
     fn a_message_that_comes_twice_changes_nothing() {
-        check(&[(0, "ab", false), (0, "ab", false), (2, "cd", true), (2, "cd", true), (0, "ab", false)], Ok("abcd"));
+        check(
+            &[
+                (0, "ab", false),
+                (0, "ab", false),
+                (2, "cd", true),
+                (2, "cd", true),
+                (0, "ab", false),
+            ],
+            Ok("abcd"),
+        );
         check(&[(2, "cd", false), (2, "cd", false), (0, "ab", false)], Ok("abcd"));
         check(&[(2, "", true), (2, "", true), (0, "ab", false), (2, "", true)], Ok("ab"));
     }
@@ -426,7 +461,11 @@ mod tests {
     fn bytes_are_moved_whether_or_not_they_are_copied() {
         let mut out = outgoing(1000, 0);
         let mut bytes: VecDeque<u8> = (0..30).collect();
-        assert_eq!((out.write_all(&mut bytes, 20), bytes.len()), (20, 10), "as far as there is room");
+        assert_eq!(
+            (out.write_all(&mut bytes, 20), bytes.len()),
+            (20, 10),
+            "as far as there is room"
+        );
         let mut sent = Vec::new();
         while let Some(cut) = out.next(FULL) {
             out.take(cut, &mut sent);

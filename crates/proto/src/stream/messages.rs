@@ -30,7 +30,9 @@ impl<E: Rpc> Streams<E> {
             let slot = &self.slots[index as usize];
             if let Some(cut) = slot.out.next(self.config.message_len_max) {
                 self.send(now, index, What::Data(cut))?;
-            } else if !slot.is_window_in_flight && (!slot.has_greeted || slot.inc.is_worth_telling(slot.window)) {
+            } else if !slot.is_window_in_flight
+                && (!slot.has_greeted || slot.inc.is_worth_telling(slot.window))
+            {
                 self.send(now, index, What::Window)?;
             } else {
                 break;
@@ -58,9 +60,11 @@ impl<E: Rpc> Streams<E> {
         });
         let mut payload = self.rpc.buffer();
         let target = self.write_message(index, what, &mut payload);
-        let span_ns = if what == What::Open { self.config.open_ns_max } else { self.config.message_ns_max };
+        let span_ns =
+            if what == What::Open { self.config.open_ns_max } else { self.config.message_ns_max };
         let (deadline, context) = (now.saturating_add(span_ns), u64::from(place));
-        // A message that comes twice changes nothing, so that the transport need not refuse what it may have run before it restarted.
+        // A message that comes twice changes nothing, so that the transport need not refuse what it
+        // may have run before it restarted.
         let options = CallOptions { idempotent: true, ..CallOptions::default() };
         let call = self.rpc.call(now, Call { target, payload, deadline, context, options });
         self.sent[place as usize] = Sent { stream, what, call: call.ok() };
@@ -83,7 +87,12 @@ impl<E: Rpc> Streams<E> {
         Ok(())
     }
 
-    fn write_message(&mut self, index: u32, what: What, payload: &mut Vec<u8>) -> std::net::SocketAddr {
+    fn write_message(
+        &mut self,
+        index: u32,
+        what: What,
+        payload: &mut Vec<u8>,
+    ) -> std::net::SocketAddr {
         let slot = &mut self.slots[index as usize];
         let (kind, offset, is_last) = match what {
             What::Open => (MessageKind::Open, 0, false),

@@ -1,8 +1,9 @@
-//! Byte streams over anything that is an [`Rpc`]: connect, accept, bytes in order both ways, flow control, half-close.
+//! Byte streams over anything that is an [`Rpc`]: connect, accept, bytes in order both ways, flow
+//! control, half-close.
 //!
-//! [`Streams`] is a [`Node`] around an endpoint. What a side has to say it says in requests to the other's address, so that each
-//! side is client and server; the endpoint sends again what is lost, and a message that comes twice changes nothing.
-//! `docs/protocol/stream.md` is the normative text.
+//! [`Streams`] is a [`Node`] around an endpoint. What a side has to say it says in requests to the
+//! other's address, so that each side is client and server; the endpoint sends again what is lost,
+//! and a message that comes twice changes nothing. `docs/protocol/stream.md` is the normative text.
 //!
 //! | phase of a stream | enters | goes on |
 //! |---|---|---|
@@ -11,10 +12,12 @@
 //! | open | | closed and both directions over: gone; a fault: failed |
 //! | failed | the peer is dead, has reset it, or has broken the protocol | the application closes it: gone |
 //!
-//! `half` is one stream's directions, `messages` what is sent and answered, `requests` what peers send.
+//! `half` is one stream's directions, `messages` what is sent and answered, `requests` what peers
+//! send.
 //!
-//! Invariants: every byte is delivered once and in order, or the stream fails; what a stream holds is bounded by its window in each
-//! direction, and the sum of windows by the configuration; an address that has not shown that it hears is sent replies alone.
+//! Invariants: every byte is delivered once and in order, or the stream fails; what a stream holds
+//! is bounded by its window in each direction, and the sum of windows by the configuration; an
+//! address that has not shown that it hears is sent replies alone.
 
 mod config;
 mod half;
@@ -43,7 +46,8 @@ use crate::wheel::Wheel;
 pub struct StreamId(u64);
 
 impl StreamId {
-    /// Its place in a table: no two streams of a [`Streams`] that have not been closed have the same.
+    /// Its place in a table: no two streams of a [`Streams`] that have not been closed have the
+    /// same.
     pub fn place(self) -> usize {
         self.0 as u32 as usize
     }
@@ -169,7 +173,8 @@ impl<E: Rpc> Streams<E> {
 
     /// What is held now. Looks at every stream.
     pub fn holdings(&self) -> Holdings {
-        let buffered_bytes = self.slots.iter().map(|slot| slot.out.buffered() + slot.inc.buffered()).sum();
+        let buffered_bytes =
+            self.slots.iter().map(|slot| slot.out.buffered() + slot.inc.buffered()).sum();
         Holdings { buffered_bytes, ..self.holdings }
     }
 
@@ -178,11 +183,13 @@ impl<E: Rpc> Streams<E> {
         self.holdings.streams == 0 && self.holdings.messages == 0
     }
 
-    /// Opens a stream. [`Streams::poll_changed`] tells when the peer has answered; what is written before waits.
+    /// Opens a stream. [`Streams::poll_changed`] tells when the peer has answered; what is written
+    /// before waits.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMany`] or [`Fault::NotSent`] when a limit of streams or of the transport is reached.
+    /// [`Fault::TooMany`] or [`Fault::NotSent`] when a limit of streams or of the transport is
+    /// reached.
     pub fn connect(&mut self, now: Time, peer: SocketAddr) -> Result<StreamId, Fault> {
         let window = self.share().filter(|_| self.has_room_for(peer)).ok_or(Fault::TooMany)?;
         let opener = self.numbers.draw();
@@ -227,7 +234,8 @@ impl<E: Rpc> Streams<E> {
         self.write_by(id, |out, window| out.write(bytes, window))
     }
 
-    /// As [`Streams::write`], moving the bytes that are taken; without a copy where nothing else waits to be sent.
+    /// As [`Streams::write`], moving the bytes that are taken; without a copy where nothing else
+    /// waits to be sent.
     ///
     /// # Errors
     ///
@@ -236,8 +244,8 @@ impl<E: Rpc> Streams<E> {
         self.write_by(id, |out, window| out.write_all(bytes, window))
     }
 
-    /// Reads bytes; tells how many, 0 at the end of the stream, `None` when nothing is there now. What came before a fault can be
-    /// read after it.
+    /// Reads bytes; tells how many, 0 at the end of the stream, `None` when nothing is there now.
+    /// What came before a fault can be read after it.
     ///
     /// # Errors
     ///
@@ -246,13 +254,18 @@ impl<E: Rpc> Streams<E> {
         self.read_by(id, |inc| inc.read(buffer))
     }
 
-    /// As [`Streams::read`], to the end of `into`: everything that is there, without a copy, where that is empty, and else at most
-    /// `room` bytes.
+    /// As [`Streams::read`], to the end of `into`: everything that is there, without a copy, where
+    /// that is empty, and else at most `room` bytes.
     ///
     /// # Errors
     ///
     /// As [`Streams::read`].
-    pub fn read_all(&mut self, id: StreamId, into: &mut VecDeque<u8>, room: usize) -> Result<Option<usize>, Fault> {
+    pub fn read_all(
+        &mut self,
+        id: StreamId,
+        into: &mut VecDeque<u8>,
+        room: usize,
+    ) -> Result<Option<usize>, Fault> {
         self.read_by(id, |inc| inc.read_all(into, room))
     }
 
@@ -271,7 +284,8 @@ impl<E: Rpc> Streams<E> {
     /// How a stream stands; `None` when it has been closed.
     pub fn status(&self, id: StreamId) -> Option<Status> {
         let slot = &self.slots[self.find(id)? as usize];
-        let is_writable = matches!(slot.phase, Phase::Opening | Phase::Open) && slot.out.end() == End::Open;
+        let is_writable =
+            matches!(slot.phase, Phase::Opening | Phase::Open) && slot.out.end() == End::Open;
         Some(Status {
             is_open: slot.phase == Phase::Open,
             readable_len: slot.inc.ready_len(),
@@ -282,8 +296,8 @@ impl<E: Rpc> Streams<E> {
         })
     }
 
-    /// Lets go of a stream. What was written is still sent, unless something that has come was not read, which resets the stream.
-    /// Harmless when it has been closed.
+    /// Lets go of a stream. What was written is still sent, unless something that has come was not
+    /// read, which resets the stream. Harmless when it has been closed.
     pub fn close(&mut self, now: Time, id: StreamId) {
         let Some(index) = self.find(id) else {
             return;
@@ -303,7 +317,8 @@ impl<E: Rpc> Streams<E> {
         self.settle(now, index);
     }
 
-    /// Ends a stream in both directions at once, and tells the peer. Harmless when it has been closed.
+    /// Ends a stream in both directions at once, and tells the peer. Harmless when it has been
+    /// closed.
     pub fn reset(&mut self, now: Time, id: StreamId) {
         let Some(index) = self.find(id) else {
             return;
@@ -316,8 +331,8 @@ impl<E: Rpc> Streams<E> {
         }
     }
 
-    /// A stream about which something has changed: it has been taken, there is something to read or room to write, it has ended or
-    /// failed. `None` when there is none.
+    /// A stream about which something has changed: it has been taken, there is something to read or
+    /// room to write, it has ended or failed. `None` when there is none.
     pub fn poll_changed(&mut self) -> Option<StreamId> {
         while let Some(id) = self.changed.pop_front() {
             if let Some(index) = self.find(id) {
@@ -328,7 +343,11 @@ impl<E: Rpc> Streams<E> {
         None
     }
 
-    fn write_by(&mut self, id: StreamId, write: impl FnOnce(&mut Outgoing, usize) -> usize) -> Result<usize, Fault> {
+    fn write_by(
+        &mut self,
+        id: StreamId,
+        write: impl FnOnce(&mut Outgoing, usize) -> usize,
+    ) -> Result<usize, Fault> {
         let index = self.usable(id)?;
         let slot = &mut self.slots[index as usize];
         if slot.out.end() != End::Open {
@@ -339,7 +358,11 @@ impl<E: Rpc> Streams<E> {
         Ok(taken)
     }
 
-    fn read_by(&mut self, id: StreamId, read: impl FnOnce(&mut Incoming) -> usize) -> Result<Option<usize>, Fault> {
+    fn read_by(
+        &mut self,
+        id: StreamId,
+        read: impl FnOnce(&mut Incoming) -> usize,
+    ) -> Result<Option<usize>, Fault> {
         let index = self.find(id).ok_or(Fault::Closed)?;
         let slot = &mut self.slots[index as usize];
         let len = read(&mut slot.inc);
@@ -398,7 +421,8 @@ impl<E: Rpc> Streams<E> {
         self.cancel_messages(now, index);
         let slot = &self.slots[index as usize];
         let is_ours = !matches!(fault, Fault::Refused | Fault::Reset);
-        if slot.phase == Phase::Open && is_ours && self.holdings.messages < self.config.messages_max {
+        if slot.phase == Phase::Open && is_ours && self.holdings.messages < self.config.messages_max
+        {
             // Whoever does not hear of it learns it from the answer to its next message.
             let _ = self.send(now, index, What::Reset);
         }
@@ -476,7 +500,9 @@ impl<E: Rpc> Streams<E> {
                 self.release(now, index);
             }
             (Phase::Open, Holder::Nobody) => self.fail(now, index, Fault::Aborted),
-            (Phase::Open, _) if now.saturating_sub(slot.since) < self.config.keepalive_ns => self.arm(index),
+            (Phase::Open, _) if now.saturating_sub(slot.since) < self.config.keepalive_ns => {
+                self.arm(index)
+            }
             (Phase::Open, _) => {
                 slot.inc.shrink();
                 self.wheel.arm(index, now.saturating_add(self.config.keepalive_ns));
@@ -524,9 +550,15 @@ impl<E: Rpc> Streams<E> {
     fn handle_events(&mut self, now: Time) {
         while let Some(event) = self.rpc.poll_event() {
             match event {
-                Event::Request { id, client, payload, .. } => self.handle_request(now, (id, client), payload),
-                Event::Replied { id, context, payload, .. } => self.handle_reply(now, (id, context), payload),
-                Event::Failed { id, context, failure } => self.handle_failure(now, (id, context), failure),
+                Event::Request { id, client, payload, .. } => {
+                    self.handle_request(now, (id, client), payload)
+                }
+                Event::Replied { id, context, payload, .. } => {
+                    self.handle_reply(now, (id, context), payload)
+                }
+                Event::Failed { id, context, failure } => {
+                    self.handle_failure(now, (id, context), failure)
+                }
                 // Every request has been answered when it came.
                 Event::Cancelled { .. } => {}
             }

@@ -13,8 +13,14 @@ use crate::rpc::{DropReason, RequestId, Rpc};
 
 impl<E: Rpc> Streams<E> {
     /// A request: it is answered at once.
-    pub(super) fn handle_request(&mut self, now: Time, (id, peer): (RequestId, SocketAddr), payload: Vec<u8>) {
-        let reply = Message::parse(&payload).ok().map(|message| self.handle_message(now, peer, &message));
+    pub(super) fn handle_request(
+        &mut self,
+        now: Time,
+        (id, peer): (RequestId, SocketAddr),
+        payload: Vec<u8>,
+    ) {
+        let reply =
+            Message::parse(&payload).ok().map(|message| self.handle_message(now, peer, &message));
         self.rpc.recycle(payload);
         // Who has given up meanwhile needs no answer.
         let _ = match reply {
@@ -44,13 +50,20 @@ impl<E: Rpc> Streams<E> {
 
     /// A peer opens a stream.
     fn handle_open(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Reply {
-        let key = Key { peer: AddressKey(peer), opener: message.header.opener.get(), is_opener: false };
+        let key =
+            Key { peer: AddressKey(peer), opener: message.header.opener.get(), is_opener: false };
         if let Some(&index) = self.known.get(&key) {
             // It has come before.
             let slot = &mut self.slots[index as usize];
-            return Reply { status: Status::Taken, acceptor: slot.acceptor, limit: slot.inc.tell(slot.window) };
+            return Reply {
+                status: Status::Taken,
+                acceptor: slot.acceptor,
+                limit: slot.inc.tell(slot.window),
+            };
         }
-        let is_welcome = self.config.is_listening && self.backlog.len() < self.config.backlog_max && self.share().is_some();
+        let is_welcome = self.config.is_listening
+            && self.backlog.len() < self.config.backlog_max
+            && self.share().is_some();
         if !is_welcome || !self.has_room_for(peer) {
             self.metrics.refused += 1;
             return Reply { status: Status::Refused, acceptor: 0, limit: 0 };
@@ -97,7 +110,11 @@ impl<E: Rpc> Streams<E> {
     /// A message of a stream; `None` when there is none, or no longer, else the limit.
     fn handle_known(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Option<u64> {
         let header = message.header;
-        let key = Key { peer: AddressKey(peer), opener: header.opener.get(), is_opener: !header.has(FROM_OPENER) };
+        let key = Key {
+            peer: AddressKey(peer),
+            opener: header.opener.get(),
+            is_opener: !header.has(FROM_OPENER),
+        };
         let index = self.known.get(&key).copied()?;
         if self.slots[index as usize].acceptor != header.acceptor.get() {
             return None;
@@ -124,10 +141,15 @@ impl<E: Rpc> Streams<E> {
         Some(limit)
     }
 
-    /// The opener has shown that it hears: the stream goes to the backlog. False when there is no room any more.
+    /// The opener has shown that it hears: the stream goes to the backlog. False when there is no
+    /// room any more.
     fn confirm(&mut self, now: Time, index: u32) -> bool {
-        let window = self.share().filter(|_| self.backlog.len() < self.config.backlog_max && self.config.is_listening);
-        let Some(window) = window.filter(|_| self.holdings.streams - self.holdings.half_open < self.config.streams_max) else {
+        let window = self
+            .share()
+            .filter(|_| self.backlog.len() < self.config.backlog_max && self.config.is_listening);
+        let Some(window) = window
+            .filter(|_| self.holdings.streams - self.holdings.half_open < self.config.streams_max)
+        else {
             self.metrics.refused += 1;
             self.release(now, index);
             return false;

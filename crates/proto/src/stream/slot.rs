@@ -122,6 +122,9 @@ impl Slot {
 
     /// It has been closed and has nothing more to say or to hear.
     pub(super) fn is_over(&self) -> bool {
-        self.phase == Phase::Open && self.holder == Holder::Nobody && self.out.is_over() && self.inc.is_complete()
+        self.phase == Phase::Open
+            && self.holder == Holder::Nobody
+            && self.out.is_over()
+            && self.inc.is_complete()
     }
 }

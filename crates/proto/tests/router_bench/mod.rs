@@ -13,7 +13,9 @@
 use std::net::SocketAddr;
 
 use tailcut_proto::node::{Node, Path, Time};
-use tailcut_proto::router::{Router, RouterConfig, RouterMetrics, ServerConfig, ServerState, Speaks};
+use tailcut_proto::router::{
+    Router, RouterConfig, RouterMetrics, ServerConfig, ServerState, Speaks,
+};
 use tailcut_wire::r2p2::{DropReason, ExtHeader, FeedbackBody, MessageType, Packet, Route, RpcId};
 use zerocopy::IntoBytes;
 
@@ -35,9 +37,14 @@ pub(crate) struct Bench {
 impl Bench {
     /// A router over `count` servers of one kind, those of `server(0..)`, after its first probes.
     pub(crate) fn new(speaks: Speaks, count: u16, change: impl FnOnce(&mut RouterConfig)) -> Self {
-        let servers = (0..count).map(|index| ServerConfig { addr: server(index), speaks }).collect();
-        let mut config =
-            RouterConfig { policy: "jbsq:2".parse().unwrap(), servers, silent_ns: 50_000_000, ..RouterConfig::default() };
+        let servers =
+            (0..count).map(|index| ServerConfig { addr: server(index), speaks }).collect();
+        let mut config = RouterConfig {
+            policy: "jbsq:2".parse().unwrap(),
+            servers,
+            silent_ns: 50_000_000,
+            ..RouterConfig::default()
+        };
         change(&mut config);
         let mut bench = Self { router: Router::new(0, config).unwrap(), now: 0 };
         bench.advance(0);
@@ -53,7 +60,9 @@ impl Bench {
     pub(crate) fn place(&mut self, bytes: &[u8]) -> Option<u16> {
         let sent = self.send(client(), bytes);
         assert!(sent.len() <= 1, "{sent:?}");
-        sent.first().filter(|sent| sent.to.ip() == server(0).ip()).map(|sent| sent.to.port() - server(0).port())
+        sent.first()
+            .filter(|sent| sent.to.ip() == server(0).ip())
+            .map(|sent| sent.to.port() - server(0).port())
     }
 
     pub(crate) fn advance(&mut self, time: Time) -> Vec<Sent> {
@@ -191,7 +200,10 @@ pub(crate) fn server(index: u16) -> SocketAddr {
 
 pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }
 
 pub(crate) fn v1_request(rid: u16) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! An endpoint of which every call and answer is the test's: what streams say to it is kept, and what it says to them is made up.
+//! An endpoint of which every call and answer is the test's: what streams say to it is kept, and
+//! what it says to them is made up.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -6,7 +7,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use tailcut_proto::node::{Node, Path, Time, Transmit};
-use tailcut_proto::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, Failure, RequestId, Rpc};
+use tailcut_proto::rpc::{
+    AnswerError, Call, CallError, CallId, DropReason, Event, Failure, RequestId, Rpc,
+};
 
 /// The endpoint; clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +91,12 @@ impl Rpc for Fake {
         Ok(())
     }
 
-    fn refuse(&mut self, _now: Time, _id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
+    fn refuse(
+        &mut self,
+        _now: Time,
+        _id: RequestId,
+        reason: DropReason,
+    ) -> Result<(), AnswerError> {
         self.0.borrow_mut().answers.push_back(Err(reason));
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Messages through the chip: from the last packet at a backend to the replenish that makes the core available again.
+//! Messages through the chip: from the last packet at a backend to the replenish that makes the
+//! core available again.
 //!
 //! | event | when | then |
 //! |---|---|---|
@@ -7,8 +8,9 @@
 //! | decision | one begins, at a dispatcher that makes none; by what is known then | the first message goes to a core, or waits |
 //! | replenish | a core's slot is free again at its dispatcher | the first waiting message may be decided |
 //!
-//! A dispatcher is the [`Scheduler`] of the product with its [`Jbsq`], whose ties rotate. What a core does between is computed when
-//! the message is dispatched, because its private queue is served in order.
+//! A dispatcher is the [`Scheduler`] of the product with its [`Jbsq`], whose ties rotate. What a
+//! core does between is computed when the message is dispatched, because its private queue is
+//! served in order.
 //!
 //! Invariant: a message that arrives is concluded once, and a core runs one message at a time.
 
@@ -34,7 +36,8 @@ pub struct Message {
     pub service_ps: u64,
     /// Where it arrives.
     pub backend: Backend,
-    /// A uniform draw from the cores of the backend's row, for the layout whose queues are private: the column.
+    /// A uniform draw from the cores of the backend's row, for the layout whose queues are private:
+    /// the column.
     pub column: usize,
     /// Whether its latency counts.
     pub counts: bool,
@@ -60,7 +63,8 @@ pub struct Rpc {
 /// Delays of the message-level model, ps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latencies {
-    /// From the last packet to the completion at the backend: the receive pipeline, the write to the cache, the counter.
+    /// From the last packet to the completion at the backend: the receive pipeline, the write to
+    /// the cache, the counter.
     pub reception_ps: u64,
     /// From a backend into the mesh towards the dispatcher, beside the hops.
     pub forward_ps: u64,
@@ -119,7 +123,8 @@ pub(super) enum Sharing {
     None,
 }
 
-/// Runs messages, in the order of their arrival, through dispatchers in hardware, and shows every concluded one.
+/// Runs messages, in the order of their arrival, through dispatchers in hardware, and shows every
+/// concluded one.
 pub(super) fn run_hardware(
     (sharing, bound): (Sharing, NonZeroU32),
     latencies: &Latencies,
@@ -149,26 +154,42 @@ pub(super) fn run_hardware(
     }
 }
 
-/// Runs messages, in the order of their arrival, through one queue in memory, from which cores take under a lock.
+/// Runs messages, in the order of their arrival, through one queue in memory, from which cores take
+/// under a lock.
 ///
-/// The interface appends for free. The lock is fair: cores take in the order in which they became free, one each
-/// [`Latencies::lock_ps`], and a core begins when it has let go of the lock.
-pub(super) fn run_software(latencies: &Latencies, messages: impl Iterator<Item = Message>, mut conclude: impl FnMut(&Rpc)) {
-    let mut free: BinaryHeap<Reverse<(u64, Core)>> = (0..CORES).map(|core| Reverse((0, Core(core)))).collect();
+/// The interface appends for free. The lock is fair: cores take in the order in which they became
+/// free, one each [`Latencies::lock_ps`], and a core begins when it has let go of the lock.
+pub(super) fn run_software(
+    latencies: &Latencies,
+    messages: impl Iterator<Item = Message>,
+    mut conclude: impl FnMut(&Rpc),
+) {
+    let mut free: BinaryHeap<Reverse<(u64, Core)>> =
+        (0..CORES).map(|core| Reverse((0, Core(core)))).collect();
     let mut unlocked_ps = 0;
     for message in messages {
         let Reverse((free_ps, core)) = free.pop().expect("every core is in the heap");
-        let dispatched_ps = (message.arrived_ps + latencies.reception_ps).max(unlocked_ps).max(free_ps);
+        let dispatched_ps =
+            (message.arrived_ps + latencies.reception_ps).max(unlocked_ps).max(free_ps);
         unlocked_ps = dispatched_ps + latencies.lock_ps;
         let finished_ps = unlocked_ps.saturating_add(message.service_ps);
         let replenished_ps = finished_ps + replenish_path_ps(latencies, Backend(core.row()), core);
-        conclude(&Rpc { message, core, dispatched_ps, started_ps: unlocked_ps, finished_ps, replenished_ps });
+        conclude(&Rpc {
+            message,
+            core,
+            dispatched_ps,
+            started_ps: unlocked_ps,
+            finished_ps,
+            replenished_ps,
+        });
         free.push(Reverse((finished_ps, core)));
     }
 }
 
 fn replenish_path_ps(latencies: &Latencies, dispatcher: Backend, core: Core) -> u64 {
-    latencies.replenish_poll_ps + latencies.hop_ps * dispatcher.hops_to_core(core) + latencies.replenish_ps
+    latencies.replenish_poll_ps
+        + latencies.hop_ps * dispatcher.hops_to_core(core)
+        + latencies.replenish_ps
 }
 
 #[derive(Debug)]
@@ -213,15 +234,25 @@ impl<'a> Machine<'a> {
         let cores = CORES / count;
         let dispatchers = (0..count).map(|index| {
             let first_core = index * cores;
-            let backend = if sharing == Sharing::All { DISPATCHER } else { Backend(Core(first_core).row()) };
+            let backend =
+                if sharing == Sharing::All { DISPATCHER } else { Backend(Core(first_core).row()) };
             Dispatcher::new(backend, first_core..first_core + cores, bound)
         });
-        Self { latencies, sharing, agenda: Agenda::new(), dispatchers: dispatchers.collect(), free_ps: [0; CORES] }
+        Self {
+            latencies,
+            sharing,
+            agenda: Agenda::new(),
+            dispatchers: dispatchers.collect(),
+            free_ps: [0; CORES],
+        }
     }
 
     fn handle_arrival(&mut self, message: Message) {
         let forward_ps = match self.sharing {
-            Sharing::All => self.latencies.forward_ps + self.latencies.hop_ps * message.backend.hops_to(DISPATCHER),
+            Sharing::All => {
+                self.latencies.forward_ps
+                    + self.latencies.hop_ps * message.backend.hops_to(DISPATCHER)
+            }
             Sharing::Row | Sharing::None => 0,
         };
         let known_ps = message.arrived_ps + self.latencies.reception_ps + forward_ps;
@@ -263,11 +294,13 @@ impl<'a> Machine<'a> {
         let dispatched_ps = now + self.latencies.decision_ps;
         dispatcher.decided_ps = dispatched_ps;
         let hops_ps = self.latencies.hop_ps * dispatcher.backend.hops_to_core(core);
-        let seen_ps = dispatched_ps + hops_ps + self.latencies.queue_write_ps + self.latencies.core_poll_ps;
+        let seen_ps =
+            dispatched_ps + hops_ps + self.latencies.queue_write_ps + self.latencies.core_poll_ps;
         let started_ps = self.free_ps[core.0].max(seen_ps);
         let finished_ps = started_ps.saturating_add(message.service_ps);
         self.free_ps[core.0] = finished_ps;
-        let replenished_ps = finished_ps + replenish_path_ps(self.latencies, dispatcher.backend, core);
+        let replenished_ps =
+            finished_ps + replenish_path_ps(self.latencies, dispatcher.backend, core);
         self.agenda.post(replenished_ps, Event::Replenish(core));
         self.wake(now, index);
         Some(Rpc { message, core, dispatched_ps, started_ps, finished_ps, replenished_ps })
@@ -281,14 +314,22 @@ impl Dispatcher {
         for _ in cores {
             scheduler.add_worker();
         }
-        Self { backend, first_core, scheduler, undecided: VecDeque::new(), decided_ps: 0, is_deciding: false }
+        Self {
+            backend,
+            first_core,
+            scheduler,
+            undecided: VecDeque::new(),
+            decided_ps: 0,
+            is_deciding: false,
+        }
     }
 
     fn has_work(&self) -> bool {
         self.scheduler.queue_len() > 0 || !self.undecided.is_empty()
     }
 
-    /// The first message and its core. Where no core may take one, all messages are held by the scheduler, in order.
+    /// The first message and its core. Where no core may take one, all messages are held by the
+    /// scheduler, in order.
     fn place(&mut self, now: Time) -> Option<(Core, Message)> {
         let mut placed = self.scheduler.poll_placed(now, NO_DRAW);
         while placed.is_none()
@@ -297,7 +338,9 @@ impl Dispatcher {
             match self.scheduler.offer(message, Time::MAX, NO_DRAW) {
                 Outcome::Placed(workers, message) => placed = Some((workers, message)),
                 Outcome::Held(_) => {}
-                Outcome::Full(_) => panic!("more than {QUEUE_LEN_MAX} messages wait at a dispatcher"),
+                Outcome::Full(_) => {
+                    panic!("more than {QUEUE_LEN_MAX} messages wait at a dispatcher")
+                }
             }
         }
         placed.map(|(workers, message)| (Core(self.first_core.0 + workers.first.index()), message))

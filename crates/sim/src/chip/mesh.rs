@@ -1,7 +1,8 @@
 //! Where things are on the chip, and how far apart.
 //!
-//! Cores lie in a square of [`ROWS`] x [`COLUMNS`]; a network interface backend stands at one edge beside each row. A message
-//! goes along its row and its column, a hop for each tile that it enters.
+//! Cores lie in a square of [`ROWS`] x [`COLUMNS`]; a network interface backend stands at one edge
+//! beside each row. A message goes along its row and its column, a hop for each tile that it
+//! enters.
 //!
 //! ```text
 //!   B0 -  0  1  2  3
@@ -10,9 +11,10 @@
 //!   B3 - 12 13 14 15
 //! ```
 //!
-//! The dispatcher of the single queue stands beside the second row. It is 1 to 6 hops from the cores there, which is what the
-//! published ranges of the delays imply: 1 ns for the decision, 8 for the queue entry, 10 for the poll and 1.5 for each hop
-//! make 20.5 to 28 ns, and the way back 7 to 14.5 ns.
+//! The dispatcher of the single queue stands beside the second row. It is 1 to 6 hops from the
+//! cores there, which is what the published ranges of the delays imply: 1 ns for the decision, 8
+//! for the queue entry, 10 for the poll and 1.5 for each hop make 20.5 to 28 ns, and the way back 7
+//! to 14.5 ns.
 
 /// Rows of cores, each with a backend at the edge.
 pub const ROWS: usize = 4;

@@ -1,8 +1,10 @@
-//! RPCValet's chip: 16 cores, and a network interface that gives them messages from one queue (ASPLOS'19).
+//! RPCValet's chip: 16 cores, and a network interface that gives them messages from one queue
+//! (ASPLOS'19).
 //!
-//! A model at the level of messages. A message arrives at one of four backends, its completion goes to a dispatcher, which is the
-//! product's scheduler with JBSQ, the dispatcher writes to the core's private queue, and the replenish that the core posts at its
-//! end makes it available again. Each step takes the chip's time ([`machine::Latencies`]), each hop goes over the mesh ([`mesh`]).
+//! A model at the level of messages. A message arrives at one of four backends, its completion goes
+//! to a dispatcher, which is the product's scheduler with JBSQ, the dispatcher writes to the core's
+//! private queue, and the replenish that the core posts at its end makes it available again. Each
+//! step takes the chip's time ([`machine::Latencies`]), each hop goes over the mesh ([`mesh`]).
 //!
 //! | layout | queues | who decides |
 //! |---|---|---|
@@ -12,13 +14,16 @@
 //! | [`Layout::Software`] `sw` | one, in memory | cores pull under a fair lock |
 //! | [`Layout::Ideal`] `ideal` | one | cores take from it without delay |
 //!
-//! Threshold 1 is a single queue, but a core idles for the way of its replenish and of its next message, 28 to 42 ns. Threshold 2
-//! hides that, at the price that a message may be committed behind a long one. The load is relative to 16 cores that never pause.
+//! Threshold 1 is a single queue, but a core idles for the way of its replenish and of its next
+//! message, 28 to 42 ns. Threshold 2 hides that, at the price that a message may be committed
+//! behind a long one. The load is relative to 16 cores that never pause.
 //!
-//! Ties rotate from the core after the one used last, where the published code begins at that core itself; it is the one core
-//! that has just been given a message, so the two differ only where it has already replenished.
+//! Ties rotate from the core after the one used last, where the published code begins at that core
+//! itself; it is the one core that has just been given a message, so the two differ only where it
+//! has already replenished.
 //!
-//! Invariant: the same seed gives the same figures, and every layout sees the same messages at the same load and seed.
+//! Invariant: the same seed gives the same figures, and every layout sees the same messages at the
+//! same load and seed.
 
 pub mod machine;
 pub mod mesh;
@@ -46,7 +51,8 @@ use crate::{PS_PER_NS, WARMUP_SHARE};
 pub enum Layout {
     /// One dispatcher in hardware for all cores: `1x16`.
     Single,
-    /// A dispatcher in hardware for each row of four cores, which gets the messages of its own backend: `4x4`.
+    /// A dispatcher in hardware for each row of four cores, which gets the messages of its own
+    /// backend: `4x4`.
     Rows,
     /// Messages go to a random core: `16x1`.
     Private,
@@ -58,7 +64,8 @@ pub enum Layout {
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Single, Self::Rows, Self::Private, Self::Software, Self::Ideal];
+    pub const ALL: [Self; 5] =
+        [Self::Single, Self::Rows, Self::Private, Self::Software, Self::Ideal];
 
     /// How people write it.
     pub fn name(self) -> &'static str {
@@ -87,7 +94,10 @@ impl FromStr for Layout {
     type Err = ChipError;
 
     fn from_str(text: &str) -> Result<Self, ChipError> {
-        Self::ALL.into_iter().find(|layout| layout.name() == text).ok_or_else(|| ChipError::LayoutUnknown(text.to_owned()))
+        Self::ALL
+            .into_iter()
+            .find(|layout| layout.name() == text)
+            .ok_or_else(|| ChipError::LayoutUnknown(text.to_owned()))
     }
 }
 
@@ -96,7 +106,8 @@ impl FromStr for Layout {
 pub struct Chip {
     /// Who shares a queue.
     pub layout: Layout,
-    /// Messages that a core may have outstanding, of the layouts for which that matters. The paper's is 2.
+    /// Messages that a core may have outstanding, of the layouts for which that matters. The
+    /// paper's is 2.
     pub threshold: NonZeroU32,
 }
 
@@ -122,9 +133,11 @@ impl fmt::Display for Chip {
 /// What came of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// From a message's last packet to the end of its core loop, with the reply sent and the replenish posted, ns.
+    /// From a message's last packet to the end of its core loop, with the reply sent and the
+    /// replenish posted, ns.
     pub latency_ns: Figures,
-    /// From a message's last packet until its replenish has been processed, which is how the paper defines an RPC's latency; ns.
+    /// From a message's last packet until its replenish has been processed, which is how the paper
+    /// defines an RPC's latency; ns.
     pub replenished_ns: Figures,
     /// Messages concluded, those of the warm-up included, millions a second.
     pub throughput_mrps: f64,
@@ -139,11 +152,19 @@ pub struct SloPoint {
     pub throughput_mrps: f64,
 }
 
-/// Runs `requests` messages through the chip at `load` of its capacity. The first tenth warms up and is left out of the latency.
+/// Runs `requests` messages through the chip at `load` of its capacity. The first tenth warms up
+/// and is left out of the latency.
 ///
 /// # Errors
-/// A load outside of (0, 2], no request or 2^30 and more, or a run longer than a month of simulated time.
-pub fn simulate(chip: Chip, workload: &Workload, load: f64, requests: usize, seed: u64) -> Result<Point, ChipError> {
+/// A load outside of (0, 2], no request or 2^30 and more, or a run longer than a month of simulated
+/// time.
+pub fn simulate(
+    chip: Chip,
+    workload: &Workload,
+    load: f64,
+    requests: usize,
+    seed: u64,
+) -> Result<Point, ChipError> {
     let warmup = requests as u64 / WARMUP_SHARE;
     let (mut latency, mut replenished) = (Sojourns::new(), Sojourns::new());
     let mut last_ps = 0;
@@ -161,12 +182,19 @@ pub fn simulate(chip: Chip, workload: &Workload, load: f64, requests: usize, see
     })
 }
 
-/// Finds the throughput at which the 99th percentile of the latency reaches `slo_ns`, by bisection over the load to 0.0005. All
-/// loads see the same messages, nearer together, so that the percentile grows with the load.
+/// Finds the throughput at which the 99th percentile of the latency reaches `slo_ns`, by bisection
+/// over the load to 0.0005. All loads see the same messages, nearer together, so that the
+/// percentile grows with the load.
 ///
 /// # Errors
 /// As of [`simulate`], and a limit that is not above zero.
-pub fn slo_throughput(chip: Chip, workload: &Workload, slo_ns: f64, requests: usize, seed: u64) -> Result<SloPoint, ChipError> {
+pub fn slo_throughput(
+    chip: Chip,
+    workload: &Workload,
+    slo_ns: f64,
+    requests: usize,
+    seed: u64,
+) -> Result<SloPoint, ChipError> {
     if !(slo_ns > 0.0 && slo_ns.is_finite()) {
         return Err(ChipError::Slo(slo_ns));
     }
@@ -179,7 +207,8 @@ pub fn slo_throughput(chip: Chip, workload: &Workload, slo_ns: f64, requests: us
     Ok(SloPoint { load: low, throughput_mrps: low * workload.capacity_mrps() })
 }
 
-/// Runs messages, in the order of their arrival, through the chip, and shows every concluded one in the order of dispatch.
+/// Runs messages, in the order of their arrival, through the chip, and shows every concluded one in
+/// the order of dispatch.
 pub fn trace(chip: Chip, messages: impl Iterator<Item = Message>, conclude: impl FnMut(&Rpc)) {
     let (sharing, latencies, threshold) = match chip.layout {
         Layout::Single => (Sharing::All, &Latencies::CHIP, chip.threshold),
@@ -209,7 +238,12 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// As of [`simulate`].
-    pub fn new(workload: &'a Workload, load: f64, requests: usize, seed: u64) -> Result<Self, ChipError> {
+    pub fn new(
+        workload: &'a Workload,
+        load: f64,
+        requests: usize,
+        seed: u64,
+    ) -> Result<Self, ChipError> {
         if !(load > 0.0 && load <= LOAD_MAX) {
             return Err(ChipError::Load(load));
         }
@@ -220,7 +254,8 @@ impl<'a> Source<'a> {
         if requests as f64 / rate_per_ps > SPAN_MAX_PS {
             return Err(ChipError::Span);
         }
-        let arrivals = Arrivals::new(Process::Poisson, rate_per_ps * TICKS_PER_S, generator(seed, ARRIVALS));
+        let arrivals =
+            Arrivals::new(Process::Poisson, rate_per_ps * TICKS_PER_S, generator(seed, ARRIVALS));
         let arrivals = arrivals.map_err(|_| ChipError::Load(load))?;
         let (services, placements) = (generator(seed, SERVICES), generator(seed, PLACEMENTS));
         Ok(Self { workload, arrivals, services, placements, number: 0, requests: requests as u64 })
@@ -240,7 +275,14 @@ impl Iterator for Source<'_> {
         let work = self.workload.draw(&mut self.services);
         let core = Core(self.placements.random_range(0..CORES));
         let backend = Backend(core.row());
-        Some(Message { number, arrived_ps, service_ps: work.service_ps, backend, column: core.column(), counts: work.counts })
+        Some(Message {
+            number,
+            arrived_ps,
+            service_ps: work.service_ps,
+            backend,
+            column: core.column(),
+            counts: work.counts,
+        })
     }
 }
 
@@ -255,7 +297,9 @@ pub enum ChipError {
     #[error("the number of requests must be at least 1 and below 2^30, but is {0}")]
     Requests(usize),
     /// More simulated time than a run may take.
-    #[error("the run would take more than a month of simulated time; take fewer requests or shorter services")]
+    #[error(
+        "the run would take more than a month of simulated time; take fewer requests or shorter services"
+    )]
     Span,
     /// A limit that nothing keeps.
     #[error("the limit on the p99 must be above zero, but is {0} ns")]

@@ -10,13 +10,14 @@ use tailcut_measure::quantity::Unit;
 use super::ChipError;
 use crate::PS_PER_NS;
 
-/// Everything that a core does for a message beside the emulated work, ns: poll, read, reply with 512 B, replenish.
+/// Everything that a core does for a message beside the emulated work, ns: poll, read, reply with
+/// 512 B, replenish.
 pub const CORE_LOOP_NS: f64 = 220.0;
 
 /// The work of messages, most of it emulated.
 ///
-/// A message takes [`CORE_LOOP_NS`] and what it emulates. Emulated time is not rounded to the cycles of 0.5 ns in which the
-/// published chip counts it.
+/// A message takes [`CORE_LOOP_NS`] and what it emulates. Emulated time is not rounded to the
+/// cycles of 0.5 ns in which the published chip counts it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// Emulated work of a message, ns.
@@ -46,7 +47,8 @@ impl Workload {
         Ok(Self { emulated, long: None, service_mean_ns })
     }
 
-    /// The same, but a share of the messages emulates another work, and their latency does not count.
+    /// The same, but a share of the messages emulates another work, and their latency does not
+    /// count.
     ///
     /// # Errors
     /// A share outside of [0, 1), or a distribution that is no time or has no finite mean.
@@ -55,10 +57,15 @@ impl Workload {
             return Err(ChipError::Share(share));
         }
         let mean = (1.0 - share) * mean_ns(&self.emulated)? + share * mean_ns(&emulated)?;
-        Ok(Self { service_mean_ns: CORE_LOOP_NS + mean, long: Some(Long { share, emulated }), ..self })
+        Ok(Self {
+            service_mean_ns: CORE_LOOP_NS + mean,
+            long: Some(Long { share, emulated }),
+            ..self
+        })
     }
 
-    /// The mean of core loop and emulated work over all messages, ns: the load is relative to 16 of these at a time.
+    /// The mean of core loop and emulated work over all messages, ns: the load is relative to 16 of
+    /// these at a time.
     pub fn service_mean_ns(&self) -> f64 {
         self.service_mean_ns
     }
@@ -83,7 +90,9 @@ impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.emulated)?;
         match &self.long {
-            Some(Long { share, emulated }) => write!(f, ", and {emulated} with probability {share}"),
+            Some(Long { share, emulated }) => {
+                write!(f, ", and {emulated} with probability {share}")
+            }
             None => Ok(()),
         }
     }
@@ -109,9 +118,10 @@ pub(super) struct Work {
 /// | herd | log-normal of mean 330 ns and sigma 0.22 | 550 ns | 5.5 us |
 /// | masstree | gets of 1.25 us; one message in a hundred a scan, uniform on 60 to 120 us | 2.36 us | 12.5 us |
 ///
-/// Two of them are not published in full. Of HERD only the mean is; the log-normal has the sigma with which the reference 99th
-/// percentiles come out, all five within 1 %. Of Masstree's gets only the mean is; they are taken as constant, and exponential
-/// gets change the throughput by less than 4 %. Scans are not counted in Masstree's latency.
+/// Two of them are not published in full. Of HERD only the mean is; the log-normal has the sigma
+/// with which the reference 99th percentiles come out, all five within 1 %. Of Masstree's gets only
+/// the mean is; they are taken as constant, and exponential gets change the throughput by less than
+/// 4 %. Scans are not counted in Masstree's latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// The core loop and 600 ns, always.
@@ -130,7 +140,14 @@ pub enum Preset {
 
 impl Preset {
     /// All of them, in the order of the reference table.
-    pub const ALL: [Self; 6] = [Self::Fixed, Self::Uniform, Self::Exponential, Self::ExtremeValue, Self::Herd, Self::Masstree];
+    pub const ALL: [Self; 6] = [
+        Self::Fixed,
+        Self::Uniform,
+        Self::Exponential,
+        Self::ExtremeValue,
+        Self::Herd,
+        Self::Masstree,
+    ];
 
     /// How people write it.
     pub fn name(self) -> &'static str {
@@ -157,12 +174,15 @@ impl Preset {
         };
         let workload = Workload::new(parse(text)).expect("every preset has a mean");
         match self {
-            Self::Masstree => workload.with_long(0.01, parse("60us+uni:60us")).expect("a hundredth is a share"),
+            Self::Masstree => {
+                workload.with_long(0.01, parse("60us+uni:60us")).expect("a hundredth is a share")
+            }
             _ => workload,
         }
     }
 
-    /// The limit on the 99th percentile, ns: ten times the mean service, and of Masstree ten times a get.
+    /// The limit on the 99th percentile, ns: ten times the mean service, and of Masstree ten times
+    /// a get.
     pub fn slo_ns(self) -> f64 {
         match self {
             Self::Fixed | Self::Uniform | Self::Exponential | Self::ExtremeValue => 8_200.0,
@@ -206,7 +226,8 @@ mod tests {
     /// The published capacities, to the digits that they have.
     #[test]
     fn the_presets_have_the_published_capacities() {
-        let capacities: Vec<String> = Preset::ALL.map(|preset| format!("{:.1}", preset.workload().capacity_mrps())).into();
+        let capacities: Vec<String> =
+            Preset::ALL.map(|preset| format!("{:.1}", preset.workload().capacity_mrps())).into();
         assert_eq!(capacities, ["19.5", "19.5", "19.5", "19.5", "29.1", "6.8"]);
     }
 
@@ -218,8 +239,9 @@ mod tests {
         assert_eq!("redis".parse::<Preset>(), Err(ChipError::PresetUnknown("redis".to_owned())));
     }
 
-    /// Of 200,000 draws the share of a hundredth has a standard deviation of 2.2 %, and the mean service, of which the scans'
-    /// share is two fifths, one of 1 %; the tolerances are four of them.
+    /// Of 200,000 draws the share of a hundredth has a standard deviation of 2.2 %, and the mean
+    /// service, of which the scans' share is two fifths, one of 1 %; the tolerances are four of
+    /// them.
     #[test]
     fn scans_are_one_in_a_hundred_and_do_not_count() {
         const DRAWS: usize = 200_000;

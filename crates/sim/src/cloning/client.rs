@@ -18,17 +18,24 @@ pub(super) struct Departures {
 
 impl Departures {
     /// Departures at `rate_per_s` in all. Client i draws from stream `stream + i` of `seed`.
-    pub(super) fn new(sending: Sending, rate_per_s: f64, seed: u64, stream: u64) -> Result<Self, ArrivalsError> {
+    pub(super) fn new(
+        sending: Sending,
+        rate_per_s: f64,
+        seed: u64,
+        stream: u64,
+    ) -> Result<Self, ArrivalsError> {
         let (clients, process) = match sending {
             Sending::Poisson => (1, Process::Poisson),
             Sending::Artifact => {
-                let gaps = Distribution::new(Form::Uniform { max: 1.0 }, Unit::Plain).expect("the constant is in range");
+                let gaps = Distribution::new(Form::Uniform { max: 1.0 }, Unit::Plain)
+                    .expect("the constant is in range");
                 (2, Process::Shaped(gaps))
             }
         };
         // Arrivals at a rate per millisecond tell the time in thousandths of a nanosecond: ps.
         let rate_per_ms = rate_per_s / 1e3 / clients as f64;
-        let schedule = |client| Arrivals::new(process.clone(), rate_per_ms, generator(seed, stream + client));
+        let schedule =
+            |client| Arrivals::new(process.clone(), rate_per_ms, generator(seed, stream + client));
         let mut schedules = (0..clients).map(schedule).collect::<Result<Vec<_>, _>>()?;
         let next_ps = schedules.iter_mut().map(Arrivals::next_ns).collect();
         Ok(Self { schedules, next_ps })
@@ -39,7 +46,8 @@ impl Iterator for Departures {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
-        let (client, &sent_ps) = self.next_ps.iter().enumerate().min_by_key(|&(_, sent_ps)| sent_ps)?;
+        let (client, &sent_ps) =
+            self.next_ps.iter().enumerate().min_by_key(|&(_, sent_ps)| sent_ps)?;
         self.next_ps[client] = self.schedules[client].next_ns();
         Some(sent_ps)
     }
@@ -76,8 +84,11 @@ mod tests {
         assert!(times.is_sorted());
         let mean_ps = times[COUNT - 1] as f64 / COUNT as f64;
         assert!((mean_ps / 500_000.0 - 1.0).abs() < 0.012, "{mean_ps}");
-        let spread =
-            times.windows(2).map(|pair| ((pair[1] - pair[0]) as f64 / mean_ps - 1.0).powi(2)).sum::<f64>() / COUNT as f64;
+        let spread = times
+            .windows(2)
+            .map(|pair| ((pair[1] - pair[0]) as f64 / mean_ps - 1.0).powi(2))
+            .sum::<f64>()
+            / COUNT as f64;
         assert!((spread / squared_variation - 1.0).abs() < 0.03, "{spread}");
     }
 
@@ -86,8 +97,9 @@ mod tests {
         check_gaps(Sending::Poisson, 1.0);
     }
 
-    /// Two renewal streams of gaps U(0, 4): the gap of both exceeds t with probability (1 - t/4)^2 (1 - t/4) (one is at the start
-    /// of a gap, the other anywhere in one), so its mean is 1 and its second moment 8/5.
+    /// Two renewal streams of gaps U(0, 4): the gap of both exceeds t with probability (1 - t/4)^2
+    /// (1 - t/4) (one is at the start of a gap, the other anywhere in one), so its mean is 1 and
+    /// its second moment 8/5.
     #[test]
     fn two_clients_with_uniform_gaps_are_smoother() {
         check_gaps(Sending::Artifact, 0.6);

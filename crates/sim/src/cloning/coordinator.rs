@@ -62,8 +62,14 @@ impl Station {
         }
     }
 
-    /// Takes the response of `server`: whether it is the request's first, and a held request that now goes, with its server.
-    pub(super) fn respond(&mut self, server: WorkerId, packet: &Packet, random: u64) -> (bool, Option<(Workers, Packet)>) {
+    /// Takes the response of `server`: whether it is the request's first, and a held request that
+    /// now goes, with its server.
+    pub(super) fn respond(
+        &mut self,
+        server: WorkerId,
+        packet: &Packet,
+        random: u64,
+    ) -> (bool, Option<(Workers, Packet)>) {
         self.scheduler.conclude(server);
         // Nothing expires, so the time does not matter.
         (self.answered.is_first(packet.id), self.scheduler.poll_placed(0, random))

@@ -1,10 +1,11 @@
 //! What happens next: services on the agenda, packets on links.
 //!
-//! A link has a constant delay, so its packets arrive in the order in which they left, and a queue holds them. Half of all
-//! events never meet the agenda that way, which makes a run more than twice as fast.
+//! A link has a constant delay, so its packets arrive in the order in which they left, and a queue
+//! holds them. Half of all events never meet the agenda that way, which makes a run more than twice
+//! as fast.
 //!
-//! Invariant: events leave in the order of their times; at one time those of the agenda first, then those of the links in the
-//! order of [`Link`].
+//! Invariant: events leave in the order of their times; at one time those of the agenda first, then
+//! those of the links in the order of [`Link`].
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,8 @@ pub(super) enum Event {
     Reached(WorkerId, Packet),
     /// A worker of the server has finished it.
     Finished(WorkerId, Packet),
-    /// The response passes the switch, with what its server reports; with LAEDGE it comes to the coordinator.
+    /// The response passes the switch, with what its server reports; with LAEDGE it comes to the
+    /// coordinator.
     Returned(WorkerId, Packet, u32),
     /// The coordinator has dealt with a request.
     RequestDone(Packet),
@@ -80,14 +82,20 @@ impl Events {
     /// Sends a packet over a link, to arrive no earlier than those sent before.
     pub(super) fn send(&mut self, link: Link, time_ps: u64, event: Event) {
         let packets = &mut self.links[link as usize];
-        debug_assert!(packets.back().is_none_or(|&(last_ps, _)| last_ps <= time_ps), "a link keeps the order");
+        debug_assert!(
+            packets.back().is_none_or(|&(last_ps, _)| last_ps <= time_ps),
+            "a link keeps the order"
+        );
         packets.push_back((time_ps, event));
     }
 
     /// Takes the next event if it is due at `until_ps` or before.
     pub(super) fn pop_until(&mut self, until_ps: u64) -> Option<(u64, Event)> {
-        let fronts =
-            self.links.iter().enumerate().filter_map(|(link, packets)| packets.front().map(|&(time_ps, _)| (time_ps, link)));
+        let fronts = self
+            .links
+            .iter()
+            .enumerate()
+            .filter_map(|(link, packets)| packets.front().map(|&(time_ps, _)| (time_ps, link)));
         let first = fronts.min().filter(|&(time_ps, _)| time_ps <= until_ps);
         let Some((time_ps, link)) = first else {
             return self.agenda.pop_until(until_ps);
@@ -114,7 +122,17 @@ mod tests {
         events.post(9, event(6));
         events.send(Link::Requests, 8, event(5));
         let left: Vec<_> = std::iter::from_fn(|| events.pop_until(9)).collect();
-        assert_eq!(left, [(5, event(1)), (5, event(2)), (5, event(3)), (5, event(4)), (8, event(5)), (9, event(6))]);
+        assert_eq!(
+            left,
+            [
+                (5, event(1)),
+                (5, event(2)),
+                (5, event(3)),
+                (5, event(4)),
+                (8, event(5)),
+                (9, event(6))
+            ]
+        );
     }
 
     #[test]

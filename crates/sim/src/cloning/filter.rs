@@ -5,8 +5,9 @@
 //! | the same id | the slower: dropped | is emptied |
 //! | another id, or none | the faster: forwarded | takes this id, whatever it held |
 //!
-//! Ids are compared in full. So no first response is ever dropped: where two ids share a cell, the one that is put out leaks
-//! its slower response, which leaves the id behind in the cell. A clone that its server discards leaves one too.
+//! Ids are compared in full. So no first response is ever dropped: where two ids share a cell, the
+//! one that is put out leaks its slower response, which leaves the id behind in the cell. A clone
+//! that its server discards leaves one too.
 
 /// Two tables of cells; the client picks the table at random, the id picks the cell.
 #[derive(Clone, Debug)]
@@ -27,7 +28,8 @@ impl Filter {
         Self { tables: [(); 2].map(|()| vec![0; CELLS]) }
     }
 
-    /// Judges a response to a cloned request. `table` is 0 or 1, the same for both copies; `id` is not 0.
+    /// Judges a response to a cloned request. `table` is 0 or 1, the same for both copies; `id` is
+    /// not 0.
     pub(super) fn judge(&mut self, table: u8, id: u32) -> Verdict {
         let cell = &mut self.tables[usize::from(table)][id as usize % CELLS];
         if *cell == id {

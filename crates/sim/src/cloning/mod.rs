@@ -1,8 +1,10 @@
-//! Request cloning and in-network scheduling: clients, a switch or a coordinator, and servers with many workers.
+//! Request cloning and in-network scheduling: clients, a switch or a coordinator, and servers with
+//! many workers.
 //!
-//! A request is a token: there are no bytes and no loss, but every delay, every queue and every piece of state that decides who
-//! gets a clone and which response survives. The rules are those of the NetClone artifact (its switch program, its servers and
-//! its clients), the deciders those of [`tailcut_proto::policy`].
+//! A request is a token: there are no bytes and no loss, but every delay, every queue and every
+//! piece of state that decides who gets a clone and which response survives. The rules are those of
+//! the NetClone artifact (its switch program, its servers and its clients), the deciders those of
+//! [`tailcut_proto::policy`].
 //!
 //! | what happens | then |
 //! |---|---|
@@ -13,11 +15,12 @@
 //! | a response passes the switch | the report is stored, whatever becomes of the response; of a pair the slower is dropped |
 //! | a response comes to the client | the first completes the request, another is a duplicate |
 //!
-//! With C-Clone the client sends both copies, so that the switch takes them for two requests: no discard, no filter. With
-//! LAEDGE a coordinator takes the place of the policy and of the filter; see [`Coordinator`].
+//! With C-Clone the client sends both copies, so that the switch takes them for two requests: no
+//! discard, no filter. With LAEDGE a coordinator takes the place of the policy and of the filter;
+//! see [`Coordinator`].
 //!
-//! Invariant: the same configuration and seed give the same outcome. Losers are never cancelled, and a run ends with the last
-//! request's departure: what completes later does not count.
+//! Invariant: the same configuration and seed give the same outcome. Losers are never cancelled,
+//! and a run ends with the last request's departure: what completes later does not count.
 
 mod client;
 mod coordinator;
@@ -48,7 +51,8 @@ pub enum Scheme {
     None,
     /// The client sends two copies to two random servers, always.
     CClone,
-    /// The switch clones where the pair reports empty queues, else the first of the pair gets the request.
+    /// The switch clones where the pair reports empty queues, else the first of the pair gets the
+    /// request.
     NetClone,
     /// The shorter of a random pair by reported load, no clone.
     RackSched,
@@ -61,11 +65,12 @@ pub enum Scheme {
 /// How the service times of two copies of a request belong together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
-    /// Each copy draws its service when it starts, base and jitter: the artifact. A clone then also escapes the request's own
-    /// size.
+    /// Each copy draws its service when it starts, base and jitter: the artifact. A clone then also
+    /// escapes the request's own size.
     #[default]
     Fresh,
-    /// A request has one base, and each copy draws its jitter: a clone escapes only what the server adds.
+    /// A request has one base, and each copy draws its jitter: a clone escapes only what the server
+    /// adds.
     Shared,
 }
 
@@ -75,7 +80,8 @@ pub enum Sending {
     /// Poisson arrivals.
     #[default]
     Poisson,
-    /// Two clients with uniform gaps from 0 to twice their mean, which is what the artifact's formula comes to.
+    /// Two clients with uniform gaps from 0 to twice their mean, which is what the artifact's
+    /// formula comes to.
     Artifact,
 }
 
@@ -114,9 +120,10 @@ pub struct Delays {
 
 /// LAEDGE's coordinator: clients and servers talk to it alone.
 ///
-/// Each packet that it receives, request or response, takes a thread for `packet_ps`; packets are taken in order. A request is
-/// placed by [`tailcut_proto::policy::Laedge`], or queued. A response frees a slot of its server, is forwarded if it is the
-/// request's first, and lets the first of the queue go to that very server.
+/// Each packet that it receives, request or response, takes a thread for `packet_ps`; packets are
+/// taken in order. A request is placed by [`tailcut_proto::policy::Laedge`], or queued. A response
+/// frees a slot of its server, is forwarded if it is the request's first, and lets the first of the
+/// queue go to that very server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coordinator {
     /// What a packet costs, ps. Default 0.5 us.
@@ -148,7 +155,8 @@ pub struct Config {
     pub service: Distribution,
     /// The probability that a copy takes [`JITTER_FACTOR`] times its base.
     pub jitter: f64,
-    /// The rate of requests in units of the capacity: all workers, by the mean service with jitter. May exceed 1.
+    /// The rate of requests in units of the capacity: all workers, by the mean service with jitter.
+    /// May exceed 1.
     pub load: f64,
     /// Requests to send, 1 to [`REQUESTS_MAX`]. The first tenth warms up.
     pub requests: u32,
@@ -166,7 +174,8 @@ pub struct Config {
     pub coordinator: Coordinator,
 }
 
-/// What a simulation found. Counts are of the requests after the warm-up, as far as their packets got by the end.
+/// What a simulation found. Counts are of the requests after the warm-up, as far as their packets
+/// got by the end.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// From a request's departure to its first response, at the client; ps.
@@ -184,7 +193,8 @@ pub struct Outcome {
 pub struct Counts {
     /// Requests sent.
     pub sent: u64,
-    /// First responses that reached a client, those of requests from the warm-up included; none after the last departure.
+    /// First responses that reached a client, those of requests from the warm-up included; none
+    /// after the last departure.
     pub completed: u64,
     /// Requests of which two copies were made.
     pub cloned: u64,
@@ -192,7 +202,8 @@ pub struct Counts {
     pub discarded: u64,
     /// Slower responses that the switch's filter or the coordinator dropped.
     pub filtered: u64,
-    /// Slower responses that reached a client: every one of C-Clone, and what leaks through the filter.
+    /// Slower responses that reached a client: every one of C-Clone, and what leaks through the
+    /// filter.
     pub duplicates: u64,
     /// Requests that the coordinator queued.
     pub held: u64,
@@ -248,7 +259,9 @@ pub enum CloningError {
 
 /// A name that no scheme has.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("no scheme is called {0:?}; there are none, cclone, netclone, racksched, netclone+racksched and laedge")]
+#[error(
+    "no scheme is called {0:?}; there are none, cclone, netclone, racksched, netclone+racksched and laedge"
+)]
 pub struct SchemeParseError(String);
 
 impl Scheme {
@@ -260,7 +273,8 @@ impl Scheme {
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (_, name) = SCHEMES.iter().find(|(scheme, _)| scheme == self).expect("every scheme has a name");
+        let (_, name) =
+            SCHEMES.iter().find(|(scheme, _)| scheme == self).expect("every scheme has a name");
         f.write_str(name)
     }
 }
@@ -275,7 +289,8 @@ impl FromStr for Scheme {
 }
 
 impl Config {
-    /// The artifact's setting with Poisson arrivals: fresh copies, 1 % of jitter, 400,000 requests, default delays.
+    /// The artifact's setting with Poisson arrivals: fresh copies, 1 % of jitter, 400,000 requests,
+    /// default delays.
     pub fn new(scheme: Scheme, servers: Vec<u32>, service: Distribution, load: f64) -> Self {
         Self {
             scheme,
@@ -295,7 +310,9 @@ impl Config {
 
     /// The mean service of a copy with jitter, ps; `None` where it is infinite.
     pub fn service_ps(&self) -> Option<f64> {
-        self.service.mean().map(|mean_ns| mean_ns * PS_PER_NS as f64 * (1.0 + self.jitter * (JITTER_FACTOR - 1.0)))
+        self.service
+            .mean()
+            .map(|mean_ns| mean_ns * PS_PER_NS as f64 * (1.0 + self.jitter * (JITTER_FACTOR - 1.0)))
     }
 
     /// Workers of all servers.
@@ -331,7 +348,8 @@ impl Config {
         if self.servers.contains(&0) {
             return Err(CloningError::NoWorkers);
         }
-        if self.service.unit() != Unit::Time || !self.service.mean().is_some_and(|mean| mean > 0.0) {
+        if self.service.unit() != Unit::Time || !self.service.mean().is_some_and(|mean| mean > 0.0)
+        {
             return Err(CloningError::Service);
         }
         if !(0.0..=1.0).contains(&self.jitter) {
@@ -348,8 +366,15 @@ impl Config {
         if mean_ps.max(length_ps) > LENGTH_MAX_PS {
             return Err(CloningError::TooLong);
         }
-        let Delays { client_switch_ps, switch_server_ps, recirculation_ps, switch_coordinator_ps } = self.delays;
-        let delays = [client_switch_ps, switch_server_ps, recirculation_ps, switch_coordinator_ps, self.coordinator.packet_ps];
+        let Delays { client_switch_ps, switch_server_ps, recirculation_ps, switch_coordinator_ps } =
+            self.delays;
+        let delays = [
+            client_switch_ps,
+            switch_server_ps,
+            recirculation_ps,
+            switch_coordinator_ps,
+            self.coordinator.packet_ps,
+        ];
         match delays.into_iter().find(|&delay_ps| delay_ps > DELAY_MAX_PS) {
             Some(delay_ps) => Err(CloningError::Delay(delay_ps)),
             None => self.check_coordinator(),
@@ -473,11 +498,16 @@ mod tests {
     #[test]
     fn latencies_begin_at_the_round_trip() {
         // Of 54,000 exponential services the shortest is some 0.5 ns.
-        for (scheme, round_trip_ps) in [(Scheme::None, 5_000_000), (Scheme::NetClone, 5_000_000), (Scheme::Laedge, 8_000_000)] {
+        for (scheme, round_trip_ps) in
+            [(Scheme::None, 5_000_000), (Scheme::NetClone, 5_000_000), (Scheme::Laedge, 8_000_000)]
+        {
             let config = config(scheme, 0.01);
             assert_eq!(config.round_trip_ps(), round_trip_ps);
             let shortest_ps = simulate(&config, 1).unwrap().latency.percentile(0.0);
-            assert!((shortest_ps / round_trip_ps as f64 - 1.0).abs() < 0.002, "{scheme} {shortest_ps}");
+            assert!(
+                (shortest_ps / round_trip_ps as f64 - 1.0).abs() < 0.002,
+                "{scheme} {shortest_ps}"
+            );
         }
     }
 
@@ -494,7 +524,8 @@ mod tests {
         assert!(laedge.duplicates == 0 && laedge.cloned - laedge.filtered < 10, "{laedge:?}");
     }
 
-    /// RackSched's rack of unequal servers: 4 of 7 workers, 4 of 4. Random placement is bound by the smaller, at 32/44.
+    /// RackSched's rack of unequal servers: 4 of 7 workers, 4 of 4. Random placement is bound by
+    /// the smaller, at 32/44.
     #[test]
     fn reported_loads_fill_unequal_servers() {
         let goodput = |scheme| {
@@ -524,7 +555,9 @@ mod tests {
         check_refused(&Config { requests: 0, ..config.clone() }, &CloningError::Requests(0));
         let delays = Delays { recirculation_ps: u64::MAX, ..config.delays };
         check_refused(&Config { delays, ..config.clone() }, &CloningError::Delay(u64::MAX));
-        for (text, unit) in [("pareto:0:25us:1", Unit::Time), ("fixed:0", Unit::Time), ("exp:25", Unit::Size)] {
+        for (text, unit) in
+            [("pareto:0:25us:1", Unit::Time), ("fixed:0", Unit::Time), ("exp:25", Unit::Size)]
+        {
             let service = Distribution::parse(text, unit).unwrap();
             check_refused(&Config { service, ..config.clone() }, &CloningError::Service);
         }
@@ -536,6 +569,9 @@ mod tests {
         let idle = Coordinator { threads: 0, ..Coordinator::default() };
         check_refused(&Config { coordinator: idle, ..config.clone() }, &CloningError::NoThreads);
         let by_worker = Coordinator { slots: Slots::Worker, ..Coordinator::default() };
-        check_refused(&Config { coordinator: by_worker, servers: vec![7, 4], ..config }, &CloningError::UnevenSlots);
+        check_refused(
+            &Config { coordinator: by_worker, servers: vec![7, 4], ..config },
+            &CloningError::UnevenSlots,
+        );
     }
 }

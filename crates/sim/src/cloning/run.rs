@@ -79,7 +79,11 @@ impl<'a> Run<'a> {
             },
             switch: Switch::new(config.scheme, config.servers.len()),
             station: (config.scheme == Scheme::Laedge).then(|| Station::new(config)),
-            detour_ps: if config.scheme == Scheme::Laedge { config.delays.switch_coordinator_ps } else { 0 },
+            detour_ps: if config.scheme == Scheme::Laedge {
+                config.delays.switch_coordinator_ps
+            } else {
+                0
+            },
             servers: config.servers.iter().map(|&workers| Server::new(workers)).collect(),
             answered: Answered::new(config.requests),
             passed: 0,
@@ -102,9 +106,15 @@ impl<'a> Run<'a> {
             self.handle_request(enters_ps, sent_ps);
         }
         self.handle_events(self.window.end_ps);
-        let worker_ps = self.config.workers() as f64 * (self.window.end_ps - self.window.start_ps) as f64;
+        let worker_ps =
+            self.config.workers() as f64 * (self.window.end_ps - self.window.start_ps) as f64;
         let utilisation = if worker_ps > 0.0 { self.busy_ps / worker_ps } else { 0.0 };
-        Outcome { latency: self.latency, counts: self.counts, utilisation, offered_per_s: self.offered_per_s }
+        Outcome {
+            latency: self.latency,
+            counts: self.counts,
+            utilisation,
+            offered_per_s: self.offered_per_s,
+        }
     }
 
     fn handle_events(&mut self, until_ps: u64) {
@@ -112,9 +122,13 @@ impl<'a> Run<'a> {
             match event {
                 Event::Reached(server, packet) => self.handle_reached(now_ps, server, packet),
                 Event::Finished(server, packet) => self.handle_finished(now_ps, server, packet),
-                Event::Returned(server, packet, report) => self.handle_returned(now_ps, (server, report), packet),
+                Event::Returned(server, packet, report) => {
+                    self.handle_returned(now_ps, (server, report), packet)
+                }
                 Event::RequestDone(packet) => self.handle_request_done(now_ps, packet),
-                Event::ResponseDone(server, packet) => self.handle_response_done(now_ps, server, packet),
+                Event::ResponseDone(server, packet) => {
+                    self.handle_response_done(now_ps, server, packet)
+                }
             }
         }
     }
@@ -123,7 +137,13 @@ impl<'a> Run<'a> {
     fn handle_request(&mut self, now_ps: u64, sent_ps: u64) {
         self.passed += 1;
         let table = (self.placements.next_u32() >> 31) as u8;
-        let packet = Packet { sent_ps, base_ps: self.services.shared_base(), id: self.passed, mark: Mark::Sole, table };
+        let packet = Packet {
+            sent_ps,
+            base_ps: self.services.shared_base(),
+            id: self.passed,
+            mark: Mark::Sole,
+            table,
+        };
         self.counts.sent += self.measured(&packet);
         if let Some(station) = &mut self.station {
             let done_ps = station.serve(now_ps);
@@ -133,24 +153,38 @@ impl<'a> Run<'a> {
         let placement = self.switch.place(self.placements.next_u64());
         let reached_ps = now_ps.saturating_add(self.config.delays.switch_server_ps);
         match placement {
-            Placement::One(server) => self.events.send(Link::Requests, reached_ps, Event::Reached(server, packet)),
-            Placement::Two(first, second) => self.send_copies(reached_ps, Workers { first, second: Some(second) }, packet),
+            Placement::One(server) => {
+                self.events.send(Link::Requests, reached_ps, Event::Reached(server, packet))
+            }
+            Placement::Two(first, second) => {
+                self.send_copies(reached_ps, Workers { first, second: Some(second) }, packet)
+            }
             Placement::Hold => unreachable!("every server is in service"),
         }
     }
 
-    /// Sends both copies of a request, of which the original will come to its server at `reached_ps`.
+    /// Sends both copies of a request, of which the original will come to its server at
+    /// `reached_ps`.
     fn send_copies(&mut self, reached_ps: u64, servers: Workers, packet: Packet) {
-        let is_switch_clone = matches!(self.config.scheme, Scheme::NetClone | Scheme::NetCloneRackSched);
+        let is_switch_clone =
+            matches!(self.config.scheme, Scheme::NetClone | Scheme::NetCloneRackSched);
         let mark = if is_switch_clone { Mark::Original } else { Mark::Sole };
-        self.events.send(Link::Requests, reached_ps, Event::Reached(servers.first, Packet { mark, ..packet }));
+        self.events.send(
+            Link::Requests,
+            reached_ps,
+            Event::Reached(servers.first, Packet { mark, ..packet }),
+        );
         let Some(second) = servers.second else {
             return;
         };
         self.counts.cloned += self.measured(&packet);
         if is_switch_clone {
             let clone_ps = reached_ps.saturating_add(self.config.delays.recirculation_ps);
-            self.events.send(Link::Clones, clone_ps, Event::Reached(second, Packet { mark: Mark::Clone, ..packet }));
+            self.events.send(
+                Link::Clones,
+                clone_ps,
+                Event::Reached(second, Packet { mark: Mark::Clone, ..packet }),
+            );
         } else {
             self.events.send(Link::Requests, reached_ps, Event::Reached(second, packet));
         }
@@ -166,14 +200,17 @@ impl<'a> Run<'a> {
 
     fn start(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
         let finish_ps = now_ps.saturating_add(self.services.draw_ps(&packet));
-        let (from_ps, to_ps) = (now_ps.max(self.window.start_ps), finish_ps.min(self.window.end_ps));
+        let (from_ps, to_ps) =
+            (now_ps.max(self.window.start_ps), finish_ps.min(self.window.end_ps));
         self.busy_ps += to_ps.saturating_sub(from_ps) as f64;
         self.events.post(finish_ps, Event::Finished(server, packet));
     }
 
     fn handle_finished(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
         let (report, next) = self.servers[server.index()].finish(self.config.report);
-        let returned_ps = now_ps.saturating_add(self.config.delays.switch_server_ps).saturating_add(self.detour_ps);
+        let returned_ps = now_ps
+            .saturating_add(self.config.delays.switch_server_ps)
+            .saturating_add(self.detour_ps);
         self.events.send(Link::Responses, returned_ps, Event::Returned(server, packet, report));
         if let Some(next) = next {
             self.start(now_ps, server, next);
@@ -208,7 +245,8 @@ impl<'a> Run<'a> {
     /// The coordinator forwards a first response, and sends a held request where there is room now.
     fn handle_response_done(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
         let random = self.placements.next_u64();
-        let (is_first, held) = self.station.as_mut().expect(ONLY_LAEDGE).respond(server, &packet, random);
+        let (is_first, held) =
+            self.station.as_mut().expect(ONLY_LAEDGE).respond(server, &packet, random);
         if is_first {
             let to_client_ps = self.detour_ps.saturating_add(self.config.delays.client_switch_ps);
             self.handle_reply(now_ps.saturating_add(to_client_ps), &packet);
@@ -222,7 +260,9 @@ impl<'a> Run<'a> {
 
     /// The coordinator sends to one server or to two.
     fn dispatch(&mut self, now_ps: u64, servers: Workers, packet: Packet) {
-        let reached_ps = now_ps.saturating_add(self.detour_ps).saturating_add(self.config.delays.switch_server_ps);
+        let reached_ps = now_ps
+            .saturating_add(self.detour_ps)
+            .saturating_add(self.config.delays.switch_server_ps);
         self.send_copies(reached_ps, servers, packet);
     }
 
@@ -251,7 +291,8 @@ impl Window {
     /// Looks ahead at the departures, so that completions are counted to the picosecond.
     fn new(requests: u32, mut departures: Departures) -> Self {
         let warmup = requests / WARMUP_SHARE as u32;
-        let start_ps = warmup.checked_sub(1).and_then(|at| departures.nth(at as usize)).unwrap_or(0);
+        let start_ps =
+            warmup.checked_sub(1).and_then(|at| departures.nth(at as usize)).unwrap_or(0);
         let left = requests - warmup;
         let end_ps = departures.nth(left as usize - 1).unwrap_or(start_ps);
         Self { warmup, start_ps, end_ps }
@@ -273,7 +314,11 @@ impl Services<'_> {
             Copies::Fresh => self.base_ps(),
             Copies::Shared => packet.base_ps,
         };
-        if self.rng.random_bool(self.jitter) { base_ps.saturating_mul(JITTER_FACTOR as u64) } else { base_ps }
+        if self.rng.random_bool(self.jitter) {
+            base_ps.saturating_mul(JITTER_FACTOR as u64)
+        } else {
+            base_ps
+        }
     }
 
     fn base_ps(&mut self) -> u64 {

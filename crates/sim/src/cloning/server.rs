@@ -44,7 +44,8 @@ impl Server {
         Admission::Wait
     }
 
-    /// A worker has finished: the report that goes with the response, and what the worker runs next.
+    /// A worker has finished: the report that goes with the response, and what the worker runs
+    /// next.
     pub(super) fn finish(&mut self, report: Report) -> (u32, Option<Packet>) {
         let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
         let load = match report {
@@ -103,8 +104,10 @@ mod tests {
     #[test]
     fn the_report_is_the_queue_before_its_first_leaves() {
         let mut server = busy(2);
-        let reports: Vec<_> =
-            (0..4).map(|_| server.finish(Report::Waiting)).map(|(load, next)| (load, next.map(|next| next.id))).collect();
+        let reports: Vec<_> = (0..4)
+            .map(|_| server.finish(Report::Waiting))
+            .map(|(load, next)| (load, next.map(|next| next.id)))
+            .collect();
         assert_eq!(reports, [(2, Some(3)), (1, Some(4)), (0, None), (0, None)]);
     }
 

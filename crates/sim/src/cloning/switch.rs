@@ -1,7 +1,8 @@
 //! The switch: the table of reported loads, the policy, and the response filter.
 //!
-//! The switch program keeps the table twice, because a packet may touch a register array only once and two servers are
-//! compared. Both copies are written at the same instant, so one is enough here.
+//! The switch program keeps the table twice, because a packet may touch a register array only once
+//! and two servers are compared. Both copies are written at the same instant, so one is enough
+//! here.
 
 use tailcut_proto::policy::{CClone, NetClone, Placement, Policy, RackSched, Random, WorkerId};
 

@@ -1,11 +1,13 @@
 //! Exact latencies where nobody waits: one copy, or the first of two.
 //!
-//! With jitter a service is B, or 15 B with probability p, so that a copy exceeds t with probability
-//! `s(t) = (1 - p) b(t) + p b(t / 15)`. Of two copies with draws of their own, the second later by a lag d, the first response
-//! exceeds t with probability `s(t) s(t - d)`. Where both share B and only the jitter is drawn, the original is the first
-//! unless it alone is slow: `(1 - p) b(t) + p^2 b(t / 15) + p (1 - p) b(max(t / 15, t - d))`.
+//! With jitter a service is B, or 15 B with probability p, so that a copy exceeds t with
+//! probability `s(t) = (1 - p) b(t) + p b(t / 15)`. Of two copies with draws of their own, the
+//! second later by a lag d, the first response exceeds t with probability `s(t) s(t - d)`. Where
+//! both share B and only the jitter is drawn, the original is the first unless it alone is slow:
+//! `(1 - p) b(t) + p^2 b(t / 15) + p (1 - p) b(max(t / 15, t - d))`.
 //!
-//! Invariant: nothing is simulated, and every time is in the unit of the service's distribution (ns).
+//! Invariant: nothing is simulated, and every time is in the unit of the service's distribution
+//! (ns).
 
 use tailcut_measure::distribution::{Distribution, Form};
 
@@ -60,10 +62,13 @@ impl ZeroLoad {
         Some(Self { draw, ..Self::single(service, jitter)? })
     }
 
-    /// What a scheme comes to as its load goes to zero, round trip included: every request of a scheme that clones is cloned.
+    /// What a scheme comes to as its load goes to zero, round trip included: every request of a
+    /// scheme that clones is cloned.
     pub fn of(config: &Config) -> Option<Self> {
         let lag_ns = match config.scheme {
-            Scheme::NetClone | Scheme::NetCloneRackSched => config.delays.recirculation_ps as f64 / PS_PER_NS as f64,
+            Scheme::NetClone | Scheme::NetCloneRackSched => {
+                config.delays.recirculation_ps as f64 / PS_PER_NS as f64
+            }
             _ => 0.0,
         };
         let zero_load = if config.scheme.clones() {
@@ -71,7 +76,10 @@ impl ZeroLoad {
         } else {
             Self::single(&config.service, config.jitter)
         };
-        zero_load.map(|zero_load| Self { offset_ns: config.round_trip_ps() as f64 / PS_PER_NS as f64, ..zero_load })
+        zero_load.map(|zero_load| Self {
+            offset_ns: config.round_trip_ps() as f64 / PS_PER_NS as f64,
+            ..zero_load
+        })
     }
 
     /// The mean, ns.
@@ -81,11 +89,17 @@ impl ZeroLoad {
             Draw::Single => self.base.mean() * (1.0 + p * (JITTER_FACTOR - 1.0)),
             Draw::Fresh { lag_ns } => self.copies().iter().fold(0.0, |mean, (weight, own)| {
                 let others = self.copies().into_iter();
-                mean + others.map(|(other_weight, other)| weight * other_weight * own.mean_of_first(&other, lag_ns)).sum::<f64>()
+                mean + others
+                    .map(|(other_weight, other)| {
+                        weight * other_weight * own.mean_of_first(&other, lag_ns)
+                    })
+                    .sum::<f64>()
             }),
             Draw::Shared { lag_ns } => {
                 let both_slow = self.base.mean() * JITTER_FACTOR;
-                (1.0 - p) * self.base.mean() + p * p * both_slow + p * (1.0 - p) * self.base.mean_of_late_rescue(lag_ns)
+                (1.0 - p) * self.base.mean()
+                    + p * p * both_slow
+                    + p * (1.0 - p) * self.base.mean_of_late_rescue(lag_ns)
             }
         };
         self.offset_ns + mean
@@ -106,10 +120,12 @@ impl ZeroLoad {
         }
     }
 
-    /// The smallest latency that is exceeded with a probability of at most `1 - p`, ns; found by bisection to 12 digits.
+    /// The smallest latency that is exceeded with a probability of at most `1 - p`, ns; found by
+    /// bisection to 12 digits.
     ///
-    /// `None` for a `p` outside of (0, 1), and on a knife edge: where the latency skips values just there, so that it exceeds
-    /// each of them with a probability of exactly `1 - p`. Simulations then flip between the ends.
+    /// `None` for a `p` outside of (0, 1), and on a knife edge: where the latency skips values just
+    /// there, so that it exceeds each of them with a probability of exactly `1 - p`. Simulations
+    /// then flip between the ends.
     pub fn percentile(&self, p: f64) -> Option<f64> {
         if !(p > 0.0 && p < 1.0) {
             return None;
@@ -145,11 +161,15 @@ impl ZeroLoad {
 impl Base {
     fn of(service: &Distribution) -> Option<Self> {
         let offset = service.offset();
-        let points = |points: &[(f64, f64)]| Self::Points(points.iter().map(|&(value, share)| (value + offset, share)).collect());
+        let points = |points: &[(f64, f64)]| {
+            Self::Points(points.iter().map(|&(value, share)| (value + offset, share)).collect())
+        };
         match *service.form() {
             Form::Exponential { mean } if offset == 0.0 => Some(Self::Exponential { mean }),
             Form::Fixed { value } => Some(points(&[(value, 1.0)])),
-            Form::Bimodal { values: [v1, v2], probability } => Some(points(&[(v1, probability), (v2, 1.0 - probability)])),
+            Form::Bimodal { values: [v1, v2], probability } => {
+                Some(points(&[(v1, probability), (v2, 1.0 - probability)]))
+            }
             Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
                 Some(points(&[(v1, p1), (v2, p2), (v3, 1.0 - p1 - p2)]))
             }
@@ -160,7 +180,9 @@ impl Base {
     fn times(&self, factor: f64) -> Self {
         match self {
             Self::Exponential { mean } => Self::Exponential { mean: mean * factor },
-            Self::Points(points) => Self::Points(points.iter().map(|&(value, share)| (value * factor, share)).collect()),
+            Self::Points(points) => {
+                Self::Points(points.iter().map(|&(value, share)| (value * factor, share)).collect())
+            }
         }
     }
 
@@ -176,11 +198,14 @@ impl Base {
         match self {
             _ if t < 0.0 => 1.0,
             Self::Exponential { mean } => (-t / mean).exp(),
-            Self::Points(points) => points.iter().filter(|(value, _)| *value > t).map(|(_, share)| share).sum(),
+            Self::Points(points) => {
+                points.iter().filter(|(value, _)| *value > t).map(|(_, share)| share).sum()
+            }
         }
     }
 
-    /// The mean of the smaller of this and of `lag` plus an independent draw of `other`, which is of the same kind.
+    /// The mean of the smaller of this and of `lag` plus an independent draw of `other`, which is
+    /// of the same kind.
     fn mean_of_first(&self, other: &Self, lag: f64) -> f64 {
         match (self, other) {
             (Self::Exponential { mean: own }, Self::Exponential { mean: other }) => {
@@ -190,7 +215,11 @@ impl Base {
             }
             (Self::Points(own), Self::Points(other)) => {
                 let pairs = own.iter().flat_map(|own| other.iter().map(move |other| (own, other)));
-                pairs.map(|((value, share), (other, other_share))| share * other_share * value.min(other + lag)).sum()
+                pairs
+                    .map(|((value, share), (other, other_share))| {
+                        share * other_share * value.min(other + lag)
+                    })
+                    .sum()
             }
             _ => unreachable!("both copies are drawn from one distribution"),
         }
@@ -205,12 +234,16 @@ impl Base {
                 let beyond_edge = (-edge / mean).exp();
                 JITTER_FACTOR * mean * (1.0 - beyond_edge) + mean * beyond_edge
             }
-            Self::Points(points) => points.iter().map(|&(value, share)| share * (value * JITTER_FACTOR).min(value + lag)).sum(),
+            Self::Points(points) => points
+                .iter()
+                .map(|&(value, share)| share * (value * JITTER_FACTOR).min(value + lag))
+                .sum(),
         }
     }
 }
 
-/// How near a probability is to an edge of the distribution when it counts as on it; above what sums of products lose.
+/// How near a probability is to an edge of the distribution when it counts as on it; above what
+/// sums of products lose.
 const EDGE: f64 = 1e-12;
 /// How wide a gap makes an edge a knife edge, as a share of the percentile.
 const EDGE_WIDTH: f64 = 1e-6;

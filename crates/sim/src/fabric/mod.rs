@@ -5,8 +5,8 @@
 //! | [`topology`] | which ports there are, and which of them a packet leaves a switch by |
 //! | [`port`] | an egress: eight strict priorities, a buffer, a link |
 //!
-//! Every element sends through ports of one kind: a host's NIC is a port to its switch, a switch has one for each neighbour. A
-//! packet is stored in whole and then forwarded.
+//! Every element sends through ports of one kind: a host's NIC is a port to its switch, a switch
+//! has one for each neighbour. A packet is stored in whole and then forwarded.
 //!
 //! | event | when | then |
 //! |---|---|---|
@@ -14,8 +14,8 @@
 //! | [`Event::Free`] | a link has carried a packet, and another waits | the next by priority goes out |
 //! | [`Event::Arrive`] | transmission, propagation and switching are over | queued at the switch's egress, or delivered |
 //!
-//! Invariant: packets of one priority leave a port in the order in which they came. A packet is delivered, or dropped and
-//! counted.
+//! Invariant: packets of one priority leave a port in the order in which they came. A packet is
+//! delivered, or dropped and counted.
 
 pub mod port;
 pub mod topology;
@@ -105,15 +105,31 @@ impl Fabric {
     ///
     /// # Panics
     /// When `from` or `to` is no host of the topology.
-    pub fn send<E: From<Event>>(&mut self, now: u64, packet: Packet, agenda: &mut Agenda<E>) -> Option<Happening> {
+    pub fn send<E: From<Event>>(
+        &mut self,
+        now: u64,
+        packet: Packet,
+        agenda: &mut Agenda<E>,
+    ) -> Option<Happening> {
         let hosts = self.host_count();
-        assert!((packet.from.max(packet.to) as usize) < hosts, "hosts {} and {} of {hosts}", packet.from, packet.to);
-        let flight = self.take_place(Flight { packet, next: Element::Host(packet.from), behind: NONE });
+        assert!(
+            (packet.from.max(packet.to) as usize) < hosts,
+            "hosts {} and {} of {hosts}",
+            packet.from,
+            packet.to
+        );
+        let flight =
+            self.take_place(Flight { packet, next: Element::Host(packet.from), behind: NONE });
         self.queue(now, packet.from, flight, agenda)
     }
 
     /// Makes an event happen.
-    pub fn handle<E: From<Event>>(&mut self, now: u64, event: Event, agenda: &mut Agenda<E>) -> Option<Happening> {
+    pub fn handle<E: From<Event>>(
+        &mut self,
+        now: u64,
+        event: Event,
+        agenda: &mut Agenda<E>,
+    ) -> Option<Happening> {
         match event {
             Event::Free(port) => {
                 self.ports[port as usize].is_armed = false;
@@ -149,7 +165,8 @@ impl Fabric {
         nic.is_empty() && nic.free_at <= now
     }
 
-    /// Bytes that wait at the switch port that leads to a host; the packet on its link is not among them.
+    /// Bytes that wait at the switch port that leads to a host; the packet on its link is not among
+    /// them.
     pub fn last_hop_backlog_bytes(&self, host: u32) -> u64 {
         self.ports[self.map.last_hop(host) as usize].queued_bytes()
     }
@@ -161,11 +178,12 @@ impl Fabric {
 
     /// Sets what a host's software takes for each packet, from now on.
     ///
-    /// It is put on the host's links: a NIC gives the same packets the same distances whether all of them come to it later or
-    /// leave it later, and an event for each of them is saved.
+    /// It is put on the host's links: a NIC gives the same packets the same distances whether all
+    /// of them come to it later or leave it later, and an event for each of them is saved.
     pub fn set_host_delays(&mut self, host: u32, transmit_ps: u64, receive_ps: u64) {
         let last_hop = self.map.last_hop(host);
-        let before = std::mem::replace(&mut self.software_ps[host as usize], (transmit_ps, receive_ps));
+        let before =
+            std::mem::replace(&mut self.software_ps[host as usize], (transmit_ps, receive_ps));
         for (port, was, is) in [(host, before.0, transmit_ps), (last_hop, before.1, receive_ps)] {
             let egress = &mut self.ports[port as usize];
             egress.delay_ps = egress.delay_ps - was + is;
@@ -184,16 +202,26 @@ impl Fabric {
 
     /// What went through all ports of switches.
     pub fn switch_counters(&self) -> PortCounters {
-        self.ports[self.host_count()..].iter().fold(PortCounters::default(), |sum, port| sum.plus(port.counters))
+        self.ports[self.host_count()..]
+            .iter()
+            .fold(PortCounters::default(), |sum, port| sum.plus(port.counters))
     }
 
     /// Packets under way.
     pub fn in_flight(&self) -> usize {
-        let free = std::iter::successors(Some(self.free), |&place| self.flights.get(place as usize).map(|flight| flight.behind));
+        let free = std::iter::successors(Some(self.free), |&place| {
+            self.flights.get(place as usize).map(|flight| flight.behind)
+        });
         self.flights.len() - free.take_while(|&place| place != NONE).count()
     }
 
-    fn queue<E: From<Event>>(&mut self, now: u64, port: u32, flight: u32, agenda: &mut Agenda<E>) -> Option<Happening> {
+    fn queue<E: From<Event>>(
+        &mut self,
+        now: u64,
+        port: u32,
+        flight: u32,
+        agenda: &mut Agenda<E>,
+    ) -> Option<Happening> {
         let packet = &mut self.flights[flight as usize].packet;
         let egress = &mut self.ports[port as usize];
         match egress.admit(packet.wire_bytes) {
@@ -210,7 +238,11 @@ impl Fabric {
             return None;
         }
         let last = egress.push(packet.priority, flight, packet.wire_bytes);
-        let first = if last == NONE { flight } else { std::mem::replace(&mut self.flights[last as usize].behind, flight) };
+        let first = if last == NONE {
+            flight
+        } else {
+            std::mem::replace(&mut self.flights[last as usize].behind, flight)
+        };
         self.flights[flight as usize].behind = first;
         self.arm(port, agenda);
         None
@@ -259,7 +291,8 @@ impl Fabric {
     fn take_place(&mut self, flight: Flight) -> u32 {
         if self.free == NONE {
             self.flights.push(flight);
-            return u32::try_from(self.flights.len() - 1).expect("fewer than 2^32 packets are under way");
+            return u32::try_from(self.flights.len() - 1)
+                .expect("fewer than 2^32 packets are under way");
         }
         let place = self.free;
         self.free = self.flights[place as usize].behind;

@@ -1,6 +1,8 @@
-//! An egress: eight queues with strict priorities, a buffer that may be full, and the link behind them.
+//! An egress: eight queues with strict priorities, a buffer that may be full, and the link behind
+//! them.
 //!
-//! Invariant: a port sends nothing of a lower priority while a higher one waits, and never holds more bytes than its buffer.
+//! Invariant: a port sends nothing of a lower priority while a higher one waits, and never holds
+//! more bytes than its buffer.
 
 use super::NONE;
 use super::topology::{Element, Link, SwitchBuffer};
@@ -47,7 +49,8 @@ impl PortCounters {
     }
 }
 
-/// One egress and its link. It is two cache lines, because what a hop costs among many ports is the lines that it touches.
+/// One egress and its link. It is two cache lines, because what a hop costs among many ports is the
+/// lines that it touches.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Port {

@@ -31,8 +31,10 @@ fn a_higher_priority_overtakes_what_waits() {
 
 #[test]
 fn a_full_buffer_drops_and_counts() {
-    let mut bench = Bench::new(&single(4, SwitchBuffer { capacity_bytes: 2000, mark_bytes: u64::MAX }));
-    // Three senders at once: one packet is on the link to host 3, two wait, and the fourth and fifth find no place.
+    let mut bench =
+        Bench::new(&single(4, SwitchBuffer { capacity_bytes: 2000, mark_bytes: u64::MAX }));
+    // Three senders at once: one packet is on the link to host 3, two wait, and the fourth and
+    // fifth find no place.
     for from in [0, 1, 2] {
         bench.send(0, packet(from, 3, 1000, 0));
     }
@@ -48,12 +50,14 @@ fn a_full_buffer_drops_and_counts() {
 
 #[test]
 fn a_long_queue_marks() {
-    let mut bench = Bench::new(&single(4, SwitchBuffer { capacity_bytes: u64::MAX, mark_bytes: 1500 }));
+    let mut bench =
+        Bench::new(&single(4, SwitchBuffer { capacity_bytes: u64::MAX, mark_bytes: 1500 }));
     for from in [0, 1, 2] {
         bench.send(0, packet(from, 3, 1000, 0));
     }
     bench.run();
-    // The first is on the link before the second comes; the third finds 1,000 bytes and makes it 2,000.
+    // The first is on the link before the second comes; the third finds 1,000 bytes and makes it
+    // 2,000.
     assert_eq!(bench.fabric.last_hop_counters(3).marked, 1);
 }
 
@@ -88,7 +92,8 @@ fn a_watched_nic_tells_when_it_is_free() {
     assert_eq!(bench.nic_free, [800_000, 1_600_000]);
 }
 
-/// The second packet comes at the instant at which the link is free, before the fabric has looked at it; the third waits for it.
+/// The second packet comes at the instant at which the link is free, before the fabric has looked
+/// at it; the third waits for it.
 #[test]
 fn a_watched_nic_carries_one_packet_at_a_time() {
     let mut bench = Bench::new(&single(2, SwitchBuffer::default()));
@@ -109,7 +114,12 @@ struct Bench {
 
 impl Bench {
     fn new(topology: &Topology) -> Self {
-        Self { fabric: Fabric::new(topology, 1), agenda: Agenda::new(), dropped: 0, nic_free: Vec::new() }
+        Self {
+            fabric: Fabric::new(topology, 1),
+            agenda: Agenda::new(),
+            dropped: 0,
+            nic_free: Vec::new(),
+        }
     }
 
     fn send(&mut self, now: u64, packet: Packet) {
@@ -137,7 +147,11 @@ fn packet(from: u32, to: u32, wire_bytes: u32, priority: u8) -> Packet {
 }
 
 fn single(hosts: u32, buffer: SwitchBuffer) -> Topology {
-    Topology::Single { hosts, link: Link::new(10.0, 5), switch: Switch { delay_ps: 250_000, buffer } }
+    Topology::Single {
+        hosts,
+        link: Link::new(10.0, 5),
+        switch: Switch { delay_ps: 250_000, buffer },
+    }
 }
 
 fn leaf_spine(spreading: Spreading) -> Topology {

@@ -1,7 +1,8 @@
 //! Which links and switches lie between hosts, and which way packets take.
 //!
-//! Ports are numbered so that no table is needed to find them: first the NICs of the hosts, then the ports of leaves towards
-//! hosts, then those of leaves towards spines, then those of spines towards leaves.
+//! Ports are numbered so that no table is needed to find them: first the NICs of the hosts, then
+//! the ports of leaves towards hosts, then those of leaves towards spines, then those of spines
+//! towards leaves.
 
 use tailcut_proto::policy::Draws;
 
@@ -22,7 +23,8 @@ pub enum Element {
 /// A link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Time on the wire for each byte: 800 at 10 Gbit/s, 80 at 100 Gbit/s; 0 for a link without a rate.
+    /// Time on the wire for each byte: 800 at 10 Gbit/s, 80 at 100 Gbit/s; 0 for a link without a
+    /// rate.
     pub ps_per_byte: u32,
     /// Propagation.
     pub delay_ps: u64,
@@ -35,7 +37,10 @@ impl Link {
     /// At a rate that is not above 0.
     pub fn new(gbit_per_s: f64, delay_ns: u64) -> Self {
         assert!(gbit_per_s > 0.0, "a link of {gbit_per_s} Gbit/s");
-        Self { ps_per_byte: (8000.0 / gbit_per_s).round() as u32, delay_ps: delay_ns * crate::PS_PER_NS }
+        Self {
+            ps_per_byte: (8000.0 / gbit_per_s).round() as u32,
+            delay_ps: delay_ns * crate::PS_PER_NS,
+        }
     }
 }
 
@@ -109,22 +114,46 @@ impl Topology {
     pub(super) fn build(&self) -> (Map, Vec<Port>) {
         match *self {
             Self::Single { hosts, link, switch } => {
-                let nics = (0..hosts).map(|_| Port::new(link, Element::Leaf(0), switch.delay_ps, SwitchBuffer::default()));
-                let down = (0..hosts).map(|host| Port::new(link, Element::Host(host), 0, switch.buffer));
-                let map = Map { hosts, hosts_per_rack: hosts.max(1), racks: 1, spines: 0, spreading: Spreading::Spray };
+                let nics = (0..hosts).map(|_| {
+                    Port::new(link, Element::Leaf(0), switch.delay_ps, SwitchBuffer::default())
+                });
+                let down =
+                    (0..hosts).map(|host| Port::new(link, Element::Host(host), 0, switch.buffer));
+                let map = Map {
+                    hosts,
+                    hosts_per_rack: hosts.max(1),
+                    racks: 1,
+                    spines: 0,
+                    spreading: Spreading::Spray,
+                };
                 (map, nics.chain(down).collect())
             }
-            Self::LeafSpine { racks, hosts_per_rack, spines, host_link, spine_link, switch, spreading } => {
-                assert!(racks > 0 && hosts_per_rack > 0 && spines > 0, "a leaf-spine of {racks} x {hosts_per_rack}, {spines}");
+            Self::LeafSpine {
+                racks,
+                hosts_per_rack,
+                spines,
+                host_link,
+                spine_link,
+                switch,
+                spreading,
+            } => {
+                assert!(
+                    racks > 0 && hosts_per_rack > 0 && spines > 0,
+                    "a leaf-spine of {racks} x {hosts_per_rack}, {spines}"
+                );
                 let hosts = racks * hosts_per_rack;
                 let delay_ps = switch.delay_ps;
                 let nic = |host: u32| Element::Leaf(host / hosts_per_rack);
-                let nics = (0..hosts).map(|host| Port::new(host_link, nic(host), delay_ps, SwitchBuffer::default()));
-                let down = (0..hosts).map(|host| Port::new(host_link, Element::Host(host), 0, switch.buffer));
-                let up = (0..racks * spines)
-                    .map(|index| Port::new(spine_link, Element::Spine(index % spines), delay_ps, switch.buffer));
-                let across =
-                    (0..spines * racks).map(|index| Port::new(spine_link, Element::Leaf(index % racks), delay_ps, switch.buffer));
+                let nics = (0..hosts)
+                    .map(|host| Port::new(host_link, nic(host), delay_ps, SwitchBuffer::default()));
+                let down = (0..hosts)
+                    .map(|host| Port::new(host_link, Element::Host(host), 0, switch.buffer));
+                let up = (0..racks * spines).map(|index| {
+                    Port::new(spine_link, Element::Spine(index % spines), delay_ps, switch.buffer)
+                });
+                let across = (0..spines * racks).map(|index| {
+                    Port::new(spine_link, Element::Leaf(index % racks), delay_ps, switch.buffer)
+                });
                 let map = Map { hosts, hosts_per_rack, racks, spines, spreading };
                 (map, nics.chain(down).chain(up).chain(across).collect())
             }
@@ -158,7 +187,9 @@ impl Map {
         match switch {
             Element::Leaf(leaf) if leaf == rack => self.last_hop(packet.to),
             Element::Leaf(leaf) => 2 * self.hosts + leaf * self.spines + self.spine(packet, draws),
-            Element::Spine(spine) => 2 * self.hosts + self.racks * self.spines + spine * self.racks + rack,
+            Element::Spine(spine) => {
+                2 * self.hosts + self.racks * self.spines + spine * self.racks + rack
+            }
             Element::Host(host) => unreachable!("host {host} is no switch"),
         }
     }

@@ -1,6 +1,8 @@
-//! The applications of a fault run: handlers behind a central queue, and callers that check what they get.
+//! The applications of a fault run: handlers behind a central queue, and callers that check what
+//! they get.
 //!
-//! A request begins with its number and the length of its reply; the rest of it, and the reply, follow from the plan.
+//! A request begins with its number and the length of its reply; the rest of it, and the reply,
+//! follow from the plan.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,17 +111,22 @@ impl<'a> Applications<'a> {
         let Some(endpoint) = node.as_endpoint_mut() else { return };
         let mut payload = endpoint.buffer();
         write_request(number, call, &mut payload);
-        let target = if self.plan.router.is_some() { Host::Router } else { Host::Server(call.server) };
-        let options = CallOptions { idempotent: call.is_idempotent, fixed: call.is_fixed, v1: false };
+        let target =
+            if self.plan.router.is_some() { Host::Router } else { Host::Server(call.server) };
+        let options =
+            CallOptions { idempotent: call.is_idempotent, fixed: call.is_fixed, v1: false };
         let deadline = local + call.timeout_ns;
-        let made = Call { target: target.address(), payload, deadline, context: number.into(), options };
+        let made =
+            Call { target: target.address(), payload, deadline, context: number.into(), options };
         match endpoint.call(local, made) {
             Ok(id) => {
                 let clock = self.plan.clock(Host::Client(call.client));
                 let due = clock.global(deadline.next_multiple_of(TICK_NS));
                 self.calls[number as usize] = CallState::Made { id, due };
                 self.due.insert((due, number));
-                self.watch.borrow_mut().say(|| format!("client {} makes call {number}", call.client));
+                self.watch
+                    .borrow_mut()
+                    .say(|| format!("client {} makes call {number}", call.client));
             }
             Err(_) => self.end_unmade(number, Ending::NotMade, now),
         }
@@ -138,12 +145,16 @@ impl<'a> Applications<'a> {
         match host {
             Host::Router => {}
             Host::Server(server) => {
-                let (incarnation, factor) = (self.handlers[server].incarnation + 1, self.handlers[server].factor);
-                self.handlers[server] = Handlers { factor, ..Handlers::new(&self.plan.servers[server], incarnation) };
+                let (incarnation, factor) =
+                    (self.handlers[server].incarnation + 1, self.handlers[server].factor);
+                self.handlers[server] =
+                    Handlers { factor, ..Handlers::new(&self.plan.servers[server], incarnation) };
             }
             Host::Client(client) => {
                 for number in 0..self.calls.len() {
-                    if self.plan.calls[number].client == client && matches!(self.calls[number], CallState::Made { .. }) {
+                    if self.plan.calls[number].client == client
+                        && matches!(self.calls[number], CallState::Made { .. })
+                    {
                         self.end(number as u32, Ending::ClientDied, now);
                     }
                 }
@@ -164,7 +175,13 @@ impl<'a> Applications<'a> {
     pub(super) fn check_due(&mut self, now: Time) {
         if let Some(&(due, number)) = self.due.first().filter(|&&(due, _)| due < now) {
             let call = &self.plan.calls[number as usize];
-            let detail = || format!("call {number} of client {} should have ended at {:.6} ms", call.client, due as f64 / 1e6);
+            let detail = || {
+                format!(
+                    "call {number} of client {} should have ended at {:.6} ms",
+                    call.client,
+                    due as f64 / 1e6
+                )
+            };
             self.watch.borrow_mut().violate(Invariant::EndsOnce, detail);
         }
     }
@@ -185,7 +202,13 @@ impl<'a> Applications<'a> {
         self.hash
     }
 
-    fn begin_request(&mut self, server: usize, named: (RequestId, Time), payload: Vec<u8>, turn: &mut Turn<'_, Station>) {
+    fn begin_request(
+        &mut self,
+        server: usize,
+        named: (RequestId, Time),
+        payload: Vec<u8>,
+        turn: &mut Turn<'_, Station>,
+    ) {
         let (id, deadline) = named;
         self.served[server] += 1;
         let number = payload.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
@@ -213,13 +236,21 @@ impl<'a> Applications<'a> {
         }
     }
 
-    fn begin_service(&mut self, server: usize, worker: WorkerId, id: RequestId, turn: &mut Turn<'_, Station>) {
+    fn begin_service(
+        &mut self,
+        server: usize,
+        worker: WorkerId,
+        id: RequestId,
+        turn: &mut Turn<'_, Station>,
+    ) {
         let handlers = &mut self.handlers[server];
         handlers.running[worker.index()] = Some(id);
         let Some(job) = handlers.jobs.get_mut(&id.0) else { return };
         job.ticket = None;
         let word = self.plan.calls[job.number as usize].word;
-        let service_ns = self.plan.servers[server].service.sample_whole(&mut generator(word, SERVICES)) * handlers.factor;
+        let service_ns =
+            self.plan.servers[server].service.sample_whole(&mut generator(word, SERVICES))
+                * handlers.factor;
         let alarm = u64::from(handlers.incarnation) << 32 | worker.index() as u64;
         turn.wake_in(service_ns.min(SERVICE_NS_MAX), alarm);
     }
@@ -243,7 +274,9 @@ impl<'a> Applications<'a> {
                 job.ticket = None;
             }
         }
-        while let Some((workers, id)) = self.handlers[server].scheduler.poll_placed(turn.local, alarm) {
+        while let Some((workers, id)) =
+            self.handlers[server].scheduler.poll_placed(turn.local, alarm)
+        {
             self.begin_service(server, workers.first, id, turn);
         }
     }
@@ -257,7 +290,8 @@ impl<'a> Applications<'a> {
         if let Some(endpoint) = turn.node.as_endpoint_mut() {
             let mut reply = endpoint.buffer();
             write_reply(call, &mut reply);
-            // A request that is gone needs no answer, and one whose reply is too long has been refused.
+            // A request that is gone needs no answer, and one whose reply is too long has been
+            // refused.
             let _ = endpoint.reply(local, id, reply);
         }
     }
@@ -278,7 +312,12 @@ impl<'a> Applications<'a> {
             write_request(number, call, &mut expected);
         }
         if self.is_strict() && expected != payload {
-            let detail = || format!("the request of call {number} is not what its client sent: {} B", payload.len());
+            let detail = || {
+                format!(
+                    "the request of call {number} is not what its client sent: {} B",
+                    payload.len()
+                )
+            };
             self.watch.borrow_mut().violate(Invariant::Content, detail);
         }
     }
@@ -287,7 +326,8 @@ impl<'a> Applications<'a> {
         let mut expected = Vec::new();
         write_reply(&self.plan.calls[number as usize], &mut expected);
         if self.is_strict() && expected != payload {
-            let detail = || format!("the reply to call {number} is not the handler's: {} B", payload.len());
+            let detail =
+                || format!("the reply to call {number} is not the handler's: {} B", payload.len());
             self.watch.borrow_mut().violate(Invariant::Content, detail);
         }
     }
@@ -391,7 +431,8 @@ const TICK_NS: u64 = 1 << 16;
 /// More than calls of a run.
 const QUEUE_LEN_MAX: usize = 4096;
 
-/// A service takes no longer: far beyond every deadline, and what is held for it ends at the deadline.
+/// A service takes no longer: far beyond every deadline, and what is held for it ends at the
+/// deadline.
 const SERVICE_NS_MAX: u64 = 1_000_000_000;
 
 /// The generators' stream for services.

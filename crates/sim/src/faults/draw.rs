@@ -1,7 +1,9 @@
-//! Draws plans from seeds: every kind of host, call and fault now and then, and combinations of them.
+//! Draws plans from seeds: every kind of host, call and fault now and then, and combinations of
+//! them.
 //!
-//! What holds a datagram for long stays within what the protocol is told (`transit_ns_max`, 10 ms): jitter, reordering and slow
-//! hosts add up to less than 5 ms, and links of 10 Gbit/s and more drain the longest queue in less than 1 ms.
+//! What holds a datagram for long stays within what the protocol is told (`transit_ns_max`, 10 ms):
+//! jitter, reordering and slow hosts add up to less than 5 ms, and links of 10 Gbit/s and more
+//! drain the longest queue in less than 1 ms.
 
 use rand::RngExt;
 use tailcut_measure::distribution::Distribution;
@@ -10,7 +12,9 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::router::Forward;
 
-use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport};
+use super::plan::{
+    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
+};
 use crate::clock::Clock;
 use crate::fabric::topology::{Link, Spreading, Switch, SwitchBuffer, Topology};
 use crate::network::Damage;
@@ -47,7 +51,8 @@ impl Plan {
 
 fn topology(dice: &mut Dice, hosts: u32) -> Option<Topology> {
     let capacity_bytes = dice.one_of(&[u64::MAX, 200_000, 40_000, 12_000]);
-    let switch = Switch { delay_ps: 250_000, buffer: SwitchBuffer { capacity_bytes, mark_bytes: u64::MAX } };
+    let switch =
+        Switch { delay_ps: 250_000, buffer: SwitchBuffer { capacity_bytes, mark_bytes: u64::MAX } };
     let link = Link::new(dice.one_of(&[10.0, 25.0, 100.0]), dice.between(1, 500));
     match dice.between(0, 2) {
         0 => None,
@@ -69,7 +74,8 @@ fn topology(dice: &mut Dice, hosts: u32) -> Option<Topology> {
 
 fn router(dice: &mut Dice) -> RouterPlan {
     let policies = ["jbsq:1", "jbsq:2", "jbsq:2", "jbsq:3", "jbsq:auto", "jsq:2", "rr", "random"];
-    let policy: PolicySpec = dice.one_of(&policies).parse().unwrap_or_else(|error| panic!("{error}"));
+    let policy: PolicySpec =
+        dice.one_of(&policies).parse().unwrap_or_else(|error| panic!("{error}"));
     RouterPlan {
         policy,
         forward: dice.one_of(&[Forward::Annotate, Forward::Keep]),
@@ -83,9 +89,17 @@ fn router(dice: &mut Dice) -> RouterPlan {
 }
 
 fn server(dice: &mut Dice) -> ServerPlan {
-    let services =
-        ["fixed:20us", "exp:50us", "uni:200us", "bimodal:10us:500us:0.9", "lognorm:10.5:1", "10us+gamma:0.5:100us", "exp:1ms"];
-    let service = Distribution::parse(dice.one_of(&services), Unit::Time).unwrap_or_else(|error| panic!("{error}"));
+    let services = [
+        "fixed:20us",
+        "exp:50us",
+        "uni:200us",
+        "bimodal:10us:500us:0.9",
+        "lognorm:10.5:1",
+        "10us+gamma:0.5:100us",
+        "exp:1ms",
+    ];
+    let service = Distribution::parse(dice.one_of(&services), Unit::Time)
+        .unwrap_or_else(|error| panic!("{error}"));
     ServerPlan {
         workers: dice.between(1, 4) as u32,
         service,
@@ -113,7 +127,10 @@ fn clock(dice: &mut Dice) -> Clock {
     if dice.chance(0.5) {
         return Clock::default();
     }
-    Clock { offset_ns: dice.between(0, 10_000 * MS), drift_ppb: dice.between(0, 400_000) as i64 - 200_000 }
+    Clock {
+        offset_ns: dice.between(0, 10_000 * MS),
+        drift_ppb: dice.between(0, 400_000) as i64 - 200_000,
+    }
 }
 
 fn calls(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
@@ -178,14 +195,19 @@ fn fault(dice: &mut Dice, plan: &Plan, calls_ns: u64) -> Fault {
             let lasts_ns = if dice.chance(0.5) { dice.log_between(1_000, MS) } else { lasts_ns };
             return Fault { at, lasts_ns, kind: FaultKind::Crash { host: one } };
         }
-        9 => FaultKind::Slowness { host: one, delay_ns: dice.log_between(1_000, MS / 2), factor: dice.log_between(1, 50) },
+        9 => FaultKind::Slowness {
+            host: one,
+            delay_ns: dice.log_between(1_000, MS / 2),
+            factor: dice.log_between(1, 50),
+        },
         10 => FaultKind::Drain { server: dice.index(plan.servers.len()) },
         _ => FaultKind::Removal { server: dice.index(plan.servers.len()) },
     };
     Fault { at, lasts_ns, kind }
 }
 
-/// Copies that are late, and hosts that die for less long than the copies take: what puts at most once to the test.
+/// Copies that are late, and hosts that die for less long than the copies take: what puts at most
+/// once to the test.
 fn storm(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<Fault> {
     let share = dice.one_of(&[0.05, 0.2, 0.5]);
     let held_ns = dice.log_between(50_000, 2 * MS);
@@ -193,7 +215,8 @@ fn storm(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<Fault> {
     let late = FaultKind::Reordering { from: None, share: dice.one_of(&[0.1, 0.5]), held_ns };
     let mut faults = [copies, late].map(|kind| Fault { at: 0, lasts_ns, kind }).to_vec();
     for _ in 0..dice.between(2, 12) {
-        let host = if plan.router.is_some() && dice.chance(0.5) { Host::Router } else { host(dice, plan) };
+        let host =
+            if plan.router.is_some() && dice.chance(0.5) { Host::Router } else { host(dice, plan) };
         let (at, lasts_ns) = (dice.between(0, lasts_ns), dice.log_between(1_000, held_ns));
         faults.push(Fault { at, lasts_ns, kind: FaultKind::Crash { host } });
     }
@@ -235,7 +258,8 @@ impl Dice {
         self.0.random_range(0..count)
     }
 
-    /// Every doubling is as likely as another; both are at least 1. In whole numbers, which are the same on every machine.
+    /// Every doubling is as likely as another; both are at least 1. In whole numbers, which are the
+    /// same on every machine.
     fn log_between(&mut self, least: u64, most: u64) -> u64 {
         let low = least << self.between(0, u64::from((most / least).ilog2()));
         self.between(low, most.min(2 * low))

@@ -1,4 +1,5 @@
-//! A host of a fault run: a node of `proto` with the watch at its port, and, in tests of the harness, a bug put in between.
+//! A host of a fault run: a node of `proto` with the watch at its port, and, in tests of the
+//! harness, a bug put in between.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -91,35 +92,66 @@ struct Bug {
 }
 
 impl Station {
-    pub(super) fn r2p2(host: Host, node: r2p2::Endpoint, watch: &Rc<RefCell<Watch>>, sabotage: Option<Sabotage>) -> Self {
+    pub(super) fn r2p2(
+        host: Host,
+        node: r2p2::Endpoint,
+        watch: &Rc<RefCell<Watch>>,
+        sabotage: Option<Sabotage>,
+    ) -> Self {
         Self::endpoint(host, Kind::R2p2(Box::new(node)), watch, sabotage)
     }
 
-    pub(super) fn homa(host: Host, node: homa::Endpoint, watch: &Rc<RefCell<Watch>>, sabotage: Option<Sabotage>) -> Self {
+    pub(super) fn homa(
+        host: Host,
+        node: homa::Endpoint,
+        watch: &Rc<RefCell<Watch>>,
+        sabotage: Option<Sabotage>,
+    ) -> Self {
         Self::endpoint(host, Kind::Homa(Box::new(node)), watch, sabotage)
     }
 
-    fn endpoint(host: Host, node: Kind, watch: &Rc<RefCell<Watch>>, sabotage: Option<Sabotage>) -> Self {
+    fn endpoint(
+        host: Host,
+        node: Kind,
+        watch: &Rc<RefCell<Watch>>,
+        sabotage: Option<Sabotage>,
+    ) -> Self {
         let concerns_clients = sabotage == Some(Sabotage::CallNeverEnds);
         let sabotage = sabotage.filter(|_| concerns_clients == matches!(host, Host::Client(_)));
-        let bug = sabotage.map(|sabotage| Bug { sabotage, had: BTreeSet::new(), replies: 0, repeats: 0, last: None });
+        let bug = sabotage.map(|sabotage| Bug {
+            sabotage,
+            had: BTreeSet::new(),
+            replies: 0,
+            repeats: 0,
+            last: None,
+        });
         Self { host, node, watch: Rc::clone(watch), bug }
     }
 
     pub(super) fn router(node: Router, watch: &Rc<RefCell<Watch>>) -> Self {
-        Self { host: Host::Router, node: Kind::Router(Box::new(node)), watch: Rc::clone(watch), bug: None }
+        Self {
+            host: Host::Router,
+            node: Kind::Router(Box::new(node)),
+            watch: Rc::clone(watch),
+            bug: None,
+        }
     }
 
     /// What an endpoint still holds, where it holds anything.
     pub(super) fn holds(&self) -> Option<String> {
         match &self.node {
-            Kind::R2p2(node) => Some(node.holdings()).filter(|held| *held != Default::default()).map(|held| format!("{held:?}")),
-            Kind::Homa(node) => Some(node.holdings()).filter(|held| *held != Default::default()).map(|held| format!("{held:?}")),
+            Kind::R2p2(node) => Some(node.holdings())
+                .filter(|held| *held != Default::default())
+                .map(|held| format!("{held:?}")),
+            Kind::Homa(node) => Some(node.holdings())
+                .filter(|held| *held != Default::default())
+                .map(|held| format!("{held:?}")),
             Kind::Router(_) => None,
         }
     }
 
-    /// Replies that an endpoint has held back, and what it has sent again: packets of R2P2, bytes of Homa.
+    /// Replies that an endpoint has held back, and what it has sent again: packets of R2P2, bytes
+    /// of Homa.
     pub(super) fn efforts(&self) -> (u64, u64) {
         match &self.node {
             Kind::R2p2(node) => (node.metrics().held_back, node.metrics().resent),
@@ -211,7 +243,9 @@ impl Node for Station {
                 let is_homa = matches!(self.node, Kind::Homa(_));
                 if let Some(bug) = &mut self.bug {
                     let change = if is_homa { Bug::change_homa } else { Bug::change };
-                    buffer[..transmit.len].chunks_mut(transmit.segment_len.max(1)).for_each(|bytes| change(bug, bytes));
+                    buffer[..transmit.len]
+                        .chunks_mut(transmit.segment_len.max(1))
+                        .for_each(|bytes| change(bug, bytes));
                     bug.keep(transmit, &buffer[..transmit.len]);
                 }
                 transmit
@@ -236,7 +270,9 @@ impl Bug {
             return None;
         }
         let packet = Packet::parse(bytes).ok()?;
-        let id = packet.rpc_id().filter(|_| packet.message_type == MessageType::Request && packet.count == 1)?;
+        let id = packet
+            .rpc_id()
+            .filter(|_| packet.message_type == MessageType::Request && packet.count == 1)?;
         if self.had.insert(id.0) {
             return None;
         }
@@ -247,11 +283,13 @@ impl Bug {
 
     /// The same of Homa.
     fn renamed_homa(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let packet = homa_wire::Packet::parse(bytes).ok().filter(|packet| packet.is_from_client())?;
+        let packet =
+            homa_wire::Packet::parse(bytes).ok().filter(|packet| packet.is_from_client())?;
         let homa_wire::Body::Data { header, payload } = packet.body else {
             return None;
         };
-        let is_whole = self.sabotage == Sabotage::DuplicateRunsTwice && payload.len() == header.message_length.get() as usize;
+        let is_whole = self.sabotage == Sabotage::DuplicateRunsTwice
+            && payload.len() == header.message_length.get() as usize;
         if !is_whole || self.had.insert(header.common.sender_id.get()) {
             return None;
         }
@@ -263,7 +301,8 @@ impl Bug {
     /// Changes a datagram of Homa that leaves.
     fn change_homa(&mut self, bytes: &mut [u8]) {
         let Ok(packet) = homa_wire::Packet::parse(bytes) else { return };
-        let is_reply = matches!(packet.body, homa_wire::Body::Data { .. }) && !packet.is_from_client();
+        let is_reply =
+            matches!(packet.body, homa_wire::Body::Data { .. }) && !packet.is_from_client();
         match self.sabotage {
             Sabotage::ReplyIsChanged if is_reply => {
                 self.replies += 1;
@@ -274,7 +313,9 @@ impl Bug {
                 }
             }
             // The window means nothing to anybody.
-            Sabotage::RunsDiffer if is_reply => bytes[HOMA_WINDOW_AT] = RUNS.fetch_add(1, Ordering::Relaxed),
+            Sabotage::RunsDiffer if is_reply => {
+                bytes[HOMA_WINDOW_AT] = RUNS.fetch_add(1, Ordering::Relaxed)
+            }
             _ => {}
         }
     }
@@ -285,7 +326,8 @@ impl Bug {
         match (self.sabotage, packet.message_type) {
             (Sabotage::LostFeedbackLeaksSlot, MessageType::Feedback) => {
                 let concluded = u32::from_be_bytes(word(bytes, CONCLUDED_AT));
-                bytes[CONCLUDED_AT..][..4].copy_from_slice(&concluded.saturating_sub(1).to_be_bytes());
+                bytes[CONCLUDED_AT..][..4]
+                    .copy_from_slice(&concluded.saturating_sub(1).to_be_bytes());
             }
             (Sabotage::BoundIsPassed, MessageType::Feedback) => {
                 let received = word(bytes, RECEIVED_AT);
@@ -299,13 +341,17 @@ impl Bug {
                     *byte ^= 1;
                 }
             }
-            (Sabotage::RunsDiffer, MessageType::Response) => bytes[SERVER_LOAD_AT] = RUNS.fetch_add(1, Ordering::Relaxed),
+            (Sabotage::RunsDiffer, MessageType::Response) => {
+                bytes[SERVER_LOAD_AT] = RUNS.fetch_add(1, Ordering::Relaxed)
+            }
             _ => {}
         }
     }
 
     fn keep(&mut self, transmit: Transmit, bytes: &[u8]) {
-        if self.sabotage == Sabotage::AnswersAreMultiplied && matches!(Host::at(transmit.to), Some(Host::Client(_))) {
+        if self.sabotage == Sabotage::AnswersAreMultiplied
+            && matches!(Host::at(transmit.to), Some(Host::Client(_)))
+        {
             self.repeats = 3;
             self.last = Some((transmit, bytes.to_vec()));
         }

@@ -1,7 +1,8 @@
 //! Takes away from a failing plan what it does not need to fail in the same way.
 //!
-//! Delta debugging (Zeller and Hildebrandt, 2002) over calls and faults; then hosts; then what can be simpler: no links and
-//! switches, right clocks, short messages, default limits. Every candidate is run, and kept where the same invariant breaks.
+//! Delta debugging (Zeller and Hildebrandt, 2002) over calls and faults; then hosts; then what can
+//! be simpler: no links and switches, right clocks, short messages, default limits. Every candidate
+//! is run, and kept where the same invariant breaks.
 
 use super::plan::{Fault, FaultKind, Host, Plan};
 use super::{Invariant, Options, Report, differs, run};
@@ -19,7 +20,12 @@ pub struct Minimised {
 }
 
 /// Minimises a plan that breaks `invariant`, in at most `run_count_max` runs.
-pub fn minimise(plan: &Plan, invariant: Invariant, options: Options, run_count_max: u32) -> Minimised {
+pub fn minimise(
+    plan: &Plan,
+    invariant: Invariant,
+    options: Options,
+    run_count_max: u32,
+) -> Minimised {
     let mut search = Search { best: plan.clone(), invariant, options, run_count: 0, run_count_max };
     // What a simplification made superfluous goes in the next round.
     loop {
@@ -51,7 +57,8 @@ impl Search {
         }
         self.run_count += 1;
         let report = outcome(&candidate, self.options);
-        let is_failing = report.violation.is_some_and(|violation| violation.invariant == self.invariant);
+        let is_failing =
+            report.violation.is_some_and(|violation| violation.invariant == self.invariant);
         if is_failing {
             self.best = candidate;
         }
@@ -95,7 +102,11 @@ impl Search {
             },
             |plan| plan.segment_len = 1380,
             |plan| plan.calls.iter_mut().for_each(|call| call.cancel_after_ns = None),
-            |plan| plan.calls.iter_mut().for_each(|call| (call.is_fixed, call.is_refused) = (false, false)),
+            |plan| {
+                plan.calls
+                    .iter_mut()
+                    .for_each(|call| (call.is_fixed, call.is_refused) = (false, false))
+            },
         ];
         for edit in edits {
             let mut candidate = self.best.clone();
@@ -113,7 +124,9 @@ impl Search {
         for index in 0..self.best.faults.len() {
             let mut candidate = self.best.clone();
             candidate.faults[index].lasts_ns /= 2;
-            while candidate.faults[index].lasts_ns >= LASTS_NS_MIN && self.try_plan(candidate.clone()) {
+            while candidate.faults[index].lasts_ns >= LASTS_NS_MIN
+                && self.try_plan(candidate.clone())
+            {
                 candidate.faults[index].lasts_ns /= 2;
             }
         }
@@ -144,7 +157,8 @@ fn without(plan: &Plan, range: std::ops::Range<usize>) -> Plan {
     left
 }
 
-/// The plan without a host, its calls and its faults; `None` for the last of its kind. Without a router clients call servers.
+/// The plan without a host, its calls and its faults; `None` for the last of its kind. Without a
+/// router clients call servers.
 fn without_host(plan: &Plan, host: Host) -> Option<Plan> {
     let mut left = plan.clone();
     let is_about = |fault: &Fault| fault.kind.hosts().contains(&Some(host));
@@ -152,7 +166,9 @@ fn without_host(plan: &Plan, host: Host) -> Option<Plan> {
     match host {
         Host::Router => {
             left.router = None;
-            left.faults.retain(|fault| !matches!(fault.kind, FaultKind::Drain { .. } | FaultKind::Removal { .. }));
+            left.faults.retain(|fault| {
+                !matches!(fault.kind, FaultKind::Drain { .. } | FaultKind::Removal { .. })
+            });
         }
         Host::Server(gone) => {
             left.servers.remove(gone);

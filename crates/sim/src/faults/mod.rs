@@ -1,5 +1,5 @@
-//! Deterministic fault runs: the nodes of `proto` under everything that can go wrong, with what they promise checked at every
-//! step.
+//! Deterministic fault runs: the nodes of `proto` under everything that can go wrong, with what
+//! they promise checked at every step.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -25,8 +25,9 @@
 //! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
 //! | `NoPanic` | nothing panics | always |
 //!
-//! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline; that is "by its deadline". What
-//! a router remembers of calls is let go when later calls come, so it is no part of the floor.
+//! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline;
+//! that is "by its deadline". What a router remembers of calls is let go when later calls come, so
+//! it is no part of the floor.
 
 mod application;
 mod draw;
@@ -130,7 +131,10 @@ pub struct Coverage {
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names of `rpc::Failure` and `rpc::DropReason`, and those below")]
+#[allow(
+    missing_docs,
+    reason = "the names of `rpc::Failure` and `rpc::DropReason`, and those below"
+)]
 pub enum Ending {
     Replied,
     Deadline,
@@ -182,7 +186,9 @@ impl Report {
 impl Coverage {
     /// Adds what another run showed.
     pub fn add(&mut self, other: &Self) {
-        let sum = |own: &mut [u64], others: &[u64]| own.iter_mut().zip(others).for_each(|(own, other)| *own += other);
+        let sum = |own: &mut [u64], others: &[u64]| {
+            own.iter_mut().zip(others).for_each(|(own, other)| *own += other)
+        };
         sum(&mut self.endings, &other.endings);
         sum(&mut self.faults, &other.faults);
         sum(&mut self.shapes, &other.shapes);
@@ -200,8 +206,14 @@ impl Coverage {
 
     /// Everything that is counted, under stable names: `calls.*`, `faults.*`, `effects.*`.
     pub fn figures(&self) -> Vec<(String, u64)> {
-        let calls = Ending::ALL.iter().zip(self.endings).map(|((name, _), count)| (format!("calls.{name}"), count));
-        let faults = FaultKind::NAMES.iter().zip(self.faults).map(|(name, count)| (format!("faults.{name}"), count));
+        let calls = Ending::ALL
+            .iter()
+            .zip(self.endings)
+            .map(|((name, _), count)| (format!("calls.{name}"), count));
+        let faults = FaultKind::NAMES
+            .iter()
+            .zip(self.faults)
+            .map(|(name, count)| (format!("faults.{name}"), count));
         let network = &self.network;
         let effects = [
             ("lost", network.lost),
@@ -221,11 +233,15 @@ impl Coverage {
             ("single_switch", self.shapes[1]),
             ("leaf_spine", self.shapes[2]),
         ];
-        calls.chain(faults).chain(effects.map(|(name, count)| (format!("effects.{name}"), count))).collect()
+        calls
+            .chain(faults)
+            .chain(effects.map(|(name, count)| (format!("effects.{name}"), count)))
+            .collect()
     }
 }
 
-/// Runs the plan of a seed, twice where the seed is a multiple of `twice_each`: the same seed must give the same run.
+/// Runs the plan of a seed, twice where the seed is a multiple of `twice_each`: the same seed must
+/// give the same run.
 pub fn check(seed: u64, twice_each: u64, options: Options) -> Report {
     check_plan(&Plan::of_seed(seed), twice_each, options)
 }
@@ -251,6 +267,12 @@ fn differs(plan: &Plan, first: &Report, options: Options) -> Option<Violation> {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} does not hold at {:.6} ms: {}", self.invariant, self.at as f64 / 1e6, self.detail)
+        write!(
+            f,
+            "{:?} does not hold at {:.6} ms: {}",
+            self.invariant,
+            self.at as f64 / 1e6,
+            self.detail
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! What a fault run does, as plain data: hosts, a list of calls and a list of faults, all of which can be read and taken away.
+//! What a fault run does, as plain data: hosts, a list of calls and a list of faults, all of which
+//! can be read and taken away.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +21,12 @@ use crate::network::Damage;
 pub struct Plan {
     /// Everything random that happens during the run.
     pub seed: u64,
-    /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two hosts.
+    /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two
+    /// hosts.
     pub topology: Option<Topology>,
-    /// What becomes of damaged datagrams. Where they are delivered a bit may be flipped in anything, so that only what a node
-    /// owes itself is checked: it does not panic, and every call ends once and by its deadline.
+    /// What becomes of damaged datagrams. Where they are delivered a bit may be flipped in
+    /// anything, so that only what a node owes itself is checked: it does not panic, and every call
+    /// ends once and by its deadline.
     pub damage: Damage,
     /// What the endpoints speak.
     pub transport: Transport,
@@ -123,7 +126,8 @@ pub struct CallPlan {
     pub is_fixed: bool,
     /// Whether the handler refuses it.
     pub is_refused: bool,
-    /// What its bytes and its service time follow from, so that they stay when other calls are taken away.
+    /// What its bytes and its service time follow from, so that they stay when other calls are
+    /// taken away.
     pub word: u64,
 }
 
@@ -299,11 +303,13 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The plan of a seed with Homa endpoints, and without what only R2P2 has. Odd seeds grant as the simulations of SIGCOMM'18.
+    /// The plan of a seed with Homa endpoints, and without what only R2P2 has. Odd seeds grant as
+    /// the simulations of SIGCOMM'18.
     pub fn homa_of_seed(seed: u64) -> Self {
         let mut plan = Self::of_seed(seed);
         let sigcomm = GrantPolicy::Sigcomm(Pull::default());
-        let policy = if seed % 2 == 1 { sigcomm } else { tailcut_proto::homa::Grants::default().policy };
+        let policy =
+            if seed % 2 == 1 { sigcomm } else { tailcut_proto::homa::Grants::default().policy };
         plan.transport = Transport::Homa(policy);
         plan.router = None;
         plan.faults.retain(|fault| !fault.kind.concerns_router());
@@ -325,7 +331,9 @@ impl Plan {
     /// Every host, by its place in the network.
     pub fn hosts(&self) -> impl Iterator<Item = Host> {
         let router = self.router.iter().map(|_| Host::Router);
-        router.chain((0..self.servers.len()).map(Host::Server)).chain((0..self.clients.len()).map(Host::Client))
+        router
+            .chain((0..self.servers.len()).map(Host::Server))
+            .chain((0..self.clients.len()).map(Host::Client))
     }
 
     /// The place of a host in the network.
@@ -385,7 +393,8 @@ impl FaultKind {
 
     /// Whether it is one of the router's, or something that happens to the router.
     fn concerns_router(&self) -> bool {
-        matches!(self, Self::Drain { .. } | Self::Removal { .. }) || self.hosts().contains(&Some(Host::Router))
+        matches!(self, Self::Drain { .. } | Self::Removal { .. })
+            || self.hosts().contains(&Some(Host::Router))
     }
 
     /// Every host that it names.
@@ -416,11 +425,19 @@ impl FaultKind {
             Self::Duplicates { from, share } => Self::Duplicates { from: from.map(name), share },
             Self::Corruption { from, share } => Self::Corruption { from: from.map(name), share },
             Self::Jitter { from, most_ns } => Self::Jitter { from: from.map(name), most_ns },
-            Self::Reordering { from, share, held_ns } => Self::Reordering { from: from.map(name), share, held_ns },
-            Self::OneWayPartition { from, to } => Self::OneWayPartition { from: name(from), to: name(to) },
-            Self::Partition { one, other } => Self::Partition { one: name(one), other: name(other) },
+            Self::Reordering { from, share, held_ns } => {
+                Self::Reordering { from: from.map(name), share, held_ns }
+            }
+            Self::OneWayPartition { from, to } => {
+                Self::OneWayPartition { from: name(from), to: name(to) }
+            }
+            Self::Partition { one, other } => {
+                Self::Partition { one: name(one), other: name(other) }
+            }
             Self::Crash { host } => Self::Crash { host: name(host) },
-            Self::Slowness { host, delay_ns, factor } => Self::Slowness { host: name(host), delay_ns, factor },
+            Self::Slowness { host, delay_ns, factor } => {
+                Self::Slowness { host: name(host), delay_ns, factor }
+            }
             Self::Drain { server } => Self::Drain { server: index(server) },
             Self::Removal { server } => Self::Removal { server: index(server) },
         }
@@ -462,9 +479,17 @@ impl fmt::Display for Host {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_topology(f, self.topology.as_ref())?;
-        writeln!(f, ", segments of {} B, damaged datagrams are {:?}", self.segment_len, self.damage)?;
+        writeln!(
+            f,
+            ", segments of {} B, damaged datagrams are {:?}",
+            self.segment_len, self.damage
+        )?;
         if let Some(router) = &self.router {
-            write!(f, "router: {}, {:?}, holds {}", router.policy, router.forward, router.queue_len_max)?;
+            write!(
+                f,
+                "router: {}, {:?}, holds {}",
+                router.policy, router.forward, router.queue_len_max
+            )?;
             write!(f, " for {} and knows {},", Span(router.hold_ns_max), router.table_len_max)?;
             writeln!(f, " probes every {}{}", Span(router.probe_interval_ns), Skew(router.clock))?;
         }
@@ -472,11 +497,25 @@ impl fmt::Display for Plan {
             let pooled = if server.is_pooled { ", in the pool" } else { "" };
             let trusting = if server.is_trusting { ", trusting" } else { "" };
             write!(f, "server {index}: {} x {}{pooled}{trusting}", server.workers, server.service)?;
-            write!(f, ", at most {} requests, {} partials", server.requests_max, server.partials_max)?;
-            writeln!(f, ", {} clients, messages of {} B{}", server.clients_max, server.message_len_max, Skew(server.clock))?;
+            write!(
+                f,
+                ", at most {} requests, {} partials",
+                server.requests_max, server.partials_max
+            )?;
+            writeln!(
+                f,
+                ", {} clients, messages of {} B{}",
+                server.clients_max,
+                server.message_len_max,
+                Skew(server.clock)
+            )?;
         }
         for (index, client) in self.clients.iter().enumerate() {
-            write!(f, "client {index}: at most {} calls, messages of {} B", client.calls_max, client.message_len_max)?;
+            write!(
+                f,
+                "client {index}: at most {} calls, messages of {} B",
+                client.calls_max, client.message_len_max
+            )?;
             writeln!(f, ", {} B of credit{}", client.credit_bytes, Skew(client.clock))?;
         }
         for fault in &self.faults {
@@ -493,9 +532,11 @@ impl fmt::Display for CallPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "client {}, {} B for {} B", self.client, self.request_len, self.reply_len)?;
         write!(f, " from server {} or the router within {}", self.server, Span(self.timeout_ns))?;
-        for (is_so, text) in
-            [(self.is_idempotent, ", idempotent"), (self.is_fixed, ", fixed"), (self.is_refused, ", refused by the handler")]
-        {
+        for (is_so, text) in [
+            (self.is_idempotent, ", idempotent"),
+            (self.is_fixed, ", fixed"),
+            (self.is_refused, ", refused by the handler"),
+        ] {
             if is_so {
                 f.write_str(text)?;
             }
@@ -509,27 +550,47 @@ impl fmt::Display for CallPlan {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = |from: Option<Host>| from.map_or("everyone".to_owned(), |host| host.to_string());
+        let whose =
+            |from: Option<Host>| from.map_or("everyone".to_owned(), |host| host.to_string());
         write!(f, "{} for {}: ", Moment(self.at), Span(self.lasts_ns))?;
         match self.kind {
-            FaultKind::Loss { from, share } => write!(f, "a share of {share:.3} from {} is lost", whose(from)),
+            FaultKind::Loss { from, share } => {
+                write!(f, "a share of {share:.3} from {} is lost", whose(from))
+            }
             FaultKind::Bursts { from, begin, end } => {
                 write!(f, "what {} sends is lost in bursts ({begin:.4}, {end:.3})", whose(from))
             }
-            FaultKind::Duplicates { from, share } => write!(f, "a share of {share:.3} from {} is doubled", whose(from)),
-            FaultKind::Corruption { from, share } => write!(f, "a share of {share:.3} from {} is damaged", whose(from)),
-            FaultKind::Jitter { from, most_ns } => write!(f, "jitter of {} from {}", Span(most_ns), whose(from)),
-            FaultKind::Reordering { from, share, held_ns } => {
-                write!(f, "a share of {share:.3} from {} is held for {}", whose(from), Span(held_ns))
+            FaultKind::Duplicates { from, share } => {
+                write!(f, "a share of {share:.3} from {} is doubled", whose(from))
             }
-            FaultKind::OneWayPartition { from, to } => write!(f, "nothing gets from {from} to {to}"),
-            FaultKind::Partition { one, other } => write!(f, "nothing gets between {one} and {other}"),
+            FaultKind::Corruption { from, share } => {
+                write!(f, "a share of {share:.3} from {} is damaged", whose(from))
+            }
+            FaultKind::Jitter { from, most_ns } => {
+                write!(f, "jitter of {} from {}", Span(most_ns), whose(from))
+            }
+            FaultKind::Reordering { from, share, held_ns } => {
+                write!(
+                    f,
+                    "a share of {share:.3} from {} is held for {}",
+                    whose(from),
+                    Span(held_ns)
+                )
+            }
+            FaultKind::OneWayPartition { from, to } => {
+                write!(f, "nothing gets from {from} to {to}")
+            }
+            FaultKind::Partition { one, other } => {
+                write!(f, "nothing gets between {one} and {other}")
+            }
             FaultKind::Crash { host } => write!(f, "{host} is down"),
             FaultKind::Slowness { host, delay_ns, factor } => {
                 write!(f, "{host} is slow by {} and {factor} times", Span(delay_ns))
             }
             FaultKind::Drain { server } => write!(f, "server {server} is drained"),
-            FaultKind::Removal { server } => write!(f, "server {server} is removed from the router"),
+            FaultKind::Removal { server } => {
+                write!(f, "server {server} is removed from the router")
+            }
         }
     }
 }
@@ -548,7 +609,11 @@ pub(super) struct Span(pub(super) u64);
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 >= 1_000_000 { write!(f, "{:.2} ms", self.0 as f64 / 1e6) } else { write!(f, "{:.1} us", self.0 as f64 / 1e3) }
+        if self.0 >= 1_000_000 {
+            write!(f, "{:.2} ms", self.0 as f64 / 1e6)
+        } else {
+            write!(f, "{:.1} us", self.0 as f64 / 1e3)
+        }
     }
 }
 
@@ -568,9 +633,21 @@ fn write_topology(f: &mut fmt::Formatter<'_>, topology: Option<&Topology>) -> fm
     match topology {
         None => write!(f, "5 us between any two hosts"),
         Some(Topology::Single { link, switch, .. }) => {
-            write!(f, "one switch, {} ps/B, buffers of {} B", link.ps_per_byte, switch.buffer.capacity_bytes)
+            write!(
+                f,
+                "one switch, {} ps/B, buffers of {} B",
+                link.ps_per_byte, switch.buffer.capacity_bytes
+            )
         }
-        Some(Topology::LeafSpine { racks, hosts_per_rack, spines, host_link, switch, spreading, .. }) => {
+        Some(Topology::LeafSpine {
+            racks,
+            hosts_per_rack,
+            spines,
+            host_link,
+            switch,
+            spreading,
+            ..
+        }) => {
             let (rate, buffer) = (host_link.ps_per_byte, switch.buffer.capacity_bytes);
             write!(
                 f,

@@ -77,7 +77,12 @@ impl<'a> Run<'a> {
         run.network.set_damage(plan.damage);
         for host in plan.hosts() {
             let station = run.station(host);
-            let place = run.network.add(host.address(), station, run.impairment(host), run.seed_of(host, 0));
+            let place = run.network.add(
+                host.address(),
+                station,
+                run.impairment(host),
+                run.seed_of(host, 0),
+            );
             run.network.set_clock(place, plan.clock(host));
         }
         run
@@ -93,7 +98,9 @@ impl<'a> Run<'a> {
                 let applications = &mut self.applications;
                 self.network.step(now, |turn| applications.turn(turn));
             } else {
-                self.network.run(now, |turn| unreachable!("nothing is due before the script at place {}", turn.place));
+                self.network.run(now, |turn| {
+                    unreachable!("nothing is due before the script at place {}", turn.place)
+                });
                 self.script.pop();
                 self.take(now, step);
             }
@@ -188,11 +195,21 @@ impl<'a> Run<'a> {
         let concerns = |from: Option<Host>| from.is_none_or(|from| from == host);
         for kind in self.active() {
             match kind {
-                FaultKind::Loss { from, share } if concerns(from) => path.loss = path.loss.max(share),
-                FaultKind::Bursts { from, begin, end } if concerns(from) => path.bursts = Bursts { begin, end },
-                FaultKind::Duplicates { from, share } if concerns(from) => path.duplicate = path.duplicate.max(share),
-                FaultKind::Corruption { from, share } if concerns(from) => path.corrupt = path.corrupt.max(share),
-                FaultKind::Jitter { from, most_ns } if concerns(from) => path.jitter_ns = path.jitter_ns.max(most_ns),
+                FaultKind::Loss { from, share } if concerns(from) => {
+                    path.loss = path.loss.max(share)
+                }
+                FaultKind::Bursts { from, begin, end } if concerns(from) => {
+                    path.bursts = Bursts { begin, end }
+                }
+                FaultKind::Duplicates { from, share } if concerns(from) => {
+                    path.duplicate = path.duplicate.max(share)
+                }
+                FaultKind::Corruption { from, share } if concerns(from) => {
+                    path.corrupt = path.corrupt.max(share)
+                }
+                FaultKind::Jitter { from, most_ns } if concerns(from) => {
+                    path.jitter_ns = path.jitter_ns.max(most_ns)
+                }
                 FaultKind::Reordering { from, share, held_ns } if concerns(from) => {
                     path.reorder = path.reorder.max(share);
                     path.reorder_ns = path.reorder_ns.max(held_ns);
@@ -206,7 +223,9 @@ impl<'a> Run<'a> {
     fn separate(&mut self, from: Host, to: Host) {
         let is_apart = self.active().any(|kind| match kind {
             FaultKind::OneWayPartition { from: one, to: other } => (one, other) == (from, to),
-            FaultKind::Partition { one, other } => (one, other) == (from, to) || (other, one) == (from, to),
+            FaultKind::Partition { one, other } => {
+                (one, other) == (from, to) || (other, one) == (from, to)
+            }
             _ => false,
         });
         let (from, to) = (self.plan.place(from), self.plan.place(to));
@@ -219,17 +238,23 @@ impl<'a> Run<'a> {
 
     fn slow(&mut self, host: Host) {
         let of_host = |kind| match kind {
-            FaultKind::Slowness { host: slow, delay_ns, factor } if slow == host => Some((delay_ns, factor)),
+            FaultKind::Slowness { host: slow, delay_ns, factor } if slow == host => {
+                Some((delay_ns, factor))
+            }
             _ => None,
         };
         let (delay_ns, factor) = self.active().filter_map(of_host).max().unwrap_or((0, 1));
-        self.network.set_delays(self.plan.place(host), HostDelays { transmit_ns: delay_ns, receive_ns: delay_ns });
+        self.network.set_delays(
+            self.plan.place(host),
+            HostDelays { transmit_ns: delay_ns, receive_ns: delay_ns },
+        );
         if let Host::Server(server) = host {
             self.applications.set_factor(server, factor);
         }
     }
 
-    /// Tells the router of a server what the active faults say. Whatever it was told before may be so already.
+    /// Tells the router of a server what the active faults say. Whatever it was told before may be
+    /// so already.
     fn reconfigure(&mut self, server: usize) {
         let is_removed = self.active().any(|kind| kind == FaultKind::Removal { server });
         let is_drained = self.active().any(|kind| kind == FaultKind::Drain { server });
@@ -241,7 +266,11 @@ impl<'a> Run<'a> {
             let _ = router.remove_server(addr);
         } else {
             let _ = router.add_server(local, ServerConfig { addr, speaks: Speaks::Extension });
-            let _ = if is_drained { router.drain_server(local, addr) } else { router.resume_server(local, addr) };
+            let _ = if is_drained {
+                router.drain_server(local, addr)
+            } else {
+                router.resume_server(local, addr)
+            };
         }
         self.network.flush(place);
     }
@@ -272,11 +301,15 @@ impl<'a> Run<'a> {
             }
             let Some(status) = station.as_router().map(Router::status) else { continue };
             if let Some(server) = status.servers.iter().find(|server| server.outstanding > 0) {
-                let detail = format!("the router still counts {} at {}", server.outstanding, server.addr);
+                let detail =
+                    format!("the router still counts {} at {}", server.outstanding, server.addr);
                 return Some((Invariant::SlotsHome, detail));
             }
             if status.queue_len > 0 {
-                return Some((Invariant::SlotsHome, format!("the router still holds {} requests", status.queue_len)));
+                return Some((
+                    Invariant::SlotsHome,
+                    format!("the router still holds {} requests", status.queue_len),
+                ));
             }
         }
         None
@@ -287,7 +320,9 @@ impl<'a> Run<'a> {
         let hash = self.applications.report(coverage);
         coverage.network = self.network.statistics();
         coverage.virtual_ns = self.network.now();
-        coverage.wrong_clocks = self.plan.hosts().filter(|&host| self.plan.clock(host) != Default::default()).count() as u64;
+        coverage.wrong_clocks =
+            self.plan.hosts().filter(|&host| self.plan.clock(host) != Default::default()).count()
+                as u64;
         let (is_single, is_leaf_spine) = match self.plan.topology {
             None => (false, false),
             Some(Topology::Single { .. }) => (true, false),
@@ -313,7 +348,8 @@ impl<'a> Run<'a> {
     }
 
     fn active(&self) -> impl Iterator<Item = FaultKind> {
-        let active = self.plan.faults.iter().zip(&self.is_active).filter(|(_, is_active)| **is_active);
+        let active =
+            self.plan.faults.iter().zip(&self.is_active).filter(|(_, is_active)| **is_active);
         active.map(|(fault, _)| fault.kind)
     }
 
@@ -321,11 +357,16 @@ impl<'a> Run<'a> {
         self.active().any(|kind| kind == FaultKind::Crash { host })
     }
 
-    /// The seed of a host's secrets, and of what happens to its datagrams, from `now` on. It depends on nothing else, so that it
-    /// stays when something is taken away from the plan.
+    /// The seed of a host's secrets, and of what happens to its datagrams, from `now` on. It
+    /// depends on nothing else, so that it stays when something is taken away from the plan.
     fn seed_of(&self, host: Host, now: Time) -> u64 {
         let place = self.plan.place(host) as u64;
-        self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(now).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ place
+        self.plan
+            .seed
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .wrapping_add(now)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+            ^ place
     }
 
     /// A node for a host that starts now.
@@ -334,7 +375,10 @@ impl<'a> Run<'a> {
         let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
         let local = self.plan.clock(host).local(now);
         if let Transport::Homa(policy) = self.plan.transport {
-            let node = homa::Endpoint::new(local, homa::Config { secret, ..self.homa_config(host, policy) });
+            let node = homa::Endpoint::new(
+                local,
+                homa::Config { secret, ..self.homa_config(host, policy) },
+            );
             return Station::homa(host, node, &self.watch, self.options.sabotage);
         }
         let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
@@ -342,7 +386,8 @@ impl<'a> Run<'a> {
             Host::Router => return self.router(local),
             Host::Server(index) => {
                 let server = &self.plan.servers[index];
-                let is_kept = self.plan.router.is_some_and(|router| router.forward == Forward::Keep);
+                let is_kept =
+                    self.plan.router.is_some_and(|router| router.forward == Forward::Keep);
                 config.message_len_max = server.message_len_max;
                 config.serving.router = is_kept.then(|| Host::Router.address());
                 config.serving.server_id = index as u32;
@@ -393,12 +438,18 @@ impl<'a> Run<'a> {
     }
 
     fn router(&self, local: Time) -> Station {
-        let is_removed = |server: &usize| self.active().any(|kind| kind == FaultKind::Removal { server: *server });
+        let is_removed = |server: &usize| {
+            self.active().any(|kind| kind == FaultKind::Removal { server: *server })
+        };
         let servers = (0..self.plan.servers.len()).filter(|server| !is_removed(server));
-        let addresses = servers.map(|server| ServerConfig { addr: Host::Server(server).address(), speaks: Speaks::Extension });
+        let addresses = servers.map(|server| ServerConfig {
+            addr: Host::Server(server).address(),
+            speaks: Speaks::Extension,
+        });
         let seed = self.seed_of(Host::Router, self.network.now());
         let config = self.plan.router.map(|router| router_config(&router)).unwrap_or_default();
-        let router = Router::new(local, RouterConfig { servers: addresses.collect(), seed, ..config });
+        let router =
+            Router::new(local, RouterConfig { servers: addresses.collect(), seed, ..config });
         Station::router(router.unwrap_or_else(|error| panic!("{error}")), &self.watch)
     }
 }
@@ -425,7 +476,9 @@ fn script(plan: &Plan) -> Vec<(Time, Step)> {
     }
     for (number, call) in plan.calls.iter().enumerate() {
         script.push((call.at, Step::Call(number as u32)));
-        script.extend(call.cancel_after_ns.map(|after_ns| (call.at + after_ns, Step::Cancel(number as u32))));
+        script.extend(
+            call.cancel_after_ns.map(|after_ns| (call.at + after_ns, Step::Cancel(number as u32))),
+        );
     }
     let looks = (1..=LOOKS).map(|look| (plan.quiet_at() + look * QUIET_NS / LOOKS, Step::Look));
     script.extend(looks);

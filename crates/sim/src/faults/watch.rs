@@ -6,16 +6,19 @@
 //! | bound | by server: requests that its application has, of those that the router's policy placed there |
 //! | at most once | how often the application got each request that is not idempotent |
 //!
-//! **The bound** is what a router can promise: its count of a server includes what packets in flight allow it to know. So a
-//! request counts against the bound where the router's *policy* placed it (a duplicate goes where its original went, and a
-//! fixed call to the first server, both past the bound), where it reached the server before a later placement or a probe told
-//! the server to take it for lost, and where the server's counts have not begun anew since (`epoch`, in docs/protocol/r2p2.md).
-//! By induction over placements the router's `outstanding` is never less than the number of these.
+//! **The bound** is what a router can promise: its count of a server includes what packets in
+//! flight allow it to know. So a request counts against the bound where the router's *policy*
+//! placed it (a duplicate goes where its original went, and a fixed call to the first server, both
+//! past the bound), where it reached the server before a later placement or a probe told the server
+//! to take it for lost, and where the server's counts have not begun anew since (`epoch`, in
+//! docs/protocol/r2p2.md). By induction over placements the router's `outstanding` is never less
+//! than the number of these.
 //!
-//! **At most once** has a documented hole (docs/concepts.md): a first transmission carries no age, so that a second copy of it
-//! which reaches a server or a router after a restart runs again, as if it were new. The watch recognises exactly that and
-//! loses the copy on its way: a packet 0 without AGAIN of a call that is not idempotent, of which an earlier incarnation of the
-//! same host had a copy. To lose it is what a network may do at any time.
+//! **At most once** has a documented hole (docs/concepts.md): a first transmission carries no age,
+//! so that a second copy of it which reaches a server or a router after a restart runs again, as if
+//! it were new. The watch recognises exactly that and loses the copy on its way: a packet 0 without
+//! AGAIN of a call that is not idempotent, of which an earlier incarnation of the same host had a
+//! copy. To lose it is what a network may do at any time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -125,7 +128,9 @@ impl Watch {
             overtaken: 0,
             transport: plan.transport,
             is_strict: plan.damage == Damage::Noticed,
-            forgets_refusals: plan.router.is_some_and(|router| router.table_len_max < plan.calls.len()),
+            forgets_refusals: plan
+                .router
+                .is_some_and(|router| router.table_len_max < plan.calls.len()),
             is_once: plan.calls.iter().map(|call| !call.is_idempotent).collect(),
             runs: vec![0; plan.calls.len()],
             is_refused: vec![false; plan.calls.len()],
@@ -173,7 +178,11 @@ impl Watch {
                 let book = &mut self.servers[index];
                 let kept = std::mem::take(book);
                 let clients = kept.tokens.len();
-                *book = ServerBook { is_trusting: kept.is_trusting, is_pooled: kept.is_pooled, ..ServerBook::default() };
+                *book = ServerBook {
+                    is_trusting: kept.is_trusting,
+                    is_pooled: kept.is_pooled,
+                    ..ServerBook::default()
+                };
                 book.tokens = if kept.is_pooled { kept.tokens } else { vec![0; clients] };
                 book.proven = vec![false; clients];
             }
@@ -225,17 +234,21 @@ impl Watch {
         if self.transport != Transport::R2p2 {
             return self.leaves_homa(host, to, bytes);
         }
-        let (Some(to), Ok(packet), true) = (Host::at(to), Packet::parse(bytes), self.is_strict) else {
+        let (Some(to), Ok(packet), true) = (Host::at(to), Packet::parse(bytes), self.is_strict)
+        else {
             return;
         };
         match (host, to) {
-            (Host::Server(server), Host::Client(client)) => self.pay_out(server, client, &packet, bytes.len() as u64),
+            (Host::Server(server), Host::Client(client)) => {
+                self.pay_out(server, client, &packet, bytes.len() as u64)
+            }
             (Host::Router, Host::Client(client)) => {
                 let paid = self.router.ledger.entry(client).or_default();
                 paid.1 += bytes.len() as u64;
                 let (paid_in, paid_out) = *paid;
                 if paid_out > AMPLIFICATION_MAX * paid_in {
-                    let detail = || format!("the router sent client {client} {paid_out} B for {paid_in} B");
+                    let detail =
+                        || format!("the router sent client {client} {paid_out} B for {paid_in} B");
                     self.violate(Invariant::Amplification, detail);
                 }
             }
@@ -253,10 +266,14 @@ impl Watch {
         self.runs[number as usize] += 1;
         if self.is_once[number as usize] && self.runs[number as usize] > 1 {
             let times = self.runs[number as usize];
-            self.violate(Invariant::AtMostOnce, || format!("server {server} ran call {number}, which is its run {times}"));
+            self.violate(Invariant::AtMostOnce, || {
+                format!("server {server} ran call {number}, which is its run {times}")
+            });
         }
         if self.is_once[number as usize] && self.is_refused[number as usize] {
-            self.violate(Invariant::RefusedHasNotRun, || format!("server {server} runs call {number}, which was refused"));
+            self.violate(Invariant::RefusedHasNotRun, || {
+                format!("server {server} runs call {number}, which was refused")
+            });
         }
         let book = &mut self.servers[server];
         if book.arrivals.get(&number) == Some(&true) {
@@ -264,7 +281,11 @@ impl Watch {
         }
         let count = book.live.len();
         if let Some(bound) = self.router.bound.filter(|&bound| count > bound as usize) {
-            let detail = || format!("server {server} has {count} requests of the router's, whose bound is {bound}");
+            let detail = || {
+                format!(
+                    "server {server} has {count} requests of the router's, whose bound is {bound}"
+                )
+            };
             self.violate(Invariant::Bound, detail);
         }
     }
@@ -276,7 +297,9 @@ impl Watch {
         }
         self.is_refused[number as usize] = true;
         if self.is_strict && self.is_once[number as usize] && self.runs[number as usize] > 0 {
-            self.violate(Invariant::RefusedHasNotRun, || format!("call {number} was refused, and has run"));
+            self.violate(Invariant::RefusedHasNotRun, || {
+                format!("call {number} was refused, and has run")
+            });
         }
     }
 
@@ -287,7 +310,13 @@ impl Watch {
         book.arrivals.remove(&number);
     }
 
-    fn look_at_arrival(&mut self, host: Host, from: SocketAddr, packet: &Packet, len: usize) -> bool {
+    fn look_at_arrival(
+        &mut self,
+        host: Host,
+        from: SocketAddr,
+        packet: &Packet,
+        len: usize,
+    ) -> bool {
         let number = self.number(packet);
         if let Some(number) = number.filter(|_| !matches!(host, Host::Client(_)))
             && self.is_old_copy(host, number, packet)
@@ -343,7 +372,9 @@ impl Watch {
     /// A datagram of Homa is about to be handed to `host`; whether it shall be.
     fn arrives_homa(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
         let is_taken = match homa::Packet::parse(bytes) {
-            Ok(packet) if self.is_strict => self.look_at_homa(host, from, &packet, bytes.len() as u64),
+            Ok(packet) if self.is_strict => {
+                self.look_at_homa(host, from, &packet, bytes.len() as u64)
+            }
             _ => true,
         };
         self.say(|| {
@@ -357,7 +388,13 @@ impl Watch {
         is_taken
     }
 
-    fn look_at_homa(&mut self, host: Host, from: SocketAddr, packet: &homa::Packet, len: u64) -> bool {
+    fn look_at_homa(
+        &mut self,
+        host: Host,
+        from: SocketAddr,
+        packet: &homa::Packet,
+        len: u64,
+    ) -> bool {
         let (Host::Server(server), Some(Host::Client(client))) = (host, Host::at(from)) else {
             return true;
         };
@@ -416,7 +453,11 @@ impl Watch {
         paid.1 += len;
         let (paid_in, paid_out) = *paid;
         if paid_out > AMPLIFICATION_MAX * paid_in {
-            let detail = || format!("server {server} sent client {client}, which is not validated, {paid_out} B for {paid_in} B");
+            let detail = || {
+                format!(
+                    "server {server} sent client {client}, which is not validated, {paid_out} B for {paid_in} B"
+                )
+            };
             self.violate(Invariant::Amplification, detail);
         }
     }
@@ -455,9 +496,11 @@ impl Watch {
 }
 
 impl RouterBook {
-    /// A placement has arrived: those before it that come later do not count, also where the server's counts begin anew between.
+    /// A placement has arrived: those before it that come later do not count, also where the
+    /// server's counts begin anew between.
     fn overtake(&mut self, server: usize, placement: u32) {
-        self.placed.retain(|&(at, earlier)| at != server || placement.wrapping_sub(earlier) >= LEAP);
+        self.placed
+            .retain(|&(at, earlier)| at != server || placement.wrapping_sub(earlier) >= LEAP);
     }
 }
 
@@ -510,5 +553,6 @@ fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
 /// Bytes out for each byte in.
 const AMPLIFICATION_MAX: u64 = 3;
 
-/// A placement this far from the last is another router's, or of the same one restarted (docs/protocol/r2p2.md).
+/// A placement this far from the last is another router's, or of the same one restarted
+/// (docs/protocol/r2p2.md).
 const LEAP: u32 = 1 << 16;

@@ -1,8 +1,9 @@
 //! Homa itself: the endpoint that also runs over sockets, as a transport of an experiment.
 //!
-//! The published simulation sends messages one way. Here a message is a request, and its reply tells the sender when it arrived,
-//! so that the endpoint runs through everything that it does for a call. What the published simulation has no equal of (replies,
-//! acknowledgements, cutoffs) goes beside the links, where it loads nothing; everything else is charged what the published
+//! The published simulation sends messages one way. Here a message is a request, and its reply
+//! tells the sender when it arrived, so that the endpoint runs through everything that it does for
+//! a call. What the published simulation has no equal of (replies, acknowledgements, cutoffs) goes
+//! beside the links, where it loads nothing; everything else is charged what the published
 //! simulation charges, because the endpoint's own headers are longer.
 //!
 //! | packet | on the links |
@@ -34,7 +35,8 @@ pub struct Settings {
     pub policy: Policy,
     /// Priorities of the network that are used, 1 to 8.
     pub priorities: u8,
-    /// Messages that a receiver grants at once, 1 to 16; `None` for the published number of the workload.
+    /// Messages that a receiver grants at once, 1 to 16; `None` for the published number of the
+    /// workload.
     pub overcommit: Option<u8>,
     /// When endpoints ask for what has not come.
     pub timers: Timers,
@@ -58,8 +60,8 @@ pub enum Policy {
     Sigcomm,
     /// As the kernel module, with 40 kB unscheduled.
     Module,
-    /// As the published simulation, with packets of half the length and grants of several: a short message waits less for the
-    /// packet that the link carries when it comes.
+    /// As the published simulation, with packets of half the length and grants of several: a short
+    /// message waits less for the packet that the link carries when it comes.
     ShortPackets,
 }
 
@@ -163,17 +165,24 @@ impl Messenger for HomaHost {
     fn said(&self) -> Option<Said> {
         let metrics = self.endpoint.metrics();
         let resent_bytes = metrics.resent_bytes;
-        Some(Said { grants: metrics.grants, resends: metrics.resends, busy: metrics.busy, resent_bytes })
+        Some(Said {
+            grants: metrics.grants,
+            resends: metrics.resends,
+            busy: metrics.busy,
+            resent_bytes,
+        })
     }
 }
 
 impl Settings {
     /// As in the published simulation.
-    pub const PUBLISHED: Self = Self { policy: Policy::Sigcomm, priorities: 8, overcommit: None, timers: Timers::Quiet };
+    pub const PUBLISHED: Self =
+        Self { policy: Policy::Sigcomm, priorities: 8, overcommit: None, timers: Timers::Quiet };
 
     /// Whether there is an endpoint of this kind.
     pub(super) fn are_possible(&self) -> bool {
-        (1..=8).contains(&self.priorities) && self.overcommit.is_none_or(|overcommit| (1..=16).contains(&overcommit))
+        (1..=8).contains(&self.priorities)
+            && self.overcommit.is_none_or(|overcommit| (1..=16).contains(&overcommit))
     }
 
     /// Messages that a receiver of `workload` grants at once.
@@ -210,14 +219,16 @@ impl Settings {
     }
 }
 
-/// Packets of half the length. Four of them are granted at once, so that headers and grants together take 3 % of the links more
-/// and not 6.
+/// Packets of half the length. Four of them are granted at once, so that headers and grants
+/// together take 3 % of the links more and not 6.
 fn short_packets(config: Config) -> Config {
-    let (unscheduled_len, scheduled_len) = (config.framing.unscheduled_len / 2, config.framing.scheduled_len / 2);
+    let (unscheduled_len, scheduled_len) =
+        (config.framing.unscheduled_len / 2, config.framing.scheduled_len / 2);
     let framing = Framing { unscheduled_len, scheduled_len, ..config.framing };
     let grant_wire_bytes = u64::from(4 * paper::scheduled_wire_bytes(scheduled_len));
     let grant_ns = grant_wire_bytes * paper::HOST_PS_PER_BYTE / PS_PER_NS;
-    let policy = GrantPolicy::Sigcomm(Pull { grant_len: 4 * scheduled_len, grant_ns, ..Pull::default() });
+    let policy =
+        GrantPolicy::Sigcomm(Pull { grant_len: 4 * scheduled_len, grant_ns, ..Pull::default() });
     Config { framing, grants: Grants { policy, ..config.grants }, ..config }
 }
 
@@ -282,17 +293,25 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
             }
             let data_len = payload.len() as u32;
             let is_unscheduled = u64::from(header.offset()) < paper::UNSCHEDULED_BYTES;
-            let wire_bytes = if is_unscheduled { paper::unscheduled_wire_bytes } else { paper::scheduled_wire_bytes };
+            let wire_bytes = if is_unscheduled {
+                paper::unscheduled_wire_bytes
+            } else {
+                paper::scheduled_wire_bytes
+            };
             Carriage::Links(wire_bytes(data_len))
         }
-        Body::Grant(_) | Body::Resend(_) | Body::Busy | Body::RpcUnknown => Carriage::Links(paper::CONTROL_WIRE_BYTES),
+        Body::Grant(_) | Body::Resend(_) | Body::Busy | Body::RpcUnknown => {
+            Carriage::Links(paper::CONTROL_WIRE_BYTES)
+        }
         Body::Ack(_) | Body::NeedAck | Body::Cutoffs(_) | Body::Freeze => Carriage::Aside,
     }
 }
 
-/// Bytes of a message that say something: of a request how long it is, of a receipt when it was written.
+/// Bytes of a message that say something: of a request how long it is, of a receipt when it was
+/// written.
 const CONTENT_LEN: usize = 8;
-/// Bytes of a packet that may be anything but zero: an ACK is longer than the header of data and a receipt.
+/// Bytes of a packet that may be anything but zero: an ACK is longer than the header of data and a
+/// receipt.
 pub(super) const HEAD_LEN: usize = 80;
 /// Longer than any message takes that is not stuck.
 const TIMEOUT_NS: u64 = 30_000_000_000;
@@ -330,8 +349,9 @@ mod tests {
         findings
     }
 
-    /// In a rack the ideal time has no delay of the switch (0.25 us), and no message has Homa's headers. Of a short one: 97 bytes
-    /// of a frame instead of 84 are 21 ns more, so 1,905.2 over 1,634.4 ns.
+    /// In a rack the ideal time has no delay of the switch (0.25 us), and no message has Homa's
+    /// headers. Of a short one: 97 bytes of a frame instead of 84 are 21 ns more, so 1,905.2 over
+    /// 1,634.4 ns.
     #[test]
     fn a_short_message_alone_takes_the_time_of_its_packet() {
         let p50 = run(1, Pattern::OneWay, Policy::Sigcomm).buckets[0].p50;
@@ -347,17 +367,27 @@ mod tests {
         }
     }
 
-    /// Nothing is lost, so that nothing may be asked for; and the short messages of the lower half never wait for grants: they
-    /// take no more than some packets' times at either end.
+    /// Nothing is lost, so that nothing may be asked for; and the short messages of the lower half
+    /// never wait for grants: they take no more than some packets' times at either end.
     #[test]
     fn the_modules_policy_and_short_packets_carry_a_load() {
-        for (policy, load) in [(Policy::Module, 0.5), (Policy::Module, 0.8), (Policy::ShortPackets, 0.8)] {
+        for (policy, load) in
+            [(Policy::Module, 0.5), (Policy::Module, 0.8), (Policy::ShortPackets, 0.8)]
+        {
             let settings = Settings { policy, ..Settings::default() };
-            let found = run_under(load, Workload::named("w3").expect("it is kept"), Pattern::OneWay, settings);
+            let found = run_under(
+                load,
+                Workload::named("w3").expect("it is kept"),
+                Pattern::OneWay,
+                settings,
+            );
             let (half, said) = (&found.buckets[..8], found.homa.expect("it is Homa"));
             println!("{policy:?} at {load}: {:?}, the lower half {half:?}", found.all);
             assert_eq!((said.resends, said.resent_bytes, said.busy), (0, 0, 0), "{policy:?}");
-            assert!(half.iter().all(|bucket| (1.0..1.7).contains(&bucket.p50) && bucket.p99 < 4.0), "{policy:?}: {half:?}");
+            assert!(
+                half.iter().all(|bucket| (1.0..1.7).contains(&bucket.p50) && bucket.p99 < 4.0),
+                "{policy:?}: {half:?}"
+            );
         }
     }
 

@@ -1,12 +1,13 @@
-//! What Homa is compared with: messages without priorities and grants, as lanes that share the NIC in turns.
+//! What Homa is compared with: messages without priorities and grants, as lanes that share the NIC
+//! in turns.
 //!
 //! | transport | a lane is | under way in a lane |
 //! |---|---|---|
 //! | plain | one message | all of it |
 //! | streams | all messages to one host, in order | a window, which acknowledgements open |
 //!
-//! A stream has the window that TCP has without scaling. Nothing is lost here, because buffers have no end, so nothing would make
-//! it smaller.
+//! A stream has the window that TCP has without scaling. Nothing is lost here, because buffers have
+//! no end, so nothing would make it smaller.
 //!
 //! Invariant: a lane with something that may leave is in the ring exactly once.
 
@@ -94,7 +95,8 @@ impl Lanes {
     }
 
     fn lane_to(&mut self, to: SocketAddr) -> u32 {
-        let known = self.streams.get(&AddressKey(to)).copied().filter(|_| self.sharing == Sharing::Streams);
+        let known =
+            self.streams.get(&AddressKey(to)).copied().filter(|_| self.sharing == Sharing::Streams);
         if let Some(lane) = known {
             return lane;
         }
@@ -112,7 +114,8 @@ impl Lanes {
 
     /// Puts a lane in the ring if it has something that may leave.
     fn enlist(&mut self, place: u32) {
-        let is_open = self.sharing == Sharing::Plain || self.lanes[place as usize].outstanding < WINDOW_BYTES;
+        let is_open =
+            self.sharing == Sharing::Plain || self.lanes[place as usize].outstanding < WINDOW_BYTES;
         let lane = &mut self.lanes[place as usize];
         if is_open && !lane.is_in_ring && !lane.messages.is_empty() {
             lane.is_in_ring = true;
@@ -126,7 +129,8 @@ impl Lanes {
         lane.is_in_ring = false;
         let message = lane.messages.front_mut().expect("a lane in the ring has a message");
         let data_len = (message.len - message.sent).min(paper::UNSCHEDULED_DATA_LEN);
-        let header = Header { word: message.word, len: message.len, data_len: data_len as u32, lane: place };
+        let header =
+            Header { word: message.word, len: message.len, data_len: data_len as u32, lane: place };
         message.sent += data_len;
         lane.outstanding += data_len;
         if message.sent == message.len {
@@ -212,7 +216,12 @@ impl Header {
         let (data_len, rest) = rest.split_first_chunk()?;
         let lane = rest.first_chunk()?;
         let (word, len) = (u64::from_be_bytes(*word), u64::from_be_bytes(*len));
-        Some(Self { word, len, data_len: u32::from_be_bytes(*data_len), lane: u32::from_be_bytes(*lane) })
+        Some(Self {
+            word,
+            len,
+            data_len: u32::from_be_bytes(*data_len),
+            lane: u32::from_be_bytes(*lane),
+        })
     }
 }
 
@@ -220,7 +229,11 @@ impl Header {
 pub(super) fn framing(bytes: &[u8]) -> Carriage {
     let header = Header::parse(bytes).unwrap_or_default();
     let is_receipt = header.word == RECEIPT;
-    Carriage::Links(if is_receipt { paper::CONTROL_WIRE_BYTES } else { paper::unscheduled_wire_bytes(header.data_len) })
+    Carriage::Links(if is_receipt {
+        paper::CONTROL_WIRE_BYTES
+    } else {
+        paper::unscheduled_wire_bytes(header.data_len)
+    })
 }
 
 pub(super) const HEADER_LEN: usize = 24;
@@ -250,12 +263,18 @@ mod tests {
 
     #[test]
     fn plain_messages_take_turns() {
-        assert_eq!(order(Sharing::Plain, &[(1, 3000), (2, 100), (11, 2000)], 9), [1, 2, 11, 1, 11, 1]);
+        assert_eq!(
+            order(Sharing::Plain, &[(1, 3000), (2, 100), (11, 2000)], 9),
+            [1, 2, 11, 1, 11, 1]
+        );
     }
 
     #[test]
     fn a_stream_sends_its_messages_in_order() {
-        assert_eq!(order(Sharing::Streams, &[(1, 3000), (2, 100), (11, 2000)], 9), [1, 11, 1, 11, 1, 2]);
+        assert_eq!(
+            order(Sharing::Streams, &[(1, 3000), (2, 100), (11, 2000)], 9),
+            [1, 11, 1, 11, 1, 2]
+        );
     }
 
     #[test]

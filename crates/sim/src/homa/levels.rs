@@ -1,13 +1,16 @@
-//! Which priorities unscheduled data has: cutoffs from a workload, as the published simulation drew them.
+//! Which priorities unscheduled data has: cutoffs from a workload, as the published simulation drew
+//! them.
 //!
-//! What counts is what is left of a message at a packet. The packets that need no grant and those of the last 10 kB, which are
-//! sent like them, are put in the order of what is left, with all grants before; and every level gets as many bytes of the wire.
+//! What counts is what is left of a message at a packet. The packets that need no grant and those
+//! of the last 10 kB, which are sent like them, are put in the order of what is left, with all
+//! grants before; and every level gets as many bytes of the wire.
 
 use tailcut_measure::workload::Workload;
 
 use super::paper;
 
-/// How many messages a receiver grants at once, which is also the number of levels for granted data where there are eight.
+/// How many messages a receiver grants at once, which is also the number of levels for granted data
+/// where there are eight.
 ///
 /// The paper has 1, 3, 4, 7 and 7 for W1 to W5: the fewer bytes need no grant, the more.
 pub fn overcommit(workload: &Workload) -> u8 {
@@ -19,21 +22,24 @@ pub fn overcommit(workload: &Workload) -> u8 {
     }
 }
 
-/// The same share of `levels` for granted data as `overcommit` has of eight; at least one, and one is left for what needs no
-/// grant where there are two or more.
+/// The same share of `levels` for granted data as `overcommit` has of eight; at least one, and one
+/// is left for what needs no grant where there are two or more.
 pub fn scheduled_levels(levels: u8, overcommit: u8) -> u8 {
     let share = f64::from(levels) * f64::from(overcommit.min(8)) / 8.0;
     (share.round() as u8).clamp(1, levels.saturating_sub(1).max(1))
 }
 
-/// The most that is left of a message at a packet of each of `levels` levels, the highest first; the last has no end.
+/// The most that is left of a message at a packet of each of `levels` levels, the highest first;
+/// the last has no end.
 pub fn cutoffs(workload: &Workload, levels: u8) -> Vec<u64> {
     let mut packets = Vec::new();
     let mut before = 0.0;
     for &(size, cumulative) in workload.points() {
         let probability = cumulative - before;
         before = cumulative;
-        message_packets(size, |left, wire_bytes| packets.push((left, wire_bytes as f64 * probability)));
+        message_packets(size, |left, wire_bytes| {
+            packets.push((left, wire_bytes as f64 * probability))
+        });
     }
     packets.sort_unstable_by_key(|&(left, _)| left);
     let total: f64 = packets.iter().map(|&(_, bytes)| bytes).sum();
@@ -41,7 +47,9 @@ pub fn cutoffs(workload: &Workload, levels: u8) -> Vec<u64> {
     let mut below = 0.0;
     for (left, bytes) in packets {
         below += bytes;
-        while cutoffs.len() + 1 < usize::from(levels) && below >= total * (cutoffs.len() + 1) as f64 / f64::from(levels) {
+        while cutoffs.len() + 1 < usize::from(levels)
+            && below >= total * (cutoffs.len() + 1) as f64 / f64::from(levels)
+        {
             cutoffs.push(left);
         }
     }
@@ -49,8 +57,8 @@ pub fn cutoffs(workload: &Workload, levels: u8) -> Vec<u64> {
     cutoffs
 }
 
-/// What is left of a message of `size` bytes at each of its packets that are sent as unscheduled ones, with their bytes on the
-/// wire.
+/// What is left of a message of `size` bytes at each of its packets that are sent as unscheduled
+/// ones, with their bytes on the wire.
 fn message_packets(size: u64, mut packet: impl FnMut(u64, u64)) {
     let unscheduled = size.min(paper::UNSCHEDULED_BYTES);
     for offset in (0..unscheduled).step_by(paper::UNSCHEDULED_DATA_LEN as usize) {
@@ -65,7 +73,10 @@ fn message_packets(size: u64, mut packet: impl FnMut(u64, u64)) {
     for index in grants.saturating_sub(TAIL_PACKETS_MAX)..grants {
         let left = granted - index * paper::SCHEDULED_DATA_LEN;
         if left <= paper::RTT_BYTES {
-            packet(left, u64::from(paper::scheduled_wire_bytes(left.min(paper::SCHEDULED_DATA_LEN) as u32)));
+            packet(
+                left,
+                u64::from(paper::scheduled_wire_bytes(left.min(paper::SCHEDULED_DATA_LEN) as u32)),
+            );
         }
     }
 }
@@ -80,7 +91,8 @@ mod tests {
     /// Published for W1 to W5: 1, 3, 4, 7, 7.
     #[test]
     fn the_overcommitment_is_the_published_one() {
-        let all = Workload::names().map(|name| overcommit(&Workload::named(name).expect("it is kept")));
+        let all =
+            Workload::names().map(|name| overcommit(&Workload::named(name).expect("it is kept")));
         assert_eq!(all.collect::<Vec<_>>(), [1, 3, 4, 7, 7]);
     }
 
@@ -88,7 +100,10 @@ mod tests {
     #[test]
     fn fewer_levels_are_shared_out_alike() {
         let of = |levels| [1, 3, 4, 7].map(|overcommit| scheduled_levels(levels, overcommit));
-        assert_eq!((of(8), of(4), of(2), of(1)), ([1, 3, 4, 7], [1, 2, 2, 3], [1, 1, 1, 1], [1, 1, 1, 1]));
+        assert_eq!(
+            (of(8), of(4), of(2), of(1)),
+            ([1, 3, 4, 7], [1, 2, 2, 3], [1, 1, 1, 1], [1, 1, 1, 1])
+        );
     }
 
     /// Messages of 100 bytes alone have equal packets, all with 100 bytes left.
@@ -98,11 +113,13 @@ mod tests {
         assert_eq!(cutoffs(&workload, 3), [100, 100, u64::MAX]);
     }
 
-    /// Half of the bytes on the wire are of 1,000 bytes, and half of 100, which have 96 bytes of headers each.
+    /// Half of the bytes on the wire are of 1,000 bytes, and half of 100, which have 96 bytes of
+    /// headers each.
     #[test]
     fn levels_have_equal_shares_of_the_wire() {
         let small = (1000.0 + 96.0) / (1000.0 + 96.0 + 100.0 + 96.0);
-        let workload = Workload::parse("test", &format!("1\n100 {small}\n1000 1\n")).expect("a workload");
+        let workload =
+            Workload::parse("test", &format!("1\n100 {small}\n1000 1\n")).expect("a workload");
         assert_eq!(cutoffs(&workload, 4), [100, 100, 1000, u64::MAX]);
     }
 }

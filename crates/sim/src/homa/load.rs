@@ -1,13 +1,15 @@
 //! Who sends how much to whom, and when.
 //!
-//! Invariant: a host's messages follow from the seed and the host alone, so that every transport is given the same ones.
+//! Invariant: a host's messages follow from the seed and the host alone, so that every transport is
+//! given the same ones.
 
 use tailcut_measure::arrivals::{Arrivals, ArrivalsError, Process};
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::workload::Workload;
 use tailcut_proto::node::Time;
 
-/// The messages of one host: exponential gaps, sizes of a workload, each to any of the receivers with the same probability.
+/// The messages of one host: exponential gaps, sizes of a workload, each to any of the receivers
+/// with the same probability.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     arrivals: Arrivals,
@@ -33,12 +35,25 @@ pub(super) struct Message {
 
 impl Source {
     /// Messages of `host` at `rate_per_s` to the hosts of `receivers`, of which it may be one.
-    pub(super) fn new(seed: u64, host: u32, receivers: std::ops::Range<u32>, rate_per_s: f64) -> Result<Self, ArrivalsError> {
+    pub(super) fn new(
+        seed: u64,
+        host: u32,
+        receivers: std::ops::Range<u32>,
+        rate_per_s: f64,
+    ) -> Result<Self, ArrivalsError> {
         let stream = u64::from(host);
-        let mut arrivals = Arrivals::new(Process::Poisson, rate_per_s, generator(seed, ARRIVALS + stream))?;
+        let mut arrivals =
+            Arrivals::new(Process::Poisson, rate_per_s, generator(seed, ARRIVALS + stream))?;
         let next_ns = arrivals.next_ns();
         let draws = generator(seed, SIZES + stream);
-        Ok(Self { arrivals, draws, host, first: receivers.start, count: receivers.end - receivers.start, next_ns })
+        Ok(Self {
+            arrivals,
+            draws,
+            host,
+            first: receivers.start,
+            count: receivers.end - receivers.start,
+            next_ns,
+        })
     }
 
     /// When the next message is due, from the start of the load.
@@ -81,7 +96,10 @@ mod tests {
         (0..7000).for_each(|_| seen[source.take(&workload).to as usize] += 1);
         assert_eq!(seen[3], 0);
         // A mean of 1000 with a standard deviation of 29.
-        assert!(seen.iter().enumerate().all(|(host, &count)| host == 3 || (850..1150).contains(&count)), "{seen:?}");
+        assert!(
+            seen.iter().enumerate().all(|(host, &count)| host == 3 || (850..1150).contains(&count)),
+            "{seen:?}"
+        );
     }
 
     #[test]
@@ -89,6 +107,9 @@ mod tests {
         let workload = Workload::named("w1").expect("it is kept");
         let mut source = Source::new(1, 0, 8..16, 1e6).expect("a rate");
         let last = (0..100_000).map(|_| source.take(&workload)).last().expect("there are some");
-        assert!((last.at_ns as f64 / 1e8 - 1.0).abs() < 0.02 && (8..16).contains(&last.to), "{last:?}");
+        assert!(
+            (last.at_ns as f64 / 1e8 - 1.0).abs() < 0.02 && (8..16).contains(&last.to),
+            "{last:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Messages under load at the grain of packets: Homa's published simulation with the endpoint that also runs over sockets, and
-//! what it is compared with.
+//! Messages under load at the grain of packets: Homa's published simulation with the endpoint that
+//! also runs over sockets, and what it is compared with.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -13,10 +13,12 @@
 //! | `oracle` | the bound: shortest remaining message first, without packets |
 //! | `packets` | a run of a transport over links and switches |
 //!
-//! A message goes one way, and is done when the last of it is there. Messages come for [`Experiment::duration_ns`], and those of
-//! the warm-up are not counted. Then the run goes on for as long again, so that what was begun can end.
+//! A message goes one way, and is done when the last of it is there. Messages come for
+//! [`Experiment::duration_ns`], and those of the warm-up are not counted. Then the run goes on for
+//! as long again, so that what was begun can end.
 //!
-//! Invariant: the same experiment gives the same findings, and every transport is given the same messages.
+//! Invariant: the same experiment gives the same findings, and every transport is given the same
+//! messages.
 
 pub mod levels;
 pub mod paper;
@@ -45,8 +47,9 @@ use crate::network::{Framing, Statistics};
 pub struct Experiment {
     /// Sizes of messages.
     pub workload: Workload,
-    /// Above 0. Share of the hosts' links that messages need with their headers and grants; where they are echoed, the share of
-    /// the 9.5 Gbit/s of data that RAMCloud's measurements call a full load.
+    /// Above 0. Share of the hosts' links that messages need with their headers and grants; where
+    /// they are echoed, the share of the 9.5 Gbit/s of data that RAMCloud's measurements call a
+    /// full load.
     pub load: f64,
     /// Hosts: 2 to 16 at one switch, or whole racks of 16.
     pub hosts: u32,
@@ -54,7 +57,8 @@ pub struct Experiment {
     pub pattern: Pattern,
     /// How long messages come, ns.
     pub duration_ns: u64,
-    /// Messages count that come later than this, ns; below `duration_ns`. A heavy workload takes long to fill the network.
+    /// Messages count that come later than this, ns; below `duration_ns`. A heavy workload takes
+    /// long to fill the network.
     pub warmup_ns: u64,
     /// Who carries them.
     pub transport: Transport,
@@ -70,8 +74,9 @@ pub enum Pattern {
     /// Every host to all others, one way.
     #[default]
     OneWay,
-    /// The first half of the hosts to the other half, which sends each message back, as in RAMCloud's measurements: a message is
-    /// done when it is back. A host has at most 50 outstanding, and what is due waits.
+    /// The first half of the hosts to the other half, which sends each message back, as in
+    /// RAMCloud's measurements: a message is done when it is back. A host has at most 50
+    /// outstanding, and what is due waits.
     Echo,
 }
 
@@ -155,7 +160,9 @@ pub struct Said {
 #[non_exhaustive]
 pub enum ExperimentError {
     /// Hosts that no topology here has.
-    #[error("there can be 2 to 16 hosts at one switch, or up to {HOSTS_MAX} in whole racks of 16, but there are {0}")]
+    #[error(
+        "there can be 2 to 16 hosts at one switch, or up to {HOSTS_MAX} in whole racks of 16, but there are {0}"
+    )]
     Hosts(u32),
     /// No load, or one that means nothing.
     #[error("the load must be above 0 and at most {LOAD_MAX}, but is {0}")]
@@ -188,7 +195,8 @@ impl Experiment {
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), ExperimentError> {
         let is_rack = (2..=paper::RACK_HOSTS).contains(&self.hosts);
-        let is_racks = self.hosts.is_multiple_of(paper::RACK_HOSTS) && (1..=HOSTS_MAX).contains(&self.hosts);
+        let is_racks =
+            self.hosts.is_multiple_of(paper::RACK_HOSTS) && (1..=HOSTS_MAX).contains(&self.hosts);
         if !is_rack && !is_racks {
             return Err(ExperimentError::Hosts(self.hosts));
         }
@@ -221,7 +229,9 @@ impl Experiment {
     /// The messages of every host.
     fn sources(&self) -> Result<Vec<Source>, ExperimentError> {
         let (senders, receivers, full_gbit) = match self.pattern {
-            Pattern::OneWay => (self.hosts, 0..self.hosts, paper::HOST_GBIT * paper::data_share(&self.workload)),
+            Pattern::OneWay => {
+                (self.hosts, 0..self.hosts, paper::HOST_GBIT * paper::data_share(&self.workload))
+            }
             Pattern::Echo => (self.hosts / 2, self.hosts / 2..self.hosts, ECHO_GBIT),
         };
         let rate_per_s = self.load * full_gbit * 1e9 / 8.0 / self.workload.mean_bytes();
@@ -233,7 +243,8 @@ impl Experiment {
     fn ideal_ps(&self, message: &Message) -> u64 {
         match self.pattern {
             Pattern::OneWay => {
-                let is_same_rack = message.from / paper::RACK_HOSTS == message.to / paper::RACK_HOSTS;
+                let is_same_rack =
+                    message.from / paper::RACK_HOSTS == message.to / paper::RACK_HOSTS;
                 paper::ideal_ps(message.len, is_same_rack)
             }
             Pattern::Echo => 2 * paper::single_switch_ps(message.len),
@@ -262,12 +273,20 @@ pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
     Ok(match experiment.transport {
         Transport::Homa(settings) => run_homa(experiment, sources, settings),
         Transport::Plain => {
-            let carrier = packets::Carrier { framing: lanes::framing, head_len: lanes::HEADER_LEN, spreading: Spreading::Spray };
+            let carrier = packets::Carrier {
+                framing: lanes::framing,
+                head_len: lanes::HEADER_LEN,
+                spreading: Spreading::Spray,
+            };
             packets::run(experiment, sources, carrier, |_| Lanes::new(Sharing::Plain))
         }
         Transport::Streams => {
             // As a stream's packets must, those of a pair of hosts keep their order.
-            let carrier = packets::Carrier { framing: lanes::framing, head_len: lanes::HEADER_LEN, spreading: Spreading::Flow };
+            let carrier = packets::Carrier {
+                framing: lanes::framing,
+                head_len: lanes::HEADER_LEN,
+                spreading: Spreading::Flow,
+            };
             packets::run(experiment, sources, carrier, |_| Lanes::new(Sharing::Streams))
         }
         Transport::Oracle => run_oracle(experiment, sources),
@@ -279,23 +298,32 @@ fn run_homa(experiment: &Experiment, sources: Vec<Source>, settings: Settings) -
         Pattern::OneWay => (endpoint::one_way_framing, Answers::Receipt),
         Pattern::Echo => (endpoint::echo_framing, Answers::Echo),
     };
-    let carrier = packets::Carrier { framing, head_len: endpoint::HEAD_LEN, spreading: Spreading::Spray };
+    let carrier =
+        packets::Carrier { framing, head_len: endpoint::HEAD_LEN, spreading: Spreading::Spray };
     let config = settings.config(&experiment.workload);
-    packets::run(experiment, sources, carrier, |host| HomaHost::new(config.clone(), (experiment.seed, host), answers))
+    packets::run(experiment, sources, carrier, |host| {
+        HomaHost::new(config.clone(), (experiment.seed, host), answers)
+    })
 }
 
 fn run_oracle(experiment: &Experiment, mut sources: Vec<Source>) -> Findings {
     let mut slowdowns = Slowdowns::new(&experiment.buckets);
     let mut elapsed_ns = 0;
     let workload = &experiment.workload;
-    oracle::run(&mut sources, workload, experiment.duration_ns, paper::ideal_link_ps, |message, waited_ps| {
-        let ideal_ps = experiment.ideal_ps(message);
-        let took_ps = ideal_ps + waited_ps;
-        elapsed_ns = elapsed_ns.max(message.at_ns + took_ps / crate::PS_PER_NS);
-        if message.at_ns >= experiment.warmup_ns {
-            slowdowns.record(message.len, took_ps, ideal_ps);
-        }
-    });
+    oracle::run(
+        &mut sources,
+        workload,
+        experiment.duration_ns,
+        paper::ideal_link_ps,
+        |message, waited_ps| {
+            let ideal_ps = experiment.ideal_ps(message);
+            let took_ps = ideal_ps + waited_ps;
+            elapsed_ns = elapsed_ns.max(message.at_ns + took_ps / crate::PS_PER_NS);
+            if message.at_ns >= experiment.warmup_ns {
+                slowdowns.record(message.len, took_ps, ideal_ps);
+            }
+        },
+    );
     let all = slowdowns.all();
     Findings {
         buckets: slowdowns.buckets(),

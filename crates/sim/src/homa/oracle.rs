@@ -1,8 +1,10 @@
-//! The bound: shortest remaining message first, by one who knows all messages and moves them without packets.
+//! The bound: shortest remaining message first, by one who knows all messages and moves them
+//! without packets.
 //!
-//! At each instant messages are matched in the order of their remaining bytes, where a host sends one and receives one at a time,
-//! and the matched ones move at the rate of a host's link. A message that never waits takes the time that slowdowns are multiples
-//! of; what it waits is added. No network can do that: it would have to know at once what every host has to send.
+//! At each instant messages are matched in the order of their remaining bytes, where a host sends
+//! one and receives one at a time, and the matched ones move at the rate of a host's link. A
+//! message that never waits takes the time that slowdowns are multiples of; what it waits is added.
+//! No network can do that: it would have to know at once what every host has to send.
 //!
 //! Invariant: between two events no host sends or receives more than one message.
 
@@ -15,7 +17,8 @@ use crate::PS_PER_NS;
 
 use super::load::{Message, Source};
 
-/// Moves all messages that are due before `until_ns`, and gives each to `done` with what it waited, ps.
+/// Moves all messages that are due before `until_ns`, and gives each to `done` with what it waited,
+/// ps.
 ///
 /// `link_ps` is the time of a message's bytes on a host's link.
 pub(super) fn run(
@@ -30,7 +33,8 @@ pub(super) fn run(
         done(message, end_ps - message.at_ns * PS_PER_NS - link_ps(message.len));
     };
     let due = |source: &Source, host| Reverse((source.next_ns(), host));
-    let mut next: BinaryHeap<_> = sources.iter().enumerate().map(|(host, source)| due(source, host)).collect();
+    let mut next: BinaryHeap<_> =
+        sources.iter().enumerate().map(|(host, source)| due(source, host)).collect();
     while let Some(Reverse((at_ns, host))) = next.pop().filter(|first| first.0.0 < until_ns) {
         queue.run_until(at_ns * PS_PER_NS, &mut finish);
         let message = sources[host].take(workload);
@@ -60,7 +64,12 @@ struct Moving {
 
 impl Queue {
     fn new(hosts: usize) -> Self {
-        Self { now_ps: 0, moving: Vec::new(), senders: vec![false; hosts], receivers: vec![false; hosts] }
+        Self {
+            now_ps: 0,
+            moving: Vec::new(),
+            senders: vec![false; hosts],
+            receivers: vec![false; hosts],
+        }
     }
 
     fn push(&mut self, message: Message, remaining_ps: u64) {
@@ -71,7 +80,9 @@ impl Queue {
 
     /// Moves messages up to `until_ps`; those that end are given to `done` with their time.
     fn run_until(&mut self, until_ps: u64, mut done: impl FnMut(&Message, u64)) {
-        while let Some(step_ps) = self.moving.iter().filter(|it| it.is_moving).map(|it| it.remaining_ps).min() {
+        while let Some(step_ps) =
+            self.moving.iter().filter(|it| it.is_moving).map(|it| it.remaining_ps).min()
+        {
             let end_ps = self.now_ps + step_ps;
             self.advance(end_ps.min(until_ps));
             if end_ps > until_ps {
@@ -101,7 +112,10 @@ impl Queue {
         self.senders.fill(false);
         self.receivers.fill(false);
         for it in &mut self.moving {
-            let (sender, receiver) = (&mut self.senders[it.message.from as usize], &mut self.receivers[it.message.to as usize]);
+            let (sender, receiver) = (
+                &mut self.senders[it.message.from as usize],
+                &mut self.receivers[it.message.to as usize],
+            );
             it.is_moving = !*sender && !*receiver;
             *sender |= it.is_moving;
             *receiver |= it.is_moving;
@@ -113,19 +127,29 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// What each of `messages` (due, sender, receiver, length) waits, ns. A byte takes a nanosecond.
+    /// What each of `messages` (due, sender, receiver, length) waits, ns. A byte takes a
+    /// nanosecond.
     fn check(messages: [(u64, u32, u32, u64); 3], expected_ns: [u64; 3]) {
         let mut waited_ns = [0; 3];
         let mut queue = Queue::new(4);
         for (at_ns, from, to, len) in messages {
-            queue.run_until(at_ns * PS_PER_NS, |message, end_ps| note(&messages, &mut waited_ns, message, end_ps));
+            queue.run_until(at_ns * PS_PER_NS, |message, end_ps| {
+                note(&messages, &mut waited_ns, message, end_ps)
+            });
             queue.push(Message { at_ns, from, to, len }, len * PS_PER_NS);
         }
-        queue.run_until(u64::MAX, |message, end_ps| note(&messages, &mut waited_ns, message, end_ps));
+        queue.run_until(u64::MAX, |message, end_ps| {
+            note(&messages, &mut waited_ns, message, end_ps)
+        });
         assert_eq!(waited_ns, expected_ns);
     }
 
-    fn note(messages: &[(u64, u32, u32, u64); 3], waited_ns: &mut [u64; 3], message: &Message, end_ps: u64) {
+    fn note(
+        messages: &[(u64, u32, u32, u64); 3],
+        waited_ns: &mut [u64; 3],
+        message: &Message,
+        end_ps: u64,
+    ) {
         let Message { at_ns, from, to, len } = *message;
         let place = messages.iter().position(|&it| it == (at_ns, from, to, len));
         waited_ns[place.expect("it is one of them")] = end_ps / PS_PER_NS - at_ns - len;
@@ -141,7 +165,8 @@ mod tests {
         check([(0, 0, 3, 1000), (100, 1, 3, 950), (200, 2, 3, 1)], [1, 901, 0]);
     }
 
-    /// The second waits for its sender, so the third may have its receiver, and by then has less left than the second.
+    /// The second waits for its sender, so the third may have its receiver, and by then has less
+    /// left than the second.
     #[test]
     fn what_cannot_move_leaves_its_hosts_to_others() {
         check([(0, 0, 1, 100), (0, 0, 2, 200), (0, 3, 2, 250)], [0, 250, 0]);

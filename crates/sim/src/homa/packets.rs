@@ -1,7 +1,7 @@
 //! A run of a transport over links and switches.
 //!
-//! A host hands its NIC one packet each time the link is idle, so that the transport decides what leaves next, and not the NIC's
-//! queue.
+//! A host hands its NIC one packet each time the link is idle, so that the transport decides what
+//! leaves next, and not the NIC's queue.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -47,7 +47,8 @@ pub(super) fn run<N: Messenger>(
     carrier: Carrier,
     node: impl Fn(u32) -> N,
 ) -> Findings {
-    let mut network = Network::over(&paper::topology(experiment.hosts, carrier.spreading), experiment.seed);
+    let mut network =
+        Network::over(&paper::topology(experiment.hosts, carrier.spreading), experiment.seed);
     network.set_framing(carrier.framing);
     network.keep_heads(carrier.head_len);
     for host in 0..experiment.hosts {
@@ -65,7 +66,10 @@ pub(super) fn run<N: Messenger>(
         let until = limit.min(network.now() + experiment.duration_ns / 16 + 1);
         network.run(until, |turn| hosts.handle(turn));
     }
-    let counts = Counts { unfinished: hosts.counts.sent - hosts.counts.received - hosts.counts.refused, ..hosts.counts };
+    let counts = Counts {
+        unfinished: hosts.counts.sent - hosts.counts.received - hosts.counts.refused,
+        ..hosts.counts
+    };
     Findings {
         buckets: hosts.slowdowns.buckets(),
         all: hosts.slowdowns.all(),
@@ -109,8 +113,10 @@ impl<'a> Hosts<'a> {
         }
         let after = Meter::read(network);
         let time_ns = self.experiment.duration_ns - self.experiment.warmup_ns;
-        let capacity_bytes = time_ns as f64 * paper::HOST_GBIT / 8.0 * f64::from(self.experiment.hosts);
-        let share = |bytes: fn(&Meter) -> u64| (bytes(&after) - bytes(&before)) as f64 / capacity_bytes;
+        let capacity_bytes =
+            time_ns as f64 * paper::HOST_GBIT / 8.0 * f64::from(self.experiment.hosts);
+        let share =
+            |bytes: fn(&Meter) -> u64| (bytes(&after) - bytes(&before)) as f64 / capacity_bytes;
         let fabric = network.fabric().expect("the network has links");
         let last_hop = |host| fabric.last_hop_counters(host).queued_bytes_max;
         Links {
@@ -222,8 +228,8 @@ fn address(host: u32) -> SocketAddr {
 const START: Time = 1_000_000;
 /// Between two looks at the queues.
 const SAMPLE_NS: u64 = 10_000;
-/// A datagram that a NIC takes at once: a full packet's data with the endpoint's own header, which is longer than the one that is
-/// charged.
+/// A datagram that a NIC takes at once: a full packet's data with the endpoint's own header, which
+/// is longer than the one that is charged.
 const DATAGRAM_LEN_MAX: usize = 1600;
 const PORT: u16 = 4000;
 
@@ -247,18 +253,22 @@ mod tests {
         network.node_mut(0).send(0, address(to), len, 1);
         network.flush(0);
         let mut at = None;
-        network.run(1_000_000, |turn| at = at.or(turn.node.poll_arrival(turn.now).map(|arrival| arrival.at)));
+        network.run(1_000_000, |turn| {
+            at = at.or(turn.node.poll_arrival(turn.now).map(|arrival| arrival.at))
+        });
         at.expect("it arrives")
     }
 
-    /// Published: 2.42 us for the shortest frame across racks, 1.88 us in one; 13 bytes more of the header are 26 + 5 and 21 ns.
+    /// Published: 2.42 us for the shortest frame across racks, 1.88 us in one; 13 bytes more of the
+    /// header are 26 + 5 and 21 ns.
     #[test]
     fn the_shortest_message_takes_the_published_time() {
         assert_eq!(one_way_ns(16, 1), 2418 + 26);
         assert_eq!(one_way_ns(1, 1), 1884 + 21);
     }
 
-    /// The headers of 30 bytes make two packets longer than the ideal by 2 x 30 bytes and a hop of 30, in all links.
+    /// The headers of 30 bytes make two packets longer than the ideal by 2 x 30 bytes and a hop of
+    /// 30, in all links.
     #[test]
     fn a_message_alone_takes_little_more_than_the_ideal_time() {
         for (to, is_same_rack) in [(16, false), (1, true)] {
@@ -283,13 +293,17 @@ mod tests {
             seed: 1,
         };
         for transport in [Transport::Plain, Transport::Streams, Transport::Oracle] {
-            let findings = super::super::run(&Experiment { transport, ..experiment.clone() }).expect("it can be run");
+            let findings = super::super::run(&Experiment { transport, ..experiment.clone() })
+                .expect("it can be run");
             let Counts { sent, received, refused, unfinished } = findings.counts;
             assert_eq!((refused, unfinished, received), (0, 0, sent), "{transport:?}");
             // 16 hosts at 0.5 x 0.796 x 10 Gbit/s for 18 ms of messages of 440.8 bytes.
             assert!((sent as f64 / 325_035.0 - 1.0).abs() < 0.01, "{sent}");
             let Some(links) = findings.links else { continue };
-            assert!((0.4..0.6).contains(&links.uplink_share) && (0.3..0.5).contains(&links.data_share), "{links:?}");
+            assert!(
+                (0.4..0.6).contains(&links.uplink_share) && (0.3..0.5).contains(&links.data_share),
+                "{links:?}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The network of the Homa paper's simulation (Montazeri et al., SIGCOMM'18, section 5.2), and what it charges and measures.
+//! The network of the Homa paper's simulation (Montazeri et al., SIGCOMM'18, section 5.2), and what
+//! it charges and measures.
 //!
 //! | what | constant |
 //! |---|---|
@@ -42,7 +43,15 @@ pub fn topology(hosts: u32, spreading: Spreading) -> Topology {
     }
     let racks = hosts.div_ceil(RACK_HOSTS);
     let spine_link = Link::new(SPINE_GBIT, 0);
-    Topology::LeafSpine { racks, hosts_per_rack: RACK_HOSTS, spines: SPINES, host_link, spine_link, switch, spreading }
+    Topology::LeafSpine {
+        racks,
+        hosts_per_rack: RACK_HOSTS,
+        spines: SPINES,
+        host_link,
+        spine_link,
+        switch,
+        spreading,
+    }
 }
 
 /// Bytes on the wire of a packet that needs no grant.
@@ -55,8 +64,8 @@ pub fn scheduled_wire_bytes(data_len: u32) -> u32 {
     wire_bytes(data_len, SCHEDULED_HEADER_LEN)
 }
 
-/// The share of the wire's bytes that are data, where grants are counted too: what the paper multiplies a load with to get a rate
-/// of data (0.657, 0.796, 0.887, 0.898, 0.898 for W1 to W5).
+/// The share of the wire's bytes that are data, where grants are counted too: what the paper
+/// multiplies a load with to get a rate of data (0.657, 0.796, 0.887, 0.898, 0.898 for W1 to W5).
 pub fn data_share(workload: &Workload) -> f64 {
     let mut before = 0.0;
     let mut wire_bytes = 0.0;
@@ -67,11 +76,12 @@ pub fn data_share(workload: &Workload) -> f64 {
     workload.mean_bytes() / wire_bytes
 }
 
-/// The time that a slowdown is the multiple of: that of a message of `len` bytes on an idle network without a transport's
-/// headers.
+/// The time that a slowdown is the multiple of: that of a message of `len` bytes on an idle network
+/// without a transport's headers.
 ///
-/// Where sender and receiver share a rack the paper's code leaves the switch's delay out, and so does this, because its curves
-/// have it so; a short message in a rack has a slowdown of at least 1.15 for that reason.
+/// Where sender and receiver share a rack the paper's code leaves the switch's delay out, and so
+/// does this, because its curves have it so; a short message in a rack has a slowdown of at least
+/// 1.15 for that reason.
 pub fn ideal_ps(len: u64, is_same_rack: bool) -> u64 {
     let first_frame = ideal_frame(len.min(IDEAL_DATA_LEN));
     let across_ps = 3 * SWITCH_PS + 2 * first_frame * SPINE_PS_PER_BYTE;
@@ -88,10 +98,15 @@ pub fn ideal_link_ps(len: u64) -> u64 {
 
 /// Bytes on the wire of a frame with so much data.
 fn ideal_frame(data_len: u64) -> u64 {
-    if data_len == 0 { 0 } else { (data_len + IDEAL_OVERHEAD_BYTES).max(u64::from(CONTROL_WIRE_BYTES)) }
+    if data_len == 0 {
+        0
+    } else {
+        (data_len + IDEAL_OVERHEAD_BYTES).max(u64::from(CONTROL_WIRE_BYTES))
+    }
 }
 
-/// The shortest time of a message of `len` bytes over one switch with a transport's own headers, if grants are never late.
+/// The shortest time of a message of `len` bytes over one switch with a transport's own headers, if
+/// grants are never late.
 pub fn single_switch_ps(len: u64) -> u64 {
     let first_bytes = u64::from(unscheduled_wire_bytes(len.min(UNSCHEDULED_DATA_LEN) as u32));
     let hosts_ps = (DELAYS.transmit_ns + DELAYS.receive_ns) * crate::PS_PER_NS;
@@ -145,7 +160,9 @@ mod tests {
 
     #[test]
     fn the_share_of_data_is_the_published_one() {
-        for (name, published) in [("w1", 0.657), ("w2", 0.796), ("w3", 0.887), ("w4", 0.898), ("w5", 0.898)] {
+        for (name, published) in
+            [("w1", 0.657), ("w2", 0.796), ("w3", 0.887), ("w4", 0.898), ("w5", 0.898)]
+        {
             let share = data_share(&Workload::named(name).expect("it is kept"));
             assert!((share - published).abs() < 0.002, "{name}: {share}");
         }
@@ -167,6 +184,9 @@ mod tests {
     fn a_full_packet_is_a_full_frame() {
         assert_eq!(unscheduled_wire_bytes(UNSCHEDULED_DATA_LEN as u32), 1538);
         assert_eq!(scheduled_wire_bytes(SCHEDULED_DATA_LEN as u32), 1538);
-        assert_eq!((unscheduled_wire_bytes(1), scheduled_wire_bytes(1), scheduled_wire_bytes(3)), (97, 84, 85));
+        assert_eq!(
+            (unscheduled_wire_bytes(1), scheduled_wire_bytes(1), scheduled_wire_bytes(3)),
+            (97, 84, 85)
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! How much longer messages took than on an idle network, by size.
 //!
-//! Invariant: every recorded slowdown is in exactly one bucket: the first whose largest size is not below the message's.
+//! Invariant: every recorded slowdown is in exactly one bucket: the first whose largest size is not
+//! below the message's.
 
 use tailcut_measure::workload::Workload;
 
@@ -33,12 +34,19 @@ pub struct Bucket {
 impl Bucket {
     fn of(size_max: u64, found: &Sojourns) -> Self {
         let figures = found.figures(UNIT);
-        Self { size_max, count: found.count(), mean: figures.mean, p50: figures.p50, p99: figures.p99 }
+        Self {
+            size_max,
+            count: found.count(),
+            mean: figures.mean,
+            p50: figures.p50,
+            p99: figures.p99,
+        }
     }
 }
 
 impl Slowdowns {
-    /// Nothing recorded, in buckets up to `sizes`, which ascend; what is larger than all of them has a bucket of its own.
+    /// Nothing recorded, in buckets up to `sizes`, which ascend; what is larger than all of them
+    /// has a bucket of its own.
     pub fn new(sizes: &[u64]) -> Self {
         let last = sizes.last().filter(|&&size| size == u64::MAX).is_none().then_some(u64::MAX);
         let sizes = sizes.iter().copied().chain(last);
@@ -55,7 +63,8 @@ impl Slowdowns {
 
     /// What each bucket found; a last one without messages is left out.
     pub fn buckets(&self) -> Vec<Bucket> {
-        let seen = self.buckets.iter().filter(|(size, found)| *size < u64::MAX || found.count() > 0);
+        let seen =
+            self.buckets.iter().filter(|(size, found)| *size < u64::MAX || found.count() > 0);
         seen.map(|(size_max, found)| Bucket::of(*size_max, found)).collect()
     }
 
@@ -65,9 +74,11 @@ impl Slowdowns {
     }
 }
 
-/// The upper sizes of buckets that hold equal shares of a workload's messages, of which the last is cut at 99 % and 99.9 %.
+/// The upper sizes of buckets that hold equal shares of a workload's messages, of which the last is
+/// cut at 99 % and 99.9 %.
 pub fn equal_shares(workload: &Workload) -> Vec<u64> {
-    let shares = (1..SHARES).map(|share| f64::from(share) / f64::from(SHARES)).chain([0.99, 0.999, 1.0]);
+    let shares =
+        (1..SHARES).map(|share| f64::from(share) / f64::from(SHARES)).chain([0.99, 0.999, 1.0]);
     let mut sizes: Vec<u64> = shares.map(|share| workload.quantile(share)).collect();
     sizes.dedup();
     sizes
@@ -87,7 +98,8 @@ mod tests {
         for (len, took_ps) in [(1, 100), (10, 200), (11, 300), (21, 400)] {
             slowdowns.record(len, took_ps, 100);
         }
-        let found: Vec<(u64, u64, f64)> = slowdowns.buckets().iter().map(|it| (it.size_max, it.count, it.mean)).collect();
+        let found: Vec<(u64, u64, f64)> =
+            slowdowns.buckets().iter().map(|it| (it.size_max, it.count, it.mean)).collect();
         assert_eq!(found, [(10, 2, 1.5), (20, 1, 3.0), (u64::MAX, 1, 4.0)]);
         assert_eq!((slowdowns.all().count, slowdowns.all().mean), (4, 2.5));
     }

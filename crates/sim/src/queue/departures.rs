@@ -1,16 +1,17 @@
 //! The next departure of each worker, with the earliest at hand.
 //!
-//! A tree of blocks of 16: a leaf is a worker's next departure, a slot above the earliest of the block below it. So 16 workers are
-//! one block, whose minimum is a scan without a branch that depends on who wins.
+//! A tree of blocks of 16: a leaf is a worker's next departure, a slot above the earliest of the
+//! block below it. So 16 workers are one block, whose minimum is a scan without a branch that
+//! depends on who wins.
 //!
-//! Invariant: a slot is the minimum of the block below it, `first` that of the root; at equal times the lower worker departs
-//! first.
+//! Invariant: a slot is the minimum of the block below it, `first` that of the root; at equal times
+//! the lower worker departs first.
 
 /// The next departure of each worker.
 #[derive(Clone, Debug)]
 pub(super) struct Departures {
-    /// In each slot the time, and in the low bits the worker; [`NOBODY`] where none departs. The root is block 0, and the
-    /// block below slot s of block b is 16 b + s + 1.
+    /// In each slot the time, and in the low bits the worker; [`NOBODY`] where none departs. The
+    /// root is block 0, and the block below slot s of block b is 16 b + s + 1.
     blocks: Vec<[u64; FAN]>,
     /// The first block whose slots are workers.
     first_leaf: usize,
@@ -41,7 +42,8 @@ impl Departures {
     #[inline]
     pub(super) fn earliest(&self, until: u64) -> Option<(u64, usize)> {
         let time = self.first >> self.worker_bits;
-        (self.first != NOBODY && time <= until).then(|| (time, (self.first - (time << self.worker_bits)) as usize))
+        (self.first != NOBODY && time <= until)
+            .then(|| (time, (self.first - (time << self.worker_bits)) as usize))
     }
 
     /// Sets when `worker` departs, where nothing departed before.

@@ -6,7 +6,8 @@
 //! | a conclusion is known | the worker's count falls, and held requests that may go are placed |
 //! | a placement | the request reaches its worker after the way there, and its end of service is known |
 //!
-//! Invariant: conclusions are known in the order of their times, and none is missing from [`Departures`].
+//! Invariant: conclusions are known in the order of their times, and none is missing from
+//! [`Departures`].
 
 use std::collections::VecDeque;
 
@@ -43,7 +44,8 @@ pub(super) struct Group<P> {
 struct Worker {
     /// When all that it was given is done.
     free_at_ps: u64,
-    /// When the scheduler hears of each conclusion after the next one, which is in [`Departures`]; ascending.
+    /// When the scheduler hears of each conclusion after the next one, which is in [`Departures`];
+    /// ascending.
     later_ps: VecDeque<u64>,
     /// What a service time is multiplied by: the inverse of the speed.
     pace: f64,
@@ -58,7 +60,12 @@ impl<P: Policy> Group<P> {
         let first = index * system.workers;
         let workers = (first..first + system.workers).map(|number| {
             scheduler.add_worker();
-            Worker { free_at_ps: 0, later_ps: VecDeque::new(), pace: 1.0 / system.speed(number), busy_ps: 0 }
+            Worker {
+                free_at_ps: 0,
+                later_ps: VecDeque::new(),
+                pace: 1.0 / system.speed(number),
+                busy_ps: 0,
+            }
         });
         Self {
             workers: workers.collect(),
@@ -74,10 +81,17 @@ impl<P: Policy> Group<P> {
     }
 
     #[inline]
-    pub(super) fn handle_arrival(&mut self, number: u64, request: Request, record: &mut impl FnMut(u64, u64)) {
+    pub(super) fn handle_arrival(
+        &mut self,
+        number: u64,
+        request: Request,
+        record: &mut impl FnMut(u64, u64),
+    ) {
         self.handle_conclusions(request.arrived_ps, record);
         match self.scheduler.offer((number, request), Time::MAX, self.placements.word()) {
-            Outcome::Placed(workers, held) => self.start(workers.first, held, request.arrived_ps, record),
+            Outcome::Placed(workers, held) => {
+                self.start(workers.first, held, request.arrived_ps, record)
+            }
             Outcome::Held(_) => {
                 self.held += 1;
                 self.queue_len_max = self.queue_len_max.max(self.scheduler.queue_len());
@@ -102,14 +116,16 @@ impl<P: Policy> Group<P> {
         self.workers.iter().map(|worker| worker.busy_ps as f64).sum()
     }
 
-    /// Everything that the scheduler hears of until `until`, and what that lets out of the central queue.
+    /// Everything that the scheduler hears of until `until`, and what that lets out of the central
+    /// queue.
     #[inline]
     fn handle_conclusions(&mut self, until: u64, record: &mut impl FnMut(u64, u64)) {
         while let Some((now, index)) = self.departures.earliest(until) {
             self.departures.follow(index, self.workers[index].later_ps.pop_front());
             self.scheduler.conclude(WorkerId(index as u32));
             while self.scheduler.queue_len() > 0
-                && let Some((workers, held)) = self.scheduler.poll_placed(now, self.placements.word())
+                && let Some((workers, held)) =
+                    self.scheduler.poll_placed(now, self.placements.word())
             {
                 self.start(workers.first, held, now, record);
             }
@@ -117,7 +133,13 @@ impl<P: Policy> Group<P> {
     }
 
     #[inline]
-    fn start(&mut self, worker: WorkerId, (number, request): (u64, Request), now: u64, record: &mut impl FnMut(u64, u64)) {
+    fn start(
+        &mut self,
+        worker: WorkerId,
+        (number, request): (u64, Request),
+        now: u64,
+        record: &mut impl FnMut(u64, u64),
+    ) {
         let index = worker.index();
         let worker = &mut self.workers[index];
         let finish = worker.serve(now.saturating_add(self.to_worker_ps), request.service_ps);
@@ -134,7 +156,11 @@ impl Worker {
     /// Takes a request that reaches the worker at `now` and returns when its service ends.
     #[inline]
     fn serve(&mut self, now: u64, service_ps: u64) -> u64 {
-        let lasts_ps = if self.pace == 1.0 { service_ps } else { (service_ps as f64 * self.pace + 0.5) as u64 };
+        let lasts_ps = if self.pace == 1.0 {
+            service_ps
+        } else {
+            (service_ps as f64 * self.pace + 0.5) as u64
+        };
         self.busy_ps = self.busy_ps.saturating_add(lasts_ps);
         self.free_at_ps = self.free_at_ps.max(now).saturating_add(lasts_ps);
         self.free_at_ps

@@ -1,7 +1,7 @@
 //! What arrives: the requests of a seed, which no policy can change.
 //!
-//! Invariant: times never decrease and do not drift, because the part of a picosecond that a time leaves out is carried to the
-//! next. A jitter of 0 draws the same services as none.
+//! Invariant: times never decrease and do not drift, because the part of a picosecond that a time
+//! leaves out is carried to the next. A jitter of 0 draws the same services as none.
 
 use rand::RngExt;
 use rand_distr::Exp1;
@@ -54,7 +54,8 @@ impl System {
             arrivals: generator(seed, ARRIVALS),
             service: Samples::new(self.service.clone(), crate::PS_PER_NS as f64),
             services: generator(seed, SERVICES),
-            jitter: Some((self.jitter.probability, self.jitter.factor)).filter(|&(probability, _)| probability > 0.0),
+            jitter: Some((self.jitter.probability, self.jitter.factor))
+                .filter(|&(probability, _)| probability > 0.0),
             jitters: generator(seed, JITTER),
         })
     }
@@ -97,8 +98,8 @@ impl Iterator for Requests {
     }
 }
 
-/// A distribution times a constant. The two forms of most simulations are drawn without its general machinery, which costs as
-/// much as all else that a request needs; the samples are the same.
+/// A distribution times a constant. The two forms of most simulations are drawn without its general
+/// machinery, which costs as much as all else that a request needs; the samples are the same.
 #[derive(Clone, Debug)]
 enum Samples {
     Constant(f64),
@@ -110,7 +111,9 @@ impl Samples {
     fn new(distribution: Distribution, scale: f64) -> Self {
         match *distribution.form() {
             Form::Fixed { value } => Self::Constant((distribution.offset() + value) * scale),
-            Form::Exponential { mean } if distribution.offset() == 0.0 => Self::Exponential(mean * scale),
+            Form::Exponential { mean } if distribution.offset() == 0.0 => {
+                Self::Exponential(mean * scale)
+            }
             _ => Self::Other(distribution, scale),
         }
     }
@@ -125,7 +128,8 @@ impl Samples {
     }
 }
 
-/// The whole part of a time; it saturates. Signed, because the unsigned conversion is three times as long.
+/// The whole part of a time; it saturates. Signed, because the unsigned conversion is three times
+/// as long.
 #[inline]
 fn whole(time_ps: f64) -> u64 {
     (time_ps as i64) as u64

@@ -15,14 +15,16 @@ use crate::{PS_PER_NS, WARMUP_SHARE};
 /// Schedulers, their workers, and the requests that come to them. [`System::new`] has the defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
-    /// Q of a layout Q x U: groups of workers, each behind a scheduler of its own. A request goes to any of them, all equally
-    /// likely. Default 1.
+    /// Q of a layout Q x U: groups of workers, each behind a scheduler of its own. A request goes
+    /// to any of them, all equally likely. Default 1.
     pub groups: usize,
     /// U of a layout Q x U: workers in each group.
     pub workers: usize,
-    /// Who gets a request. `jbsq:auto` takes the bound that [`BoundEstimator`] derives from the delays and the mean service.
+    /// Who gets a request. `jbsq:auto` takes the bound that [`BoundEstimator`] derives from the
+    /// delays and the mean service.
     pub policy: PolicySpec,
-    /// Who gets it where several workers have the fewest outstanding; for JBSQ alone. Default: the policy's own rule, rotation.
+    /// Who gets it where several workers have the fewest outstanding; for JBSQ alone. Default: the
+    /// policy's own rule, rotation.
     pub ties: Option<TieRule>,
     /// The shape of the gaps between arrivals; the rate follows from the load. Default Poisson.
     pub arrivals: Process,
@@ -30,17 +32,20 @@ pub struct System {
     pub service: Distribution,
     /// What makes some services longer. Default none.
     pub jitter: Jitter,
-    /// The speed of each worker, group after group: it serves for the service time divided by its speed. Default empty: all 1.
+    /// The speed of each worker, group after group: it serves for the service time divided by its
+    /// speed. Default empty: all 1.
     pub speeds: Vec<f64>,
     /// From the router to a worker, picoseconds. Default 0.
     pub to_worker_ps: u64,
     /// From the end of a service until the scheduler knows of it, picoseconds. Default 0.
     pub feedback_ps: u64,
-    /// What arrives over what the workers can serve: the rate times the mean service (jitter included) over the sum of speeds.
+    /// What arrives over what the workers can serve: the rate times the mean service (jitter
+    /// included) over the sum of speeds.
     pub load: f64,
     /// Requests to simulate, warm-up included; at most [`REQUESTS_MAX`].
     pub requests: u64,
-    /// Requests from the first on that fill the queues and whose sojourns are left out. Default a tenth.
+    /// Requests from the first on that fill the queues and whose sojourns are left out. Default a
+    /// tenth.
     pub warmup: u64,
 }
 
@@ -96,8 +101,8 @@ impl TieRule {
 }
 
 impl System {
-    /// One scheduler before `workers` workers, with the defaults of the fields. Nothing is checked before
-    /// [`System::check`] or a run.
+    /// One scheduler before `workers` workers, with the defaults of the fields. Nothing is checked
+    /// before [`System::check`] or a run.
     pub fn new(workers: usize, policy: PolicySpec, service: Distribution) -> Self {
         Self {
             groups: 1,
@@ -128,15 +133,17 @@ impl System {
 
     /// Whether the system has an answer; every run checks it first.
     ///
-    /// A load that the workers or one group of them cannot serve is refused. With delays the bound of JBSQ limits what a worker
-    /// serves to `bound` requests in a service time and both delays; loads from there on are refused too. Somewhat below that
-    /// ceiling, where service times vary, queues may already grow without end, and a run shows what its requests saw.
+    /// A load that the workers or one group of them cannot serve is refused. With delays the bound
+    /// of JBSQ limits what a worker serves to `bound` requests in a service time and both delays;
+    /// loads from there on are refused too. Somewhat below that ceiling, where service times vary,
+    /// queues may already grow without end, and a run shows what its requests saw.
     ///
     /// # Errors
     ///
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), SystemError> {
-        let workers = self.groups.checked_mul(self.workers).filter(|&workers| workers <= WORKERS_MAX);
+        let workers =
+            self.groups.checked_mul(self.workers).filter(|&workers| workers <= WORKERS_MAX);
         let workers = workers.ok_or(SystemError::Workers)?;
         if workers == 0 {
             return Err(SystemError::Workers);
@@ -150,13 +157,18 @@ impl System {
         if !self.speeds.is_empty() && self.speeds.len() != workers {
             return Err(SystemError::SpeedCount { speeds: self.speeds.len(), workers });
         }
-        if let Some(&speed) = self.speeds.iter().find(|speed| !(SPEED_MIN..=SPEED_MAX).contains(*speed)) {
+        if let Some(&speed) =
+            self.speeds.iter().find(|speed| !(SPEED_MIN..=SPEED_MAX).contains(*speed))
+        {
             return Err(SystemError::Speed(speed));
         }
-        if self.ties.is_some() && !matches!(self.policy, PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto) {
+        if self.ties.is_some() && !matches!(self.policy, PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto)
+        {
             return Err(SystemError::Ties(self.policy));
         }
-        if self.ties == Some(TieRule::Tokens) && self.bound().is_some_and(|bound| bound.get() > TOKENS_MAX) {
+        if self.ties == Some(TieRule::Tokens)
+            && self.bound().is_some_and(|bound| bound.get() > TOKENS_MAX)
+        {
             return Err(SystemError::Tokens);
         }
         self.check_times()?;
@@ -177,7 +189,8 @@ impl System {
         }
     }
 
-    /// The mean service time at a speed of 1, jitter included; picoseconds. Infinite where the distribution has no mean.
+    /// The mean service time at a speed of 1, jitter included; picoseconds. Infinite where the
+    /// distribution has no mean.
     pub fn service_mean_ps(&self) -> f64 {
         let mean_ns = self.service.mean().unwrap_or(f64::INFINITY);
         mean_ns * PS_PER_NS as f64 * (1.0 + self.jitter.probability * (self.jitter.factor - 1.0))
@@ -196,8 +209,12 @@ impl System {
             Process::Shaped(gaps) => Ok(gaps.clone()),
         };
         let gaps = gaps.expect("the constants are in range");
-        let mean = gaps.mean().filter(|&mean| mean > 0.0).ok_or_else(|| SystemError::Arrivals(gaps.to_string()))?;
-        let capacity = (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
+        let mean = gaps
+            .mean()
+            .filter(|&mean| mean > 0.0)
+            .ok_or_else(|| SystemError::Arrivals(gaps.to_string()))?;
+        let capacity =
+            (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
         Ok((gaps, self.service_mean_ps() / (self.load * capacity * mean)))
     }
 
@@ -213,13 +230,16 @@ impl System {
         if !(1.0..=JITTER_FACTOR_MAX).contains(&factor) {
             return Err(SystemError::JitterFactor(factor));
         }
-        if self.service.unit() != Unit::Time || !(SERVICE_MIN_PS..f64::INFINITY).contains(&self.service_mean_ps()) {
+        if self.service.unit() != Unit::Time
+            || !(SERVICE_MIN_PS..f64::INFINITY).contains(&self.service_mean_ps())
+        {
             return Err(SystemError::Service(self.service.to_string()));
         }
         if !(self.load > 0.0 && self.load < 1.0) {
             return Err(SystemError::Load(self.load));
         }
-        let capacity = (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
+        let capacity =
+            (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
         let length_ps = self.service_mean_ps() / (self.load * capacity) * self.requests as f64;
         // Half of what can be kept, because a run of random length may take longer than expected.
         let end_ps = LENGTH_MAX_PS.min(Departures::time_end(self.workers) as f64 / 2.0);
@@ -229,22 +249,25 @@ impl System {
         self.gaps().map(drop)
     }
 
-    /// Compares what comes to each group, and to the workers that a policy may be stuck with, with what they can serve.
+    /// Compares what comes to each group, and to the workers that a policy may be stuck with, with
+    /// what they can serve.
     fn check_load(&self) -> Result<(), SystemError> {
         let count = self.groups * self.workers;
         let speeds: Vec<f64> = (0..count).map(|worker| self.speed(worker)).collect();
         // In services of speed 1.
         let offered = self.load * speeds.iter().sum::<f64>() / self.groups as f64;
         let served = |group: &[f64]| self.served(group);
-        let ceiling = speeds.chunks(self.workers).map(served).fold(f64::INFINITY, f64::min) / offered * self.load;
+        let ceiling = speeds.chunks(self.workers).map(served).fold(f64::INFINITY, f64::min)
+            / offered
+            * self.load;
         if ceiling <= self.load {
             return Err(SystemError::Overload { load: self.load, ceiling });
         }
         Ok(())
     }
 
-    /// The largest arrival rate that the policy can serve with workers of these speeds; or a bound of it, see
-    /// [`System::check`]. In requests per mean service.
+    /// The largest arrival rate that the policy can serve with workers of these speeds; or a bound
+    /// of it, see [`System::check`]. In requests per mean service.
     fn served(&self, speeds: &[f64]) -> f64 {
         let delay = self.delay_ps() / self.service_mean_ps();
         match self.policy {
@@ -312,7 +335,9 @@ pub enum SystemError {
     #[error("the load must be above 0 and below 1, but is {0}")]
     Load(f64),
     /// More than some workers can serve.
-    #[error("a load of {load} never settles: with this layout, policy, speeds and delays it must stay below {ceiling:.4}")]
+    #[error(
+        "a load of {load} never settles: with this layout, policy, speeds and delays it must stay below {ceiling:.4}"
+    )]
     Overload {
         /// The load asked for.
         load: f64,
@@ -324,14 +349,16 @@ pub enum SystemError {
     TooLong,
 }
 
-/// A request goes to one of `samples` random workers, so it cannot leave a subset of the workers that holds them all: the rate
-/// into each subset must be below what the subset serves. Of those of one size the slowest are the tightest.
+/// A request goes to one of `samples` random workers, so it cannot leave a subset of the workers
+/// that holds them all: the rate into each subset must be below what the subset serves. Of those of
+/// one size the slowest are the tightest.
 fn served_by_samples(speeds: &[f64], samples: usize) -> f64 {
     let mut speeds = speeds.to_vec();
     speeds.sort_unstable_by(f64::total_cmp);
     let (count, samples) = (speeds.len(), samples.min(speeds.len()));
     let mut served = f64::INFINITY;
-    // C(size, samples) / C(count, samples): 1 for all workers, and from each size to the one below by one factor.
+    // C(size, samples) / C(count, samples): 1 for all workers, and from each size to the one below
+    // by one factor.
     let mut inside = 1.0;
     let mut total: f64 = speeds.iter().sum();
     for size in (samples..=count).rev() {

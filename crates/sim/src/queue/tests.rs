@@ -13,41 +13,77 @@ fn what_has_no_answer_is_refused() {
     check_refused(|system| system.workers = 0, "a layout has at least 1 group");
     check_refused(|system| system.groups = 0, "a layout has at least 1 group");
     check_refused(|system| system.groups = usize::MAX, "at most 65536 workers");
-    check_refused(|system| system.requests = 0, "the number of requests must be 1 to 1073741823, but is 0");
+    check_refused(
+        |system| system.requests = 0,
+        "the number of requests must be 1 to 1073741823, but is 0",
+    );
     check_refused(|system| system.warmup = system.requests, "leaves nothing of 1000");
     check_refused(|system| system.speeds = vec![1.0; 3], "3 speeds are given for 4 workers");
-    check_refused(|system| system.speeds = vec![1.0, 1.0, 1.0, 0.0], "must be from 0.001 to 1000, but is 0");
+    check_refused(
+        |system| system.speeds = vec![1.0, 1.0, 1.0, 0.0],
+        "must be from 0.001 to 1000, but is 0",
+    );
     check_refused(|system| system.speeds = vec![1.0, 1.0, 1.0, f64::NAN], "but is NaN");
     check_refused(|system| system.load = 1.0, "the load must be above 0 and below 1, but is 1");
     check_refused(|system| system.load = f64::NAN, "but is NaN");
     check_refused(|system| system.jitter.probability = 1.5, "from 0 to 1, but is 1.5");
     check_refused(|system| system.jitter.factor = 0.5, "from 1 to 1000000, but is 0.5");
-    check_refused(|system| system.service = service("pareto:0:1us:1"), "needs a finite mean of at least 1 ns");
-    check_refused(|system| system.service = service("fixed:0"), "needs a finite mean of at least 1 ns");
-    check_refused(|system| system.service = Distribution::parse("exp:1k", Unit::Plain).unwrap(), "needs a finite mean");
-    check_refused(|system| system.arrivals = Process::parse("pareto:0:1:1").unwrap(), "have no mean gap above zero");
-    check_refused(|system| system.service = service("exp:1000000s"), "more than 50 days of virtual time");
+    check_refused(
+        |system| system.service = service("pareto:0:1us:1"),
+        "needs a finite mean of at least 1 ns",
+    );
+    check_refused(
+        |system| system.service = service("fixed:0"),
+        "needs a finite mean of at least 1 ns",
+    );
+    check_refused(
+        |system| system.service = Distribution::parse("exp:1k", Unit::Plain).unwrap(),
+        "needs a finite mean",
+    );
+    check_refused(
+        |system| system.arrivals = Process::parse("pareto:0:1:1").unwrap(),
+        "have no mean gap above zero",
+    );
+    check_refused(
+        |system| system.service = service("exp:1000000s"),
+        "more than 50 days of virtual time",
+    );
     check_refused(|system| system.to_worker_ps = u64::MAX, "more than 50 days of virtual time");
 }
 
 #[test]
 fn a_tie_rule_is_for_jbsq_alone() {
     let ties = |system: &mut System| system.ties = Some(TieRule::Lowest);
-    check_refused(|system| (ties(system), system.policy = PolicySpec::Random).0, "a tie rule is for jbsq alone, not for random");
+    check_refused(
+        |system| (ties(system), system.policy = PolicySpec::Random).0,
+        "a tie rule is for jbsq alone, not for random",
+    );
     assert_eq!("oldest".parse::<TieRule>(), Err(SystemError::TieRule("oldest".to_owned())));
 }
 
 #[test]
 fn a_load_that_some_worker_cannot_serve_is_refused() {
-    // Random placement gives each worker 0.5 x 2.5 / 4 of a service's worth; the slow one serves 0.25.
-    let slow = |system: &mut System| (system.load, system.speeds) = (0.5, vec![0.25, 0.75, 0.75, 0.75]);
-    check_refused(|system| (slow(system), system.policy = PolicySpec::Random).0, "must stay below 0.4000");
-    check_refused(|system| (slow(system), system.policy = PolicySpec::RoundRobin).0, "must stay below 0.4000");
+    // Random placement gives each worker 0.5 x 2.5 / 4 of a service's worth; the slow one serves
+    // 0.25.
+    let slow =
+        |system: &mut System| (system.load, system.speeds) = (0.5, vec![0.25, 0.75, 0.75, 0.75]);
+    check_refused(
+        |system| (slow(system), system.policy = PolicySpec::Random).0,
+        "must stay below 0.4000",
+    );
+    check_refused(
+        |system| (slow(system), system.policy = PolicySpec::RoundRobin).0,
+        "must stay below 0.4000",
+    );
     check_accepted(|system| (slow(system), system.policy = "jsq:2".parse().unwrap()).0);
     check_accepted(|system| slow(system));
     // Both samples are the slow pair in one of six, and the pair serves 0.2 of 4.2: 6 x 0.2 / 4.2.
-    let slow_pair = |system: &mut System| (system.load, system.speeds) = (0.3, vec![0.1, 2.0, 0.1, 2.0]);
-    check_refused(|system| (slow_pair(system), system.policy = "jsq:2".parse().unwrap()).0, "must stay below 0.2857");
+    let slow_pair =
+        |system: &mut System| (system.load, system.speeds) = (0.3, vec![0.1, 2.0, 0.1, 2.0]);
+    check_refused(
+        |system| (slow_pair(system), system.policy = "jsq:2".parse().unwrap()).0,
+        "must stay below 0.2857",
+    );
     check_accepted(|system| (slow_pair(system), system.policy = "jsq:3".parse().unwrap()).0);
     // A group that serves 1.0 of 2.5 gets half.
     check_refused(
@@ -59,7 +95,8 @@ fn a_load_that_some_worker_cannot_serve_is_refused() {
 #[test]
 fn a_load_above_the_ceiling_of_a_bound_is_refused() {
     // n S / (S + D) with S = 1 us and D = 3 us.
-    let delays = |system: &mut System| (system.to_worker_ps, system.feedback_ps) = (1_000_000, 2_000_000);
+    let delays =
+        |system: &mut System| (system.to_worker_ps, system.feedback_ps) = (1_000_000, 2_000_000);
     check_refused(|system| (delays(system), system.load = 0.5).0, "must stay below 0.5000");
     check_accepted(|system| (delays(system), system.load = 0.49).0);
 }
@@ -81,16 +118,24 @@ fn services_of_a_seed_are_the_same_for_every_policy() {
 #[test]
 fn arrivals_do_not_drift() {
     // A third of a picosecond is left out of each gap of 16 workers at load 0.75.
-    let system = System { arrivals: Process::Fixed, ..System::new(16, PolicySpec::Random, service("fixed:1ns")) }.at_load(0.75);
+    let system = System {
+        arrivals: Process::Fixed,
+        ..System::new(16, PolicySpec::Random, service("fixed:1ns"))
+    }
+    .at_load(0.75);
     let last = system.requests(1).unwrap().nth(12_000_000 - 1).unwrap();
     assert!(last.arrived_ps.abs_diff(1_000_000_000) <= 1, "{last:?}");
 }
 
 #[test]
 fn the_share_held_is_that_of_the_chain() {
-    // JBSQ(2), exponential, load 0.9: the central queue is used with a probability of 0.160 (exact). The standard deviation
-    // over seeds of a million requests is 0.003.
-    let run = System::new(16, "jbsq:2".parse().unwrap(), service("exp:1us")).at_load(0.9).for_requests(1_000_000).run(1).unwrap();
+    // JBSQ(2), exponential, load 0.9: the central queue is used with a probability of 0.160
+    // (exact). The standard deviation over seeds of a million requests is 0.003.
+    let run = System::new(16, "jbsq:2".parse().unwrap(), service("exp:1us"))
+        .at_load(0.9)
+        .for_requests(1_000_000)
+        .run(1)
+        .unwrap();
     assert!((run.held_share() - 0.160).abs() < 0.01, "{}", run.held_share());
     assert!((run.utilisation - 0.9).abs() < 0.01, "{}", run.utilisation);
     assert!(run.queue_len_max > 20);
@@ -106,9 +151,13 @@ fn a_policy_without_a_bound_holds_nothing() {
 #[test]
 fn delays_add_up_for_a_request_that_meets_nobody() {
     // At a load of 1 in 10,000 with equal gaps.
-    let mut system =
-        System { arrivals: Process::Fixed, ..System::new(4, PolicySpec::Random, service("fixed:1us")) }.at_load(1e-4);
-    (system.to_worker_ps, system.feedback_ps, system.requests, system.warmup) = (250_000, 400_000, 100, 0);
+    let mut system = System {
+        arrivals: Process::Fixed,
+        ..System::new(4, PolicySpec::Random, service("fixed:1us"))
+    }
+    .at_load(1e-4);
+    (system.to_worker_ps, system.feedback_ps, system.requests, system.warmup) =
+        (250_000, 400_000, 100, 0);
     let mut sojourns_ps = Vec::new();
     system.run_observed(1, |_, sojourn_ps| sojourns_ps.push(sojourn_ps)).unwrap();
     assert_eq!(sojourns_ps, [1_250_000; 100]);
@@ -118,7 +167,10 @@ fn delays_add_up_for_a_request_that_meets_nobody() {
 fn a_bound_of_one_waits_for_the_way_there_and_back() {
     // Gaps of 100 ns and 5.1 us; from one placement to the next it is 0.25 + 1 + 1.25 us.
     let gaps = Process::parse("bimodal:100:5100:0.5").unwrap();
-    let mut system = System { arrivals: gaps, ..System::new(1, "jbsq:1".parse().unwrap(), service("fixed:1us")) };
+    let mut system = System {
+        arrivals: gaps,
+        ..System::new(1, "jbsq:1".parse().unwrap(), service("fixed:1us"))
+    };
     (system.to_worker_ps, system.feedback_ps) = (250_000, 1_250_000);
     let system = System { requests: 1000, warmup: 0, load: 1.0 / 2.6, ..system };
     let (mut free_ps, mut expected_ps, mut sojourns_ps) = (0, Vec::new(), Vec::new());
@@ -136,7 +188,8 @@ fn a_time_without_end_is_refused() {
     // The mean is short, but a sample is not.
     let samples = vec![1.0; 100_000].into_iter().chain([5e17]).collect();
     let service = Distribution::empirical("long", samples, Unit::Time).unwrap();
-    let system = System::new(1, PolicySpec::Random, service).at_load(0.999_999).for_requests(400_000);
+    let system =
+        System::new(1, PolicySpec::Random, service).at_load(0.999_999).for_requests(400_000);
     assert_eq!(system.run(1).map(|_| ()), Err(SystemError::TooLong));
 }
 

@@ -1,8 +1,9 @@
 //! The token FIFO, to compare JBSQ's counts with.
 //!
-//! Each worker has as many tokens as the bound says, in one FIFO. A request takes the first token and goes to its worker; a
-//! conclusion puts the token back at the end. So a request may go to a busy worker while another is idle, which costs 8 to 20 %
-//! of the p99 with exponential service (RPCValet's design sensitivity, `rpcvalet.md` section 4).
+//! Each worker has as many tokens as the bound says, in one FIFO. A request takes the first token
+//! and goes to its worker; a conclusion puts the token back at the end. So a request may go to a
+//! busy worker while another is idle, which costs 8 to 20 % of the p99 with exponential service
+//! (RPCValet's design sensitivity, `rpcvalet.md` section 4).
 //!
 //! Invariant: a worker's tokens in the FIFO and its outstanding requests add up to the bound.
 
@@ -23,7 +24,10 @@ impl Tokens {
     /// `bound` tokens for each of `workers` workers, all free.
     pub fn new(workers: usize, bound: NonZeroU32) -> Self {
         let round = 0..bound.get();
-        Self { bound: bound.get(), free: round.flat_map(|_| (0..workers).map(WorkerId::at)).collect() }
+        Self {
+            bound: bound.get(),
+            free: round.flat_map(|_| (0..workers).map(WorkerId::at)).collect(),
+        }
     }
 }
 

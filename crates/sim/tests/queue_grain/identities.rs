@@ -1,4 +1,5 @@
-//! What two systems must share request by request (`rpcvalet.md` section 4, the four identities), and that a seed is a run.
+//! What two systems must share request by request (`rpcvalet.md` section 4, the four identities),
+//! and that a seed is a run.
 
 use std::num::NonZeroU32;
 
@@ -20,9 +21,16 @@ fn a_bound_of_one_is_a_single_queue() {
 /// (i) before any number of workers, under every tie rule.
 #[test]
 fn a_bound_of_one_is_a_single_queue_whatever_the_ties() {
-    for (workers, ties) in [(1, TieRule::Rotate), (3, TieRule::Random), (17, TieRule::Lowest), (40, TieRule::Tokens)] {
-        let system = System { workers, ties: Some(ties), ..system("jbsq:1", "bimodal:1us:10us:0.9", 0.8) };
-        assert_eq!(sojourns_ps(&system, 2), single_queue(&system, 2), "{workers} workers, {ties:?}");
+    for (workers, ties) in
+        [(1, TieRule::Rotate), (3, TieRule::Random), (17, TieRule::Lowest), (40, TieRule::Tokens)]
+    {
+        let system =
+            System { workers, ties: Some(ties), ..system("jbsq:1", "bimodal:1us:10us:0.9", 0.8) };
+        assert_eq!(
+            sojourns_ps(&system, 2),
+            single_queue(&system, 2),
+            "{workers} workers, {ties:?}"
+        );
     }
 }
 
@@ -35,14 +43,16 @@ fn round_robin_with_a_fixed_service_is_a_single_queue() {
     }
 }
 
-/// A rotating tie keeps the single queue's order while no bound is reached, so with a fixed service it is the optimum too.
+/// A rotating tie keeps the single queue's order while no bound is reached, so with a fixed service
+/// it is the optimum too.
 #[test]
 fn rotating_ties_with_a_fixed_service_are_a_single_queue() {
     let system = system("jbsq:2", "fixed:1us", 0.8);
     assert_eq!(sojourns_ps(&system, 1), single_queue(&system, 1));
 }
 
-/// (iii) against a router that counts the departures of each worker from a plain list, with ties to the lowest index.
+/// (iii) against a router that counts the departures of each worker from a plain list, with ties to
+/// the lowest index.
 #[test]
 fn an_unreachable_bound_is_the_shortest_of_all_queues() {
     for (service, load) in [("exp:1us", 0.7), ("bimodal:1us:10us:0.9", 0.9), ("uni:2us", 0.95)] {
@@ -51,7 +61,8 @@ fn an_unreachable_bound_is_the_shortest_of_all_queues() {
     }
 }
 
-/// (iii) for ties at random: the same words through a policy without a bound that sees the same counts.
+/// (iii) for ties at random: the same words through a policy without a bound that sees the same
+/// counts.
 #[test]
 fn an_unreachable_bound_is_the_shortest_of_all_queues_with_random_ties() {
     let system = system("jbsq:1000", "exp:1us", 0.9);
@@ -62,8 +73,8 @@ fn an_unreachable_bound_is_the_shortest_of_all_queues_with_random_ties() {
     assert_eq!(with, without);
 }
 
-/// (iii) in figures: JSQ over all workers draws other words for its ties. The p99 of 2.7 M requests has a standard error of
-/// 0.3 % each; the tolerance is three of their difference.
+/// (iii) in figures: JSQ over all workers draws other words for its ties. The p99 of 2.7 M requests
+/// has a standard error of 0.3 % each; the tolerance is three of their difference.
 #[test]
 fn the_shortest_of_all_samples_is_an_unreachable_bound() {
     let p99 = |policy, ties| {
@@ -74,8 +85,9 @@ fn the_shortest_of_all_samples_is_an_unreachable_bound() {
     assert!((ratio - 1.0).abs() < 0.013, "{ratio}");
 }
 
-/// (iv) A sojourn is exponential: each quantile is that of its mean, and the mean that of E16/M/1. The tolerances are of the
-/// spec's table at 0.7, 1 %; the p99.9 of 10 M requests has a standard error of 0.4 %.
+/// (iv) A sojourn is exponential: each quantile is that of its mean, and the mean that of E16/M/1.
+/// The tolerances are of the spec's table at 0.7, 1 %; the p99.9 of 10 M requests has a standard
+/// error of 0.4 %.
 #[test]
 fn round_robin_with_exponential_service_has_exponential_sojourns() {
     let run = system("rr", "exp:1us", 0.7).for_requests(11_000_000).run(1).unwrap();
@@ -97,7 +109,9 @@ fn a_seed_is_a_run() {
 }
 
 fn system(policy: &str, service_time: &str, load: f64) -> System {
-    System::new(16, policy.parse().unwrap(), service(service_time)).at_load(load).for_requests(300_000)
+    System::new(16, policy.parse().unwrap(), service(service_time))
+        .at_load(load)
+        .for_requests(300_000)
 }
 
 /// One queue before the workers: each request goes to the worker that is free first.
@@ -112,14 +126,18 @@ fn single_queue(system: &System, seed: u64) -> Vec<u64> {
     serve.collect()
 }
 
-/// Each request goes to the worker with the fewest unfinished requests, the first of them where several have.
+/// Each request goes to the worker with the fewest unfinished requests, the first of them where
+/// several have.
 fn shortest_of_all(system: &System, seed: u64) -> Vec<u64> {
     let mut finishes_ps: Vec<Vec<u64>> = vec![Vec::new(); system.workers];
     let requests = system.requests(seed).unwrap().take(system.requests as usize);
     let serve = requests.map(|request| {
-        finishes_ps.iter_mut().for_each(|finishes_ps| finishes_ps.retain(|&finish_ps| finish_ps > request.arrived_ps));
+        finishes_ps.iter_mut().for_each(|finishes_ps| {
+            finishes_ps.retain(|&finish_ps| finish_ps > request.arrived_ps)
+        });
         let shortest = finishes_ps.iter_mut().min_by_key(|finishes_ps| finishes_ps.len()).unwrap();
-        let finish_ps = shortest.last().map_or(request.arrived_ps, |&last| last) + request.service_ps;
+        let finish_ps =
+            shortest.last().map_or(request.arrived_ps, |&last| last) + request.service_ps;
         shortest.push(finish_ps);
         finish_ps - request.arrived_ps
     });

@@ -19,6 +19,8 @@ fn service(text: &str) -> Distribution {
 /// The sojourn of each request in picoseconds, by its number.
 fn sojourns_ps(system: &System, seed: u64) -> Vec<u64> {
     let mut sojourns_ps = vec![0; system.requests as usize];
-    system.run_observed(seed, |number, sojourn_ps| sojourns_ps[number as usize] = sojourn_ps).unwrap();
+    system
+        .run_observed(seed, |number, sojourn_ps| sojourns_ps[number as usize] = sojourn_ps)
+        .unwrap();
     sojourns_ps
 }

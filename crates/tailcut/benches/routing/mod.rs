@@ -1,7 +1,7 @@
 //! The router's rows: what a routed call costs it, and how many it routes beside NGINX's UDP proxy.
 //!
-//! Both sides of a row use the same client and the same server; only what stands between them differs. The server and what
-//! stands between share the server's core, as two cores force it.
+//! Both sides of a row use the same client and the same server; only what stands between them
+//! differs. The server and what stands between share the server's core, as two cores force it.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -22,11 +22,14 @@ use super::keep_outstanding;
 use super::support::{CLIENT_CORE, SERVER_CORE, Side, gro_socket, shielded};
 
 pub(crate) fn rows() -> Vec<(&'static str, &'static str, Side, Side)> {
-    let mut rows: Vec<(_, _, Side, Side)> = vec![("router: busy time of a routed RPC over a hop's", "us", hop_cost, router_cost)];
+    let mut rows: Vec<(_, _, Side, Side)> =
+        vec![("router: busy time of a routed RPC over a hop's", "us", hop_cost, router_cost)];
     if nginx_module().is_some() {
         rows.push(("routed RPC/s over NGINX's UDP proxy", "M/s", through_nginx, through_router));
     } else {
-        println!("SKIPPED: NGINX with its stream module is missing (Debian: nginx-light libnginx-mod-stream)");
+        println!(
+            "SKIPPED: NGINX with its stream module is missing (Debian: nginx-light libnginx-mod-stream)"
+        );
     }
     rows
 }
@@ -71,7 +74,8 @@ fn feed(hop: &SocketAddr, sink: &UdpSocket, slice_ns: u64) {
     }
 }
 
-/// Busy time of the router for each call that it routes, feedback and probes included; in microseconds.
+/// Busy time of the router for each call that it routes, feedback and probes included; in
+/// microseconds.
 fn router_cost(slice_ns: u64) -> f64 {
     let (busy_ns, routed) = (AtomicU64::new(0), AtomicU64::new(0));
     let server = Background::server(CLIENT_CORE);
@@ -91,7 +95,11 @@ fn router_cost(slice_ns: u64) -> f64 {
             routed.store(driver.node(0).metrics().forwarded, Ordering::Relaxed);
         });
         let wait = Wait::Block { spin_ns: 0 };
-        let client = ClientBuilder::new().wait(wait).coalescing(Coalescing::Off).connect(target).expect("a client");
+        let client = ClientBuilder::new()
+            .wait(wait)
+            .coalescing(Coalescing::Off)
+            .connect(target)
+            .expect("a client");
         keep_outstanding(&client, (ROUTED_OUTSTANDING, &[1; 32]), slice_ns);
         stop.store(true, Ordering::Relaxed);
         thread.join().expect("the router");
@@ -127,13 +135,15 @@ fn through_nginx(slice_ns: u64) -> f64 {
 }
 
 fn call_through(target: SocketAddr, slice_ns: u64) -> f64 {
-    let client = ClientBuilder::new().wait(Wait::Block { spin_ns: 0 }).connect(target).expect("a client");
+    let client =
+        ClientBuilder::new().wait(Wait::Block { spin_ns: 0 }).connect(target).expect("a client");
     // What stands between may still be starting.
     while client.call(&[1; 32]).is_err() {}
     shielded(|| keep_outstanding(&client, (64, &[1; 32]), slice_ns))
 }
 
-/// A router before one server, sleeping when it shares a core, JBSQ wide enough for all that is outstanding.
+/// A router before one server, sleeping when it shares a core, JBSQ wide enough for all that is
+/// outstanding.
 fn router(server: SocketAddr) -> Driver<Router> {
     let mut driver = Driver::new(Wait::Block { spin_ns: 0 }).expect("a driver");
     let port = UdpPort::bind(([127, 0, 0, 1], 0).into(), UdpConfig::default()).expect("a port");
@@ -158,8 +168,12 @@ struct Background {
 
 impl Background {
     fn server(core: usize) -> Self {
-        let mut server = ServerBuilder::new().wait(Wait::Block { spin_ns: 0 }).bind("127.0.0.1:0").expect("a server");
-        let (address, stop, start) = (server.local_address(), server.stop_handle(), std::sync::Arc::new(Barrier::new(2)));
+        let mut server = ServerBuilder::new()
+            .wait(Wait::Block { spin_ns: 0 })
+            .bind("127.0.0.1:0")
+            .expect("a server");
+        let (address, stop, start) =
+            (server.local_address(), server.stop_handle(), std::sync::Arc::new(Barrier::new(2)));
         let ready = start.clone();
         let thread = std::thread::spawn(move || {
             affinity::pin_to(core).expect("two cores");
@@ -194,7 +208,11 @@ struct Nginx {
 impl Nginx {
     fn start(server: SocketAddr) -> Self {
         let address = address_of(&gro_socket());
-        let folder = std::env::temp_dir().join(format!("tailcut-nginx-{}-{}", std::process::id(), address.port()));
+        let folder = std::env::temp_dir().join(format!(
+            "tailcut-nginx-{}-{}",
+            std::process::id(),
+            address.port()
+        ));
         std::fs::create_dir_all(&folder).expect("a folder");
         let module = nginx_module().expect("the stream module");
         let config = format!(
@@ -209,7 +227,8 @@ impl Nginx {
         std::fs::write(&path, config).expect("a configuration");
         let mut command = Command::new("taskset");
         command.args(["-c", &SERVER_CORE.to_string(), "nginx", "-c"]).arg(&path);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("taskset and nginx");
+        let child =
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("taskset and nginx");
         Self { address, child, folder }
     }
 }
@@ -225,7 +244,11 @@ impl Drop for Nginx {
 
 fn nginx_module() -> Option<PathBuf> {
     let module = PathBuf::from("/usr/lib/nginx/modules/ngx_stream_module.so");
-    let is_installed = Command::new("nginx").arg("-v").stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    let is_installed = Command::new("nginx")
+        .arg("-v")
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
     (is_installed && module.exists()).then_some(module)
 }
 

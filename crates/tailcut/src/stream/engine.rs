@@ -13,7 +13,8 @@ use tailcut_proto::stream::{Fault, StreamId, Streams};
 
 use super::pipe::{Pipe, error, lock};
 
-/// What tasks hold of an engine. It ends when the last of these has gone and every stream has been closed.
+/// What tasks hold of an engine. It ends when the last of these has gone and every stream has been
+/// closed.
 #[derive(Debug)]
 pub(super) struct Handle {
     inbox: Arc<Mutex<Inbox>>,
@@ -51,7 +52,9 @@ impl Handle {
         let theirs = inbox.clone();
         let engine = Engine { driver, inbox: theirs, orders: VecDeque::new(), pipes: Vec::new() };
         // Nobody waits for the thread: a task that drops the last handle must not block.
-        std::thread::Builder::new().name("tailcut-streams".to_owned()).spawn(move || engine.run())?;
+        std::thread::Builder::new()
+            .name("tailcut-streams".to_owned())
+            .spawn(move || engine.run())?;
         Ok(Arc::new(Self { inbox, waker, local }))
     }
 
@@ -74,7 +77,10 @@ impl Handle {
         }
     }
 
-    pub(super) fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<(Arc<Pipe>, SocketAddr)>> {
+    pub(super) fn poll_accept(
+        &self,
+        context: &Context<'_>,
+    ) -> Poll<io::Result<(Arc<Pipe>, SocketAddr)>> {
         let mut inbox = lock(&self.inbox);
         let was_full = inbox.accepted.len() >= ACCEPTED_MAX;
         if let Some(next) = inbox.accepted.pop_front() {
@@ -151,8 +157,11 @@ impl Engine {
                 work.accept(inbox);
                 work.look_at_changes();
             });
-            // Who has not acknowledged an answer may not have heard it, and would find nobody to ask.
-            let is_over = is_closed && driver.node(0).is_empty() && driver.node(0).rpc().holdings().requests == 0;
+            // Who has not acknowledged an answer may not have heard it, and would find nobody to
+            // ask.
+            let is_over = is_closed
+                && driver.node(0).is_empty()
+                && driver.node(0).rpc().holdings().requests == 0;
             if turned.is_err() || is_over || driver.wait(None, None).is_err() {
                 break;
             }
@@ -227,7 +236,8 @@ impl Work<'_> {
 
     fn look_at_changes(&mut self) {
         while let Some(id) = self.streams.poll_changed() {
-            let known = self.pipes.get(id.place()).and_then(Option::as_ref).filter(|known| known.0 == id);
+            let known =
+                self.pipes.get(id.place()).and_then(Option::as_ref).filter(|known| known.0 == id);
             if let Some(pipe) = known.map(|known| known.1.clone()) {
                 self.look(&pipe);
             }

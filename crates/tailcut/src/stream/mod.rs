@@ -1,4 +1,5 @@
-//! Byte streams for programs that are written for sockets: [`StreamListener`] and [`Stream`] in the place of TCP's.
+//! Byte streams for programs that are written for sockets: [`StreamListener`] and [`Stream`] in the
+//! place of TCP's.
 //!
 //! ```no_run
 //! use tailcut::stream::{Stream, StreamListener};
@@ -13,11 +14,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With the feature `tokio`, which is on by default, a [`Stream`] is tokio's `AsyncRead` and `AsyncWrite`, so that an HTTP library
-//! takes it as it takes a socket (`examples/http.rs`). It needs no runtime of tokio's: any executor polls it.
+//! With the feature `tokio`, which is on by default, a [`Stream`] is tokio's `AsyncRead` and
+//! `AsyncWrite`, so that an HTTP library takes it as it takes a socket (`examples/http.rs`). It
+//! needs no runtime of tokio's: any executor polls it.
 //!
-//! The bytes travel as Homa messages inside UDP; `docs/protocol/stream.md` is the normative text. A listener, and a connector with
-//! all its streams, has one socket and one thread, which live until the last of its streams has ended.
+//! The bytes travel as Homa messages inside UDP; `docs/protocol/stream.md` is the normative text. A
+//! listener, and a connector with all its streams, has one socket and one thread, which live until
+//! the last of its streams has ended.
 //!
 //! | | promise |
 //! |---|---|
@@ -131,7 +134,11 @@ impl StreamBuilder {
     /// As [`StreamConnector::connect`], and when no socket is to be had.
     pub async fn connect(&self, target: impl ToSocketAddrs) -> io::Result<Stream> {
         let target = resolve(target)?;
-        let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let any = if target.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
         self.connector(SocketAddr::new(any, 0))?.connect(target).await
     }
 
@@ -139,11 +146,12 @@ impl StreamBuilder {
         let port = UdpPort::bind(address, UdpConfig::default())?;
         let mut homa = self.homa.clone();
         homa.secret = tailcut_net::entropy::secret()?;
-        // Each side of a stream is a server. A message that it refused would end its stream, so that messages are bounded by what
-        // they hold, which one peer may have all of.
+        // Each side of a stream is a server. A message that it refused would end its stream, so
+        // that messages are bounded by what they hold, which one peer may have all of.
         homa.serving.is_enabled = true;
         let held_bytes = homa.serving.held_bytes_max.max(config.windows_bytes_max);
-        (homa.serving.held_bytes_max, homa.serving.held_bytes_per_client_max) = (held_bytes, held_bytes);
+        (homa.serving.held_bytes_max, homa.serving.held_bytes_per_client_max) =
+            (held_bytes, held_bytes);
         homa.serving.partials_max = homa.serving.partials_max.max(homa.serving.requests_max);
         let streams = Config { secret: tailcut_net::entropy::secret()?, ..config.clone() };
         let mut driver = Driver::new(self.wait)?;
@@ -173,8 +181,13 @@ impl StreamListener {
     }
 
     /// As [`StreamListener::accept`], for who polls.
-    pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
-        self.handle.poll_accept(context).map_ok(|(pipe, peer)| (Stream { pipe, handle: self.handle.clone(), peer }, peer))
+    pub fn poll_accept(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<(Stream, SocketAddr)>> {
+        self.handle
+            .poll_accept(context)
+            .map_ok(|(pipe, peer)| (Stream { pipe, handle: self.handle.clone(), peer }, peer))
     }
 
     /// The listener's address.
@@ -195,7 +208,8 @@ impl StreamConnector {
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` when nobody listens there, `TimedOut` when nobody answers, and when a limit is reached.
+    /// `ConnectionRefused` when nobody listens there, `TimedOut` when nobody answers, and when a
+    /// limit is reached.
     pub async fn connect(&self, target: impl ToSocketAddrs) -> io::Result<Stream> {
         let peer = resolve(target)?;
         // From here on dropping the future drops the stream.
@@ -211,8 +225,8 @@ impl StreamConnector {
 }
 
 impl Stream {
-    /// Opens a stream to `target` with the defaults of [`StreamBuilder`], with a socket and a thread of its own. For many streams,
-    /// use a [`StreamConnector`].
+    /// Opens a stream to `target` with the defaults of [`StreamBuilder`], with a socket and a
+    /// thread of its own. For many streams, use a [`StreamConnector`].
     ///
     /// # Errors
     ///
@@ -277,7 +291,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends this side's direction; resolves when the peer's host has everything. The other direction goes on.
+    /// Ends this side's direction; resolves when the peer's host has everything. The other
+    /// direction goes on.
     ///
     /// # Errors
     ///
@@ -287,7 +302,11 @@ impl Stream {
     }
 
     /// As [`Stream::read`], for who polls.
-    pub fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let mut state = self.pipe.lock();
         let read = state.poll_read(context, buffer);
         let is_wanted = state.has_more && state.incoming.len() <= pipe::INCOMING_MAX / 2;
@@ -300,7 +319,11 @@ impl Stream {
     }
 
     /// As [`Stream::write`], for who polls.
-    pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = self.pipe.lock().poll_write(context, bytes);
         if let Poll::Ready(Ok(1..)) = written {
             self.handle.look(&self.pipe);

@@ -1,4 +1,5 @@
-//! What a task and the engine's thread hand each other of one stream: bytes both ways, under a lock that is held to copy them.
+//! What a task and the engine's thread hand each other of one stream: bytes both ways, under a lock
+//! that is held to copy them.
 //!
 //! | field | set by the task | set by the engine |
 //! |---|---|---|
@@ -7,7 +8,8 @@
 //! | `wants_end`, `is_dropped` | at shutdown and drop | |
 //! | `is_open`, `is_ended`, `is_finished`, `fault` | | as the stream stands |
 //!
-//! Invariant: `outgoing` never has more than the stream has room for, so that a dropped stream can hand over all of it at once.
+//! Invariant: `outgoing` never has more than the stream has room for, so that a dropped stream can
+//! hand over all of it at once.
 
 use std::collections::VecDeque;
 use std::io;
@@ -78,7 +80,11 @@ impl State {
     }
 
     /// Takes bytes that have come; 0 at the end.
-    pub(super) fn poll_read(&mut self, context: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_read(
+        &mut self,
+        context: &Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         if self.incoming.is_empty() {
             return match self.fault {
                 _ if self.is_ended => Poll::Ready(Ok(0)),
@@ -96,7 +102,11 @@ impl State {
     }
 
     /// Appends what there is room for.
-    pub(super) fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(
+        &mut self,
+        context: &Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.fault {
             Some(fault) => return Poll::Ready(Err(error(fault))),
             None if self.wants_end => return Poll::Ready(Err(error(Fault::Finished))),
@@ -117,7 +127,8 @@ impl State {
         }
     }
 
-    /// What the engine does with the stream whenever something has changed on either side. True when the task has let go of it.
+    /// What the engine does with the stream whenever something has changed on either side. True
+    /// when the task has let go of it.
     pub(super) fn exchange<E: Rpc>(&mut self, streams: &mut Streams<E>) -> bool {
         let Some(id) = self.id else {
             return false;
@@ -165,9 +176,14 @@ impl State {
     pub(super) fn woken(&mut self) -> Woken {
         let is_dead = self.fault.is_some();
         let opener = if is_dead || self.is_open { self.opener.take() } else { None };
-        let reader = if is_dead || self.is_ended || !self.incoming.is_empty() { self.reader.take() } else { None };
+        let reader = if is_dead || self.is_ended || !self.incoming.is_empty() {
+            self.reader.take()
+        } else {
+            None
+        };
         let is_writable = self.room > 0 && !self.wants_end;
-        let writer = if is_dead || is_writable || self.is_finished { self.writer.take() } else { None };
+        let writer =
+            if is_dead || is_writable || self.is_finished { self.writer.take() } else { None };
         Woken([opener, reader, writer])
     }
 }
@@ -200,7 +216,8 @@ pub(super) fn error(fault: Fault) -> io::Error {
     io::Error::new(kind, fault)
 }
 
-/// A thread that panicked while holding the lock left nothing half done: every critical section is a few assignments.
+/// A thread that panicked while holding the lock left nothing half done: every critical section is
+/// a few assignments.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,13 @@ use super::{Body, DataHeader, DataMarks, Packet, PacketType, RESEND_ALL, TimeLef
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, common) = (name(self.packet_type()), self.common);
-        write!(f, "Homa {name} {} > {} id {:016x}", common.sport, common.dport, common.sender_id.get())?;
+        write!(
+            f,
+            "Homa {name} {} > {} id {:016x}",
+            common.sport,
+            common.dport,
+            common.sender_id.get()
+        )?;
         match self.body {
             Body::Data { header, payload } => write_data(f, header, payload.len()),
             Body::Grant(grant) => write!(f, " below {} priority {}", grant.offset, grant.priority),
@@ -22,14 +28,22 @@ impl fmt::Display for Packet<'_> {
                 write!(f, " version {}", cutoffs.version)?;
                 cutoffs.cutoffs.iter().try_for_each(|cutoff| write!(f, " {cutoff}"))
             }
-            Body::Ack(acks) => acks.iter().try_for_each(|ack| write!(f, " {:016x}", ack.client_id.get())),
+            Body::Ack(acks) => {
+                acks.iter().try_for_each(|ack| write!(f, " {:016x}", ack.client_id.get()))
+            }
             Body::RpcUnknown | Body::Busy | Body::Freeze | Body::NeedAck => Ok(()),
         }
     }
 }
 
 fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fmt::Result {
-    write!(f, " at {} of {} B incoming {}", header.offset(), header.message_length, header.incoming)?;
+    write!(
+        f,
+        " at {} of {} B incoming {}",
+        header.offset(),
+        header.message_length,
+        header.incoming
+    )?;
     if header.ack.client_id.get() != 0 {
         write!(f, " ack {:016x}", header.ack.client_id.get())?;
     }
@@ -48,7 +62,9 @@ fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fm
             f.write_str(text)?;
         }
     }
-    if let Some(ns) = TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN)) {
+    if let Some(ns) =
+        TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN))
+    {
         write!(f, " deadline {}us", ns / 1000)?;
     }
     write!(f, ", length {len}")

@@ -57,20 +57,24 @@ pub struct Ports {
 }
 
 /// The 28 bytes that every packet begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct CommonHeader {
     /// Port of the sender.
     pub sport: U16,
     /// Port of the receiver.
     pub dport: U16,
-    /// In DATA the offset of the first byte, unless `seg_offset` says it; segmentation of TCP rewrites it.
+    /// In DATA the offset of the first byte, unless `seg_offset` says it; segmentation of TCP
+    /// rewrites it.
     pub sequence: U32,
     /// 0 when sent, ignored when received.
     pub reserved: [u8; 3],
     /// [`PacketType`].
     pub packet_type: u8,
-    /// Length of the header in words of 4 bytes, in the upper nibble, for NICs; ignored when received.
+    /// Length of the header in words of 4 bytes, in the upper nibble, for NICs; ignored when
+    /// received.
     pub doff: u8,
     /// [`FLAGS`]; 0 from the variant without grants.
     pub flags: u8,
@@ -120,7 +124,19 @@ impl CommonHeader {
 }
 
 /// A finished RPC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
 #[repr(C)]
 pub struct Ack {
     /// The id that the client gave it, which is even; 0 for none.
@@ -136,22 +152,26 @@ impl Ack {
     }
 }
 
-/// The header of a DATA packet. The last three bytes before `seg_offset` are padding to the module; here they carry what peers
-/// that understand it tell each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+/// The header of a DATA packet. The last three bytes before `seg_offset` are padding to the module;
+/// here they carry what peers that understand it tell each other.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct DataHeader {
     /// The first 28 bytes.
     pub common: CommonHeader,
     /// Bytes of the whole message, from 1; the module takes up to [`super::MESSAGE_LEN_MAX`].
     pub message_length: U32,
-    /// The sender will send bytes below this without a further grant; 0 from the variant without grants.
+    /// The sender will send bytes below this without a further grant; 0 from the variant without
+    /// grants.
     pub incoming: U32,
     /// An RPC that the sender, as a client, has finished.
     pub ack: Ack,
     /// Version of the receiver's cutoffs that the sender knows; 0 for none.
     pub cutoff_version: U16,
-    /// Not 0 on a packet that is sent again; then the [`Age`] of the message where the marks say that the sender knows them.
+    /// Not 0 on a packet that is sent again; then the [`Age`] of the message where the marks say
+    /// that the sender knows them.
     pub retransmit: u8,
     /// [`DataMarks`].
     pub marks: u8,
@@ -162,8 +182,8 @@ pub struct DataHeader {
 }
 
 impl DataHeader {
-    /// The header of the data from `offset` on, with every optional field zero. The offset is in both places, so that either rule
-    /// finds it.
+    /// The header of the data from `offset` on, with every optional field zero. The offset is in
+    /// both places, so that either rule finds it.
     pub fn new(ports: Ports, sender_id: u64, message_length: u32, offset: u32) -> Self {
         let mut common = CommonHeader::new(PacketType::Data, ports, sender_id);
         common.sequence = offset.into();
@@ -180,8 +200,8 @@ impl DataHeader {
         }
     }
 
-    /// Offset of the first byte: after segmentation `seg_offset` holds and `sequence` is stale, unless the former points to the
-    /// latter.
+    /// Offset of the first byte: after segmentation `seg_offset` holds and `sequence` is stale,
+    /// unless the former points to the latter.
     pub fn offset(&self) -> u32 {
         match self.seg_offset.get() {
             super::OFFSET_IN_SEQUENCE => self.common.sequence.get(),
@@ -203,7 +223,8 @@ pub struct DataMarks(pub u8);
 impl DataMarks {
     /// The sender knows marks; without it the byte means nothing.
     pub const KNOWN: u8 = 0x80;
-    /// Request: its client waits for many replies, which shall come with few unscheduled bytes (SIGCOMM'18 section 3.6).
+    /// Request: its client waits for many replies, which shall come with few unscheduled bytes
+    /// (SIGCOMM'18 section 3.6).
     pub const INCAST: u8 = 0x01;
     /// The message is a part of a longer one, and begins with a header that says which.
     pub const PART: u8 = 0x02;
@@ -220,8 +241,9 @@ impl DataMarks {
     }
 }
 
-/// How long ago the first packet of a message went out for the first time, in a byte: 0 on a packet that is not sent again, 255 for
-/// unknown, and else 1 plus milliseconds, rounded up: exact below 16, then with 3 bits after the leading one.
+/// How long ago the first packet of a message went out for the first time, in a byte: 0 on a packet
+/// that is not sent again, 255 for unknown, and else 1 plus milliseconds, rounded up: exact below
+/// 16, then with 3 bits after the leading one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Age(pub u8);
 
@@ -247,7 +269,8 @@ impl Age {
     }
 }
 
-/// How long a caller will still wait, in 16 bits: 4 of exponent and 12 of mantissa, in microseconds, rounded down; 0 for unsaid.
+/// How long a caller will still wait, in 16 bits: 4 of exponent and 12 of mantissa, in
+/// microseconds, rounded down; 0 for unsaid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeLeft(pub u16);
 
@@ -269,7 +292,9 @@ impl TimeLeft {
 }
 
 /// A GRANT packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct GrantPacket {
     /// The first 28 bytes.
@@ -281,7 +306,9 @@ pub struct GrantPacket {
 }
 
 /// A RESEND packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct ResendPacket {
     /// The first 28 bytes.
@@ -295,19 +322,24 @@ pub struct ResendPacket {
 }
 
 /// A CUTOFFS packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct CutoffsPacket {
     /// The first 28 bytes.
     pub common: CommonHeader,
-    /// By level: the longest message whose unscheduled bytes go there. The highest level that takes a message is its.
+    /// By level: the longest message whose unscheduled bytes go there. The highest level that takes
+    /// a message is its.
     pub cutoffs: [U32; LEVELS],
     /// To be told back in DATA.
     pub version: U16,
 }
 
 /// An ACK packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct AckPacket {
     /// The first 28 bytes; its RPC is finished too.
@@ -319,10 +351,13 @@ pub struct AckPacket {
 }
 
 /// What a message with [`DataMarks::PART`] begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct PartHeader {
-    /// The id, as the client numbers it, of the call's first RPC: it carries the first part of the request, and of the reply.
+    /// The id, as the client numbers it, of the call's first RPC: it carries the first part of the
+    /// request, and of the reply.
     pub key: U64,
     /// Bytes of the whole request or reply; 0 in [`PartKind::Fetch`].
     pub total_len: U32,
@@ -354,16 +389,27 @@ impl PartHeader {
 
     /// The header of the part at `offset`.
     pub fn new(kind: PartKind, key: u64, total_len: u32, offset: u32) -> Self {
-        Self { key: key.into(), total_len: total_len.into(), offset: offset.into(), kind: kind as u8, reserved: [0; 3] }
+        Self {
+            key: key.into(),
+            total_len: total_len.into(),
+            offset: offset.into(),
+            kind: kind as u8,
+            reserved: [0; 3],
+        }
     }
 
-    /// Splits a message into the header and the part, if they are coherent: the part begins where a part can and has the length
-    /// that it must have.
+    /// Splits a message into the header and the part, if they are coherent: the part begins where a
+    /// part can and has the length that it must have.
     pub fn split(message: &[u8], kind: PartKind) -> Option<(&Self, &[u8])> {
         let (header, part) = Self::ref_from_prefix(message).ok()?;
         let (total_len, offset) = (header.total_len.get() as usize, header.offset.get() as usize);
-        let len = if kind == PartKind::Fetch { 0 } else { total_len.checked_sub(offset)?.min(Self::PART_LEN) };
-        let is_coherent = header.kind == kind as u8 && offset.is_multiple_of(Self::PART_LEN) && part.len() == len;
+        let len = if kind == PartKind::Fetch {
+            0
+        } else {
+            total_len.checked_sub(offset)?.min(Self::PART_LEN)
+        };
+        let is_coherent =
+            header.kind == kind as u8 && offset.is_multiple_of(Self::PART_LEN) && part.len() == len;
         (is_coherent && (kind == PartKind::Fetch || len > 0)).then_some((header, part))
     }
 }

@@ -1,5 +1,5 @@
-//! Homa in the disguise of TCP, which the module calls hijacking: IP protocol 6, so that NICs cut long packets (TSO) and spread
-//! flows over cores (RSS) as they do for TCP.
+//! Homa in the disguise of TCP, which the module calls hijacking: IP protocol 6, so that NICs cut
+//! long packets (TSO) and spread flows over cores (RSS) as they do for TCP.
 //!
 //! | bytes | field of TCP | in disguise |
 //! |---|---|---|
@@ -19,13 +19,16 @@ use super::{COMMON_LEN, CommonHeader, DataHeader, FLAGS, OFFSET_IN_SEQUENCE, Pac
 /// The IP protocol of a packet in disguise: TCP's.
 pub const HIJACKED_IP_PROTOCOL: u8 = 6;
 
-/// Whether what came as a TCP segment is a Homa packet in disguise: no segment of TCP has SYN and RST together.
+/// Whether what came as a TCP segment is a Homa packet in disguise: no segment of TCP has SYN and
+/// RST together.
 pub fn is_hijacked(segment: &[u8]) -> bool {
-    CommonHeader::ref_from_prefix(segment).is_ok_and(|(common, _)| common.flags == FLAGS && common.urgent.get() == URGENT)
+    CommonHeader::ref_from_prefix(segment)
+        .is_ok_and(|(common, _)| common.flags == FLAGS && common.urgent.get() == URGENT)
 }
 
-/// Makes a packet that has been written one in disguise, to be sent from `source` to `destination`: the offset of its data is left
-/// to `sequence`, where it must stand already, and the checksum is TCP's. What is shorter than a header stays as it is.
+/// Makes a packet that has been written one in disguise, to be sent from `source` to `destination`:
+/// the offset of its data is left to `sequence`, where it must stand already, and the checksum is
+/// TCP's. What is shorter than a header stays as it is.
 pub fn hijack(packet: &mut [u8], source: IpAddr, destination: IpAddr) {
     if let Ok((header, _)) = DataHeader::mut_from_prefix(packet)
         && header.common.packet_type == PacketType::Data as u8
@@ -39,11 +42,15 @@ pub fn hijack(packet: &mut [u8], source: IpAddr, destination: IpAddr) {
     }
 }
 
-/// TCP's checksum over `segment` and its pseudo-header (RFC 9293, section 3.1): the value for the field where that is 0, and 0 where
-/// it is right.
+/// TCP's checksum over `segment` and its pseudo-header (RFC 9293, section 3.1): the value for the
+/// field where that is 0, and 0 where it is right.
 pub fn tcp_checksum(segment: &[u8], source: IpAddr, destination: IpAddr) -> u16 {
     let len = segment.len() as u64;
-    let sum = sum_of(source) + sum_of(destination) + u64::from(HIJACKED_IP_PROTOCOL) + (len >> 16) + (len & 0xffff);
+    let sum = sum_of(source)
+        + sum_of(destination)
+        + u64::from(HIJACKED_IP_PROTOCOL)
+        + (len >> 16)
+        + (len & 0xffff);
     let sum = sum + sum_words(segment);
     let folded = (0..3).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16));
     !(folded as u16)

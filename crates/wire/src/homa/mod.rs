@@ -9,9 +9,10 @@
 //! | CUTOFFS | 62 | which priority unscheduled bytes of which messages get |
 //! | ACK | 80, always | up to six RPCs are finished |
 //!
-//! All fields are big-endian at fixed offsets; `docs/protocol/homa.md` is the normative text. The header has the shape of a TCP
-//! header so that NICs segment it; [`hijack`] makes such frames, and [`is_hijacked`] tells them from TCP's own. The variant without
-//! grants and priorities that was proposed upstream leaves those fields zero or out, and is told by [`CommonHeader::is_stripped`].
+//! All fields are big-endian at fixed offsets; `docs/protocol/homa.md` is the normative text. The
+//! header has the shape of a TCP header so that NICs segment it; [`hijack`] makes such frames, and
+//! [`is_hijacked`] tells them from TCP's own. The variant without grants and priorities that was
+//! proposed upstream leaves those fields zero or out, and is told by [`CommonHeader::is_stripped`].
 
 mod display;
 mod header;
@@ -19,15 +20,16 @@ mod hijack;
 mod packet;
 
 pub use header::{
-    Ack, AckPacket, Age, CommonHeader, CutoffsPacket, DataHeader, DataMarks, GrantPacket, PacketType, PartHeader, PartKind,
-    Ports, ResendPacket, TimeLeft,
+    Ack, AckPacket, Age, CommonHeader, CutoffsPacket, DataHeader, DataMarks, GrantPacket,
+    PacketType, PartHeader, PartKind, Ports, ResendPacket, TimeLeft,
 };
 pub use hijack::{HIJACKED_IP_PROTOCOL, hijack, is_hijacked, tcp_checksum};
 pub use packet::{Body, Malformed, Packet, Resend};
 
 /// The IP protocol that IANA has assigned.
 pub const IP_PROTOCOL: u8 = 146;
-/// UDP port of servers that take Homa inside UDP, unless configured otherwise: the protocol's number among the dynamic ports.
+/// UDP port of servers that take Homa inside UDP, unless configured otherwise: the protocol's
+/// number among the dynamic ports.
 pub const UDP_PORT: u16 = 50_146;
 /// Length of the header that every packet begins with.
 pub const COMMON_LEN: usize = 28;

@@ -3,7 +3,10 @@
 use zerocopy::FromBytes;
 use zerocopy::byteorder::big_endian::U32;
 
-use super::{ACKS_MAX, Ack, AckPacket, COMMON_LEN, CommonHeader, CutoffsPacket, DataHeader, GrantPacket, LEVELS, PacketType};
+use super::{
+    ACKS_MAX, Ack, AckPacket, COMMON_LEN, CommonHeader, CutoffsPacket, DataHeader, GrantPacket,
+    LEVELS, PacketType,
+};
 
 /// A coherent packet.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +52,8 @@ pub struct Resend {
     pub offset: u32,
     /// How many are, or [`super::RESEND_ALL`].
     pub length: u32,
-    /// The priority to send them at, 0 to 7; `None` from the variant that knows no priorities, whose packet ends before it.
+    /// The priority to send them at, 0 to 7; `None` from the variant that knows no priorities,
+    /// whose packet ends before it.
     pub priority: Option<u8>,
 }
 
@@ -60,7 +64,8 @@ pub enum Malformed {
     Truncated,
     /// An unknown type.
     Type,
-    /// A message of no bytes, or data outside of it. How long a message may be is for the endpoint to say.
+    /// A message of no bytes, or data outside of it. How long a message may be is for the endpoint
+    /// to say.
     Length,
     /// An id, a count of acknowledgements or a priority that cannot be.
     Value,
@@ -72,8 +77,8 @@ impl Malformed {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads a packet, from the transport header on. Never panics, whatever the bytes. Bytes after a control packet are ignored,
-    /// since earlier versions of some were longer.
+    /// Reads a packet, from the transport header on. Never panics, whatever the bytes. Bytes after
+    /// a control packet are ignored, since earlier versions of some were longer.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (common, _) = CommonHeader::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
         // Ids 0 and 1 are nobody's: 0 stands for no acknowledgement.
@@ -87,7 +92,8 @@ impl<'a> Packet<'a> {
             PacketType::RpcUnknown => Body::RpcUnknown,
             PacketType::Busy => Body::Busy,
             PacketType::Cutoffs => {
-                let (cutoffs, _) = CutoffsPacket::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+                let (cutoffs, _) =
+                    CutoffsPacket::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
                 Body::Cutoffs(cutoffs)
             }
             PacketType::Freeze => Body::Freeze,
@@ -133,11 +139,16 @@ fn parse_data(bytes: &[u8]) -> Result<Body<'_>, Malformed> {
 
 fn parse_grant(bytes: &[u8]) -> Result<Body<'_>, Malformed> {
     let (grant, _) = GrantPacket::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
-    if usize::from(grant.priority) < LEVELS { Ok(Body::Grant(grant)) } else { Err(Malformed::Value) }
+    if usize::from(grant.priority) < LEVELS {
+        Ok(Body::Grant(grant))
+    } else {
+        Err(Malformed::Value)
+    }
 }
 
 fn parse_resend<'a>(common: &CommonHeader, bytes: &'a [u8]) -> Result<Body<'a>, Malformed> {
-    let (range, rest) = <[U32; 2]>::ref_from_prefix(&bytes[COMMON_LEN..]).map_err(|_| Malformed::Truncated)?;
+    let (range, rest) =
+        <[U32; 2]>::ref_from_prefix(&bytes[COMMON_LEN..]).map_err(|_| Malformed::Truncated)?;
     let priority = match rest.first() {
         _ if common.is_stripped() => None,
         None => return Err(Malformed::Truncated),

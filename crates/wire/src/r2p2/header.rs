@@ -16,7 +16,9 @@ pub mod flags {
 }
 
 /// The 8 bytes that every R2P2 packet begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct BaseHeader {
     /// [`MAGIC`].
@@ -48,7 +50,9 @@ impl BaseHeader {
 }
 
 /// The extension: 40 bytes after the base header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct Extension {
     /// [`RpcId`] of the call.
@@ -61,27 +65,45 @@ pub struct Extension {
     pub version: u8,
     /// Requests queued or running at the server, on what a server sends; 0 otherwise.
     pub server_load: U16,
-    /// The server's configured identity, on what a server sends. On requests the client's clock in microseconds, for the echo.
+    /// The server's configured identity, on what a server sends. On requests the client's clock in
+    /// microseconds, for the echo.
     pub server_id: U32,
-    /// Microseconds that the caller will still wait, on requests. On replies and ACKs the echo: the clock of the latest request
-    /// packet that the server has of this call, so that a round trip is told also from an answer to a retransmission.
+    /// Microseconds that the caller will still wait, on requests. On replies and ACKs the echo: the
+    /// clock of the latest request packet that the server has of this call, so that a round trip is
+    /// told also from an answer to a retransmission.
     pub deadline_us: U32,
-    /// Address token: given by a server, echoed by the client to prove that it receives at its address; 0 when unknown.
+    /// Address token: given by a server, echoed by the client to prove that it receives at its
+    /// address; 0 when unknown.
     pub token: U64,
-    /// Sequence below which the client has finished every call of this session, on requests; 0 otherwise.
+    /// Sequence below which the client has finished every call of this session, on requests; 0
+    /// otherwise.
     pub floor: U32,
     /// Payload bytes of every packet of the message but the last; 0 on control packets.
     pub segment_len: U16,
-    /// Milliseconds since the packet was first sent, rounded up, on a request marked [`Marks::AGAIN`]; 0 otherwise. Whoever
-    /// has been up for less cannot know whether the request has run.
+    /// Milliseconds since the packet was first sent, rounded up, on a request marked
+    /// [`Marks::AGAIN`]; 0 otherwise. Whoever has been up for less cannot know whether the request
+    /// has run.
     pub age_ms: U16,
 }
 
 /// The route block: 24 bytes after the extension, on the first packet of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
 #[repr(C)]
 pub struct Route {
-    /// The client's address as the router saw it, IPv4 in its IPv6-mapped form; zero from the client itself.
+    /// The client's address as the router saw it, IPv4 in its IPv6-mapped form; zero from the
+    /// client itself.
     pub client_ip: [u8; 16],
     /// The client's port; 0 when no router has written its address here.
     pub client_port: U16,
@@ -94,7 +116,9 @@ pub struct Route {
 }
 
 /// A base header and its extension, as tailcut peers send them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct ExtHeader {
     /// The first 8 bytes.
@@ -142,7 +166,8 @@ impl ExtHeader {
     }
 }
 
-/// What a packet is. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are refused.
+/// What a packet is. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {
@@ -252,9 +277,9 @@ pub enum CloneMark {
     Copy,
 }
 
-/// A call's identity: a 40-bit random session and a 24-bit sequence in it. The session makes it hard to guess; the
-/// sequence lets a server remember every id of a client in one small window. Never reused: a client draws a new session
-/// before its sequence wraps.
+/// A call's identity: a 40-bit random session and a 24-bit sequence in it. The session makes it
+/// hard to guess; the sequence lets a server remember every id of a client in one small window.
+/// Never reused: a client draws a new session before its sequence wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RpcId(pub u64);
 
@@ -285,7 +310,9 @@ impl RpcId {
 pub struct SessionId(pub u64);
 
 /// Payload of an extended ACK or REPLY_ACK: what has arrived, and how far the sender may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct SackBody {
     /// Every packet below this index has arrived.
@@ -313,9 +340,21 @@ impl SackBody {
     }
 }
 
-/// Payload of an extended FEEDBACK. All four are absolute, so that a lost or repeated one does no harm:
-/// outstanding = (placed - placement_seen) + (received - concluded), in wrapping arithmetic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+/// Payload of an extended FEEDBACK. All four are absolute, so that a lost or repeated one does no
+/// harm: outstanding = (placed - placement_seen) + (received - concluded), in wrapping arithmetic.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
 #[repr(C)]
 pub struct FeedbackBody {
     /// Random at the server's start: another one means that the counts began anew.
@@ -329,7 +368,9 @@ pub struct FeedbackBody {
 }
 
 /// Payload of a version 1 FEEDBACK; the header bytes before it, but for the type, are undefined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct FeedbackV1 {
     /// Request id of the finished RPC.

@@ -13,8 +13,8 @@ mod header;
 mod packet;
 
 pub use header::{
-    BaseHeader, CloneMark, DropReason, ExtHeader, Extension, FeedbackBody, FeedbackV1, Marks, MessageType, Policy, Route, RpcId,
-    SackBody, SessionId, flags,
+    BaseHeader, CloneMark, DropReason, ExtHeader, Extension, FeedbackBody, FeedbackV1, Marks,
+    MessageType, Policy, Route, RpcId, SackBody, SessionId, flags,
 };
 pub use packet::{Kind, Malformed, Packet, packet_count, payload_span};
 
@@ -30,7 +30,8 @@ pub const ROUTED_LEN: usize = 72;
 pub const EXTENSION_VERSION: u8 = 1;
 /// Payload of a full version 1 packet: an Ethernet MTU less the IPv4, UDP and R2P2 headers.
 pub const V1_SEGMENT_LEN: usize = 1464;
-/// Payload of the first packet of a version 1 request of several packets: a 64-byte Ethernet frame for the router.
+/// Payload of the first packet of a version 1 request of several packets: a 64-byte Ethernet frame
+/// for the router.
 pub const V1_FIRST_LEN: usize = 14;
 /// Most packets that a version 1 peer accepts in one message; one more aborts the reference.
 pub const V1_PACKETS_MAX: u16 = 254;

@@ -1,10 +1,12 @@
-//! The one way in: [`Packet::parse`] refuses whatever is not coherent, so that nothing behind it checks lengths again.
+//! The one way in: [`Packet::parse`] refuses whatever is not coherent, so that nothing behind it
+//! checks lengths again.
 
 use zerocopy::FromBytes;
 
 use super::{
-    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, ExtHeader, FeedbackBody, FeedbackV1, MAGIC, Marks, MessageType,
-    Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_ACK, V1_PACKETS_MAX, flags,
+    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, ExtHeader, FeedbackBody, FeedbackV1,
+    MAGIC, Marks, MessageType, Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_ACK, V1_PACKETS_MAX,
+    flags,
 };
 
 /// A packet whose header is coherent with itself and with its length.
@@ -111,7 +113,9 @@ impl<'a> Packet<'a> {
     /// The receipt and credit of an extended ACK or REPLY_ACK.
     pub fn sack(&self) -> Option<&'a SackBody> {
         let is_sack = matches!(self.message_type, MessageType::Ack | MessageType::ReplyAck);
-        (is_sack && self.extended().is_some()).then(|| SackBody::ref_from_bytes(self.payload).ok()).flatten()
+        (is_sack && self.extended().is_some())
+            .then(|| SackBody::ref_from_bytes(self.payload).ok())
+            .flatten()
     }
 
     /// The counts of an extended FEEDBACK.
@@ -138,7 +142,12 @@ impl<'a> Packet<'a> {
         }
     }
 
-    fn parse_v1(base: &BaseHeader, payload: &'a [u8], message_type: MessageType, policy: Policy) -> Result<Self, Malformed> {
+    fn parse_v1(
+        base: &BaseHeader,
+        payload: &'a [u8],
+        message_type: MessageType,
+        policy: Policy,
+    ) -> Result<Self, Malformed> {
         if message_type.needs_extension() {
             return Err(Malformed::Type);
         }
@@ -147,14 +156,19 @@ impl<'a> Packet<'a> {
             return Err(Malformed::Order);
         }
         let rid = base.rid.get();
-        let packet = Self { kind: Kind::V1, message_type, policy, index, count, is_last, rid, payload };
+        let packet =
+            Self { kind: Kind::V1, message_type, policy, index, count, is_last, rid, payload };
         if !packet.is_data() {
             packet.check_control()?;
         }
         Ok(packet)
     }
 
-    fn parse_extended(bytes: &'a [u8], message_type: MessageType, policy: Policy) -> Result<Self, Malformed> {
+    fn parse_extended(
+        bytes: &'a [u8],
+        message_type: MessageType,
+        policy: Policy,
+    ) -> Result<Self, Malformed> {
         let Ok((header, rest)) = ExtHeader::ref_from_prefix(bytes) else {
             return Err(Malformed::Truncated);
         };
@@ -162,7 +176,8 @@ impl<'a> Packet<'a> {
             return Err(Malformed::Version);
         }
         let (route, payload) = if usize::from(header.base.header_size) == ROUTED_LEN {
-            let (route, payload) = Route::ref_from_prefix(rest).map_err(|_| Malformed::Truncated)?;
+            let (route, payload) =
+                Route::ref_from_prefix(rest).map_err(|_| Malformed::Truncated)?;
             (Some(route), payload)
         } else {
             (None, rest)
@@ -173,7 +188,8 @@ impl<'a> Packet<'a> {
         }
         let rid = header.base.rid.get();
         let kind = Kind::Extended { header, route };
-        let mut packet = Self { kind, message_type, policy, index, count: said, is_last, rid, payload };
+        let mut packet =
+            Self { kind, message_type, policy, index, count: said, is_last, rid, payload };
         if packet.is_data() {
             packet.count = data_count(header, &packet)?;
             if said != 0 && said != packet.count {
@@ -206,8 +222,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Packets of a message of `message_len` bytes cut every `segment_len`; `None` where 16 bits do not hold them.
-/// An empty message is one packet.
+/// Packets of a message of `message_len` bytes cut every `segment_len`; `None` where 16 bits do not
+/// hold them. An empty message is one packet.
 pub fn packet_count(message_len: u32, segment_len: u16) -> Option<u16> {
     if message_len == 0 {
         return Some(1);
@@ -237,7 +253,8 @@ fn order(base: &BaseHeader) -> Result<(u16, u16, bool), Malformed> {
     Ok(if is_first { (0, p_order, is_last) } else { (p_order, 0, is_last) })
 }
 
-/// The packet count that an extended data packet implies, if its own length and place agree with it.
+/// The packet count that an extended data packet implies, if its own length and place agree with
+/// it.
 fn data_count(header: &ExtHeader, packet: &Packet) -> Result<u16, Malformed> {
     let message_len = header.ext.message_len.get();
     let segment_len = header.ext.segment_len.get();
@@ -261,15 +278,25 @@ mod tests {
 
     fn hex(text: &str) -> Vec<u8> {
         let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
-        digits.chunks(2).map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect()
     }
 
     /// The reference's own packets: type, policy, index, count, last, rid, payload length.
     fn check(text: &str, expected: (MessageType, Policy, u16, u16, bool, u16, usize)) {
         let bytes = hex(text);
         let packet = Packet::parse(&bytes).unwrap();
-        let found =
-            (packet.message_type, packet.policy, packet.index, packet.count, packet.is_last, packet.rid, packet.payload.len());
+        let found = (
+            packet.message_type,
+            packet.policy,
+            packet.index,
+            packet.count,
+            packet.is_last,
+            packet.rid,
+            packet.payload.len(),
+        );
         assert_eq!(found, expected, "{text}");
         assert!(packet.extended().is_none());
     }
@@ -280,7 +307,10 @@ mod tests {
 
     #[test]
     fn single_packet_request_of_the_reference() {
-        check("cc0800c00001000131323334", (MessageType::Request, Policy::Unrestricted, 0, 1, true, 1, 4));
+        check(
+            "cc0800c00001000131323334",
+            (MessageType::Request, Policy::Unrestricted, 0, 1, true, 1, 4),
+        );
     }
 
     #[test]
@@ -291,18 +321,39 @@ mod tests {
     #[test]
     fn three_packet_exchange_of_the_reference() {
         let (request, response) = (MessageType::Request, MessageType::Response);
-        check(&("cc08008000010004".to_owned() + &"00".repeat(14)), (request, Policy::Unrestricted, 0, 4, false, 1, 14));
+        check(
+            &("cc08008000010004".to_owned() + &"00".repeat(14)),
+            (request, Policy::Unrestricted, 0, 4, false, 1, 14),
+        );
         check("cc0831c00001000141434b", (MessageType::Ack, Policy::Fixed, 0, 1, true, 1, 3));
-        check(&("cc08000000010001".to_owned() + &"00".repeat(1464)), (request, Policy::Unrestricted, 1, 0, false, 1, 1464));
-        check(&("cc08004000010003".to_owned() + &"00".repeat(58)), (request, Policy::Unrestricted, 3, 0, true, 1, 58));
-        check(&("cc08118000010003".to_owned() + &"00".repeat(1464)), (response, Policy::Fixed, 0, 3, false, 1, 1464));
-        check(&("cc08114000010002".to_owned() + &"00".repeat(72)), (response, Policy::Fixed, 2, 0, true, 1, 72));
+        check(
+            &("cc08000000010001".to_owned() + &"00".repeat(1464)),
+            (request, Policy::Unrestricted, 1, 0, false, 1, 1464),
+        );
+        check(
+            &("cc08004000010003".to_owned() + &"00".repeat(58)),
+            (request, Policy::Unrestricted, 3, 0, true, 1, 58),
+        );
+        check(
+            &("cc08118000010003".to_owned() + &"00".repeat(1464)),
+            (response, Policy::Fixed, 0, 3, false, 1, 1464),
+        );
+        check(
+            &("cc08114000010002".to_owned() + &"00".repeat(72)),
+            (response, Policy::Fixed, 2, 0, true, 1, 72),
+        );
     }
 
     #[test]
     fn feedback_is_known_by_its_type_alone() {
-        check("cc002000000000000001a7f87f000001", (MessageType::Feedback, Policy::Unrestricted, 0, 1, true, 0, 8));
-        check("ccec202cfd7f00000002a7f97f000001", (MessageType::Feedback, Policy::Unrestricted, 0, 1, true, 0, 8));
+        check(
+            "cc002000000000000001a7f87f000001",
+            (MessageType::Feedback, Policy::Unrestricted, 0, 1, true, 0, 8),
+        );
+        check(
+            "ccec202cfd7f00000002a7f97f000001",
+            (MessageType::Feedback, Policy::Unrestricted, 0, 1, true, 0, 8),
+        );
     }
 
     #[test]

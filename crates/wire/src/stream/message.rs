@@ -1,4 +1,5 @@
-//! Layouts of messages and replies, and their parsers. Offsets are those of `docs/protocol/stream.md`.
+//! Layouts of messages and replies, and their parsers. Offsets are those of
+//! `docs/protocol/stream.md`.
 
 use core::fmt;
 
@@ -35,7 +36,9 @@ impl MessageKind {
 }
 
 /// The header of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct MessageHeader {
     /// [`MAGIC`].
@@ -64,7 +67,9 @@ impl MessageHeader {
 }
 
 /// A reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
 #[repr(C)]
 pub struct ReplyHeader {
     /// [`MAGIC`].
@@ -145,7 +150,8 @@ impl<'a> Message<'a> {
     ///
     /// Why the bytes are not one.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (header, data) = MessageHeader::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let (header, data) =
+            MessageHeader::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
         if header.magic.get() != MAGIC {
             return Err(Malformed::Magic);
         }
@@ -156,10 +162,16 @@ impl<'a> Message<'a> {
             _ => header.acceptor.get() != 0,
         };
         let is_in_place = match kind {
-            MessageKind::Data => offset <= OFFSET_MAX - data.len() as u64 && (is_last || !data.is_empty()),
+            MessageKind::Data => {
+                offset <= OFFSET_MAX - data.len() as u64 && (is_last || !data.is_empty())
+            }
             _ => offset == 0 && !is_last && data.is_empty(),
         };
-        if !is_coherent || !is_in_place || header.opener.get() == 0 || header.limit.get() > OFFSET_MAX {
+        if !is_coherent
+            || !is_in_place
+            || header.opener.get() == 0
+            || header.limit.get() > OFFSET_MAX
+        {
             return Err(Malformed::Value);
         }
         Ok(Self { header, kind, data })
@@ -192,7 +204,11 @@ impl Reply {
         }
         let status = Status::from_byte(header.status).ok_or(Malformed::Kind)?;
         let limit = header.limit.get();
-        if limit > OFFSET_MAX { Err(Malformed::Value) } else { Ok(Self { status, acceptor: header.acceptor.get(), limit }) }
+        if limit > OFFSET_MAX {
+            Err(Malformed::Value)
+        } else {
+            Ok(Self { status, acceptor: header.acceptor.get(), limit })
+        }
     }
 }
 
@@ -207,7 +223,12 @@ impl fmt::Display for Message<'_> {
             MessageKind::Reset => "reset",
         };
         let side = if header.has(FROM_OPENER) { ">" } else { "<" };
-        write!(f, "stream {name} {:016x} {side} {:016x}", header.opener.get(), header.acceptor.get())?;
+        write!(
+            f,
+            "stream {name} {:016x} {side} {:016x}",
+            header.opener.get(),
+            header.acceptor.get()
+        )?;
         if self.kind == MessageKind::Data {
             write!(f, " at {} length {}", header.offset, data.len())?;
         }

@@ -7,8 +7,9 @@
 //! | WINDOW | bytes below this limit are taken; also: are you there? | none |
 //! | RESET | the stream has ended here | none |
 //!
-//! The reply says whether the request was taken, and below which offset bytes are taken now. `docs/protocol/stream.md` is the
-//! normative text. [`Message::parse`] and [`Reply::parse`] are the only ways in for bytes from the network.
+//! The reply says whether the request was taken, and below which offset bytes are taken now.
+//! `docs/protocol/stream.md` is the normative text. [`Message::parse`] and [`Reply::parse`] are the
+//! only ways in for bytes from the network.
 
 mod message;
 

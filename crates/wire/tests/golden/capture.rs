@@ -52,7 +52,14 @@ impl Datagram {
     /// A datagram between two addresses such as `10.77.0.3:33000`.
     pub(crate) fn new(from: &str, to: &str, payload: Vec<u8>) -> Self {
         let address = |text: &str| text.parse().expect("an address and a port");
-        Self { from: address(from), to: address(to), payload, ip_protocol: UDP, priority: 0, has_checksum: true }
+        Self {
+            from: address(from),
+            to: address(to),
+            payload,
+            ip_protocol: UDP,
+            priority: 0,
+            has_checksum: true,
+        }
     }
 
     /// A packet of the protocol `ip_protocol` between two addresses such as `10.77.0.3`.
@@ -92,7 +99,20 @@ impl Datagram {
         match (self.from.ip(), self.to.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let [high, low] = (20 + len as u16).to_be_bytes();
-                let mut header = vec![0x45, self.priority << 5, high, low, 0, 0, 0x40, 0, 64, self.ip_protocol, 0, 0];
+                let mut header = vec![
+                    0x45,
+                    self.priority << 5,
+                    high,
+                    low,
+                    0,
+                    0,
+                    0x40,
+                    0,
+                    64,
+                    self.ip_protocol,
+                    0,
+                    0,
+                ];
                 header.extend(from.octets());
                 header.extend(to.octets());
                 let sum = checksum(&[&header]);
@@ -101,7 +121,8 @@ impl Datagram {
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
                 let [high, low] = (len as u16).to_be_bytes();
-                let mut header = vec![0x60 | self.priority << 1, 0, 0, 0, high, low, self.ip_protocol, 64];
+                let mut header =
+                    vec![0x60 | self.priority << 1, 0, 0, 0, high, low, self.ip_protocol, 64];
                 header.extend(from.octets());
                 header.extend(to.octets());
                 header
@@ -197,7 +218,9 @@ fn octets(ip: IpAddr) -> Vec<u8> {
 /// The internet checksum over `parts`, each but the last of even length.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
-    let sum: u32 = words.map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |&low| u32::from(low))).sum();
+    let sum: u32 = words
+        .map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |&low| u32::from(low)))
+        .sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded & 0xffff) + (folded >> 16)) as u16
 }

@@ -1,8 +1,8 @@
 //! tailcut's extension: each message type, each mark, both forms of a router, IPv4 and IPv6.
 
 use tailcut_wire::r2p2::{
-    DropReason, ExtHeader, FeedbackBody, Marks, MessageType, Policy, ROUTED_LEN, Route, RpcId, SackBody, SessionId, packet_count,
-    payload_span,
+    DropReason, ExtHeader, FeedbackBody, Marks, MessageType, Policy, ROUTED_LEN, Route, RpcId,
+    SackBody, SessionId, packet_count, payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -11,7 +11,10 @@ use super::message;
 
 /// Every conversation, one after the other.
 pub(crate) fn datagrams() -> Vec<Datagram> {
-    [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones(), over_ipv6()].into_iter().flatten().collect()
+    [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones(), over_ipv6()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// A message of a call, from which its packets are cut.
@@ -47,7 +50,11 @@ impl Message {
 
     /// Packet `index`; packet 0 of a request has the route block.
     pub(crate) fn packet(self, index: u16) -> Vec<u8> {
-        if index == 0 && self.kind == MessageType::Request { self.routed(Route::default()) } else { self.unrouted(index) }
+        if index == 0 && self.kind == MessageType::Request {
+            self.routed(Route::default())
+        } else {
+            self.unrouted(index)
+        }
     }
 
     /// Packet 0 of a request with what a router wrote.
@@ -86,8 +93,12 @@ impl Message {
 
 /// The header of a control packet, or of what a server sends.
 pub(crate) fn control(kind: MessageType, sequence: u32) -> ExtHeader {
-    let mut header = ExtHeader::control(kind, 0x1000 + sequence as u16, RpcId::new(SESSION, sequence));
-    if matches!(kind, MessageType::Response | MessageType::Ack | MessageType::Drop | MessageType::Feedback) {
+    let mut header =
+        ExtHeader::control(kind, 0x1000 + sequence as u16, RpcId::new(SESSION, sequence));
+    if matches!(
+        kind,
+        MessageType::Response | MessageType::Ack | MessageType::Drop | MessageType::Feedback
+    ) {
         header.ext.server_id = 4.into();
         header.ext.server_load = 2.into();
         header.ext.token = TOKEN.into();
@@ -96,11 +107,18 @@ pub(crate) fn control(kind: MessageType, sequence: u32) -> ExtHeader {
 }
 
 /// An ACK or REPLY_ACK. What has arrived: the packets below an index, and more above it.
-pub(crate) fn sack(kind: MessageType, sequence: u32, arrived: (u16, &[u16]), granted: u16, marks: u8) -> Vec<u8> {
+pub(crate) fn sack(
+    kind: MessageType,
+    sequence: u32,
+    arrived: (u16, &[u16]),
+    granted: u16,
+    marks: u8,
+) -> Vec<u8> {
     let (base, more) = arrived;
     let mut header = control(kind, sequence);
     header.ext.marks = marks;
-    let mut body = SackBody { base: base.into(), granted: granted.into(), bitmap: [0; SackBody::BITMAP_LEN] };
+    let mut body =
+        SackBody { base: base.into(), granted: granted.into(), bitmap: [0; SackBody::BITMAP_LEN] };
     for bit in more.iter().map(|index| usize::from(index - base - 1)) {
         body.bitmap[bit / 8] |= 1 << (bit % 8);
     }
@@ -111,8 +129,13 @@ pub(crate) fn sack(kind: MessageType, sequence: u32, arrived: (u16, &[u16]), gra
 fn annotated() -> Vec<Datagram> {
     let request = Message::request(1, 5).marked(Marks::IDEMPOTENT);
     let again = request.marked(Marks::AGAIN);
-    let route =
-        Route { client_ip: mapped([10, 77, 0, 3]), client_port: 33000.into(), routed: 1, placement: 1.into(), reserved: 0 };
+    let route = Route {
+        client_ip: mapped([10, 77, 0, 3]),
+        client_port: 33000.into(),
+        routed: 1,
+        placement: 1.into(),
+        reserved: 0,
+    };
     vec![
         Datagram::new(CLIENT, ROUTER, request.packet(0)),
         Datagram::new(ROUTER, SERVER, request.routed(route)),
@@ -123,7 +146,8 @@ fn annotated() -> Vec<Datagram> {
     ]
 }
 
-/// A request of four packets through a router that keeps the client's address; packet 1 is lost once.
+/// A request of four packets through a router that keeps the client's address; packet 1 is lost
+/// once.
 fn kept() -> Vec<Datagram> {
     let request = Message::request(2, 5000);
     let route = Route { routed: 1, placement: 2.into(), ..Route::default() };
@@ -142,7 +166,8 @@ fn kept() -> Vec<Datagram> {
     ]
 }
 
-/// A reply of 260 packets of 100 bytes, of which the ends are shown: the bitmap's first and last bits.
+/// A reply of 260 packets of 100 bytes, of which the ends are shown: the bitmap's first and last
+/// bits.
 fn long_reply() -> Vec<Datagram> {
     let reply = Message { segment_len: 100, ..Message::reply(3, 25_950) };
     vec![
@@ -150,7 +175,11 @@ fn long_reply() -> Vec<Datagram> {
         Datagram::new(SERVER, CLIENT, reply.packet(0)),
         Datagram::new(SERVER, CLIENT, reply.packet(2)),
         Datagram::new(SERVER, CLIENT, reply.packet(257)),
-        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (1, &[2, 257]), 260, Marks::RESEND)),
+        Datagram::new(
+            CLIENT,
+            SERVER,
+            sack(MessageType::ReplyAck, 3, (1, &[2, 257]), 260, Marks::RESEND),
+        ),
         Datagram::new(SERVER, CLIENT, reply.marked(Marks::AGAIN).packet(1)),
         Datagram::new(SERVER, CLIENT, reply.packet(259)),
         Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (260, &[]), 260, 0)),
@@ -160,7 +189,11 @@ fn long_reply() -> Vec<Datagram> {
 /// A reply whose last packet is lost, and then a caller that gives up.
 fn lost_tail() -> Vec<Datagram> {
     vec![
-        Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 4, (2, &[]), 3, Marks::RESEND_TAIL)),
+        Datagram::new(
+            CLIENT,
+            SERVER,
+            sack(MessageType::ReplyAck, 4, (2, &[]), 3, Marks::RESEND_TAIL),
+        ),
         Datagram::new(SERVER, CLIENT, Message::reply(4, 2801).marked(Marks::AGAIN).packet(2)),
         Datagram::new(CLIENT, SERVER, control(MessageType::Cancel, 4).as_bytes().to_vec()),
     ]
@@ -188,8 +221,8 @@ fn refusals() -> Vec<Datagram> {
         .collect()
 }
 
-/// A request that a router cloned, its two copies, just before the count of placements wraps, and one that is bound to the
-/// first server.
+/// A request that a router cloned, its two copies, just before the count of placements wraps, and
+/// one that is bound to the first server.
 fn clones() -> Vec<Datagram> {
     let request = Message::request(6, 8).marked(Marks::IDEMPOTENT);
     let route = Route { routed: 1, placement: u32::MAX.into(), ..Route::default() };

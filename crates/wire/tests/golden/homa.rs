@@ -1,8 +1,10 @@
-//! Homa in its three carriers. In IP as the kernel's module sends it, and as literals, so that they do not depend on the code that
-//! they test; inside UDP with what this make adds; as TCP, some of it cut by a NIC.
+//! Homa in its three carriers. In IP as the kernel's module sends it, and as literals, so that they
+//! do not depend on the code that they test; inside UDP with what this make adds; as TCP, some of
+//! it cut by a NIC.
 
 use tailcut_wire::homa::{
-    Age, DATA_LEN, DataHeader, DataMarks, IP_PROTOCOL, PartHeader, PartKind, Ports, TimeLeft, hijack, tcp_checksum,
+    Age, DATA_LEN, DataHeader, DataMarks, IP_PROTOCOL, PartHeader, PartKind, Ports, TimeLeft,
+    hijack, tcp_checksum,
 };
 use tailcut_wire::r2p2::DropReason;
 use zerocopy::IntoBytes;
@@ -10,26 +12,94 @@ use zerocopy::IntoBytes;
 use super::capture::Datagram;
 use super::{hex, message};
 
-/// As the module sends it: short calls, a long request with each control packet, an older and a stripped peer, IPv6.
+/// As the module sends it: short calls, a long request with each control packet, an older and a
+/// stripped peer, IPv6.
 pub(crate) fn in_ip() -> Vec<Datagram> {
-    let v4 = |ends, packet| Datagram::in_ip(IP_PROTOCOL, ends, packet);
-    let to_server = |priority, packet| v4([CLIENT, SERVER], packet).at(priority);
-    let to_client = |priority, packet| v4([SERVER, CLIENT], packet).at(priority);
+    [short_calls(), long_request(), other_peers()].into_iter().flatten().collect()
+}
+
+fn v4(ends: [&str; 2], packet: Vec<u8>) -> Datagram {
+    Datagram::in_ip(IP_PROTOCOL, ends, packet)
+}
+
+fn to_server(priority: u8, packet: Vec<u8>) -> Datagram {
+    v4([CLIENT, SERVER], packet).at(priority)
+}
+
+fn to_client(priority: u8, packet: Vec<u8>) -> Datagram {
+    v4([SERVER, CLIENT], packet).at(priority)
+}
+
+fn short_calls() -> Vec<Datagram> {
     vec![
         // A first call, before cutoffs are known; its reply; a second one, which acknowledges it.
-        to_server(6, data(&common(TO_SERVER, 0, "10", 100), "00000064 00000064", NO_ACK, "0000 00", (0, 100))),
+        to_server(
+            6,
+            data(
+                &common(TO_SERVER, 0, "10", 100),
+                "00000064 00000064",
+                NO_ACK,
+                "0000 00",
+                (0, 100),
+            ),
+        ),
         to_client(7, control(TO_CLIENT, "15", 101, CUTOFFS)),
-        to_client(7, data(&common(TO_CLIENT, 0, "10", 101), "00000064 00000064", NO_ACK, "0000 00", (0, 100))),
-        to_server(7, data(&common(TO_SERVER, 0, "10", 102), "00000001 00000001", "0000000000000064 0063", "0001 00", (0, 1))),
-        // A long request: a packet by itself, two that a NIC has cut with the sequence of their train, the end of the unscheduled.
+        to_client(
+            7,
+            data(
+                &common(TO_CLIENT, 0, "10", 101),
+                "00000064 00000064",
+                NO_ACK,
+                "0000 00",
+                (0, 100),
+            ),
+        ),
+        to_server(
+            7,
+            data(
+                &common(TO_SERVER, 0, "10", 102),
+                "00000001 00000001",
+                "0000000000000064 0063",
+                "0001 00",
+                (0, 1),
+            ),
+        ),
+    ]
+}
+
+fn long_request() -> Vec<Datagram> {
+    vec![
+        // A long request: a packet by itself, two that a NIC has cut with the sequence of their
+        // train, the end of the unscheduled.
         to_server(4, data(&common(TO_SERVER, 0, "10", 104), LONG, NO_ACK, "0001 00", (0, 1424))),
         to_server(4, cut(1424, 1424, 1424)),
         to_server(4, cut(1424, 2848, 1424)),
-        to_server(4, data(&common(TO_SERVER, 39_872, "10", 104), LONG, NO_ACK, "0001 00", (39_872, 128))),
+        to_server(
+            4,
+            data(&common(TO_SERVER, 39_872, "10", 104), LONG, NO_ACK, "0001 00", (39_872, 128)),
+        ),
         to_client(7, control(TO_CLIENT, "11", 105, "0000afc8 03")),
-        to_server(3, data(&common(TO_SERVER, 40_000, "10", 104), "0000afc8 0000afc8", NO_ACK, "0001 00", (40_000, 60))),
+        to_server(
+            3,
+            data(
+                &common(TO_SERVER, 40_000, "10", 104),
+                "0000afc8 0000afc8",
+                NO_ACK,
+                "0001 00",
+                (40_000, 60),
+            ),
+        ),
         to_client(7, control(TO_CLIENT, "12", 105, "00000590 00000590 07")),
-        to_server(7, data(&common(TO_SERVER, 1424, "10", 104), "0000afc8 0000afc8", NO_ACK, "0001 01", (1424, 60))),
+        to_server(
+            7,
+            data(
+                &common(TO_SERVER, 1424, "10", 104),
+                "0000afc8 0000afc8",
+                NO_ACK,
+                "0001 01",
+                (1424, 60),
+            ),
+        ),
         to_server(7, control(TO_SERVER, "12", 104, "00000000 ffffffff 07")),
         to_client(7, control(TO_CLIENT, "14", 105, "")),
         to_client(7, control(TO_CLIENT, "13", 105, "")),
@@ -37,13 +107,40 @@ pub(crate) fn in_ip() -> Vec<Datagram> {
         to_server(7, control(TO_SERVER, "18", 104, &("0000".to_owned() + &"00".repeat(50)))),
         to_server(7, control(TO_SERVER, "18", 106, FIVE_ACKS)),
         to_server(7, control(TO_SERVER, "16", 104, "")),
+    ]
+}
+
+fn other_peers() -> Vec<Datagram> {
+    vec![
         // An earlier version's GRANT has a byte more.
         to_client(7, control(TO_CLIENT, "11", 105, "0000afc8 03 01")),
-        // The variant without grants: no flags, no urgent pointer, and RESEND ends before the priority.
-        to_server(0, strip(data(&common(TO_SERVER, 0, "10", 108), "00000064 00000000", NO_ACK, "0000 00", (0, 100)), 0)),
+        // The variant without grants: no flags, no urgent pointer, and RESEND ends before the
+        // priority.
+        to_server(
+            0,
+            strip(
+                data(
+                    &common(TO_SERVER, 0, "10", 108),
+                    "00000064 00000000",
+                    NO_ACK,
+                    "0000 00",
+                    (0, 100),
+                ),
+                0,
+            ),
+        ),
         to_client(0, strip(control(TO_CLIENT, "12", 109, "00000000 ffffffff"), 0)),
-        v4([CLIENT_V6, SERVER_V6], data(&common(TO_SERVER, 0, "10", 110), "00000064 00000064", NO_ACK, "0001 00", (0, 100)))
-            .at(7),
+        v4(
+            [CLIENT_V6, SERVER_V6],
+            data(
+                &common(TO_SERVER, 0, "10", 110),
+                "00000064 00000064",
+                NO_ACK,
+                "0001 00",
+                (0, 100),
+            ),
+        )
+        .at(7),
         v4([SERVER_V6, CLIENT_V6], control(TO_CLIENT, "14", 111, "")).at(7),
         v4([CLIENT_V6, SERVER_V6], control(TO_SERVER, "18", 110, FIVE_ACKS)).at(7),
     ]
@@ -51,13 +148,20 @@ pub(crate) fn in_ip() -> Vec<Datagram> {
 
 /// Inside UDP: every mark, ages, deadlines, refusals and parts of long messages.
 pub(crate) fn in_udp() -> Vec<Datagram> {
-    let to_server = |priority, packet| Datagram::new("10.77.0.3:33000", "10.77.0.4:50146", packet).at(priority);
-    let to_client = |priority, packet| Datagram::new("10.77.0.4:50146", "10.77.0.3:33000", packet).at(priority);
+    let to_server =
+        |priority, packet| Datagram::new("10.77.0.3:33000", "10.77.0.4:50146", packet).at(priority);
+    let to_client =
+        |priority, packet| Datagram::new("10.77.0.4:50146", "10.77.0.3:33000", packet).at(priority);
     let request = |change: fn(&mut DataHeader)| marked(ID, change, message(0, 8));
-    let reply = |change: fn(&mut DataHeader)| marked(ID | 1, change, vec![DropReason::Overload as u8]);
+    let reply =
+        |change: fn(&mut DataHeader)| marked(ID | 1, change, vec![DropReason::Overload as u8]);
     let part = |id, kind, total_len, offset| {
         let header = PartHeader::new(kind, ID, total_len, offset);
-        marked(id, |header| header.marks |= DataMarks::PART, [header.as_bytes(), &message(0, 10)].concat())
+        marked(
+            id,
+            |header| header.marks |= DataMarks::PART,
+            [header.as_bytes(), &message(0, 10)].concat(),
+        )
     };
     let mut fetch = part(ID + 4, PartKind::Fetch, 0, PART_LEN);
     fetch.truncate(DATA_LEN + PartHeader::LEN);
@@ -81,13 +185,19 @@ pub(crate) fn in_udp() -> Vec<Datagram> {
         to_client(7, control("c3e28000", "11", ID | 1, "00013880 02")),
         to_server(7, control("8000c3e2", "18", ID, &("0000".to_owned() + &"00".repeat(50)))),
         Datagram::new("[fd00::3]:33000", "[fd00::4]:50146", request(|_| {})).at(7),
-        Datagram::new("[fd00::4]:50146", "[fd00::3]:33000", control("c3e28000", "15", ID | 1, CUTOFFS)).at(7),
+        Datagram::new(
+            "[fd00::4]:50146",
+            "[fd00::3]:33000",
+            control("c3e28000", "15", ID | 1, CUTOFFS),
+        )
+        .at(7),
     ]
 }
 
 /// As TCP: control packets, data, data that a NIC has cut, IPv6; and segments of TCP itself.
 pub(crate) fn in_tcp() -> Vec<Datagram> {
-    let request = data(&common(TO_SERVER, 0, "10", 100), "00000064 00000064", NO_ACK, "0001 00", (0, 100));
+    let request =
+        data(&common(TO_SERVER, 0, "10", 100), "00000064 00000064", NO_ACK, "0001 00", (0, 100));
     let long = data(&common(TO_SERVER, 1424, "10", 104), LONG, NO_ACK, "0001 00", (1424, 250));
     let mut frames = vec![
         as_tcp([CLIENT, SERVER], request.clone()),
@@ -111,7 +221,8 @@ pub(crate) fn in_tcp() -> Vec<Datagram> {
 fn segments_of_tcp() -> impl Iterator<Item = Datagram> {
     let segments = [("02", "0000"), ("04", "b97d"), ("06", "0001")];
     segments.into_iter().map(|(flags, urgent)| {
-        let mut segment = hex(&format!("8002 0050 00000001 00000000 50 {flags} ffff 0000 {urgent}"));
+        let mut segment =
+            hex(&format!("8002 0050 00000001 00000000 50 {flags} ffff 0000 {urgent}"));
         let ends = [CLIENT, SERVER].map(|ip| ip.parse().expect("an address"));
         let checksum = tcp_checksum(&segment, ends[0], ends[1]);
         segment[16..18].copy_from_slice(&checksum.to_be_bytes());
@@ -125,21 +236,25 @@ fn as_tcp(ends: [&str; 2], mut packet: Vec<u8>) -> Datagram {
     Datagram::in_ip(6, ends, packet).at(7)
 }
 
-/// The common header as the module writes it, with what its checksum field shows where no NIC has filled it.
+/// The common header as the module writes it, with what its checksum field shows where no NIC has
+/// filled it.
 pub(crate) fn common(ports: &str, sequence: u32, kind: &str, id: u64) -> String {
     let doff = if kind == "10" { "e0" } else { "50" };
     format!("{ports} {sequence:08x} 000000 {kind} {doff} 06 0000 1c2d b97d {id:016x}")
 }
 
-/// DATA as the module writes it: lengths, acknowledgement, version and retransmit as digits; where the bytes begin, how many.
+/// DATA as the module writes it: lengths, acknowledgement, version and retransmit as digits; where
+/// the bytes begin, how many.
 fn data(common: &str, lens: &str, ack: &str, rest: &str, (offset, len): (usize, usize)) -> Vec<u8> {
     [hex(&format!("{common} {lens} {ack} {rest} 000000 ffffffff")), message(offset, len)].concat()
 }
 
-/// A part of a packet that a NIC has cut without knowing TCP: 52 bytes are copied, its own offset follows.
+/// A part of a packet that a NIC has cut without knowing TCP: 52 bytes are copied, its own offset
+/// follows.
 fn cut(sequence: u32, offset: usize, len: usize) -> Vec<u8> {
     let common = common(TO_SERVER, sequence, "10", 104).replace(" e0 ", " d0 ");
-    [hex(&format!("{common} {LONG} {NO_ACK} 0001 00 000000 {offset:08x}")), message(offset, len)].concat()
+    [hex(&format!("{common} {LONG} {NO_ACK} 0001 00 000000 {offset:08x}")), message(offset, len)]
+        .concat()
 }
 
 /// A control packet: its ports, type and id, and what follows the common header.
@@ -160,7 +275,11 @@ fn strip(mut packet: Vec<u8>, offset: u32) -> Vec<u8> {
 /// DATA of this make: a whole message.
 fn marked(id: u64, change: impl FnOnce(&mut DataHeader), message: Vec<u8>) -> Vec<u8> {
     let ports = Ports { source: 32_768, destination: 50_146 };
-    let ports = if id & 1 == 0 { ports } else { Ports { source: ports.destination, destination: ports.source } };
+    let ports = if id & 1 == 0 {
+        ports
+    } else {
+        Ports { source: ports.destination, destination: ports.source }
+    };
     let mut header = DataHeader::new(ports, id, message.len() as u32, 0);
     header.incoming = header.message_length;
     header.cutoff_version = 0x5a31.into();
@@ -179,7 +298,8 @@ const TO_CLIENT: &str = "00638002";
 const NO_ACK: &str = "0000000000000000 0000";
 /// 45,000 bytes, of which 40,000 are unscheduled.
 const LONG: &str = "0000afc8 00009c40";
-const CUTOFFS: &str = "00000000 00000000 00000000 00000000 000f4240 00003a98 00000af0 000000c8 0001";
+const CUTOFFS: &str =
+    "00000000 00000000 00000000 00000000 000f4240 00003a98 00000af0 000000c8 0001";
 const FIVE_ACKS: &str = "0005 000000000000005a 0063 000000000000005c 0063 000000000000005e 0063 0000000000000060 0063 \
                          0000000000000062 0064";
 /// An id of this make: session, sequence, and the bit that tells the ends apart.

@@ -1,4 +1,5 @@
-//! Packets on Homa's port that are not Homa, at least one for each way to be malformed, and datagrams on ports that say nothing.
+//! Packets on Homa's port that are not Homa, at least one for each way to be malformed, and
+//! datagrams on ports that say nothing.
 
 use tailcut_wire::homa::{IP_PROTOCOL, Malformed};
 
@@ -8,12 +9,18 @@ use super::homa::{TO_SERVER, common, control};
 
 /// Everything in [`cases`], from a client to a server inside UDP, and the first of them in IP.
 pub(crate) fn datagrams() -> Vec<Datagram> {
-    let in_udp = cases().into_iter().map(|(_, packet)| Datagram::new("10.77.0.3:33000", "10.77.0.4:50146", packet));
-    let in_ip = cases().into_iter().take(1).map(|(_, packet)| Datagram::in_ip(IP_PROTOCOL, ["10.77.0.3", "10.77.0.4"], packet));
+    let in_udp = cases()
+        .into_iter()
+        .map(|(_, packet)| Datagram::new("10.77.0.3:33000", "10.77.0.4:50146", packet));
+    let in_ip = cases()
+        .into_iter()
+        .take(1)
+        .map(|(_, packet)| Datagram::in_ip(IP_PROTOCOL, ["10.77.0.3", "10.77.0.4"], packet));
     in_udp.chain(in_ip).collect()
 }
 
-/// What a dissector must tell from other traffic by the bytes alone: Homa, then what only looks like it, then R2P2.
+/// What a dissector must tell from other traffic by the bytes alone: Homa, then what only looks
+/// like it, then R2P2.
 pub(crate) fn on_other_ports() -> Vec<Datagram> {
     let mut stripped = control(TO_SERVER, "14", 100, "");
     stripped[13] = 0;
@@ -27,7 +34,10 @@ pub(crate) fn on_other_ports() -> Vec<Datagram> {
         control(TO_SERVER, "14", 100, "")[..27].to_vec(),
         hex("cc0800c0 0001 0001 31323334"),
     ];
-    packets.into_iter().map(|packet| Datagram::new("10.77.0.3:40000", "10.77.0.4:7777", packet)).collect()
+    packets
+        .into_iter()
+        .map(|packet| Datagram::new("10.77.0.3:40000", "10.77.0.4:7777", packet))
+        .collect()
 }
 
 /// Why the parser refuses each, and its bytes.

@@ -1,4 +1,5 @@
-//! Datagrams that are not R2P2, at least one for each way to be malformed, and datagrams on ports that say nothing.
+//! Datagrams that are not R2P2, at least one for each way to be malformed, and datagrams on ports
+//! that say nothing.
 
 use tailcut_wire::r2p2::{ExtHeader, Malformed, MessageType, ROUTED_LEN, Route, RpcId};
 use zerocopy::IntoBytes;
@@ -9,10 +10,14 @@ use super::hex;
 
 /// Everything in [`cases`], from a client to a server.
 pub(crate) fn datagrams() -> Vec<Datagram> {
-    cases().into_iter().map(|(_, payload)| Datagram::new("10.77.0.3:33000", "10.77.0.4:8000", payload)).collect()
+    cases()
+        .into_iter()
+        .map(|(_, payload)| Datagram::new("10.77.0.3:33000", "10.77.0.4:8000", payload))
+        .collect()
 }
 
-/// What a dissector must tell from other traffic by the bytes alone: R2P2 in both versions, then what only looks like it.
+/// What a dissector must tell from other traffic by the bytes alone: R2P2 in both versions, then
+/// what only looks like it.
 pub(crate) fn on_other_ports() -> Vec<Datagram> {
     let payloads = [
         hex("cc0800c0 0001 0001 31323334"),
@@ -23,7 +28,10 @@ pub(crate) fn on_other_ports() -> Vec<Datagram> {
         hex("cc0800c0 0001 0002 31323334"),
         hex("cccccccc cccccccc cccccccc cccccccc"),
     ];
-    payloads.into_iter().map(|payload| Datagram::new("10.77.0.3:40000", "10.77.0.4:7777", payload)).collect()
+    payloads
+        .into_iter()
+        .map(|payload| Datagram::new("10.77.0.3:40000", "10.77.0.4:7777", payload))
+        .collect()
 }
 
 /// Why the parser refuses each, and its bytes.
@@ -58,7 +66,10 @@ pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
         (Malformed::Length, ack[..ack.len() - 1].to_vec()),
         (Malformed::Length, control(MessageType::Drop, 1).as_bytes().to_vec()),
         (Malformed::Length, control(MessageType::Feedback, 0).as_bytes().to_vec()),
-        (Malformed::Length, ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec()),
+        (
+            Malformed::Length,
+            ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec(),
+        ),
         (Malformed::Length, [control(MessageType::Cancel, 1).as_bytes(), b"x"].concat()),
     ]
 }

@@ -1,5 +1,6 @@
-//! The files that are committed and generated from code: the captures of `conformance/pcap` and the seeds of the fuzz
-//! targets. The example `write_pcaps` writes them; the test `pcaps` proves that they are fresh.
+//! The files that are committed and generated from code: the captures of `conformance/pcap` and the
+//! seeds of the fuzz targets. The example `write_pcaps` writes them; the test `pcaps` proves that
+//! they are fresh.
 //!
 //! Invariant: no clock and no randomness, so that the same code yields the same bytes.
 
@@ -39,7 +40,10 @@ pub(crate) fn captures() -> Vec<Capture> {
 
 /// Every generated file.
 pub(crate) fn files() -> Vec<File> {
-    captures().iter().flat_map(|capture| std::iter::once(pcap(capture)).chain(seeds(capture))).collect()
+    captures()
+        .iter()
+        .flat_map(|capture| std::iter::once(pcap(capture)).chain(seeds(capture)))
+        .collect()
 }
 
 /// The bytes that `text` spells, whatever stands between the digits.
@@ -59,12 +63,15 @@ fn pcap(capture: &Capture) -> File {
 
 /// The short datagrams of a capture; the long ones would teach a fuzzer nothing but their length.
 fn seeds(capture: &Capture) -> impl Iterator<Item = File> {
-    capture.datagrams.iter().enumerate().filter(|(_, datagram)| datagram.payload.len() <= SEED_LEN_MAX).map(
-        |(index, datagram)| File {
+    capture
+        .datagrams
+        .iter()
+        .enumerate()
+        .filter(|(_, datagram)| datagram.payload.len() <= SEED_LEN_MAX)
+        .map(|(index, datagram)| File {
             path: format!("{}/{}-{:02}", seed_folder(capture.protocol), capture.name, index + 1),
             bytes: datagram.payload.clone(),
-        },
-    )
+        })
 }
 
 /// Where the seeds of the fuzz target of a protocol's packets are.

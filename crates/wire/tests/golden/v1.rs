@@ -1,17 +1,22 @@
-//! Version 1, to the byte as the published reference sends it; the headers are literals, so that they do not depend on
-//! the code that they test.
+//! Version 1, to the byte as the published reference sends it; the headers are literals, so that
+//! they do not depend on the code that they test.
 
 use super::capture::Datagram;
 use super::{hex, message};
 
-/// A small exchange, one of 3000 bytes each way, a refusal, feedback, and one of 3000 bytes through the reference's router.
+/// A small exchange, one of 3000 bytes each way, a refusal, feedback, and one of 3000 bytes through
+/// the reference's router.
 pub(crate) fn datagrams() -> Vec<Datagram> {
     let mut all = small();
     all.extend(long("127.0.0.1:43001", None));
     all.extend(refused());
     all.extend(feedback());
     all.extend(long("10.77.0.3:33000", Some("10.77.0.2:8000")));
-    all.push(Datagram::new("10.77.0.4:8000", "10.77.0.2:9000", hex("cc002000 00000000 0001 80e8 0a4d0003")));
+    all.push(Datagram::new(
+        "10.77.0.4:8000",
+        "10.77.0.2:9000",
+        hex("cc002000 00000000 0001 80e8 0a4d0003"),
+    ));
     all
 }
 
@@ -24,7 +29,8 @@ fn small() -> Vec<Datagram> {
     ]
 }
 
-/// The 3000-byte exchange. With a router, packet 0 goes to it and on to the server, its source kept and its checksum zeroed.
+/// The 3000-byte exchange. With a router, packet 0 goes to it and on to the server, its source kept
+/// and its checksum zeroed.
 fn long(client: &str, router: Option<&str>) -> Vec<Datagram> {
     let server = if router.is_some() { "10.77.0.4:8000" } else { SERVER };
     let first = hex("cc080080 0001 0004");
@@ -52,7 +58,8 @@ fn refused() -> Vec<Datagram> {
     ]
 }
 
-/// Two in a row of the reference: the second shows what its stack held in the bytes that it leaves unset.
+/// Two in a row of the reference: the second shows what its stack held in the bytes that it leaves
+/// unset.
 fn feedback() -> Vec<Datagram> {
     vec![
         Datagram::new(SERVER, ROUTER, hex("cc002000 00000000 0001 a7f8 7f000001")),

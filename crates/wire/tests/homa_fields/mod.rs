@@ -32,16 +32,26 @@ fn of_body(body: &Body) -> Vec<String> {
     match body {
         Body::Data { header, payload } => of_data(header, payload),
         Body::Grant(grant) => {
-            vec![format!("homa.grant.offset {}", grant.offset), format!("homa.grant.priority {}", grant.priority)]
+            vec![
+                format!("homa.grant.offset {}", grant.offset),
+                format!("homa.grant.priority {}", grant.priority),
+            ]
         }
         Body::Resend(resend) => {
-            let priority = resend.priority.map(|priority| format!("homa.resend.priority {priority}"));
-            let range = [format!("homa.resend.offset {}", resend.offset), format!("homa.resend.length {}", resend.length)];
+            let priority =
+                resend.priority.map(|priority| format!("homa.resend.priority {priority}"));
+            let range = [
+                format!("homa.resend.offset {}", resend.offset),
+                format!("homa.resend.length {}", resend.length),
+            ];
             range.into_iter().chain(priority).collect()
         }
         Body::Cutoffs(packet) => {
             let cutoffs = packet.cutoffs.map(|cutoff| cutoff.to_string()).join(",");
-            vec![format!("homa.cutoffs.cutoff {cutoffs}"), format!("homa.cutoffs.version {}", packet.version)]
+            vec![
+                format!("homa.cutoffs.cutoff {cutoffs}"),
+                format!("homa.cutoffs.version {}", packet.version),
+            ]
         }
         Body::Ack(acks) => of_acks(acks),
         Body::RpcUnknown | Body::Busy | Body::Freeze | Body::NeedAck => Vec::new(),
@@ -83,11 +93,18 @@ fn of_data(header: &DataHeader, payload: &[u8]) -> Vec<String> {
         (DataMarks::IDEMPOTENT, "idempotent"),
         (DataMarks::EMPTY, "empty"),
     ];
-    fields.extend(named.map(|(mark, name)| format!("homa.data.marks.{name} {}", u8::from(header.marks & mark != 0))));
+    fields.extend(named.map(|(mark, name)| {
+        format!("homa.data.marks.{name} {}", u8::from(header.marks & mark != 0))
+    }));
     if marks.has(DataMarks::KNOWN) {
-        let age = tailcut_wire::homa::Age(header.retransmit).ns_max().filter(|_| header.retransmit != 0);
+        let age =
+            tailcut_wire::homa::Age(header.retransmit).ns_max().filter(|_| header.retransmit != 0);
         fields.extend(age.map(|ns| format!("homa.data.age_ms {}", ns / 1_000_000)));
-        fields.extend(TimeLeft(header.time_left.get()).ns().map(|ns| format!("homa.data.deadline_us {}", ns / 1000)));
+        fields.extend(
+            TimeLeft(header.time_left.get())
+                .ns()
+                .map(|ns| format!("homa.data.deadline_us {}", ns / 1000)),
+        );
     }
     if marks.has(DataMarks::REFUSED) {
         fields.push(format!("homa.refused.reason {}", payload[0]));

@@ -70,7 +70,11 @@ impl Agent for Engine {
 
     fn set_connections(&mut self, connections: u32) -> Result<()> {
         let client = ClientCounts { reconnects: u64::from(connections), ..ClientCounts::default() };
-        self.told.push_back(Told::Client { client, stamps: MatchCounts::default(), stamped: Vec::new() });
+        self.told.push_back(Told::Client {
+            client,
+            stamps: MatchCounts::default(),
+            stamped: Vec::new(),
+        });
         Ok(())
     }
 

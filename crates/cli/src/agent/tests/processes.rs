@@ -1,4 +1,5 @@
-//! Agents and coordinators that are processes, which end, or freeze, in the middle. The process is this test's binary again.
+//! Agents and coordinators that are processes, which end, or freeze, in the middle. The process is
+//! this test's binary again.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -37,10 +38,15 @@ fn the_process_of_other_tests() {
         return coordinate(&specs);
     }
     let line = env::var(AGENT).unwrap_or_else(|_| "--listen 192.0.2.1:0".to_owned());
-    let args = Line::try_parse_from(["agent"].into_iter().chain(line.split_whitespace())).unwrap().args;
-    let error = run(&args, engine::make).err().map(|error| format!("{error:#}")).unwrap_or_default();
+    let args =
+        Line::try_parse_from(["agent"].into_iter().chain(line.split_whitespace())).unwrap().args;
+    let error =
+        run(&args, engine::make).err().map(|error| format!("{error:#}")).unwrap_or_default();
     if env::var(AGENT).is_err() {
-        assert!(error.contains("listens on loopback only") && error.contains("--make-key"), "{error}");
+        assert!(
+            error.contains("listens on loopback only") && error.contains("--make-key"),
+            "{error}"
+        );
     }
 }
 
@@ -54,7 +60,8 @@ fn coordinate(specs: &str) {
             None => connect(&spec, None),
         }
     };
-    let connected: anyhow::Result<Vec<Box<dyn Agent>>> = specs.split_whitespace().map(connect).collect();
+    let connected: anyhow::Result<Vec<Box<dyn Agent>>> =
+        specs.split_whitespace().map(connect).collect();
     let mut agents = match connected {
         Ok(agents) => agents,
         Err(error) => return println!("refused: {error:#}"),
@@ -76,7 +83,8 @@ fn coordinate(specs: &str) {
             }
         }
         if !has_said && slices.iter().all(|&slices| slices > 10) {
-            let uncertain_us: Vec<u64> = agents.iter().map(|agent| agent.start_uncertainty_ns() / 1_000).collect();
+            let uncertain_us: Vec<u64> =
+                agents.iter().map(|agent| agent.start_uncertainty_ns() / 1_000).collect();
             println!("loading, start within {uncertain_us:?} us");
             has_said = true;
         }
@@ -117,7 +125,8 @@ impl Process {
     }
 
     pub(super) fn signal(&self, name: &str) {
-        let status = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
+        let status =
+            Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
         assert!(status.expect("a shell").success());
     }
 }

@@ -88,16 +88,25 @@ fn what_the_engine_tells_arrives_unchanged_and_in_order() {
     for index in 0..10 {
         for thread in 0..job.threads {
             let told = next(&mut *agent);
-            assert!(matches!(&told, Told::Slice { thread: t, slice: s } if *t == thread && *s == slice(&job, thread, index)));
+            assert!(
+                matches!(&told, Told::Slice { thread: t, slice: s } if *t == thread && *s == slice(&job, thread, index))
+            );
         }
     }
     agent.set_connections(9).unwrap();
     agent.stop().unwrap();
-    let rest: Vec<Told> = std::iter::from_fn(|| Some(next(&mut *agent))).take_while(|told| !matches!(told, Told::Done)).collect();
-    assert!(rest.iter().any(|told| matches!(told, Told::Client { client, .. } if client.reconnects == 9)), "{rest:?}");
+    let rest: Vec<Told> = std::iter::from_fn(|| Some(next(&mut *agent)))
+        .take_while(|told| !matches!(told, Told::Done))
+        .collect();
+    assert!(
+        rest.iter()
+            .any(|told| matches!(told, Told::Client { client, .. } if client.reconnects == 9)),
+        "{rest:?}"
+    );
 }
 
-/// The slice at whose end the engine tells it is at the agreed time, and the clocks here are one clock.
+/// The slice at whose end the engine tells it is at the agreed time, and the clocks here are one
+/// clock.
 #[test]
 fn the_load_begins_at_the_agreed_time() {
     let mut agent = try_connect(&agent(None), None).unwrap();
@@ -110,7 +119,11 @@ fn the_load_begins_at_the_agreed_time() {
     let told_ns = Clock.now();
     let uncertainty_ns = agent.start_uncertainty_ns();
     assert!((1..SECOND_NS / 10).contains(&uncertainty_ns), "{uncertainty_ns} ns");
-    assert!(told_ns + uncertainty_ns >= start_ns + job.slice_ns, "it began {} ns early", start_ns + job.slice_ns - told_ns);
+    assert!(
+        told_ns + uncertainty_ns >= start_ns + job.slice_ns,
+        "it began {} ns early",
+        start_ns + job.slice_ns - told_ns
+    );
 }
 
 #[test]
@@ -149,7 +162,8 @@ fn a_session_that_was_listened_to_is_not_begun_again() {
         stream.write_all(proof.as_ref().unwrap_or(&right)).unwrap();
         let ping_key = key(1).session(Purpose::FromCoordinator, &transcript);
         // It may have hung up already.
-        let _ = Sealer::new(stream.try_clone().unwrap(), ping_key).send(|body| Order::Ping { sent_ns: 1 }.put(body));
+        let _ = Sealer::new(stream.try_clone().unwrap(), ping_key)
+            .send(|body| Order::Ping { sent_ns: 1 }.put(body));
         let answered = stream.read_exact(&mut [0; 4]).is_ok();
         (right, answered)
     };
@@ -251,7 +265,10 @@ fn a_job_that_is_refused_or_fails_is_told_with_the_agents_name() {
             told => panic!("{told:?}"),
         }
     };
-    check(&Job { targets: vec!["192.0.2.1:9".to_owned()], ..job() }, "refuses the job: 192.0.2.1:9 is at");
+    check(
+        &Job { targets: vec!["192.0.2.1:9".to_owned()], ..job() },
+        "refuses the job: 192.0.2.1:9 is at",
+    );
     check(&Job { app: "none".to_owned(), ..job() }, "no server answers");
 }
 
@@ -263,7 +280,9 @@ fn a_start_that_comes_too_late_is_a_failure() {
     loop {
         match Report::read(opener.receive().unwrap()).unwrap() {
             Report::Told { told: Told::Ready { .. }, .. } => {}
-            Report::Told { told: Told::Failed(why), .. } => return assert!(why.contains("too late"), "{why}"),
+            Report::Told { told: Told::Failed(why), .. } => {
+                return assert!(why.contains("too late"), "{why}");
+            }
             report => panic!("{report:?}"),
         }
     }
@@ -276,11 +295,15 @@ fn a_coordinator_does_not_take_slices_out_of_order() {
     let answering = thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let stream = Stream::tcp(stream).unwrap();
-        let Session { mut sealer, mut opener } = crate::agent::handshake::accept(&stream, 10 * SECOND_NS, None).unwrap();
+        let Session { mut sealer, mut opener } =
+            crate::agent::handshake::accept(&stream, 10 * SECOND_NS, None).unwrap();
         while let Ok(body) = opener.receive() {
             let report = match Order::read(body).unwrap() {
                 Order::Ping { sent_ns } => Report::Pong { sent_ns, agent_ns: 0 },
-                _ => Report::Told { number: 1, told: Told::Slice { thread: 0, slice: slice(&job(), 0, 4_000_000_000) } },
+                _ => Report::Told {
+                    number: 1,
+                    told: Told::Slice { thread: 0, slice: slice(&job(), 0, 4_000_000_000) },
+                },
             };
             sealer.send(|body| report.put(body)).unwrap();
         }

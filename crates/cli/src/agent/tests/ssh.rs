@@ -1,6 +1,8 @@
-//! Agents over a real sshd: three network namespaces, a coordinator's and two hosts', with keys of their own.
+//! Agents over a real sshd: three network namespaces, a coordinator's and two hosts', with keys of
+//! their own.
 //!
-//! Everything is in a temporary directory: host keys, the user's key, known hosts, and the cache that the binary is copied to.
+//! Everything is in a temporary directory: host keys, the user's key, known hosts, and the cache
+//! that the binary is copied to.
 
 use std::env;
 use std::fmt::Write as _;
@@ -68,7 +70,10 @@ impl Network {
         for (host, address) in HOSTS {
             let name = self.namespaces.name(host);
             let gateway = format!("{}1/24", &address[..address.len() - 1]);
-            succeed(&["ip", "-n", &from, "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", &name]);
+            succeed(&[
+                "ip", "-n", &from, "link", "add", host, "type", "veth", "peer", "name", "eth0",
+                "netns", &name,
+            ]);
             succeed(&["ip", "-n", &from, "addr", "add", &gateway, "dev", host]);
             succeed(&["ip", "-n", &from, "link", "set", host, "up"]);
             succeed(&["ip", "-n", &name, "addr", "add", &format!("{address}/24"), "dev", "eth0"]);
@@ -90,7 +95,9 @@ impl Network {
         }
         fs::write(self.directory.path("known_hosts"), known).unwrap();
         fs::write(self.directory.path("known_nobody"), "").unwrap();
-        for (config, known) in [("ssh_config", "known_hosts"), ("ssh_config_strange", "known_nobody")] {
+        for (config, known) in
+            [("ssh_config", "known_hosts"), ("ssh_config_strange", "known_nobody")]
+        {
             let root = self.directory.root().display();
             // What such a configuration asks for is what tailcut must not do.
             let text = format!(
@@ -118,16 +125,25 @@ impl Network {
         self.daemons.push(daemon);
     }
 
-    /// A coordinator of agents over ssh, with this configuration. The binary that it copies is a script that becomes this test.
+    /// A coordinator of agents over ssh, with this configuration. The binary that it copies is a
+    /// script that becomes this test.
     fn coordinate(&self, hosts: &[&str], config: &str) -> Process {
         let payload = self.directory.path("payload");
         let test = env::current_exe().unwrap();
-        let script = format!("#!/bin/sh\n{AGENT}=--stdio exec {} --exact {TEST} --nocapture\n", test.display());
+        let script = format!(
+            "#!/bin/sh\n{AGENT}=--stdio exec {} --exact {TEST} --nocapture\n",
+            test.display()
+        );
         fs::write(&payload, script).unwrap();
         let config = self.directory.path(config);
-        let specs: Vec<String> = hosts.iter().map(|host| format!("ssh:{host},config={}", config.display())).collect();
+        let specs: Vec<String> =
+            hosts.iter().map(|host| format!("ssh:{host},config={}", config.display())).collect();
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespaces.name("from")]).arg(&test).args(["--exact", TEST, "--nocapture"]);
+        command.args(["netns", "exec", &self.namespaces.name("from")]).arg(&test).args([
+            "--exact",
+            TEST,
+            "--nocapture",
+        ]);
         command.env(COORDINATOR, specs.join(" ")).env(PAYLOAD, &payload);
         Process::start(&mut command)
     }
@@ -172,7 +188,8 @@ fn a_binary_that_is_not_there_is_copied_and_loads_until_its_host_is_lost() {
         let copies = network.copies(host);
         assert!(matches!(&copies[..], [only] if only.ends_with("/tailcut")), "{copies:?}");
     }
-    // The session's own process goes on without the listening one, so it is the network that is lost.
+    // The session's own process goes on without the listening one, so it is the network that is
+    // lost.
     succeed(&["ip", "-n", &network.namespaces.name("two"), "link", "set", "eth0", "down"]);
     let why = coordinator.says("failed: ");
     assert!(why.contains(hosts[1]) && why.contains("said nothing for"), "{why}");
@@ -195,5 +212,9 @@ fn an_unknown_host_key_is_refused_whatever_the_configuration_says() {
     let Some(network) = Network::make("b") else { return };
     let why = network.coordinate(&[HOSTS[0].1], "ssh_config_strange").says("refused: ");
     assert!(why.contains(HOSTS[0].1) && why.contains("Host key verification failed"), "{why}");
-    assert_eq!(fs::read_to_string(network.directory.path("known_nobody")).unwrap(), "", "nothing was learnt");
+    assert_eq!(
+        fs::read_to_string(network.directory.path("known_nobody")).unwrap(),
+        "",
+        "nothing was learnt"
+    );
 }

@@ -1,7 +1,8 @@
 //! A thread's endpoints of R2P2 or Homa: one for each connection.
 //!
-//! An endpoint is a port of its own with sessions of its own; unlike a connection over TCP, it carries as many requests side by
-//! side as the pipeline lets it. The protocol resends and gives up by itself, so that every call ends by one event.
+//! An endpoint is a port of its own with sessions of its own; unlike a connection over TCP, it
+//! carries as many requests side by side as the pipeline lets it. The protocol resends and gives up
+//! by itself, so that every call ends by one event.
 //!
 //! Invariant: each request has one outcome.
 
@@ -67,7 +68,9 @@ impl Endpoints {
     /// Endpoints for a plan; none has a port yet.
     pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {
         if plan.lanes.len() > ENDPOINTS_MAX {
-            bail!("a thread has at most {ENDPOINTS_MAX} endpoints; each carries any number of requests side by side");
+            bail!(
+                "a thread has at most {ENDPOINTS_MAX} endpoints; each carries any number of requests side by side"
+            );
         }
         if plan.preload.as_ref().is_some_and(|preload| Preload::key_count(preload) > 0) {
             bail!("a store is filled over TCP, TLS or UDP; fill it there first");
@@ -78,7 +81,11 @@ impl Endpoints {
             speech: speech(plan.transport),
             wire: Wire::of(plan.transport),
             app: plan.app.clone(),
-            options: CallOptions { idempotent: plan.job.r2p2.idempotent, fixed: false, v1: plan.job.r2p2.v1 },
+            options: CallOptions {
+                idempotent: plan.job.r2p2.idempotent,
+                fixed: false,
+                v1: plan.job.r2p2.v1,
+            },
             lanes,
             turns: Turns::default(),
             pipeline: plan.pipeline.min(CALLS_MAX),
@@ -133,14 +140,24 @@ impl Endpoints {
 }
 
 /// Adds an endpoint with a port of its own, whose peer is to be `target`.
-fn add_endpoint(driver: &mut Driver<Endpoint>, speech: &Speech, target: SocketAddr, stamps: StampConfig) -> Result<()> {
-    let any = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+fn add_endpoint(
+    driver: &mut Driver<Endpoint>,
+    speech: &Speech,
+    target: SocketAddr,
+    stamps: StampConfig,
+) -> Result<()> {
+    let any =
+        if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     speech.open(driver, SocketAddr::new(any, 0), Coalescing::On, stamps)
 }
 
 /// How endpoints speak that only call.
 fn speech(transport: Transport) -> Speech {
-    let mut homa = homa::Config { calls_max: CALLS_MAX, calls_per_peer_max: CALLS_PER_PEER_MAX, ..homa::Config::default() };
+    let mut homa = homa::Config {
+        calls_max: CALLS_MAX,
+        calls_per_peer_max: CALLS_PER_PEER_MAX,
+        ..homa::Config::default()
+    };
     homa.serving.is_enabled = false;
     match transport {
         Transport::Homa => Speech::Homa(Box::new(homa)),
@@ -242,9 +259,12 @@ impl Observer for Observed<'_> {
             return;
         }
         for datagram in bytes.chunks(transmit.segment_len.max(1)) {
-            let Some((number, called_at)) = watch.take_picked(self.wire, datagram) else { continue };
+            let Some((number, called_at)) = watch.take_picked(self.wire, datagram) else {
+                continue;
+            };
             // A train has one stamp, and so one sample.
-            if transmit.token == 0 && self.sampler.handle_request(node, watch.next_key(), called_at) {
+            if transmit.token == 0 && self.sampler.handle_request(node, watch.next_key(), called_at)
+            {
                 transmit.token = watch.mark(number);
             }
         }
@@ -283,7 +303,13 @@ impl Carries for Endpoints {
         let now = self.driver.clock().now();
         let deadline = now.saturating_add(self.timeout_ns);
         let context = lane.hold(Pending { sample: slices.handle_sent(now), expected });
-        let call = Call { target: lane.target, payload, deadline, context: context as u64, options: self.options };
+        let call = Call {
+            target: lane.target,
+            payload,
+            deadline,
+            context: context as u64,
+            options: self.options,
+        };
         self.called_at = Some(now);
         let endpoint = self.driver.node_mut(index);
         match endpoint.call(now, call) {
@@ -305,7 +331,8 @@ impl Carries for Endpoints {
     }
 
     fn flush(&mut self) {
-        // Only what was called now: a node that is given an old time arms its timers in the past, and resends for ever.
+        // Only what was called now: a node that is given an old time arms its timers in the past,
+        // and resends for ever.
         let Some(now) = self.called_at.take() else { return };
         let Self { driver, lanes, sampler, wire, .. } = self;
         if sampler.is_on() {
@@ -316,7 +343,8 @@ impl Carries for Endpoints {
     }
 
     fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()> {
-        // The observer watches the wire while nodes take and give packets; what they have found out is booked after the turn.
+        // The observer watches the wire while nodes take and give packets; what they have found out
+        // is booked after the turn.
         let mut events = std::mem::take(&mut self.events);
         let note = |index: usize, endpoint: &mut Endpoint, now: Time| {
             while let Some(event) = endpoint.poll_event() {
@@ -345,8 +373,11 @@ impl Carries for Endpoints {
             let port = self.driver.port(index);
             counts.resent += match self.driver.node(index).metrics() {
                 Metrics::R2p2(metrics) => metrics.resent,
-                // Full packets sent again, and holes in replies: RESENDs alone may only ask what a slow server does.
-                Metrics::Homa(metrics) => metrics.resent_bytes.div_ceil(HOMA_PACKET_LEN) + metrics.gaps,
+                // Full packets sent again, and holes in replies: RESENDs alone may only ask what a
+                // slow server does.
+                Metrics::Homa(metrics) => {
+                    metrics.resent_bytes.div_ceil(HOMA_PACKET_LEN) + metrics.gaps
+                }
             };
             counts.icmp_errors += port.metrics().icmp_errors;
             counts.kernel_drops += port.kernel_drops().map_or(0, u64::from);

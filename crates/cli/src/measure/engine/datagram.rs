@@ -1,7 +1,8 @@
 //! A thread's sockets over UDP: one flow for each connection.
 //!
-//! A reply is matched by the name that its request carried, so that one which is lost, late, twice or out of order never touches
-//! another's latency. Where requests have no room for a name, a reply is taken for the oldest request's.
+//! A reply is matched by the name that its request carried, so that one which is lost, late, twice
+//! or out of order never touches another's latency. Where requests have no room for a name, a reply
+//! is taken for the oldest request's.
 //!
 //! | a request | then |
 //! |---|---|
@@ -92,7 +93,11 @@ type Names = HashMap<(usize, u64), u64, FixedState>;
 impl Flows {
     /// Sockets for a plan; none is open yet.
     pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {
-        let config = DatagramConfig { flows_max: FLOWS_MAX, stamps: sampler.config(), ..DatagramConfig::default() };
+        let config = DatagramConfig {
+            flows_max: FLOWS_MAX,
+            stamps: sampler.config(),
+            ..DatagramConfig::default()
+        };
         let mut flows = Self {
             datagrams: Datagrams::new(wait, config).context("cannot set up polling")?,
             app: plan.app.clone(),
@@ -119,7 +124,10 @@ impl Flows {
 
     fn open_lane(&mut self, index: usize) -> Result<()> {
         let lane = &mut self.lanes[index];
-        let flow = self.datagrams.open(lane.target).with_context(|| format!("cannot open a socket to {}", lane.target))?;
+        let flow = self
+            .datagrams
+            .open(lane.target)
+            .with_context(|| format!("cannot open a socket to {}", lane.target))?;
         // Flows are numbered as lanes are, for both are only ever added.
         debug_assert_eq!(flow.index(), index);
         lane.flow = Some(flow);
@@ -197,17 +205,22 @@ impl Flows {
     fn expire(&mut self, now: Time, slices: &mut Slices) {
         while let Some((index, number)) = self.expiries.pop(now) {
             let lane = &mut self.lanes[index];
-            let mut books = Books { index, now, names: &mut self.names, slices, sampler: &mut self.sampler };
+            let mut books =
+                Books { index, now, names: &mut self.names, slices, sampler: &mut self.sampler };
             lane.fail(number, Failure::Timeout, &mut books);
             self.turns.add(index);
         }
     }
 
-    /// Asks the kernel what it has dropped, of some lanes each time: thousands would take it too long.
+    /// Asks the kernel what it has dropped, of some lanes each time: thousands would take it too
+    /// long.
     fn ask_drops(&mut self) {
         for _ in 0..self.drops.len().min(ASKED_MAX) {
             self.next_asked = (self.next_asked + 1) % self.drops.len();
-            if let Some(drops) = self.lanes[self.next_asked].flow.and_then(|flow| self.datagrams.kernel_drops(flow).ok()) {
+            if let Some(drops) = self.lanes[self.next_asked]
+                .flow
+                .and_then(|flow| self.datagrams.kernel_drops(flow).ok())
+            {
                 self.drops[self.next_asked] = drops;
             }
         }
@@ -219,10 +232,15 @@ impl Carries for Flows {
         for index in 0..self.lanes.len() {
             self.open_lane(index)?;
         }
-        while let Some(missing) = self.lanes.iter().find_map(|lane| lane.fill.as_ref().filter(|fill| !fill.is_done())) {
+        while let Some(missing) =
+            self.lanes.iter().find_map(|lane| lane.fill.as_ref().filter(|fill| !fill.is_done()))
+        {
             if self.clock.now() > until {
                 let (done, target) = (missing.first, self.lanes[0].target);
-                bail!("the store at {target} cannot be filled: {done} of {} keys are set", missing.key_count);
+                bail!(
+                    "the store at {target} cannot be filled: {done} of {} keys are set",
+                    missing.key_count
+                );
             }
             self.fill_stores()?;
         }
@@ -300,7 +318,16 @@ impl Carries for Flows {
 
 impl Lane {
     fn new(app: &App, target: SocketAddr, fill: Option<Fill>) -> Self {
-        Self { target, flow: None, framer: Framer::new(app), queue: VecDeque::new(), first: 0, outstanding: 0, stamped: 0, fill }
+        Self {
+            target,
+            flow: None,
+            framer: Framer::new(app),
+            queue: VecDeque::new(),
+            first: 0,
+            outstanding: 0,
+            stamped: 0,
+            fill,
+        }
     }
 
     fn has_room(&self, pipeline: usize) -> bool {
@@ -320,7 +347,9 @@ impl Lane {
             Err(_) => None,
         };
         let place = number.and_then(|number| number.checked_sub(self.first));
-        let Some(pending) = place.and_then(|place| self.queue.get(place as usize)) else { return false };
+        let Some(pending) = place.and_then(|place| self.queue.get(place as usize)) else {
+            return false;
+        };
         let (number, is_stamped) = (self.first + place.unwrap_or(0), pending.is_stamped);
         let reply = match self.framer.take(bytes, pending.expected) {
             Step::More => {
@@ -356,7 +385,9 @@ impl Lane {
 
     fn is_waiting(&self, number: u64) -> bool {
         let place = number.checked_sub(self.first).map(|place| place as usize);
-        place.and_then(|place| self.queue.get(place)).is_some_and(|pending| pending.sample.is_some())
+        place
+            .and_then(|place| self.queue.get(place))
+            .is_some_and(|pending| pending.sample.is_some())
     }
 
     /// Takes a request that has an outcome now out of the queue; nothing when it has had one.
@@ -373,12 +404,14 @@ impl Lane {
     }
 }
 
-/// The filling of a target's store: a window of keys that moves on as they are set, each asked for again until it is.
+/// The filling of a target's store: a window of keys that moves on as they are set, each asked for
+/// again until it is.
 struct Fill {
     key_count: u64,
     /// The first key that is not set; all before it are.
     first: u64,
-    /// Keys from the first on that have been sent: what is due, and when it was sent last; nothing once it has come.
+    /// Keys from the first on that have been sent: what is due, and when it was sent last; nothing
+    /// once it has come.
     window: VecDeque<Option<(Expected, Time)>>,
 }
 
@@ -392,7 +425,13 @@ impl Fill {
     }
 
     /// Sends what is due for the first time, or again.
-    fn send(&mut self, preload: &Preload, now: Time, buffer: &mut Vec<u8>, mut queue: impl FnMut(&[u8])) {
+    fn send(
+        &mut self,
+        preload: &Preload,
+        now: Time,
+        buffer: &mut Vec<u8>,
+        mut queue: impl FnMut(&[u8]),
+    ) {
         let next = self.first + self.window.len() as u64;
         let end = self.key_count.min(self.first + FILL_WINDOW);
         for key in next..end {
@@ -402,7 +441,9 @@ impl Fill {
             self.window.push_back(Some((expected, now)));
         }
         for (key, entry) in (self.first..).zip(&mut self.window) {
-            if let Some((_, sent_at)) = entry.as_mut().filter(|(_, sent_at)| now.saturating_sub(*sent_at) >= FILL_AGAIN_NS) {
+            if let Some((_, sent_at)) =
+                entry.as_mut().filter(|(_, sent_at)| now.saturating_sub(*sent_at) >= FILL_AGAIN_NS)
+            {
                 buffer.clear();
                 preload.write(key, buffer);
                 queue(buffer);
@@ -414,7 +455,10 @@ impl Fill {
     /// Takes an answer; whatever it says, the store has been asked.
     fn take(&mut self, framer: &mut Framer, bytes: &[u8]) {
         let Ok(Key::Tag(tag)) = framer.key(bytes) else { return };
-        let entry = self.window.iter_mut().find(|entry| matches!(entry, Some((expected, _)) if expected.tag == tag));
+        let entry = self
+            .window
+            .iter_mut()
+            .find(|entry| matches!(entry, Some((expected, _)) if expected.tag == tag));
         if let Some(entry) = entry
             && let Some((expected, _)) = *entry
             && matches!(framer.take(bytes, expected), Step::Reply(_))

@@ -1,4 +1,5 @@
-//! Loads from this process: threads that send what is due, and tell what became of it slice by slice.
+//! Loads from this process: threads that send what is due, and tell what became of it slice by
+//! slice.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | [`stamped`] | which timestamps there are, and what they say |
 //! | [`thread`] | the loop over any of them |
 //!
-//! Invariant: the loop never waits for a reply in order to send: what is due leaves when it is due, or is late because no connection
-//! has room for it, which its latency shows.
+//! Invariant: the loop never waits for a reply in order to send: what is due leaves when it is due,
+//! or is late because no connection has room for it, which its latency shows.
 
 mod calls;
 mod datagram;
@@ -79,15 +80,17 @@ trait Carries {
     /// Whether a connection can take a request.
     fn has_room(&mut self) -> bool;
 
-    /// Sends the load's next request on the connection with room that has waited longest; `write` writes it. Its time is read
-    /// once it is written, so that writing it is no part of its latency. It is lost where that connection has failed meanwhile.
-    /// Does nothing where none has room.
+    /// Sends the load's next request on the connection with room that has waited longest; `write`
+    /// writes it. Its time is read once it is written, so that writing it is no part of its
+    /// latency. It is lost where that connection has failed meanwhile. Does nothing where none has
+    /// room.
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected);
 
     /// Lets what was sent leave.
     fn flush(&mut self);
 
-    /// Takes what has come, gives up what is over, and otherwise sleeps until `until` where it may sleep.
+    /// Takes what has come, gives up what is over, and otherwise sleeps until `until` where it may
+    /// sleep.
     fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()>;
 
     /// What was counted since the beginning.
@@ -162,7 +165,15 @@ impl LocalAgent {
             found: OnceLock::new(),
         };
         let (controls, source) = (Arc::new(controls), StampSource::Kernel);
-        Self { controls, threads: Vec::new(), told: None, unready: 0, undone: 0, target: None, source }
+        Self {
+            controls,
+            threads: Vec::new(),
+            told: None,
+            unready: 0,
+            undone: 0,
+            target: None,
+            source,
+        }
     }
 
     /// Turns what threads tell into what an agent tells.
@@ -170,7 +181,8 @@ impl LocalAgent {
         match told {
             Told::Ready { stamps, .. } => {
                 self.unready -= 1;
-                (self.unready == 0).then(|| Told::Ready { host: environment::host(self.target), stamps })
+                (self.unready == 0)
+                    .then(|| Told::Ready { host: environment::host(self.target), stamps })
             }
             Told::Done => {
                 self.undone -= 1;
@@ -234,7 +246,9 @@ impl Agent for LocalAgent {
             let told = match self.told.as_ref()?.recv_timeout(left) {
                 Ok(told) => told,
                 Err(RecvTimeoutError::Timeout) => return None,
-                Err(RecvTimeoutError::Disconnected) => return Some(Told::Failed("its threads have ended".to_owned())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Some(Told::Failed("its threads have ended".to_owned()));
+                }
             };
             if let Some(told) = self.gather(told) {
                 return Some(told);
@@ -255,8 +269,14 @@ impl Drop for LocalAgent {
 
 /// The plans of a job's threads.
 fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
-    if job.threads == 0 || job.connections < job.threads || job.targets.is_empty() || job.pipeline == 0 {
-        bail!("a load needs a target, a thread, a connection for each thread, and one request outstanding at least");
+    if job.threads == 0
+        || job.connections < job.threads
+        || job.targets.is_empty()
+        || job.pipeline == 0
+    {
+        bail!(
+            "a load needs a target, a thread, a connection for each thread, and one request outstanding at least"
+        );
     }
     let app = App::parse_with(&job.app, &mut |path, unit| distribution_file::read(path, unit))?;
     let carrier = match job.transport {
@@ -265,7 +285,8 @@ fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
         Transport::R2p2 | Transport::Homa | Transport::HomaIp => Carrier::Message,
     };
     let preload = if job.preload { Preload::new(&app, carrier)? } else { None };
-    let targets = job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?;
+    let targets =
+        job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?;
     let lane = |index: u32| LanePlan {
         target: targets[index as usize % targets.len()],
         fills: (index as usize) < targets.len() && preload.is_some(),
@@ -275,7 +296,10 @@ fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
         app: app.clone(),
         authority: job.targets[0].clone(),
         transport: job.transport,
-        lanes: (0..job.connections).filter(|index| index % job.threads == thread).map(lane).collect(),
+        lanes: (0..job.connections)
+            .filter(|index| index % job.threads == thread)
+            .map(lane)
+            .collect(),
         pipeline: job.pipeline as usize,
         timeout_ns: job.timeout_ns,
         slice_ns: job.slice_ns,
@@ -294,11 +318,13 @@ impl Plan {
             Share::Open { rate_per_s, arrivals } => {
                 let process = Process::parse(arrivals).map_err(|error| anyhow!("{error}"))?;
                 let rate_per_s = rate_per_s / f64::from(self.job.threads);
-                let arrivals = Arrivals::new(process, rate_per_s, generator(self.job.seed, stream))?;
+                let arrivals =
+                    Arrivals::new(process, rate_per_s, generator(self.job.seed, stream))?;
                 Ok(Load::Open(OpenLoop::new(arrivals, start_ns)))
             }
             Share::Closed { outstanding } => {
-                let share = outstanding / self.job.threads + u32::from(self.index < outstanding % self.job.threads);
+                let share = outstanding / self.job.threads
+                    + u32::from(self.index < outstanding % self.job.threads);
                 Ok(Load::Closed(ClosedLoop::new(share as usize, start_ns)))
             }
         }

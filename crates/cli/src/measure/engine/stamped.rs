@@ -1,7 +1,8 @@
 //! Timestamps of one request in so many: which kinds there are, and what they say.
 //!
-//! A probe sends before the load and tells which stamps arrive. A load thread then marks one request in
-//! [`Job::stamp_every`](crate::measure::job::Job::stamp_every), and tells its latency by each clock that has stamped it, side by side.
+//! A probe sends before the load and tells which stamps arrive. A load thread then marks one
+//! request in [`Job::stamp_every`](crate::measure::job::Job::stamp_every), and tells its latency by
+//! each clock that has stamped it, side by side.
 //!
 //! | transport | the key of a request |
 //! |---|---|
@@ -60,20 +61,26 @@ impl Found {
     }
 }
 
-/// A socket that asks for stamps, so that those of receives have begun and go on until the load's own sockets ask for them.
+/// A socket that asks for stamps, so that those of receives have begun and go on until the load's
+/// own sockets ask for them.
 pub(super) struct Held {
     _datagrams: Option<Datagrams>,
 }
 
 /// What the threads of an agent share: the first that asks probes for all.
-pub(super) fn find(plan: &Plan, tls: Option<&TlsClient>, shared: &OnceLock<Found>) -> (Found, Held) {
+pub(super) fn find(
+    plan: &Plan,
+    tls: Option<&TlsClient>,
+    shared: &OnceLock<Found>,
+) -> (Found, Held) {
     // Version 1 numbers its calls otherwise than their ids do.
     if plan.job.stamp_every == 0 || plan.job.r2p2.v1 {
         return (Found::default(), Held { _datagrams: None });
     }
     let held = Held { _datagrams: hold(plan) };
     let found = *shared.get_or_init(|| {
-        // A target that cannot be probed cannot be loaded either, and opening the connections says why.
+        // A target that cannot be probed cannot be loaded either, and opening the connections says
+        // why.
         probe(plan, tls).map_or(Found::default(), |arrived| Found::of(arrived, plan.source))
     });
     (found, held)
@@ -81,7 +88,9 @@ pub(super) fn find(plan: &Plan, tls: Option<&TlsClient>, shared: &OnceLock<Found
 
 fn hold(plan: &Plan) -> Option<Datagrams> {
     let stamps = StampConfig { stamping: Stamping::Kernel, source: plan.source };
-    let mut datagrams = Datagrams::new(Wait::default(), DatagramConfig { stamps, ..DatagramConfig::default() }).ok()?;
+    let mut datagrams =
+        Datagrams::new(Wait::default(), DatagramConfig { stamps, ..DatagramConfig::default() })
+            .ok()?;
     datagrams.open(plan.lanes.first()?.target).ok()?;
     Some(datagrams)
 }
@@ -89,16 +98,25 @@ fn hold(plan: &Plan) -> Option<Datagrams> {
 fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
     let target = plan.lanes.first()?.target;
     let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
-    let mut requests = Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream())).ok()?;
+    let mut requests =
+        Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream())).ok()?;
     let mut request = Vec::new();
     requests.write(&mut request);
-    let probe = Probe { target, request: &request, wait_ns: PROBE_NS, interval_ns: PROBE_EVERY_NS, source: plan.source };
+    let probe = Probe {
+        target,
+        request: &request,
+        wait_ns: PROBE_NS,
+        interval_ns: PROBE_EVERY_NS,
+        source: plan.source,
+    };
     match (plan.transport, tls) {
         (Transport::Tls, Some(tls)) => probe.tls_connection(tls).ok(),
         (Transport::Tls, None) => None,
         (Transport::Tcp, _) => probe.connection().ok(),
         (Transport::Udp, _) => probe.datagrams().ok(),
-        (Transport::R2p2 | Transport::Homa | Transport::HomaIp, _) => calls::probe(plan, &probe).ok(),
+        (Transport::R2p2 | Transport::Homa | Transport::HomaIp, _) => {
+            calls::probe(plan, &probe).ok()
+        }
     }
 }
 

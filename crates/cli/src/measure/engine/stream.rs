@@ -1,7 +1,8 @@
 //! A thread's connections over TCP or TLS.
 //!
-//! Replies on a stream come in the order of requests, so each connection keeps a queue of what it waits for. A request that is given
-//! up stays in the queue until its reply comes or the connection ends, because only so does the next reply find its own request.
+//! Replies on a stream come in the order of requests, so each connection keeps a queue of what it
+//! waits for. A request that is given up stays in the queue until its reply comes or the connection
+//! ends, because only so does the next reply find its own request.
 //!
 //! | a connection | then |
 //! |---|---|
@@ -19,7 +20,9 @@ use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;
 use tailcut_net::stamps::Stamps as Seen;
-use tailcut_net::stream::{Connection, ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient};
+use tailcut_net::stream::{
+    Connection, ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient,
+};
 use tailcut_proto::node::Time;
 
 use super::stamped::Sampler;
@@ -102,8 +105,17 @@ pub(super) struct StreamLanes {
 
 impl StreamLanes {
     /// Connections to the targets of a plan; none is open yet.
-    pub(super) fn new(plan: &Plan, wait: Wait, tls: Option<TlsClient>, sampler: Sampler) -> Result<Self> {
-        let config = StreamConfig { connections_max: CONNECTIONS_MAX, stamps: sampler.config(), ..StreamConfig::default() };
+    pub(super) fn new(
+        plan: &Plan,
+        wait: Wait,
+        tls: Option<TlsClient>,
+        sampler: Sampler,
+    ) -> Result<Self> {
+        let config = StreamConfig {
+            connections_max: CONNECTIONS_MAX,
+            stamps: sampler.config(),
+            ..StreamConfig::default()
+        };
         let streams = Streams::new(wait, config).context("cannot set up polling")?;
         let mut lanes = Self {
             streams,
@@ -260,12 +272,21 @@ impl Carries for StreamLanes {
             if self.lanes.iter().all(|lane| lane.is_open) {
                 return Ok(());
             }
-            // What TLS finds fault with does not mend, and a target that has not answered once probably is not there.
-            let is_hopeless = matches!(self.last_reason, Some(Reason::Tls(_))) || (now > patience && !self.is_answered);
+            // What TLS finds fault with does not mend, and a target that has not answered once
+            // probably is not there.
+            let is_hopeless = matches!(self.last_reason, Some(Reason::Tls(_)))
+                || (now > patience && !self.is_answered);
             if now > until || is_hopeless {
                 let missing = self.lanes.iter().filter(|lane| !lane.is_open).count();
-                let reason = self.last_reason.as_ref().map_or_else(String::new, |reason| format!(": {}", say(reason)));
-                bail!("{missing} of {} connections to {} do not open{reason}", self.lanes.len(), self.lanes[0].target);
+                let reason = self
+                    .last_reason
+                    .as_ref()
+                    .map_or_else(String::new, |reason| format!(": {}", say(reason)));
+                bail!(
+                    "{missing} of {} connections to {} do not open{reason}",
+                    self.lanes.len(),
+                    self.lanes[0].target
+                );
             }
         }
     }
@@ -356,12 +377,15 @@ impl Lane {
 
     fn is_waiting(&self, number: u64) -> bool {
         let place = number.checked_sub(self.first).map(|place| place as usize);
-        place.and_then(|place| self.queue.get(place)).is_some_and(|pending| matches!(pending.what, Asked::Load(_)))
+        place
+            .and_then(|place| self.queue.get(place))
+            .is_some_and(|pending| matches!(pending.what, Asked::Load(_)))
     }
 
     /// The write that carried a request is stamped, and its last byte has the offset `key`.
     fn note_stamp(&mut self, number: u64, key: u64, (index, sampler): (usize, &mut Sampler)) {
-        let pending = number.checked_sub(self.first).and_then(|place| self.queue.get_mut(place as usize));
+        let pending =
+            number.checked_sub(self.first).and_then(|place| self.queue.get_mut(place as usize));
         if let Some(Pending { what: Asked::Load(sample), stamped, .. }) = pending
             && sampler.handle_request(index, key, sample.sent_ns)
         {
@@ -372,14 +396,17 @@ impl Lane {
     /// Says what a new connection begins with.
     fn greet(&mut self, app: &App, connection: &mut Connection<'_>, preload: Option<&Preload>) {
         match app.write_greeting(None, connection.output()) {
-            Some(expected) => self.queue.push_back(Pending { what: Asked::Greeting, expected, stamped: None }),
+            Some(expected) => {
+                self.queue.push_back(Pending { what: Asked::Greeting, expected, stamped: None })
+            }
             None => self.fill(connection, preload),
         }
     }
 
     /// Goes on filling the store; the connection is open once that is done.
     fn fill(&mut self, connection: &mut Connection<'_>, preload: Option<&Preload>) {
-        if self.is_open || matches!(self.queue.front(), Some(Pending { what: Asked::Greeting, .. })) {
+        if self.is_open || matches!(self.queue.front(), Some(Pending { what: Asked::Greeting, .. }))
+        {
             return;
         }
         if let Some(preload) = preload {
@@ -396,7 +423,8 @@ impl Lane {
     /// Takes replies; tells whether the connection is of further use.
     fn take(&mut self, mut bytes: &[u8], seen: Seen, books: &mut Books<'_, '_>) -> After {
         while !bytes.is_empty() {
-            match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected)) {
+            match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected))
+            {
                 Step::More => return After::Keep,
                 Step::Malformed(_) => {
                     books.counts.mismatched += 1;
@@ -424,7 +452,8 @@ impl Lane {
         }
     }
 
-    /// The connection has ended: what it waited for is lost, and what was not filled in is filled in again.
+    /// The connection has ended: what it waited for is lost, and what was not filled in is filled
+    /// in again.
     fn end(&mut self, books: &mut Books<'_, '_>) {
         let now = books.now;
         books.counts.reconnects += u64::from(self.is_open);
@@ -439,7 +468,9 @@ impl Lane {
                 books.sampler.handle_failure(books.index, key);
             }
             match (what, &mut books.slices) {
-                (Asked::Load(sample), Some(slices)) => slices.handle_failure(sample, Failure::Lost, now),
+                (Asked::Load(sample), Some(slices)) => {
+                    slices.handle_failure(sample, Failure::Lost, now)
+                }
                 (Asked::Preload, _) => self.preload.start -= 1,
                 _ => {}
             }
@@ -466,7 +497,8 @@ const CONNECTIONS_MAX: usize = 1 << 16;
 /// Requests outstanding on a connection while it fills a store.
 const PRELOAD_PIPELINE: usize = 64;
 
-/// Connections that are written to before any of it leaves, so that requests of one that are due together take one write.
+/// Connections that are written to before any of it leaves, so that requests of one that are due
+/// together take one write.
 const WRITES_MAX: usize = 4;
 
 /// From the end of a connection to the next attempt.

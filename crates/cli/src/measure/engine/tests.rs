@@ -1,4 +1,5 @@
-//! Loads against servers in this process, well-behaved and not: whatever becomes of requests, the counts add up.
+//! Loads against servers in this process, well-behaved and not: whatever becomes of requests, the
+//! counts add up.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -21,7 +22,9 @@ use tailcut_proto::rpc::{Event, Rpc};
 use tailcut_wire::r2p2::DropReason;
 
 use super::LocalAgent;
-use crate::measure::job::{Agent, ClientCounts, Job, R2p2, Role, Share, StampKind, Tls, Told, Transport};
+use crate::measure::job::{
+    Agent, ClientCounts, Job, R2p2, Role, Share, StampKind, Tls, Told, Transport,
+};
 use crate::network;
 use crate::serve::tests::{Served, serve};
 
@@ -71,7 +74,12 @@ fn load_by(agent: LocalAgent, job: &Job, sent_min: u64) -> Outcome {
 }
 
 /// As [`load`], and does `meddle` once half of the requests have left.
-fn load_and_meddle(mut agent: LocalAgent, job: &Job, sent_min: u64, meddle: &mut dyn FnMut()) -> Outcome {
+fn load_and_meddle(
+    mut agent: LocalAgent,
+    job: &Job,
+    sent_min: u64,
+    meddle: &mut dyn FnMut(),
+) -> Outcome {
     let mut is_meddled = false;
     agent.prepare(job).expect("it prepares");
     let mut outcome = Outcome::default();
@@ -132,7 +140,10 @@ struct Server {
 
 impl Server {
     /// Answers each datagram with what `answer` makes of it and of its number.
-    fn datagrams(listen: &str, mut answer: impl FnMut(u64, &[u8]) -> Vec<Vec<u8>> + Send + 'static) -> Self {
+    fn datagrams(
+        listen: &str,
+        mut answer: impl FnMut(u64, &[u8]) -> Vec<Vec<u8>> + Send + 'static,
+    ) -> Self {
         let socket = UdpSocket::bind(listen).expect("a port");
         socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a timeout");
         let address = socket.local_addr().expect("an address");
@@ -151,12 +162,17 @@ impl Server {
 
     /// Echoes R2P2 requests, and refuses every `refused`th.
     fn r2p2(listen: &str, refused: u64) -> Self {
-        let port = network::bind(listen.parse().expect("an address"), Coalescing::On).expect("a port");
+        let port =
+            network::bind(listen.parse().expect("an address"), Coalescing::On).expect("a port");
         let address = port.local_address();
         Self::run(address, move |stop| {
             let mut driver = Driver::new(Wait::default()).expect("a driver");
             let now = driver.clock().now();
-            driver.add(Endpoint::new(now, Config { secret: [7; 16], ..Config::default() }), port, None);
+            driver.add(
+                Endpoint::new(now, Config { secret: [7; 16], ..Config::default() }),
+                port,
+                None,
+            );
             let mut number = 0;
             while !stop.load(Ordering::Relaxed) {
                 let turned = driver.turn_with(|_, endpoint, now| {
@@ -220,12 +236,19 @@ fn datagrams_are_answered() {
 #[test]
 fn datagrams_are_answered_over_ipv6() {
     let server = Server::datagrams("[::1]:0", |_, bytes| echo(bytes));
-    assert_all_replied(&load_and_add_up(&job(Transport::Udp, "synthetic:fixed:0", server.address), 200));
+    assert_all_replied(&load_and_add_up(
+        &job(Transport::Udp, "synthetic:fixed:0", server.address),
+        200,
+    ));
 }
 
 #[test]
 fn a_lost_datagram_times_out_alone() {
-    let server = Server::datagrams("127.0.0.1:0", |number, bytes| if number % 10 == 3 { Vec::new() } else { echo(bytes) });
+    let server =
+        Server::datagrams(
+            "127.0.0.1:0",
+            |number, bytes| if number % 10 == 3 { Vec::new() } else { echo(bytes) },
+        );
     let job = Job { timeout_ns: 100 * MS, ..job(Transport::Udp, "echo:64", server.address) };
     let outcome = load_and_add_up(&job, 200);
     let Counts { sent, timeout, lost, refused, .. } = outcome.counts;
@@ -271,11 +294,15 @@ fn a_reply_of_another_length_is_mismatched_and_its_request_lost() {
 
 #[test]
 fn a_port_where_nobody_listens_refuses() {
-    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let address =
+        UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     let job = Job { timeout_ns: 100 * MS, ..job(Transport::Udp, "echo:64", address) };
     let outcome = load_and_add_up(&job, 100);
     assert_eq!((outcome.counts.replied, outcome.counts.lost), (0, 0), "{outcome:?}");
-    assert!(outcome.counts.refused > 0 && outcome.client.icmp_errors >= outcome.counts.refused, "{outcome:?}");
+    assert!(
+        outcome.counts.refused > 0 && outcome.client.icmp_errors >= outcome.counts.refused,
+        "{outcome:?}"
+    );
 }
 
 /// Echoes of four bytes have no room for a name.
@@ -288,7 +315,12 @@ fn requests_without_a_name_are_taken_in_order() {
 #[test]
 fn a_pipeline_holds_back_what_is_due() {
     let server = Server::datagrams("127.0.0.1:0", |_, _| Vec::new());
-    let job = Job { connections: 1, pipeline: 2, timeout_ns: 50 * MS, ..job(Transport::Udp, "echo:64", server.address) };
+    let job = Job {
+        connections: 1,
+        pipeline: 2,
+        timeout_ns: 50 * MS,
+        ..job(Transport::Udp, "echo:64", server.address)
+    };
     let outcome = load_and_add_up(&job, 20);
     assert_eq!(outcome.counts.timeout, outcome.counts.sent, "{outcome:?}");
     assert!(outcome.client.saturated > 0, "{outcome:?}");
@@ -316,7 +348,8 @@ fn refused_calls_are_counted() {
 
 #[test]
 fn calls_to_nobody_time_out() {
-    let address = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let address =
+        UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     for transport in [Transport::R2p2, Transport::Homa] {
         let job = Job { timeout_ns: 50 * MS, ..job(transport, "echo:64", address) };
         let outcome = load_and_add_up(&job, 50);
@@ -385,22 +418,36 @@ fn an_interface_that_loses_stamps_is_counted() {
     let MatchCounts { requests, missing_hardware, missing_kernel, .. } = outcome.stamps;
     assert!(requests >= 200 && (35..=135).contains(&missing_hardware), "{outcome:?}");
     assert_eq!(missing_kernel, 0, "{outcome:?}");
-    // By all three clocks where the stamp came, and by two where it was lost; no clock's latency is longer than the user's, but
-    // for what the interface's clock gains.
-    let by_interface: Vec<&Latencies> = outcome.stamped.iter().filter(|latencies| latencies.hardware_ns.is_some()).collect();
+    // By all three clocks where the stamp came, and by two where it was lost; no clock's latency is
+    // longer than the user's, but for what the interface's clock gains.
+    let by_interface: Vec<&Latencies> =
+        outcome.stamped.iter().filter(|latencies| latencies.hardware_ns.is_some()).collect();
     assert!(by_interface.len() >= 65 && by_interface.len() < outcome.stamped.len(), "{outcome:?}");
     let gained_ns = |user_ns: u64| user_ns / 100_000 + 1;
-    assert!(by_interface.iter().all(|of| of.user_ns.is_some_and(|ns| of.hardware_ns <= Some(ns + gained_ns(ns)))), "{outcome:?}");
+    assert!(
+        by_interface
+            .iter()
+            .all(|of| of.user_ns.is_some_and(|ns| of.hardware_ns <= Some(ns + gained_ns(ns)))),
+        "{outcome:?}"
+    );
 }
 
-const APPS: [&str; 3] = ["echo:64", "synthetic:fixed:100us", "stss:time=fixed:10us,request=fixed:32,reply=fixed:500"];
+const APPS: [&str; 3] =
+    ["echo:64", "synthetic:fixed:100us", "stss:time=fixed:10us,request=fixed:32,reply=fixed:500"];
 
 /// Every application of our own server, which is given the first word of it.
 fn check_own_server(listen: &str, transport: Transport, name: &str) {
     for app in APPS {
         let served = app.split(':').next().unwrap_or(app);
-        let mut server =
-            serve(&[listen, "--transport", name, "--app", served, "--workers", if served == "echo" { "1" } else { "3" }]);
+        let mut server = serve(&[
+            listen,
+            "--transport",
+            name,
+            "--app",
+            served,
+            "--workers",
+            if served == "echo" { "1" } else { "3" },
+        ]);
         assert_all_replied(&load_and_add_up(&job(transport, app, server.address), 200));
         let report = server.stop();
         assert!(report.contains("served:") && !report.contains("malformed"), "{report}");
@@ -450,7 +497,9 @@ fn our_server_answers_over_homa_directly_over_ip() {
 fn may_open_raw_sockets() -> bool {
     match IpPort::bind("127.0.0.40:0".parse().expect("an address"), UdpConfig::default()) {
         Ok(_) => true,
-        Err(error) if std::env::var_os("CI").is_some_and(|is_ci| is_ci == "true") => panic!("CI has the capability: {error}"),
+        Err(error) if std::env::var_os("CI").is_some_and(|is_ci| is_ci == "true") => {
+            panic!("CI has the capability: {error}")
+        }
         Err(error) => {
             writeln!(std::io::stderr(), "SKIPPED: {error}").expect("standard error");
             false
@@ -462,19 +511,26 @@ fn may_open_raw_sockets() -> bool {
 fn a_spinning_server_answers_over_streams_and_datagrams() {
     for (transport, name) in [(Transport::Tcp, "tcp"), (Transport::Udp, "udp")] {
         let server = serve(&["127.0.0.1:0", "--transport", name, "--app", "spin"]);
-        assert_all_replied(&load_and_add_up(&job(transport, "synthetic:fixed:20us", server.address), 200));
+        assert_all_replied(&load_and_add_up(
+            &job(transport, "synthetic:fixed:20us", server.address),
+            200,
+        ));
     }
 }
 
 /// Where to keep a certificate, for as long as the test's process lives.
 fn certificate_file(name: &str) -> String {
-    std::env::temp_dir().join(format!("tailcut-{}-{name}.pem", std::process::id())).to_string_lossy().into_owned()
+    std::env::temp_dir()
+        .join(format!("tailcut-{}-{name}.pem", std::process::id()))
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// A server of TLS, and the certificate that it has made.
 fn serve_tls(name: &str) -> (Served, String) {
     let file = certificate_file(name);
-    let server = serve(&["127.0.0.1:0", "--transport", "tls", "--app", "echo", "--self-signed", &file]);
+    let server =
+        serve(&["127.0.0.1:0", "--transport", "tls", "--app", "echo", "--self-signed", &file]);
     let pem = std::fs::read_to_string(&file).expect("a certificate");
     std::fs::remove_file(&file).expect("its file");
     (server, pem)
@@ -513,7 +569,9 @@ fn a_server_of_tls_that_nobody_vouches_for_is_not_loaded() {
 
 #[test]
 fn a_target_that_is_not_there_is_said_soon() {
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("an address");
+    let address = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("an address");
     let why = failure(&job(Transport::Tcp, "echo:64", address));
     assert!(why.contains("nobody listens there"), "{why}");
 }
@@ -522,7 +580,8 @@ fn a_target_that_is_not_there_is_said_soon() {
 #[test]
 fn a_server_that_dies_leaves_lost_requests_and_timeouts() {
     let mut server = serve(&["127.0.0.1:0", "--transport", "tcp", "--app", "synthetic"]);
-    let job = Job { timeout_ns: 50 * MS, ..job(Transport::Tcp, "synthetic:fixed:1ms", server.address) };
+    let job =
+        Job { timeout_ns: 50 * MS, ..job(Transport::Tcp, "synthetic:fixed:1ms", server.address) };
     let outcome = load_and_meddle(LocalAgent::new(), &job, 200, &mut || drop(server.stop()));
     let Counts { sent, replied, lost, refused, timeout } = outcome.counts;
     assert_eq!(sent, replied + lost + refused + timeout, "{outcome:?}");
@@ -539,8 +598,8 @@ fn datagrams_to_a_server_that_dies_are_refused() {
     assert!(replied > 0 && refused > 0, "{outcome:?}");
 }
 
-/// The process that [`check_frozen`] freezes: this binary again, which serves an echo until its standard input ends. In the run
-/// of all tests there is nothing for it to serve.
+/// The process that [`check_frozen`] freezes: this binary again, which serves an echo until its
+/// standard input ends. In the run of all tests there is nothing for it to serve.
 #[test]
 fn serves_another_process() {
     let Ok(transport) = std::env::var("SERVE_TRANSPORT") else { return };
@@ -564,11 +623,14 @@ impl Drop for Killed {
 fn check_frozen(transport: Transport, name: &str) {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", "measure::engine::tests::serves_another_process", "--nocapture"]);
-    let child = command.env("SERVE_TRANSPORT", name).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let child =
+        command.env("SERVE_TRANSPORT", name).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = Killed(child.expect("a process"));
     let lines = BufReader::new(child.0.stdout.take().expect("it is piped")).lines();
-    let address = lines.map_while(Result::ok).find_map(|line| line.split_once("listening ")?.1.parse().ok());
-    let job = Job { timeout_ns: 50 * MS, ..job(transport, "echo:64", address.expect("an address")) };
+    let address =
+        lines.map_while(Result::ok).find_map(|line| line.split_once("listening ")?.1.parse().ok());
+    let job =
+        Job { timeout_ns: 50 * MS, ..job(transport, "echo:64", address.expect("an address")) };
     let freeze = &mut || {
         let status = Command::new("kill").args(["-STOP", &child.0.id().to_string()]).status();
         assert!(status.expect("kill").success());

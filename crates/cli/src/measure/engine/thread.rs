@@ -25,27 +25,32 @@ use crate::measure::result::Host;
 pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<Told>) -> Result<()> {
     // Without it a timed sleep ends up to 50 us late.
     let _ = affinity::set_precise_sleeps();
-    let wait = if plan.job.busy_poll { Wait::BusyPoll } else { Wait::Block { spin_ns: plan.job.spin_ns } };
+    let wait =
+        if plan.job.busy_poll { Wait::BusyPoll } else { Wait::Block { spin_ns: plan.job.spin_ns } };
     let tls = (plan.transport == Transport::Tls).then(|| tls(&plan)).transpose()?;
     let (found, held) = stamped::find(&plan, tls.as_ref(), &controls.found);
     let sampler = Sampler::new(&plan, found);
     let mut carries: Box<dyn Carries> = match plan.transport {
         Transport::Tcp | Transport::Tls => Box::new(StreamLanes::new(&plan, wait, tls, sampler)?),
         Transport::Udp => Box::new(Flows::new(&plan, wait, sampler)?),
-        Transport::R2p2 | Transport::Homa | Transport::HomaIp => Box::new(Endpoints::new(&plan, wait, sampler)?),
+        Transport::R2p2 | Transport::Homa | Transport::HomaIp => {
+            Box::new(Endpoints::new(&plan, wait, sampler)?)
+        }
     };
     carries.open(Clock.now() + OPEN_NS_MAX)?;
     drop(held);
     let _ = tell.send(Told::Ready { host: Host::default(), stamps: found.kind() });
     let Some(start) = await_start(controls) else { return Ok(()) };
     let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
-    let requests = Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream()))?;
+    let requests =
+        Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream()))?;
     let slices = Slices::new(plan.load(start)?, start, plan.slice_ns);
     let near_ns = match wait {
         Wait::BusyPoll => NEAR_NS,
         Wait::Block { spin_ns } => spin_ns.min(NEAR_NS),
     };
-    Worker { near_ns, plan, carries, requests, slices, saturated: 0, told: ClientCounts::default() }.work(controls, tell)
+    Worker { near_ns, plan, carries, requests, slices, saturated: 0, told: ClientCounts::default() }
+        .work(controls, tell)
 }
 
 fn tls(plan: &Plan) -> Result<TlsClient> {
@@ -54,7 +59,9 @@ fn tls(plan: &Plan) -> Result<TlsClient> {
     let verification = match (tls.insecure, roots) {
         (true, _) => Verification::Off,
         (false, Some(pem)) => Verification::Roots(pem),
-        (false, None) => anyhow::bail!("say which certificates to trust (--ca), or to trust whatever it shows (--insecure)"),
+        (false, None) => anyhow::bail!(
+            "say which certificates to trust (--ca), or to trust whatever it shows (--insecure)"
+        ),
     };
     TlsClient::new(tls.name.as_deref(), verification).context("cannot set up TLS")
 }
@@ -84,8 +91,8 @@ struct Worker {
     carries: Box<dyn Carries>,
     requests: Requests,
     slices: Slices,
-    /// So long before a send the thread no longer sleeps, and where nothing is awaited it does not even read: a read that finds
-    /// nothing would make the send late.
+    /// So long before a send the thread no longer sleeps, and where nothing is awaited it does not
+    /// even read: a read that finds nothing would make the send late.
     near_ns: u64,
     /// Turns in which no connection had room for what was due.
     saturated: u64,
@@ -105,7 +112,8 @@ impl Worker {
                 }
                 self.tell_counts(tell);
                 self.add_lanes(controls.connections.load(Ordering::Relaxed));
-                // A thread that polls with real-time priority on the coordinator's core would keep it from ever looking.
+                // A thread that polls with real-time priority on the coordinator's core would keep
+                // it from ever looking.
                 std::thread::yield_now();
             }
             if !is_stopped && controls.is_stopped.load(Ordering::Relaxed) {
@@ -123,12 +131,14 @@ impl Worker {
                 hold_until(until);
                 continue;
             }
-            let sleep_until = if self.plan.job.busy_poll { until } else { until.saturating_sub(self.near_ns) };
+            let sleep_until =
+                if self.plan.job.busy_poll { until } else { until.saturating_sub(self.near_ns) };
             self.carries.turn(&mut self.slices, sleep_until)?;
         }
     }
 
-    /// Until when there is nothing to do unless something comes: what is overdue for want of room waits for it.
+    /// Until when there is nothing to do unless something comes: what is overdue for want of room
+    /// waits for it.
     fn until(&mut self, now: u64) -> u64 {
         let look_at = now + LOOK_EVERY_NS;
         match self.slices.poll_timeout() {
@@ -178,7 +188,8 @@ impl Worker {
     }
 }
 
-/// Requests of one turn: 64 single sends take the kernel some 170 us, and replies wait for no longer.
+/// Requests of one turn: 64 single sends take the kernel some 170 us, and replies wait for no
+/// longer.
 const BURST: usize = 64;
 
 /// The thread looks at least so often whether it is stopped.

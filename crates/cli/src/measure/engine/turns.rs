@@ -1,4 +1,5 @@
-//! Whose turn it is to carry the next request: of the lanes that have room, the one that has waited longest.
+//! Whose turn it is to carry the next request: of the lanes that have room, the one that has waited
+//! longest.
 //!
 //! Invariant: a lane waits at most once.
 
@@ -23,7 +24,8 @@ impl Turns {
         }
     }
 
-    /// Whether a lane waits that has room indeed; those before it that have none any more wait no longer.
+    /// Whether a lane waits that has room indeed; those before it that have none any more wait no
+    /// longer.
     pub(super) fn has_any(&mut self, has_room: impl Fn(usize) -> bool) -> bool {
         while let Some(&lane) = self.waiting.front() {
             if has_room(lane) {

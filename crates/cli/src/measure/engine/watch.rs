@@ -42,11 +42,13 @@ impl Wire {
         match self {
             Self::R2p2 => {
                 let packet = r2p2::Packet::parse(datagram).ok()?;
-                let is_first = packet.message_type == r2p2::MessageType::Request && packet.index == 0;
+                let is_first =
+                    packet.message_type == r2p2::MessageType::Request && packet.index == 0;
                 is_first.then_some(u64::from(packet.rid))
             }
             Self::Homa => {
-                let packet = homa::Packet::parse(datagram).ok().filter(homa::Packet::is_from_client)?;
+                let packet =
+                    homa::Packet::parse(datagram).ok().filter(homa::Packet::is_from_client)?;
                 let homa::Body::Data { header, .. } = packet.body else { return None };
                 (header.offset() == 0).then(|| packet.common.sender_id.get())
             }
@@ -58,10 +60,12 @@ impl Wire {
         match self {
             Self::R2p2 => {
                 let packet = r2p2::Packet::parse(datagram).ok()?;
-                (packet.message_type == r2p2::MessageType::Response).then_some(u64::from(packet.rid))
+                (packet.message_type == r2p2::MessageType::Response)
+                    .then_some(u64::from(packet.rid))
             }
             Self::Homa => {
-                let packet = homa::Packet::parse(datagram).ok().filter(|packet| !packet.is_from_client())?;
+                let packet =
+                    homa::Packet::parse(datagram).ok().filter(|packet| !packet.is_from_client())?;
                 matches!(packet.body, homa::Body::Data { .. }).then(|| packet.common.local_id())
             }
         }

@@ -1,10 +1,10 @@
 //! What a live view knows of a run, and how it says it in words.
 //!
-//! Time goes by columns: some slices each, ever more of them the longer the load, so that a run of any length has as many columns
-//! as a chart can show.
+//! Time goes by columns: some slices each, ever more of them the longer the load, so that a run of
+//! any length has as many columns as a chart can show.
 //!
-//! Invariant: memory is bounded, whatever the rate and the length; a column is shown once all of its slices were taken; nothing
-//! in a line drives a terminal.
+//! Invariant: memory is bounded, whatever the rate and the length; a column is shown once all of
+//! its slices were taken; nothing in a line drives a terminal.
 
 use hdrhistogram::Histogram;
 use tailcut_measure::control::{Glance, Leg};
@@ -114,7 +114,8 @@ impl Board {
             (_, Phase::Preparing) => {
                 let said = std::mem::take(&mut self.said);
                 *self = Self { said, ..Self::new(&self.title, self.p, self.slice_ns) };
-                self.width = u32::try_from(COLUMN_NS_MIN.div_ceil(self.slice_ns)).unwrap_or(u32::MAX);
+                self.width =
+                    u32::try_from(COLUMN_NS_MIN.div_ceil(self.slice_ns)).unwrap_or(u32::MAX);
             }
             (Phase::Measuring, Phase::Measuring | Phase::Ending) => {}
             _ => (self.measured, self.look) = (Measured::new(), None),
@@ -172,7 +173,13 @@ impl Board {
         match self.phase {
             Phase::Preparing | Phase::Ending => self.phase.name().to_owned(),
             Phase::WarmingUp | Phase::Measuring => {
-                format!("{}, {} of {} s{}", self.phase.name(), seconds(self.passed_ns), seconds(self.leg_ns), self.forecast)
+                format!(
+                    "{}, {} of {} s{}",
+                    self.phase.name(),
+                    seconds(self.passed_ns),
+                    seconds(self.leg_ns),
+                    self.forecast
+                )
             }
         }
     }
@@ -185,23 +192,38 @@ impl Board {
             shares.sort_by(f64::total_cmp);
         }
         let names = shares.iter().map(|&share| percentile_name(share));
-        let head = ["latency, us".to_owned(), "mean".to_owned()].into_iter().chain(names).chain(["max".to_owned()]).collect();
+        let head = ["latency, us".to_owned(), "mean".to_owned()]
+            .into_iter()
+            .chain(names)
+            .chain(["max".to_owned()])
+            .collect();
         let row = |name: &str, kept: &Kept| {
             let us = |ns: Option<f64>| figure(ns.map(|ns| ns / 1e3));
             let max = (!kept.histogram.is_empty()).then_some(kept.max_ns as f64);
             let percentiles = shares.iter().map(|&share| us(kept.percentile_ns(share)));
-            [name.to_owned(), us(kept.mean_ns())].into_iter().chain(percentiles).chain([us(max)]).collect()
+            [name.to_owned(), us(kept.mean_ns())]
+                .into_iter()
+                .chain(percentiles)
+                .chain([us(max)])
+                .collect()
         };
-        vec![head, row("from intended send", &self.measured.intended), row("from actual send", &self.measured.actual)]
+        vec![
+            head,
+            row("from intended send", &self.measured.intended),
+            row("from actual send", &self.measured.actual),
+        ]
     }
 
     /// What became of the measured requests.
     pub(super) fn counts(&self) -> String {
         let Counts { sent, replied, lost, refused, timeout } = self.measured.glance.counts;
         let mut text = format!("{sent} sent, {replied} replied");
-        for (name, count) in
-            [("lost", lost), ("refused", refused), ("timed out", timeout), ("errors", self.measured.glance.errors)]
-        {
+        for (name, count) in [
+            ("lost", lost),
+            ("refused", refused),
+            ("timed out", timeout),
+            ("errors", self.measured.glance.errors),
+        ] {
             if count > 0 {
                 text.push_str(&format!(", {count} {name}"));
             }
@@ -224,7 +246,12 @@ impl Board {
         match self.verdict() {
             None => "nothing is measured yet".to_owned(),
             Some(Verdict::Ok) => "nothing speaks against it".to_owned(),
-            Some(verdict) => verdict.reasons().iter().map(|reason| printable(&reason.to_string())).collect::<Vec<_>>().join("; "),
+            Some(verdict) => verdict
+                .reasons()
+                .iter()
+                .map(|reason| printable(&reason.to_string()))
+                .collect::<Vec<_>>()
+                .join("; "),
         }
     }
 
@@ -234,8 +261,12 @@ impl Board {
         let Some(known) = self.look else {
             return format!("the interval of the {name} comes with the first look at all samples");
         };
-        let [value, low, high] = [known.value_ns, known.low_ns, known.high_ns].map(|ns| four_digits(ns / 1e3));
-        format!("{name} {value} us, {:.0} % interval {low} to {high} at the last look", 100.0 * known.confidence)
+        let [value, low, high] =
+            [known.value_ns, known.low_ns, known.high_ns].map(|ns| four_digits(ns / 1e3));
+        format!(
+            "{name} {value} us, {:.0} % interval {low} to {high} at the last look",
+            100.0 * known.confidence
+        )
     }
 
     /// The latest whole column in a line, for where nothing can be drawn; `None` without one.
@@ -254,7 +285,8 @@ impl Board {
         ))
     }
 
-    /// The column of a slice; columns are made as they are needed, and merged where they are too many.
+    /// The column of a slice; columns are made as they are needed, and merged where they are too
+    /// many.
     fn place(&mut self, slice: u32) -> usize {
         while slice / self.width >= COLUMNS_MAX {
             self.width *= 2;
@@ -276,7 +308,8 @@ impl Board {
 
 impl Column {
     fn new() -> Self {
-        let latencies = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2).expect("the bounds and the digits are valid constants");
+        let latencies = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2)
+            .expect("the bounds and the digits are valid constants");
         Self { latencies, max_ns: 0, sent: 0, replied: 0 }
     }
 
@@ -338,7 +371,8 @@ pub(super) mod tests {
         Leg { for_ns: slices * SLICE_NS, setup: Setup::default(), forecast: None }
     }
 
-    /// A thread's slice with a hundred replies, from 10 us on in steps of 1 us, one of them sent 3 us late.
+    /// A thread's slice with a hundred replies, from 10 us on in steps of 1 us, one of them sent 3
+    /// us late.
     pub(crate) fn slice(index: u32) -> Slice {
         let sample = |place: u64| Timed {
             intended_ns: u64::from(index) * SLICE_NS + place * 1_000_000,
@@ -384,7 +418,10 @@ pub(super) mod tests {
         let Point { at_s, sent_per_s, replied_per_s, p50_us, tail_us, max_us } = points[1];
         assert_eq!((at_s, sent_per_s, replied_per_s, max_us), (2.0, 1_000.0, 1_000.0, Some(109.0)));
         // Of ten of each latency from 10 to 109 us, to a hundredth.
-        assert!((p50_us.unwrap() - 59.0).abs() <= 0.6 && (tail_us.unwrap() - 108.0).abs() <= 1.1, "{points:?}");
+        assert!(
+            (p50_us.unwrap() - 59.0).abs() <= 0.6 && (tail_us.unwrap() - 108.0).abs() <= 1.1,
+            "{points:?}"
+        );
     }
 
     #[test]
@@ -401,7 +438,10 @@ pub(super) mod tests {
     #[test]
     fn a_measurement_that_is_prolonged_goes_on_and_one_that_begins_again_does_not() {
         let mut board = board(100);
-        let longer = Leg { forecast: Some(Forecast { total_ns: 25_000_000_000, limit_ns: 60_000_000_000 }), ..leg(150) };
+        let longer = Leg {
+            forecast: Some(Forecast { total_ns: 25_000_000_000, limit_ns: 60_000_000_000 }),
+            ..leg(150)
+        };
         board.begin(Phase::Measuring, Some(&longer));
         assert_eq!(board.counts(), "10000 sent, 10000 replied");
         assert_eq!(board.progress(), "measuring, 0.0 of 15.0 s, 25 s in all");
@@ -420,7 +460,10 @@ pub(super) mod tests {
     #[test]
     fn losses_are_in_the_verdict_so_far() {
         let mut board = board(10);
-        let lossy = Slice { counts: Counts { sent: 200, replied: 100, lost: 100, ..Counts::default() }, ..slice(20) };
+        let lossy = Slice {
+            counts: Counts { sent: 200, replied: 100, lost: 100, ..Counts::default() },
+            ..slice(20)
+        };
         board.take(&Slice { sent_meanwhile: 200, ..lossy }, Role::Symmetric);
         assert!(board.verdict_text().contains("lost"), "{}", board.verdict_text());
         assert_eq!(board.counts(), "1200 sent, 1100 replied, 100 lost");
@@ -429,7 +472,10 @@ pub(super) mod tests {
     #[test]
     fn a_line_says_what_a_screen_would() {
         let line = board(15).line().unwrap();
-        assert!(line.starts_with("measuring, 1.5 of 10.0 s: 1000/s sent, 1000/s replied, p50 "), "{line}");
+        assert!(
+            line.starts_with("measuring, 1.5 of 10.0 s: 1000/s sent, 1000/s replied, p50 "),
+            "{line}"
+        );
         assert!(line.ends_with("us, max 109 us; nothing speaks against it"), "{line}");
         assert_eq!(Board::new("", 0.99, SLICE_NS).line(), None);
     }
@@ -437,12 +483,21 @@ pub(super) mod tests {
     #[test]
     fn a_percentile_of_ones_own_has_a_column() {
         let mut board = board(10);
-        assert_eq!(board.latencies()[0], ["latency, us", "mean", "p50", "p90", "p99", "p99.9", "max"]);
+        assert_eq!(
+            board.latencies()[0],
+            ["latency, us", "mean", "p50", "p90", "p99", "p99.9", "max"]
+        );
         board.p = 0.95;
-        assert_eq!(board.latencies()[0], ["latency, us", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"]);
+        assert_eq!(
+            board.latencies()[0],
+            ["latency, us", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"]
+        );
         let row = &board.latencies()[1];
         // A thousand samples leave ten beyond the p99 and one beyond the p99.9.
-        assert_eq!((row[1].as_str(), row[5].as_str(), row[6].as_str(), row[7].as_str()), ("59.50", "108.0", "-", "109"));
+        assert_eq!(
+            (row[1].as_str(), row[5].as_str(), row[6].as_str(), row[7].as_str()),
+            ("59.50", "108.0", "-", "109")
+        );
     }
 
     pub(crate) const SLICE_NS: u64 = 100_000_000;

@@ -7,7 +7,8 @@
 //!
 //! The coordinator's thread draws, between two looks at its agents. Load threads do nothing for it.
 //!
-//! Invariant: the screen is drawn at most [ten times a second](DRAW_EVERY_NS), and is given back before anything else is printed.
+//! Invariant: the screen is drawn at most [ten times a second](DRAW_EVERY_NS), and is given back
+//! before anything else is printed.
 
 mod board;
 mod draw;
@@ -38,11 +39,18 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// What shows runs that are to know the percentile `p`. It takes the terminal when the first of them begins, so that whoever
-    /// opens agents may still ask something.
+    /// What shows runs that are to know the percentile `p`. It takes the terminal when the first of
+    /// them begins, so that whoever opens agents may still ask something.
     pub(super) fn new(title: &str, p: f64, slice_ns: u64) -> Self {
         let board = Board::new(title, p, slice_ns);
-        Self { board, screen: None, style: Style::of_stderr(), drawn_ns: 0, lines: 0, is_stopped: false }
+        Self {
+            board,
+            screen: None,
+            style: Style::of_stderr(),
+            drawn_ns: 0,
+            lines: 0,
+            is_stopped: false,
+        }
     }
 
     fn open(&mut self) {

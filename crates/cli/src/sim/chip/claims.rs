@@ -44,11 +44,12 @@ pub(super) fn run(runs: Runs) -> Result<Outcome> {
         ask(question, runs.requests, runs.seed.wrapping_add(job % runs.seeds))
     });
     let values = jobs.into_iter().collect::<Result<Vec<f64>, _>>()?;
-    let answers = questions.iter().zip(values.chunks(seeds)).map(|(&(question, reference), values)| Answer {
-        question,
-        reference,
-        obtained: Estimate::of(values),
-    });
+    let answers =
+        questions.iter().zip(values.chunks(seeds)).map(|(&(question, reference), values)| Answer {
+            question,
+            reference,
+            obtained: Estimate::of(values),
+        });
     let answers: Vec<Answer> = answers.collect();
     let claims = claims(&answers);
     let json = json!({
@@ -57,8 +58,16 @@ pub(super) fn run(runs: Runs) -> Result<Outcome> {
         "answers": answers.iter().map(answer_json).collect::<Vec<_>>(),
         "claims": claims.iter().map(|(claim, figures)| json!({ "paper": claim, "obtained": figures })).collect::<Vec<_>>(),
     });
-    let lines: Vec<Vec<String>> = claims.into_iter().map(|(claim, figures)| vec![claim.to_owned(), figures.join(", ")]).collect();
-    let text = format!("{}\n{}\n{}", throughput_text(&answers), tail_text(&answers), output::table(&lines, 2));
+    let lines: Vec<Vec<String>> = claims
+        .into_iter()
+        .map(|(claim, figures)| vec![claim.to_owned(), figures.join(", ")])
+        .collect();
+    let text = format!(
+        "{}\n{}\n{}",
+        throughput_text(&answers),
+        tail_text(&answers),
+        output::table(&lines, 2)
+    );
     Ok(Outcome { json, text, failure: None })
 }
 
@@ -69,12 +78,17 @@ fn questions() -> Vec<(Question, Option<f64>)> {
         let ask = Ask::Throughput(row.slo_ns);
         questions.push((Question { chip: IDEAL, preset: row.preset, ask }, None));
         let columns = THROUGHPUT_CHIPS.into_iter().zip(row.mrps);
-        questions.extend(columns.map(|(chip, mrps)| (Question { chip, preset: row.preset, ask }, Some(mrps))));
+        questions.extend(
+            columns.map(|(chip, mrps)| (Question { chip, preset: row.preset, ask }, Some(mrps))),
+        );
     }
     for row in TAILS {
         let ask = Ask::Tail(row.load);
         let columns = TAIL_CHIPS.into_iter().zip(row.p99_ns);
-        questions.extend(columns.map(|(chip, p99_ns)| (Question { chip, preset: row.preset, ask }, Some(p99_ns))));
+        questions.extend(
+            columns
+                .map(|(chip, p99_ns)| (Question { chip, preset: row.preset, ask }, Some(p99_ns))),
+        );
     }
     for preset in CONVERGENT {
         for chip in [IDEAL, HARDWARE_1, HARDWARE, PRIVATE] {
@@ -90,8 +104,12 @@ fn questions() -> Vec<(Question, Option<f64>)> {
 fn ask(question: Question, requests: usize, seed: u64) -> Result<f64, ChipError> {
     let workload = question.preset.workload();
     match question.ask {
-        Ask::Throughput(slo_ns) => Ok(slo_throughput(question.chip, &workload, slo_ns, requests, seed)?.throughput_mrps),
-        Ask::Tail(load) => Ok(simulate(question.chip, &workload, load, requests, seed)?.latency_ns.p99),
+        Ask::Throughput(slo_ns) => {
+            Ok(slo_throughput(question.chip, &workload, slo_ns, requests, seed)?.throughput_mrps)
+        }
+        Ask::Tail(load) => {
+            Ok(simulate(question.chip, &workload, load, requests, seed)?.latency_ns.p99)
+        }
     }
 }
 
@@ -99,33 +117,53 @@ fn ask(question: Question, requests: usize, seed: u64) -> Result<f64, ChipError>
 fn claims(answers: &[Answer]) -> Vec<(&'static str, Vec<String>)> {
     let value = |chip, preset, ask| {
         let question = Question { chip, preset, ask };
-        let answer = answers.iter().find(|answer| answer.question == question).expect("every claim's question is asked");
+        let answer = answers
+            .iter()
+            .find(|answer| answer.question == question)
+            .expect("every claim's question is asked");
         answer.obtained.value
     };
     let throughput = |chip, preset: Preset| value(chip, preset, Ask::Throughput(preset.slo_ns()));
     let each = |presets: &[Preset], figure: &dyn Fn(Preset) -> String| {
         presets.iter().map(|&preset| format!("{preset} {}", figure(preset))).collect::<Vec<_>>()
     };
-    let over_private = |preset| format!("{:.2}x", throughput(HARDWARE, preset) / throughput(PRIVATE, preset));
+    let over_private =
+        |preset| format!("{:.2}x", throughput(HARDWARE, preset) / throughput(PRIVATE, preset));
     let p99_ns = |chip, preset| value(chip, preset, Ask::Tail(CLAIM_LOAD));
     let tail = |preset| format!("{:.1}x", p99_ns(PRIVATE, preset) / p99_ns(HARDWARE, preset));
-    let over_software = |preset| format!("{:.2}x", throughput(HARDWARE, preset) / throughput(SOFTWARE, preset));
-    let below_ideal = |preset| format!("{:.1} %", 100.0 * (1.0 - throughput(HARDWARE, preset) / throughput(IDEAL, preset)));
+    let over_software =
+        |preset| format!("{:.2}x", throughput(HARDWARE, preset) / throughput(SOFTWARE, preset));
+    let below_ideal = |preset| {
+        format!("{:.1} %", 100.0 * (1.0 - throughput(HARDWARE, preset) / throughput(IDEAL, preset)))
+    };
     let above_ideal = |preset| {
         let percent = |chip| 100.0 * (p99_ns(chip, preset) / p99_ns(IDEAL, preset) - 1.0);
         format!("{:.0} % (threshold 1: {:.0} %)", percent(HARDWARE), percent(HARDWARE_1))
     };
     vec![
-        ("1x16 over 16x1, throughput under the limit: up to 1.4x", each(&CONVERGENT, &over_private)),
+        (
+            "1x16 over 16x1, throughput under the limit: up to 1.4x",
+            each(&CONVERGENT, &over_private),
+        ),
         ("16x1 over 1x16, p99 before saturation (load 0.7): up to 4x", each(&CONVERGENT, &tail)),
-        ("hardware over software, throughput under the limit: 2.3x to 2.7x", each(&SYNTHETIC, &over_software)),
-        ("below the ideal single queue, throughput under the limit: 3 to 15 %", each(&SYNTHETIC, &below_ideal)),
-        ("above the ideal single queue, p99 at load 0.7: 3 to 15 %", each(&CONVERGENT, &above_ideal)),
+        (
+            "hardware over software, throughput under the limit: 2.3x to 2.7x",
+            each(&SYNTHETIC, &over_software),
+        ),
+        (
+            "below the ideal single queue, throughput under the limit: 3 to 15 %",
+            each(&SYNTHETIC, &below_ideal),
+        ),
+        (
+            "above the ideal single queue, p99 at load 0.7: 3 to 15 %",
+            each(&CONVERGENT, &above_ideal),
+        ),
     ]
 }
 
 fn throughput_text(answers: &[Answer]) -> String {
-    let mut rows = vec![head("M/s under the limit", &[&[IDEAL], THROUGHPUT_CHIPS.as_slice()].concat())];
+    let mut rows =
+        vec![head("M/s under the limit", &[&[IDEAL], THROUGHPUT_CHIPS.as_slice()].concat())];
     for row in THROUGHPUT {
         let name = format!("{}, {:.1} us", row.preset, row.slo_ns / 1e3);
         rows.push(cells(name, answers, (row.preset, Ask::Throughput(row.slo_ns)), 2));
@@ -136,7 +174,12 @@ fn throughput_text(answers: &[Answer]) -> String {
 fn tail_text(answers: &[Answer]) -> String {
     let mut rows = vec![head("p99 in ns", &TAIL_CHIPS)];
     for row in TAILS {
-        rows.push(cells(format!("{} at {}", row.preset, row.load), answers, (row.preset, Ask::Tail(row.load)), 0));
+        rows.push(cells(
+            format!("{} at {}", row.preset, row.load),
+            answers,
+            (row.preset, Ask::Tail(row.load)),
+            0,
+        ));
     }
     output::table(&rows, 1)
 }
@@ -145,8 +188,15 @@ fn head(name: &str, chips: &[Chip]) -> Vec<String> {
     [name.to_owned()].into_iter().chain(chips.iter().map(Chip::to_string)).collect()
 }
 
-fn cells(name: String, answers: &[Answer], (preset, ask): (Preset, Ask), digits: usize) -> Vec<String> {
-    let row = answers.iter().filter(|answer| answer.question.preset == preset && answer.question.ask == ask);
+fn cells(
+    name: String,
+    answers: &[Answer],
+    (preset, ask): (Preset, Ask),
+    digits: usize,
+) -> Vec<String> {
+    let row = answers
+        .iter()
+        .filter(|answer| answer.question.preset == preset && answer.question.ask == ask);
     let cell = |answer: &Answer| {
         let reference = answer.reference.map(|reference| format!(" ({reference})"));
         format!("{}{}", estimate_text(&answer.obtained, digits), reference.unwrap_or_default())
@@ -179,6 +229,7 @@ const PRIVATE: Chip = Chip::with_threshold(Layout::Private, 1);
 const SOFTWARE: Chip = Chip::with_threshold(Layout::Software, 1);
 /// Whose tail at 16x1 converges.
 const CONVERGENT: [Preset; 4] = [Preset::Fixed, Preset::Uniform, Preset::Exponential, Preset::Herd];
-const SYNTHETIC: [Preset; 4] = [Preset::Fixed, Preset::Uniform, Preset::Exponential, Preset::ExtremeValue];
+const SYNTHETIC: [Preset; 4] =
+    [Preset::Fixed, Preset::Uniform, Preset::Exponential, Preset::ExtremeValue];
 /// Before any configuration's saturation.
 const CLAIM_LOAD: f64 = 0.7;

@@ -19,12 +19,14 @@ use crate::output;
 
 /// Simulate RPCValet's chip: a network interface that gives messages to 16 cores
 ///
-/// With --load it gives the latency at that load, from a message's last packet until the core has replied; with --slo the
-/// throughput at which the p99 reaches the limit. The load is relative to 16 cores that never pause.
+/// With --load it gives the latency at that load, from a message's last packet until the core has
+/// replied; with --slo the throughput at which the p99 reaches the limit. The load is relative to
+/// 16 cores that never pause.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Who shares a queue: 1x16 and 4x4 in hardware, 16x1 (random), sw (a lock) or ideal (no delays)
+    /// Who shares a queue: 1x16 and 4x4 in hardware, 16x1 (random), sw (a lock) or ideal (no
+    /// delays)
     #[arg(long, value_name = "NAME", default_value = "1x16")]
     layout: Layout,
     /// Messages that a core may have outstanding, of 1x16 and 4x4 [default: 2]
@@ -42,7 +44,8 @@ pub(crate) struct Args {
     /// Find the throughput at which the p99 reaches this limit [default: the workload's]
     #[arg(long, value_name = "TIME", conflicts_with = "load", value_parser = parse_positive_ns)]
     slo: Option<u64>,
-    /// Print the reference tables and the claims of the paper beside what is obtained; a minute or two on two cores
+    /// Print the reference tables and the claims of the paper beside what is obtained; a minute or
+    /// two on two cores
     #[arg(long, conflicts_with_all = ["layout", "threshold", "service", "workload", "load", "slo"])]
     claims: bool,
     /// Messages of a run [default: 1M at a load, else 300k]
@@ -83,11 +86,16 @@ pub(super) fn check(args: &Args) -> Result<()> {
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let requests_default = if args.load.is_some() { POINT_REQUESTS } else { SEARCH_REQUESTS };
-    let runs = Runs { requests: args.requests.unwrap_or(requests_default), seed: args.seed, seeds: args.seeds };
+    let runs = Runs {
+        requests: args.requests.unwrap_or(requests_default),
+        seed: args.seed,
+        seeds: args.seeds,
+    };
     if args.claims {
         return claims::run(runs);
     }
-    let setting = Setting { chip: chip(args)?, preset: args.workload, workload: workload(args)?, runs };
+    let setting =
+        Setting { chip: chip(args)?, preset: args.workload, workload: workload(args)?, runs };
     let slo_ns = args.slo.map(|slo_ns| slo_ns as f64).or(args.workload.map(Preset::slo_ns));
     match (args.load, slo_ns) {
         (Some(load), _) => run_point(&setting, load),
@@ -107,17 +115,23 @@ fn workload(args: &Args) -> Result<Workload> {
     if let Some(preset) = args.workload {
         return Ok(preset.workload());
     }
-    let default = || Distribution::parse(SERVICE, Unit::Time).expect("the default is in the grammar");
+    let default =
+        || Distribution::parse(SERVICE, Unit::Time).expect("the default is in the grammar");
     Ok(Workload::new(args.service.clone().unwrap_or_else(default))?)
 }
 
 fn run_point(setting: &Setting, load: f64) -> Result<Outcome> {
     let Setting { chip, workload, runs, .. } = setting;
     let run = |seed| simulate(*chip, workload, load, runs.requests, seed);
-    let points = cores::over_seeds(runs.seed, runs.seeds, run).into_iter().collect::<Result<Vec<Point>, _>>()?;
-    let each = |figures: fn(&Point) -> Figures| estimates(&points.iter().map(figures).collect::<Vec<_>>());
-    let (latency, replenished) = (each(|point| point.latency_ns), each(|point| point.replenished_ns));
-    let throughput = Estimate::of(&points.iter().map(|point| point.throughput_mrps).collect::<Vec<_>>());
+    let points = cores::over_seeds(runs.seed, runs.seeds, run)
+        .into_iter()
+        .collect::<Result<Vec<Point>, _>>()?;
+    let each =
+        |figures: fn(&Point) -> Figures| estimates(&points.iter().map(figures).collect::<Vec<_>>());
+    let (latency, replenished) =
+        (each(|point| point.latency_ns), each(|point| point.replenished_ns));
+    let throughput =
+        Estimate::of(&points.iter().map(|point| point.throughput_mrps).collect::<Vec<_>>());
     let mut config = config_json(setting);
     config["load"] = json!(load);
     let json = json!({
@@ -129,10 +143,16 @@ fn run_point(setting: &Setting, load: f64) -> Result<Outcome> {
         "throughput_mrps": throughput.value,
     });
     let row = |name: &str, estimates: &[Estimate; 5]| {
-        [name.to_owned()].into_iter().chain(estimates.iter().map(|estimate| estimate_text(estimate, 0))).collect::<Vec<_>>()
+        [name.to_owned()]
+            .into_iter()
+            .chain(estimates.iter().map(|estimate| estimate_text(estimate, 0)))
+            .collect::<Vec<_>>()
     };
     let head = ["ns"].into_iter().chain(NAMES).map(str::to_owned).collect();
-    let table = output::table(&[head, row("core loop's end", &latency), row("replenished", &replenished)], 1);
+    let table = output::table(
+        &[head, row("core loop's end", &latency), row("replenished", &replenished)],
+        1,
+    );
     let text = format!("{}, load {load}: {:.2} M/s\n{table}", heading(setting), throughput.value);
     Ok(Outcome { json, text, failure: None })
 }
@@ -140,7 +160,8 @@ fn run_point(setting: &Setting, load: f64) -> Result<Outcome> {
 fn run_search(setting: &Setting, slo_ns: f64) -> Result<Outcome> {
     let Setting { chip, workload, runs, .. } = setting;
     let run = |seed| slo_throughput(*chip, workload, slo_ns, runs.requests, seed);
-    let found = cores::over_seeds(runs.seed, runs.seeds, run).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let found =
+        cores::over_seeds(runs.seed, runs.seeds, run).into_iter().collect::<Result<Vec<_>, _>>()?;
     let load = Estimate::of(&found.iter().map(|point| point.load).collect::<Vec<_>>());
     let mrps = Estimate::of(&found.iter().map(|point| point.throughput_mrps).collect::<Vec<_>>());
     let mut config = config_json(setting);
@@ -156,7 +177,11 @@ fn run_search(setting: &Setting, slo_ns: f64) -> Result<Outcome> {
         },
     });
     let (limit, mrps) = (Unit::Time.format(slo_ns), estimate_text(&mrps, 2));
-    let text = format!("{}: {mrps} M/s with a p99 of {limit}, a load of {}\n", heading(setting), estimate_text(&load, 3));
+    let text = format!(
+        "{}: {mrps} M/s with a p99 of {limit}, a load of {}\n",
+        heading(setting),
+        estimate_text(&load, 3)
+    );
     Ok(Outcome { json, text, failure: None })
 }
 

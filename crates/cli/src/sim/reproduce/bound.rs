@@ -1,13 +1,15 @@
 //! `jbsq-bound`: which bound R2P2's router needs, by service and delay.
 //!
-//! D is the way from the router to a worker and back, S the mean service. A bound of n can serve n S / (S + D) of the capacity at
-//! most; beyond 1 + D / S it costs a little again. What is compared is the load up to which the p99 stays below ten mean services
-//! (and half of D more where that is five services), in runs as long as the published ones, 300,000 requests: in a longer run, a
+//! D is the way from the router to a worker and back, S the mean service. A bound of n can serve n
+//! S / (S + D) of the capacity at most; beyond 1 + D / S it costs a little again. What is compared
+//! is the load up to which the p99 stays below ten mean services (and half of D more where that is
+//! five services), in runs as long as the published ones, 300,000 requests: in a longer run, a
 //! queue near saturation has more time to grow.
 //!
-//! The published loads come from one such run each, whose p99 is uncertain by some 2 %, and with it the load by up to 0.02 where the
-//! curve is flat. They have two digits, which seem to be cut off and not rounded: what is obtained here lies above them by 0.009 on
-//! average. So the tolerance is 0.02 around the middle of a published value's hundredth: 0.015 below the value, and 0.025 above.
+//! The published loads come from one such run each, whose p99 is uncertain by some 2 %, and with it
+//! the load by up to 0.02 where the curve is flat. They have two digits, which seem to be cut off
+//! and not rounded: what is obtained here lies above them by 0.009 on average. So the tolerance is
+//! 0.02 around the middle of a published value's hundredth: 0.015 below the value, and 0.025 above.
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -25,20 +27,26 @@ use crate::sim::cores::over_seeds;
 
 pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let run = |cell: Cell| {
-        let seeds = over_seeds(effort.seed, effort.requests(SEEDS), |seed| highest_load(|load| cell.keeps(seed, load)));
+        let seeds = over_seeds(effort.seed, effort.requests(SEEDS), |seed| {
+            highest_load(|load| cell.keeps(seed, load))
+        });
         let loads = seeds.into_iter().collect::<Result<Vec<f64>>>()?;
         Ok((loads.iter().sum::<f64>() / loads.len() as f64, cell))
     };
     let found: Vec<(f64, Cell)> = cells().into_par_iter().map(run).collect::<Result<_>>()?;
     let verdict = |(obtained, cell): &(f64, Cell)| {
-        let what = format!("{} {}, D = {} S: load", cell.policy, cell.service.name, cell.delay.services);
+        let what =
+            format!("{} {}, D = {} S: load", cell.policy, cell.service.name, cell.delay.services);
         let expected = (Basis::Simulated, cell.published);
         Verdict::new(
             effort,
             what,
             expected,
             *obtained,
-            Tolerance::Sides { below: PUBLISHED_ERROR - HALF_DIGIT, above: PUBLISHED_ERROR + HALF_DIGIT },
+            Tolerance::Sides {
+                below: PUBLISHED_ERROR - HALF_DIGIT,
+                above: PUBLISHED_ERROR + HALF_DIGIT,
+            },
         )
     };
     let panels = DELAYS.iter().map(|delay| panel(delay, &found)).collect();
@@ -54,9 +62,11 @@ struct Cell {
 }
 
 impl Cell {
-    /// Whether the p99 stays below the limit at a load. What is beyond the ceiling of the bound does not.
+    /// Whether the p99 stays below the limit at a load. What is beyond the ceiling of the bound
+    /// does not.
     fn keeps(&self, seed: u64, load: f64) -> Result<bool> {
-        let system = System::new(16, self.policy, Distribution::parse(self.service.form, Unit::Time)?);
+        let system =
+            System::new(16, self.policy, Distribution::parse(self.service.form, Unit::Time)?);
         let one_way_ps = (0.5 * self.delay.services * SERVICE_PS).round() as u64;
         let ties = matches!(self.policy, PolicySpec::Jbsq(_)).then_some(TieRule::Random);
         let system = System { to_worker_ps: one_way_ps, feedback_ps: one_way_ps, ties, ..system };
@@ -83,7 +93,12 @@ fn cells() -> Vec<Cell> {
         by_delay
             .flat_map(|(delay, loads)| {
                 let by_service = SERVICES.iter().zip(loads);
-                by_service.map(move |(service, published)| Cell { policy, service, delay, published })
+                by_service.map(move |(service, published)| Cell {
+                    policy,
+                    service,
+                    delay,
+                    published,
+                })
             })
             .collect::<Vec<_>>()
     };
@@ -94,7 +109,10 @@ fn cells() -> Vec<Cell> {
 fn panel(delay: &Delay, found: &[(f64, Cell)]) -> Panel {
     let curve = |service: &Service| {
         let mut curve = Curve { label: service.name.to_owned(), ..Curve::default() };
-        for (obtained, cell) in found.iter().filter(|(_, cell)| cell.delay == delay && cell.service.name == service.name) {
+        for (obtained, cell) in found
+            .iter()
+            .filter(|(_, cell)| cell.delay == delay && cell.service.name == service.name)
+        {
             let Some(bound) = cell.bound().map(f64::from) else { continue };
             curve.obtained.push((bound, *obtained));
             curve.expected.push((bound, cell.published));

@@ -1,13 +1,17 @@
-//! `rpcvalet-chip`: RPCValet's chip against the tables of its message-level model and the claims of its paper (ASPLOS'19).
+//! `rpcvalet-chip`: RPCValet's chip against the tables of its message-level model and the claims of
+//! its paper (ASPLOS'19).
 //!
-//! The model is held to 3 %, and to half of the last printed digit where that is more. Masstree's throughputs hang on rare scans, and
-//! the tails at a load of 0.9 come from single runs: those values have to be ones that a run of 400,000 messages could have given,
-//! within three standard deviations of such runs or 3 %. Two things are shown and not judged: the generalised extreme values, whose
-//! variance is infinite, and what the paper says to be "up to" a factor.
+//! The model is held to 3 %, and to half of the last printed digit where that is more. Masstree's
+//! throughputs hang on rare scans, and the tails at a load of 0.9 come from single runs: those
+//! values have to be ones that a run of 400,000 messages could have given, within three standard
+//! deviations of such runs or 3 %. Two things are shown and not judged: the generalised extreme
+//! values, whose variance is infinite, and what the paper says to be "up to" a factor.
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
-use tailcut_sim::chip::reference::{TAIL_CHIPS, TAILS, THROUGHPUT, THROUGHPUT_CHIPS, TailRow, ThroughputRow};
+use tailcut_sim::chip::reference::{
+    TAIL_CHIPS, TAILS, THROUGHPUT, THROUGHPUT_CHIPS, TailRow, ThroughputRow,
+};
 use tailcut_sim::chip::workload::Preset;
 use tailcut_sim::chip::{Chip, ChipError, Layout, simulate, slo_throughput};
 use tailcut_sim::sojourn::Estimate;
@@ -55,7 +59,12 @@ enum Judgement {
 }
 
 impl Cell {
-    fn new((row, preset, chip): (String, Preset, Chip), expected: f64, runs: &[f64], judgement: Judgement) -> Self {
+    fn new(
+        (row, preset, chip): (String, Preset, Chip),
+        expected: f64,
+        runs: &[f64],
+        judgement: Judgement,
+    ) -> Self {
         let Estimate { value: obtained, standard_error } = Estimate::of(runs);
         let deviation = standard_error.map_or(f64::NAN, |error| error * (runs.len() as f64).sqrt());
         Self { row, preset, chip, expected, obtained, deviation, judgement }
@@ -69,7 +78,9 @@ impl Cell {
             Judgement::Steady { half_digit } if 0.03 * expected < half_digit => {
                 Verdict::new(effort, what, basis, obtained, Tolerance::Absolute(half_digit))
             }
-            Judgement::Steady { .. } => Verdict::new(effort, what, basis, obtained, Tolerance::Relative(0.03)),
+            Judgement::Steady { .. } => {
+                Verdict::new(effort, what, basis, obtained, Tolerance::Relative(0.03))
+            }
             Judgement::Noisy { half_digit } => {
                 let tolerance = (3.0 * deviation).max(0.03 * expected).max(half_digit);
                 Verdict::fixed(what, basis, obtained, Tolerance::Absolute(tolerance))
@@ -89,7 +100,12 @@ fn throughput(effort: Effort) -> Result<Vec<Cell>> {
             Preset::Masstree => (Judgement::Noisy { half_digit: 0.05 }, SEEDS_NOISY),
             _ => (Judgement::Steady { half_digit: 0.05 }, SEEDS),
         };
-        Ok(Cell::new((name, row.preset, chip), expected, &slo_mrps(effort, chip, row, seeds)?, judgement))
+        Ok(Cell::new(
+            (name, row.preset, chip),
+            expected,
+            &slo_mrps(effort, chip, row, seeds)?,
+            judgement,
+        ))
     };
     cells.par_iter().map(run).collect()
 }
@@ -115,7 +131,9 @@ fn claims(throughput: &[Cell], tails: &[Cell], ideal_mrps: f64) -> Vec<Verdict> 
     let of = |cells: &[Cell], row: usize, layout: Layout| {
         let threshold_fits = |chip: Chip| !chip.layout.has_threshold() || chip.threshold.get() == 2;
         let row = cells.iter().skip(row * 5).take(5);
-        row.filter(|cell| cell.chip.layout == layout && threshold_fits(cell.chip)).map(|cell| cell.obtained).fold(0.0, f64::max)
+        row.filter(|cell| cell.chip.layout == layout && threshold_fits(cell.chip))
+            .map(|cell| cell.obtained)
+            .fold(0.0, f64::max)
     };
     let ratio = |row, over| of(throughput, row, Layout::Single) / of(throughput, row, over);
     let light = (0..3).map(|row| ratio(row, Layout::Private)).fold(0.0, f64::max);
@@ -128,10 +146,20 @@ fn claims(throughput: &[Cell], tails: &[Cell], ideal_mrps: f64) -> Vec<Verdict> 
     };
     vec![
         verdict("throughput of 1x16 over 16x1, fixed to exp, up to", 1.4, light, Tolerance::Shown),
-        verdict("tail of 16x1 over 1x16 before saturation, herd, up to", 4.0, tail, Tolerance::Shown),
+        verdict(
+            "tail of 16x1 over 1x16 before saturation, herd, up to",
+            4.0,
+            tail,
+            Tolerance::Shown,
+        ),
         // From 2.3 to 2.7.
         verdict("throughput of hardware over software", 2.5, software, Tolerance::Absolute(0.2)),
-        verdict("throughput of 1x16 over the ideal single queue, exp", 0.85, share, Tolerance::AtLeast),
+        verdict(
+            "throughput of 1x16 over the ideal single queue, exp",
+            0.85,
+            share,
+            Tolerance::AtLeast,
+        ),
     ]
 }
 
@@ -146,7 +174,9 @@ fn panel(effort: Effort, preset: Preset, throughput: &[Cell]) -> Result<Panel> {
     let capacity = preset.workload().capacity_mrps();
     let curve = |cell: &Cell| {
         let loads: Vec<f64> = (2..=19).map(|step| f64::from(step) / 20.0).collect();
-        let run = |&load: &f64| Ok((load * capacity, p99s_ns(effort, cell.chip, (preset, load), 1)?[0] / 1e3));
+        let run = |&load: &f64| {
+            Ok((load * capacity, p99s_ns(effort, cell.chip, (preset, load), 1)?[0] / 1e3))
+        };
         let obtained = loads.par_iter().map(run).collect::<Result<Vec<_>>>()?;
         let expected = vec![(cell.expected, preset.slo_ns() / 1e3)];
         Ok(Curve { label: cell.chip.to_string(), obtained, expected })
@@ -160,19 +190,38 @@ fn panel(effort: Effort, preset: Preset, throughput: &[Cell]) -> Result<Panel> {
     })
 }
 
-fn cells<'r, R>(rows: &'r [R], chips: &[Chip; 5], values: impl Fn(&'r R) -> &'r [f64; 5]) -> Vec<(&'r R, Chip, f64)> {
-    rows.iter().flat_map(|row| chips.iter().zip(values(row)).map(move |(&chip, &value)| (row, chip, value))).collect()
+fn cells<'r, R>(
+    rows: &'r [R],
+    chips: &[Chip; 5],
+    values: impl Fn(&'r R) -> &'r [f64; 5],
+) -> Vec<(&'r R, Chip, f64)> {
+    rows.iter()
+        .flat_map(|row| {
+            chips.iter().zip(values(row)).map(move |(&chip, &value)| (row, chip, value))
+        })
+        .collect()
 }
 
 /// The throughput of each seed.
-fn slo_mrps(effort: Effort, chip: Chip, row: &ThroughputRow, seeds: u64) -> Result<Vec<f64>, ChipError> {
+fn slo_mrps(
+    effort: Effort,
+    chip: Chip,
+    row: &ThroughputRow,
+    seeds: u64,
+) -> Result<Vec<f64>, ChipError> {
     let (workload, requests) = (row.preset.workload(), effort.requests(REQUESTS) as usize);
-    let find = |seed| Ok(slo_throughput(chip, &workload, row.slo_ns, requests, seed)?.throughput_mrps);
+    let find =
+        |seed| Ok(slo_throughput(chip, &workload, row.slo_ns, requests, seed)?.throughput_mrps);
     over_seeds(effort.seed, seeds, find).into_iter().collect()
 }
 
 /// The 99th percentile of each seed.
-fn p99s_ns(effort: Effort, chip: Chip, (preset, load): (Preset, f64), seeds: u64) -> Result<Vec<f64>, ChipError> {
+fn p99s_ns(
+    effort: Effort,
+    chip: Chip,
+    (preset, load): (Preset, f64),
+    seeds: u64,
+) -> Result<Vec<f64>, ChipError> {
     let (workload, requests) = (preset.workload(), effort.requests(REQUESTS) as usize);
     let run = |seed| Ok(simulate(chip, &workload, load, requests, seed)?.latency_ns.p99);
     over_seeds(effort.seed, seeds, run).into_iter().collect()

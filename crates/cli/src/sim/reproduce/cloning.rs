@@ -1,4 +1,5 @@
-//! What the reproductions of cloning have in common: a point over seeds, and its figures in microseconds.
+//! What the reproductions of cloning have in common: a point over seeds, and its figures in
+//! microseconds.
 
 use anyhow::Result;
 use tailcut_measure::distribution::Distribution;
@@ -19,7 +20,12 @@ impl Point {
     }
 
     /// As [`Point::run`], under so many seeds.
-    pub(super) fn run_seeds(effort: Effort, config: &Config, requests: u32, seeds: u64) -> Result<Self> {
+    pub(super) fn run_seeds(
+        effort: Effort,
+        config: &Config,
+        requests: u32,
+        seeds: u64,
+    ) -> Result<Self> {
         let requests = effort.requests(u64::from(requests)) as u32;
         let config = Config { requests, ..config.clone() };
         let runs = over_seeds(effort.seed, seeds, |seed| simulate(&config, seed));
@@ -38,8 +44,11 @@ impl Point {
 
     /// The standard deviation of a single run's percentile, us.
     pub(super) fn deviation_us(&self, p: f64) -> f64 {
-        let values: Vec<f64> = self.0.iter().map(|run| run.latency.percentile(p) / PS_PER_US).collect();
-        Estimate::of(&values).standard_error.map_or(f64::NAN, |error| error * (values.len() as f64).sqrt())
+        let values: Vec<f64> =
+            self.0.iter().map(|run| run.latency.percentile(p) / PS_PER_US).collect();
+        Estimate::of(&values)
+            .standard_error
+            .map_or(f64::NAN, |error| error * (values.len() as f64).sqrt())
     }
 
     /// The mean over the runs.

@@ -29,8 +29,8 @@ impl Effort {
         (full / u64::from(self.divisor)).max(1)
     }
 
-    /// By what a tolerance is wider than that of a full reproduction: the error of sampling grows with the root of the requests
-    /// that are left out.
+    /// By what a tolerance is wider than that of a full reproduction: the error of sampling grows
+    /// with the root of the requests that are left out.
     pub(super) fn widening(self) -> f64 {
         f64::from(self.divisor).sqrt()
     }

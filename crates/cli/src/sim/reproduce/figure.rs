@@ -42,7 +42,11 @@ impl Figure {
                 let obtained = curve.obtained.iter().map(|point| ("obtained", point));
                 let expected = curve.expected.iter().map(|point| ("expected", point));
                 for (kind, (x, y)) in obtained.chain(expected) {
-                    text += &format!("{},{},{kind},{x},{y}\n", quoted(&panel.title), quoted(&curve.label));
+                    text += &format!(
+                        "{},{},{kind},{x},{y}\n",
+                        quoted(&panel.title),
+                        quoted(&curve.label)
+                    );
                 }
             }
         }
@@ -51,27 +55,40 @@ impl Figure {
 
     /// The panels below each other, as a file of its own.
     pub(super) fn svg(&self, name: &str) -> String {
-        let panels: Vec<(String, Chart)> = self.panels.iter().map(|panel| (panel.title.clone(), panel.chart())).collect();
-        Chart::stacked(&panels, format!("{name}: lines are simulated here, marks are published or exact")).standalone()
+        let panels: Vec<(String, Chart)> =
+            self.panels.iter().map(|panel| (panel.title.clone(), panel.chart())).collect();
+        Chart::stacked(
+            &panels,
+            format!("{name}: lines are simulated here, marks are published or exact"),
+        )
+        .standalone()
     }
 }
 
 impl Panel {
     fn chart(&self) -> Chart {
-        let series: Vec<Series> = self.curves.iter().enumerate().map(|(index, curve)| curve.series(index)).collect();
+        let series: Vec<Series> =
+            self.curves.iter().enumerate().map(|(index, curve)| curve.series(index)).collect();
         let points = || series.iter().flat_map(|series| series.curve.iter().chain(&series.points));
         let x = Axis::covering(self.x.to_owned(), points().map(|point| point.0));
         let y_max = self.y_max.unwrap_or(f64::INFINITY);
         let y = Axis::from_zero(self.y.to_owned(), points().map(|point| point.1.min(y_max)));
         let marker_title = |label: &str, (x, y): (f64, f64)| format!("{label}: {y} at {x}");
-        LineChart { series: &series, x, y, marker_title: &marker_title }.draw(WIDE, self.title.clone())
+        LineChart { series: &series, x, y, marker_title: &marker_title }
+            .draw(WIDE, self.title.clone())
     }
 }
 
 impl Curve {
     fn series(&self, index: usize) -> Series {
         let Self { label, obtained, expected } = self.clone();
-        Series { label, look: look_of(index), curve: obtained, points: expected, ranges: Vec::new() }
+        Series {
+            label,
+            look: look_of(index),
+            curve: obtained,
+            points: expected,
+            ranges: Vec::new(),
+        }
     }
 }
 
@@ -85,8 +102,11 @@ mod tests {
 
     #[test]
     fn every_point_has_a_line_and_every_curve_a_path() {
-        let curve =
-            |label: &str| Curve { label: label.to_owned(), obtained: vec![(0.5, 1.0), (0.9, 3.0)], expected: vec![(0.9, 3.1)] };
+        let curve = |label: &str| Curve {
+            label: label.to_owned(),
+            obtained: vec![(0.5, 1.0), (0.9, 3.0)],
+            expected: vec![(0.9, 3.1)],
+        };
         let panel = |title: &str| Panel {
             title: title.to_owned(),
             x: "load",

@@ -8,9 +8,10 @@
 //! | `homa-single-switch` | echoes between 8 clients and 8 servers at 80 %: the p99 of almost all sizes is at most 3.5 |
 //! | `homa-basic` | the same without priorities and without a limit of messages at once: 5 to 15 times the tail |
 //!
-//! The published runs took seconds of virtual time, and a run here a fiftieth of that: the longest messages have not filled the
-//! network by then, which lowers the load that short messages meet, and their medians by a hundredth. Expected values are those of
-//! the published curve at the sizes that the condensed workloads have. Medians are held to 5 %, p99 of W3 to 8 % and of W4, whose
+//! The published runs took seconds of virtual time, and a run here a fiftieth of that: the longest
+//! messages have not filled the network by then, which lowers the load that short messages meet,
+//! and their medians by a hundredth. Expected values are those of the published curve at the sizes
+//! that the condensed workloads have. Medians are held to 5 %, p99 of W3 to 8 % and of W4, whose
 //! buckets have fewer messages, to 15 %.
 
 use anyhow::{Result, anyhow};
@@ -24,23 +25,68 @@ use super::figure::{Curve, Figure, Panel};
 use super::verdict::{Basis, Tolerance, Verdict};
 
 pub(super) fn w1(effort: Effort) -> Result<Figure> {
-    workload(effort, &Published { name: "w1", duration_ns: 5 * MS, p99_share: 0.1, queue_max_kb: 43.0, slowdowns: &[] })
+    workload(
+        effort,
+        &Published {
+            name: "w1",
+            duration_ns: 5 * MS,
+            p99_share: 0.1,
+            queue_max_kb: 43.0,
+            slowdowns: &[],
+        },
+    )
 }
 
 pub(super) fn w2(effort: Effort) -> Result<Figure> {
-    workload(effort, &Published { name: "w2", duration_ns: 10 * MS, p99_share: 0.1, queue_max_kb: 65.0, slowdowns: &[] })
+    workload(
+        effort,
+        &Published {
+            name: "w2",
+            duration_ns: 10 * MS,
+            p99_share: 0.1,
+            queue_max_kb: 65.0,
+            slowdowns: &[],
+        },
+    )
 }
 
 pub(super) fn w3(effort: Effort) -> Result<Figure> {
-    workload(effort, &Published { name: "w3", duration_ns: 60 * MS, p99_share: 0.08, queue_max_kb: 113.0, slowdowns: &W3 })
+    workload(
+        effort,
+        &Published {
+            name: "w3",
+            duration_ns: 60 * MS,
+            p99_share: 0.08,
+            queue_max_kb: 113.0,
+            slowdowns: &W3,
+        },
+    )
 }
 
 pub(super) fn w4(effort: Effort) -> Result<Figure> {
-    workload(effort, &Published { name: "w4", duration_ns: 80 * MS, p99_share: 0.15, queue_max_kb: 120.0, slowdowns: &W4 })
+    workload(
+        effort,
+        &Published {
+            name: "w4",
+            duration_ns: 80 * MS,
+            p99_share: 0.15,
+            queue_max_kb: 120.0,
+            slowdowns: &W4,
+        },
+    )
 }
 
 pub(super) fn w5(effort: Effort) -> Result<Figure> {
-    workload(effort, &Published { name: "w5", duration_ns: 80 * MS, p99_share: 0.15, queue_max_kb: 88.0, slowdowns: &[] })
+    workload(
+        effort,
+        &Published {
+            name: "w5",
+            duration_ns: 80 * MS,
+            p99_share: 0.15,
+            queue_max_kb: 88.0,
+            slowdowns: &[],
+        },
+    )
 }
 
 /// What is known of a workload.
@@ -50,7 +96,8 @@ struct Published {
     duration_ns: u64,
     /// The tolerance of a p99.
     p99_share: f64,
-    /// The longest queue towards a host that others simulated, in shorter runs than the published ones.
+    /// The longest queue towards a host that others simulated, in shorter runs than the published
+    /// ones.
     queue_max_kb: f64,
     slowdowns: &'static [Slowdown],
 }
@@ -64,28 +111,51 @@ fn workload(effort: Effort, published: &Published) -> Result<Figure> {
     let setup = |transport| Setup::new(name, duration_ns, transport);
     let mut homa = setup(HOMA)?;
     homa.buckets.extend(slowdowns.iter().flat_map(|&(size, ..)| [size - 1, size]));
-    let setups = [homa, setup(Transport::Plain)?, setup(Transport::Streams)?, setup(Transport::Oracle)?];
-    let found: Vec<Findings> = setups.par_iter().map(|setup| setup.run(effort)).collect::<Result<_>>()?;
+    let setups =
+        [homa, setup(Transport::Plain)?, setup(Transport::Streams)?, setup(Transport::Oracle)?];
+    let found: Vec<Findings> =
+        setups.par_iter().map(|setup| setup.run(effort)).collect::<Result<_>>()?;
     let mut verdicts = Vec::new();
     for &(size, p50, p99) in slowdowns {
         let bucket = found[0].buckets.iter().find(|bucket| bucket.size_max == size);
         let bucket = bucket.ok_or_else(|| anyhow!("{size} bytes have no bucket"))?;
-        for (what, expected, obtained, share) in [("p50", p50, bucket.p50, 0.05), ("p99", p99, bucket.p99, p99_share)] {
+        for (what, expected, obtained, share) in
+            [("p50", p50, bucket.p50, 0.05), ("p99", p99, bucket.p99, p99_share)]
+        {
             let what = format!("{name}, {size} bytes: {what}");
-            verdicts.push(Verdict::new(effort, what, (Basis::Published, expected), obtained, Tolerance::Relative(share)));
+            verdicts.push(Verdict::new(
+                effort,
+                what,
+                (Basis::Published, expected),
+                obtained,
+                Tolerance::Relative(share),
+            ));
         }
     }
     let median = Workload::named(name).map_or(0, |workload| workload.quantile(0.5));
     let tails: Vec<f64> = found.iter().map(|findings| tail(&findings.buckets, median)).collect();
     for (other, tail) in ["plain messages", "streams"].into_iter().zip(&tails[1..]) {
         let what = format!("{name}: p99 of the shorter half, {other} over Homa");
-        verdicts.push(Verdict::fixed(what, (Basis::Published, 1.0), tail / tails[0], Tolerance::AtLeast));
+        verdicts.push(Verdict::fixed(
+            what,
+            (Basis::Published, 1.0),
+            tail / tails[0],
+            Tolerance::AtLeast,
+        ));
     }
-    let queue_kb = found[0].links.map_or(f64::NAN, |links| links.last_hop_queue_max_bytes as f64 / 1e3);
+    let queue_kb =
+        found[0].links.map_or(f64::NAN, |links| links.last_hop_queue_max_bytes as f64 / 1e3);
     let what = format!("{name}: longest queue towards a host, kB");
-    verdicts.push(Verdict::fixed(what, (Basis::Simulated, queue_max_kb), queue_kb, Tolerance::Shown));
-    let curves =
-        ["Homa", "plain", "streams", "oracle"].into_iter().zip(&found).map(|(label, found)| curve(label, &found.buckets));
+    verdicts.push(Verdict::fixed(
+        what,
+        (Basis::Simulated, queue_max_kb),
+        queue_kb,
+        Tolerance::Shown,
+    ));
+    let curves = ["Homa", "plain", "streams", "oracle"]
+        .into_iter()
+        .zip(&found)
+        .map(|(label, found)| curve(label, &found.buckets));
     let mut curves: Vec<Curve> = curves.collect();
     curves[0].expected = shares(&found[0].buckets)
         .filter_map(|(share, bucket)| {
@@ -106,7 +176,10 @@ pub(super) fn priorities(effort: Effort) -> Result<Figure> {
     let short = 1755;
     let tails: Vec<f64> = found.iter().map(|findings| tail(&findings.buckets, short)).collect();
     let verdict = |place: usize, expected, tolerance| {
-        let what = format!("W3 up to {short} bytes: p99 with {} priorities over that with 8", levels[place]);
+        let what = format!(
+            "W3 up to {short} bytes: p99 with {} priorities over that with 8",
+            levels[place]
+        );
         Verdict::fixed(what, (Basis::Published, expected), tails[place] / tails[0], tolerance)
     };
     let verdicts = vec![
@@ -114,7 +187,10 @@ pub(super) fn priorities(effort: Effort) -> Result<Figure> {
         verdict(2, 1.1, Tolerance::AtLeast),
         verdict(3, 1.5, Tolerance::AtLeast),
     ];
-    let curves = levels.iter().zip(&found).map(|(levels, found)| curve(&format!("{levels} priorities"), &found.buckets));
+    let curves = levels
+        .iter()
+        .zip(&found)
+        .map(|(levels, found)| curve(&format!("{levels} priorities"), &found.buckets));
     Ok(Figure { panels: vec![panel("W3 at a load of 0.8".to_owned(), curves.collect())], verdicts })
 }
 
@@ -125,21 +201,40 @@ pub(super) fn overcommitment(effort: Effort) -> Result<Figure> {
     };
     let found = run_all(effort, [setup(1, 0.8), setup(7, 0.8), setup(7, 0.87)])?;
     // Data on the wire with its headers.
-    let received = |findings: &Findings| findings.links.map_or(f64::NAN, |links| links.data_share * 1538.0 / 1456.0);
+    let received = |findings: &Findings| {
+        findings.links.map_or(f64::NAN, |links| links.data_share * 1538.0 / 1456.0)
+    };
     let carried = received(&found[2]) / received(&found[1]);
     let what = "W4, 1 message at a time: share of the links that data takes".to_owned();
-    let one = Verdict::new(effort, what, (Basis::Simulated, 0.54), received(&found[0]), Tolerance::Absolute(0.05));
+    let one = Verdict::new(
+        effort,
+        what,
+        (Basis::Simulated, 0.54),
+        received(&found[0]),
+        Tolerance::Absolute(0.05),
+    );
     let what = "W4, 7 at a time: data received at a load of 0.87 over 0.8".to_owned();
-    let seven = Verdict::new(effort, what, (Basis::Simulated, 0.87 / 0.8), carried, Tolerance::Absolute(0.04));
+    let seven = Verdict::new(
+        effort,
+        what,
+        (Basis::Simulated, 0.87 / 0.8),
+        carried,
+        Tolerance::Absolute(0.04),
+    );
     let labels = ["1 at a time, load 0.8", "7 at a time, load 0.8", "7 at a time, load 0.87"];
     let curves = labels.into_iter().zip(&found).map(|(label, found)| curve(label, &found.buckets));
-    Ok(Figure { panels: vec![panel("W4".to_owned(), curves.collect())], verdicts: vec![one, seven] })
+    Ok(Figure {
+        panels: vec![panel("W4".to_owned(), curves.collect())],
+        verdicts: vec![one, seven],
+    })
 }
 
 pub(super) fn basic(effort: Effort) -> Result<Figure> {
-    let basic = Transport::Homa(Settings { priorities: 1, overcommit: Some(16), ..Settings::default() });
+    let basic =
+        Transport::Homa(Settings { priorities: 1, overcommit: Some(16), ..Settings::default() });
     let mut figure = Figure { panels: Vec::new(), verdicts: Vec::new() };
-    // Queues that nothing bounds take long to be as long as they get, and these few hosts are soon simulated.
+    // Queues that nothing bounds take long to be as long as they get, and these few hosts are soon
+    // simulated.
     let effort = Effort::full(effort.seed);
     for (name, short) in [("w3", 1755), ("w4", 1621)] {
         let found = run_all(effort, [HOMA, basic].map(|transport| echoes(name, transport)))?;
@@ -147,7 +242,10 @@ pub(super) fn basic(effort: Effort) -> Result<Figure> {
         let what = format!("{name} up to {short} bytes: p99 of the basic transport over Homa's");
         let tolerance = Tolerance::Sides { below: 5.0, above: 5.0 };
         figure.verdicts.push(Verdict::fixed(what, (Basis::Published, 10.0), ratio, tolerance));
-        let curves = ["Homa", "basic"].into_iter().zip(&found).map(|(label, found)| curve(label, &found.buckets));
+        let curves = ["Homa", "basic"]
+            .into_iter()
+            .zip(&found)
+            .map(|(label, found)| curve(label, &found.buckets));
         figure.panels.push(panel(format!("{name}, echoes at one switch, 80 %"), curves.collect()));
     }
     Ok(figure)
@@ -158,13 +256,28 @@ pub(super) fn single_switch(effort: Effort) -> Result<Figure> {
     let found = run_all(effort, names.map(|name| echoes(name, HOMA)))?;
     let verdict = |(name, findings): (&str, &Findings)| {
         let all: u64 = findings.buckets.iter().map(|bucket| bucket.count).sum();
-        let within: u64 = findings.buckets.iter().filter(|bucket| bucket.p99 <= 3.5).map(|bucket| bucket.count).sum();
-        let what = format!("{name}, 8 clients and 8 servers at 80 %: messages in buckets with a p99 of at most 3.5");
-        Verdict::fixed(what, (Basis::Published, 0.8), within as f64 / all as f64, Tolerance::AtLeast)
+        let within: u64 = findings
+            .buckets
+            .iter()
+            .filter(|bucket| bucket.p99 <= 3.5)
+            .map(|bucket| bucket.count)
+            .sum();
+        let what = format!(
+            "{name}, 8 clients and 8 servers at 80 %: messages in buckets with a p99 of at most 3.5"
+        );
+        Verdict::fixed(
+            what,
+            (Basis::Published, 0.8),
+            within as f64 / all as f64,
+            Tolerance::AtLeast,
+        )
     };
     let verdicts = names.into_iter().zip(&found).map(verdict).collect();
     let curves = names.into_iter().zip(&found).map(|(name, found)| curve(name, &found.buckets));
-    Ok(Figure { panels: vec![panel("echoes at one switch, 80 %".to_owned(), curves.collect())], verdicts })
+    Ok(Figure {
+        panels: vec![panel("echoes at one switch, 80 %".to_owned(), curves.collect())],
+        verdicts,
+    })
 }
 
 /// One run.
@@ -180,9 +293,18 @@ pub(super) struct Setup {
 
 impl Setup {
     pub(super) fn new(name: &str, duration_ns: u64, transport: Transport) -> Result<Self> {
-        let workload = Workload::named(name).ok_or_else(|| anyhow!("there is no workload {name}"))?;
+        let workload =
+            Workload::named(name).ok_or_else(|| anyhow!("there is no workload {name}"))?;
         let buckets = equal_shares(&workload);
-        Ok(Self { workload, load: 0.8, hosts: 144, pattern: Pattern::OneWay, duration_ns, transport, buckets })
+        Ok(Self {
+            workload,
+            load: 0.8,
+            hosts: 144,
+            pattern: Pattern::OneWay,
+            duration_ns,
+            transport,
+            buckets,
+        })
     }
 
     pub(super) fn run(&self, effort: Effort) -> Result<Findings> {

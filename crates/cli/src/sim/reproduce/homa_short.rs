@@ -1,4 +1,5 @@
-//! Homa with short packets against Homa as published, in the same run: how much shorter the tail is, and what that costs.
+//! Homa with short packets against Homa as published, in the same run: how much shorter the tail
+//! is, and what that costs.
 //!
 //! | judged, of W3 and of W4 over three seeds | at least |
 //! |---|---|
@@ -40,7 +41,9 @@ struct Compared {
 impl Compared {
     fn run(effort: Effort, name: &str, duration_ns: u64) -> Result<Self> {
         let policy = |policy| Transport::Homa(Settings { policy, ..Settings::PUBLISHED });
-        let by_seed = (0..SEEDS).flat_map(|seed| [(seed, policy(Policy::Sigcomm)), (seed, policy(Policy::ShortPackets))]);
+        let by_seed = (0..SEEDS).flat_map(|seed| {
+            [(seed, policy(Policy::Sigcomm)), (seed, policy(Policy::ShortPackets))]
+        });
         let runs: Vec<(u64, Transport)> = by_seed.chain([(0, Transport::Oracle)]).collect();
         let run = |&(seed, transport): &(u64, Transport)| {
             let setup = Setup::new(name, duration_ns, transport)?;
@@ -48,23 +51,35 @@ impl Compared {
         };
         let mut found = runs.par_iter().map(run).collect::<Result<Vec<Findings>>>()?;
         let bound = found.pop().ok_or_else(|| anyhow!("there is no run"))?;
-        let (published, short): (Vec<_>, Vec<_>) = found.into_iter().enumerate().partition(|(place, _)| place % 2 == 0);
-        let [published, short] = [published, short].map(|runs| runs.into_iter().map(|(_, run)| run).collect());
+        let (published, short): (Vec<_>, Vec<_>) =
+            found.into_iter().enumerate().partition(|(place, _)| place % 2 == 0);
+        let [published, short] =
+            [published, short].map(|runs| runs.into_iter().map(|(_, run)| run).collect());
         Ok(Self { published, short, bound })
     }
 
     fn judged(&self, name: &str, effort: Effort) -> Result<Vec<Verdict>> {
-        let workload = Workload::named(name).ok_or_else(|| anyhow!("there is no workload {name}"))?;
+        let workload =
+            Workload::named(name).ok_or_else(|| anyhow!("there is no workload {name}"))?;
         let (published, short) = (mean(&self.published), mean(&self.short));
         let all: u64 = published.iter().map(|bucket| bucket.count).sum();
-        let better = published.iter().zip(&short).filter(|(published, short)| short.p99 < published.p99);
+        let better =
+            published.iter().zip(&short).filter(|(published, short)| short.p99 < published.p99);
         let share = better.map(|(bucket, _)| bucket.count).sum::<u64>() as f64 / all as f64;
         let most = workload.quantile(0.9);
-        let data = |runs: &[Findings]| runs.iter().filter_map(|run| run.links).map(|links| links.data_share).sum::<f64>();
+        let data = |runs: &[Findings]| {
+            runs.iter().filter_map(|run| run.links).map(|links| links.data_share).sum::<f64>()
+        };
         // Few messages of a size have no p99.
-        let of_all = if effort == Effort::full(effort.seed) { Tolerance::AtLeast } else { Tolerance::Shown };
+        let of_all =
+            if effort == Effort::full(effort.seed) { Tolerance::AtLeast } else { Tolerance::Shown };
         let verdict = |what: &str, expected, obtained, tolerance| {
-            Verdict::fixed(format!("{name}: {what}"), (Basis::Claimed, expected), obtained, tolerance)
+            Verdict::fixed(
+                format!("{name}: {what}"),
+                (Basis::Claimed, expected),
+                obtained,
+                tolerance,
+            )
         };
         Ok(vec![
             verdict("messages of sizes whose p99 is lower with short packets", 0.8, share, of_all),
@@ -85,9 +100,13 @@ impl Compared {
 
     /// The p99 of every size, published as what is expected.
     fn shown(&self, name: &str) -> Vec<Verdict> {
-        let rows = mean(&self.published).into_iter().zip(mean(&self.short)).zip(&self.bound.buckets);
+        let rows =
+            mean(&self.published).into_iter().zip(mean(&self.short)).zip(&self.bound.buckets);
         let verdict = |((published, short), bound): ((Bucket, Bucket), &Bucket)| {
-            let what = format!("{name} up to {} bytes: p99 with short packets (bound {:.2})", published.size_max, bound.p99);
+            let what = format!(
+                "{name} up to {} bytes: p99 with short packets (bound {:.2})",
+                published.size_max, bound.p99
+            );
             Verdict::fixed(what, (Basis::Claimed, published.p99), short.p99, Tolerance::Shown)
         };
         rows.map(verdict).collect()
@@ -108,12 +127,22 @@ fn mean(runs: &[Findings]) -> Vec<Bucket> {
     let sizes = runs.first().map_or(&[][..], |run| &run.buckets);
     let bucket = |place: usize| {
         let of = |figure: fn(&Bucket) -> f64| {
-            let figures = runs.iter().map(|run| figure(&run.buckets[place])).filter(|figure| !figure.is_nan());
-            let (sum, count) = figures.fold((0.0, 0), |(sum, count), figure| (sum + figure, count + 1));
+            let figures = runs
+                .iter()
+                .map(|run| figure(&run.buckets[place]))
+                .filter(|figure| !figure.is_nan());
+            let (sum, count) =
+                figures.fold((0.0, 0), |(sum, count), figure| (sum + figure, count + 1));
             sum / f64::from(count)
         };
         let count = runs.iter().map(|run| run.buckets[place].count).sum();
-        Bucket { size_max: sizes[place].size_max, count, mean: of(|it| it.mean), p50: of(|it| it.p50), p99: of(|it| it.p99) }
+        Bucket {
+            size_max: sizes[place].size_max,
+            count,
+            mean: of(|it| it.mean),
+            p50: of(|it| it.p50),
+            p99: of(|it| it.p99),
+        }
     };
     (0..sizes.len()).map(bucket).collect()
 }

@@ -1,7 +1,8 @@
 //! `tailcut sim reproduce`: published figures, simulated again, with a verdict on each value.
 //!
-//! A reproduction is a function from an [`Effort`] to a [`Figure`]. Its expected values are exact where there is a closed form, or
-//! published; each has the tolerance that its own error allows, and says in its module where it is from.
+//! A reproduction is a function from an [`Effort`] to a [`Figure`]. Its expected values are exact
+//! where there is a closed form, or published; each has the tolerance that its own error allows,
+//! and says in its module where it is from.
 
 mod bound;
 mod chip;
@@ -31,7 +32,8 @@ use super::Outcome;
 
 /// Simulate published figures again, and compare
 ///
-/// Writes NAME.csv and NAME.svg for each figure, prints a table of verdicts, and fails when one of them does.
+/// Writes NAME.csv and NAME.svg for each figure, prints a table of verdicts, and fails when one of
+/// them does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -51,18 +53,21 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let effort = if args.quick { Effort::quick(args.seed) } else { Effort::full(args.seed) };
-    let chosen: Vec<&Reproduction> = REPRODUCTIONS.iter().filter(|it| args.name == "all" || args.name == it.name).collect();
+    let chosen: Vec<&Reproduction> =
+        REPRODUCTIONS.iter().filter(|it| args.name == "all" || args.name == it.name).collect();
     if chosen.is_empty() {
         let names: Vec<&str> = REPRODUCTIONS.iter().map(|it| it.name).collect();
         bail!("no figure is called {}; there are {} and all", args.name, names.join(", "));
     }
-    fs::create_dir_all(&args.out).with_context(|| format!("cannot make the directory {}", args.out.display()))?;
+    fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make the directory {}", args.out.display()))?;
     let (mut json, mut text, mut verdicts) = (Vec::new(), String::new(), Vec::new());
     for Reproduction { name, about, run } in chosen {
         let figure = run(effort).with_context(|| format!("{name} cannot be simulated"))?;
         for (ending, content) in [("csv", figure.csv()), ("svg", figure.svg(name))] {
             let path = args.out.join(format!("{name}.{ending}"));
-            fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+            fs::write(&path, content)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         json.push(json!({
             "name": name,
@@ -72,7 +77,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         text += &format!("{name}: {about}\n\n{}\n", verdict::table(&figure.verdicts));
         verdicts.extend(figure.verdicts);
     }
-    Ok(Outcome { json: document(args, effort, json), failure: failure(&verdicts), text: text + &summary(args, &verdicts) })
+    Ok(Outcome {
+        json: document(args, effort, json),
+        failure: failure(&verdicts),
+        text: text + &summary(args, &verdicts),
+    })
 }
 
 fn document(args: &Args, effort: Effort, figures: Vec<Value>) -> Value {
@@ -90,7 +99,11 @@ fn summary(args: &Args, verdicts: &[Verdict]) -> String {
 }
 
 fn failure(verdicts: &[Verdict]) -> Option<String> {
-    let failed: Vec<&str> = verdicts.iter().filter(|verdict| !verdict.passes()).map(|verdict| verdict.what.as_str()).collect();
+    let failed: Vec<&str> = verdicts
+        .iter()
+        .filter(|verdict| !verdict.passes())
+        .map(|verdict| verdict.what.as_str())
+        .collect();
     (!failed.is_empty()).then(|| format!("not reproduced: {}", failed.join("; ")))
 }
 
@@ -107,7 +120,11 @@ const REPRODUCTIONS: [Reproduction; 18] = [
         about: "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
         run: queues::figure,
     },
-    Reproduction { name: "rpcvalet-chip", about: "RPCValet's chip: throughput under its SLO, and the tail", run: chip::figure },
+    Reproduction {
+        name: "rpcvalet-chip",
+        about: "RPCValet's chip: throughput under its SLO, and the tail",
+        run: chip::figure,
+    },
     Reproduction {
         name: "jbsq-bound",
         about: "R2P2's router: the load that keeps a p99 of 10 services, by bound and delay",
@@ -138,8 +155,16 @@ const REPRODUCTIONS: [Reproduction; 18] = [
         about: "the load up to which sending every request twice helps",
         run: replication::figure,
     },
-    Reproduction { name: "homa-w1", about: "W1 at a load of 0.8: Homa, plain messages, streams, and the bound", run: homa::w1 },
-    Reproduction { name: "homa-w2", about: "W2 at a load of 0.8: Homa, plain messages, streams, and the bound", run: homa::w2 },
+    Reproduction {
+        name: "homa-w1",
+        about: "W1 at a load of 0.8: Homa, plain messages, streams, and the bound",
+        run: homa::w1,
+    },
+    Reproduction {
+        name: "homa-w2",
+        about: "W2 at a load of 0.8: Homa, plain messages, streams, and the bound",
+        run: homa::w2,
+    },
     Reproduction {
         name: "homa-w3",
         about: "W3 at a load of 0.8 against the published curve, and the same messages by others",
@@ -150,8 +175,16 @@ const REPRODUCTIONS: [Reproduction; 18] = [
         about: "W4 at a load of 0.8 against the published curve, and the same messages by others",
         run: homa::w4,
     },
-    Reproduction { name: "homa-w5", about: "W5 at a load of 0.8: Homa, plain messages, streams, and the bound", run: homa::w5 },
-    Reproduction { name: "homa-priorities", about: "Homa on W3 with 1, 2, 4 and 8 priorities", run: homa::priorities },
+    Reproduction {
+        name: "homa-w5",
+        about: "W5 at a load of 0.8: Homa, plain messages, streams, and the bound",
+        run: homa::w5,
+    },
+    Reproduction {
+        name: "homa-priorities",
+        about: "Homa on W3 with 1, 2, 4 and 8 priorities",
+        run: homa::priorities,
+    },
     Reproduction {
         name: "homa-overcommitment",
         about: "Homa on W4 with one message granted at a time, and with seven",
@@ -206,17 +239,24 @@ mod tests {
     #[test]
     fn the_help_names_every_figure() {
         for Reproduction { name, .. } in REPRODUCTIONS {
-            let is_listed = AFTER_HELP.contains(&format!("\n  {name} ")) || LISTED_TOGETHER.contains(&name);
+            let is_listed =
+                AFTER_HELP.contains(&format!("\n  {name} ")) || LISTED_TOGETHER.contains(&name);
             assert!(is_listed, "{name}");
         }
     }
 
     #[test]
     fn a_verdict_that_fails_fails_the_command_and_one_that_is_shown_does_not() {
-        let verdict = |what: &str, tolerance| Verdict::fixed(what.to_owned(), (Basis::Exact, 2.0), 3.0, tolerance);
+        let verdict = |what: &str, tolerance| {
+            Verdict::fixed(what.to_owned(), (Basis::Exact, 2.0), 3.0, tolerance)
+        };
         let shown = verdict("shown", Tolerance::Shown);
         assert_eq!(failure(std::slice::from_ref(&shown)), None);
-        let failed = [shown, verdict("p99", Tolerance::Absolute(0.5)), verdict("mean", Tolerance::Absolute(1.5))];
+        let failed = [
+            shown,
+            verdict("p99", Tolerance::Absolute(0.5)),
+            verdict("mean", Tolerance::Absolute(1.5)),
+        ];
         assert_eq!(failure(&failed), Some("not reproduced: p99".to_owned()));
     }
 }

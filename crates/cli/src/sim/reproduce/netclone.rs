@@ -1,9 +1,12 @@
-//! `netclone-exp25` and `netclone-bimodal`: NetClone beside what it is compared with, 6 servers of 15 workers, 1 % of jitter.
+//! `netclone-exp25` and `netclone-bimodal`: NetClone beside what it is compared with, 6 servers of
+//! 15 workers, 1 % of jitter.
 //!
-//! Without waiting everything is exact. The curves over the load come from a simulation of the same rules with at least 0.6 M
-//! requests a point. Up to a load of 0.8 their 99th percentiles are held to 5 %, clone shares to 0.02; above, where percentiles
-//! have an error of 10 to 25 %, the means are held to 10 %, and the order of the schemes to a factor of 1.5. Percentiles of bimodal
-//! services stand on the edge of a probability that is exactly 0.01, so their means, the p95 and one tail are compared.
+//! Without waiting everything is exact. The curves over the load come from a simulation of the same
+//! rules with at least 0.6 M requests a point. Up to a load of 0.8 their 99th percentiles are held
+//! to 5 %, clone shares to 0.02; above, where percentiles have an error of 10 to 25 %, the means
+//! are held to 10 %, and the order of the schemes to a factor of 1.5. Percentiles of bimodal
+//! services stand on the edge of a probability that is exactly 0.01, so their means, the p95 and
+//! one tail are compared.
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -23,10 +26,15 @@ pub(super) fn exponential(effort: Effort) -> Result<Figure> {
     verdicts.extend(tails(effort, &points));
     verdicts.extend(shares(effort, &points));
     verdicts.extend(checks(effort, &points));
-    let expected = |scheme| TAILS_US.iter().filter_map(|(load, row)| Some((*load, row[column(scheme)]?))).collect();
+    let expected = |scheme| {
+        TAILS_US.iter().filter_map(|(load, row)| Some((*load, row[column(scheme)]?))).collect()
+    };
     let panel = points.panel("p99 (us)", |point| point.percentile_us(0.99), expected);
     Ok(Figure {
-        panels: vec![Panel { y_max: Some(400.0), ..panel }, points.panel("mean (us)", Point::mean_us, |_| vec![])],
+        panels: vec![
+            Panel { y_max: Some(400.0), ..panel },
+            points.panel("mean (us)", Point::mean_us, |_| vec![]),
+        ],
         verdicts,
     })
 }
@@ -40,7 +48,10 @@ pub(super) fn bimodal(effort: Effort) -> Result<Figure> {
     let points = Points::run(effort, BIMODAL)?;
     let panels = vec![
         Panel { y_max: Some(120.0), ..points.panel("mean (us)", Point::mean_us, |_| vec![]) },
-        Panel { y_max: Some(700.0), ..points.panel("p95 (us)", |point| point.percentile_us(0.95), |_| vec![]) },
+        Panel {
+            y_max: Some(700.0),
+            ..points.panel("p95 (us)", |point| point.percentile_us(0.95), |_| vec![])
+        },
     ];
     Ok(Figure { panels, verdicts })
 }
@@ -58,12 +69,21 @@ impl ZeroLoad {
     fn verdicts(&self, effort: Effort) -> Result<Vec<Verdict>> {
         let mut verdicts = Vec::new();
         for (index, scheme) in [Scheme::None, Scheme::CClone].into_iter().enumerate() {
-            let config = Config { jitter: self.jitter, ..config(scheme, 6, self.service, LOAD_LOW)? };
+            let config =
+                Config { jitter: self.jitter, ..config(scheme, 6, self.service, LOAD_LOW)? };
             let point = Point::run(effort, &config, REQUESTS)?;
-            let of = |figure: &str| format!("{} jitter {}, {}: {figure}", self.service, self.jitter, name(scheme));
+            let of = |figure: &str| {
+                format!("{} jitter {}, {}: {figure}", self.service, self.jitter, name(scheme))
+            };
             let mut push = |figure, expected: f64, obtained, tolerance| {
                 let expected = (Basis::Exact, expected + RTT_US);
-                verdicts.push(Verdict::new(effort, of(figure), expected, obtained, Tolerance::Relative(tolerance)));
+                verdicts.push(Verdict::new(
+                    effort,
+                    of(figure),
+                    expected,
+                    obtained,
+                    Tolerance::Relative(tolerance),
+                ));
             };
             push("mean us", self.mean[index], point.mean_us(), 0.01);
             if let Some(p99) = self.p99 {
@@ -79,7 +99,8 @@ struct Points(Vec<(Scheme, f64, Point)>);
 
 impl Points {
     fn run(effort: Effort, service: &str) -> Result<Self> {
-        let cells: Vec<(Scheme, f64)> = SCHEMES.iter().flat_map(|&scheme| LOADS.map(|load| (scheme, load))).collect();
+        let cells: Vec<(Scheme, f64)> =
+            SCHEMES.iter().flat_map(|&scheme| LOADS.map(|load| (scheme, load))).collect();
         let run = |&(scheme, load): &(Scheme, f64)| {
             Ok((scheme, load, Point::run(effort, &config(scheme, 6, service, load)?, REQUESTS)?))
         };
@@ -96,14 +117,26 @@ impl Points {
     }
 
     /// C-Clone only as far as it settles.
-    fn panel(&self, y: &'static str, figure: fn(&Point) -> f64, expected: impl Fn(Scheme) -> Vec<(f64, f64)>) -> Panel {
+    fn panel(
+        &self,
+        y: &'static str,
+        figure: fn(&Point) -> f64,
+        expected: impl Fn(Scheme) -> Vec<(f64, f64)>,
+    ) -> Panel {
         let curve = |&scheme: &Scheme| {
             let settles = |load: f64| scheme != Scheme::CClone || load < 0.5;
-            let points = self.0.iter().filter(|(other, load, _)| *other == scheme && settles(*load));
+            let points =
+                self.0.iter().filter(|(other, load, _)| *other == scheme && settles(*load));
             let obtained = points.map(|(_, load, point)| (*load, figure(point))).collect();
             Curve { label: name(scheme).to_owned(), obtained, expected: expected(scheme) }
         };
-        Panel { title: y.to_owned(), x: "load", y, y_max: None, curves: SCHEMES.iter().map(curve).collect() }
+        Panel {
+            title: y.to_owned(),
+            x: "load",
+            y,
+            y_max: None,
+            curves: SCHEMES.iter().map(curve).collect(),
+        }
     }
 }
 
@@ -116,14 +149,26 @@ fn tails(effort: Effort, points: &Points) -> Vec<Verdict> {
             let what = format!("{} at {load}: p99 us", name(*scheme));
             let tolerance = if *load > 0.85 { Tolerance::Shown } else { Tolerance::Relative(0.05) };
             let obtained = points.p99_us(*scheme, *load);
-            verdicts.push(Verdict::new(effort, what, (Basis::Simulated, expected), obtained, tolerance));
+            verdicts.push(Verdict::new(
+                effort,
+                what,
+                (Basis::Simulated, expected),
+                obtained,
+                tolerance,
+            ));
         }
     }
     for &(scheme, load, expected) in &MEANS_US {
         let what = format!("{} at {load}: mean us", name(scheme));
         let tolerance = Tolerance::Relative(if load > 0.85 { 0.1 } else { 0.02 });
         let obtained = points.at(scheme, load).mean_us();
-        verdicts.push(Verdict::new(effort, what, (Basis::Simulated, expected), obtained, tolerance));
+        verdicts.push(Verdict::new(
+            effort,
+            what,
+            (Basis::Simulated, expected),
+            obtained,
+            tolerance,
+        ));
     }
     verdicts
 }
@@ -140,7 +185,13 @@ fn shares(effort: Effort, points: &Points) -> Vec<Verdict> {
         ];
         for (figure, expected, obtained) in obtained {
             let what = format!("NetClone at {load}: {figure}");
-            verdicts.push(Verdict::new(effort, what, (Basis::Simulated, expected), obtained, Tolerance::Absolute(0.02)));
+            verdicts.push(Verdict::new(
+                effort,
+                what,
+                (Basis::Simulated, expected),
+                obtained,
+                Tolerance::Absolute(0.02),
+            ));
         }
     }
     verdicts
@@ -152,17 +203,37 @@ fn checks(effort: Effort, points: &Points) -> Vec<Verdict> {
     for (load, expected) in [(0.1, 2.28), (0.3, 2.12), (0.5, 1.38), (0.7, 1.09)] {
         let gain = points.p99_us(Scheme::None, load) / points.p99_us(Scheme::NetClone, load);
         let what = format!("NetClone's gain of the p99 at {load}");
-        verdicts.push(Verdict::new(effort, what, (Basis::Simulated, expected), gain, Tolerance::Relative(0.05)));
+        verdicts.push(Verdict::new(
+            effort,
+            what,
+            (Basis::Simulated, expected),
+            gain,
+            Tolerance::Relative(0.05),
+        ));
     }
     for load in LOADS {
         let completed = points.at(Scheme::NetClone, load).average(|run| run.goodput_share());
         let what = format!("NetClone at {load}: completed of offered");
-        verdicts.push(Verdict::new(effort, what, (Basis::Exact, 1.0), completed, Tolerance::Relative(0.005)));
+        verdicts.push(Verdict::new(
+            effort,
+            what,
+            (Basis::Exact, 1.0),
+            completed,
+            Tolerance::Relative(0.005),
+        ));
     }
-    for (slow, fast) in [(Scheme::None, Scheme::RackSched), (Scheme::NetClone, Scheme::NetCloneRackSched)] {
+    for (slow, fast) in
+        [(Scheme::None, Scheme::RackSched), (Scheme::NetClone, Scheme::NetCloneRackSched)]
+    {
         let ratio = points.p99_us(slow, 0.9) / points.p99_us(fast, 0.9);
         let what = format!("p99 of {} over {} at 0.9", name(slow), name(fast));
-        verdicts.push(Verdict::new(effort, what, (Basis::Simulated, 1.5), ratio, Tolerance::AtLeast));
+        verdicts.push(Verdict::new(
+            effort,
+            what,
+            (Basis::Simulated, 1.5),
+            ratio,
+            Tolerance::AtLeast,
+        ));
     }
     verdicts
 }
@@ -175,7 +246,13 @@ fn bimodal_tails(effort: Effort) -> Result<Vec<Verdict>> {
         let p95 = (Basis::Exact, p95_us + RTT_US);
         let what = format!("{BIMODAL}, {}: p95 us", name(scheme));
         // The precision of the histogram.
-        verdicts.push(Verdict::new(effort, what, p95, point.percentile_us(0.95), Tolerance::Relative(0.001)));
+        verdicts.push(Verdict::new(
+            effort,
+            what,
+            p95,
+            point.percentile_us(0.95),
+            Tolerance::Relative(0.001),
+        ));
         let tail = point.average(|run| run.latency.tail((300.0 + RTT_US) * PS_PER_US));
         let what = format!("{BIMODAL}, {}: share above 300 us", name(scheme));
         // Three standard errors of a share of independent requests.
@@ -196,13 +273,34 @@ const RTT_US: f64 = 5.0;
 const LOAD_LOW: f64 = 0.05;
 const BIMODAL: &str = "bimodal:25us:250us:0.9";
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
-const SCHEMES: [Scheme; 5] = [Scheme::None, Scheme::CClone, Scheme::NetClone, Scheme::RackSched, Scheme::NetCloneRackSched];
+const SCHEMES: [Scheme; 5] =
+    [Scheme::None, Scheme::CClone, Scheme::NetClone, Scheme::RackSched, Scheme::NetCloneRackSched];
 
 const ZERO_LOAD_EXP: [ZeroLoad; 4] = [
-    ZeroLoad { service: "exp:25us", jitter: 0.01, mean: [28.50, 12.734], p99: Some([143.52, 59.54]) },
-    ZeroLoad { service: "exp:25us", jitter: 0.001, mean: [25.35, 12.522], p99: Some([117.00, 57.75]) },
-    ZeroLoad { service: "exp:50us", jitter: 0.01, mean: [57.00, 25.468], p99: Some([287.0, 119.1]) },
-    ZeroLoad { service: "exp:50us", jitter: 0.001, mean: [50.70, 25.044], p99: Some([234.0, 115.5]) },
+    ZeroLoad {
+        service: "exp:25us",
+        jitter: 0.01,
+        mean: [28.50, 12.734],
+        p99: Some([143.52, 59.54]),
+    },
+    ZeroLoad {
+        service: "exp:25us",
+        jitter: 0.001,
+        mean: [25.35, 12.522],
+        p99: Some([117.00, 57.75]),
+    },
+    ZeroLoad {
+        service: "exp:50us",
+        jitter: 0.01,
+        mean: [57.00, 25.468],
+        p99: Some([287.0, 119.1]),
+    },
+    ZeroLoad {
+        service: "exp:50us",
+        jitter: 0.001,
+        mean: [50.70, 25.044],
+        p99: Some([234.0, 115.5]),
+    },
 ];
 
 const ZERO_LOAD_BIMODAL: [ZeroLoad; 4] = [
@@ -212,7 +310,8 @@ const ZERO_LOAD_BIMODAL: [ZeroLoad; 4] = [
     ZeroLoad { service: "bimodal:50us:500us:0.9", jitter: 0.001, mean: [96.33, 54.582], p99: None },
 ];
 
-/// 99th percentiles, us, in the order of [`SCHEMES`]; of a range the middle; none where C-Clone does not settle.
+/// 99th percentiles, us, in the order of [`SCHEMES`]; of a range the middle; none where C-Clone
+/// does not settle.
 const TAILS_US: [(f64, [Option<f64>; 5]); 10] = [
     (0.1, [Some(147.6), Some(64.4), Some(64.8), Some(147.6), Some(64.8)]),
     (0.2, [Some(148.1), Some(64.4), Some(65.0), Some(148.1), Some(65.0)]),

@@ -1,13 +1,15 @@
 //! `rpcvalet-queues`: queues before 16 workers, as RPCValet's paper (ASPLOS'19) models them.
 //!
-//! Three comparisons: figures that are exact, within 1 % up to a load of 0.8 and 3 % at 0.9; 99th percentiles that others have
-//! simulated, where nothing is exact, with the same tolerance; and the load up to which the p99 stays below ten mean services. Where
-//! that load is exact, it is held to 0.003; the simulated ones have a standard error of 0.003 themselves (of two workers with
-//! exponential services they are 0.005 off), and are held to twice that; those of the generalised extreme values, whose variance is
-//! infinite, are shown and not judged.
+//! Three comparisons: figures that are exact, within 1 % up to a load of 0.8 and 3 % at 0.9; 99th
+//! percentiles that others have simulated, where nothing is exact, with the same tolerance; and the
+//! load up to which the p99 stays below ten mean services. Where that load is exact, it is held to
+//! 0.003; the simulated ones have a standard error of 0.003 themselves (of two workers with
+//! exponential services they are 0.005 off), and are held to twice that; those of the generalised
+//! extreme values, whose variance is infinite, are shown and not judged.
 //!
-//! A point is 2 M requests under 5 seeds; 40 where each worker has a queue of its own, because such a queue sees a sixteenth of the
-//! requests and forgets slowly. A load that keeps the p99 is of 1 M requests under 8 seeds, 40 where two workers share a queue.
+//! A point is 2 M requests under 5 seeds; 40 where each worker has a queue of its own, because such
+//! a queue sees a sixteenth of the requests and forgets slowly. A load that keeps the p99 is of 1 M
+//! requests under 8 seeds, 40 where two workers share a queue.
 
 use std::num::NonZeroU32;
 
@@ -31,7 +33,8 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     verdicts.extend(simulated_tails(effort)?);
     let slo = slo_loads(effort)?;
     verdicts.extend(slo.iter().map(|cell| cell.verdict(effort)));
-    let panels = PICTURED.par_iter().map(|service| panel(effort, service, &slo)).collect::<Result<_>>()?;
+    let panels =
+        PICTURED.par_iter().map(|service| panel(effort, service, &slo)).collect::<Result<_>>()?;
     Ok(Figure { panels, verdicts })
 }
 
@@ -47,15 +50,23 @@ struct Model {
 /// Every figure of every model at every load.
 fn exact_figures(effort: Effort) -> Result<Vec<Verdict>> {
     let models = models();
-    let cells: Vec<(&Model, f64)> = models.iter().flat_map(|model| LOADS.map(|load| (model, load))).collect();
+    let cells: Vec<(&Model, f64)> =
+        models.iter().flat_map(|model| LOADS.map(|load| (model, load))).collect();
     let run = |&(model, load): &(&Model, f64)| {
         let system = system(model.groups, model.policy, model.service)?.at_load(load);
         let simulated = run(effort, &system)?;
         let exact = (model.exact)(load)?;
-        let exact = [exact.mean(), exact.percentile(0.5), exact.percentile(0.9), exact.percentile(0.99), exact.percentile(0.999)];
+        let exact = [
+            exact.mean(),
+            exact.percentile(0.5),
+            exact.percentile(0.9),
+            exact.percentile(0.99),
+            exact.percentile(0.999),
+        ];
         let verdict = |index: usize| {
             let what = format!("{} at {load}: {}", model.name, NAMES[index]);
-            // A p99.9 of fewer requests than a full reproduction's rests on a few busy periods, which no factor covers.
+            // A p99.9 of fewer requests than a full reproduction's rests on a few busy periods,
+            // which no factor covers.
             let is_rare = NAMES[index] == "p999" && effort.widening() > 1.0;
             let tolerance = if is_rare { Tolerance::Shown } else { tolerance(load) };
             Verdict::new(effort, what, (Basis::Exact, exact[index]), simulated[index], tolerance)
@@ -67,7 +78,8 @@ fn exact_figures(effort: Effort) -> Result<Vec<Verdict>> {
 }
 
 fn models() -> Vec<Model> {
-    let model = |name, groups, policy, service, exact| Model { name, groups, policy, service, exact };
+    let model =
+        |name, groups, policy, service, exact| Model { name, groups, policy, service, exact };
     let (exp, fixed) = ("exp:1us", "fixed:1us");
     vec![
         model("M/M/16", 1, jbsq(1), exp, |load| Ok(Box::new(MMk::new(16, load)?))),
@@ -85,8 +97,17 @@ fn models() -> Vec<Model> {
 
 /// The 99th percentiles of [`TAILS`].
 fn simulated_tails(effort: Effort) -> Result<Vec<Verdict>> {
-    let policies = [jbsq(1), jbsq(2), jbsq(3), PolicySpec::Jsq(bound(2)), PolicySpec::RoundRobin, PolicySpec::Random];
-    let all = TAILS.iter().flat_map(|(service, load, row)| policies.iter().zip(row).map(move |cell| (*service, *load, cell)));
+    let policies = [
+        jbsq(1),
+        jbsq(2),
+        jbsq(3),
+        PolicySpec::Jsq(bound(2)),
+        PolicySpec::RoundRobin,
+        PolicySpec::Random,
+    ];
+    let all = TAILS.iter().flat_map(|(service, load, row)| {
+        policies.iter().zip(row).map(move |cell| (*service, *load, cell))
+    });
     let cells = all.filter(|(service, _, (policy, _))| !is_exact(service, **policy));
     let run = |(service, load, (policy, expected)): (&str, f64, (&PolicySpec, &f64))| {
         let system = system(1, *policy, service)?.at_load(load);
@@ -129,7 +150,9 @@ impl SloCell {
 
 /// The loads of [`SLO_LOADS`].
 fn slo_loads(effort: Effort) -> Result<Vec<SloCell>> {
-    let cells = SLO_LOADS.iter().flat_map(|(service, row)| GROUPS.iter().zip(row).map(move |cell| (*service, cell)));
+    let cells = SLO_LOADS
+        .iter()
+        .flat_map(|(service, row)| GROUPS.iter().zip(row).map(move |cell| (*service, cell)));
     let find = |(service, (&groups, &simulated)): (&'static str, (&usize, &f64))| {
         let system = system(groups, jbsq(1), service)?.for_requests(effort.requests(1_000_000));
         let seeds = match groups {
@@ -138,9 +161,11 @@ fn slo_loads(effort: Effort) -> Result<Vec<SloCell>> {
             _ => 8,
         };
         let around = ((simulated - 0.05f64).max(0.0), (simulated + 0.05).min(1.0));
-        let keeps = |load| Ok(run_exactly(effort, &system.clone().at_load(load), seeds)?[P99] <= SLO);
+        let keeps =
+            |load| Ok(run_exactly(effort, &system.clone().at_load(load), seeds)?[P99] <= SLO);
         let obtained = highest_load_between(around, keeps)?;
-        let expected = exact_slo(service, groups)?.map_or((Basis::Simulated, simulated), |exact| (Basis::Exact, exact));
+        let expected = exact_slo(service, groups)?
+            .map_or((Basis::Simulated, simulated), |exact| (Basis::Exact, exact));
         Ok(SloCell { service, groups, expected, obtained })
     };
     cells.collect::<Vec<_>>().into_par_iter().map(find).collect()
@@ -151,8 +176,12 @@ fn exact_slo(service: &str, groups: usize) -> Result<Option<f64>> {
     let workers = 16 / groups;
     match service {
         EXP => highest_load(|load| Ok(MMk::new(workers, load)?.percentile(0.99) <= SLO)).map(Some),
-        FIXED => highest_load(|load| Ok(MDk::new(workers, load)?.percentile(0.99) <= SLO)).map(Some),
-        _ if groups == 16 => Ok(PRIVATE_SLO.iter().find(|(other, _)| *other == service).map(|(_, load)| *load)),
+        FIXED => {
+            highest_load(|load| Ok(MDk::new(workers, load)?.percentile(0.99) <= SLO)).map(Some)
+        }
+        _ if groups == 16 => {
+            Ok(PRIVATE_SLO.iter().find(|(other, _)| *other == service).map(|(_, load)| *load))
+        }
         _ => Ok(None),
     }
 }
@@ -165,9 +194,11 @@ fn is_heavy(service: &str) -> bool {
 /// The paper's picture: the p99 over the load, for each layout.
 fn panel(effort: Effort, service: &str, slo: &[SloCell]) -> Result<Panel> {
     let curve = |cell: &SloCell| {
-        let system = system(cell.groups, jbsq(1), service)?.for_requests(effort.requests(1_000_000));
+        let system =
+            system(cell.groups, jbsq(1), service)?.for_requests(effort.requests(1_000_000));
         let loads = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98];
-        let run = |&load: &f64| Ok((load, run_exactly(effort, &system.clone().at_load(load), 1)?[P99]));
+        let run =
+            |&load: &f64| Ok((load, run_exactly(effort, &system.clone().at_load(load), 1)?[P99]));
         let obtained = loads.par_iter().map(run).collect::<Result<_>>()?;
         Ok(Curve { label: layout(cell.groups), obtained, expected: vec![(cell.expected.1, SLO)] })
     };
@@ -181,7 +212,8 @@ fn panel(effort: Effort, service: &str, slo: &[SloCell]) -> Result<Panel> {
     })
 }
 
-/// `groups` schedulers before 16 workers in all; JBSQ breaks ties at random, as the published values do.
+/// `groups` schedulers before 16 workers in all; JBSQ breaks ties at random, as the published
+/// values do.
 fn system(groups: usize, policy: PolicySpec, service: &str) -> Result<System> {
     let system = System::new(16 / groups, policy, Distribution::parse(service, Unit::Time)?);
     let ties = matches!(policy, PolicySpec::Jbsq(_)).then_some(TieRule::Random);
@@ -196,11 +228,13 @@ fn run(effort: Effort, system: &System) -> Result<[f64; 5]> {
     run_exactly(effort, &System { requests: requests + warmup, warmup, ..system.clone() }, seeds)
 }
 
-/// The figures of [`NAMES`] in mean services, for as many requests as the system says; the mean over the seeds.
+/// The figures of [`NAMES`] in mean services, for as many requests as the system says; the mean
+/// over the seeds.
 fn run_exactly(effort: Effort, system: &System, seeds: u64) -> Result<[f64; 5]> {
     let runs = over_seeds(effort.seed, seeds, |seed| system.run(seed));
     let runs = runs.into_iter().collect::<Result<Vec<_>, SystemError>>()?;
-    let figures: Vec<_> = runs.iter().map(|run| run.sojourns.figures(run.service_mean_ps)).collect();
+    let figures: Vec<_> =
+        runs.iter().map(|run| run.sojourns.figures(run.service_mean_ps)).collect();
     Ok(figures::estimates(&figures).map(|estimate| estimate.value))
 }
 
@@ -240,8 +274,8 @@ const BASE_GEV: &str = "300ns+gev:181.5ns:50ns:0.65";
 const GEV: &str = "gev:181.5ns:50ns:0.65";
 const PICTURED: [&str; 4] = [FIXED, BASE_UNIFORM, BASE_EXP, BASE_GEV];
 
-/// 99th percentiles in mean services, of JBSQ(1) which is 1x16, JBSQ(2), JBSQ(3), JSQ(2), RR and random; 2 M requests after
-/// 200,000, 5 to 10 runs.
+/// 99th percentiles in mean services, of JBSQ(1) which is 1x16, JBSQ(2), JBSQ(3), JSQ(2), RR and
+/// random; 2 M requests after 200,000, 5 to 10 runs.
 const TAILS: [(&str, f64, [f64; 6]); 16] = [
     (FIXED, 0.5, [1.000, 1.000, 1.000, 1.988, 1.000, 4.342]),
     (FIXED, 0.7, [1.313, 1.873, 1.872, 2.678, 1.313, 7.471]),
@@ -276,4 +310,5 @@ const SLO_LOADS: [(&str, [f64; 5]); 7] = [
 ];
 
 /// The same for a queue at each worker, solved numerically.
-const PRIVATE_SLO: [(&str, f64); 3] = [(BASE_UNIFORM, 0.7546), (BASE_EXP, 0.7118), (UNIFORM, 0.7024)];
+const PRIVATE_SLO: [(&str, f64); 3] =
+    [(BASE_UNIFORM, 0.7546), (BASE_EXP, 0.7118), (UNIFORM, 0.7024)];

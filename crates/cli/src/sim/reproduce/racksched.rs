@@ -1,10 +1,12 @@
 //! `racksched-hetero`: RackSched where servers differ, four with 7 workers and four with 4.
 //!
-//! Random placement loads all servers alike, and so saturates with the small ones, at the worth of 8 x 4 workers; RackSched can
-//! use all 44: a ratio of 1.375 whatever the service, held to 2 %. The paper's artifact sweeps each policy up to loads around where
-//! it saturates, on a grid whose next step is 4 to 7 % away for both, so the ratios of the last loads are held to 10 %. (Of the
-//! loads themselves nothing can be said, because its services took about 0.8 of their nominal time.) At a p99 of ten mean
-//! services the ratio is larger, because four workers have the longer tail, too; it is shown.
+//! Random placement loads all servers alike, and so saturates with the small ones, at the worth of
+//! 8 x 4 workers; RackSched can use all 44: a ratio of 1.375 whatever the service, held to 2 %. The
+//! paper's artifact sweeps each policy up to loads around where it saturates, on a grid whose next
+//! step is 4 to 7 % away for both, so the ratios of the last loads are held to 10 %. (Of the loads
+//! themselves nothing can be said, because its services took about 0.8 of their nominal time.) At a
+//! p99 of ten mean services the ratio is larger, because four workers have the longer tail, too; it
+//! is shown.
 
 use anyhow::{Context, Result};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -26,7 +28,13 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
         let of = |what: &str| format!("{service}: {what}");
         let (exact, published) = ((Basis::Exact, 1.375), (Basis::Published, *ratio));
         let what = of("saturation over random's");
-        verdicts.push(Verdict::new(effort, what.clone(), exact, saturated, Tolerance::Relative(0.02)));
+        verdicts.push(Verdict::new(
+            effort,
+            what.clone(),
+            exact,
+            saturated,
+            Tolerance::Relative(0.02),
+        ));
         verdicts.push(Verdict::fixed(what, published, saturated, Tolerance::Relative(0.1)));
         let what = of("load at a p99 of 10 services over random's");
         verdicts.push(Verdict::fixed(what, published, kept, Tolerance::Shown));
@@ -37,7 +45,8 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
 
 /// What RackSched reaches over what random placement does.
 fn over(reached: impl Fn(Scheme) -> Result<f64> + Sync) -> Result<f64> {
-    let reached = SCHEMES.par_iter().map(|&scheme| reached(scheme)).collect::<Result<Vec<f64>>>()?;
+    let reached =
+        SCHEMES.par_iter().map(|&scheme| reached(scheme)).collect::<Result<Vec<f64>>>()?;
     Ok(reached[1] / reached[0])
 }
 
@@ -56,7 +65,9 @@ fn panel(effort: Effort, service: &str, form: &str) -> Result<Panel> {
     let service_us = mean_us(form)?;
     let curve = |&scheme: &Scheme| {
         let loads = [0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95];
-        let run = |&load: &f64| Ok((load, run(effort, scheme, form, load)?.percentile_us(0.99) / service_us));
+        let run = |&load: &f64| {
+            Ok((load, run(effort, scheme, form, load)?.percentile_us(0.99) / service_us))
+        };
         let obtained = loads.par_iter().map(run).collect::<Result<_>>()?;
         Ok(Curve { label: name(scheme).to_owned(), obtained, expected: Vec::new() })
     };
@@ -72,12 +83,17 @@ fn panel(effort: Effort, service: &str, form: &str) -> Result<Panel> {
 fn run(effort: Effort, scheme: Scheme, form: &str, load: f64) -> Result<Point> {
     let service = Distribution::parse(form, Unit::Time)?;
     let servers = vec![7, 7, 7, 7, 4, 4, 4, 4];
-    let config = Config { jitter: 0.0, report: Report::Outstanding, ..Config::new(scheme, servers, service, load) };
+    let config = Config {
+        jitter: 0.0,
+        report: Report::Outstanding,
+        ..Config::new(scheme, servers, service, load)
+    };
     Point::run(effort, &config, REQUESTS)
 }
 
 fn mean_us(form: &str) -> Result<f64> {
-    let mean_ns = Distribution::parse(form, Unit::Time)?.mean().context("the services here have a mean")?;
+    let mean_ns =
+        Distribution::parse(form, Unit::Time)?.mean().context("the services here have a mean")?;
     Ok(mean_ns / 1e3)
 }
 

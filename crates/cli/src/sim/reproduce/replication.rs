@@ -1,10 +1,11 @@
 //! `replication-threshold`: the load up to which sending every request twice helps.
 //!
-//! Servers of one worker. The mean response of exponential services is S / (1 - load) without replication and S / (2 (1 - 2 load))
-//! with it, so the threshold is exactly 1/3; for constant services it is about 0.258 (Vulimiri et al., CoNEXT'13), and none is above
-//! 1/2. The published threshold of constant services holds for some 20 servers, of which a pair's queues fill together now and
-//! then; over many servers they are independent, and two M/D/1 queues of twice the load cross at 0.2719. Means are held to 2 %,
-//! thresholds to 0.01.
+//! Servers of one worker. The mean response of exponential services is S / (1 - load) without
+//! replication and S / (2 (1 - 2 load)) with it, so the threshold is exactly 1/3; for constant
+//! services it is about 0.258 (Vulimiri et al., CoNEXT'13), and none is above 1/2. The published
+//! threshold of constant services holds for some 20 servers, of which a pair's queues fill together
+//! now and then; over many servers they are independent, and two M/D/1 queues of twice the load
+//! cross at 0.2719. Means are held to 2 %, thresholds to 0.01.
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -26,15 +27,33 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     ] {
         let what = format!("{name} services, {servers} servers: threshold of the load");
         let found = found_threshold(effort, servers, service)?;
-        verdicts.push(Verdict::new(effort, what, (basis, threshold), found, Tolerance::Absolute(0.01)));
+        verdicts.push(Verdict::new(
+            effort,
+            what,
+            (basis, threshold),
+            found,
+            Tolerance::Absolute(0.01),
+        ));
     }
-    for (scheme, what, exact) in [(Scheme::None, "one copy", S_US / 0.75), (Scheme::CClone, "two copies", S_US / (2.0 * 0.5))] {
+    for (scheme, what, exact) in [
+        (Scheme::None, "one copy", S_US / 0.75),
+        (Scheme::CClone, "two copies", S_US / (2.0 * 0.5)),
+    ] {
         let what = format!("exponential services at 0.25, {what}: mean us");
         let mean_us = mean_us(effort, scheme, (20, EXP), 0.25)?;
-        verdicts.push(Verdict::new(effort, what, (Basis::Exact, exact), mean_us, Tolerance::Relative(0.02)));
+        verdicts.push(Verdict::new(
+            effort,
+            what,
+            (Basis::Exact, exact),
+            mean_us,
+            Tolerance::Relative(0.02),
+        ));
     }
     verdicts.push(saturation(effort)?);
-    Ok(Figure { panels: vec![panel(effort, "exponential", EXP)?, panel(effort, "constant", FIXED)?], verdicts })
+    Ok(Figure {
+        panels: vec![panel(effort, "exponential", EXP)?, panel(effort, "constant", FIXED)?],
+        verdicts,
+    })
 }
 
 /// Where the mean responses cross, by bisection to 0.001.
@@ -60,8 +79,11 @@ fn saturation(effort: Effort) -> Result<Verdict> {
 
 fn panel(effort: Effort, name: &str, service: &str) -> Result<Panel> {
     let curve = |scheme: Scheme, label: &str, loads: &[f64], exact: Option<Response>| {
-        let obtained = loads.par_iter().map(|&load| Ok((load, mean_us(effort, scheme, (20, service), load)? / S_US)));
-        let expected = exact.into_iter().flat_map(|exact| loads.iter().map(move |&load| (load, exact(load))));
+        let obtained = loads
+            .par_iter()
+            .map(|&load| Ok((load, mean_us(effort, scheme, (20, service), load)? / S_US)));
+        let expected =
+            exact.into_iter().flat_map(|exact| loads.iter().map(move |&load| (load, exact(load))));
         let (obtained, expected) = (obtained.collect::<Result<_>>()?, expected.collect());
         Ok::<_, anyhow::Error>(Curve { label: label.to_owned(), obtained, expected })
     };
@@ -76,17 +98,31 @@ fn panel(effort: Effort, name: &str, service: &str) -> Result<Panel> {
         x: "load without replication",
         y: "mean response (mean service times)",
         y_max: Some(3.0),
-        curves: vec![curve(Scheme::None, "one copy", &loads, one)?, curve(Scheme::CClone, "two copies", &loads[..8], two)?],
+        curves: vec![
+            curve(Scheme::None, "one copy", &loads, one)?,
+            curve(Scheme::CClone, "two copies", &loads[..8], two)?,
+        ],
     })
 }
 
 /// The mean response over the load, in mean services.
 type Response = fn(f64) -> f64;
 
-fn mean_us(effort: Effort, scheme: Scheme, (servers, service): (usize, &str), load: f64) -> Result<f64> {
-    let delays = Delays { client_switch_ps: 0, switch_server_ps: 0, recirculation_ps: 0, switch_coordinator_ps: 0 };
+fn mean_us(
+    effort: Effort,
+    scheme: Scheme,
+    (servers, service): (usize, &str),
+    load: f64,
+) -> Result<f64> {
+    let delays = Delays {
+        client_switch_ps: 0,
+        switch_server_ps: 0,
+        recirculation_ps: 0,
+        switch_coordinator_ps: 0,
+    };
     let service = Distribution::parse(service, Unit::Time)?;
-    let config = Config { jitter: 0.0, delays, ..Config::new(scheme, vec![1; servers], service, load) };
+    let config =
+        Config { jitter: 0.0, delays, ..Config::new(scheme, vec![1; servers], service, load) };
     Ok(Point::run(effort, &config, REQUESTS)?.mean_us())
 }
 

@@ -2,14 +2,18 @@
 
 use anyhow::Result;
 
-/// The highest load of (0, 1) up to which `keeps` holds, by bisection to 0.0005. Where all loads see the same requests, nearer
-/// together, percentiles grow with the load, and so there is one such load.
+/// The highest load of (0, 1) up to which `keeps` holds, by bisection to 0.0005. Where all loads
+/// see the same requests, nearer together, percentiles grow with the load, and so there is one such
+/// load.
 pub(super) fn highest_load(keeps: impl FnMut(f64) -> Result<bool>) -> Result<f64> {
     highest_load_between((0.0, 1.0), keeps)
 }
 
 /// As [`highest_load`], between two loads; near one of them where it is not between them.
-pub(super) fn highest_load_between((mut low, mut high): (f64, f64), mut keeps: impl FnMut(f64) -> Result<bool>) -> Result<f64> {
+pub(super) fn highest_load_between(
+    (mut low, mut high): (f64, f64),
+    mut keeps: impl FnMut(f64) -> Result<bool>,
+) -> Result<f64> {
     while high - low > LOAD_STEP {
         let load = f64::midpoint(low, high);
         *(if keeps(load)? { &mut low } else { &mut high }) = load;

@@ -47,15 +47,17 @@ pub(super) enum Tolerance {
 }
 
 impl Tolerance {
-    /// The tolerance of figures from fewer requests: wider by the effort's factor, but not beyond half of the expected value, so
-    /// that nothing passes that is hardly there.
+    /// The tolerance of figures from fewer requests: wider by the effort's factor, but not beyond
+    /// half of the expected value, so that nothing passes that is hardly there.
     fn widened(self, effort: Effort, expected: f64) -> Self {
         let wider = |limit: f64, half: f64| (limit * effort.widening()).min(half.max(limit));
         let half = expected.abs() / 2.0;
         match self {
             Self::Relative(share) => Self::Relative(wider(share, 0.5)),
             Self::Absolute(limit) => Self::Absolute(wider(limit, half)),
-            Self::Sides { below, above } => Self::Sides { below: wider(below, half), above: wider(above, half) },
+            Self::Sides { below, above } => {
+                Self::Sides { below: wider(below, half), above: wider(above, half) }
+            }
             Self::AtLeast | Self::Shown => self,
         }
     }
@@ -63,12 +65,24 @@ impl Tolerance {
 
 impl Verdict {
     /// A comparison with the tolerance of a full reproduction, widened where the effort is less.
-    pub(super) fn new(effort: Effort, what: String, expected: (Basis, f64), obtained: f64, tolerance: Tolerance) -> Self {
+    pub(super) fn new(
+        effort: Effort,
+        what: String,
+        expected: (Basis, f64),
+        obtained: f64,
+        tolerance: Tolerance,
+    ) -> Self {
         Self::fixed(what, expected, obtained, tolerance.widened(effort, expected.1))
     }
 
-    /// A comparison whose tolerance is not of sampling, so that requests neither widen nor narrow it.
-    pub(super) fn fixed(what: String, (basis, expected): (Basis, f64), obtained: f64, tolerance: Tolerance) -> Self {
+    /// A comparison whose tolerance is not of sampling, so that requests neither widen nor narrow
+    /// it.
+    pub(super) fn fixed(
+        what: String,
+        (basis, expected): (Basis, f64),
+        obtained: f64,
+        tolerance: Tolerance,
+    ) -> Self {
         Self { what, basis, expected, obtained, tolerance }
     }
 
@@ -77,7 +91,8 @@ impl Verdict {
         self.tolerance != Tolerance::Shown
     }
 
-    /// Whether the obtained value is within the tolerance, if there is one. Nothing that is no number passes it.
+    /// Whether the obtained value is within the tolerance, if there is one. Nothing that is no
+    /// number passes it.
     pub(super) fn passes(&self) -> bool {
         let difference = (self.obtained - self.expected).abs();
         match self.tolerance {
@@ -119,7 +134,9 @@ impl Verdict {
             Tolerance::Shown => "-".to_owned(),
         };
         let deviation = match self.tolerance {
-            Tolerance::Relative(_) | Tolerance::Shown => format!("{:+.3} %", 100.0 * (self.obtained / self.expected - 1.0)),
+            Tolerance::Relative(_) | Tolerance::Shown => {
+                format!("{:+.3} %", 100.0 * (self.obtained / self.expected - 1.0))
+            }
             _ => format!("{:+.4}", self.obtained - self.expected),
         };
         let verdict = match (self.is_judged(), self.passes()) {
@@ -129,7 +146,15 @@ impl Verdict {
         };
         let values = [self.expected, self.obtained].map(|value| format!("{value:.4}"));
         let [expected, obtained] = values;
-        vec![self.what.clone(), self.basis.name().to_owned(), expected, obtained, deviation, tolerance, verdict.to_owned()]
+        vec![
+            self.what.clone(),
+            self.basis.name().to_owned(),
+            expected,
+            obtained,
+            deviation,
+            tolerance,
+            verdict.to_owned(),
+        ]
     }
 }
 
@@ -146,8 +171,11 @@ impl Basis {
 
 /// The verdicts for people.
 pub(super) fn table(verdicts: &[Verdict]) -> String {
-    let head = ["figure", "basis", "expected", "obtained", "deviation", "tolerance", "verdict"].map(str::to_owned).to_vec();
-    let rows: Vec<Vec<String>> = [head].into_iter().chain(verdicts.iter().map(Verdict::cells)).collect();
+    let head = ["figure", "basis", "expected", "obtained", "deviation", "tolerance", "verdict"]
+        .map(str::to_owned)
+        .to_vec();
+    let rows: Vec<Vec<String>> =
+        [head].into_iter().chain(verdicts.iter().map(Verdict::cells)).collect();
     output::table(&rows, 2)
 }
 
@@ -170,7 +198,8 @@ mod tests {
 
     #[test]
     fn what_is_no_number_fails() {
-        for tolerance in [Tolerance::Relative(0.01), Tolerance::Absolute(0.02), Tolerance::AtLeast] {
+        for tolerance in [Tolerance::Relative(0.01), Tolerance::Absolute(0.02), Tolerance::AtLeast]
+        {
             check(tolerance, f64::NAN, false);
         }
     }
@@ -184,13 +213,22 @@ mod tests {
 
     #[test]
     fn the_table_says_what_fails() {
-        let rows = [4.04, 4.05].map(|obtained| verdict(Effort::full(1), Tolerance::Relative(0.01), obtained));
+        let rows = [4.04, 4.05]
+            .map(|obtained| verdict(Effort::full(1), Tolerance::Relative(0.01), obtained));
         let text = table(&rows);
-        assert!(text.contains("+1.000 %    1.000 %     pass") && text.contains("+1.250 %    1.000 %     FAIL"), "{text}");
+        assert!(
+            text.contains("+1.000 %    1.000 %     pass")
+                && text.contains("+1.250 %    1.000 %     FAIL"),
+            "{text}"
+        );
     }
 
     fn check(tolerance: Tolerance, obtained: f64, passes: bool) {
-        assert_eq!(verdict(Effort::full(1), tolerance, obtained).passes(), passes, "{tolerance:?} {obtained}");
+        assert_eq!(
+            verdict(Effort::full(1), tolerance, obtained).passes(),
+            passes,
+            "{tolerance:?} {obtained}"
+        );
     }
 
     fn verdict(effort: Effort, tolerance: Tolerance, obtained: f64) -> Verdict {

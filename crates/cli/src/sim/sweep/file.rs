@@ -41,7 +41,8 @@ pub(super) struct ReportSpec {
     /// The figures along the vertical axis, one chart each.
     #[serde(default)]
     pub(super) y: OneOrMore,
-    /// The key of the grid that tells curves of one chart apart; each combination of further keys has a chart of its own.
+    /// The key of the grid that tells curves of one chart apart; each combination of further keys
+    /// has a chart of its own.
     pub(super) series: Option<String>,
 }
 
@@ -89,14 +90,20 @@ impl Flag {
     }
 
     fn new(key: &str, value: &Value) -> Result<Self> {
-        let is_flag = !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-        ensure!(is_flag && !key.starts_with('-'), "{key:?} is no flag: write it without its dashes, such as workers");
+        let is_flag = !key.is_empty()
+            && key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        ensure!(
+            is_flag && !key.starts_with('-'),
+            "{key:?} is no flag: write it without its dashes, such as workers"
+        );
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
             Value::Boolean(on) => on.to_string(),
-            _ => bail!("{key}: {value} is no value of a flag: write a text, a number, true or false"),
+            _ => {
+                bail!("{key}: {value} is no value of a flag: write a text, a number, true or false")
+            }
         };
         Ok(Self { key: key.to_owned(), value: text, is_switch: matches!(value, Value::Boolean(_)) })
     }
@@ -111,16 +118,32 @@ impl SweepFile {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let file: Self = toml::from_str(text).context("not a sweep")?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let is_name = file.name.chars().all(is_plain) && !file.name.is_empty() && !file.name.starts_with('.');
-        ensure!(is_name, "name = {:?}: it names files, so write letters, digits, -, _ and dots, no dot first", file.name);
+        let is_name =
+            file.name.chars().all(is_plain) && !file.name.is_empty() && !file.name.starts_with('.');
+        ensure!(
+            is_name,
+            "name = {:?}: it names files, so write letters, digits, -, _ and dots, no dot first",
+            file.name
+        );
         let twice = file.grid.keys().find(|key| file.fixed.contains_key(key.as_str()));
-        ensure!(twice.is_none(), "{} is in [fixed] and in [grid]", twice.map_or("", String::as_str));
+        ensure!(
+            twice.is_none(),
+            "{} is in [fixed] and in [grid]",
+            twice.map_or("", String::as_str)
+        );
         let keys = file.report.x.iter().chain(&file.report.series);
         for key in keys {
             let known: Vec<&str> = file.keys().collect();
-            ensure!(known.contains(&key.as_str()), "[report]: {key:?} is not in [grid], which has {}", known.join(", "));
+            ensure!(
+                known.contains(&key.as_str()),
+                "[report]: {key:?} is not in [grid], which has {}",
+                known.join(", ")
+            );
         }
-        ensure!(file.report.x.is_none() || file.report.x != file.report.series, "[report]: x and series are the same");
+        ensure!(
+            file.report.x.is_none() || file.report.x != file.report.series,
+            "[report]: x and series are the same"
+        );
         Ok(file)
     }
 
@@ -131,18 +154,28 @@ impl SweepFile {
 
     /// The flags that all points have.
     pub(super) fn fixed(&self) -> Result<Vec<Flag>> {
-        self.fixed.iter().map(|(key, value)| Flag::new(key, value)).collect::<Result<_>>().context("[fixed]")
+        self.fixed
+            .iter()
+            .map(|(key, value)| Flag::new(key, value))
+            .collect::<Result<_>>()
+            .context("[fixed]")
     }
 
-    /// Every combination of the grid's values, the last key varying fastest; one that is empty where there is no key.
+    /// Every combination of the grid's values, the last key varying fastest; one that is empty
+    /// where there is no key.
     pub(super) fn combinations(&self) -> Result<Vec<Vec<Flag>>> {
         let mut combinations = vec![Vec::new()];
         for (key, values) in &self.grid {
             let axis = axis(key, values).context("[grid]")?;
-            ensure!(combinations.len() * axis.len() <= POINTS_MAX, "[grid] has more than {POINTS_MAX} points");
+            ensure!(
+                combinations.len() * axis.len() <= POINTS_MAX,
+                "[grid] has more than {POINTS_MAX} points"
+            );
             combinations = combinations
                 .iter()
-                .flat_map(|flags: &Vec<Flag>| axis.iter().map(|flag| [flags.as_slice(), std::slice::from_ref(flag)].concat()))
+                .flat_map(|flags: &Vec<Flag>| {
+                    axis.iter().map(|flag| [flags.as_slice(), std::slice::from_ref(flag)].concat())
+                })
                 .collect();
         }
         Ok(combinations)
@@ -170,18 +203,27 @@ mod tests {
 
     #[test]
     fn a_grid_has_every_combination_in_the_order_of_the_file() {
-        let file = SweepFile::parse(&with("[grid]\npolicy = [\"rr\", \"random\"]\nload = [0.5, 1]")).unwrap();
-        let of = |flags: &Vec<Flag>| flags.iter().filter_map(Flag::argument).collect::<Vec<_>>().join(" ");
+        let file =
+            SweepFile::parse(&with("[grid]\npolicy = [\"rr\", \"random\"]\nload = [0.5, 1]"))
+                .unwrap();
+        let of = |flags: &Vec<Flag>| {
+            flags.iter().filter_map(Flag::argument).collect::<Vec<_>>().join(" ")
+        };
         let combinations: Vec<String> = file.combinations().unwrap().iter().map(of).collect();
-        let expected =
-            ["--policy=rr --load=0.5", "--policy=rr --load=1", "--policy=random --load=0.5", "--policy=random --load=1"];
+        let expected = [
+            "--policy=rr --load=0.5",
+            "--policy=rr --load=1",
+            "--policy=random --load=0.5",
+            "--policy=random --load=1",
+        ];
         assert_eq!(combinations, expected);
     }
 
     #[test]
     fn a_switch_is_a_flag_without_value() {
         let file = SweepFile::parse(&with("[fixed]\non = true\noff = false")).unwrap();
-        let arguments: Vec<Option<String>> = file.fixed().unwrap().iter().map(Flag::argument).collect();
+        let arguments: Vec<Option<String>> =
+            file.fixed().unwrap().iter().map(Flag::argument).collect();
         assert_eq!(arguments, [Some("--on".to_owned()), None]);
     }
 
@@ -200,25 +242,39 @@ mod tests {
         check("[grid]\nload = [0.5, 0.6, 0.5]", "load: 0.5 is there twice");
         check("[fixed]\nload = [0.5]", "is no value of a flag");
         check("[fixed]\n\"--load\" = 0.5", "without its dashes");
-        check("[grid]\nload = [0.5]\n[report]\nx = \"policy\"", "\"policy\" is not in [grid], which has load");
-        check("[grid]\nload = [0.5]\n[report]\nx = \"load\"\nseries = \"load\"", "x and series are the same");
+        check(
+            "[grid]\nload = [0.5]\n[report]\nx = \"policy\"",
+            "\"policy\" is not in [grid], which has load",
+        );
+        check(
+            "[grid]\nload = [0.5]\n[report]\nx = \"load\"\nseries = \"load\"",
+            "x and series are the same",
+        );
     }
 
     #[test]
     fn a_simulation_that_does_not_exist_is_refused() {
         let error = SweepFile::parse("name = \"a\"\nsimulation = \"faults\"").unwrap_err();
-        assert!(format!("{error:#}").contains("expected one of `queue`, `chip`, `clone`, `r2p2`, `homa`"), "{error:#}");
+        assert!(
+            format!("{error:#}")
+                .contains("expected one of `queue`, `chip`, `clone`, `r2p2`, `homa`"),
+            "{error:#}"
+        );
     }
 
     #[test]
     fn a_name_stays_in_its_directory() {
         for name in ["../up", "", ".hidden", "a/b"] {
-            assert!(SweepFile::parse(&format!("name = {name:?}\nsimulation = \"queue\"")).is_err(), "{name}");
+            assert!(
+                SweepFile::parse(&format!("name = {name:?}\nsimulation = \"queue\"")).is_err(),
+                "{name}"
+            );
         }
     }
 
     fn check(tables: &str, part: &str) {
-        let parsed = SweepFile::parse(&with(tables)).and_then(|file| file.fixed().and(file.combinations().map(|_| ())));
+        let parsed = SweepFile::parse(&with(tables))
+            .and_then(|file| file.fixed().and(file.combinations().map(|_| ())));
         let error = format!("{:#}", parsed.expect_err(tables));
         assert!(error.contains(part), "{tables}: {error}");
     }

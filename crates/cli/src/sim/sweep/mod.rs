@@ -1,9 +1,11 @@
-//! `tailcut sim sweep`: a grid of simulations, run on all cores or many machines, as a table and a page with curves.
+//! `tailcut sim sweep`: a grid of simulations, run on all cores or many machines, as a table and a
+//! page with curves.
 //!
-//! A point's result is a file named by the hash of its configuration, so a sweep goes on where it was left, and machines that
-//! share nothing but a directory can each do a share.
+//! A point's result is a file named by the hash of its configuration, so a sweep goes on where it
+//! was left, and machines that share nothing but a directory can each do a share.
 //!
-//! Invariant: nothing runs before every point of the file has been accepted by the parser of its simulation.
+//! Invariant: nothing runs before every point of the file has been accepted by the parser of its
+//! simulation.
 
 mod file;
 mod point;
@@ -28,8 +30,8 @@ use super::Outcome;
 
 /// Run a grid of simulations on all cores, and write a table and a page with curves
 ///
-/// Each point has a file of its own, named by the hash of its configuration: a second run makes only what is missing. When all
-/// points are there, NAME.csv and NAME.html are written beside them.
+/// Each point has a file of its own, named by the hash of its configuration: a second run makes
+/// only what is missing. When all points are there, NAME.csv and NAME.html are written beside them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -39,10 +41,12 @@ pub(crate) struct Args {
     /// Directory of the results [default: FILE without its extension, and .results]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Run every N-th point from the I-th on, counted from 0: the shards 0/N to N-1/N are all points, each once
+    /// Run every N-th point from the I-th on, counted from 0: the shards 0/N to N-1/N are all
+    /// points, each once
     #[arg(long, value_name = "I/N", conflicts_with_all = ["point", "report_only"])]
     shard: Option<Shard>,
-    /// Print the points, a line of JSON each: hash, args, and done where the result is there; run nothing
+    /// Print the points, a line of JSON each: hash, args, and done where the result is there; run
+    /// nothing
     #[arg(long, conflicts_with_all = ["point", "report_only"])]
     list: bool,
     /// Run only the point of this hash; with --json -, print its file
@@ -62,10 +66,16 @@ struct Shard {
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let place = || format!("{}", args.file.display());
-    let text = fs::read_to_string(&args.file).with_context(|| format!("cannot read {}", place()))?;
+    let text =
+        fs::read_to_string(&args.file).with_context(|| format!("cannot read {}", place()))?;
     let file = SweepFile::parse(&text).with_context(place)?;
     let points = Point::all(&file).with_context(place)?;
-    let share: Vec<&Point> = points.iter().enumerate().filter(|(index, _)| args.has(*index)).map(|(_, point)| point).collect();
+    let share: Vec<&Point> = points
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| args.has(*index))
+        .map(|(_, point)| point)
+        .collect();
     let store = Store::new(args.out.clone().unwrap_or_else(|| args.file.with_extension("results")));
     if args.list {
         return Ok(list(&share, &store));
@@ -117,10 +127,14 @@ fn list(points: &[&Point], store: &Store) -> Outcome {
 
 fn run_one(points: &[Point], hash: &str, store: &Store) -> Result<Outcome> {
     let point = points.iter().find(|point| point.hash == hash);
-    let point = point.with_context(|| format!("no point has the hash {hash}; --list prints those of all"))?;
+    let point = point
+        .with_context(|| format!("no point has the hash {hash}; --list prints those of all"))?;
     let json = match store.read(point) {
         Some(file) => file,
-        None => point.run().and_then(|result| store.write(point, &result)).with_context(|| point.to_string())?,
+        None => point
+            .run()
+            .and_then(|result| store.write(point, &result))
+            .with_context(|| point.to_string())?,
     };
     Ok(Outcome { json, text: format!("{point}: {}\n", store.path(point).display()), failure: None })
 }
@@ -128,7 +142,8 @@ fn run_one(points: &[Point], hash: &str, store: &Store) -> Result<Outcome> {
 /// Says what became of the points, and makes the table and the page where all are there.
 fn finish(sweep: &Sweep<'_>, store: &Store, tally: &Tally) -> Result<Outcome> {
     let Sweep { args, file, points, .. } = sweep;
-    let results: Vec<(&Point, Value)> = points.iter().filter_map(|point| Some((point, store.read(point)?))).collect();
+    let results: Vec<(&Point, Value)> =
+        points.iter().filter_map(|point| Some((point, store.read(point)?))).collect();
     let missing = points.len() - results.len();
     ensure!(!args.report_only || missing == 0, "{missing} of {} points are missing", points.len());
     let made = if missing == 0 { Some(make_report(sweep, store, &results)?) } else { None };
@@ -154,11 +169,17 @@ fn finish(sweep: &Sweep<'_>, store: &Store, tally: &Tally) -> Result<Outcome> {
     });
     let share = tally.ran + tally.reused + tally.failures.len();
     let first = tally.failures.first();
-    let failure = first.map(|it| format!("{} of {share} points failed; {}: {}", tally.failures.len(), it.point, it.message));
+    let failure = first.map(|it| {
+        format!("{} of {share} points failed; {}: {}", tally.failures.len(), it.point, it.message)
+    });
     Ok(Outcome { json, text: summary(tally, missing, store, made.as_ref()), failure })
 }
 
-fn make_report(sweep: &Sweep<'_>, store: &Store, results: &[(&Point, Value)]) -> Result<[PathBuf; 2]> {
+fn make_report(
+    sweep: &Sweep<'_>,
+    store: &Store,
+    results: &[(&Point, Value)],
+) -> Result<[PathBuf; 2]> {
     let file = &sweep.file;
     let table = Table::new(&file.keys().collect::<Vec<_>>(), results);
     let csv = store.write_text(&format!("{}.csv", file.name), &table.csv())?;
@@ -170,8 +191,15 @@ fn summary(tally: &Tally, missing: usize, store: &Store, made: Option<&[PathBuf;
     let Tally { ran, reused, failures } = tally;
     let mut text = format!("points: {ran} ran, {reused} were there, {} failed\n", failures.len());
     match made {
-        Some([csv, page]) => text += &format!("table:  {}\npage:   {}\n", csv.display(), page.display()),
-        None => text += &format!("results: {}; {missing} points are missing for the table and the page\n", store.dir().display()),
+        Some([csv, page]) => {
+            text += &format!("table:  {}\npage:   {}\n", csv.display(), page.display())
+        }
+        None => {
+            text += &format!(
+                "results: {}; {missing} points are missing for the table and the page\n",
+                store.dir().display()
+            )
+        }
     }
     text
 }

@@ -31,22 +31,29 @@ impl Point {
     ///
     /// # Errors
     ///
-    /// The first point that is refused, with the message of the command line's parser; points that mean the same.
+    /// The first point that is refused, with the message of the command line's parser; points that
+    /// mean the same.
     pub(super) fn all(file: &SweepFile) -> Result<Vec<Self>> {
         let fixed = file.fixed()?;
-        let points = file.combinations()?.into_iter().map(|at| Self::new(file.simulation, &fixed, at));
+        let points =
+            file.combinations()?.into_iter().map(|at| Self::new(file.simulation, &fixed, at));
         let points = points.collect::<Result<Vec<_>>>()?;
         let mut seen = BTreeMap::new();
         for point in &points {
             if let Some(other) = seen.insert(&point.hash, point) {
-                ensure!(other.arguments == point.arguments, "two points share the hash {}: change one slightly", point.hash);
+                ensure!(
+                    other.arguments == point.arguments,
+                    "two points share the hash {}: change one slightly",
+                    point.hash
+                );
                 return Err(anyhow!("the point `{point}` is there twice"));
             }
         }
         Ok(points)
     }
 
-    /// Runs the simulation. A panic of it is an error like others, so that it ends one point and not a sweep of hours.
+    /// Runs the simulation. A panic of it is an error like others, so that it ends one point and
+    /// not a sweep of hours.
     pub(super) fn run(&self) -> Result<Value> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.simulation.run()));
         let outcome = outcome.map_err(|_| anyhow!("it panicked; standard error says where"))??;
@@ -67,10 +74,24 @@ impl Point {
         flags.sort();
         let arguments: Vec<String> = [name.to_owned()].into_iter().chain(flags).collect();
         let words = ["tailcut sim"].into_iter().chain(arguments.iter().map(String::as_str));
-        let parsed = PointCommand::try_parse_from(words)
-            .map_err(|error| anyhow!("the point `{}`: {}", command(&arguments), error.render().to_string().trim_end()))?;
-        parsed.simulation.check().with_context(|| format!("the point `{}`", command(&arguments)))?;
-        Ok(Self { at, hash: hash(schema, &arguments), arguments, schema, simulation: parsed.simulation })
+        let parsed = PointCommand::try_parse_from(words).map_err(|error| {
+            anyhow!(
+                "the point `{}`: {}",
+                command(&arguments),
+                error.render().to_string().trim_end()
+            )
+        })?;
+        parsed
+            .simulation
+            .check()
+            .with_context(|| format!("the point `{}`", command(&arguments)))?;
+        Ok(Self {
+            at,
+            hash: hash(schema, &arguments),
+            arguments,
+            schema,
+            simulation: parsed.simulation,
+        })
     }
 }
 
@@ -92,11 +113,12 @@ fn command(arguments: &[String]) -> String {
     format!("tailcut sim {}", arguments.join(" "))
 }
 
-/// SipHash-2-4 under the key 0 of the schema and the arguments, a line each; an argument that names a file is followed by what is
-/// in it, so that other samples are another point.
+/// SipHash-2-4 under the key 0 of the schema and the arguments, a line each; an argument that names
+/// a file is followed by what is in it, so that other samples are another point.
 ///
-/// It names results for years: it may change only together with the schema of a point's file. A result's own schema is part of
-/// it, so that a simulation that means something else by the same flags has other names.
+/// It names results for years: it may change only together with the schema of a point's file. A
+/// result's own schema is part of it, so that a simulation that means something else by the same
+/// flags has other names.
 fn hash(schema: &str, arguments: &[String]) -> String {
     let mut text = format!("{schema}\n");
     for argument in arguments {
@@ -111,9 +133,14 @@ fn hash(schema: &str, arguments: &[String]) -> String {
 
 /// The file that an argument names: of samples, or of the sizes of messages.
 fn file_of(argument: &str) -> Option<&str> {
-    let sizes = || ["--workload=", "--buckets="].iter().find_map(|flag| argument.strip_prefix(flag));
-    // A word that means something else, such as the name of a workload, is no path with a directory or an ending.
-    argument.split_once("file:").map(|(_, path)| path).or_else(|| sizes().filter(|path| path.contains(['/', '.'])))
+    let sizes =
+        || ["--workload=", "--buckets="].iter().find_map(|flag| argument.strip_prefix(flag));
+    // A word that means something else, such as the name of a workload, is no path with a directory
+    // or an ending.
+    argument
+        .split_once("file:")
+        .map(|(_, path)| path)
+        .or_else(|| sizes().filter(|path| path.contains(['/', '.'])))
 }
 
 #[cfg(test)]
@@ -129,7 +156,8 @@ mod tests {
         assert_eq!((of("--workload=w3"), of("--load=0.5"), of("--out=a.txt")), (None, None, None));
     }
 
-    /// Computed apart from this code, by an implementation of SipHash that agrees with the vectors of its authors.
+    /// Computed apart from this code, by an implementation of SipHash that agrees with the vectors
+    /// of its authors.
     #[test]
     fn a_hash_stays_for_years() {
         let arguments = ["queue", "--load=0.5", "--policy=rr"].map(str::to_owned);
@@ -138,8 +166,14 @@ mod tests {
 
     #[test]
     fn a_hash_tells_configurations_apart() {
-        let of = |schema: &str, words: &[&str]| hash(schema, &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
-        let hashes = [of("a/1", &["queue", "--x=1"]), of("a/2", &["queue", "--x=1"]), of("a/1", &["queue", "--x=", "1"])];
+        let of = |schema: &str, words: &[&str]| {
+            hash(schema, &words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>())
+        };
+        let hashes = [
+            of("a/1", &["queue", "--x=1"]),
+            of("a/2", &["queue", "--x=1"]),
+            of("a/1", &["queue", "--x=", "1"]),
+        ];
         assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2], "{hashes:?}");
     }
 }

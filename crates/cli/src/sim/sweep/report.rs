@@ -1,6 +1,7 @@
 //! The page of a sweep: curves, a table, and what repeats it.
 //!
-//! Invariant: the page depends on the sweep's file and on its results alone, so two runs of a sweep write the same bytes.
+//! Invariant: the page depends on the sweep's file and on its results alone, so two runs of a sweep
+//! write the same bytes.
 
 use anyhow::{Result, anyhow};
 use minijinja::context;
@@ -49,7 +50,13 @@ struct Plan {
 impl Plan {
     fn new(file: &SweepFile, table: &Table) -> Result<Self> {
         let key_index = |key: &str| table.keys.iter().position(|other| other == key);
-        let x = file.report.x.as_deref().or(Some("load")).and_then(key_index).or(table.keys.len().checked_sub(1));
+        let x = file
+            .report
+            .x
+            .as_deref()
+            .or(Some("load"))
+            .and_then(key_index)
+            .or(table.keys.len().checked_sub(1));
         let others: Vec<usize> = (0..table.keys.len()).filter(|&key| Some(key) != x).collect();
         let named = file.report.series.as_deref().and_then(key_index);
         let (series, facets) = match named {
@@ -57,7 +64,12 @@ impl Plan {
             None => (others, Vec::new()),
         };
         let wanted = file.report.y.as_slice().iter().map(|name| {
-            let unknown = || anyhow!("[report]: no result has the figure {name:?}; there are {}", table.figures.join(", "));
+            let unknown = || {
+                anyhow!(
+                    "[report]: no result has the figure {name:?}; there are {}",
+                    table.figures.join(", ")
+                )
+            };
             table.figure_index(name).ok_or_else(unknown)
         });
         let mut ys = wanted.collect::<Result<Vec<_>>>()?;
@@ -65,7 +77,9 @@ impl Plan {
             let tail = table.figures.iter().position(|name| name.ends_with(".p99"));
             ys.extend(tail.or((!table.figures.is_empty()).then_some(0)));
         }
-        let shown = (0..table.figures.len()).filter(|&index| ys.iter().any(|&y| are_siblings(table, index, y))).collect();
+        let shown = (0..table.figures.len())
+            .filter(|&index| ys.iter().any(|&y| are_siblings(table, index, y)))
+            .collect();
         Ok(Self { x, ys, series, facets, shown })
     }
 
@@ -83,18 +97,33 @@ impl Plan {
         let mut charts = Vec::new();
         for &y in &self.ys {
             for combination in &combinations {
-                let rows: Vec<&Row> = table.rows.iter().filter(|row| values(row, &self.facets) == *combination).collect();
+                let rows: Vec<&Row> = table
+                    .rows
+                    .iter()
+                    .filter(|row| values(row, &self.facets) == *combination)
+                    .collect();
                 let series = self.series(table, &rows, (&scale, x, y));
-                let facet = self.facets.iter().zip(combination).map(|(&key, value)| format!("{} {value}", table.keys[key]));
+                let facet = self
+                    .facets
+                    .iter()
+                    .zip(combination)
+                    .map(|(&key, value)| format!("{} {value}", table.keys[key]));
                 let title = [vec![titled(&table.figures[y])], facet.collect()].concat().join(", ");
-                charts.push(Drawn::new(&title, |width| draw(&series, &scale, &titled(&table.figures[y]), width, &title)));
+                charts.push(Drawn::new(&title, |width| {
+                    draw(&series, &scale, &titled(&table.figures[y]), width, &title)
+                }));
             }
         }
         charts
     }
 
     /// The curves of one chart.
-    fn series(&self, table: &Table, rows: &[&Row], (scale, x, y): (&Scale, usize, usize)) -> Vec<Series> {
+    fn series(
+        &self,
+        table: &Table,
+        rows: &[&Row],
+        (scale, x, y): (&Scale, usize, usize),
+    ) -> Vec<Series> {
         let mut curves: Vec<(Vec<&str>, Series)> = Vec::new();
         for row in rows {
             let Some(figure) = row.figures[y] else { continue };
@@ -104,7 +133,15 @@ impl Plan {
                 Some((_, series)) => series.points.push(place),
                 None => {
                     let look = look_of(curves.len());
-                    curves.push((here, Series { label: self.label(table, row), look, points: vec![place], ..Series::default() }));
+                    curves.push((
+                        here,
+                        Series {
+                            label: self.label(table, row),
+                            look,
+                            points: vec![place],
+                            ..Series::default()
+                        },
+                    ));
                 }
             }
         }
@@ -120,7 +157,9 @@ impl Plan {
     fn label(&self, table: &Table, row: &Row) -> String {
         let word = |&key: &usize| {
             let value = &row.at[key];
-            let is_bare = !value.starts_with(|c: char| c.is_ascii_alphabetic()) || value == "true" || value == "false";
+            let is_bare = !value.starts_with(|c: char| c.is_ascii_alphabetic())
+                || value == "true"
+                || value == "false";
             if is_bare { format!("{} {value}", table.keys[key]) } else { value.clone() }
         };
         self.series.iter().map(word).collect::<Vec<_>>().join(", ")
@@ -132,7 +171,10 @@ impl Plan {
     }
 
     fn cells(&self, row: &Row) -> Vec<String> {
-        let figures = self.shown.iter().map(|&figure| row.figures[figure].map_or_else(|| "-".to_owned(), four_digits));
+        let figures = self
+            .shown
+            .iter()
+            .map(|&figure| row.figures[figure].map_or_else(|| "-".to_owned(), four_digits));
         row.at.iter().cloned().chain(figures).collect()
     }
 }
@@ -177,14 +219,18 @@ impl Scale {
         match self {
             Self::Numbers { .. } => Unit::Plain.parse(value).unwrap_or(f64::NAN),
             Self::Times { .. } => Unit::Time.parse(value).map_or(f64::NAN, |ns| ns / 1_000.0),
-            Self::Names { names, .. } => names.iter().position(|name| name == value).map_or(f64::NAN, |index| index as f64),
+            Self::Names { names, .. } => {
+                names.iter().position(|name| name == value).map_or(f64::NAN, |index| index as f64)
+            }
         }
     }
 
     fn axis(&self, series: &[Series]) -> Axis {
         let values = series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
         match self {
-            Self::Numbers { title } | Self::Times { title } => Axis::covering(title.clone(), values),
+            Self::Numbers { title } | Self::Times { title } => {
+                Axis::covering(title.clone(), values)
+            }
             Self::Names { title, names } => Axis::categories(title.clone(), names.clone()),
         }
     }
@@ -192,9 +238,12 @@ impl Scale {
 
 fn draw(series: &[Series], scale: &Scale, y_title: &str, width: u32, title: &str) -> Chart {
     let values = series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
-    let marker_title = |label: &str, (x, y): (f64, f64)| format!("{label} at {}: {}", four_digits(x), four_digits(y));
+    let marker_title = |label: &str, (x, y): (f64, f64)| {
+        format!("{label} at {}: {}", four_digits(x), four_digits(y))
+    };
     let y = Axis::from_zero(y_title.to_owned(), values);
-    LineChart { series, x: scale.axis(series), y, marker_title: &marker_title }.draw(width, format!("Curves of {title}"))
+    LineChart { series, x: scale.axis(series), y, marker_title: &marker_title }
+        .draw(width, format!("Curves of {title}"))
 }
 
 fn values<'r>(row: &'r Row, keys: &[usize]) -> Vec<&'r str> {
@@ -209,7 +258,8 @@ fn are_siblings(table: &Table, one: usize, other: usize) -> bool {
 
 /// A figure's name with its unit, which a part of the name tells.
 fn titled(figure: &str) -> String {
-    let unit_of = |part: &str| UNITS.iter().find(|(ending, _)| part.ends_with(ending)).map(|(_, unit)| *unit);
+    let unit_of =
+        |part: &str| UNITS.iter().find(|(ending, _)| part.ends_with(ending)).map(|(_, unit)| *unit);
     match figure.split('.').rev().find_map(unit_of) {
         Some(unit) => format!("{figure} ({unit})"),
         None => figure.to_owned(),
@@ -234,9 +284,13 @@ mod tests {
     #[test]
     fn a_chart_has_a_curve_for_each_value_of_the_series() {
         let page = page("x = \"load\"\ny = \"t_us.p99\"\nseries = \"policy\"");
-        for part in
-            ["t_us.p99 (us)", "load (share of the capacity)", ">random</text>", ">rr</text>", "<polyline class=\"line s2\""]
-        {
+        for part in [
+            "t_us.p99 (us)",
+            "load (share of the capacity)",
+            ">random</text>",
+            ">rr</text>",
+            "<polyline class=\"line s2\"",
+        ] {
             assert!(page.contains(part), "{part}");
         }
         assert_eq!(page.matches("<svg").count(), 2, "one chart, wide and narrow");
@@ -253,13 +307,19 @@ mod tests {
     fn without_a_wish_the_tail_is_drawn_over_the_load() {
         let (file, table) = (sweep(""), table());
         let plan = Plan::new(&file, &table).unwrap();
-        assert_eq!(plan, Plan { x: Some(1), ys: vec![1], series: vec![0], facets: vec![], shown: vec![0, 1] });
+        assert_eq!(
+            plan,
+            Plan { x: Some(1), ys: vec![1], series: vec![0], facets: vec![], shown: vec![0, 1] }
+        );
     }
 
     #[test]
     fn a_figure_that_does_not_exist_is_named_with_those_that_do() {
         let error = html(&sweep("y = \"p98\""), "", &table()).unwrap_err();
-        assert_eq!(error.to_string(), "[report]: no result has the figure \"p98\"; there are t_us.mean, t_us.p99, count");
+        assert_eq!(
+            error.to_string(),
+            "[report]: no result has the figure \"p98\"; there are t_us.mean, t_us.p99, count"
+        );
     }
 
     #[test]
@@ -291,7 +351,10 @@ mod tests {
 
     fn sweep(report: &str) -> SweepFile {
         let grid = "policy = [\"random\", \"rr\"]\nload = [0.5, 0.9]";
-        SweepFile::parse(&format!("name = \"test\"\nsimulation = \"queue\"\n[grid]\n{grid}\n[report]\n{report}")).unwrap()
+        SweepFile::parse(&format!(
+            "name = \"test\"\nsimulation = \"queue\"\n[grid]\n{grid}\n[report]\n{report}"
+        ))
+        .unwrap()
     }
 
     fn table() -> Table {
@@ -302,7 +365,12 @@ mod tests {
         Table {
             keys: ["policy", "load"].map(str::to_owned).to_vec(),
             figures: ["t_us.mean", "t_us.p99", "count"].map(str::to_owned).to_vec(),
-            rows: vec![row("random", "0.5", 9.2), row("random", "0.9", 46.0), row("rr", "0.5", 6.0), row("rr", "0.9", 25.2)],
+            rows: vec![
+                row("random", "0.5", 9.2),
+                row("random", "0.9", 46.0),
+                row("rr", "0.5", 6.0),
+                row("rr", "0.9", 25.2),
+            ],
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Runs the points that have no result yet, on all cores.
 //!
-//! A simulation with several seeds uses cores that have no point left, because both are work of one pool.
+//! A simulation with several seeds uses cores that have no point left, because both are work of one
+//! pool.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,15 +33,19 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
-/// Makes the results that are missing. SIGINT and SIGTERM end the process at once: what is done is kept, by [`Store`].
+/// Makes the results that are missing. SIGINT and SIGTERM end the process at once: what is done is
+/// kept, by [`Store`].
 pub(super) fn run(points: &[&Point], store: &Store) -> Result<Tally> {
-    let missing: Vec<&Point> = points.iter().copied().filter(|point| store.read(point).is_none()).collect();
+    let missing: Vec<&Point> =
+        points.iter().copied().filter(|point| store.read(point).is_none()).collect();
     let reused = points.len() - missing.len();
     let done = Arc::new(AtomicUsize::new(reused));
     let (total, seen) = (points.len(), done.clone());
     signals::on_stop(move || {
         let done = seen.load(Ordering::Relaxed);
-        eprintln!("tailcut: interrupted: {done} of {total} points are there, and the same command does the rest");
+        eprintln!(
+            "tailcut: interrupted: {done} of {total} points are there, and the same command does the rest"
+        );
         process::exit(1);
     })?;
     let bar = progress_bar(missing.len());
@@ -59,7 +64,11 @@ pub(super) fn run(points: &[&Point], store: &Store) -> Result<Tally> {
 }
 
 fn failure(point: &Point, error: &anyhow::Error, bar: &ProgressBar) -> Failure {
-    let failure = Failure { hash: point.hash.clone(), point: point.to_string(), message: format!("{error:#}") };
+    let failure = Failure {
+        hash: point.hash.clone(),
+        point: point.to_string(),
+        message: format!("{error:#}"),
+    };
     let line = format!("{}: {}", failure.point, failure.message);
     if bar.is_hidden() {
         eprintln!("{line}");
@@ -73,7 +82,9 @@ fn failure(point: &Point, error: &anyhow::Error, bar: &ProgressBar) -> Failure {
 fn progress_bar(points: usize) -> ProgressBar {
     let template = "{bar:30} {pos}/{len} points on {msg}  {elapsed} passed, {eta} left";
     let bar = ProgressBar::new(points as u64);
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is a valid constant"));
+    bar.set_style(
+        ProgressStyle::with_template(template).expect("the template is a valid constant"),
+    );
     let cores = thread::available_parallelism().map_or(1, usize::from);
     bar.set_message(format!("{cores} cores"));
     bar.tick();

@@ -1,7 +1,9 @@
-//! The directory of results: a file for each point, named by the point's hash, and what is made of all of them.
+//! The directory of results: a file for each point, named by the point's hash, and what is made of
+//! all of them.
 //!
-//! Invariant: a file that has its name is whole. It is written under another name first, so whoever ends the process, at whatever
-//! time, loses the points that were running and no other. A file that is not as this module wrote it is as good as none.
+//! Invariant: a file that has its name is whole. It is written under another name first, so whoever
+//! ends the process, at whatever time, loses the points that were running and no other. A file that
+//! is not as this module wrote it is as good as none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,8 @@ impl Store {
 
     /// Makes the directory where it does not exist.
     pub(super) fn create(&self) -> Result<()> {
-        fs::create_dir_all(&self.dir).with_context(|| format!("cannot make the directory {}", self.dir.display()))
+        fs::create_dir_all(&self.dir)
+            .with_context(|| format!("cannot make the directory {}", self.dir.display()))
     }
 
     pub(super) fn dir(&self) -> &Path {

@@ -1,4 +1,5 @@
-//! All results of a sweep as one table: a row for each point, a column for each key of the grid and for each figure.
+//! All results of a sweep as one table: a row for each point, a column for each key of the grid and
+//! for each figure.
 
 use serde_json::Value;
 
@@ -26,7 +27,8 @@ pub(super) struct Row {
 impl Table {
     /// The table of points with their files.
     pub(super) fn new(keys: &[&str], results: &[(&Point, Value)]) -> Self {
-        let flat: Vec<Vec<(String, f64)>> = results.iter().map(|(_, file)| flatten(&file["result"])).collect();
+        let flat: Vec<Vec<(String, f64)>> =
+            results.iter().map(|(_, file)| flatten(&file["result"])).collect();
         let mut figures: Vec<String> = Vec::new();
         for name in flat.iter().flatten().map(|(name, _)| name) {
             if !figures.contains(name) {
@@ -34,8 +36,13 @@ impl Table {
             }
         }
         let row = |((point, _), flat): (&(&Point, Value), &Vec<(String, f64)>)| {
-            let of = |name: &String| flat.iter().find(|(other, _)| other == name).map(|(_, value)| *value);
-            Row { at: point.at.iter().map(|flag| flag.value.clone()).collect(), figures: figures.iter().map(of).collect() }
+            let of = |name: &String| {
+                flat.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
+            };
+            Row {
+                at: point.at.iter().map(|flag| flag.value.clone()).collect(),
+                figures: figures.iter().map(of).collect(),
+            }
         };
         let rows = results.iter().zip(&flat).map(row).collect();
         Self { keys: keys.iter().map(|&key| key.to_owned()).collect(), figures, rows }
@@ -46,7 +53,10 @@ impl Table {
         let head = self.keys.iter().chain(&self.figures).map(|name| quoted(name));
         let mut lines = vec![head.collect::<Vec<_>>().join(",")];
         for row in &self.rows {
-            let figures = row.figures.iter().map(|figure| figure.map_or(String::new(), |value| value.to_string()));
+            let figures = row
+                .figures
+                .iter()
+                .map(|figure| figure.map_or(String::new(), |value| value.to_string()));
             let cells = row.at.iter().map(|value| quoted(value)).chain(figures);
             lines.push(cells.collect::<Vec<_>>().join(","));
         }
@@ -62,7 +72,9 @@ impl Table {
 /// Every number of a result under its dotted name, but those of its configuration.
 fn flatten(result: &Value) -> Vec<(String, f64)> {
     let mut figures = Vec::new();
-    for (name, value) in result.as_object().into_iter().flatten().filter(|(name, _)| *name != "config") {
+    for (name, value) in
+        result.as_object().into_iter().flatten().filter(|(name, _)| *name != "config")
+    {
         collect(name, value, &mut figures);
     }
     figures
@@ -70,17 +82,28 @@ fn flatten(result: &Value) -> Vec<(String, f64)> {
 
 fn collect(name: &str, value: &Value, figures: &mut Vec<(String, f64)>) {
     match value {
-        Value::Number(number) => figures.extend(number.as_f64().map(|number| (name.to_owned(), number))),
-        Value::Object(members) => members.iter().for_each(|(key, value)| collect(&format!("{name}.{key}"), value, figures)),
+        Value::Number(number) => {
+            figures.extend(number.as_f64().map(|number| (name.to_owned(), number)))
+        }
+        Value::Object(members) => members
+            .iter()
+            .for_each(|(key, value)| collect(&format!("{name}.{key}"), value, figures)),
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(index, value)| collect(&format!("{name}.{index}"), value, figures));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| collect(&format!("{name}.{index}"), value, figures));
         }
         Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
 fn quoted(cell: &str) -> String {
-    if cell.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+    if cell.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -95,12 +118,18 @@ mod tests {
             "schema": "a/1", "config": { "seed": 7 },
             "sojourn": { "p99": 2.5, "standard_error": null }, "buckets": [{ "count": 3 }],
         });
-        assert_eq!(flatten(&result), [("buckets.0.count".to_owned(), 3.0), ("sojourn.p99".to_owned(), 2.5)]);
+        assert_eq!(
+            flatten(&result),
+            [("buckets.0.count".to_owned(), 3.0), ("sojourn.p99".to_owned(), 2.5)]
+        );
     }
 
     #[test]
     fn a_figure_that_a_point_lacks_is_an_empty_cell() {
-        let row = |at: &str, figures: [Option<f64>; 2]| Row { at: vec![at.to_owned()], figures: figures.to_vec() };
+        let row = |at: &str, figures: [Option<f64>; 2]| Row {
+            at: vec![at.to_owned()],
+            figures: figures.to_vec(),
+        };
         let table = Table {
             keys: vec!["policy".to_owned()],
             figures: vec!["p99".to_owned(), "exact.p99".to_owned()],

@@ -43,7 +43,11 @@ impl Framer {
     }
 
     #[inline]
-    pub(in super::super) fn take(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Outcome>, Malformed> {
+    pub(in super::super) fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        expected: Expected,
+    ) -> Result<Option<Outcome>, Malformed> {
         loop {
             if let At::Data(left) = &mut self.at {
                 if !skip(bytes, left) {
@@ -79,7 +83,10 @@ impl Framer {
 }
 
 /// What the datagram at the head of a reply says, and the length of the whole reply.
-pub(in super::super) fn read_head(mut bytes: &[u8], expected: Expected) -> Result<(Outcome, u64), Malformed> {
+pub(in super::super) fn read_head(
+    mut bytes: &[u8],
+    expected: Expected,
+) -> Result<(Outcome, u64), Malformed> {
     let all = bytes.len();
     let mut lines = Lines::new();
     let Some(line) = lines.take(&mut bytes, REPLY_LINE_BYTES_MAX)? else {
@@ -100,9 +107,13 @@ fn first(line: Line<'_>, expected: Expected) -> Result<First, Malformed> {
         (b"VALUE", Shape::MemcachedGet) => return value_len(rest).map(First::Value),
         (b"END", Shape::MemcachedGet) => Outcome::Miss,
         (b"STORED", Shape::MemcachedSet) => Outcome::Ok,
-        (b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND", Shape::MemcachedSet) => Outcome::Error(ErrorKind::NotStored),
+        (b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND", Shape::MemcachedSet) => {
+            Outcome::Error(ErrorKind::NotStored)
+        }
         (b"ERROR", _) => Outcome::Error(ErrorKind::Refused),
-        (b"CLIENT_ERROR", _) if rest == b" unauthenticated" => Outcome::Error(ErrorKind::Unauthorised),
+        (b"CLIENT_ERROR", _) if rest == b" unauthenticated" => {
+            Outcome::Error(ErrorKind::Unauthorised)
+        }
         (b"CLIENT_ERROR", _) => Outcome::Error(ErrorKind::Refused),
         (b"SERVER_ERROR", _) => Outcome::Error(ErrorKind::Failed),
         (b"VALUE" | b"END" | b"STORED" | b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND", _) => {
@@ -115,8 +126,11 @@ fn first(line: Line<'_>, expected: Expected) -> Result<First, Malformed> {
 
 /// The length in ` key flags bytes`, behind which a `cas` may stand.
 fn value_len(rest: &[u8]) -> Result<u64, Malformed> {
-    let len =
-        rest.split(|&c| c == b' ').nth(3).and_then(decimal).ok_or(Malformed::Syntax("memcached's VALUE key flags bytes"))?;
+    let len = rest
+        .split(|&c| c == b' ')
+        .nth(3)
+        .and_then(decimal)
+        .ok_or(Malformed::Syntax("memcached's VALUE key flags bytes"))?;
     if len > BODY_BYTES_MAX { Err(Malformed::TooLong("bodies")) } else { Ok(len) }
 }
 

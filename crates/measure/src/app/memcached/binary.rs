@@ -5,9 +5,15 @@ use super::super::{BODY_BYTES_MAX, ErrorKind, Expected, Malformed, Outcome, Shap
 
 /// Appends the header and the extras of a GET, or of a SET of so many bytes.
 #[inline]
-pub(in super::super) fn write_head(opaque: u32, key_len: usize, value_len: Option<usize>, out: &mut Vec<u8>) {
+pub(in super::super) fn write_head(
+    opaque: u32,
+    key_len: usize,
+    value_len: Option<usize>,
+    out: &mut Vec<u8>,
+) {
     let mut head = [0; HEADER_LEN + SET_EXTRAS_LEN];
-    let (opcode, extras_len) = if value_len.is_some() { (OPCODE_SET, SET_EXTRAS_LEN) } else { (OPCODE_GET, 0) };
+    let (opcode, extras_len) =
+        if value_len.is_some() { (OPCODE_SET, SET_EXTRAS_LEN) } else { (OPCODE_GET, 0) };
     let body_len = extras_len + key_len + value_len.unwrap_or(0);
     head[0] = MAGIC_REQUEST;
     head[1] = opcode;
@@ -28,8 +34,13 @@ pub(in super::super) struct Head {
 impl Head {
     /// Reads the header of the reply that is due.
     #[inline]
-    pub(in super::super) fn read(header: &[u8; HEADER_LEN], expected: Expected) -> Result<Self, Malformed> {
-        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    pub(in super::super) fn read(
+        header: &[u8; HEADER_LEN],
+        expected: Expected,
+    ) -> Result<Self, Malformed> {
+        let word = |at: usize| {
+            u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
         let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         if header[0] != MAGIC_REPLY {
             return Err(Malformed::Syntax("the magic byte of memcached's binary replies"));
@@ -68,7 +79,11 @@ impl Framer {
     }
 
     #[inline]
-    pub(in super::super) fn take(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Outcome>, Malformed> {
+    pub(in super::super) fn take(
+        &mut self,
+        bytes: &mut &[u8],
+        expected: Expected,
+    ) -> Result<Option<Outcome>, Malformed> {
         if self.body.is_none() {
             let Some(head) = self.take_head(bytes, expected)? else {
                 return Ok(None);
@@ -86,7 +101,11 @@ impl Framer {
     }
 
     #[inline]
-    fn take_head(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Head>, Malformed> {
+    fn take_head(
+        &mut self,
+        bytes: &mut &[u8],
+        expected: Expected,
+    ) -> Result<Option<Head>, Malformed> {
         if self.held_len == 0
             && let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>()
         {

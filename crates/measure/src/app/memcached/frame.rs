@@ -1,4 +1,5 @@
-//! The eight bytes in front of each of memcached's datagrams: request id, sequence number, count, and two that are reserved.
+//! The eight bytes in front of each of memcached's datagrams: request id, sequence number, count,
+//! and two that are reserved.
 
 /// What a frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! memcached: its two protocols, and its frames over UDP.
 //!
-//! The binary one is what memcached documents as `protocol-binary`, the ascii one and the frames as `protocol.txt`.
+//! The binary one is what memcached documents as `protocol-binary`, the ascii one and the frames as
+//! `protocol.txt`.
 
 pub(super) mod ascii;
 pub(super) mod binary;
@@ -46,7 +47,11 @@ impl Request {
     #[inline]
     pub(super) fn write(self, keys: &Keys, out: &mut Vec<u8>) -> Expected {
         // A frame has 16 bits for the name, the opaque word 32.
-        let tag = if self.carrier == Carrier::Datagram { self.tag & 0xffff } else { self.tag & 0xffff_ffff };
+        let tag = if self.carrier == Carrier::Datagram {
+            self.tag & 0xffff
+        } else {
+            self.tag & 0xffff_ffff
+        };
         if self.carrier == Carrier::Datagram {
             frame::write(tag as u16, out);
         }
@@ -73,12 +78,14 @@ impl Request {
                 out.extend_from_slice(b"\r\n");
             }
         }
-        let shape = if self.value_len.is_some() { Shape::MemcachedSet } else { Shape::MemcachedGet };
+        let shape =
+            if self.value_len.is_some() { Shape::MemcachedSet } else { Shape::MemcachedGet };
         Expected { tag, shape }
     }
 }
 
-/// The longest value: an item of a megabyte is the most that a server takes by default, and a request over UDP is one datagram.
+/// The longest value: an item of a megabyte is the most that a server takes by default, and a
+/// request over UDP is one datagram.
 pub(super) fn value_bytes_max(carrier: Carrier) -> u64 {
     match carrier {
         Carrier::Stream | Carrier::Message => 1_000_000,

@@ -7,7 +7,12 @@ use crate::generator::generator;
 
 #[test]
 fn a_reply_names_the_request_that_it_answers() {
-    for text in ["echo:8", "echo:100", "synthetic:exp:1us", "stss:time=exp:1us,request=fixed:8,reply=fixed:8"] {
+    for text in [
+        "echo:8",
+        "echo:100",
+        "synthetic:exp:1us",
+        "stss:time=exp:1us,request=fixed:8,reply=fixed:8",
+    ] {
         let app = app(text);
         let setting = Setting { carrier: Carrier::Datagram, authority: "" };
         let mut requests = Requests::new(&app, setting, generator(1, 0)).unwrap();
@@ -23,7 +28,10 @@ fn a_reply_names_the_request_that_it_answers() {
             assert_eq!(datagrams.key(&reply), Ok(Key::Tag(expected.tag)), "{text}");
             assert_eq!(datagrams.take(&reply, expected), keep(OK));
             reply.push(0);
-            assert!(matches!(datagrams.take(&reply, expected), Step::Malformed(Malformed::Mismatched(_))));
+            assert!(matches!(
+                datagrams.take(&reply, expected),
+                Step::Malformed(Malformed::Mismatched(_))
+            ));
             tags.insert(expected.tag);
         }
         assert_eq!(tags.len(), 100);
@@ -45,14 +53,19 @@ fn a_memcached_reply_in_one_datagram_is_found() {
     assert_eq!(datagrams.take(&hit, expected), keep(OK));
     assert_eq!(datagrams.take(&frame(0x1234, 0, 1, b"END\r\n"), expected), keep(MISS));
     for content in [&b"VALUE k 0 2\r\nx\r\nEND\r\n"[..], b"", b"STORED\r\n", b"EN"] {
-        assert!(matches!(datagrams.take(&frame(0x1234, 0, 1, content), expected), Step::Malformed(_)));
+        assert!(matches!(
+            datagrams.take(&frame(0x1234, 0, 1, content), expected),
+            Step::Malformed(_)
+        ));
     }
 }
 
 #[test]
 fn what_is_no_frame_names_no_request() {
     let datagrams = Datagrams::new(&app("memcached-binary"));
-    for datagram in [&b"\x00\x01\x00\x00\x00\x01\x00"[..], &frame(1, 0, 0, b""), &frame(1, 3, 3, b"x")] {
+    for datagram in
+        [&b"\x00\x01\x00\x00\x00\x01\x00"[..], &frame(1, 0, 0, b""), &frame(1, 3, 3, b"x")]
+    {
         assert!(datagrams.key(datagram).is_err());
     }
 }
@@ -74,7 +87,10 @@ fn replies_in_part_are_bounded() {
     assert_eq!(take(&mut datagrams, 2, 1), Step::More, "its first half is forgotten");
     let many = frame(3, 0, 5_000, b"VALUE k 0 1\r\n");
     let expected = Expected { tag: 3, shape: Shape::MemcachedGet };
-    assert_eq!(datagrams.take(&many, expected), Step::Malformed(Malformed::TooLong("the datagrams of a reply")));
+    assert_eq!(
+        datagrams.take(&many, expected),
+        Step::Malformed(Malformed::TooLong("the datagrams of a reply"))
+    );
 }
 
 proptest! {

@@ -1,11 +1,13 @@
-//! However a stream is cut into fragments, the same replies are found in it, be they replies or garbage.
+//! However a stream is cut into fragments, the same replies are found in it, be they replies or
+//! garbage.
 
 use proptest::prelude::*;
 
 use super::super::http::ReplyBody;
 use super::*;
 
-/// An application, what one of its requests expects, and what it may get; `#` stands for what is made long.
+/// An application, what one of its requests expects, and what it may get; `#` stands for what is
+/// made long.
 type Kind = (&'static str, Shape, &'static [(&'static str, Outcome)]);
 
 const REPLIES: &[Kind] = &[
@@ -13,7 +15,11 @@ const REPLIES: &[Kind] = &[
     (
         "memcached-ascii",
         Shape::MemcachedGet,
-        &[("VALUE k 0 9 7\r\nEND\r\n\r\nEN\r\nEND\r\n", OK), ("END\r\n", MISS), ("CLIENT_ERROR no #\r\n", REFUSED)],
+        &[
+            ("VALUE k 0 9 7\r\nEND\r\n\r\nEN\r\nEND\r\n", OK),
+            ("END\r\n", MISS),
+            ("CLIENT_ERROR no #\r\n", REFUSED),
+        ],
     ),
     ("memcached-ascii", Shape::MemcachedSet, &[("STORED\r\n", OK), ("ERROR\r\n", REFUSED)]),
     (
@@ -42,7 +48,10 @@ const REPLIES: &[Kind] = &[
         &[
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: #\r\n\r\nhello", OK),
             ("HTTP/1.1 100 #\r\n\r\nHTTP/1.1 404 \r\ncontent-length:0\r\n\r\n", REFUSED),
-            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;#\r\n\r\n0\r\n\r\n3\r\nabc\r\n0\r\nT: #\r\n\r\n", OK),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;#\r\n\r\n0\r\n\r\n3\r\nabc\r\n0\r\nT: #\r\n\r\n",
+                OK,
+            ),
             ("HTTP/1.1 204 #\nA: b\n\n", OK),
         ],
     ),
@@ -97,7 +106,8 @@ proptest! {
 #[test]
 fn a_message_is_exactly_a_reply() {
     let redis = app("redis");
-    let judge = |bytes: &[u8]| Replies::judge(&redis, bytes, due(Shape::Resp)).map(|reply| reply.outcome);
+    let judge =
+        |bytes: &[u8]| Replies::judge(&redis, bytes, due(Shape::Resp)).map(|reply| reply.outcome);
     assert_eq!(judge(b"+OK\r\n"), Ok(OK));
     assert_eq!(judge(b"+OK\r\n+OK\r\n"), Err(Malformed::Unsolicited));
     assert_eq!(judge(b"+OK"), Err(Malformed::Truncated));
@@ -121,11 +131,17 @@ pub(super) fn cut<'a>(bytes: &'a [u8], cuts: &[usize]) -> Vec<&'a [u8]> {
 }
 
 fn kind_and_choices() -> impl Strategy<Value = (usize, Vec<usize>)> {
-    (0..REPLIES.len()).prop_flat_map(|kind| (Just(kind), prop::collection::vec(0..REPLIES[kind].2.len(), 1..12)))
+    (0..REPLIES.len())
+        .prop_flat_map(|kind| (Just(kind), prop::collection::vec(0..REPLIES[kind].2.len(), 1..12)))
 }
 
 /// The chosen replies, one after the other, and what they say.
-fn stream(text: &str, replies: &[(&str, Outcome)], chosen: &[usize], long: usize) -> (Vec<u8>, Vec<Outcome>) {
+fn stream(
+    text: &str,
+    replies: &[(&str, Outcome)],
+    chosen: &[usize],
+    long: usize,
+) -> (Vec<u8>, Vec<Outcome>) {
     let mut stream = Vec::new();
     for (reply, _) in chosen.iter().map(|&at| replies[at]) {
         if text == "memcached-binary" {

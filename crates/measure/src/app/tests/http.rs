@@ -21,7 +21,10 @@ fn a_reply_ends_where_its_head_says() {
             "HTTP/1.1 200 OK\r\nTRANSFER-ENCODING: gzip, Chunked\r\n\r\na;x=\"y\";z\r\n0123456789\r\n0\r\nETag: x\r\nA: b\r\n\r\n",
             keep(OK),
         ),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n1\r\nx\r\n0\r\n\r\n", close(OK)),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+            close(OK),
+        ),
         // A length.
         ("HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length:5 \r\n\r\nhello", keep(OK)),
         ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", keep(REFUSED)),
@@ -30,7 +33,10 @@ fn a_reply_ends_where_its_head_says() {
         ("HTTP/1.1 200 OK\nContent-Length: 2\n\nok", keep(OK)),
         // The end of the connection.
         ("HTTP/1.1 200 OK\r\n\r\nall of it", close(OK)),
-        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\nall of it", close(OK)),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\nall of it",
+            close(OK),
+        ),
         ("HTTP/1.0 200 OK\r\n\r\nall of it", close(OK)),
     ];
     for (text, expected) in cases {
@@ -112,12 +118,19 @@ fn heads_and_trailers_are_bounded() {
     check_malformed(&app("http"), PAGE, format!("HTTP/1.1 200 OK\r\n{headers}").as_bytes());
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n";
     check_malformed(&app("http"), PAGE, format!("{chunked}{headers}").as_bytes());
-    check_malformed(&app("http"), PAGE, format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(70_000)).as_bytes());
+    check_malformed(
+        &app("http"),
+        PAGE,
+        format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(70_000)).as_bytes(),
+    );
 }
 
 #[test]
 fn a_long_header_that_means_nothing_here_is_borne() {
-    let text = format!("HTTP/1.1 200 OK\r\nSet-Cookie: {}\r\nContent-Length: 1\r\n\r\nx", "c".repeat(4_000));
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nSet-Cookie: {}\r\nContent-Length: 1\r\n\r\nx",
+        "c".repeat(4_000)
+    );
     check(&app("http"), PAGE, text.as_bytes(), keep(OK));
     let text = format!("HTTP/1.1 200 OK\r\nConnection: {}close\r\n", "x,".repeat(400));
     check_malformed(&app("http"), PAGE, text.as_bytes());
@@ -126,7 +139,9 @@ fn a_long_header_that_means_nothing_here_is_borne() {
 #[test]
 fn a_reply_cut_short_is_told() {
     let truncated = [Step::Malformed(Malformed::Truncated)];
-    for text in ["HTTP/1.1 200", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
+    for text in
+        ["HTTP/1.1 200", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"]
+    {
         assert_eq!(steps(&app("http"), Some(due(PAGE)), [text.as_bytes()]), truncated, "{text}");
     }
 }

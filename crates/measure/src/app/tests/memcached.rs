@@ -1,4 +1,5 @@
-//! memcached's replies: the examples of its documents `protocol-binary` and `protocol.txt`, and what contradicts them.
+//! memcached's replies: the examples of its documents `protocol-binary` and `protocol.txt`, and
+//! what contradicts them.
 
 use super::*;
 
@@ -40,7 +41,8 @@ fn each_binary_status_has_its_kind() {
 
 #[test]
 fn a_binary_reply_to_another_request_is_malformed() {
-    // The magic of requests, another opcode, another opaque word, a key that does not fit its body, a body beyond the limit.
+    // The magic of requests, another opcode, another opaque word, a key that does not fit its body,
+    // a body beyond the limit.
     for (at, byte) in [(0, 0x80), (1, 0x01), (15, 1), (3, 6), (8, 0x7f)] {
         let mut reply = GET_HIT.to_vec();
         reply[at] = byte;
@@ -56,7 +58,12 @@ fn the_ascii_replies_of_the_document_are_read() {
     check(&ascii, Shape::MemcachedGet, b"VALUE a 0 0\r\n\r\nEND\r\n", keep(OK));
     check(&ascii, Shape::MemcachedGet, b"END\r\n", keep(MISS));
     check(&ascii, Shape::MemcachedSet, b"STORED\r\n", keep(OK));
-    check(&ascii, Shape::MemcachedSet, b"NOT_STORED\r\n", keep(Outcome::Error(ErrorKind::NotStored)));
+    check(
+        &ascii,
+        Shape::MemcachedSet,
+        b"NOT_STORED\r\n",
+        keep(Outcome::Error(ErrorKind::NotStored)),
+    );
     check(&ascii, Shape::MemcachedSet, b"ERROR\r\n", keep(REFUSED));
     check(&ascii, Shape::MemcachedGet, b"CLIENT_ERROR line format\r\n", keep(REFUSED));
     let failed = keep(Outcome::Error(ErrorKind::Failed));

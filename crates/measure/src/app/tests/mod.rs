@@ -31,8 +31,13 @@ fn close(outcome: Outcome) -> Step {
     Step::Reply(Reply { outcome, after: After::Close })
 }
 
-/// What is found in the fragments, one after the other, with always the same due; it ends with what is malformed.
-fn steps<'a>(app: &App, expected: Option<Expected>, fragments: impl IntoIterator<Item = &'a [u8]>) -> Vec<Step> {
+/// What is found in the fragments, one after the other, with always the same due; it ends with what
+/// is malformed.
+fn steps<'a>(
+    app: &App,
+    expected: Option<Expected>,
+    fragments: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<Step> {
     let mut replies = Replies::new(app);
     let mut found = Vec::new();
     for mut fragment in fragments {
@@ -66,7 +71,12 @@ fn check(app: &App, shape: Shape, bytes: &[u8], expected: Step) {
 
 fn check_malformed(app: &App, shape: Shape, bytes: &[u8]) {
     let shown = String::from_utf8_lossy(bytes);
-    for found in [steps(app, Some(due(shape)), [bytes]), steps(app, Some(due(shape)), bytes.chunks(1))] {
-        assert!(matches!(found[..], [Step::Malformed(malformed)] if malformed != Malformed::Truncated), "{shown:?}: {found:?}");
+    for found in
+        [steps(app, Some(due(shape)), [bytes]), steps(app, Some(due(shape)), bytes.chunks(1))]
+    {
+        assert!(
+            matches!(found[..], [Step::Malformed(malformed)] if malformed != Malformed::Truncated),
+            "{shown:?}: {found:?}"
+        );
     }
 }

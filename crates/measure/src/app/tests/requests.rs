@@ -1,4 +1,5 @@
-//! Requests: their bytes against the documents, their shares against what was asked for, and what they cost.
+//! Requests: their bytes against the documents, their shares against what was asked for, and what
+//! they cost.
 
 use super::*;
 use crate::generator::generator;
@@ -21,11 +22,15 @@ fn the_binary_requests_are_those_of_the_document() {
 
 #[test]
 fn text_requests_are_those_of_the_documents() {
-    let check = |app: &str, expected: &str| assert_eq!(String::from_utf8(only(app).0).unwrap(), expected);
+    let check =
+        |app: &str, expected: &str| assert_eq!(String::from_utf8(only(app).0).unwrap(), expected);
     check("memcached-ascii:keys=1,key=fixed:3,get=1", "get 0..\r\n");
     check("memcached-ascii:keys=1,key=fixed:3,value=fixed:2,get=0", "set 0.. 0 0 2\r\nZZ\r\n");
     check("redis:keys=1,key=fixed:3,get=1", "*2\r\n$3\r\nGET\r\n$3\r\n0..\r\n");
-    check("redis:keys=1,key=fixed:3,value=fixed:2,get=0", "*3\r\n$3\r\nSET\r\n$3\r\n0..\r\n$2\r\nZZ\r\n");
+    check(
+        "redis:keys=1,key=fixed:3,value=fixed:2,get=0",
+        "*3\r\n$3\r\nSET\r\n$3\r\n0..\r\n$2\r\nZZ\r\n",
+    );
     check("redis:scan,keys=1", "*4\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nCOUNT\r\n$2\r\n10\r\n");
     check("http:GET:/a?b", "GET /a?b HTTP/1.1\r\nHost: target:80\r\n\r\n");
     check(
@@ -49,7 +54,11 @@ fn a_connection_to_redis_agrees_on_its_version_first() {
     let login = |user| Some(Login { user, password: "pw" });
     check("redis", login(None), "*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n");
     check("redis", login(Some("me")), "*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$2\r\npw\r\n");
-    check("redis:resp=3", login(None), "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n");
+    check(
+        "redis:resp=3",
+        login(None),
+        "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$2\r\npw\r\n",
+    );
 }
 
 #[test]
@@ -57,15 +66,18 @@ fn reads_have_their_share() {
     // 10,000 draws at 0.9: a standard error of 30.
     let mut requests = requests("memcached-binary", Carrier::Stream).unwrap();
     let mut out = Vec::new();
-    let reads = (0..10_000).filter(|_| requests.write(&mut out).shape == Shape::MemcachedGet).count();
+    let reads =
+        (0..10_000).filter(|_| requests.write(&mut out).shape == Shape::MemcachedGet).count();
     assert!(reads.abs_diff(9_000) < 150, "{reads}");
 }
 
 #[test]
 fn a_preload_sets_every_key_that_is_read() {
-    for text in ["memcached-ascii:keys=500,etc", "memcached-ascii:keys=500,key=uni:6,value=exp:10"] {
+    for text in ["memcached-ascii:keys=500,etc", "memcached-ascii:keys=500,key=uni:6,value=exp:10"]
+    {
         let preload = Preload::new(&app(text), Carrier::Stream).unwrap().unwrap();
-        let word = |bytes: &[u8]| bytes.split(|&c| c == b' ' || c == b'\r').nth(1).unwrap().to_vec();
+        let word =
+            |bytes: &[u8]| bytes.split(|&c| c == b' ' || c == b'\r').nth(1).unwrap().to_vec();
         let mut set = std::collections::BTreeSet::new();
         for index in 0..preload.key_count() {
             let mut bytes = Vec::new();
@@ -87,7 +99,11 @@ fn what_has_no_store_has_no_preload() {
     for text in ["echo:4", "http", "redis:command=PING"] {
         assert!(Preload::new(&app(text), Carrier::Stream).unwrap().is_none());
     }
-    assert!(Preload::new(&app("redis:command=PING,preload=SET {key} 1"), Carrier::Stream).unwrap().is_some());
+    assert!(
+        Preload::new(&app("redis:command=PING,preload=SET {key} 1"), Carrier::Stream)
+            .unwrap()
+            .is_some()
+    );
 }
 
 #[test]
@@ -112,8 +128,16 @@ fn what_a_carrier_cannot_carry_is_refused() {
 
 #[test]
 fn whatever_is_drawn_is_a_request_that_fits() {
-    let sizes =
-        ["fixed:40", "uni:600", "exp:60", "lognorm:4:2", "gamma:2:30", "pareto:0:100:2", "gev:30:8:0.2", "zipf:1000000:0.5"];
+    let sizes = [
+        "fixed:40",
+        "uni:600",
+        "exp:60",
+        "lognorm:4:2",
+        "gamma:2:30",
+        "pareto:0:100:2",
+        "gev:30:8:0.2",
+        "zipf:1000000:0.5",
+    ];
     let apps = |size| {
         let stss = format!("stss:time=pareto:0:1us:2,request={size},reply={size}");
         [format!("memcached-binary:key={size},value={size},pick=zipf:0.5,get=0.5"), stss]
@@ -149,7 +173,10 @@ fn warm_requests_and_replies_do_not_allocate() {
                 let expected = requests.write(&mut out);
                 for part in reply.chunks(7) {
                     let mut part = part;
-                    assert!(!matches!(replies.take(&mut part, Some(expected)), Step::Malformed(_)), "{text}");
+                    assert!(
+                        !matches!(replies.take(&mut part, Some(expected)), Step::Malformed(_)),
+                        "{text}"
+                    );
                 }
             }
         });
@@ -161,7 +188,8 @@ fn warm_requests_and_replies_do_not_allocate() {
 fn a_seed_replays_and_streams_differ() {
     let bytes = |stream| {
         let setting = Setting { carrier: Carrier::Stream, authority: "" };
-        let mut requests = Requests::new(&app("memcached-binary:etc"), setting, generator(1, stream)).unwrap();
+        let mut requests =
+            Requests::new(&app("memcached-binary:etc"), setting, generator(1, stream)).unwrap();
         let mut out = Vec::new();
         for _ in 0..100 {
             requests.write(&mut out);

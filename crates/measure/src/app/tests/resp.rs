@@ -80,7 +80,11 @@ fn only_pushes_come_unasked() {
     assert_eq!(steps(&redis, None, [push, push]), []);
     assert_eq!(steps(&redis, None, [push, b"+OK\r\n"]), [Step::Malformed(Malformed::Unsolicited)]);
     for app in ["memcached-ascii", "memcached-binary", "http", "echo:4"].map(app) {
-        assert_eq!(steps(&app, None, [b"END\r\n".as_slice()]), [Step::Malformed(Malformed::Unsolicited)], "{app}");
+        assert_eq!(
+            steps(&app, None, [b"END\r\n".as_slice()]),
+            [Step::Malformed(Malformed::Unsolicited)],
+            "{app}"
+        );
     }
 }
 

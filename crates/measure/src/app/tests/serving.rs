@@ -6,12 +6,16 @@ use super::super::serving::{Limits, Serves, TaskStep, Tasks};
 use super::*;
 use crate::generator::generator;
 
-const LIMITS: Limits = Limits { service_ns_max: 1_000_000, payload_bytes_max: 1_000, reply_bytes_max: 2_000 };
+const LIMITS: Limits =
+    Limits { service_ns_max: 1_000_000, payload_bytes_max: 1_000, reply_bytes_max: 2_000 };
 
 #[test]
 fn what_asks_for_too_much_is_malformed() {
-    let stss = |time: u64, payload: u64, reply: u64| [time, payload, reply].map(u64::to_be_bytes).concat();
-    for head in [stss(1_000_001, 0, 0), stss(0, 1_001, 0), stss(0, 0, 2_001), stss(0, u64::MAX, u64::MAX)] {
+    let stss =
+        |time: u64, payload: u64, reply: u64| [time, payload, reply].map(u64::to_be_bytes).concat();
+    for head in
+        [stss(1_000_001, 0, 0), stss(0, 1_001, 0), stss(0, 0, 2_001), stss(0, u64::MAX, u64::MAX)]
+    {
         let mut tasks = Tasks::new(Serves::Stss, LIMITS);
         assert!(matches!(tasks.take(&mut &head[..]), TaskStep::Malformed(Malformed::TooLong(_))));
         assert!(matches!(tasks.take(&mut &b"x"[..]), TaskStep::Malformed(_)), "it stays malformed");
@@ -43,7 +47,8 @@ fn a_synthetic_reply_is_the_service_time() {
 }
 
 proptest! {
-    /// Requests of ours, cut anywhere, are the same tasks, and their replies, cut anywhere, are what the client waits for.
+    /// Requests of ours, cut anywhere, are the same tasks, and their replies, cut anywhere, are
+    /// what the client waits for.
     #[test]
     fn client_and_server_agree_over_any_stream(
         stss in any::<bool>(),
