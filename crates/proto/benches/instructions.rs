@@ -1,0 +1,159 @@
+//! A fixed number of calls through the state machines alone, for instruction counts:
+//! `instructions ROW CALLS`. Run it under callgrind with two numbers of calls; the difference is
+//! what the calls cost without the start.
+//!
+//! | row | what a call is |
+//! |---|---|
+//! | `direct` | R2P2, 32 B each way, 16 outstanding |
+//! | `routed` | the same through a router with `jbsq:16` |
+//! | `homa` | Homa, 100 B each way, 16 outstanding |
+//! | `direct-large`, `homa-large` | 100 kB each way, one outstanding |
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+
+use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
+use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
+use tailcut_proto::{homa, r2p2};
+
+const SECOND: Time = 1_000_000_000;
+
+/// A client and a server, and a router before the server where there is one.
+struct Network<E> {
+    now: Time,
+    client: E,
+    server: E,
+    router: Option<Router>,
+    buffer: Vec<u8>,
+}
+
+/// Who has an address here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Client,
+    Router,
+    Server,
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
+    // `cargo test` and `cargo bench` run it without arguments: briefly.
+    let row = arguments.next();
+    let calls: u64 = arguments.next().map_or(64, |text| text.parse().expect("a number of calls"));
+    for name in ["direct", "routed", "homa", "direct-large", "homa-large"] {
+        if row.as_ref().is_none_or(|row| row == name) {
+            run(name, calls);
+            println!("{name}: {calls} calls");
+        }
+    }
+}
+
+fn run(row: &str, calls: u64) {
+    let r2p2 = |secret| {
+        let credit_bytes = 400_000;
+        r2p2::Endpoint::new(
+            0,
+            r2p2::Config { secret: [secret; 16], credit_bytes, ..r2p2::Config::default() },
+        )
+    };
+    let homa = |secret| {
+        homa::Endpoint::new(0, homa::Config { secret: [secret; 16], ..homa::Config::default() })
+    };
+    match row {
+        "direct" => Network::new(r2p2(1), r2p2(2), None).calls(calls, 16, 32),
+        "routed" => Network::new(r2p2(1), r2p2(2), Some(router())).calls(calls, 16, 32),
+        "homa" => Network::new(homa(1), homa(2), None).calls(calls, 16, 100),
+        "direct-large" => Network::new(r2p2(1), r2p2(2), None).calls(calls, 1, 100_000),
+        "homa-large" => Network::new(homa(1), homa(2), None).calls(calls, 1, 100_000),
+        _ => unreachable!("rows are named above"),
+    }
+}
+
+fn router() -> Router {
+    let servers = vec![ServerConfig { addr: Place::Server.address(), speaks: Speaks::Extension }];
+    let policy = "jbsq:16".parse().expect("a policy");
+    Router::new(0, RouterConfig { policy, servers, ..RouterConfig::default() }).expect("a router")
+}
+
+impl Place {
+    fn address(self) -> SocketAddr {
+        ([10, 0, 0, 1 + self as u8], 8000).into()
+    }
+}
+
+impl<E: Rpc> Network<E> {
+    fn new(client: E, server: E, router: Option<Router>) -> Self {
+        Self { now: 1, client, server, router, buffer: vec![0; TRAIN_BYTES_MAX] }
+    }
+
+    fn calls(&mut self, count: u64, outstanding: u64, len: usize) {
+        let target = if self.router.is_some() { Place::Router } else { Place::Server }.address();
+        let (mut begun, mut ended) = (0, 0);
+        while ended < count {
+            while begun < count.min(ended + outstanding) {
+                let mut payload = self.client.buffer();
+                payload.resize(len, 7);
+                let (deadline, options) = (self.now + SECOND, CallOptions::default());
+                let call = Call { target, payload, deadline, context: begun, options };
+                self.client.call(self.now, call).expect("room for a call");
+                begun += 1;
+            }
+            self.now += 5000;
+            ended += self.turn();
+        }
+    }
+
+    /// Everybody's turn once; how many calls have ended.
+    fn turn(&mut self) -> u64 {
+        self.carry(Place::Client);
+        self.carry(Place::Router);
+        while let Some(event) = self.server.poll_event() {
+            if let Event::Request { id, payload, .. } = event {
+                self.server.reply(self.now, id, payload).expect("a live request");
+            }
+        }
+        self.carry(Place::Server);
+        self.carry(Place::Router);
+        let mut ended = 0;
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                Event::Replied { payload, .. } => self.client.recycle(black_box(payload)),
+                other => panic!("{other:?}"),
+            }
+            ended += 1;
+        }
+        ended
+    }
+
+    fn carry(&mut self, from: Place) {
+        let (now, mut buffer) = (self.now, std::mem::take(&mut self.buffer));
+        let Some(node) = self.node(from) else {
+            self.buffer = buffer;
+            return;
+        };
+        if node.poll_timeout().is_some_and(|due| due <= now) {
+            node.handle_timeout(now);
+        }
+        while let Some(transmit) =
+            self.node(from).and_then(|node| node.poll_transmit(now, &mut buffer))
+        {
+            let places = [Place::Client, Place::Router, Place::Server];
+            let to = places.into_iter().find(|place| place.address() == transmit.to);
+            let to = self.node(to.expect("an address")).expect("a node");
+            let path = Path { peer: from.address() };
+            for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_len) {
+                to.handle_datagram(now, path, datagram);
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    fn node(&mut self, place: Place) -> Option<&mut dyn Node> {
+        match place {
+            Place::Client => Some(&mut self.client),
+            Place::Router => self.router.as_mut().map(|router| router as &mut dyn Node),
+            Place::Server => Some(&mut self.server),
+        }
+    }
+}
