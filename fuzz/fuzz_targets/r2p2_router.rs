@@ -9,7 +9,7 @@
 use std::net::SocketAddr;
 
 use libfuzzer_sys::fuzz_target;
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -53,7 +53,7 @@ fuzz_target!(|bytes: &[u8]| {
                 if kind % 2 == 1 { 8000 } else { 33_000 },
             ));
             paid_in += datagram.len();
-            router.handle_datagram(now, Path { peer }, &datagram);
+            router.handle_datagram(now, peer.into(), &mut datagram);
         }
         drain(&mut router, now);
     }

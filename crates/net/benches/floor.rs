@@ -148,7 +148,7 @@ struct Source {
 }
 
 impl Node for Source {
-    fn handle_datagram(&mut self, _now: Time, _path: Path, _bytes: &[u8]) {}
+    fn handle_datagram(&mut self, _now: Time, _path: Path, _bytes: &mut [u8]) {}
 
     fn handle_timeout(&mut self, _now: Time) {}
 
@@ -172,7 +172,7 @@ struct Sink {
 
 impl Node for Sink {
     #[inline]
-    fn handle_datagram(&mut self, now: Time, _path: Path, _bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, _path: Path, _bytes: &mut [u8]) {
         self.received += 1;
         self.first = self.first.or(Some(now));
         self.last = now;

@@ -507,11 +507,11 @@ impl Datagrams {
                     let stamps = flow
                         .ledger
                         .as_ref()
-                        .map(|ledger| ledger.received(message.stamps()))
+                        .map(|ledger| ledger.received(message.notes.stamps()))
                         .unwrap_or_default();
                     hand_out(
                         id,
-                        (message.bytes, stamps),
+                        (&*message.bytes, stamps),
                         message.is_truncated,
                         (&mut self.metrics, f),
                     );

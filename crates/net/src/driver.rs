@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread::ThreadId;
 
-use tailcut_proto::node::{Node, Path, Time, Transmit};
+use tailcut_proto::node::{Node, Source, Time, Transmit};
 
 use crate::affinity;
 use crate::clock::Clock;
@@ -406,11 +406,10 @@ impl<N: Node> Station<N> {
             self.port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
             return self.port.recv_burst_stamped(|peer, bytes, stamps| {
                 observer.handle_received(index, peer, bytes, stamps);
-                node.handle_datagram(reading.now(), Path { peer }, bytes);
+                node.handle_datagram(reading.now(), peer.into(), bytes);
             });
         }
-        self.port
-            .recv_burst(|peer, bytes| node.handle_datagram(reading.now(), Path { peer }, bytes))
+        self.port.recv_burst(|peer, bytes| node.handle_datagram(reading.now(), peer.into(), bytes))
     }
 
     /// Drains the node's transmits into one burst.
@@ -438,9 +437,9 @@ impl<N: Node> Station<N> {
             burst.transmits += 1;
             bytes += transmit.len;
             match (transmit.from, &mut self.raw) {
-                (None, _) => self.port.queue(&transmit),
-                (Some(_), Some(raw)) => raw.send(&transmit, space),
-                (Some(_), None) => {
+                (Source::Any | Source::Local(_), _) => self.port.queue(&transmit),
+                (Source::Spoofed(_), Some(raw)) => raw.send(&transmit, space),
+                (Source::Spoofed(_), None) => {
                     metrics.dropped_no_raw += transmit.datagram_count().max(1) as u64
                 }
             }

@@ -124,7 +124,7 @@ impl IpPort {
     ///
     /// As [`UdpPort::recv_burst`].
     #[inline]
-    pub fn recv_burst(&mut self, mut f: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
+    pub fn recv_burst(&mut self, mut f: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<usize> {
         let Self { bursts, local, form, strays, .. } = self;
         let mut count = 0;
         bursts.recv_burst(|source, bytes| {
@@ -144,7 +144,7 @@ impl IpPort {
     #[inline]
     pub fn recv_burst_stamped(
         &mut self,
-        mut f: impl FnMut(SocketAddr, &[u8], Stamps),
+        mut f: impl FnMut(SocketAddr, &mut [u8], Stamps),
     ) -> io::Result<usize> {
         let Self { bursts, local, form, strays, .. } = self;
         let mut count = 0;
@@ -221,14 +221,14 @@ impl Strays {
         &mut self,
         local: SocketAddr,
         form: Form,
-        (source, bytes): (SocketAddr, &'a [u8]),
-    ) -> Option<(SocketAddr, &'a [u8])> {
+        (source, bytes): (SocketAddr, &'a mut [u8]),
+    ) -> Option<(SocketAddr, &'a mut [u8])> {
         let header_len = if local.is_ipv4() {
             bytes.first().map_or(0, |byte| usize::from(byte & 0x0f) * 4)
         } else {
             0
         };
-        let packet = bytes.get(header_len..).unwrap_or_default();
+        let packet = bytes.get_mut(header_len..).unwrap_or_default();
         let port_at =
             |at: usize| packet.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes));
         let (Some(from @ 1..), Some(to)) = (port_at(0), port_at(2)) else {
@@ -342,7 +342,8 @@ mod tests {
         let local = address(local);
         let source = address(if local.is_ipv4() { "10.0.0.1:0" } else { "[2001:db8::1]:0" });
         let mut strays = Strays::default();
-        let sorted = strays.sort(local, form, (source, bytes));
+        let mut received = bytes.to_vec();
+        let sorted = strays.sort(local, form, (source, &mut received));
         let found = sorted.map(|(peer, packet)| {
             assert_eq!(peer.ip(), source.ip());
             (peer.port(), packet.len())
@@ -433,7 +434,7 @@ mod tests {
         let mut headers = Vec::new();
         while headers.len() < 8 {
             // Class, flags and protocol of RFC 791's header; flag 2 is "don't fragment".
-            let note = |_, bytes: &[u8]| headers.push((bytes[1], bytes[6], bytes[9]));
+            let note = |_, bytes: &mut [u8]| headers.push((bytes[1], bytes[6], bytes[9]));
             receiver.bursts.recv_burst(note).expect("a receive");
         }
         let expected: Vec<_> = (0..8).map(|priority| (priority << 5, 0x40, 146)).collect();

@@ -78,7 +78,7 @@ impl Port {
     }
 
     #[inline]
-    pub(crate) fn recv_burst(&mut self, f: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
+    pub(crate) fn recv_burst(&mut self, f: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<usize> {
         match self {
             Self::Udp(port) => port.recv_burst(f),
             Self::Ip(port) => port.recv_burst(f),
@@ -88,7 +88,7 @@ impl Port {
     #[inline]
     pub(crate) fn recv_burst_stamped(
         &mut self,
-        f: impl FnMut(SocketAddr, &[u8], Stamps),
+        f: impl FnMut(SocketAddr, &mut [u8], Stamps),
     ) -> io::Result<usize> {
         match self {
             Self::Udp(port) => port.recv_burst_stamped(f),

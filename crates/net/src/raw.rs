@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tailcut_proto::node::Transmit;
+use tailcut_proto::node::{Source, Transmit};
 
 use crate::sys;
 
@@ -45,7 +45,7 @@ impl RawPort {
         })
     }
 
-    /// Sends a datagram or a train from [`Transmit::from`]. What cannot be sent is counted in
+    /// Sends a datagram or a train from its [`Source::Spoofed`]. What cannot be sent is counted in
     /// [`RawMetrics`] and dropped.
     ///
     /// # Panics
@@ -67,7 +67,11 @@ impl RawPort {
     }
 
     fn send_one(&mut self, transmit: &Transmit, payload: &[u8]) {
-        let packet = transmit.from.filter(|from| from.is_ipv4() == self.is_ipv4).and_then(|from| {
+        let from = match transmit.from {
+            Source::Spoofed(from) => Some(from),
+            Source::Any | Source::Local(_) => None,
+        };
+        let packet = from.filter(|from| from.is_ipv4() == self.is_ipv4).and_then(|from| {
             let ends = Ends { from, to: transmit.to, traffic_class: transmit.priority.min(7) << 5 };
             write_packet(&mut self.packet, &ends, payload)
         });

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tailcut_net::clock::Clock;
 use tailcut_net::raw::RawPort;
 use tailcut_net::udp::{UdpConfig, UdpPort};
-use tailcut_proto::node::Transmit;
+use tailcut_proto::node::{Source, Transmit};
 
 #[test]
 fn a_datagram_over_ipv4_comes_from_whom_it_says() {
@@ -29,7 +29,7 @@ fn a_train_leaves_as_its_datagrams() {
     let Some(mut raw) = open(&receiver) else { return };
     let single = Transmit::single(receiver.local_address(), 250);
     raw.send(
-        &Transmit { from: Some(address("127.0.0.9:5555")), segment_len: 100, ..single },
+        &Transmit { from: Source::Spoofed(address("127.0.0.9:5555")), segment_len: 100, ..single },
         &[0; 250],
     );
     let lens: Vec<usize> = collect(&mut receiver, 3).iter().map(|(_, bytes)| bytes.len()).collect();
@@ -42,7 +42,7 @@ fn a_source_of_the_other_family_is_counted() {
     let Some(mut raw) = open(&receiver) else { return };
     raw.send(
         &Transmit {
-            from: Some(address("[::1]:1")),
+            from: Source::Spoofed(address("[::1]:1")),
             ..Transmit::single(receiver.local_address(), 1)
         },
         &[0],
@@ -56,7 +56,7 @@ fn check(to: &str, from: &str, payload: &[u8]) {
     let Some(mut raw) = open(&receiver) else { return };
     let from = address(from);
     let single = Transmit::single(receiver.local_address(), payload.len());
-    raw.send(&Transmit { from: Some(from), priority: 3, ..single }, payload);
+    raw.send(&Transmit { from: Source::Spoofed(from), priority: 3, ..single }, payload);
     assert_eq!(collect(&mut receiver, 1), [(from, payload.to_vec())]);
 }
 

@@ -1,6 +1,6 @@
 //! The UDP port over real sockets on loopback.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use tailcut_net::clock::Clock;
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
@@ -128,7 +128,7 @@ fn a_closed_port_is_counted_and_harms_nobody() {
 #[test]
 fn an_address_of_the_other_family_is_counted() {
     let mut sender = port(V4, UdpConfig::default());
-    sender.send(&Transmit::single("[::1]:9".parse().expect("an address"), 1), &[0]);
+    sender.send(&Transmit::single(SocketAddr::from((Ipv6Addr::LOCALHOST, 9)), 1), &[0]);
     assert_eq!((sender.metrics().dropped_other, sender.metrics().datagrams_out), (1, 0));
 }
 

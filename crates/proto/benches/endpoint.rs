@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
@@ -88,8 +88,8 @@ fn carry(
     (to, peer): (&mut Endpoint, SocketAddr),
 ) {
     while let Some(transmit) = from.poll_transmit(now, buffer) {
-        for datagram in buffer[..transmit.len].chunks(transmit.segment_len) {
-            to.handle_datagram(now, Path { peer }, datagram);
+        for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_len) {
+            to.handle_datagram(now, peer.into(), datagram);
         }
     }
 }

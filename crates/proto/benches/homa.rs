@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tailcut_proto::homa::{Config, Cutoffs, Endpoint};
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
 const SECOND: Time = 1_000_000_000;
@@ -60,11 +60,11 @@ impl Ends {
     fn carry(&mut self, from: usize) {
         self.nodes[from].handle_timeout(self.now);
         while let Some(transmit) = self.nodes[from].poll_transmit(self.now, &mut self.buffer) {
-            for datagram in self.buffer[..transmit.len].chunks(transmit.segment_len) {
+            for datagram in self.buffer[..transmit.len].chunks_mut(transmit.segment_len) {
                 self.packets += 1;
                 self.nodes[1 - from].handle_datagram(
                     self.now,
-                    Path { peer: self.addresses[from] },
+                    self.addresses[from].into(),
                     datagram,
                 );
             }

@@ -141,7 +141,7 @@ impl<E: Rpc> Network<E> {
             let places = [Place::Client, Place::Router, Place::Server];
             let to = places.into_iter().find(|place| place.address() == transmit.to);
             let to = self.node(to.expect("an address")).expect("a node");
-            let path = Path { peer: from.address() };
+            let path = Path::from(from.address());
             for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_len) {
                 to.handle_datagram(now, path, datagram);
             }

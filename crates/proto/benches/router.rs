@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_wire::r2p2::{ExtHeader, FeedbackBody, MessageType, ROUTED_LEN, Route, RpcId};
 use zerocopy::{FromBytes, IntoBytes};
@@ -52,8 +52,8 @@ impl Bench {
         self.request[8..16].copy_from_slice(&self.requests.to_be_bytes());
         self.router.handle_datagram(
             self.now,
-            Path { peer: ([10, 0, 2, 1], 33_000).into() },
-            &self.request,
+            SocketAddr::from(([10, 0, 2, 1], 33_000)).into(),
+            &mut self.request,
         );
         if self.router.poll_timeout().is_some_and(|at| at <= self.now) {
             self.router.handle_timeout(self.now);
@@ -75,12 +75,12 @@ impl Bench {
                 received: counted,
                 concluded: counted,
             };
-            let report = [
+            let mut report = [
                 ExtHeader::control(MessageType::Feedback, 0, RpcId(0)).as_bytes(),
                 body.as_bytes(),
             ]
             .concat();
-            self.router.handle_datagram(self.now, Path { peer: transmit.to }, &report);
+            self.router.handle_datagram(self.now, transmit.to.into(), &mut report);
         }
     }
 }

@@ -84,7 +84,7 @@ macro_rules! either {
 
 impl Node for Endpoint {
     #[inline]
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         either!(self.handle_datagram(now, path, bytes));
     }
 

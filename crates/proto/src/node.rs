@@ -15,11 +15,41 @@ use std::net::{IpAddr, SocketAddr};
 /// simulator. Never decreases.
 pub type Time = u64;
 
-/// Where a datagram came from.
+/// Both ends of a datagram's way. IPv4 is never in its IPv6-mapped form here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Source address of the datagram. IPv4 is never in its IPv6-mapped form here.
+    /// Address of this host at which the datagram arrived, or from which it is to leave. `None`
+    /// where nobody knows it: the datapath stands at one address alone and need not say, or the
+    /// peer has not answered yet. Then the datapath chooses.
+    pub local: Option<IpAddr>,
+    /// Address and port of the other end.
     pub peer: SocketAddr,
+}
+
+impl From<SocketAddr> for Path {
+    /// The path to a peer that has not been heard of.
+    fn from(peer: SocketAddr) -> Self {
+        Self { local: None, peer }
+    }
+}
+
+/// Source address of a datagram that a node sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The one that the datapath chooses: that of its socket, or of the route to the destination.
+    Any,
+    /// This address of the host, with the node's own port: what answers a datagram leaves from
+    /// where that arrived. Every datapath honours it.
+    Local(IpAddr),
+    /// An address and port that are not this host's: a router that keeps the client's address says
+    /// so. Only a raw datapath can honour it.
+    Spoofed(SocketAddr),
+}
+
+impl From<Option<IpAddr>> for Source {
+    fn from(local: Option<IpAddr>) -> Self {
+        local.map_or(Self::Any, Self::Local)
+    }
 }
 
 /// One datagram, or a train of datagrams to one destination, that a node wrote to the driver's
@@ -28,9 +58,8 @@ pub struct Path {
 pub struct Transmit {
     /// Destination.
     pub to: SocketAddr,
-    /// Source to put on the datagram where it is not the node's own: only a router that keeps the
-    /// client's address sets it, and only a raw datapath can honour it.
-    pub from: Option<SocketAddr>,
+    /// Source.
+    pub from: Source,
     /// Bytes written to the buffer.
     pub len: usize,
     /// Bytes of each datagram of the train but the last, which may be shorter. Equal to `len` for a
@@ -43,9 +72,10 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// A single datagram of `len` bytes.
-    pub fn single(to: SocketAddr, len: usize) -> Self {
-        Self { to, from: None, len, segment_len: len, priority: 0, token: 0 }
+    /// A single datagram of `len` bytes, along a path or to an address.
+    pub fn single(path: impl Into<Path>, len: usize) -> Self {
+        let Path { local, peer } = path.into();
+        Self { to: peer, from: local.into(), len, segment_len: len, priority: 0, token: 0 }
     }
 
     /// Datagrams in the train.
@@ -70,8 +100,9 @@ pub(crate) fn is_unanswerable(ip: IpAddr) -> bool {
 
 /// Anything with a network port.
 pub trait Node {
-    /// Takes one datagram. Malformed bytes are counted and dropped.
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]);
+    /// Takes one datagram. Malformed bytes are counted and dropped. The node may change the bytes:
+    /// a seal is opened in place.
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]);
 
     /// Does what is due at `now`; harmless when nothing is.
     fn handle_timeout(&mut self, now: Time);

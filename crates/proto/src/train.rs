@@ -1,13 +1,11 @@
 //! Fills the driver's buffer with datagrams of equal size to one destination.
 
-use std::net::SocketAddr;
-
-use crate::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
+use crate::node::{Path, TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
 
 /// A train of datagrams that is being written.
 pub(crate) struct Train<'a> {
     buffer: &'a mut [u8],
-    to: Option<SocketAddr>,
+    path: Option<Path>,
     len: usize,
     segment_len: usize,
     count: usize,
@@ -17,23 +15,24 @@ pub(crate) struct Train<'a> {
 
 impl<'a> Train<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
-        Self { buffer, to: None, len: 0, segment_len: 0, count: 0, is_closed: false }
+        Self { buffer, path: None, len: 0, segment_len: 0, count: 0, is_closed: false }
     }
 
-    /// Room for one more datagram of `len` bytes to `to`; `None` when it must go in another train.
-    pub(crate) fn room(&mut self, to: SocketAddr, len: usize) -> Option<&mut [u8]> {
-        match self.to {
+    /// Room for one more datagram of `len` bytes along `path`; `None` when it must go in another
+    /// train.
+    pub(crate) fn room(&mut self, path: Path, len: usize) -> Option<&mut [u8]> {
+        match self.path {
             None => {
                 if len > self.buffer.len() {
                     return None;
                 }
-                self.to = Some(to);
+                self.path = Some(path);
                 self.segment_len = len;
             }
             Some(first) => {
                 let fits = self.len + len <= self.buffer.len().min(TRAIN_BYTES_MAX)
                     && self.count < TRAIN_DATAGRAMS_MAX;
-                if self.is_closed || first != to || len > self.segment_len || !fits {
+                if self.is_closed || first != path || len > self.segment_len || !fits {
                     return None;
                 }
                 self.is_closed = len < self.segment_len;
@@ -51,24 +50,31 @@ impl<'a> Train<'a> {
     }
 
     pub(crate) fn finish(self) -> Option<Transmit> {
-        let to = self.to?;
-        Some(Transmit { segment_len: self.segment_len, ..Transmit::single(to, self.len) })
+        let path = self.path?;
+        Some(Transmit { segment_len: self.segment_len, ..Transmit::single(path, self.len) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
+
+    fn to(address: &str) -> Path {
+        address.parse::<SocketAddr>().unwrap().into()
+    }
 
     #[test]
     fn takes_equal_datagrams_to_one_peer_and_one_shorter_last() {
-        let (one, other): (SocketAddr, SocketAddr) =
-            ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap());
+        let [one, other] = ["10.0.0.1:1", "10.0.0.2:1"].map(to);
+        let elsewhere = Path { local: Some([10, 0, 0, 3].into()), ..one };
         let mut buffer = [0; 1000];
         let mut train = Train::new(&mut buffer);
         assert!(train.room(one, 100).is_some());
         assert!(train.room(one, 100).is_some());
         assert!(train.room(other, 100).is_none());
+        assert!(train.room(elsewhere, 100).is_none(), "it leaves from another address");
         assert!(train.room(one, 101).is_none());
         assert!(train.room(one, 40).is_some());
         assert!(train.room(one, 40).is_none());
@@ -78,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_buffer_of_one_datagram_yields_single_datagrams() {
-        let to: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let to = to("10.0.0.1:1");
         let mut buffer = [0; 150];
         let mut train = Train::new(&mut buffer);
         assert!(train.room(to, 100).is_some());

@@ -47,7 +47,7 @@ impl Lone {
         Self { node: Endpoint::new(0, config), now: 100 * SECOND, runs: 0, sent: vec![] }
     }
     fn give(&mut self, from: &str, bytes: &[u8]) {
-        self.node.handle_datagram(self.now, Path { peer: from.parse().unwrap() }, bytes);
+        self.node.handle_datagram(self.now, path(from), &mut bytes.to_vec());
         while let Some(event) = self.node.poll_event() {
             if let Event::Request { id, .. } = event {
                 self.runs += 1;
@@ -170,7 +170,7 @@ fn a_multicast_client_in_a_route_gets_nothing() {
 fn a_lost_refusal_is_said_again() {
     let mut server = Lone::new();
     let ask = request(1, 0, 4, b"ping", Route::default());
-    server.node.handle_datagram(server.now, Path { peer: "10.0.0.1:1".parse().unwrap() }, &ask);
+    server.node.handle_datagram(server.now, path("10.0.0.1:1"), &mut ask.clone());
     let Some(Event::Request { id, .. }) = server.node.poll_event() else { panic!() };
     let now = server.now;
     server.node.refuse(now, id, DropReason::Application).unwrap();
@@ -238,7 +238,7 @@ fn a_moved_request_of_several_packets_goes_on_at_once() {
         let body = SackBody { base: base.into(), granted: granted.into(), bitmap: [0; 32] };
         [ExtHeader::control(MessageType::Ack, 0, rpc_id).as_bytes(), body.as_bytes()].concat()
     };
-    client.node.handle_datagram(client.now, Path { peer: a }, &ack(1, 20));
+    client.node.handle_datagram(client.now, a.into(), &mut ack(1, 20));
     assert_eq!(collect(&mut client).len(), 19);
     for _ in 0..1000 {
         client.pass(MS / 4);
@@ -246,7 +246,7 @@ fn a_moved_request_of_several_packets_goes_on_at_once() {
             break;
         }
     }
-    client.node.handle_datagram(client.now, Path { peer: b }, &ack(1, 20));
+    client.node.handle_datagram(client.now, b.into(), &mut ack(1, 20));
     let sent = collect(&mut client);
     assert_eq!(sent.len(), 19, "of packets 1..20 for the new server");
 }
@@ -310,12 +310,12 @@ fn reports_leave_under_load() {
                 format!("10.1.{}.{}:99", session % 16, session % 200).parse().unwrap();
             server.node.handle_datagram(
                 server.now,
-                Path { peer: from },
-                &request(session % 200 % 16 + 1, session as u32, 4, b"ping", Route::default()),
+                from.into(),
+                &mut request(session % 200 % 16 + 1, session as u32, 4, b"ping", Route::default()),
             );
         }
         if turn % 10 == 5 {
-            server.node.handle_datagram(server.now, Path { peer: router }, &probe);
+            server.node.handle_datagram(server.now, router.into(), &mut probe);
         }
         while let Some(event) = server.node.poll_event() {
             if let Event::Request { id, .. } = event {
@@ -374,4 +374,8 @@ fn a_full_server_does_not_promise_what_it_cannot_know() {
         [DropReason::Uncertain],
         "it may have run before the server started"
     );
+}
+
+fn path(from: &str) -> Path {
+    from.parse::<SocketAddr>().unwrap().into()
 }

@@ -65,7 +65,7 @@ impl Lone {
     }
 
     fn give(&mut self, from: &str, packet: &[u8]) {
-        self.node.handle_datagram(self.now, Path { peer: from.parse().unwrap() }, packet);
+        self.node.handle_datagram(self.now, path(from), &mut packet.to_vec());
         self.settle();
     }
 
@@ -286,9 +286,9 @@ fn who_calls_and_serves_the_same_peer_has_its_calls_acknowledged() {
                 }
                 while let Some(transmit) = nodes[from].poll_transmit(now, &mut buffer) {
                     is_busy = true;
-                    let segments = buffer[..transmit.len].chunks(transmit.segment_len);
+                    let segments = buffer[..transmit.len].chunks_mut(transmit.segment_len);
                     segments.for_each(|segment| {
-                        nodes[to].handle_datagram(now, Path { peer: addresses[from] }, segment)
+                        nodes[to].handle_datagram(now, addresses[from].into(), segment)
                     });
                 }
             }
@@ -376,7 +376,7 @@ fn forged_control_packets_change_nothing() {
             (SERVER, resend(TO_CLIENT, guess, 0, RESEND_ALL)),
         ];
         let (from, packet) = &forged[round as usize % forged.len()];
-        lone.node.handle_datagram(lone.now, Path { peer: from.parse().unwrap() }, packet);
+        lone.node.handle_datagram(lone.now, path(from), &mut packet.to_vec());
         if round % 16 == 0 {
             lone.drain();
             assert!(
@@ -923,4 +923,8 @@ fn the_oldest_message_is_not_starved() {
     // 40,672 bytes of each of the 40 need grants; a twentieth of them is 81 kB for the oldest, 10
     // kB at a time.
     assert!(priorities.iter().filter(|&&priority| priority == 7).count() >= 8, "{priorities:?}");
+}
+
+fn path(from: &str) -> Path {
+    from.parse::<SocketAddr>().unwrap().into()
 }

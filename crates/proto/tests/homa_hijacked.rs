@@ -60,7 +60,7 @@ impl Guarded {
 }
 
 impl Node for Guarded {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.inspect(path.peer.ip(), bytes);
         self.endpoint.handle_datagram(now, path, bytes);
     }

@@ -8,6 +8,7 @@ use router_bench::{
     Ask, Bench, FakeServer, MS, Sent, client, drop_reason, hex, route, server, v1_feedback,
     v1_request,
 };
+use tailcut_proto::node::{Path, Source};
 use tailcut_proto::router::{Forward, Speaks};
 use tailcut_wire::r2p2::{DropReason, ExtHeader, MessageType, Packet, Route, RpcId};
 use tailcut_wire::r2p2::{Marks, flags};
@@ -23,11 +24,7 @@ fn annotate(count: u16) -> Bench {
 
 /// Forwards `ask` and checks that nothing but the 24 bytes of the route has changed, and these to
 /// `expected` with the placement that the router chose.
-fn check_forwarded(
-    bench: &mut Bench,
-    ask: Ask,
-    (from, expected): (Option<std::net::SocketAddr>, &str),
-) {
+fn check_forwarded(bench: &mut Bench, ask: Ask, (from, expected): (Source, &str)) {
     let bytes = ask.bytes();
     let sent = bench.send(client(), &bytes);
     let placement = route(&sent[0].bytes).placement;
@@ -35,9 +32,31 @@ fn check_forwarded(
     assert_eq!(sent, [Sent { to: server(0), from, bytes: written }]);
 }
 
+/// A router at two addresses counts as one towards each server, and refuses from where it was asked.
+#[test]
+fn what_a_router_sends_leaves_from_the_address_that_is_known() {
+    let [asked, reported] = [[10, 9, 0, 1], [10, 9, 0, 2]].map(std::net::IpAddr::from);
+    let mut bench = annotate(1);
+    let from_client = Path { local: Some(asked), peer: client() };
+    let mut worker = FakeServer::new(0);
+    let first = bench.send(from_client, &Ask::id(1).bytes());
+    assert_eq!(first[0].from, Source::Any);
+    worker.take(&first[0].bytes);
+    bench.send(Path { local: Some(reported), peer: server(0) }, &worker.conclude(1));
+    let second = bench.send(from_client, &Ask::id(2).bytes());
+    assert_eq!(second[0].from, Source::Local(reported));
+    bench.router.remove_server(server(0)).unwrap();
+    let refused = bench.send(from_client, &Ask::id(3).bytes());
+    assert_eq!((refused[0].to, refused[0].from), (client(), Source::Local(asked)));
+}
+
 #[test]
 fn keep_writes_the_placement_only() {
-    check_forwarded(&mut keep(1), Ask::id(1), (Some(client()), &("00".repeat(18) + "0100")));
+    check_forwarded(
+        &mut keep(1),
+        Ask::id(1),
+        (Source::Spoofed(client()), &("00".repeat(18) + "0100")),
+    );
 }
 
 #[test]
@@ -45,7 +64,7 @@ fn annotate_writes_the_client_too() {
     check_forwarded(
         &mut annotate(1),
         Ask::id(1),
-        (None, "00000000000000000000ffff0a010001 0fa0 01 00"),
+        (Source::Any, "00000000000000000000ffff0a010001 0fa0 01 00"),
     );
 }
 
@@ -56,8 +75,8 @@ fn a_client_that_another_router_has_written_stays() {
     route.client_ip[0] = 0xfd;
     let ask = Ask { route, ..Ask::id(1) };
     let expected = "fd000000000000000000000000000001 0007 01 00";
-    check_forwarded(&mut annotate(1), ask, (None, expected));
-    check_forwarded(&mut keep(1), ask, (Some(client()), expected));
+    check_forwarded(&mut annotate(1), ask, (Source::Any, expected));
+    check_forwarded(&mut keep(1), ask, (Source::Spoofed(client()), expected));
 }
 
 #[test]
@@ -71,14 +90,20 @@ fn placements_rise_by_one() {
 #[test]
 fn a_version_1_request_is_kept_to_the_byte() {
     let sent = keep(1).send(client(), &v1_request(5));
-    assert_eq!(sent, [Sent { to: server(0), from: Some(client()), bytes: v1_request(5) }]);
+    assert_eq!(
+        sent,
+        [Sent { to: server(0), from: Source::Spoofed(client()), bytes: v1_request(5) }]
+    );
 }
 
 #[test]
 fn a_version_1_request_cannot_be_annotated() {
     let mut bench = annotate(1);
     let sent = bench.send(client(), &v1_request(5));
-    assert_eq!(sent, [Sent { to: client(), from: None, bytes: hex("cc0841c00005000144524f50") }]);
+    assert_eq!(
+        sent,
+        [Sent { to: client(), from: Source::Any, bytes: hex("cc0841c00005000144524f50") }]
+    );
     assert_eq!(bench.metrics().refused.v1_annotate, 1);
 }
 
@@ -129,14 +154,17 @@ fn a_full_queue_refuses_with_these_bytes() {
     assert_eq!(bench.place(&Ask::id(3).bytes()), None);
     let sent = bench.send(client(), &Ask::id(0x0102_0304_0506_0708).bytes());
     let expected = "cc3041c007080001 0102030405060708 00000000 00 01 0000 00000000 00000000 0000000000000000 00000000 0000 0000 01";
-    assert_eq!(sent, [Sent { to: client(), from: None, bytes: hex(expected) }]);
+    assert_eq!(sent, [Sent { to: client(), from: Source::Any, bytes: hex(expected) }]);
 }
 
 #[test]
 fn a_version_1_request_is_refused_with_these_bytes() {
     let mut bench = Bench::new(Speaks::V1, 0, |config| config.forward = Forward::Keep);
     let sent = bench.send(client(), &v1_request(0x1234));
-    assert_eq!(sent, [Sent { to: client(), from: None, bytes: hex("cc0841c01234000144524f50") }]);
+    assert_eq!(
+        sent,
+        [Sent { to: client(), from: Source::Any, bytes: hex("cc0841c01234000144524f50") }]
+    );
 }
 
 #[test]
@@ -245,7 +273,7 @@ fn a_cancel_follows_a_placed_request() {
     bench.place(&Ask::id(2).bytes());
     assert_eq!(
         bench.send(client(), &cancel(2)),
-        [Sent { to: server(1), from: None, bytes: cancel(2) }]
+        [Sent { to: server(1), from: Source::Any, bytes: cancel(2) }]
     );
 }
 
@@ -253,7 +281,7 @@ fn a_cancel_follows_a_placed_request() {
 fn a_cancel_by_another_client_does_nothing() {
     let mut bench = annotate(1);
     bench.place(&Ask::id(1).bytes());
-    let stranger = "10.1.0.2:4000".parse().unwrap();
+    let stranger: std::net::SocketAddr = "10.1.0.2:4000".parse().unwrap();
     assert_eq!(bench.send(stranger, &cancel(1)), []);
     assert_eq!(bench.metrics().cancels_unknown, 1);
 }
@@ -299,12 +327,12 @@ fn a_driver_that_does_not_drain_loses_requests_and_no_more() {
     let mut bench =
         Bench { router: tailcut_proto::router::Router::new(0, config).unwrap(), now: 0 };
     for id in 1..6 {
-        let path = tailcut_proto::node::Path { peer: client() };
+        let path = client().into();
         tailcut_proto::node::Node::handle_datagram(
             &mut bench.router,
             0,
             path,
-            &Ask::id(id).bytes(),
+            &mut Ask::id(id).bytes(),
         );
     }
     assert_eq!(bench.metrics().outbox_full, 3);
@@ -426,12 +454,12 @@ fn the_same_seed_gives_the_same_bytes() {
 fn requests_to_one_server_leave_as_a_train() {
     let mut bench = annotate(1);
     for id in 1..3 {
-        let path = tailcut_proto::node::Path { peer: client() };
+        let path = client().into();
         tailcut_proto::node::Node::handle_datagram(
             &mut bench.router,
             0,
             path,
-            &Ask::id(id).bytes(),
+            &mut Ask::id(id).bytes(),
         );
     }
     let mut buffer = [0; 2_000];

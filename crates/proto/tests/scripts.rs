@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
@@ -52,10 +52,10 @@ impl Stage {
             "<" => {
                 self.expect_quiet()?;
                 let (peer, bytes) = rest.split_once(' ').unwrap_or((rest, ""));
-                let bytes: Vec<u8> =
+                let mut bytes: Vec<u8> =
                     pattern(bytes).into_iter().map(|byte| byte.expect("a byte")).collect();
                 let now = self.now;
-                self.endpoint().handle_datagram(now, Path { peer: address(peer) }, &bytes);
+                self.endpoint().handle_datagram(now, address(peer).into(), &mut bytes);
                 self.settle();
             }
             ">" => return self.expect_sent(rest),

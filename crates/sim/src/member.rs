@@ -14,7 +14,7 @@ pub enum Member {
 }
 
 impl Node for Member {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         match self {
             Self::Endpoint(node) => node.handle_datagram(now, path, bytes),
             Self::Router(node) => node.handle_datagram(now, path, bytes),

@@ -10,11 +10,11 @@
 //! [`Statistics::trace_hash`] tells.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_proto::address::AddressKey;
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};
+use tailcut_proto::node::{Node, Path, Source, TRAIN_BYTES_MAX, Time, Transmit};
 
 use crate::PS_PER_NS;
 use crate::agenda::Agenda;
@@ -108,7 +108,7 @@ pub struct Statistics {
     pub dropped: u64,
     /// Datagrams between places that are partitioned.
     pub blocked: u64,
-    /// Datagrams to an address that no node has.
+    /// Datagrams to an address that no node has, or from one that is not the sender's.
     pub stray: u64,
     /// Datagrams to a node that was down.
     pub unheard: u64,
@@ -190,6 +190,7 @@ impl From<fabric::Event> for Event {
 
 #[derive(Debug)]
 struct Member<N> {
+    /// The first of its addresses: what it sends leaves from there where it names no other.
     address: SocketAddr,
     node: N,
     /// What happens to the datagrams that it sends.
@@ -208,6 +209,8 @@ struct Member<N> {
 struct Hop {
     place: u32,
     to: u32,
+    /// The address of the receiver that it was sent to.
+    to_ip: IpAddr,
     /// Its source, as the receiver sees it.
     from: SocketAddr,
     priority: u8,
@@ -229,12 +232,12 @@ struct Datagram {
 impl Datagram {
     /// All its bytes; put together in `whole` where only the head was kept. That is zeros before
     /// and after, up to a head's length.
-    fn whole<'a>(&'a self, whole: &'a mut [u8]) -> &'a [u8] {
+    fn whole<'a>(&'a mut self, whole: &'a mut [u8]) -> &'a mut [u8] {
         if self.head.len() == self.len {
-            return &self.head;
+            return &mut self.head;
         }
         whole[..self.head.len()].copy_from_slice(&self.head);
-        &whole[..self.len]
+        &mut whole[..self.len]
     }
 }
 
@@ -299,6 +302,16 @@ impl<N: Node> Network<N> {
         });
         self.rewake(place);
         place
+    }
+
+    /// Gives the host at a place another address, with the port of the first.
+    ///
+    /// # Panics
+    /// When another node has it.
+    pub fn add_address(&mut self, place: usize, ip: IpAddr) {
+        let address = SocketAddr::new(ip, self.members[place].address.port());
+        let earlier = self.wire.places.insert(AddressKey(address), place as u32);
+        assert!(earlier.is_none(), "{address} is taken");
     }
 
     /// The virtual time.
@@ -532,14 +545,16 @@ impl<N: Node> Network<N> {
 
     fn deliver(&mut self, index: u32, application: &mut impl FnMut(&mut Turn<'_, N>)) {
         let Self { members, wire, whole, .. } = self;
-        let datagram = &wire.datagrams[index as usize];
+        let datagram = &mut wire.datagrams[index as usize];
         let place = datagram.hop.to as usize;
         let member = &mut members[place];
         let is_heard = member.is_up && !datagram.is_damaged;
         if is_heard {
             note(&mut wire.statistics.trace_hash, wire.now_ps, datagram);
             wire.statistics.delivered += 1;
-            let (local, path) = (member.clock.local(wire.now), Path { peer: datagram.hop.from });
+            let Hop { from, to_ip, .. } = datagram.hop;
+            let (local, path) =
+                (member.clock.local(wire.now), Path { local: Some(to_ip), peer: from });
             member.node.handle_datagram(local, path, datagram.whole(whole));
         } else if !member.is_up {
             wire.statistics.unheard += 1;
@@ -612,7 +627,16 @@ impl Wire {
         self.statistics.sent += 1;
         self.statistics.sent_bytes += bytes.len() as u64;
         let fate = member.path.fate(bytes.len());
-        let Some(&to) = self.places.get(&AddressKey(transmit.to)) else {
+        let from = match transmit.from {
+            Source::Any => Some(member.address),
+            Source::Local(ip) => {
+                let own = SocketAddr::new(ip, member.address.port());
+                let is_own = self.places.get(&AddressKey(own)) == Some(&(place as u32));
+                is_own.then_some(own)
+            }
+            Source::Spoofed(from) => Some(from),
+        };
+        let (Some(&to), Some(from)) = (self.places.get(&AddressKey(transmit.to)), from) else {
             self.statistics.stray += 1;
             return;
         };
@@ -620,8 +644,8 @@ impl Wire {
             self.statistics.blocked += 1;
             return;
         }
-        let from = transmit.from.unwrap_or(member.address);
-        let hop = Hop { place: place as u32, to, from, priority: transmit.priority };
+        let (to_ip, priority) = (transmit.to.ip(), transmit.priority);
+        let hop = Hop { place: place as u32, to, to_ip, from, priority };
         match fate.delay_ns {
             Some(delay_ns) => self.launch(hop, bytes, delay_ns, fate.flipped_bit),
             None => self.statistics.lost += 1,
@@ -671,7 +695,9 @@ impl Wire {
         if let Some(index) = self.free.pop() {
             return index;
         }
-        let hop = Hop { place: 0, to: 0, from: SocketAddr::from(([0, 0, 0, 0], 0)), priority: 0 };
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let from = SocketAddr::new(nowhere, 0);
+        let hop = Hop { place: 0, to: 0, to_ip: nowhere, from, priority: 0 };
         self.datagrams.push(Datagram {
             hop,
             extra_ps: 0,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use allocation_counter::measure;
 use tailcut_proto::homa::{Config, Cutoffs, Endpoint};
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::policy::Draws;
 use tailcut_proto::rpc::{Call, CallOptions, Event as RpcEvent, Rpc};
 use tailcut_sim::agenda::Agenda;
@@ -94,10 +94,10 @@ impl Ends {
                 while let Some(transmit) =
                     self.nodes[from].poll_transmit(self.now, &mut self.buffer)
                 {
-                    for datagram in self.buffer[..transmit.len].chunks(transmit.segment_len) {
+                    for datagram in self.buffer[..transmit.len].chunks_mut(transmit.segment_len) {
                         self.nodes[1 - from].handle_datagram(
                             self.now,
-                            Path { peer: self.addresses[from] },
+                            self.addresses[from].into(),
                             datagram,
                         );
                     }

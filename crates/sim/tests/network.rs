@@ -20,7 +20,7 @@ struct Toy {
 }
 
 impl Node for Toy {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.heard.push((now, path.peer, bytes.to_vec()));
     }
 

@@ -3,7 +3,9 @@
 //! The input is a list of steps: a byte that says what happens, a byte that says to or from whom, a
 //! length, and the bytes.
 
-use tailcut_proto::node::{Path, TRAIN_BYTES_MAX, Time};
+use std::net::SocketAddr;
+
+use tailcut_proto::node::{TRAIN_BYTES_MAX, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
 /// What is a protocol's own.
@@ -69,13 +71,13 @@ struct Stage<E> {
 
 impl<E: Rpc> Stage<E> {
     fn step(&mut self, manner: &Manner, (kind, who): (u8, u8), bytes: &[u8]) {
-        let peer = ([192, 0, 2, who % 4], 33_000).into();
+        let peer: SocketAddr = ([192, 0, 2, who % 4], 33_000).into();
         match kind % 8 {
             0..=4 => {
                 let mut datagram = bytes.to_vec();
                 (manner.adorn)(kind, &mut datagram);
                 self.paid_in += datagram.len();
-                self.endpoint.handle_datagram(self.now, Path { peer }, &datagram);
+                self.endpoint.handle_datagram(self.now, peer.into(), &mut datagram);
             }
             5 => {
                 let (payload, options) = (manner.call)(kind, bytes);

@@ -27,9 +27,9 @@ pub(super) struct Ports {
 
 /// A port's application, driven as any node.
 pub(super) struct Port {
-    desk: Desk<SocketAddr>,
+    desk: Desk<Path>,
     /// Replies that are to be sent.
-    outbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    outbox: VecDeque<(Path, Vec<u8>)>,
     /// Buffers of replies that have been sent.
     spare: Vec<Vec<u8>>,
 }
@@ -54,8 +54,8 @@ impl Ports {
             self.driver.turn_with(|_, port, _| {
                 // One service a turn, as over R2P2: what has arrived meanwhile is received before
                 // the next.
-                if let Some((peer, task)) = port.desk.spin_one() {
-                    port.reply(peer, |out| task.write_reply(out));
+                if let Some((path, task)) = port.desk.spin_one() {
+                    port.reply(path, |out| task.write_reply(out));
                 }
                 if port.desk.has_to_spin() {
                     left = Left::Requests;
@@ -86,7 +86,7 @@ impl Ports {
 }
 
 impl Port {
-    fn reply(&mut self, peer: SocketAddr, write: impl FnOnce(&mut Vec<u8>)) {
+    fn reply(&mut self, path: Path, write: impl FnOnce(&mut Vec<u8>)) {
         if self.outbox.len() >= OUTBOX_MAX {
             self.desk.counts.unsaid += 1;
             return;
@@ -94,27 +94,27 @@ impl Port {
         let mut reply = self.spare.pop().unwrap_or_default();
         write(&mut reply);
         self.desk.counts.replies += 1;
-        self.outbox.push_back((peer, reply));
+        self.outbox.push_back((path, reply));
     }
 
     fn reply_finished(&mut self, now: Time) {
-        while let Some((peer, task)) = self.desk.poll_finished(now) {
-            self.reply(peer, |out| task.write_reply(out));
+        while let Some((path, task)) = self.desk.poll_finished(now) {
+            self.reply(path, |out| task.write_reply(out));
         }
     }
 }
 
 impl Node for Port {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         if matches!(self.desk.app(), App::Echo) {
             self.desk.counts.requests += 1;
-            self.reply(path.peer, |out| out.extend_from_slice(bytes));
+            self.reply(path, |out| out.extend_from_slice(bytes));
             return;
         }
         self.reply_finished(now);
         match self.desk.read(bytes) {
             // The queue counts what it does not take.
-            Ok(task) => drop(self.desk.offer(now, path.peer, task)),
+            Ok(task) => drop(self.desk.offer(now, path, task)),
             Err(_) => self.desk.counts.malformed += 1,
         }
     }
@@ -124,14 +124,14 @@ impl Node for Port {
     }
 
     fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let (peer, mut reply) = self.outbox.pop_front()?;
+        let (path, mut reply) = self.outbox.pop_front()?;
         let len = reply.len().min(buffer.len());
         buffer[..len].copy_from_slice(&reply[..len]);
         reply.clear();
         if self.spare.len() < SPARE_MAX && reply.capacity() <= SPARE_BYTES_MAX {
             self.spare.push(reply);
         }
-        Some(Transmit::single(peer, len))
+        Some(Transmit::single(path, len))
     }
 
     fn poll_timeout(&self) -> Option<Time> {

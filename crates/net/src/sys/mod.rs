@@ -19,7 +19,7 @@ pub(crate) use options::int_option;
 pub(crate) use options::{
     attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping,
 };
-pub(crate) use receive::{Message, NetworkError, ReceiveBatch, take_error};
+pub(crate) use receive::{Message, NetworkError, Notes, ReceiveBatch, take_error};
 pub(crate) use send::{Outgoing, SendBatch, send_one};
 pub(crate) use stream::{receive_stamped, send_stamped};
 pub(crate) use thread::{

@@ -28,29 +28,37 @@ pub(crate) struct Message<'a> {
     /// Who sent it; `None` when the kernel named nobody that IP knows.
     pub(crate) peer: Option<SocketAddr>,
     /// The payload.
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: &'a mut [u8],
     /// Bytes of each datagram but the last; all of them when it is a single datagram.
     pub(crate) segment_len: usize,
     /// The message was longer than the buffer.
     pub(crate) is_truncated: bool,
-    control: (&'a Control, usize),
+    /// What the kernel says beside it.
+    pub(crate) notes: Notes<'a>,
 }
 
-impl Message<'_> {
+/// The control messages of a received message.
+#[derive(Clone, Copy)]
+pub(crate) struct Notes<'a> {
+    control: &'a Control,
+    /// Bytes of them.
+    used: usize,
+}
+
+impl Notes<'_> {
     /// When it was received, where the socket has been asked to say so.
     #[inline]
     pub(crate) fn stamps(&self) -> Stamps {
-        self.control.0.stamps(self.control.1)
+        self.control.stamps(self.used)
     }
 
     /// The IP header's traffic class (TOS) byte, where the socket has been asked to say it.
     #[cfg(test)]
     pub(crate) fn traffic_class(&self) -> Option<u8> {
-        let (control, used) = self.control;
         // IPv4 says it in one byte, IPv6 in four, of which the lowest stands first on the machines
         // that tests run on.
         let kinds = [(libc::IPPROTO_IP, libc::IP_TOS), (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)];
-        kinds.into_iter().find_map(|kind| control.find(used, kind)?.first().copied())
+        kinds.into_iter().find_map(|kind| self.control.find(self.used, kind)?.first().copied())
     }
 }
 
@@ -124,13 +132,13 @@ impl ReceiveBatch {
 
     /// A message of the last receive.
     #[inline]
-    pub(crate) fn message(&self, index: usize) -> Message<'_> {
+    pub(crate) fn message(&mut self, index: usize) -> Message<'_> {
         let header = &self.headers[index];
         let len = (header.msg_len as usize).min(self.message_len_max);
         // SAFETY: the offset is inside the vector for every header, and the length inside its
-        // stride.
+        // stride; nobody else refers to it while `self` is borrowed mutably.
         let bytes = unsafe {
-            std::slice::from_raw_parts(header.msg_hdr.msg_iov.read().iov_base.cast::<u8>(), len)
+            std::slice::from_raw_parts_mut(header.msg_hdr.msg_iov.read().iov_base.cast::<u8>(), len)
         };
         // SAFETY: `index` is in bounds, as the line that took the header checked; nobody writes
         // while `self` is borrowed.
@@ -139,13 +147,12 @@ impl ReceiveBatch {
         let segment_len =
             if used == 0 { len } else { slot.control.find(used, GRO).map_or(len, segment_len) };
         let is_truncated = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
-        let control = (&slot.control, used);
         Message {
             peer: slot.name.address(),
             bytes,
             segment_len: segment_len.max(1),
             is_truncated,
-            control,
+            notes: Notes { control: &slot.control, used },
         }
     }
 

@@ -157,7 +157,7 @@ impl UdpPort {
     ///
     /// Only what makes the socket useless. Errors that come from the network are counted.
     #[inline]
-    pub fn recv_burst(&mut self, mut f: impl FnMut(SocketAddr, &[u8])) -> io::Result<usize> {
+    pub fn recv_burst(&mut self, mut f: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<usize> {
         self.receiver
             .receive(self.socket.as_fd(), &mut self.metrics, |peer, bytes, _| f(peer, bytes))
     }
@@ -171,14 +171,14 @@ impl UdpPort {
     #[inline]
     pub fn recv_burst_stamped(
         &mut self,
-        mut f: impl FnMut(SocketAddr, &[u8], Stamps),
+        mut f: impl FnMut(SocketAddr, &mut [u8], Stamps),
     ) -> io::Result<usize> {
         let ledger = &self.ledger;
-        self.receiver.receive(self.socket.as_fd(), &mut self.metrics, |peer, bytes, message| {
+        self.receiver.receive(self.socket.as_fd(), &mut self.metrics, |peer, bytes, notes| {
             f(
                 peer,
                 bytes,
-                ledger.as_ref().map(|ledger| ledger.received(message.stamps())).unwrap_or_default(),
+                ledger.as_ref().map(|ledger| ledger.received(notes.stamps())).unwrap_or_default(),
             );
         })
     }
@@ -229,8 +229,8 @@ impl UdpPort {
     }
 
     /// Sends a datagram or a train at once, and what is queued before it. What cannot be sent is
-    /// counted in [`UdpMetrics`] and dropped: the protocol recovers. [`Transmit::from`] is for
-    /// [`crate::raw`] and is not looked at.
+    /// counted in [`UdpMetrics`] and dropped: the protocol recovers. A spoofed
+    /// [`Transmit::from`] is for [`crate::raw`] and is not looked at.
     ///
     /// # Panics
     ///
@@ -540,8 +540,7 @@ mod tests {
         let mut classes = Vec::new();
         while classes.len() < sends.iter().map(|send| send.1).sum() {
             let UdpPort { receiver, socket, metrics, .. } = &mut receiver;
-            let note =
-                |_, _: &[u8], message: &sys::Message<'_>| classes.push(message.traffic_class());
+            let note = |_, _: &mut [u8], notes: sys::Notes<'_>| classes.push(notes.traffic_class());
             receiver.receive(socket.as_fd(), metrics, note).expect("a receive");
         }
         (classes, sender.metrics().trains_out)

@@ -36,7 +36,7 @@ impl Receiver {
         &mut self,
         fd: BorrowedFd<'_>,
         metrics: &mut UdpMetrics,
-        mut f: impl FnMut(SocketAddr, &[u8], &sys::Message<'_>),
+        mut f: impl FnMut(SocketAddr, &mut [u8], sys::Notes<'_>),
     ) -> io::Result<usize> {
         let received = if self.is_dense {
             self.batch.receive_many(fd)
@@ -70,7 +70,7 @@ impl Receiver {
 #[inline]
 fn hand_out<F>(message: sys::Message<'_>, metrics: &mut UdpMetrics, f: &mut F) -> usize
 where
-    F: FnMut(SocketAddr, &[u8], &sys::Message<'_>),
+    F: FnMut(SocketAddr, &mut [u8], sys::Notes<'_>),
 {
     if message.is_truncated {
         metrics.truncated += 1;
@@ -83,14 +83,14 @@ where
     metrics.bytes_in += message.bytes.len() as u64;
     if message.bytes.len() <= message.segment_len {
         metrics.datagrams_in += 1;
-        f(peer, message.bytes, &message);
+        f(peer, message.bytes, message.notes);
         return 1;
     }
-    let datagrams = message.bytes.chunks(message.segment_len);
+    let datagrams = message.bytes.chunks_mut(message.segment_len);
     let count = datagrams.len();
     metrics.trains_in += 1;
     metrics.datagrams_in += count as u64;
-    datagrams.for_each(|datagram| f(peer, datagram, &message));
+    datagrams.for_each(|datagram| f(peer, datagram, message.notes));
     count
 }
 

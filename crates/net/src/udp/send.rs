@@ -325,10 +325,7 @@ mod tests {
     use super::*;
 
     fn train(len: usize, segment_len: usize) -> Transmit {
-        Transmit {
-            segment_len,
-            ..Transmit::single("127.0.0.1:9".parse().expect("an address"), len)
-        }
+        Transmit { segment_len, ..Transmit::single(SocketAddr::from(([127, 0, 0, 1], 9)), len) }
     }
 
     fn lens(len: usize, segment_len: usize) -> Vec<usize> {

@@ -10,12 +10,12 @@ use tailcut_net::clock::Clock;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::ip::IpPort;
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
-use tailcut_proto::node::{Node, Path, TRAIN_DATAGRAMS_MAX, Time, Transmit};
+use tailcut_proto::node::{Node, Path, Source, TRAIN_DATAGRAMS_MAX, Time, Transmit};
 
 /// Sends each datagram back, as trains where consecutive ones are of one peer and one length.
 pub(crate) struct Echo {
     /// As whom it answers, where it is not itself.
-    pub(crate) from: Option<SocketAddr>,
+    pub(crate) from: Source,
     /// Datagrams received.
     pub(crate) received: u64,
     datagrams_max: usize,
@@ -29,7 +29,7 @@ impl Echo {
     pub(crate) fn new(coalescing: Coalescing) -> Self {
         let datagrams_max = datagrams_max(coalescing);
         Self {
-            from: None,
+            from: Source::Any,
             received: 0,
             datagrams_max,
             bytes: Vec::new(),
@@ -42,7 +42,7 @@ impl Echo {
 
 impl Node for Echo {
     #[inline]
-    fn handle_datagram(&mut self, _now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, _now: Time, path: Path, bytes: &mut [u8]) {
         self.received += 1;
         self.bytes.extend_from_slice(bytes);
         self.queue.push((path.peer, bytes.len()));
@@ -111,7 +111,7 @@ impl Pinger {
 
 impl Node for Pinger {
     #[inline]
-    fn handle_datagram(&mut self, now: Time, _path: Path, _bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, _path: Path, _bytes: &mut [u8]) {
         self.completed += 1;
         self.to_send += 1;
         if self.round_trips.len() < self.round_trips.capacity() && self.last != 0 {
@@ -148,7 +148,7 @@ pub(crate) struct Alarm {
 }
 
 impl Node for Alarm {
-    fn handle_datagram(&mut self, _now: Time, _path: Path, _bytes: &[u8]) {}
+    fn handle_datagram(&mut self, _now: Time, _path: Path, _bytes: &mut [u8]) {}
 
     fn handle_timeout(&mut self, now: Time) {
         self.deadline = None;

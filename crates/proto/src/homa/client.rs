@@ -154,8 +154,8 @@ impl Endpoint {
     pub(super) fn give_up(&mut self, index: u32) {
         let slot = &self.slots[index as usize];
         if slot.first_sent_at != 0 {
-            let (peer, ports, id) = (slot.peer, slot.ports, slot.id);
-            let to = self.peers.at(peer).address;
+            let (ports, id) = (slot.ports, slot.id);
+            let to = self.path_of(index);
             self.push_control(Control::Ack { to, ports, id });
         }
         self.release(index);

@@ -160,7 +160,7 @@ impl Endpoint {
                 let Ports { source, destination } = origin.common.ports();
                 let ports = Ports { source: destination, destination: source };
                 let id = ClientId(origin.common.local_id());
-                self.push_control(Control::Ack { to: origin.path.peer, ports, id });
+                self.push_control(Control::Ack { to: origin.path, ports, id });
             }
             Found::OtherPorts => self.metrics.contradicted += 1,
         }
@@ -215,7 +215,7 @@ impl Endpoint {
         let Ports { source, destination } = origin.common.ports();
         let ports = Ports { source: destination, destination: source };
         self.push_control(Control::Unknown {
-            to: origin.path.peer,
+            to: origin.path,
             ports,
             local_id: origin.common.local_id(),
         });

@@ -250,6 +250,8 @@ impl Endpoint {
     fn touch(&mut self, now: Time, origin: &Origin, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.heard_at = now;
+        // A call leaves from any address until the answer tells which of this host's it was.
+        slot.local = slot.local.or(origin.path.local);
         slot.need_acks = 0;
         slot.bytes_in += origin.len as u64;
         let peer = self.peers.at_mut(slot.peer);
@@ -352,7 +354,7 @@ impl Endpoint {
 }
 
 impl Node for Endpoint {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.metrics.datagrams_in += 1;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,

@@ -158,7 +158,7 @@ impl Endpoint {
     pub(super) fn drop_partial(&mut self, index: u32, reason: DropReason) {
         let slot = &self.slots[index as usize];
         let (ports, id, request_marks) = (slot.ports, slot.id, slot.request_marks);
-        let to = self.peers.at(slot.peer).address;
+        let to = self.path_of(index);
         if request_marks & DataMarks::KNOWN != 0 {
             self.metrics.drop(reason);
             self.push_control(Control::Refused { to, ports, id, reason });
@@ -227,6 +227,7 @@ impl Endpoint {
             Phase::Receiving,
             (peer, Ports { source: destination, destination: source }, id),
         );
+        slot.local = origin.path.local;
         slot.bytes_in = origin.len as u64;
         slot.is_proven = false;
         slot.marks = DataMarks::KNOWN;
@@ -338,7 +339,7 @@ impl Endpoint {
     }
 
     fn refuse_packet(&mut self, origin: &Origin, header: &DataHeader, refusal: Refusal) {
-        let (to, id) = (origin.path.peer, ClientId(origin.common.sender_id.get()));
+        let (to, id) = (origin.path, ClientId(origin.common.sender_id.get()));
         let Ports { source, destination } = origin.common.ports();
         let ports = Ports { source: destination, destination: source };
         match refusal {

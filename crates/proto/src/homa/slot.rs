@@ -1,5 +1,7 @@
 //! One RPC, at either of its ends.
 
+use std::net::IpAddr;
+
 use tailcut_wire::homa::{DataMarks, Ports};
 
 use super::ids::ClientId;
@@ -15,6 +17,9 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     pub(super) id: ClientId,
     pub(super) peer: u32,
+    /// This host's address that the peer knows; `None` until it has answered, or where only the
+    /// datapath knows.
+    pub(super) local: Option<IpAddr>,
     /// As this side writes them.
     pub(super) ports: Ports,
     /// The request at the client, the reply at the server.
@@ -130,6 +135,7 @@ impl Slot {
     ) {
         self.phase = phase;
         self.peer = peer;
+        self.local = None;
         self.ports = ports;
         self.id = id;
         self.marks = 0;

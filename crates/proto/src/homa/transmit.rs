@@ -1,7 +1,5 @@
 //! What goes out: control packets first, then the message with the fewest bytes left (SRPT).
 
-use std::net::SocketAddr;
-
 use tailcut_wire::homa::{
     AckPacket, Age, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN, DataHeader, DataMarks,
     GrantPacket, PacketType, Ports, ResendPacket, TimeLeft, hijack,
@@ -12,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::ids::ClientId;
 use super::outgoing::{Level, Piece};
 use super::{Carrier, Endpoint, Phase, UnscheduledRank};
-use crate::node::{TRAIN_DATAGRAMS_MAX, Time, Transmit};
+use crate::node::{Path, TRAIN_DATAGRAMS_MAX, Time, Transmit};
 use crate::train::Train;
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
@@ -43,13 +41,13 @@ pub(super) enum Control {
     },
     /// Answers a packet of no RPC.
     Unknown {
-        to: SocketAddr,
+        to: Path,
         ports: Ports,
         local_id: u64,
     },
     /// An RPC that has ended at its client, and others with the same server.
     Ack {
-        to: SocketAddr,
+        to: Path,
         ports: Ports,
         id: ClientId,
     },
@@ -59,13 +57,13 @@ pub(super) enum Control {
     },
     /// Our cutoffs to a stranger, who must tell their version back.
     Prove {
-        to: SocketAddr,
+        to: Path,
         ports: Ports,
         id: ClientId,
     },
     /// A request that is not served.
     Refused {
-        to: SocketAddr,
+        to: Path,
         ports: Ports,
         id: ClientId,
         reason: DropReason,
@@ -117,7 +115,7 @@ impl Endpoint {
                 self.hold_back(now, index);
                 continue;
             }
-            let Some(room) = train.room(self.peers.at(slot.peer).address, len) else {
+            let Some(room) = train.room(self.path_of(index), len) else {
                 if train.count() == 0 {
                     self.device.refuse(now);
                 }
@@ -178,7 +176,7 @@ impl Endpoint {
             slot.first_sent_at = now.max(1);
         }
         slot.bytes_out += room.len() as u64;
-        let to = peer.address;
+        let to = Path { local: slot.local, peer: peer.address };
         disguise(self.config.carrier, to, room);
         let framing = &self.config.framing;
         self.nic.add(now, piece.len + framing.unscheduled_overhead);
@@ -202,7 +200,7 @@ impl Endpoint {
     /// packets have taken them along.
     fn write_acks(&mut self, peer: u32, buffer: &mut [u8]) -> Option<Transmit> {
         let count_max = self.config.train_len_max.clamp(1, TRAIN_DATAGRAMS_MAX);
-        let (mut train, to) = (Train::new(buffer), self.peers.at(peer).address);
+        let (mut train, to) = (Train::new(buffer), Path::from(self.peers.at(peer).address));
         let acks = &mut self.peers.at_mut(peer).acks;
         while !acks.is_empty() {
             let Some(room) = (train.count() < count_max)
@@ -231,7 +229,7 @@ impl Endpoint {
         now: Time,
         control: Control,
         buffer: &mut [u8],
-    ) -> Option<(SocketAddr, usize)> {
+    ) -> Option<(Path, usize)> {
         match control {
             Control::Grant { slot, generation } => {
                 let index = self.speaker(slot, generation, size_of::<GrantPacket>())?;
@@ -244,7 +242,7 @@ impl Endpoint {
                 let (offset, length) = (offset.into(), length.into());
                 let common = self.common(index, PacketType::Resend);
                 Some((
-                    self.address_of(index),
+                    self.path_of(index),
                     put(buffer, &ResendPacket { common, offset, length, priority }),
                 ))
             }
@@ -252,7 +250,7 @@ impl Endpoint {
                 let index = self.speaker(slot, generation, COMMON_LEN)?;
                 let is_busy = packet_type == PacketType::Busy;
                 *(if is_busy { &mut self.metrics.busy } else { &mut self.metrics.need_acks }) += 1;
-                Some((self.address_of(index), put(buffer, &self.common(index, packet_type))))
+                Some((self.path_of(index), put(buffer, &self.common(index, packet_type))))
             }
             Control::Cutoffs { slot, generation } => {
                 let index = self.speaker(slot, generation, size_of::<CutoffsPacket>())?;
@@ -261,7 +259,10 @@ impl Endpoint {
                 let cutoffs = self.advice.cutoffs.by_level.map(Into::into);
                 let peer = self.peers.at(self.slots[index as usize].peer);
                 let version = peer.version(self.advice.cutoffs.version).into();
-                Some((peer.address, put(buffer, &CutoffsPacket { common, cutoffs, version })))
+                Some((
+                    self.path_of(index),
+                    put(buffer, &CutoffsPacket { common, cutoffs, version }),
+                ))
             }
             Control::Unknown { to, ports, local_id } => {
                 self.metrics.unknowns += 1;
@@ -272,7 +273,7 @@ impl Endpoint {
                 let common = CommonHeader::new(PacketType::Ack, ports, id.0);
                 let (acks, count) = self
                     .peers
-                    .find(to)
+                    .find(to.peer)
                     .map_or(Default::default(), |peer| self.peers.at_mut(peer).acks.take(id));
                 Some((
                     to,
@@ -285,7 +286,7 @@ impl Endpoint {
                 self.metrics.cutoffs += 1;
                 let common = CommonHeader::new(PacketType::Cutoffs, ports, id.0 | 1);
                 let cutoffs = self.advice.cutoffs.by_level.map(Into::into);
-                let version = self.peers.version_for(to, self.advice.cutoffs.version).into();
+                let version = self.peers.version_for(to.peer, self.advice.cutoffs.version).into();
                 Some((to, put(buffer, &CutoffsPacket { common, cutoffs, version })))
             }
             Control::Refused { to, ports, id, reason } => {
@@ -299,7 +300,7 @@ impl Endpoint {
         }
     }
 
-    fn write_grant(&mut self, now: Time, index: u32, buffer: &mut [u8]) -> (SocketAddr, usize) {
+    fn write_grant(&mut self, now: Time, index: u32, buffer: &mut [u8]) -> (Path, usize) {
         self.metrics.grants += 1;
         let common = self.common(index, PacketType::Grant);
         let slot = &mut self.slots[index as usize];
@@ -309,7 +310,7 @@ impl Endpoint {
         }
         let grant =
             GrantPacket { common, offset: slot.inc.granted().into(), priority: slot.inc.priority };
-        (self.address_of(index), put(buffer, &grant))
+        (self.path_of(index), put(buffer, &grant))
     }
 
     /// The RPC of which `len` bytes are to be said, if it still lives and its peer may be sent so
@@ -332,15 +333,17 @@ impl Endpoint {
         CommonHeader::new(packet_type, slot.ports, slot.local_id())
     }
 
-    fn address_of(&self, index: u32) -> SocketAddr {
-        self.peers.at(self.slots[index as usize].peer).address
+    /// The way to the peer of an RPC.
+    pub(super) fn path_of(&self, index: u32) -> Path {
+        let slot = &self.slots[index as usize];
+        Path { local: slot.local, peer: self.peers.at(slot.peer).address }
     }
 }
 
 /// Makes a packet that has been written what the carrier wants.
-fn disguise(carrier: Carrier, to: SocketAddr, packet: &mut [u8]) {
+fn disguise(carrier: Carrier, path: Path, packet: &mut [u8]) {
     if let Carrier::HijackedTcp { source } = carrier {
-        hijack(packet, source, to.ip());
+        hijack(packet, path.local.unwrap_or(source), path.peer.ip());
     }
 }
 

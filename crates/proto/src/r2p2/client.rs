@@ -12,7 +12,7 @@
 //! are in [`super::client_v1`].
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
@@ -28,7 +28,7 @@ use super::outgoing::Outgoing;
 use super::servers::Servers;
 use super::session::Sessions;
 use super::shared::Shared;
-use crate::node::{Time, Transmit};
+use crate::node::{Path, Time, Transmit};
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
 use crate::train::Train;
 use crate::wheel::Wheel;
@@ -59,6 +59,9 @@ pub(super) struct Slot {
     /// Who has answered for the request so far.
     pub(super) server: Option<SocketAddr>,
     server_peer: u32,
+    /// This host's address that was last answered: what follows leaves from there, since the server
+    /// behind a router knows the call by it. `None` before.
+    pub(super) local: Option<IpAddr>,
     pub(super) options: CallOptions,
     context: u64,
     deadline: Time,
@@ -88,7 +91,7 @@ enum Item {
     /// A call's receipt for its reply.
     Sack { slot: u32, generation: u32 },
     /// The last word on a call that has ended.
-    End { to: SocketAddr, token: u64, rid: u16, rpc_id: RpcId, end: End },
+    End { to: Path, token: u64, rid: u16, rpc_id: RpcId, end: End },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +137,7 @@ impl Client {
         slot.target = Some(call.target);
         slot.target_peer = target_peer;
         slot.server = None;
+        slot.local = None;
         slot.options = call.options;
         slot.context = call.context;
         slot.deadline = call.deadline;
@@ -176,18 +180,19 @@ impl Client {
     pub(super) fn handle_response(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
+        let peer = path.peer;
         let Some(header) = packet.extended() else {
-            return self.handle_response_v1(now, peer, packet, shared);
+            return self.handle_response_v1(now, path, packet, shared);
         };
         let Some(index) = self.find(packet) else {
             shared.metrics.unknown += 1;
             return;
         };
-        self.learn(index, peer, header.ext.token.get());
+        self.learn(index, path, header.ext.token.get());
         let lengths = (header.ext.message_len.get(), header.ext.segment_len.get());
         let slot = &mut self.slots[index as usize];
         if !slot.reply.is_begun() {
@@ -222,12 +227,13 @@ impl Client {
     pub(super) fn handle_ack(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
+        let peer = path.peer;
         let (Some(sack), Some(header)) = (packet.sack(), packet.extended()) else {
-            return self.handle_ack_v1(now, peer, packet, shared);
+            return self.handle_ack_v1(now, path, packet, shared);
         };
         let Some(index) = self.find(packet) else {
             shared.metrics.unknown += 1;
@@ -237,7 +243,7 @@ impl Client {
             shared.metrics.contradicted += 1;
             return;
         }
-        self.learn(index, peer, header.ext.token.get());
+        self.learn(index, path, header.ext.token.get());
         let server_peer = self.servers.find_or_add(peer);
         let slot = &mut self.slots[index as usize];
         if sack.granted.get() == 0 {
@@ -371,12 +377,14 @@ impl Client {
         (found.is_live && found.generation == generation).then_some(slot)
     }
 
-    /// Remembers the token that `peer` gave, for it and for the target that leads to it.
-    fn learn(&mut self, index: u32, peer: SocketAddr, token: u64) {
+    /// Remembers where the peer answers to, and the token that it gave, for it and for the target
+    /// that leads to it.
+    fn learn(&mut self, index: u32, path: Path, token: u64) {
+        self.slots[index as usize].local = path.local;
         if token == 0 {
             return;
         }
-        let server = self.servers.find_or_add(peer);
+        let server = self.servers.find_or_add(path.peer);
         self.servers.peer_mut(server).token = token;
         let target = self.slots[index as usize].target_peer;
         self.servers.peer_mut(target).token = token;
@@ -548,6 +556,7 @@ impl Client {
         let peer = self.servers.find_or_add(to);
         let token = self.servers.peer(peer).token;
         let slot = &self.slots[index as usize];
+        let to = Path { local: slot.local, peer: to };
         self.queue.push_back(Item::End { to, token, rid: slot.rid, rpc_id: slot.rpc_id, end });
     }
 
@@ -606,7 +615,7 @@ impl Client {
         };
         let header_len = if packet == 0 { ROUTED_LEN } else { EXTENDED_LEN };
         let segment = slot.request.segment(packet);
-        let Some(room) = train.room(to, header_len + segment.len()) else {
+        let Some(room) = train.room(slot.path(to), header_len + segment.len()) else {
             return false;
         };
         let peer = if slot.server.is_some() { slot.server_peer } else { slot.target_peer };
@@ -642,7 +651,7 @@ impl Client {
         let Some(to) = slot.server else {
             return true;
         };
-        let Some(room) = train.room(to, EXTENDED_LEN + size_of::<SackBody>()) else {
+        let Some(room) = train.room(slot.path(to), EXTENDED_LEN + size_of::<SackBody>()) else {
             return false;
         };
         let mut header = ExtHeader::control(MessageType::ReplyAck, slot.rid, slot.rpc_id);
@@ -655,7 +664,14 @@ impl Client {
     }
 }
 
-fn write_end(train: &mut Train, to: SocketAddr, token: u64, call: (u16, RpcId), end: End) -> bool {
+impl Slot {
+    /// The way to `peer`.
+    pub(super) fn path(&self, peer: SocketAddr) -> Path {
+        Path { local: self.local, peer }
+    }
+}
+
+fn write_end(train: &mut Train, to: Path, token: u64, call: (u16, RpcId), end: End) -> bool {
     let (kind, sack) = match end {
         End::Received(count) => {
             let bitmap = [0; SackBody::BITMAP_LEN];

@@ -2,8 +2,6 @@
 //! in the first packet of a longer request, the rest in one burst to whoever acknowledged it,
 //! replies in order, and no retransmission but of requests that are idempotent and fit one packet.
 
-use std::net::SocketAddr;
-
 use tailcut_wire::r2p2::{
     BASE_LEN, BaseHeader, MessageType, Packet, Policy, V1_ACK, V1_FIRST_LEN, V1_PACKETS_MAX,
     V1_SEGMENT_LEN, flags,
@@ -12,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::client::Client;
 use super::shared::Shared;
-use crate::node::Time;
+use crate::node::{Path, Time};
 use crate::rpc::Failure;
 use crate::train::Train;
 
@@ -37,7 +35,7 @@ impl Client {
     pub(super) fn handle_ack_v1(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
@@ -50,7 +48,8 @@ impl Client {
             shared.metrics.contradicted += 1;
             return;
         }
-        slot.server = Some(peer);
+        slot.server = Some(path.peer);
+        slot.local = path.local;
         slot.request.grant(u16::MAX);
         self.queue_data(index);
         self.arm_retry(now, index, &shared.config);
@@ -59,7 +58,7 @@ impl Client {
     pub(super) fn handle_response_v1(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
@@ -73,7 +72,7 @@ impl Client {
             return;
         }
         let is_expected =
-            packet.index == slot.v1_next && (slot.v1_next == 0 || slot.server == Some(peer));
+            packet.index == slot.v1_next && (slot.v1_next == 0 || slot.server == Some(path.peer));
         if !is_expected || packet.count > V1_PACKETS_MAX {
             shared.metrics.failed += 1;
             return self.fail(index, Failure::Broken, shared);
@@ -81,13 +80,13 @@ impl Client {
         if packet.index == 0 {
             slot.v1_count = packet.count;
             slot.v1_reply = shared.buffers.take();
-            slot.server = Some(peer);
+            slot.server = Some(path.peer);
         }
         slot.v1_reply.extend_from_slice(packet.payload);
         slot.v1_next += 1;
         if slot.v1_next == slot.v1_count {
             let payload = std::mem::take(&mut slot.v1_reply);
-            self.finish(index, peer, payload, shared);
+            self.finish(index, path.peer, payload, shared);
         } else {
             self.arm_retry(now, index, &shared.config);
         }
@@ -100,7 +99,7 @@ impl Client {
             return true;
         };
         let (payload, count) = (slot.request.segment(packet), slot.request.count());
-        let Some(room) = train.room(to, BASE_LEN + payload.len()) else {
+        let Some(room) = train.room(slot.path(to), BASE_LEN + payload.len()) else {
             return false;
         };
         let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };

@@ -87,7 +87,7 @@ impl Endpoint {
 }
 
 impl Node for Endpoint {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         let shared = &mut self.shared;
         shared.metrics.datagrams_in += 1;
         let packet = match Packet::parse(bytes) {
@@ -96,17 +96,17 @@ impl Node for Endpoint {
         };
         match packet.message_type {
             MessageType::Request => {
-                self.server.handle_request(now, path.peer, &packet, bytes.len(), shared)
+                self.server.handle_request(now, path, &packet, bytes.len(), shared)
             }
             MessageType::ReplyAck => {
                 self.server.handle_reply_ack(path.peer, &packet, bytes.len(), shared)
             }
             MessageType::Cancel => self.server.handle_cancel(&packet, shared),
             MessageType::Probe => {
-                self.server.handle_probe(now, path.peer, &packet, &shared.config.serving)
+                self.server.handle_probe(now, path, &packet, &shared.config.serving)
             }
-            MessageType::Response => self.client.handle_response(now, path.peer, &packet, shared),
-            MessageType::Ack => self.client.handle_ack(now, path.peer, &packet, shared),
+            MessageType::Response => self.client.handle_response(now, path, &packet, shared),
+            MessageType::Ack => self.client.handle_ack(now, path, &packet, shared),
             MessageType::Drop => self.client.handle_drop(&packet, shared),
             MessageType::Feedback => shared.metrics.unexpected += 1,
         }

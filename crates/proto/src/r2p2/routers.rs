@@ -4,11 +4,11 @@
 //! The counts are absolute, so that lost feedback heals with the next. They begin anew, under a new
 //! epoch, when the router's own count leaps, which is how a restarted router looks.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::FeedbackBody;
 
-use crate::node::Time;
+use crate::node::{Path, Time};
 
 /// Routers of a server.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(super) struct Routers {
 #[derive(Debug)]
 struct RouterRecord {
     address: SocketAddr,
+    /// This host's address that the router last sent to: reports leave from there.
+    local: Option<IpAddr>,
     epoch: u32,
     placement_seen: u32,
     received: u32,
@@ -53,19 +55,19 @@ impl Routers {
         Self { records: Vec::new(), records_max, configured, next_epoch: epoch }
     }
 
-    /// Takes note of what the router at `address` says that it has placed here. Only the router
+    /// Takes note of what the router at `path` says that it has placed here. Only the router
     /// itself, not a client behind one that keeps clients' addresses, may begin the counts anew.
     /// `None` when too many routers are known.
     pub(super) fn see(
         &mut self,
         now: Time,
-        address: SocketAddr,
+        path: Path,
         placement: u32,
         witness: Witness,
     ) -> Option<Via> {
-        let place = match self.records.iter().position(|record| record.address == address) {
+        let place = match self.records.iter().position(|record| record.address == path.peer) {
             Some(place) => place,
-            None => self.add(now, address, placement)?,
+            None => self.add(now, path.peer, placement)?,
         };
         let record = &mut self.records[place];
         let ahead = placement.wrapping_sub(record.placement_seen);
@@ -82,6 +84,7 @@ impl Routers {
             record.concluded = 0;
         }
         record.used_at = now;
+        record.local = path.local;
         Some(Via { router: place as u32, epoch: record.epoch })
     }
 
@@ -113,7 +116,7 @@ impl Routers {
     }
 
     /// A report that is due, and to whom.
-    pub(super) fn peek_report(&self) -> Option<(SocketAddr, FeedbackBody)> {
+    pub(super) fn peek_report(&self) -> Option<(Path, FeedbackBody)> {
         let record = self.records.iter().find(|record| record.is_report_due)?;
         let body = FeedbackBody {
             epoch: record.epoch.into(),
@@ -121,7 +124,7 @@ impl Routers {
             received: record.received.into(),
             concluded: record.concluded.into(),
         };
-        Some((record.address, body))
+        Some((Path { local: record.local, peer: record.address }, body))
     }
 
     /// The report that [`Routers::peek_report`] gave has been written.
@@ -140,6 +143,7 @@ impl Routers {
         let (received, concluded, is_report_due) = (0, 0, false);
         let record = RouterRecord {
             address,
+            local: None,
             epoch,
             placement_seen: placement,
             received,
@@ -180,8 +184,12 @@ const IDLE_NS: u64 = 10_000_000_000;
 mod tests {
     use super::*;
 
-    fn router() -> SocketAddr {
-        "10.0.0.9:9000".parse().unwrap()
+    fn router() -> Path {
+        SocketAddr::from(([10, 0, 0, 9], 9000)).into()
+    }
+
+    fn other() -> Path {
+        SocketAddr::from(([10, 0, 0, 8], 9000)).into()
     }
 
     fn counts(routers: &Routers) -> (u32, u32, u32) {
@@ -229,15 +237,14 @@ mod tests {
     fn strangers_cannot_fill_the_table_for_ever() {
         let mut routers = Routers::new(1, None, 77);
         assert!(routers.see(0, router(), 5, Witness::Router).is_some());
-        let other = "10.0.0.8:9000".parse().unwrap();
-        assert!(routers.see(1, other, 5, Witness::Router).is_none());
-        assert!(routers.see(IDLE_NS + 1, other, 5, Witness::Router).is_some());
+        assert!(routers.see(1, other(), 5, Witness::Router).is_none());
+        assert!(routers.see(IDLE_NS + 1, other(), 5, Witness::Router).is_some());
     }
 
     #[test]
     fn strangers_never_take_the_place_of_the_configured_router() {
-        let mut routers = Routers::new(1, Some(router()), 77);
-        assert!(routers.see(0, "10.0.0.8:9000".parse().unwrap(), 5, Witness::Router).is_some());
+        let mut routers = Routers::new(1, Some(router().peer), 77);
+        assert!(routers.see(0, other(), 5, Witness::Router).is_some());
         assert!(routers.see(1, router(), 5, Witness::Router).is_some());
     }
 

@@ -29,7 +29,7 @@ use super::shared::Shared;
 use super::token::Tokens;
 use super::window::Memory;
 use crate::address::AddressKey;
-use crate::node::{Time, is_unanswerable};
+use crate::node::{Path, Time, is_unanswerable};
 use crate::rpc::{AnswerError, Event, RequestId};
 use crate::wheel::Wheel;
 
@@ -65,6 +65,8 @@ pub(super) struct Slot {
     pub(super) client: u32,
     /// Where the reply goes.
     pub(super) address: SocketAddr,
+    /// This host's address at which the request came in: its reply leaves from there.
+    pub(super) local: Option<IpAddr>,
     /// The client's clock to echo in the reply: of the packet that completed the request, or that
     /// asks for the reply again.
     pub(super) clock_us: u32,
@@ -104,21 +106,21 @@ pub(super) enum Item {
     /// A receipt and credit for a request.
     Sack { slot: u32, generation: u32 },
     /// A refusal.
-    Drop { to: SocketAddr, rid: u16, rpc_id: RpcId, reason: DropReason },
+    Drop { to: Path, rid: u16, rpc_id: RpcId, reason: DropReason },
     /// A demand to prove the address before anything is kept.
-    Prove { to: SocketAddr, rid: u16, rpc_id: RpcId },
+    Prove { to: Path, rid: u16, rpc_id: RpcId },
     /// Version 1: the go-ahead, three bytes.
-    AckV1 { to: SocketAddr, rid: u16 },
+    AckV1 { to: Path, rid: u16 },
     /// Version 1: a refusal.
-    DropV1 { to: SocketAddr, rid: u16 },
+    DropV1 { to: Path, rid: u16 },
     /// Version 1: a report to the router.
-    FeedbackV1 { to: SocketAddr, client: SocketAddr, rid: u16 },
+    FeedbackV1 { to: Path, client: SocketAddr, rid: u16 },
 }
 
 /// What an admitted request brings along.
 pub(super) struct Admission {
     pub(super) client: u32,
-    pub(super) address: SocketAddr,
+    pub(super) path: Path,
     pub(super) rid: u16,
     pub(super) deadline: Time,
     pub(super) bytes_in: u64,
@@ -157,16 +159,18 @@ impl Server {
     pub(super) fn handle_request(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         packet: &Packet,
         datagram_len: usize,
         shared: &mut Shared,
     ) {
         let Kind::Extended { header, route } = packet.kind else {
-            return self.handle_request_v1(now, peer, packet, shared);
+            return self.handle_request_v1(now, path, packet, shared);
         };
         let rpc_id = RpcId(header.ext.rpc_id.get());
-        let (address, via) = self.resolve(now, peer, route, &shared.config.serving);
+        let (address, via) = self.resolve(now, path, route, &shared.config.serving);
+        // Also where a router stands between: the client hears from the address that was asked.
+        let reply_path = Path { local: path.local, peer: address };
         if is_unanswerable(address.ip()) {
             shared.metrics.contradicted += 1;
             return;
@@ -177,7 +181,7 @@ impl Server {
         if let Some(&index) = self.live.get(&rpc_id.0) {
             let is_same = self.slots[index as usize].address == address;
             if is_same {
-                self.validate(index, (peer, datagram_len), packet, &shared.config.serving);
+                self.validate(index, (path.peer, datagram_len), packet, &shared.config.serving);
                 self.handle_again(now, index, packet, shared);
             } else {
                 shared.metrics.contradicted += 1;
@@ -185,14 +189,19 @@ impl Server {
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
-            self.queue_control(Item::Prove { to: address, rid: packet.rid, rpc_id }, shared);
+            self.queue_control(Item::Prove { to: reply_path, rid: packet.rid, rpc_id }, shared);
         } else {
-            match self.admit(now, (peer, address), packet, header, shared) {
+            match self.admit(now, (path.peer, address), packet, header, shared) {
                 Ok(client) => {
                     let deadline = deadline(now, header, shared.config.lifetime_ns_max);
                     let (rid, bytes_in) = (packet.rid, datagram_len as u64);
-                    let index =
-                        self.take_slot(Admission { client, address, rid, deadline, bytes_in });
+                    let index = self.take_slot(Admission {
+                        client,
+                        path: reply_path,
+                        rid,
+                        deadline,
+                        bytes_in,
+                    });
                     let slot = &mut self.slots[index as usize];
                     slot.rpc_id = rpc_id;
                     slot.is_v1 = false;
@@ -202,7 +211,7 @@ impl Server {
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
                 }
-                Err(refusal) => self.refuse_packet(address, packet.rid, rpc_id, refusal, shared),
+                Err(refusal) => self.refuse_packet(reply_path, packet.rid, rpc_id, refusal, shared),
             }
         }
         if let Some(via) = via {
@@ -262,7 +271,7 @@ impl Server {
     pub(super) fn handle_probe(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         packet: &Packet,
         serving: &Serving,
     ) {
@@ -271,7 +280,7 @@ impl Server {
         };
         if serving.is_enabled
             && let Some(via) =
-                self.routers.see(now, peer, u32::from_be_bytes(placed), Witness::Router)
+                self.routers.see(now, path, u32::from_be_bytes(placed), Witness::Router)
         {
             self.routers.ask(via);
         }
@@ -321,7 +330,7 @@ impl Server {
     ) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
         let slot = &self.slots[index as usize];
-        let (to, rid, rpc_id, is_v1) = (slot.address, slot.rid, slot.rpc_id, slot.is_v1);
+        let (to, rid, rpc_id, is_v1) = (slot.path(), slot.rid, slot.rpc_id, slot.is_v1);
         self.queue_control(
             if is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } },
             shared,
@@ -370,25 +379,26 @@ impl Server {
     fn resolve(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         route: Option<&Route>,
         serving: &Serving,
     ) -> (SocketAddr, Option<Via>) {
         let Some(route) = route.filter(|route| route.routed != 0) else {
-            return (peer, None);
+            return (path.peer, None);
         };
         let placement = route.placement.get();
         if route.client_port.get() == 0 {
             let via = serving
                 .router
+                .map(|router| Path { peer: router, ..path })
                 .and_then(|router| self.routers.see(now, router, placement, Witness::Client));
-            return (peer, via);
+            return (path.peer, via);
         }
         let ip = Ipv6Addr::from(route.client_ip);
         let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
         (
             SocketAddr::new(ip, route.client_port.get()),
-            self.routers.see(now, peer, placement, Witness::Router),
+            self.routers.see(now, path, placement, Witness::Router),
         )
     }
 
@@ -501,7 +511,7 @@ impl Server {
 
     fn refuse_packet(
         &mut self,
-        to: SocketAddr,
+        to: Path,
         rid: u16,
         rpc_id: RpcId,
         refusal: Refusal,
@@ -521,14 +531,15 @@ impl Server {
 
     pub(super) fn take_slot(&mut self, admission: Admission) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::new(admission.address));
+            self.slots.push(Slot::new(admission.path.peer));
             self.slots.len() as u32 - 1
         });
         self.requests += 1;
         self.clients.record_mut(admission.client).requests += 1;
         let slot = &mut self.slots[index as usize];
         slot.client = admission.client;
-        slot.address = admission.address;
+        slot.address = admission.path.peer;
+        slot.local = admission.path.local;
         slot.rid = admission.rid;
         slot.deadline = admission.deadline;
         slot.bytes_in = admission.bytes_in;
@@ -831,6 +842,7 @@ impl Slot {
             is_v1: false,
             client: 0,
             address,
+            local: None,
             clock_us: 0,
             latest_clock_us: 0,
             via: None,
@@ -847,6 +859,11 @@ impl Slot {
             is_sack_queued: false,
             is_proof_asked: false,
         }
+    }
+
+    /// The way back to the client.
+    pub(super) fn path(&self) -> Path {
+        Path { local: self.local, peer: self.address }
     }
 }
 

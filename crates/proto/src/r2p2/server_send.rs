@@ -10,7 +10,7 @@ use zerocopy::byteorder::big_endian::U16;
 use super::config::Serving;
 use super::server::{Item, Phase, Server};
 use super::shared::Shared;
-use crate::node::Transmit;
+use crate::node::{Path, Transmit};
 use crate::train::Train;
 
 impl Server {
@@ -39,13 +39,21 @@ impl Server {
                 }
                 Item::Data { .. } | Item::Sack { .. } => true,
                 Item::Drop { to, rid, rpc_id, reason } => {
-                    let header =
-                        self.header(MessageType::Drop, (rid, rpc_id), to, &shared.config.serving);
+                    let header = self.header(
+                        MessageType::Drop,
+                        (rid, rpc_id),
+                        to.peer,
+                        &shared.config.serving,
+                    );
                     write_control(&mut train, to, &header, &[reason as u8])
                 }
                 Item::Prove { to, rid, rpc_id } => {
-                    let header =
-                        self.header(MessageType::Ack, (rid, rpc_id), to, &shared.config.serving);
+                    let header = self.header(
+                        MessageType::Ack,
+                        (rid, rpc_id),
+                        to.peer,
+                        &shared.config.serving,
+                    );
                     write_control(&mut train, to, &header, EMPTY_SACK.as_bytes())
                 }
                 v1 => super::server_v1::write_item_v1(&mut train, v1),
@@ -89,7 +97,7 @@ impl Server {
             if !self.may_send(index, len) {
                 return self.hold_back(index, shared);
             }
-            let Some(room) = train.room(slot.address, len) else {
+            let Some(room) = train.room(slot.path(), len) else {
                 return false;
             };
             let mut header = self
@@ -128,7 +136,7 @@ impl Server {
             self.slots[index as usize].is_sack_queued = false;
             return true;
         }
-        let Some(room) = train.room(slot.address, len) else {
+        let Some(room) = train.room(slot.path(), len) else {
             return false;
         };
         let mut header = ExtHeader::control(MessageType::Ack, slot.rid, slot.rpc_id);
@@ -193,12 +201,7 @@ impl Server {
     }
 }
 
-pub(super) fn write_control(
-    train: &mut Train,
-    to: SocketAddr,
-    header: &ExtHeader,
-    body: &[u8],
-) -> bool {
+pub(super) fn write_control(train: &mut Train, to: Path, header: &ExtHeader, body: &[u8]) -> bool {
     let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
         return false;
     };

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use super::server::{Admission, Item, Phase, Server, Slot};
 use super::shared::Shared;
 use crate::address::AddressKey;
-use crate::node::Time;
+use crate::node::{Path, Time};
 use crate::rpc::AnswerError;
 use crate::train::Train;
 
@@ -21,15 +21,15 @@ impl Server {
     pub(super) fn handle_request_v1(
         &mut self,
         now: Time,
-        peer: SocketAddr,
+        path: Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
-        let known = self.live_v1.get(&(AddressKey(peer), packet.rid)).copied();
+        let known = self.live_v1.get(&(AddressKey(path.peer), packet.rid)).copied();
         match (known, packet.index) {
             (Some(_), 0) => shared.metrics.repeated += 1,
             (Some(index), _) => self.continue_v1(now, index, packet, shared),
-            (None, 0) => self.begin_v1(now, peer, packet, shared),
+            (None, 0) => self.begin_v1(now, path, packet, shared),
             (None, _) => shared.metrics.unknown += 1,
         }
     }
@@ -53,7 +53,7 @@ impl Server {
             } else {
                 AnswerError::Unvalidated
             };
-            self.drop_v1(slot.address, slot.rid, reason, shared);
+            self.drop_v1(slot.path(), slot.rid, reason, shared);
             self.report_v1(index, shared);
             self.release(index, shared);
             shared.buffers.give(payload);
@@ -69,10 +69,11 @@ impl Server {
         Ok(())
     }
 
-    fn begin_v1(&mut self, now: Time, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+    fn begin_v1(&mut self, now: Time, path: Path, packet: &Packet, shared: &mut Shared) {
+        let peer = path.peer;
         let serving = &shared.config.serving;
         if !serving.is_enabled {
-            return self.drop_v1(peer, packet.rid, DropReason::Application, shared);
+            return self.drop_v1(path, packet.rid, DropReason::Application, shared);
         }
         let client = match self.clients.find(peer) {
             None if self.clients.takes_unproven(now, serving) => {
@@ -83,18 +84,12 @@ impl Server {
         let Some(client) = client.filter(|&client| {
             !self.is_full(client, packet.payload.len(), packet.count > 1, serving)
         }) else {
-            return self.drop_v1(peer, packet.rid, DropReason::Overload, shared);
+            return self.drop_v1(path, packet.rid, DropReason::Overload, shared);
         };
         self.clients.record_mut(client).validate(0, peer, serving);
         let deadline = now + shared.config.lifetime_ns_max;
         let bytes_in = (BASE_LEN + packet.payload.len()) as u64;
-        let index = self.take_slot(Admission {
-            client,
-            address: peer,
-            rid: packet.rid,
-            deadline,
-            bytes_in,
-        });
+        let index = self.take_slot(Admission { client, path, rid: packet.rid, deadline, bytes_in });
         self.live_v1.insert((AddressKey(peer), packet.rid), index);
         let mut payload = shared.buffers.take();
         payload.extend_from_slice(packet.payload);
@@ -108,7 +103,7 @@ impl Server {
         slot.v1_next = 1;
         self.count_partial_v1(index);
         self.expect_v1(now, index, &shared.config.serving);
-        self.queue.push_back(Item::AckV1 { to: peer, rid: packet.rid });
+        self.queue.push_back(Item::AckV1 { to: path, rid: packet.rid });
     }
 
     fn continue_v1(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
@@ -139,7 +134,7 @@ impl Server {
         self.deliver(index, payload, shared);
     }
 
-    fn drop_v1(&mut self, to: SocketAddr, rid: u16, reason: DropReason, shared: &mut Shared) {
+    fn drop_v1(&mut self, to: Path, rid: u16, reason: DropReason, shared: &mut Shared) {
         shared.metrics.drop(reason);
         self.queue_control(Item::DropV1 { to, rid }, shared);
     }
@@ -147,7 +142,8 @@ impl Server {
     /// Tells a router that lends a place for each version 1 request that this one is free again.
     pub(super) fn report_v1(&mut self, index: u32, shared: &mut Shared) {
         let slot = &self.slots[index as usize];
-        if let Some(to) = shared.config.serving.router.filter(|_| slot.is_v1) {
+        if let Some(peer) = shared.config.serving.router.filter(|_| slot.is_v1) {
+            let to = Path { local: slot.local, peer };
             shared.metrics.feedback += 1;
             self.queue.push_back(Item::FeedbackV1 { to, client: slot.address, rid: slot.rid });
         }
@@ -158,7 +154,7 @@ impl Server {
 pub(super) fn write_packet_v1(slot: &Slot, packet: u16, train: &mut Train) -> bool {
     let payload = slot.reply.segment(packet);
     let count = slot.reply.count();
-    let Some(room) = train.room(slot.address, BASE_LEN + payload.len()) else {
+    let Some(room) = train.room(slot.path(), BASE_LEN + payload.len()) else {
         return false;
     };
     let first = if packet == 0 { flags::FIRST } else { 0 };

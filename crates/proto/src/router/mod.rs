@@ -53,7 +53,7 @@ use self::ids::{Entered, EntryId, RequestKey, ServerKey, Table, Whereabouts};
 use self::outbox::{Datagram, Outbox};
 use self::server::{ProbeCause, Server, Told};
 use crate::address::AddressKey;
-use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
+use crate::node::{Node, Path, Source, Time, Transmit, is_unanswerable};
 use crate::policy::{BoundEstimator, Draws, PolicySpec, WorkerId};
 use crate::scheduler::{Outcome, Scheduler, Service, Ticket};
 
@@ -218,7 +218,7 @@ impl Router {
         Ok(())
     }
 
-    fn handle_request(&mut self, now: Time, peer: SocketAddr, packet: &Packet, bytes: &[u8]) {
+    fn handle_request(&mut self, now: Time, path: Path, packet: &Packet, bytes: &[u8]) {
         if packet.index != 0 {
             self.metrics.not_first += 1;
             return;
@@ -227,7 +227,7 @@ impl Router {
             self.metrics.outbox_full += 1;
             return;
         }
-        let Some(mut arrival) = self.read_arrival(now, peer, packet) else {
+        let Some(mut arrival) = self.read_arrival(now, path, packet) else {
             return;
         };
         if bytes.len() > self.config.packet_len_max {
@@ -267,11 +267,11 @@ impl Router {
     }
 
     /// Reads what matters of a request; counts and drops those that a router cannot use.
-    fn read_arrival(&mut self, now: Time, peer: SocketAddr, packet: &Packet) -> Option<Arrival> {
+    fn read_arrival(&mut self, now: Time, path: Path, packet: &Packet) -> Option<Arrival> {
         let held_to = now.saturating_add(self.config.hold_ns_max);
         let mut arrival = Arrival {
-            peer,
-            client: peer,
+            path,
+            client: path.peer,
             rid: packet.rid,
             rpc_id: None,
             entry: None,
@@ -449,21 +449,22 @@ impl Router {
         if let Some(entry) = request.arrival.entry {
             self.table.set(entry, Whereabouts::Placed(server.key));
         }
-        let to = server.addr();
-        let from = self.source(request.arrival.peer);
+        let (to, server_local) = (server.addr(), server.local);
+        let from = self.source(request.arrival.path.peer, server_local);
         self.outbox.push(Datagram { to, from, bytes: request.bytes });
         self.metrics.forwarded += 1;
         self.refresh(now, slot);
     }
 
-    fn handle_feedback(&mut self, now: Time, peer: SocketAddr, packet: &Packet) {
-        let Some(&slot) = self.slots.get(&AddressKey(peer)) else {
+    fn handle_feedback(&mut self, now: Time, path: Path, packet: &Packet) {
+        let Some(&slot) = self.slots.get(&AddressKey(path.peer)) else {
             self.metrics.feedback_stranger += 1;
             return;
         };
         let server =
             self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         let was_silent = server.is_silent;
+        server.local = path.local;
         match (packet.feedback(), server.speaks()) {
             (Some(_), Speaks::V1) => {
                 self.metrics.feedback_mismatched += 1;
@@ -520,7 +521,7 @@ impl Router {
 
     fn forward_cancel(&mut self, key: ServerKey, peer: SocketAddr, bytes: &[u8]) {
         let server = self.servers[usize::from(key.slot)].as_ref();
-        let Some(to) = server.filter(|server| server.key == key).map(Server::addr) else {
+        let Some(server) = server.filter(|server| server.key == key) else {
             self.metrics.cancels_unknown += 1;
             return;
         };
@@ -528,7 +529,8 @@ impl Router {
             self.metrics.outbox_full += 1;
             return;
         }
-        let (from, bytes) = (self.source(peer), self.outbox.buffer(bytes));
+        let (to, from) = (server.addr(), self.source(peer, server.local));
+        let bytes = self.outbox.buffer(bytes);
         self.outbox.push(Datagram { to, from, bytes });
         self.metrics.cancelled_forwarded += 1;
     }
@@ -600,11 +602,11 @@ impl Router {
         let server =
             self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
         let placed = server.probe(now, jitter_ns, &self.config);
-        let to = server.addr();
+        let (to, from) = (server.addr(), server.local.into());
         let mut bytes =
             self.outbox.buffer(ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes());
         bytes.extend_from_slice(&placed.to_be_bytes());
-        self.outbox.push(Datagram { to, from: None, bytes });
+        self.outbox.push(Datagram { to, from, bytes });
         self.metrics.probes += 1;
         self.metrics.stall_probes += u64::from(cause == ProbeCause::Stall);
     }
@@ -662,12 +664,16 @@ impl Router {
                 bytes
             }
         };
-        self.outbox.push(Datagram { to: arrival.client, from: None, bytes });
+        let from = arrival.path.local.into();
+        self.outbox.push(Datagram { to: arrival.client, from, bytes });
     }
 
-    /// The source of what is sent on for `peer`.
-    fn source(&self, peer: SocketAddr) -> Option<SocketAddr> {
-        (self.config.forward == Forward::Keep).then_some(peer)
+    /// The source of what is sent on for `peer` to a server that reports to `local`.
+    fn source(&self, peer: SocketAddr, local: Option<IpAddr>) -> Source {
+        match self.config.forward {
+            Forward::Keep => Source::Spoofed(peer),
+            Forward::Annotate => local.into(),
+        }
     }
 
     /// Whether the request was sent before this router started, so that an earlier run of it may
@@ -680,15 +686,15 @@ impl Router {
 }
 
 impl Node for Router {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.metrics.received += 1;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(malformed) => return self.metrics.malformed.count(malformed),
         };
         match packet.message_type {
-            MessageType::Request => self.handle_request(now, path.peer, &packet, bytes),
-            MessageType::Feedback => self.handle_feedback(now, path.peer, &packet),
+            MessageType::Request => self.handle_request(now, path, &packet, bytes),
+            MessageType::Feedback => self.handle_feedback(now, path, &packet),
             MessageType::Cancel => self.handle_cancel(now, path.peer, &packet, bytes),
             _ => self.metrics.unexpected += 1,
         }
@@ -746,8 +752,8 @@ struct Request {
 /// What the router has read of a request.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
-    /// Who sent the datagram.
-    peer: SocketAddr,
+    /// Who sent the datagram, and where it arrived: a refusal leaves from there.
+    path: Path,
     /// Who waits for the reply: another than the peer behind a chain of routers.
     client: SocketAddr,
     rid: u16,
@@ -783,11 +789,11 @@ fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Fo
     route.routed = 1;
     route.placement.set(placement);
     if forward == Forward::Annotate && route.client_port.get() == 0 {
-        route.client_ip = match arrival.peer.ip() {
+        route.client_ip = match arrival.path.peer.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => ip.octets(),
         };
-        route.client_port.set(arrival.peer.port());
+        route.client_port.set(arrival.path.peer.port());
     }
 }
 

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use crate::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
+use crate::node::{Source, TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
 
 /// A queue of datagrams and the buffers they are in.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ pub(super) struct Outbox {
 pub(super) struct Datagram {
     /// Destination.
     pub(super) to: SocketAddr,
-    /// Source where it is not the router.
-    pub(super) from: Option<SocketAddr>,
+    /// Source: the router's address that whom it is for knows, or the client's.
+    pub(super) from: Source,
     /// Its bytes, from [`Outbox::buffer`].
     pub(super) bytes: Vec<u8>,
 }
@@ -87,9 +87,12 @@ impl Outbox {
         buffer[..segment_len].copy_from_slice(&first.bytes);
         self.recycle(first.bytes);
         let len_max = buffer.len().min(TRAIN_BYTES_MAX).min(segment_len * TRAIN_DATAGRAMS_MAX);
-        while transmit.from.is_none() && transmit.len + segment_len <= len_max {
+        let is_spoofed = matches!(transmit.from, Source::Spoofed(_));
+        while !is_spoofed && transmit.len + segment_len <= len_max {
             let fits = |next: &Datagram| {
-                next.to == transmit.to && next.from.is_none() && next.bytes.len() == segment_len
+                next.to == transmit.to
+                    && next.from == transmit.from
+                    && next.bytes.len() == segment_len
             };
             if !self.queue.front().is_some_and(fits) {
                 break;
@@ -117,7 +120,8 @@ mod tests {
         let mut outbox = Outbox::new(1_000, 0);
         for &(port, raw, len) in pushed {
             let bytes = outbox.buffer(&vec![port as u8; len]);
-            outbox.push(Datagram { to: address(port), from: raw.then(|| address(9)), bytes });
+            let from = if raw { Source::Spoofed(address(9)) } else { Source::Any };
+            outbox.push(Datagram { to: address(port), from, bytes });
         }
         let mut buffer = vec![0; buffer_len];
         let found: Vec<_> = std::iter::from_fn(|| {

@@ -23,7 +23,7 @@
 //! the server, as far as packets in flight allow.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::FeedbackBody;
 
@@ -39,6 +39,9 @@ pub(super) struct Server {
     pub(super) key: ServerKey,
     /// Its address and what it speaks.
     config: ServerConfig,
+    /// The router's address that the server last reported to: what is sent to it leaves from there,
+    /// so that it counts towards one router.
+    pub(super) local: Option<IpAddr>,
     /// It gets no new requests, because it is to be removed.
     pub(super) is_draining: bool,
     /// It gets no new requests, because it does not answer.
@@ -118,6 +121,7 @@ impl Server {
         Self {
             key,
             config,
+            local: None,
             is_draining: false,
             is_silent: false,
             placed,

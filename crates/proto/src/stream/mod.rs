@@ -581,7 +581,7 @@ impl Numbers {
 }
 
 impl<E: Rpc> Node for Streams<E> {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.rpc.handle_datagram(now, path, bytes);
         self.handle_events(now);
     }

@@ -12,7 +12,7 @@
 
 use std::net::SocketAddr;
 
-use tailcut_proto::node::{Node, Path, Time};
+use tailcut_proto::node::{Node, Path, Source, Time};
 use tailcut_proto::router::{
     Router, RouterConfig, RouterMetrics, ServerConfig, ServerState, Speaks,
 };
@@ -25,7 +25,7 @@ pub(crate) const MS: Time = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) to: SocketAddr,
-    pub(crate) from: Option<SocketAddr>,
+    pub(crate) from: Source,
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -51,8 +51,8 @@ impl Bench {
         bench
     }
 
-    pub(crate) fn send(&mut self, peer: SocketAddr, bytes: &[u8]) -> Vec<Sent> {
-        self.router.handle_datagram(self.now, Path { peer }, bytes);
+    pub(crate) fn send(&mut self, path: impl Into<Path>, bytes: &[u8]) -> Vec<Sent> {
+        self.router.handle_datagram(self.now, path.into(), &mut bytes.to_vec());
         self.drain()
     }
 

@@ -60,7 +60,7 @@ impl Fake {
 }
 
 impl Node for Fake {
-    fn handle_datagram(&mut self, _now: Time, _path: Path, _bytes: &[u8]) {}
+    fn handle_datagram(&mut self, _now: Time, _path: Path, _bytes: &mut [u8]) {}
 
     fn handle_timeout(&mut self, _now: Time) {}
 

@@ -214,14 +214,14 @@ impl Station {
 }
 
 impl Node for Station {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         if !self.watch.borrow_mut().arrives(self.host, path.peer, bytes) {
             return;
         }
         let is_homa = matches!(self.node, Kind::Homa(_));
         let rename = if is_homa { Bug::renamed_homa } else { Bug::renamed };
         match self.bug.as_mut().and_then(|bug| rename(bug, bytes)) {
-            Some(renamed) => self.node_mut().handle_datagram(now, path, &renamed),
+            Some(mut renamed) => self.node_mut().handle_datagram(now, path, &mut renamed),
             None => self.node_mut().handle_datagram(now, path, bytes),
         }
         if let Some(router) = self.as_router() {

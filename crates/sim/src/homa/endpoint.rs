@@ -101,7 +101,7 @@ impl HomaHost {
 }
 
 impl Node for HomaHost {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.data_received_bytes += request_data_len(bytes);
         self.endpoint.handle_datagram(now, path, bytes);
     }

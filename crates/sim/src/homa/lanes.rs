@@ -147,7 +147,7 @@ impl Lanes {
 }
 
 impl Node for Lanes {
-    fn handle_datagram(&mut self, _now: Time, path: Path, bytes: &[u8]) {
+    fn handle_datagram(&mut self, _now: Time, path: Path, bytes: &mut [u8]) {
         let Some(header) = Header::parse(bytes) else { return };
         if header.word == RECEIPT {
             let lane = &mut self.lanes[header.lane as usize];
