@@ -7,9 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tailcut_measure::app::serving::{Limits, Serves, TaskStep, Tasks};
+use tailcut_measure::app::serving::{Limits, TaskForm, TaskStep, Tasks};
 use tailcut_measure::app::{
-    App, Carrier, Datagrams, Expected, Key, Replies, Requests, Setting, Step,
+    App, CODECS, Carrier, Datagrams, Expected, Replies, Requests, Serves, Setting, Step,
 };
 use tailcut_measure::generator::generator;
 
@@ -21,8 +21,10 @@ fuzz_target!(|bytes: &[u8]| {
     let app = App::parse(APPS[usize::from(*kind) % APPS.len()]).expect("it is an application");
     try_stream(&app, bytes, fragment_len);
     try_datagrams(&app, bytes, fragment_len);
-    for serves in [Serves::Synthetic, Serves::Stss] {
-        try_server(serves, bytes, fragment_len);
+    for entry in CODECS.iter().copied().flatten() {
+        if let Serves::Tasks(form) = entry.serves {
+            try_server(form, bytes, fragment_len);
+        }
     }
     if let Some(app) = std::str::from_utf8(bytes).ok().and_then(|text| App::parse(text).ok()) {
         assert_eq!(App::parse(&app.to_string()), Ok(app), "an application is read back as equal");
@@ -35,28 +37,28 @@ fn try_stream(app: &App, bytes: &[u8], fragment_len: usize) {
         let whole = steps(app, due, bytes, bytes.len().max(1));
         assert_eq!(steps(app, due, bytes, fragment_len), whole, "the cut changes nothing");
     }
-    let _ = Replies::judge(app, bytes, expected);
+    let _ = Replies::new(app).judge(bytes, expected);
 }
 
 fn try_datagrams(app: &App, bytes: &[u8], datagram_len: usize) {
-    let Some(expected) = expected(app, Carrier::Datagram) else {
+    let (Some(expected), Ok(mut datagrams)) =
+        (expected(app, Carrier::Datagram), Datagrams::new(app))
+    else {
         return;
     };
-    let mut datagrams = Datagrams::new(app);
     for datagram in bytes.chunks(datagram_len) {
-        match datagrams.key(datagram) {
-            Ok(Key::Tag(_) | Key::Oldest) => drop(datagrams.take(datagram, expected)),
-            Err(_) => {}
+        if datagrams.key(datagram).is_ok() {
+            datagrams.take(datagram, expected);
         }
     }
     datagrams.forget(expected.tag);
 }
 
-fn try_server(serves: Serves, bytes: &[u8], fragment_len: usize) {
+fn try_server(form: &'static dyn TaskForm, bytes: &[u8], fragment_len: usize) {
     let limits =
         Limits { service_ns_max: u64::MAX, payload_bytes_max: 1 << 20, reply_bytes_max: 1 << 10 };
     let find = |fragment_len| {
-        let mut tasks = Tasks::new(serves, limits);
+        let mut tasks = Tasks::new(form, limits);
         let mut found = Vec::new();
         for mut fragment in bytes.chunks(fragment_len) {
             while !fragment.is_empty() {
@@ -73,7 +75,7 @@ fn try_server(serves: Serves, bytes: &[u8], fragment_len: usize) {
         found
     };
     assert_eq!(find(fragment_len), find(bytes.len().max(1)), "the cut changes nothing");
-    if let Ok(task) = Tasks::read(serves, limits, bytes) {
+    if let Ok(task) = Tasks::read(form, limits, bytes) {
         let mut reply = Vec::new();
         task.write_reply(&mut reply);
         assert_eq!(reply.len(), task.reply_len());

@@ -63,7 +63,7 @@ impl Load {
         }
         Self {
             requests,
-            connections: vec![Replies::new(app); 64],
+            connections: (0..64).map(|_| Replies::new(app)).collect(),
             next: 0,
             request: Vec::with_capacity(4096),
             reply,

@@ -178,13 +178,12 @@ impl Plan {
 }
 
 /// How many requests a connection has outstanding at most, by default: so many that a server that
-/// stalls does not hold the load back. HTTP servers are not to be trusted with more than one.
+/// stalls does not hold the load back.
 fn pipeline(app: &App, transport: Transport) -> u32 {
-    match (app, transport) {
-        (App::Http(_), _) => 1,
-        (_, Transport::Udp | Transport::R2p2 | Transport::Homa | Transport::HomaIp) => 16_384,
-        (_, Transport::Tcp | Transport::Tls) => 1_024,
-    }
+    app.pipeline_max().unwrap_or(match transport {
+        Transport::Udp | Transport::R2p2 | Transport::Homa | Transport::HomaIp => 16_384,
+        Transport::Tcp | Transport::Tls => 1_024,
+    })
 }
 
 /// What a thread of an agent asks that only measures.

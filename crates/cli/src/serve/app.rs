@@ -9,8 +9,8 @@
 
 use std::collections::VecDeque;
 
-use tailcut_measure::app::serving::{Limits, Serves, Task, Tasks};
-use tailcut_measure::app::{App as Measured, Malformed};
+use tailcut_measure::app::serving::{Limits, NO_REQUEST, Task, TaskForm, Tasks};
+use tailcut_measure::app::{App as Measured, CODECS, Malformed, Serves};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::clock::Clock;
@@ -20,17 +20,30 @@ use tailcut_proto::rpc::RequestId;
 use super::emulated::{Emulated, Job};
 use crate::distribution_file;
 
-/// An application as people write it: `echo`, `synthetic`, `synthetic:DIST`, `spin`, `spin:DIST` or
+/// A served application, in text form `echo`, `synthetic`, `synthetic:DIST`, `spin`, `spin:DIST` or
 /// `stss`.
 #[derive(Clone, Debug)]
 pub(super) enum App {
+    /// Bytes go back as they come.
     Echo,
-    /// Service times of the distribution, or else of the requests, on emulated workers.
-    Synthetic(Option<Distribution>),
-    /// The same, by computing.
-    Spin(Option<Distribution>),
-    /// Service times and sizes of the requests, on emulated workers.
-    Stss,
+    /// Requests are tasks.
+    Tasks {
+        /// How they are read.
+        form: &'static dyn TaskForm,
+        /// Service times that are drawn here, where they are not those of the requests.
+        times: Option<Distribution>,
+        /// How they are served.
+        service: Service,
+    },
+}
+
+/// A way to serve a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    /// On an emulated worker.
+    Emulated,
+    /// By computing.
+    Spin,
 }
 
 impl App {
@@ -39,31 +52,31 @@ impl App {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (name, rest) =
             text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
-        let measured = |name: &str| {
-            let text = rest.map(|rest| format!("{name}:{rest}"));
-            let parsed = text.map(|text| Measured::parse_with(&text, &mut distribution_file::read));
-            parsed.transpose().map_err(|error| error.to_string())
+        // A spinning server is a synthetic one that computes.
+        let (name, service) = match name {
+            "spin" => ("synthetic", Service::Spin),
+            name => (name, Service::Emulated),
         };
-        let times = |app: Option<Measured>| match app {
-            Some(Measured::Synthetic(times)) => Some(times),
-            _ => None,
+        let mut entries = CODECS.iter().copied().flatten();
+        let form = match entries.find(|entry| entry.name == name).map(|entry| entry.serves) {
+            Some(Serves::Tasks(form)) => Some(form),
+            Some(Serves::Echo) => None,
+            Some(Serves::Nothing) | None => return Err("write echo, synthetic, synthetic:DIST, spin, spin:DIST or stss, such as synthetic:exp:50us".to_owned()),
         };
-        match name {
-            "echo" => measured("echo").map(|_| Self::Echo),
-            "stss" => measured("stss").map(|_| Self::Stss),
-            "synthetic" => measured("synthetic").map(|app| Self::Synthetic(times(app))),
-            "spin" => measured("synthetic").map(|app| Self::Spin(times(app))),
-            _ => Err("write echo, synthetic, synthetic:DIST, spin, spin:DIST or stss, such as synthetic:exp:50us".to_owned()),
-        }
+        let times = match rest {
+            None => None,
+            Some(rest) => {
+                let text = format!("{name}:{rest}");
+                let measured = Measured::parse_with(&text, &mut distribution_file::read);
+                measured.map_err(|error| error.to_string())?.service_times().cloned()
+            }
+        };
+        Ok(form.map_or(Self::Echo, |form| Self::Tasks { form, times, service }))
     }
 
-    /// How its requests are framed; echo's are not.
-    pub(super) fn serves(&self) -> Option<Serves> {
-        match self {
-            Self::Echo => None,
-            Self::Synthetic(_) | Self::Spin(_) => Some(Serves::Synthetic),
-            Self::Stss => Some(Serves::Stss),
-        }
+    /// Whether its services run on emulated workers.
+    pub(super) fn is_emulated(&self) -> bool {
+        matches!(self, Self::Tasks { service: Service::Emulated, .. })
     }
 }
 
@@ -128,41 +141,39 @@ impl<W: Copy> Desk<W> {
 
     /// What finds the requests of a new connection; nothing where bytes go back as they come.
     pub(super) fn tasks(&self) -> Option<Tasks> {
-        self.app.serves().map(|serves| Tasks::new(serves, self.config.limits))
+        match self.app {
+            App::Tasks { form, .. } => Some(Tasks::new(form, self.config.limits)),
+            App::Echo => None,
+        }
     }
 
     /// Reads a request that is a message of its own.
     pub(super) fn read(&mut self, message: &[u8]) -> Result<Task, Malformed> {
-        let serves = self.app.serves().unwrap_or(Serves::Synthetic);
-        Tasks::read(serves, self.config.limits, message)
+        match self.app {
+            App::Tasks { form, .. } => Tasks::read(form, self.config.limits, message),
+            App::Echo => Err(NO_REQUEST),
+        }
     }
 
     /// Takes a request; false where the queue is full.
     pub(super) fn offer(&mut self, now: Time, who: W, task: Task) -> bool {
         self.counts.requests += 1;
-        let is_taken = match &self.app {
-            App::Spin(_) => {
-                let has_room = self.spun.len() < self.config.queue_len_max;
-                if has_room {
-                    self.spun.push_back((who, task));
-                }
-                has_room
+        let is_taken = if self.app.is_emulated() {
+            let service_ns = self.drawn_ns().unwrap_or(task.service_ns);
+            let id = RequestId(self.next_id);
+            let job = Job { id, what: (who, task), arrived_at: now, service_ns };
+            self.next_id += 1;
+            // A worker whose service has ended is free for this request and not before it.
+            while let Some(done) = self.emulated.poll_finished(now) {
+                self.finished.push_back(done.what);
             }
-            App::Echo | App::Synthetic(_) | App::Stss => {
-                let service_ns = self.drawn_ns().unwrap_or(task.service_ns);
-                let job = Job {
-                    id: RequestId(self.next_id),
-                    what: (who, task),
-                    arrived_at: now,
-                    service_ns,
-                };
-                self.next_id += 1;
-                // A worker whose service has ended is free for this request and not before it.
-                while let Some(done) = self.emulated.poll_finished(now) {
-                    self.finished.push_back(done.what);
-                }
-                self.emulated.offer(job, Time::MAX)
+            self.emulated.offer(job, Time::MAX)
+        } else {
+            let has_room = self.spun.len() < self.config.queue_len_max;
+            if has_room {
+                self.spun.push_back((who, task));
             }
+            has_room
         };
         self.counts.overload += u64::from(!is_taken);
         is_taken
@@ -195,10 +206,8 @@ impl<W: Copy> Desk<W> {
 
     fn drawn_ns(&mut self) -> Option<u64> {
         match &self.app {
-            App::Synthetic(Some(times)) | App::Spin(Some(times)) => {
-                Some(times.sample_whole(&mut self.rng))
-            }
-            _ => None,
+            App::Tasks { times: Some(times), .. } => Some(times.sample_whole(&mut self.rng)),
+            App::Tasks { times: None, .. } | App::Echo => None,
         }
     }
 }
@@ -231,10 +240,12 @@ mod tests {
     fn apps_are_written_so() {
         check("echo", Ok("Echo"));
         check("echo:64", Ok("Echo"));
-        check("synthetic", Ok("Synthetic(None)"));
-        check("synthetic:exp:50us", Ok("Synthetic(Some"));
-        check("spin:fixed:1us", Ok("Spin(Some"));
-        check("stss", Ok("Stss"));
+        check("synthetic", Ok("Tasks { form: SyntheticTasks, times: None, service: Emulated"));
+        check("synthetic:exp:50us", Ok("Tasks { form: SyntheticTasks, times: Some"));
+        check("spin:fixed:1us", Ok("Tasks { form: SyntheticTasks, times: Some"));
+        assert!(App::parse("synthetic:exp:50us").unwrap().is_emulated());
+        assert!(!App::parse("spin:fixed:1us").unwrap().is_emulated());
+        check("stss", Ok("Tasks { form: StssTasks, times: None, service: Emulated"));
         check("synthetic:exp:50", Err("no unit"));
         check("echo:x", Err("echo"));
         check("redis", Err("write echo"));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use tailcut_measure::app::serving::{Limits, Serves, Task, Tasks};
+use tailcut_measure::app::serving::{Limits, Task, Tasks};
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
@@ -187,7 +187,7 @@ impl CallDesk {
             return Left::Nothing;
         };
         let job = Job { id, what, arrived_at: now, service_ns };
-        if matches!(self.app, App::Spin(_)) {
+        if !self.app.is_emulated() {
             let end = spin(now, service_ns);
             reply(endpoint, end, job);
             // One service a turn: its reply leaves, and what has arrived meanwhile is received,
@@ -203,15 +203,15 @@ impl CallDesk {
     /// How long a request is served and what it is answered with; nothing for one that asks for too
     /// much.
     fn read(&mut self, payload: &[u8]) -> Option<(u64, Answer)> {
-        let times = match &self.app {
-            App::Stss => {
-                let task = Tasks::read(Serves::Stss, self.limits, payload).ok()?;
-                return Some((task.service_ns, Answer::Asked(task)));
-            }
-            App::Synthetic(times) | App::Spin(times) => times.as_ref(),
-            App::Echo => None,
+        let App::Tasks { form, times, .. } = &self.app else {
+            return None;
         };
-        let drawn = times.map(|times| times.sample_whole(&mut self.rng));
+        if !form.is_time_alone() {
+            let task = Tasks::read(*form, self.limits, payload).ok()?;
+            return Some((task.service_ns, Answer::Asked(task)));
+        }
+        // What else such a request carries over R2P2 is not looked at.
+        let drawn = times.as_ref().map(|times| times.sample_whole(&mut self.rng));
         let service_ns = drawn.or_else(|| {
             requested_ns(payload).filter(|&asked_ns| asked_ns <= self.limits.service_ns_max)
         });

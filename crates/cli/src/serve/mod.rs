@@ -172,7 +172,7 @@ enum Left {
 }
 
 fn check(args: &Args) -> Result<()> {
-    if args.workers > 1 && !matches!(args.app, App::Synthetic(_) | App::Stss) {
+    if args.workers > 1 && !args.app.is_emulated() {
         bail!(
             "--workers are emulated, which only --app synthetic and stss do; drop --workers, or take --ports for several servers"
         );

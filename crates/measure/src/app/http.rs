@@ -1,4 +1,5 @@
-//! HTTP/1.1: a request, and what frames replies to it (RFC 9112, section 6).
+//! `http`: one request of HTTP/1.1, always the same, and the framing of replies to it (RFC 9112,
+//! section 6).
 //!
 //! | reply | body |
 //! |---|---|
@@ -9,23 +10,54 @@
 //! | `Content-Length` | so many bytes |
 //! | else | until the connection closes |
 
-use super::grammar::AppError;
-use super::lines::{Line, Lines, decimal, skip};
-use super::{After, BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
+use std::fmt;
+use std::sync::Arc;
 
-/// What a measured web server is asked, always the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Http {
+use super::codec::{Codec, Entry, Expected, Framer, Loader, Serves, Setting, Write};
+use super::error::AppError;
+use super::lines::{Line, Lines, decimal, skip};
+use super::options::{Options, quoted};
+use super::reply::{After, BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
+use crate::generator::Generator;
+
+pub(super) const ENTRIES: &[Entry] =
+    &[Entry { name: "http", form: "http:METHOD:/PATH", parse, serves: Serves::Nothing }];
+
+#[derive(Debug, PartialEq)]
+struct Http {
     /// A token, such as `GET`.
-    pub method: String,
+    method: String,
     /// Path and query, from the slash on.
-    pub path: String,
+    path: String,
     /// The `Host`; the target's, if there is none.
-    pub host: Option<String>,
+    host: Option<String>,
     /// Further lines of the head, such as `Accept: */*`.
-    pub headers: Vec<String>,
+    headers: Vec<String>,
     /// What it carries; empty for nothing.
-    pub body: String,
+    body: String,
+}
+
+fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
+    let mut http = Http::default();
+    let (method, path) = text.split_once(':').unwrap_or(("", ""));
+    if text.starts_with('/') {
+        text.clone_into(&mut http.path);
+    } else if path.starts_with('/')
+        && !method.is_empty()
+        && method.bytes().all(|c| c.is_ascii_alphabetic())
+    {
+        (http.method, http.path) = (method.to_owned(), path.to_owned());
+    } else {
+        let mut options = Options::parse("http", text)?;
+        http.method = options.take("method")?.unwrap_or(http.method);
+        http.path = options.take("path")?.unwrap_or(http.path);
+        http.host = options.take("host")?;
+        http.headers = options.take_all("header")?;
+        http.body = options.take("body")?.unwrap_or_default();
+        options.finish("METHOD:/PATH, or method=, path=, host=, header= (often) and body=")?;
+    }
+    http.check()?;
+    Ok(Arc::new(http))
 }
 
 impl Default for Http {
@@ -42,7 +74,7 @@ impl Default for Http {
 
 impl Http {
     /// Refuses what would be no request, or another one than is meant.
-    pub(super) fn check(&self) -> Result<(), AppError> {
+    fn check(&self) -> Result<(), AppError> {
         let refuse = |reason: &'static str| Err(AppError::Http(reason));
         if self.method.is_empty() || !self.method.bytes().all(is_token) || self.method == "CONNECT"
         {
@@ -76,7 +108,7 @@ impl Http {
     }
 
     /// The request to `authority`, a name with its port.
-    pub(super) fn encode(&self, authority: &str) -> Vec<u8> {
+    fn encode(&self, authority: &str) -> Vec<u8> {
         let host = self.host.as_deref().unwrap_or(authority);
         let mut request = format!("{} {} HTTP/1.1\r\nHost: {host}\r\n", self.method, self.path);
         for header in &self.headers {
@@ -91,25 +123,47 @@ impl Http {
         request.push_str(&self.body);
         request.into_bytes()
     }
+}
 
-    /// What a reply to it may carry.
-    pub(super) fn reply_body(&self) -> ReplyBody {
-        if self.method == "HEAD" { ReplyBody::Never } else { ReplyBody::Framed }
+impl Codec for Http {
+    fn requests(&self, setting: Setting<'_>, _: &mut Generator) -> Result<Write, AppError> {
+        let request = self.encode(setting.authority);
+        let due = if self.method == "HEAD" { NO_BODY } else { BODY };
+        Ok(Box::new(move |tag, _, out| {
+            out.extend_from_slice(&request);
+            Expected { tag, due }
+        }))
+    }
+
+    fn replies(&self) -> Box<dyn Framer> {
+        Box::new(Replies::new())
+    }
+
+    /// Servers are not to be trusted with more than one.
+    fn pipeline_max(&self) -> Option<u32> {
+        Some(1)
     }
 }
 
-/// Whether a reply may have a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReplyBody {
-    /// As its head says.
-    Framed,
-    /// Never, whatever its head says: it answers HEAD.
-    Never,
+impl fmt::Display for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, path, host, headers, body } = self;
+        let short = Self { method: method.clone(), path: path.clone(), ..Self::default() };
+        if *self == short && method.bytes().all(|c| c.is_ascii_alphabetic()) {
+            return write!(f, "{method}:{path}");
+        }
+        write!(f, "method={method},path={}", quoted(path))?;
+        let body = Some(body).filter(|body| !body.is_empty());
+        let host = host.iter().map(|host| ("host", host));
+        let headers = headers.iter().map(|header| ("header", header));
+        let mut options = host.chain(headers).chain(body.map(|body| ("body", body)));
+        options.try_for_each(|(name, value)| write!(f, ",{name}={}", quoted(value)))
+    }
 }
 
-/// Where the current reply stands.
-#[derive(Clone, Debug)]
-pub(super) struct Framer {
+/// The replies of one connection.
+#[derive(Debug)]
+struct Replies {
     lines: Lines,
     at: At,
     head: Head,
@@ -147,17 +201,9 @@ enum Encoding {
     Other,
 }
 
-impl Framer {
-    pub(super) fn new() -> Self {
-        Self { lines: Lines::new(), at: At::Status, head: Head::new(0, After::Keep) }
-    }
-
+impl Framer for Replies {
     #[inline]
-    pub(super) fn take(
-        &mut self,
-        bytes: &mut &[u8],
-        body: ReplyBody,
-    ) -> Result<Option<Reply>, Malformed> {
+    fn take(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Reply>, Malformed> {
         loop {
             match &mut self.at {
                 At::UntilClose => {
@@ -184,7 +230,7 @@ impl Framer {
                 At::Status => self.head = status(line)?,
                 At::Headers if !line.text.is_empty() => self.head.read(line)?,
                 At::Headers => {
-                    if self.begin_body(body)? {
+                    if self.begin_body(expected)? {
                         return Ok(Some(self.end()));
                     }
                     continue;
@@ -211,8 +257,22 @@ impl Framer {
         }
     }
 
+    fn is_within(&self) -> bool {
+        self.at != At::Status || self.lines.is_within()
+    }
+
+    fn finish(&mut self) -> Option<Reply> {
+        (self.at == At::UntilClose).then(|| self.end())
+    }
+}
+
+impl Replies {
+    fn new() -> Self {
+        Self { lines: Lines::new(), at: At::Status, head: Head::new(0, After::Keep) }
+    }
+
     /// Whether the reply ends with its head.
-    fn begin_body(&mut self, body: ReplyBody) -> Result<bool, Malformed> {
+    fn begin_body(&mut self, expected: Expected) -> Result<bool, Malformed> {
         let head = &mut self.head;
         // What counts from here on are the trailers.
         head.bytes = 0;
@@ -223,7 +283,7 @@ impl Framer {
             self.at = At::Status;
             return Ok(false);
         }
-        if body == ReplyBody::Never || matches!(head.status, 204 | 304) {
+        if expected.due == NO_BODY || matches!(head.status, 204 | 304) {
             return Ok(true);
         }
         self.at = match (head.encoding, head.length) {
@@ -248,16 +308,6 @@ impl Framer {
         self.at = At::Status;
         self.head.bytes = 0;
         Reply { outcome: outcome(self.head.status), after: self.head.after }
-    }
-
-    /// The connection has ended: the reply, if that is what ends it.
-    pub(super) fn finish(&mut self) -> Option<Reply> {
-        (self.at == At::UntilClose).then(|| self.end())
-    }
-
-    /// Whether a reply has begun.
-    pub(super) fn is_within(&self) -> bool {
-        self.at != At::Status || self.lines.is_within()
     }
 }
 
@@ -356,3 +406,8 @@ fn is_token(c: u8) -> bool {
 const FRAMING_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "expect"];
 /// Of a reply's head, or of its trailers.
 const HEAD_BYTES_MAX: u64 = 1 << 16;
+
+/// What a reply may carry ([`Expected::due`]): a body as its head says, or never one, whatever the
+/// head says, for it answers HEAD.
+const BODY: u32 = 0;
+const NO_BODY: u32 = 1;

@@ -3,7 +3,7 @@
 //! Invariant: a line reads the same however it was cut. A whole one is not copied; of one that came
 //! in pieces, as of any other, the first [`LINE_BYTES_MAX`] bytes are shown.
 
-use super::Malformed;
+use super::reply::Malformed;
 
 /// A line without its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::grammar::AppError;
+use super::error::AppError;
 
 /// What is left to take.
 #[derive(Debug)]

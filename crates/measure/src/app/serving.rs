@@ -1,29 +1,44 @@
-//! The other side: what a server of tailcut's own reads and answers.
+//! The server's side: how a server of tailcut's own reads requests and answers them.
 //!
 //! Echo needs no framing: on a stream bytes go back as they come, and elsewhere the transport keeps
-//! the bounds. The requests of synthetic and stss are framed here.
+//! the bounds. Other applications that are served have a [`TaskForm`].
 //!
-//! | application | request | reply |
-//! |---|---|---|
-//! | synthetic | service time in ns, 8 bytes; over datagrams a tag of 8 more | the same |
-//! | stss | service time, payload size, reply size, 8 bytes each; the payload | that size; the payload's first 8 bytes, then filling |
-//!
-//! All numbers are big-endian. Invariant: a request that asks for more than the limits is malformed
-//! before anything is done for it; payloads are passed over and not held.
+//! Invariant: a request that asks for more than the limits is malformed before anything is done for
+//! it; payloads are passed over and not held.
+
+use std::fmt;
 
 use super::lines::skip;
-use super::{FILL, Malformed, TAG_BYTES};
+use super::payload::{FILL, TAG_BYTES};
+use super::reply::Malformed;
 
-/// Which requests a server takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Serves {
-    /// Those that carry their service time.
-    Synthetic,
-    /// Those that carry the sizes too.
-    Stss,
+/// The form of an application's requests: a head of a fixed length, and a payload.
+pub trait TaskForm: fmt::Debug + Sync {
+    /// Bytes of the head, [`HEAD_LEN_MAX`] at most.
+    fn head_len(&self) -> usize;
+
+    /// Reads a head of that length: the request, and the length of the payload behind it on a
+    /// stream.
+    ///
+    /// # Errors
+    ///
+    /// Where it asks for more than the limits.
+    fn read_head(&self, head: &[u8], limits: Limits) -> Result<(Task, u64), Malformed>;
+
+    /// Reads the payload of a request that is a message of its own, in which `len` bytes are due.
+    ///
+    /// # Errors
+    ///
+    /// Where it has another length.
+    fn read_payload(&self, task: &mut Task, payload: &[u8], len: u64) -> Result<(), Malformed>;
+
+    /// Whether a request says its service time and nothing else, so that a server may draw it.
+    fn is_time_alone(&self) -> bool {
+        false
+    }
 }
 
-/// What a request may ask for.
+/// Limits on what a request may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest service, ns.
@@ -39,9 +54,11 @@ pub struct Limits {
 pub struct Task {
     /// How long the service takes, ns.
     pub service_ns: u64,
-    reply_len: usize,
+    /// Bytes of the reply.
+    pub(super) reply_len: usize,
     /// What the reply begins with.
-    head: [u8; HEAD_BYTES_MAX],
+    head: [u8; REPLY_HEAD_MAX],
+    /// Bytes of that.
     head_len: usize,
 }
 
@@ -58,14 +75,23 @@ impl Task {
         self.reply_len
     }
 
-    fn new(service_ns: u64, reply_len: usize) -> Self {
-        Self { service_ns, reply_len, head: [0; HEAD_BYTES_MAX], head_len: 0 }
+    /// A task of this service time, whose reply has so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where the service would be too long.
+    pub fn new(service_ns: u64, reply_len: usize, limits: Limits) -> Result<Self, Malformed> {
+        if service_ns > limits.service_ns_max {
+            return Err(Malformed::TooLong("service times"));
+        }
+        Ok(Self { service_ns, reply_len, head: [0; REPLY_HEAD_MAX], head_len: 0 })
     }
 
-    /// Adds bytes that the reply begins with, as many as fit.
-    fn hold(&mut self, bytes: &[u8], len_max: usize) {
-        let taken = bytes.len().min(len_max - self.head_len);
-        self.head[self.head_len..][..taken].copy_from_slice(&bytes[..taken]);
+    /// Adds bytes that the reply begins with, up to `len_max` in all, 16 at most.
+    pub fn hold(&mut self, bytes: &[u8], len_max: usize) {
+        let room = &mut self.head[self.head_len..len_max];
+        let taken = bytes.len().min(room.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
         self.head_len += taken;
     }
 }
@@ -73,17 +99,19 @@ impl Task {
 /// Finds the requests of one stream.
 #[derive(Clone, Debug)]
 pub struct Tasks {
-    serves: Serves,
+    form: &'static dyn TaskForm,
     limits: Limits,
     /// The head in the making.
-    held: [u8; STSS_HEAD_LEN],
+    held: [u8; HEAD_LEN_MAX],
+    /// Bytes of that.
     held_len: usize,
     /// The request whose payload is under way, and what is left of that.
     within: Option<(Task, u64)>,
+    /// What ended the connection.
     malformed: Option<Malformed>,
 }
 
-/// What was found on a stream.
+/// A step in finding requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskStep {
     /// All bytes are taken, and the request goes on.
@@ -96,15 +124,8 @@ pub enum TaskStep {
 
 impl Tasks {
     /// For a new connection.
-    pub fn new(serves: Serves, limits: Limits) -> Self {
-        Self {
-            serves,
-            limits,
-            held: [0; STSS_HEAD_LEN],
-            held_len: 0,
-            within: None,
-            malformed: None,
-        }
+    pub fn new(form: &'static dyn TaskForm, limits: Limits) -> Self {
+        Self { form, limits, held: [0; HEAD_LEN_MAX], held_len: 0, within: None, malformed: None }
     }
 
     /// Takes bytes up to the end of a request.
@@ -124,7 +145,7 @@ impl Tasks {
 
     fn find(&mut self, bytes: &mut &[u8]) -> Result<Option<Task>, Malformed> {
         if self.within.is_none() {
-            let head_len = head_len(self.serves);
+            let head_len = self.form.head_len();
             let (part, rest) = bytes.split_at(bytes.len().min(head_len - self.held_len));
             *bytes = rest;
             self.held[self.held_len..][..part.len()].copy_from_slice(part);
@@ -133,14 +154,13 @@ impl Tasks {
                 return Ok(None);
             }
             self.held_len = 0;
-            self.within = Some(read_head(self.serves, &self.held[..head_len], self.limits)?);
+            self.within = Some(self.form.read_head(&self.held[..head_len], self.limits)?);
         }
         let Some((task, left)) = &mut self.within else {
             return Ok(None);
         };
-        if self.serves == Serves::Stss {
-            task.hold(&bytes[..bytes.len().min(*left as usize)], TAG_BYTES);
-        }
+        // The reply repeats what may be a tag, and nothing behind it.
+        task.hold(&bytes[..bytes.len().min(*left as usize)], TAG_BYTES);
         Ok(if skip(bytes, left) { self.within.take().map(|(task, _)| task) } else { None })
     }
 
@@ -149,56 +169,26 @@ impl Tasks {
     /// # Errors
     ///
     /// Where it is not exactly a request, or asks for more than the limits.
-    pub fn read(serves: Serves, limits: Limits, message: &[u8]) -> Result<Task, Malformed> {
-        let (head, payload) = message.split_at_checked(head_len(serves)).ok_or(NO_REQUEST)?;
-        let (mut task, left) = read_head(serves, head, limits)?;
-        match serves {
-            Serves::Synthetic if payload.is_empty() => {}
-            Serves::Synthetic if payload.len() == TAG_BYTES => {
-                task.hold(payload, HEAD_BYTES_MAX);
-                task.reply_len += TAG_BYTES;
-            }
-            Serves::Stss if payload.len() as u64 == left => task.hold(payload, TAG_BYTES),
-            Serves::Synthetic | Serves::Stss => return Err(NO_REQUEST),
-        }
+    pub fn read(form: &dyn TaskForm, limits: Limits, message: &[u8]) -> Result<Task, Malformed> {
+        let (head, payload) = message.split_at_checked(form.head_len()).ok_or(NO_REQUEST)?;
+        let (mut task, len) = form.read_head(head, limits)?;
+        form.read_payload(&mut task, payload, len)?;
         Ok(task)
     }
 }
 
-/// Reads a head of the right length: the request, and the length of the payload behind it.
-fn read_head(serves: Serves, head: &[u8], limits: Limits) -> Result<(Task, u64), Malformed> {
-    let word = |index: usize| {
-        let bytes = head.get(8 * index..).and_then(|rest| rest.first_chunk());
-        bytes.map_or(0, |bytes| u64::from_be_bytes(*bytes))
-    };
-    let service_ns = word(0);
-    if service_ns > limits.service_ns_max {
-        return Err(Malformed::TooLong("service times"));
+/// The big-endian numbers of a head that has as many.
+pub fn words<const N: usize>(head: &[u8]) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(head.as_chunks().0) {
+        *word = u64::from_be_bytes(*bytes);
     }
-    if serves == Serves::Synthetic {
-        let mut task = Task::new(service_ns, SYNTHETIC_LEN);
-        task.hold(head, SYNTHETIC_LEN);
-        return Ok((task, 0));
-    }
-    let (payload_len, reply_len) = (word(1), word(2));
-    if payload_len > limits.payload_bytes_max {
-        return Err(Malformed::TooLong("payloads"));
-    }
-    if reply_len > limits.reply_bytes_max {
-        return Err(Malformed::TooLong("replies"));
-    }
-    Ok((Task::new(service_ns, reply_len as usize), payload_len))
+    words
 }
 
-fn head_len(serves: Serves) -> usize {
-    match serves {
-        Serves::Synthetic => SYNTHETIC_LEN,
-        Serves::Stss => STSS_HEAD_LEN,
-    }
-}
-
-const NO_REQUEST: Malformed = Malformed::Syntax("a request of the length that its head says");
-const SYNTHETIC_LEN: usize = 8;
-pub(super) const STSS_HEAD_LEN: usize = 24;
+/// A message that is not exactly a request.
+pub const NO_REQUEST: Malformed = Malformed::Syntax("a request of the length that its head says");
+/// The longest head of a request: three numbers.
+pub const HEAD_LEN_MAX: usize = 24;
 /// A service time and a tag.
-const HEAD_BYTES_MAX: usize = SYNTHETIC_LEN + TAG_BYTES;
+const REPLY_HEAD_MAX: usize = 8 + TAG_BYTES;

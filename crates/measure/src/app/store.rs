@@ -4,33 +4,37 @@
 //! preloads a store and whoever reads it mean the same keys, and no two indices share one. Sizes
 //! are drawn, rounded, and bounded to what the protocol takes.
 
+use std::fmt;
+
 use rand::{Rng, RngExt};
 
-use super::FILL;
-use super::grammar::AppError;
+use super::codec::{Loader, distribution};
+use super::error::AppError;
+use super::options::{Options, quoted};
+use super::payload::FILL;
 use crate::distribution::{Distribution, Form};
 use crate::generator::{Generator, generator};
-use crate::quantity::Unit;
+use crate::quantity::{Unit, parse_count};
 
-/// A store as people write it: `keys=10k,pick=uniform,key=fixed:30,value=fixed:200,get=0.9`, the
-/// defaults, or `etc`.
+/// A store, in text form `keys=10k,pick=uniform,key=fixed:30,value=fixed:200,get=0.9`, the defaults,
+/// or `etc`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Store {
-    /// How many keys there are, 1 to [`KEYS_MAX`].
-    pub keys: u64,
+pub(super) struct Store {
+    /// How many keys there are, 1 to 2^40.
+    pub(super) keys: u64,
     /// Which of them a request names.
-    pub pick: Pick,
+    pub(super) pick: Pick,
     /// Bytes of a key, bounded to what the protocol takes and to what tells the keys apart.
-    pub key: Distribution,
+    pub(super) key: Distribution,
     /// Bytes of a value, bounded to what the protocol takes.
-    pub value: Distribution,
-    /// The share of requests that read, 0 to 1; the others write.
-    pub get: f64,
+    pub(super) value: Distribution,
+    /// The share of requests that read, 0 to 1, of which the others write; none for other commands.
+    pub(super) get: Option<f64>,
 }
 
 /// How requests pick keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pick {
+pub(super) enum Pick {
     /// Each key equally likely: `uniform`.
     Uniform,
     /// One after the other, from a place that each load thread draws: `rr`.
@@ -49,7 +53,7 @@ impl Default for Store {
             pick: Pick::Uniform,
             key: size_of_all(30.0),
             value: size_of_all(200.0),
-            get: 0.9,
+            get: Some(0.9),
         }
     }
 }
@@ -59,13 +63,117 @@ impl Store {
     /// et al., SIGMETRICS 2012).
     ///
     /// Its gaps between arrivals are `pareto:0:16.0292:0.154971`, which the load is told apart.
-    pub fn etc() -> Self {
+    fn etc() -> Self {
         let key = Form::ExtremeValue { location: 30.7984, scale: 8.20449, shape: 0.078_688 };
         let value = Form::Pareto { location: 0.0, scale: 214.476, shape: 0.348_238 };
         let checked = |form| {
             Distribution::new(form, Unit::Size).expect("the published parameters are in range")
         };
-        Self { key: checked(key), value: checked(value), get: 30.0 / 31.0, ..Self::default() }
+        Self { key: checked(key), value: checked(value), get: Some(30.0 / 31.0), ..Self::default() }
+    }
+
+    /// Takes the options of a store.
+    pub(super) fn take(options: &mut Options, load: &mut Loader<'_>) -> Result<Self, AppError> {
+        let mut store = if options.take_word("etc") { Self::etc() } else { Self::default() };
+        if let Some(text) = options.take("keys")? {
+            store.keys = parse_count(&text)
+                .map_err(|source| AppError::Quantity { option: "keys", source })?;
+            if store.keys > KEYS_MAX {
+                return Err(AppError::Value { option: "keys", rule: "at most 2^40", value: text });
+            }
+        }
+        if let Some(text) = options.take("pick")? {
+            store.pick = Pick::parse(&text, store.keys)?;
+        }
+        if let Some(text) = options.take("key")? {
+            store.key = distribution("key", &text, Unit::Size, load)?;
+        }
+        if let Some(text) = options.take("value")? {
+            store.value = distribution("value", &text, Unit::Size, load)?;
+        }
+        if let Some(text) = options.take("get")? {
+            let share = Unit::Plain
+                .parse(&text)
+                .map_err(|source| AppError::Quantity { option: "get", source })?;
+            if !(0.0..=1.0).contains(&share) {
+                return Err(AppError::Value { option: "get", rule: "from 0 to 1", value: text });
+            }
+            store.get = Some(share);
+        }
+        Ok(store)
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [key, value] = [&self.key, &self.value].map(|sizes| quoted(&sizes.to_string()));
+        write!(f, "keys={},pick={},key={key},value={value}", self.keys, self.pick)?;
+        self.get.map_or(Ok(()), |get| write!(f, ",get={get}"))
+    }
+}
+
+impl Pick {
+    fn parse(text: &str, keys: u64) -> Result<Self, AppError> {
+        let refuse = || AppError::Value {
+            option: "pick",
+            rule: "uniform, rr or zipf:S; keys=N counts the keys",
+            value: text.to_owned(),
+        };
+        match text.split_once(':') {
+            None if text == "uniform" => Ok(Self::Uniform),
+            None if text == "rr" => Ok(Self::RoundRobin),
+            Some(("zipf", exponent)) => {
+                let exponent = Unit::Plain.parse(exponent).map_err(|_| refuse())?;
+                // What the grammar of distributions takes, it can draw.
+                Distribution::parse(&format!("zipf:{keys}:{exponent}"), Unit::Plain)
+                    .map_err(|source| AppError::Distribution { option: "pick", source })?;
+                Ok(Self::Zipf { exponent })
+            }
+            _ => Err(refuse()),
+        }
+    }
+}
+
+impl fmt::Display for Pick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::RoundRobin => f.write_str("rr"),
+            Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
+        }
+    }
+}
+
+/// What is drawn for the requests of one load thread.
+#[derive(Clone, Debug)]
+pub(super) struct Traffic {
+    pub(super) keys: Keys,
+    pub(super) values: Values,
+    picker: Picker,
+    /// The share of reads.
+    get: f64,
+}
+
+impl Traffic {
+    /// Refuses keys and values of which none is within these bytes.
+    pub(super) fn new(
+        store: &Store,
+        key_max: u64,
+        value_max: u64,
+        rng: &mut Generator,
+    ) -> Result<Self, AppError> {
+        Ok(Self {
+            keys: Keys::new(store, key_max)?,
+            values: Values::new(store, value_max)?,
+            picker: Picker::new(store, rng)?,
+            get: store.get.unwrap_or(1.0),
+        })
+    }
+
+    /// The index of the next request's key, and whether it reads.
+    #[inline]
+    pub(super) fn draw(&mut self, rng: &mut Generator) -> (u64, bool) {
+        (self.picker.pick(rng), rng.random_bool(self.get))
     }
 }
 
@@ -84,7 +192,8 @@ impl Sizes {
     pub(super) fn new(
         what: &'static str,
         distribution: &Distribution,
-        (min, max): (u64, u64),
+        min: u64,
+        max: u64,
     ) -> Result<Self, AppError> {
         let at = |p| distribution.quantile(p).map_or(0.0, f64::round);
         if min > max || at(0.0) > max as f64 || at(1.0) < min as f64 {
@@ -128,7 +237,7 @@ impl Keys {
     pub(super) fn new(store: &Store, bytes_max: u64) -> Result<Self, AppError> {
         let bits = u64::BITS - (store.keys - 1).leading_zeros();
         let digits = bits.div_ceil(DIGIT_BITS).max(1);
-        let sizes = Sizes::new("keys", &store.key, (u64::from(digits), bytes_max))?;
+        let sizes = Sizes::new("keys", &store.key, u64::from(digits), bytes_max)?;
         Ok(Self { sizes, digits })
     }
 
@@ -158,7 +267,7 @@ pub(super) struct Values(Sizes);
 impl Values {
     /// Refuses sizes that no value may have.
     pub(super) fn new(store: &Store, bytes_max: u64) -> Result<Self, AppError> {
-        Sizes::new("values", &store.value, (0, bytes_max)).map(Self)
+        Sizes::new("values", &store.value, 0, bytes_max).map(Self)
     }
 
     #[inline]
@@ -180,7 +289,7 @@ pub(super) fn write_value(len: usize, out: &mut Vec<u8>) {
 
 /// Picks keys.
 #[derive(Clone, Debug)]
-pub(super) struct Picker {
+struct Picker {
     keys: u64,
     how: How,
 }
@@ -193,7 +302,7 @@ enum How {
 }
 
 impl Picker {
-    pub(super) fn new(store: &Store, rng: &mut Generator) -> Result<Self, AppError> {
+    fn new(store: &Store, rng: &mut Generator) -> Result<Self, AppError> {
         let keys = store.keys;
         let how = match store.pick {
             Pick::Uniform => How::Uniform,
@@ -210,7 +319,7 @@ impl Picker {
 
     /// The index of the next request's key.
     #[inline]
-    pub(super) fn pick(&mut self, rng: &mut Generator) -> u64 {
+    fn pick(&mut self, rng: &mut Generator) -> u64 {
         match &mut self.how {
             How::Uniform => rng.random_range(0..self.keys),
             How::RoundRobin { next } => {
@@ -228,8 +337,12 @@ fn size_of_all(value: f64) -> Distribution {
     Distribution::new(Form::Fixed { value }, Unit::Size).expect("a size is no less than zero")
 }
 
+/// Options of a store, for people.
+pub(super) const OPTIONS: &str =
+    "etc, keys=N, pick=uniform|rr|zipf:S, key=DIST, value=DIST and get=SHARE";
+
 /// The most keys of a store.
-pub const KEYS_MAX: u64 = 1 << 40;
+const KEYS_MAX: u64 = 1 << 40;
 
 /// Digits of keys: no protocol gives any of them a meaning.
 const ALPHABET: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";

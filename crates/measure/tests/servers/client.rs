@@ -133,7 +133,7 @@ pub(crate) fn run_datagrams(address: SocketAddr, app: &str, count: u64, depth: u
     socket.set_read_timeout(Some(PATIENCE)).expect("above zero");
     let setting = Setting { carrier: Carrier::Datagram, authority: "" };
     let mut requests = Requests::new(&app, setting, generator(7, 0)).expect("it fits");
-    let mut datagrams = Datagrams::new(&app);
+    let mut datagrams = Datagrams::new(&app).expect("it is spoken over UDP");
     let mut buffer = vec![0; 64 << 10];
     let mut tally = Tally::default();
     for _ in 0..count / depth as u64 {

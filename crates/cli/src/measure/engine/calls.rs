@@ -9,7 +9,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
-use tailcut_measure::app::{App, Expected, Preload, Replies};
+use tailcut_measure::app::{Expected, Preload, Replies};
 use tailcut_measure::load::Sample;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
@@ -50,7 +50,7 @@ pub(super) struct Endpoints {
     driver: Driver<Endpoint>,
     speech: Speech,
     wire: Wire,
-    app: App,
+    replies: Replies,
     options: CallOptions,
     lanes: Vec<Lane>,
     turns: Turns,
@@ -80,7 +80,7 @@ impl Endpoints {
             driver: Driver::new(wait).context("cannot set up polling")?,
             speech: speech(plan.transport),
             wire: Wire::of(plan.transport),
-            app: plan.app.clone(),
+            replies: Replies::new(&plan.app),
             options: CallOptions {
                 idempotent: plan.job.r2p2.idempotent,
                 fixed: false,
@@ -113,7 +113,7 @@ impl Endpoints {
                     self.sampler.handle_reply(index, key, Seen::default(), now);
                 }
                 if let Some(Pending { sample, expected }) = lane.release(context) {
-                    match Replies::judge(&self.app, &payload, expected) {
+                    match self.replies.judge(&payload, expected) {
                         Ok(reply) => slices.handle_reply(sample, reply.outcome, now),
                         Err(_) => {
                             self.counts.mismatched += 1;

@@ -117,7 +117,7 @@ impl Flows {
         };
         for lane in &plan.lanes {
             let keys = flows.preload.as_ref().filter(|_| lane.fills).map(Preload::key_count);
-            flows.lanes.push(Lane::new(&flows.app, lane.target, keys.map(Fill::new)));
+            flows.lanes.push(Lane::new(&flows.app, lane.target, keys.map(Fill::new))?);
         }
         Ok(flows)
     }
@@ -248,7 +248,8 @@ impl Carries for Flows {
     }
 
     fn add_lane(&mut self, target: SocketAddr) {
-        self.lanes.push(Lane::new(&self.app, target, None));
+        let Ok(lane) = Lane::new(&self.app, target, None) else { return };
+        self.lanes.push(lane);
         // A host that has no more sockets goes on with those that it has.
         if self.open_lane(self.lanes.len() - 1).is_err() {
             self.lanes.pop();
@@ -317,17 +318,17 @@ impl Carries for Flows {
 }
 
 impl Lane {
-    fn new(app: &App, target: SocketAddr, fill: Option<Fill>) -> Self {
-        Self {
+    fn new(app: &App, target: SocketAddr, fill: Option<Fill>) -> Result<Self> {
+        Ok(Self {
             target,
             flow: None,
-            framer: Framer::new(app),
+            framer: Framer::new(app)?,
             queue: VecDeque::new(),
             first: 0,
             outstanding: 0,
             stamped: 0,
             fill,
-        }
+        })
     }
 
     fn has_room(&self, pipeline: usize) -> bool {

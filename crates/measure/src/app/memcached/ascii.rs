@@ -6,12 +6,14 @@
 //! | set | `STORED`, or `NOT_STORED` |
 //! | either | `ERROR`, `CLIENT_ERROR reason`, `SERVER_ERROR reason` |
 
+use super::super::codec::{Expected, Framer};
 use super::super::lines::{Line, Lines, decimal, skip};
-use super::super::{BODY_BYTES_MAX, ErrorKind, Expected, Malformed, Outcome, Shape};
+use super::super::reply::{BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
+use super::GET;
 
-/// Where the current reply stands.
-#[derive(Clone, Debug)]
-pub(in super::super) struct Framer {
+/// The replies of one connection.
+#[derive(Debug)]
+pub(super) struct Replies {
     lines: Lines,
     at: At,
 }
@@ -28,7 +30,7 @@ enum At {
     End,
 }
 
-/// What a reply's first line says.
+/// Meaning of a reply's first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     /// The reply is this line.
@@ -37,17 +39,15 @@ enum First {
     Value(u64),
 }
 
-impl Framer {
-    pub(in super::super) fn new() -> Self {
+impl Replies {
+    pub(super) fn new() -> Self {
         Self { lines: Lines::new(), at: At::First }
     }
+}
 
+impl Framer for Replies {
     #[inline]
-    pub(in super::super) fn take(
-        &mut self,
-        bytes: &mut &[u8],
-        expected: Expected,
-    ) -> Result<Option<Outcome>, Malformed> {
+    fn take(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Reply>, Malformed> {
         loop {
             if let At::Data(left) = &mut self.at {
                 if !skip(bytes, left) {
@@ -63,30 +63,26 @@ impl Framer {
             }
             self.at = match self.at {
                 At::First => match first(line, expected)? {
-                    First::Whole(outcome) => return Ok(Some(outcome)),
+                    First::Whole(outcome) => return Ok(Some(Reply::keep(outcome))),
                     First::Value(len) => At::Data(len),
                 },
                 At::DataEnd if line.text.is_empty() => At::End,
                 At::End if line.text == b"END" => {
                     self.at = At::First;
-                    return Ok(Some(Outcome::Ok));
+                    return Ok(Some(Reply::keep(Outcome::Ok)));
                 }
                 _ => return Err(Malformed::Syntax("the end of memcached's data")),
             };
         }
     }
 
-    /// Whether a reply has begun.
-    pub(in super::super) fn is_within(&self) -> bool {
+    fn is_within(&self) -> bool {
         self.at != At::First || self.lines.is_within()
     }
 }
 
 /// What the datagram at the head of a reply says, and the length of the whole reply.
-pub(in super::super) fn read_head(
-    mut bytes: &[u8],
-    expected: Expected,
-) -> Result<(Outcome, u64), Malformed> {
+pub(super) fn read_head(mut bytes: &[u8], expected: Expected) -> Result<(Outcome, u64), Malformed> {
     let all = bytes.len();
     let mut lines = Lines::new();
     let Some(line) = lines.take(&mut bytes, REPLY_LINE_BYTES_MAX)? else {
@@ -103,13 +99,11 @@ pub(in super::super) fn read_head(
 fn first(line: Line<'_>, expected: Expected) -> Result<First, Malformed> {
     let word_end = memchr::memchr(b' ', line.text).unwrap_or(line.text.len());
     let (word, rest) = line.text.split_at(word_end);
-    let outcome = match (word, expected.shape) {
-        (b"VALUE", Shape::MemcachedGet) => return value_len(rest).map(First::Value),
-        (b"END", Shape::MemcachedGet) => Outcome::Miss,
-        (b"STORED", Shape::MemcachedSet) => Outcome::Ok,
-        (b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND", Shape::MemcachedSet) => {
-            Outcome::Error(ErrorKind::NotStored)
-        }
+    let outcome = match (word, expected.due == GET) {
+        (b"VALUE", true) => return value_len(rest).map(First::Value),
+        (b"END", true) => Outcome::Miss,
+        (b"STORED", false) => Outcome::Ok,
+        (b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND", false) => Outcome::Error(ErrorKind::NotStored),
         (b"ERROR", _) => Outcome::Error(ErrorKind::Refused),
         (b"CLIENT_ERROR", _) if rest == b" unauthenticated" => {
             Outcome::Error(ErrorKind::Unauthorised)

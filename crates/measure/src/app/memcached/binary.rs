@@ -1,16 +1,13 @@
 //! memcached's binary protocol: headers of 24 bytes, then extras, key and value.
 
+use super::super::codec::{Expected, Framer};
 use super::super::lines::skip;
-use super::super::{BODY_BYTES_MAX, ErrorKind, Expected, Malformed, Outcome, Shape};
+use super::super::reply::{BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
+use super::GET;
 
 /// Appends the header and the extras of a GET, or of a SET of so many bytes.
 #[inline]
-pub(in super::super) fn write_head(
-    opaque: u32,
-    key_len: usize,
-    value_len: Option<usize>,
-    out: &mut Vec<u8>,
-) {
+pub(super) fn write_head(opaque: u32, key_len: usize, value_len: Option<usize>, out: &mut Vec<u8>) {
     let mut head = [0; HEADER_LEN + SET_EXTRAS_LEN];
     let (opcode, extras_len) =
         if value_len.is_some() { (OPCODE_SET, SET_EXTRAS_LEN) } else { (OPCODE_GET, 0) };
@@ -24,20 +21,17 @@ pub(in super::super) fn write_head(
     out.extend_from_slice(&head[..HEADER_LEN + extras_len]);
 }
 
-/// What a reply's header says.
+/// Meaning of a reply's header.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Head {
-    pub(in super::super) outcome: Outcome,
-    pub(in super::super) body_len: u64,
+pub(super) struct Head {
+    pub(super) outcome: Outcome,
+    pub(super) body_len: u64,
 }
 
 impl Head {
     /// Reads the header of the reply that is due.
     #[inline]
-    pub(in super::super) fn read(
-        header: &[u8; HEADER_LEN],
-        expected: Expected,
-    ) -> Result<Self, Malformed> {
+    pub(super) fn read(header: &[u8; HEADER_LEN], expected: Expected) -> Result<Self, Malformed> {
         let word = |at: usize| {
             u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
@@ -48,7 +42,7 @@ impl Head {
         if u64::from(word(12)) != expected.tag {
             return Err(Malformed::Mismatched("its opaque word is another"));
         }
-        let opcode = if expected.shape == Shape::MemcachedSet { OPCODE_SET } else { OPCODE_GET };
+        let opcode = if expected.due == GET { OPCODE_GET } else { OPCODE_SET };
         if header[1] != opcode {
             return Err(Malformed::Mismatched("its opcode is another"));
         }
@@ -63,27 +57,19 @@ impl Head {
     }
 }
 
-/// Where the current reply stands.
-#[derive(Clone, Debug)]
-pub(in super::super) struct Framer {
+/// The replies of one connection.
+#[derive(Debug)]
+pub(super) struct Replies {
     header: [u8; HEADER_LEN],
-    /// Of the header.
+    /// Bytes of the header.
     held_len: usize,
-    /// The body under way, and how the reply began.
+    /// Bytes left of the body under way, and the outcome.
     body: Option<(u64, Outcome)>,
 }
 
-impl Framer {
-    pub(in super::super) fn new() -> Self {
-        Self { header: [0; HEADER_LEN], held_len: 0, body: None }
-    }
-
+impl Framer for Replies {
     #[inline]
-    pub(in super::super) fn take(
-        &mut self,
-        bytes: &mut &[u8],
-        expected: Expected,
-    ) -> Result<Option<Outcome>, Malformed> {
+    fn take(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Reply>, Malformed> {
         if self.body.is_none() {
             let Some(head) = self.take_head(bytes, expected)? else {
                 return Ok(None);
@@ -97,7 +83,17 @@ impl Framer {
         if ended.is_some() {
             self.body = None;
         }
-        Ok(ended)
+        Ok(ended.map(Reply::keep))
+    }
+
+    fn is_within(&self) -> bool {
+        self.held_len > 0 || self.body.is_some()
+    }
+}
+
+impl Replies {
+    pub(super) fn new() -> Self {
+        Self { header: [0; HEADER_LEN], held_len: 0, body: None }
     }
 
     #[inline]
@@ -123,11 +119,6 @@ impl Framer {
         self.held_len = 0;
         Head::read(&self.header, expected).map(Some)
     }
-
-    /// Whether a reply has begun.
-    pub(in super::super) fn is_within(&self) -> bool {
-        self.held_len > 0 || self.body.is_some()
-    }
 }
 
 fn outcome(status: u16) -> Outcome {
@@ -148,7 +139,7 @@ fn outcome(status: u16) -> Outcome {
     }
 }
 
-pub(in super::super) const HEADER_LEN: usize = 24;
+pub(super) const HEADER_LEN: usize = 24;
 /// Flags and expiry.
 const SET_EXTRAS_LEN: usize = 8;
 const MAGIC_REQUEST: u8 = 0x80;

@@ -16,7 +16,7 @@ fn a_reply_names_the_request_that_it_answers() {
         let app = app(text);
         let setting = Setting { carrier: Carrier::Datagram, authority: "" };
         let mut requests = Requests::new(&app, setting, generator(1, 0)).unwrap();
-        let mut datagrams = Datagrams::new(&app);
+        let mut datagrams = Datagrams::new(&app).unwrap();
         let mut tags = std::collections::BTreeSet::new();
         for _ in 0..100 {
             let (mut request, mut reply) = (Vec::new(), Vec::new());
@@ -41,13 +41,13 @@ fn a_reply_names_the_request_that_it_answers() {
 
 #[test]
 fn what_has_no_room_for_a_name_answers_the_oldest() {
-    assert_eq!(Datagrams::new(&app("echo:7")).key(b"1234567"), Ok(Key::Oldest));
+    assert_eq!(Datagrams::new(&app("echo:7")).unwrap().key(b"1234567"), Ok(Key::Oldest));
 }
 
 #[test]
 fn a_memcached_reply_in_one_datagram_is_found() {
-    let mut datagrams = Datagrams::new(&app("memcached-ascii"));
-    let expected = Expected { tag: 0x1234, shape: Shape::MemcachedGet };
+    let mut datagrams = Datagrams::new(&app("memcached-ascii")).unwrap();
+    let expected = Expected { tag: 0x1234, due: GET };
     let hit = frame(0x1234, 0, 1, b"VALUE k 0 1\r\nx\r\nEND\r\n");
     assert_eq!(datagrams.key(&hit), Ok(Key::Tag(0x1234)));
     assert_eq!(datagrams.take(&hit, expected), keep(OK));
@@ -62,7 +62,7 @@ fn a_memcached_reply_in_one_datagram_is_found() {
 
 #[test]
 fn what_is_no_frame_names_no_request() {
-    let datagrams = Datagrams::new(&app("memcached-binary"));
+    let datagrams = Datagrams::new(&app("memcached-binary")).unwrap();
     for datagram in
         [&b"\x00\x01\x00\x00\x00\x01\x00"[..], &frame(1, 0, 0, b""), &frame(1, 3, 3, b"x")]
     {
@@ -72,9 +72,9 @@ fn what_is_no_frame_names_no_request() {
 
 #[test]
 fn replies_in_part_are_bounded() {
-    let mut datagrams = Datagrams::new(&app("memcached-ascii"));
+    let mut datagrams = Datagrams::new(&app("memcached-ascii")).unwrap();
     let take = |datagrams: &mut Datagrams, id: u16, sequence| {
-        let expected = Expected { tag: u64::from(id), shape: Shape::MemcachedGet };
+        let expected = Expected { tag: u64::from(id), due: GET };
         let content: &[u8] = if sequence == 0 { b"VALUE k 0 1\r\nx\r\n" } else { b"END\r\n" };
         datagrams.take(&frame(id, sequence, 2, content), expected)
     };
@@ -86,7 +86,7 @@ fn replies_in_part_are_bounded() {
     datagrams.forget(2);
     assert_eq!(take(&mut datagrams, 2, 1), Step::More, "its first half is forgotten");
     let many = frame(3, 0, 5_000, b"VALUE k 0 1\r\n");
-    let expected = Expected { tag: 3, shape: Shape::MemcachedGet };
+    let expected = Expected { tag: 3, due: GET };
     assert_eq!(
         datagrams.take(&many, expected),
         Step::Malformed(Malformed::TooLong("the datagrams of a reply"))
@@ -112,8 +112,8 @@ proptest! {
             ("memcached-ascii", [head.as_bytes(), &vec![b'v'; value_len], b"\r\nEND\r\n"].concat())
         };
         let pieces: Vec<&[u8]> = reply.chunks(piece_len).collect();
-        let mut datagrams = Datagrams::new(&app(text));
-        let expected = Expected { tag: 7, shape: Shape::MemcachedGet };
+        let mut datagrams = Datagrams::new(&app(text)).unwrap();
+        let expected = Expected { tag: 7, due: GET };
         let mut missing: std::collections::BTreeSet<usize> = (0..pieces.len()).collect();
         // In any order, some twice, and then whatever is missing.
         let drawn = order.iter().map(|index| index.index(pieces.len()));
@@ -129,12 +129,11 @@ proptest! {
     }
 }
 
-/// What a server of our own answers to a datagram.
+/// The answer of a server of our own to a datagram.
 fn answer(name: &str, request: &[u8], reply: &mut Vec<u8>) {
-    use super::super::serving::{Limits, Serves, Tasks};
-    let serves = if name == "stss" { Serves::Stss } else { Serves::Synthetic };
+    use super::super::serving::{Limits, Tasks};
     let limits = Limits { service_ns_max: u64::MAX, payload_bytes_max: 100, reply_bytes_max: 100 };
-    Tasks::read(serves, limits, request).unwrap().write_reply(reply);
+    Tasks::read(form(name), limits, request).unwrap().write_reply(reply);
 }
 
 fn frame(id: u16, sequence: u16, count: u16, content: &[u8]) -> Vec<u8> {

@@ -3,28 +3,27 @@
 
 use proptest::prelude::*;
 
-use super::super::http::ReplyBody;
 use super::*;
 
 /// An application, what one of its requests expects, and what it may get; `#` stands for what is
 /// made long.
-type Kind = (&'static str, Shape, &'static [(&'static str, Outcome)]);
+type Kind = (&'static str, u32, &'static [(&'static str, Outcome)]);
 
 const REPLIES: &[Kind] = &[
-    ("echo:10", Shape::Bytes(10), &[("0123456789", OK)]),
+    ("echo:10", 10, &[("0123456789", OK)]),
     (
         "memcached-ascii",
-        Shape::MemcachedGet,
+        GET,
         &[
             ("VALUE k 0 9 7\r\nEND\r\n\r\nEN\r\nEND\r\n", OK),
             ("END\r\n", MISS),
             ("CLIENT_ERROR no #\r\n", REFUSED),
         ],
     ),
-    ("memcached-ascii", Shape::MemcachedSet, &[("STORED\r\n", OK), ("ERROR\r\n", REFUSED)]),
+    ("memcached-ascii", SET, &[("STORED\r\n", OK), ("ERROR\r\n", REFUSED)]),
     (
         "memcached-binary",
-        Shape::MemcachedGet,
+        GET,
         &[
             ("\u{1}\0\0\0\u{4}\0\0\0\0\0\0\u{9}\0\0\0\0\0\0\0\0\0\0\0\u{1}abcdWorld", OK),
             ("\u{1}\0\0\0\0\0\0\u{1}\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", MISS),
@@ -32,7 +31,7 @@ const REPLIES: &[Kind] = &[
     ),
     (
         "redis:resp=3",
-        Shape::Resp,
+        0,
         &[
             ("$9\r\n*1\r\n+OK\r\n\r\n", OK),
             ("+OK #\r\n", OK),
@@ -44,7 +43,7 @@ const REPLIES: &[Kind] = &[
     ),
     (
         "http",
-        Shape::Http(ReplyBody::Framed),
+        0,
         &[
             ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: #\r\n\r\nhello", OK),
             ("HTTP/1.1 100 #\r\n\r\nHTTP/1.1 404 \r\ncontent-length:0\r\n\r\n", REFUSED),
@@ -64,10 +63,10 @@ proptest! {
         long in prop_oneof![0usize..10, 490usize..530],
         cuts in prop::collection::vec(1usize..100, 1..40),
     ) {
-        let (text, shape, replies) = REPLIES[kind];
+        let (text, reply, replies) = REPLIES[kind];
         let (stream, outcomes) = stream(text, replies, &chosen, long);
         let expected: Vec<Step> = outcomes.into_iter().map(keep).collect();
-        let found = steps(&app(text), Some(due(shape)), cut(&stream, &cuts));
+        let found = steps(&app(text), Some(due(reply)), cut(&stream, &cuts));
         prop_assert_eq!(found, expected);
     }
 
@@ -78,26 +77,26 @@ proptest! {
         long in 490usize..530,
         cuts in prop::collection::vec(1usize..100, 1..40),
     ) {
-        let (text, shape, replies) = REPLIES[kind];
+        let (text, reply, replies) = REPLIES[kind];
         let mut stream = stream(text, replies, &chosen, long).0;
         for (at, byte) in changes {
             let at = at.index(stream.len());
             stream[at] = byte;
         }
-        let whole = steps(&app(text), Some(due(shape)), [&stream[..]]);
-        prop_assert_eq!(&steps(&app(text), Some(due(shape)), cut(&stream, &cuts)), &whole);
-        prop_assert_eq!(&steps(&app(text), Some(due(shape)), stream.chunks(1)), &whole);
+        let whole = steps(&app(text), Some(due(reply)), [&stream[..]]);
+        prop_assert_eq!(&steps(&app(text), Some(due(reply)), cut(&stream, &cuts)), &whole);
+        prop_assert_eq!(&steps(&app(text), Some(due(reply)), stream.chunks(1)), &whole);
     }
 
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), kind in 0..REPLIES.len()) {
-        let (text, shape, _) = REPLIES[kind];
-        let (app, due) = (app(text), due(shape));
+        let (text, reply, _) = REPLIES[kind];
+        let (app, due) = (app(text), due(reply));
         prop_assert_eq!(steps(&app, Some(due), [&bytes[..]]), steps(&app, Some(due), bytes.chunks(3)));
         steps(&app, None, [&bytes[..]]);
-        let _ = Replies::judge(&app, &bytes, due);
-        let mut datagrams = Datagrams::new(&app);
-        if datagrams.key(&bytes).is_ok() {
+        let _ = Replies::new(&app).judge(&bytes, due);
+        if let Ok(mut datagrams) = Datagrams::new(&app) {
+            let _ = datagrams.key(&bytes);
             datagrams.take(&bytes, due);
         }
     }
@@ -106,13 +105,16 @@ proptest! {
 #[test]
 fn a_message_is_exactly_a_reply() {
     let redis = app("redis");
-    let judge =
-        |bytes: &[u8]| Replies::judge(&redis, bytes, due(Shape::Resp)).map(|reply| reply.outcome);
+    // Whatever one of them was, the next is judged alone.
+    let mut replies = Replies::new(&redis);
+    let mut judge = |bytes: &[u8]| replies.judge(bytes, due(0)).map(|reply| reply.outcome);
     assert_eq!(judge(b"+OK\r\n"), Ok(OK));
     assert_eq!(judge(b"+OK\r\n+OK\r\n"), Err(Malformed::Unsolicited));
     assert_eq!(judge(b"+OK"), Err(Malformed::Truncated));
     assert_eq!(judge(b""), Err(Malformed::Truncated));
-    assert!(Replies::judge(&app("echo:0"), b"", due(Shape::Bytes(0))).is_ok());
+    assert!(judge(b"?").is_err());
+    assert_eq!(judge(b"+OK\r\n"), Ok(OK));
+    assert!(Replies::new(&app("echo:0")).judge(b"", due(0)).is_ok());
 }
 
 /// `bytes` in fragments of the lengths in `cuts`, over and over.

@@ -110,8 +110,9 @@ proptest! {
 
     #[test]
     fn any_http_that_is_read_prints_as_equal(path in "/[!-~]{0,20}", header in "[ -~]{0,10}", body in ".{0,20}") {
-        let http = Http { path, headers: vec![format!("X: {header}")], body, ..Http::default() };
-        let app = App::Http(http);
+        let [path, header, body] =
+            [path, format!("X: {header}"), body].map(|value| options::quoted(&value));
+        let app = app(&format!("http:path={path},header={header},body={body}"));
         prop_assert_eq!(App::parse(&app.to_string()), Ok(app));
     }
 }

@@ -13,11 +13,11 @@ const GET_MISS: &[u8] =
 #[test]
 fn the_binary_examples_of_the_document_are_read() {
     let binary = app("memcached-binary");
-    check(&binary, Shape::MemcachedGet, GET_HIT, keep(OK));
-    check(&binary, Shape::MemcachedGet, GET_MISS, keep(MISS));
+    check(&binary, GET, GET_HIT, keep(OK));
+    check(&binary, GET, GET_MISS, keep(MISS));
     let mut set = GET_MISS[..24].to_vec();
     (set[1], set[7], set[11]) = (1, 0, 0);
-    check(&binary, Shape::MemcachedSet, &set, keep(OK));
+    check(&binary, SET, &set, keep(OK));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn each_binary_status_has_its_kind() {
     for (status, kind) in kinds {
         let mut reply = GET_MISS.to_vec();
         reply[7] = status;
-        check(&app("memcached-binary"), Shape::MemcachedGet, &reply, keep(Outcome::Error(kind)));
+        check(&app("memcached-binary"), GET, &reply, keep(Outcome::Error(kind)));
     }
 }
 
@@ -46,28 +46,23 @@ fn a_binary_reply_to_another_request_is_malformed() {
     for (at, byte) in [(0, 0x80), (1, 0x01), (15, 1), (3, 6), (8, 0x7f)] {
         let mut reply = GET_HIT.to_vec();
         reply[at] = byte;
-        check_malformed(&app("memcached-binary"), Shape::MemcachedGet, &reply);
+        check_malformed(&app("memcached-binary"), GET, &reply);
     }
 }
 
 #[test]
 fn the_ascii_replies_of_the_document_are_read() {
     let ascii = app("memcached-ascii");
-    check(&ascii, Shape::MemcachedGet, b"VALUE a_key 0 5\r\nhello\r\nEND\r\n", keep(OK));
-    check(&ascii, Shape::MemcachedGet, b"VALUE a_key 12 7 99\r\n\r\nEND\r\n\r\nEND\r\n", keep(OK));
-    check(&ascii, Shape::MemcachedGet, b"VALUE a 0 0\r\n\r\nEND\r\n", keep(OK));
-    check(&ascii, Shape::MemcachedGet, b"END\r\n", keep(MISS));
-    check(&ascii, Shape::MemcachedSet, b"STORED\r\n", keep(OK));
-    check(
-        &ascii,
-        Shape::MemcachedSet,
-        b"NOT_STORED\r\n",
-        keep(Outcome::Error(ErrorKind::NotStored)),
-    );
-    check(&ascii, Shape::MemcachedSet, b"ERROR\r\n", keep(REFUSED));
-    check(&ascii, Shape::MemcachedGet, b"CLIENT_ERROR line format\r\n", keep(REFUSED));
+    check(&ascii, GET, b"VALUE a_key 0 5\r\nhello\r\nEND\r\n", keep(OK));
+    check(&ascii, GET, b"VALUE a_key 12 7 99\r\n\r\nEND\r\n\r\nEND\r\n", keep(OK));
+    check(&ascii, GET, b"VALUE a 0 0\r\n\r\nEND\r\n", keep(OK));
+    check(&ascii, GET, b"END\r\n", keep(MISS));
+    check(&ascii, SET, b"STORED\r\n", keep(OK));
+    check(&ascii, SET, b"NOT_STORED\r\n", keep(Outcome::Error(ErrorKind::NotStored)));
+    check(&ascii, SET, b"ERROR\r\n", keep(REFUSED));
+    check(&ascii, GET, b"CLIENT_ERROR line format\r\n", keep(REFUSED));
     let failed = keep(Outcome::Error(ErrorKind::Failed));
-    check(&ascii, Shape::MemcachedSet, b"SERVER_ERROR out of memory storing object\r\n", failed);
+    check(&ascii, SET, b"SERVER_ERROR out of memory storing object\r\n", failed);
 }
 
 #[test]
@@ -85,8 +80,8 @@ fn what_is_no_ascii_reply_is_malformed() {
         b"HTTP/1.1 400 Bad Request\r\n",
     ];
     for bytes in cases {
-        check_malformed(&ascii, Shape::MemcachedGet, bytes);
+        check_malformed(&ascii, GET, bytes);
     }
-    check_malformed(&ascii, Shape::MemcachedSet, b"END\r\n");
-    check_malformed(&ascii, Shape::MemcachedSet, &[b'x'; 5_000]);
+    check_malformed(&ascii, SET, b"END\r\n");
+    check_malformed(&ascii, SET, &[b'x'; 5_000]);
 }

@@ -9,7 +9,12 @@ mod requests;
 mod resp;
 mod serving;
 
+use super::serving::TaskForm;
 use super::*;
+
+/// What a reply of memcached's answers.
+const GET: u32 = 0;
+const SET: u32 = 1;
 
 const OK: Outcome = Outcome::Ok;
 const MISS: Outcome = Outcome::Miss;
@@ -19,8 +24,17 @@ fn app(text: &str) -> App {
     App::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn due(shape: Shape) -> Expected {
-    Expected { tag: 0, shape }
+/// The form of the requests that a server of tailcut's own takes.
+fn form(name: &str) -> &'static dyn TaskForm {
+    let mut entries = CODECS.iter().copied().flatten();
+    match entries.find(|entry| entry.name == name).unwrap().serves {
+        Serves::Tasks(form) => form,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn due(due: u32) -> Expected {
+    Expected { tag: 0, due }
 }
 
 fn keep(outcome: Outcome) -> Step {
@@ -63,16 +77,16 @@ fn steps<'a>(
 }
 
 /// The only thing found in `bytes`, whole and byte by byte.
-fn check(app: &App, shape: Shape, bytes: &[u8], expected: Step) {
+fn check(app: &App, reply: u32, bytes: &[u8], expected: Step) {
     let shown = String::from_utf8_lossy(bytes);
-    assert_eq!(steps(app, Some(due(shape)), [bytes]), [expected], "{shown:?} whole");
-    assert_eq!(steps(app, Some(due(shape)), bytes.chunks(1)), [expected], "{shown:?} byte by byte");
+    assert_eq!(steps(app, Some(due(reply)), [bytes]), [expected], "{shown:?} whole");
+    assert_eq!(steps(app, Some(due(reply)), bytes.chunks(1)), [expected], "{shown:?} byte by byte");
 }
 
-fn check_malformed(app: &App, shape: Shape, bytes: &[u8]) {
+fn check_malformed(app: &App, reply: u32, bytes: &[u8]) {
     let shown = String::from_utf8_lossy(bytes);
     for found in
-        [steps(app, Some(due(shape)), [bytes]), steps(app, Some(due(shape)), bytes.chunks(1))]
+        [steps(app, Some(due(reply)), [bytes]), steps(app, Some(due(reply)), bytes.chunks(1))]
     {
         assert!(
             matches!(found[..], [Step::Malformed(malformed)] if malformed != Malformed::Truncated),

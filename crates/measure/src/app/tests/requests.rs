@@ -1,6 +1,7 @@
 //! Requests: their bytes against the documents, their shares against what was asked for, and what
 //! they cost.
 
+use super::super::payload::{DATAGRAM_BYTES_MAX, FILL};
 use super::*;
 use crate::generator::generator;
 
@@ -11,13 +12,13 @@ fn the_binary_requests_are_those_of_the_document() {
     let (bytes, expected) = only("memcached-binary:keys=1,key=fixed:5,get=1");
     get[12..16].copy_from_slice(&(expected.tag as u32).to_be_bytes());
     assert_eq!(bytes, [&get[..], b"0...."].concat());
-    assert_eq!(expected.shape, Shape::MemcachedGet);
+    assert_eq!(expected.due, GET);
     // `add` there has eight bytes of extras, a body of 18, and the opcode 2; a set has 1.
     let mut set = b"\x80\x01\x00\x05\x08\x00\x00\x00\x00\x00\x00\x12\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00".to_vec();
     let (bytes, expected) = only("memcached-binary:keys=1,key=fixed:5,value=fixed:5,get=0");
     set[12..16].copy_from_slice(&(expected.tag as u32).to_be_bytes());
     assert_eq!(bytes, [&set[..], &[0; 8], b"0....", &[FILL; 5]].concat());
-    assert_eq!(expected.shape, Shape::MemcachedSet);
+    assert_eq!(expected.due, SET);
 }
 
 #[test]
@@ -66,8 +67,7 @@ fn reads_have_their_share() {
     // 10,000 draws at 0.9: a standard error of 30.
     let mut requests = requests("memcached-binary", Carrier::Stream).unwrap();
     let mut out = Vec::new();
-    let reads =
-        (0..10_000).filter(|_| requests.write(&mut out).shape == Shape::MemcachedGet).count();
+    let reads = (0..10_000).filter(|_| requests.write(&mut out).due == GET).count();
     assert!(reads.abs_diff(9_000) < 150, "{reads}");
 }
 
@@ -81,7 +81,7 @@ fn a_preload_sets_every_key_that_is_read() {
         let mut set = std::collections::BTreeSet::new();
         for index in 0..preload.key_count() {
             let mut bytes = Vec::new();
-            assert_eq!(preload.write(index, &mut bytes).shape, Shape::MemcachedSet);
+            assert_eq!(preload.write(index, &mut bytes).due, SET);
             set.insert(word(&bytes));
         }
         assert_eq!(set.len(), 500);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::serving::{Limits, Serves, TaskStep, Tasks};
+use super::super::serving::{Limits, TaskStep, Tasks};
 use super::*;
 use crate::generator::generator;
 
@@ -16,33 +16,33 @@ fn what_asks_for_too_much_is_malformed() {
     for head in
         [stss(1_000_001, 0, 0), stss(0, 1_001, 0), stss(0, 0, 2_001), stss(0, u64::MAX, u64::MAX)]
     {
-        let mut tasks = Tasks::new(Serves::Stss, LIMITS);
+        let mut tasks = Tasks::new(form("stss"), LIMITS);
         assert!(matches!(tasks.take(&mut &head[..]), TaskStep::Malformed(Malformed::TooLong(_))));
         assert!(matches!(tasks.take(&mut &b"x"[..]), TaskStep::Malformed(_)), "it stays malformed");
-        assert!(Tasks::read(Serves::Stss, LIMITS, &head).is_err());
+        assert!(Tasks::read(form("stss"), LIMITS, &head).is_err());
     }
-    assert!(Tasks::read(Serves::Synthetic, LIMITS, &1_000_001u64.to_be_bytes()).is_err());
+    assert!(Tasks::read(form("synthetic"), LIMITS, &1_000_001u64.to_be_bytes()).is_err());
 }
 
 #[test]
 fn a_message_is_exactly_a_request() {
     let head = [5u64, 3, 10].map(u64::to_be_bytes).concat();
     for payload in ["ab", "abcd", ""] {
-        assert!(Tasks::read(Serves::Stss, LIMITS, &[&head, payload.as_bytes()].concat()).is_err());
+        assert!(Tasks::read(form("stss"), LIMITS, &[&head, payload.as_bytes()].concat()).is_err());
     }
-    let task = Tasks::read(Serves::Stss, LIMITS, &[&head[..], b"abc"].concat()).unwrap();
+    let task = Tasks::read(form("stss"), LIMITS, &[&head[..], b"abc"].concat()).unwrap();
     let mut reply = Vec::new();
     task.write_reply(&mut reply);
     assert_eq!((task.service_ns, &reply[..]), (5, &b"abcZZZZZZZ"[..]));
     for len in [0, 7, 9, 15, 17] {
-        assert!(Tasks::read(Serves::Synthetic, LIMITS, &vec![0; len]).is_err());
+        assert!(Tasks::read(form("synthetic"), LIMITS, &vec![0; len]).is_err());
     }
 }
 
 #[test]
 fn a_synthetic_reply_is_the_service_time() {
     let mut reply = Vec::new();
-    Tasks::read(Serves::Synthetic, LIMITS, &77u64.to_be_bytes()).unwrap().write_reply(&mut reply);
+    Tasks::read(form("synthetic"), LIMITS, &77u64.to_be_bytes()).unwrap().write_reply(&mut reply);
     assert_eq!(reply, 77u64.to_be_bytes());
 }
 
@@ -56,12 +56,12 @@ proptest! {
         cuts in prop::collection::vec(1usize..200, 1..50),
     ) {
         let text = if stss { "stss:time=uni:100us,request=uni:900,reply=1+uni:1900" } else { "synthetic:uni:100us" };
-        let serves = if stss { Serves::Stss } else { Serves::Synthetic };
+        let form = if stss { form("stss") } else { form("synthetic") };
         let app = app(text);
         let mut requests = Requests::new(&app, Setting { carrier: Carrier::Stream, authority: "" }, generator(seed, 0)).unwrap();
         let (mut sent, mut replies) = (Vec::new(), Vec::new());
         let expected: Vec<Expected> = (0..20).map(|_| requests.write(&mut sent)).collect();
-        let mut tasks = Tasks::new(serves, LIMITS);
+        let mut tasks = Tasks::new(form, LIMITS);
         for mut part in fragments::cut(&sent, &cuts) {
             while !part.is_empty() {
                 match tasks.take(&mut part) {
@@ -90,11 +90,11 @@ proptest! {
 
     #[test]
     fn no_bytes_panic_a_server(bytes in prop::collection::vec(any::<u8>(), 0..200), stss in any::<bool>()) {
-        let serves = if stss { Serves::Stss } else { Serves::Synthetic };
-        let mut tasks = Tasks::new(serves, LIMITS);
+        let form = if stss { form("stss") } else { form("synthetic") };
+        let mut tasks = Tasks::new(form, LIMITS);
         let mut rest = &bytes[..];
         while !rest.is_empty() && !matches!(tasks.take(&mut rest), TaskStep::Malformed(_)) {}
-        if let Ok(task) = Tasks::read(serves, LIMITS, &bytes) {
+        if let Ok(task) = Tasks::read(form, LIMITS, &bytes) {
             prop_assert!(task.reply_len() <= 2_000);
         }
     }

@@ -1,4 +1,4 @@
-//! Redis commands as people write them: `HSET {key} f {value}`.
+//! Redis commands in text form: `HSET {key} f {value}`.
 //!
 //! Words are arguments; single quotes keep spaces within one. `{key}`, `{value}` and `{index}`
 //! stand for the picked key, a value, and the key's number; `{{` and `}}` for braces.
@@ -8,13 +8,13 @@
 
 use std::fmt;
 
-use super::grammar::AppError;
+use super::super::error::AppError;
+use super::super::store::{Keys, write_value};
 use super::resp::{write_arguments_head, write_bulk_head};
-use super::store::{Keys, write_value};
 
 /// A command with places to fill.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template {
+pub(super) struct Template {
     text: String,
     pieces: Vec<Piece>,
 }
@@ -45,11 +45,7 @@ pub(super) struct Filling<'a> {
 
 impl Template {
     /// Reads a command.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, AppError> {
+    pub(super) fn parse(text: &str) -> Result<Self, AppError> {
         let words =
             words(text).map_err(|reason| AppError::Template { text: text.to_owned(), reason })?;
         let mut head = Vec::new();
@@ -202,7 +198,7 @@ const ARGUMENTS_MAX: usize = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::Store;
+    use crate::app::store::Store;
 
     #[test]
     fn a_command_is_an_array_of_bulk_strings() {

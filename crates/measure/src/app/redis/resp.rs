@@ -16,21 +16,13 @@
 //!
 //! Invariant: a claimed count costs nothing; depth is bounded by a stack of fixed size.
 
-use super::lines::{Line, Lines, decimal, skip};
-use super::{BODY_BYTES_MAX, ErrorKind, Malformed, Outcome};
+use super::super::codec::{Expected, Framer};
+use super::super::lines::{Line, Lines, decimal, skip};
+use super::super::reply::{BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
 
-/// A version of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// What every server speaks: `resp=2`.
-    V2,
-    /// Agreed on with HELLO when a connection begins: `resp=3`.
-    V3,
-}
-
-/// Where the current reply stands.
-#[derive(Clone, Debug)]
-pub(super) struct Framer {
+/// The replies of one connection.
+#[derive(Debug)]
+pub(super) struct Replies {
     lines: Lines,
     at: At,
     /// The aggregates that are open, outermost first.
@@ -79,19 +71,31 @@ enum Role {
     Push,
 }
 
-impl Framer {
+impl Framer for Replies {
+    #[inline]
+    fn take(&mut self, bytes: &mut &[u8], _: Expected) -> Result<Option<Reply>, Malformed> {
+        Ok(self.find(bytes, Due::Reply)?.map(Reply::keep))
+    }
+
+    /// Push messages come when they will.
+    fn take_unasked(&mut self, bytes: &mut &[u8]) -> Result<(), Malformed> {
+        self.find(bytes, Due::Nothing).map(drop)
+    }
+
+    fn is_within(&self) -> bool {
+        self.at != At::Head || self.depth > 0 || self.lines.is_within()
+    }
+}
+
+impl Replies {
     pub(super) fn new() -> Self {
         let open = [Aggregate { left: Some(0), role: Role::Value }; DEPTH_MAX];
         Self { lines: Lines::new(), at: At::Head, open, depth: 0, outcome: None }
     }
 
-    /// Finds the end of a reply. With `is_due` unset, only what is no reply may come.
+    /// Finds the end of a reply. Where none is due, only what is no reply may come.
     #[inline]
-    pub(super) fn take(
-        &mut self,
-        bytes: &mut &[u8],
-        due: Due,
-    ) -> Result<Option<Outcome>, Malformed> {
+    fn find(&mut self, bytes: &mut &[u8], due: Due) -> Result<Option<Outcome>, Malformed> {
         loop {
             if let At::Bytes { left, then } = &mut self.at {
                 let then = *then;
@@ -209,16 +213,11 @@ impl Framer {
         }
         true
     }
-
-    /// Whether a reply has begun.
-    pub(super) fn is_within(&self) -> bool {
-        self.at != At::Head || self.depth > 0 || self.lines.is_within()
-    }
 }
 
 /// Whether a reply is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+enum Due {
     Reply,
     Nothing,
 }

@@ -1,0 +1,126 @@
+//! Errors in the text form of an application, or in what a carrier is to carry of it.
+
+use thiserror::Error;
+
+use crate::distribution::DistributionError;
+use crate::quantity::QuantityError;
+
+/// Reason why an application was refused.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum AppError {
+    /// A name that no codec has.
+    #[error("{name:?} is no application; write {forms}")]
+    Unknown {
+        /// The name that was given.
+        name: String,
+        /// Text forms of all applications.
+        forms: String,
+    },
+    /// An option that the application does not have.
+    #[error("{app} has no option {option:?}; it has {known}")]
+    OptionUnknown {
+        /// Which application.
+        app: &'static str,
+        /// What was given.
+        option: String,
+        /// What there is.
+        known: &'static str,
+    },
+    /// An option given twice.
+    #[error("{app}: {option} is given twice")]
+    Repeated {
+        /// Which application.
+        app: &'static str,
+        /// Which option.
+        option: &'static str,
+    },
+    /// An option without its value.
+    #[error("{app}: write {option}=VALUE")]
+    ValueMissing {
+        /// Which application.
+        app: &'static str,
+        /// Which option.
+        option: &'static str,
+    },
+    /// An option that has no default.
+    #[error("{app} needs {option}=")]
+    Required {
+        /// Which application.
+        app: &'static str,
+        /// Which option.
+        option: &'static str,
+    },
+    /// Quotes that are not closed, or go on behind it.
+    #[error("{app}: a value in quotes ends with them; within it write \\\" \\\\ \\r \\n \\t")]
+    Quotes {
+        /// Which application.
+        app: &'static str,
+    },
+    /// Options that exclude each other.
+    #[error("{0} do not go together")]
+    Together(&'static str),
+    /// A value that the option does not take.
+    #[error("{option} must be {rule}, but is {value:?}")]
+    Value {
+        /// Which option.
+        option: &'static str,
+        /// What it takes.
+        rule: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// A number that is none.
+    #[error("{option}: {source}")]
+    Quantity {
+        /// Of what.
+        option: &'static str,
+        /// What is wrong with it.
+        source: QuantityError,
+    },
+    /// A distribution that is none.
+    #[error("{option}: {source}")]
+    Distribution {
+        /// Of what.
+        option: &'static str,
+        /// What is wrong with it.
+        source: DistributionError,
+    },
+    /// A distribution of sizes of which none would do.
+    #[error("no size of {distribution} would do for {what}: they have {min} to {max} bytes here")]
+    Sizes {
+        /// Of what.
+        what: &'static str,
+        /// The distribution.
+        distribution: String,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// An echo that the carrier does not carry.
+    #[error("an echo has {min} to {max} bytes here")]
+    EchoBytes {
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// A command that is none.
+    #[error("the command {text:?}: {reason}")]
+    Template {
+        /// What was given.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A request that is none.
+    #[error("http: {0}")]
+    Http(&'static str),
+    /// An application that needs a connection.
+    #[error("{app} is not spoken over UDP")]
+    Datagrams {
+        /// Which application.
+        app: &'static str,
+    },
+}

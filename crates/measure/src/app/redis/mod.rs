@@ -1,0 +1,168 @@
+//! `redis`: GET and SET of a store, SCAN, or any command, in Redis's protocol.
+
+mod resp;
+mod template;
+
+use std::fmt;
+use std::sync::Arc;
+
+use self::template::{Filling, Template};
+use super::codec::{
+    Carrier, Codec, Entry, Expected, Framer, Loader, Login, Preload, Serves, Setting, Write,
+};
+use super::error::AppError;
+use super::options::{Options, quoted};
+use super::payload::MESSAGE_BYTES_MAX;
+use super::store::{Keys, Store, Traffic, Values};
+use crate::generator::Generator;
+
+pub(super) const ENTRIES: &[Entry] =
+    &[Entry { name: "redis", form: "redis", parse, serves: Serves::Nothing }];
+
+#[derive(Debug)]
+struct Redis {
+    /// Commands of the load.
+    command: Command,
+    /// Version of the protocol.
+    version: Version,
+    /// Keys and values; the share of reads is chosen for GET and SET alone.
+    store: Store,
+}
+
+/// Commands for Redis.
+#[derive(Debug)]
+enum Command {
+    /// GET and SET, in the store's shares.
+    GetSet,
+    /// SCAN, ten keys from anywhere: `scan`.
+    Scan,
+    /// Any other: `command=`, and `preload=`, which fills the store before, once for each key.
+    Other { command: Template, preload: Option<Template> },
+}
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// What every server speaks: `resp=2`.
+    V2 = 2,
+    /// Agreed on with HELLO when a connection begins: `resp=3`.
+    V3 = 3,
+}
+
+fn parse(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
+    let mut options = Options::parse("redis", text)?;
+    let template = options.take("command")?.map(|text| Template::parse(&text)).transpose()?;
+    let command = match (template, options.take_word("scan")) {
+        (None, false) => Command::GetSet,
+        (None, true) => Command::Scan,
+        (Some(command), false) => {
+            let preload =
+                options.take("preload")?.map(|text| Template::parse(&text)).transpose()?;
+            Command::Other { command, preload }
+        }
+        (Some(_), true) => return Err(AppError::Together("scan and command")),
+    };
+    let version = match options.take("resp")?.as_deref() {
+        None | Some("2") => Version::V2,
+        Some("3") => Version::V3,
+        Some(other) => {
+            let value = other.to_owned();
+            return Err(AppError::Value { option: "resp", rule: "2 or 3", value });
+        }
+    };
+    let has_share = options.has("get");
+    let mut store = Store::take(&mut options, load)?;
+    if !matches!(command, Command::GetSet) {
+        if has_share {
+            return Err(AppError::Together("get and another command"));
+        }
+        store.get = None;
+    }
+    options.finish(OPTIONS)?;
+    Ok(Arc::new(Redis { command, version, store }))
+}
+
+impl Codec for Redis {
+    fn requests(&self, _: Setting<'_>, rng: &mut Generator) -> Result<Write, AppError> {
+        let mut traffic = Traffic::new(&self.store, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, rng)?;
+        let read = match &self.command {
+            Command::GetSet => Template::parse("GET {key}")?,
+            // A cursor is a place in the server's table, so that an index below its size begins
+            // somewhere else each time.
+            Command::Scan => Template::parse("SCAN {index} COUNT 10")?,
+            Command::Other { command, .. } => command.clone(),
+        };
+        let write = Template::parse(SET)?;
+        Ok(Box::new(move |tag, rng, out| {
+            let (index, reads) = traffic.draw(rng);
+            let template = if reads { &read } else { &write };
+            let value_len = if template.has_value() { traffic.values.draw(rng) } else { 0 };
+            template.write(Filling { keys: &traffic.keys, index, value_len }, out);
+            Expected { tag, due: 0 }
+        }))
+    }
+
+    fn replies(&self) -> Box<dyn Framer> {
+        Box::new(resp::Replies::new())
+    }
+
+    fn preload(&self, _: Carrier) -> Result<Option<Preload>, AppError> {
+        let template = match &self.command {
+            Command::GetSet | Command::Scan => Template::parse(SET)?,
+            Command::Other { preload: Some(preload), .. } => preload.clone(),
+            Command::Other { preload: None, .. } => return Ok(None),
+        };
+        let keys = Keys::new(&self.store, KEY_BYTES_MAX)?;
+        let values = Values::new(&self.store, MESSAGE_BYTES_MAX)?;
+        let write = move |index, out: &mut Vec<u8>| {
+            template.write(Filling { keys: &keys, index, value_len: values.len(index) }, out);
+            Expected { tag: index, due: 0 }
+        };
+        Ok(Some(Preload { key_count: self.store.keys, write: Arc::new(write) }))
+    }
+
+    fn write_greeting(&self, login: Option<Login<'_>>, out: &mut Vec<u8>) -> Option<Expected> {
+        let mut arguments: Vec<&str> = match self.version {
+            Version::V3 => vec!["HELLO", "3"],
+            Version::V2 => Vec::new(),
+        };
+        if let Some(Login { user, password }) = login {
+            arguments.push("AUTH");
+            // HELLO wants a user in any case.
+            arguments.extend(user.or((self.version == Version::V3).then_some("default")));
+            arguments.push(password);
+        }
+        if arguments.is_empty() {
+            return None;
+        }
+        resp::write_arguments_head(arguments.len(), out);
+        for argument in arguments {
+            resp::write_bulk(argument.as_bytes(), out);
+        }
+        Some(Expected { tag: 0, due: 0 })
+    }
+}
+
+impl fmt::Display for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.command {
+            Command::GetSet => {}
+            Command::Scan => f.write_str("scan,")?,
+            Command::Other { command, preload } => {
+                write!(f, "command={},", quoted(&command.to_string()))?;
+                if let Some(preload) = preload {
+                    write!(f, "preload={},", quoted(&preload.to_string()))?;
+                }
+            }
+        }
+        write!(f, "resp={},{}", self.version as u8, self.store)
+    }
+}
+
+const SET: &str = "SET {key} {value}";
+const OPTIONS: &str = "scan, command=COMMAND, preload=COMMAND (with command), resp=2|3, etc, keys=N, \
+    pick=uniform|rr|zipf:S, key=DIST, value=DIST and get=SHARE (without command)";
+
+/// The longest key, as that of a value: what Redis takes is half a gigabyte, but nothing that is
+/// measured in microseconds is that long.
+const KEY_BYTES_MAX: u64 = 1 << 16;

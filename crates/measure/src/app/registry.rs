@@ -1,0 +1,103 @@
+//! The applications that there are, by name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::codec::{Codec, Entry, Expected, Loader, Login, Serves};
+use super::error::AppError;
+use super::{echo, http, memcached, redis, stss, synthetic};
+use crate::distribution::Distribution;
+
+/// All applications. A new one is a file with its [`Codec`], and a line here.
+pub const CODECS: &[&[Entry]] = &[
+    echo::ENTRIES,
+    synthetic::ENTRIES,
+    stss::ENTRIES,
+    memcached::ENTRIES,
+    redis::ENTRIES,
+    http::ENTRIES,
+];
+
+/// A measured application: a codec under its name.
+#[derive(Clone, Debug)]
+pub struct App {
+    entry: Entry,
+    pub(super) codec: Arc<dyn Codec>,
+}
+
+impl App {
+    /// Reads an application; a distribution `file:PATH` needs [`App::parse_with`].
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, AppError> {
+        Self::parse_with(text, &mut |_, _| Err("there is no loader of files here".to_owned()))
+    }
+
+    /// Reads an application; `load` gives the samples of files. This crate does no IO itself.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text, or what `load` says.
+    pub fn parse_with(text: &str, load: &mut Loader<'_>) -> Result<Self, AppError> {
+        Self::parse_among(CODECS, text, load)
+    }
+
+    /// Reads one of these applications.
+    ///
+    /// # Errors
+    ///
+    /// As [`App::parse_with`].
+    pub fn parse_among(
+        codecs: &[&[Entry]],
+        text: &str,
+        load: &mut Loader<'_>,
+    ) -> Result<Self, AppError> {
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let mut entries = codecs.iter().copied().flatten();
+        let Some(&entry) = entries.find(|entry| entry.name == name) else {
+            let forms: Vec<&str> = codecs.iter().copied().flatten().map(|e| e.form).collect();
+            return Err(AppError::Unknown { name: name.to_owned(), forms: forms.join(", ") });
+        };
+        Ok(Self { entry, codec: (entry.parse)(rest, load)? })
+    }
+
+    /// Its name, without what follows.
+    pub fn name(&self) -> &'static str {
+        self.entry.name
+    }
+
+    /// The server's side of it.
+    pub fn serves(&self) -> Serves {
+        self.entry.serves
+    }
+
+    /// What a new connection sends first: [`Codec::write_greeting`].
+    pub fn write_greeting(&self, login: Option<Login<'_>>, out: &mut Vec<u8>) -> Option<Expected> {
+        self.codec.write_greeting(login, out)
+    }
+
+    /// Requests outstanding on a connection at most: [`Codec::pipeline_max`].
+    pub fn pipeline_max(&self) -> Option<u32> {
+        self.codec.pipeline_max()
+    }
+
+    /// Service times of the requests: [`Codec::service_times`].
+    pub fn service_times(&self) -> Option<&Distribution> {
+        self.codec.service_times()
+    }
+}
+
+impl fmt::Display for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.entry.name, self.codec)
+    }
+}
+
+/// Field by field, which is what `Debug` shows of codecs.
+impl PartialEq for App {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name() && format!("{:?}", self.codec) == format!("{:?}", other.codec)
+    }
+}
