@@ -6,7 +6,7 @@
 //! length, and the bytes.
 #![no_main]
 
-#[path = "../../crates/proto/tests/stream_support/mod.rs"]
+#[path = "../../crates/proto/tests/it/stream_support/mod.rs"]
 mod support;
 
 use std::net::SocketAddr;

@@ -5,7 +5,7 @@
 //! and the quartiles of the ratios. Absolute figures depend on the machine and the minute, ratios
 //! of neighbouring slices do not.
 
-#[path = "../tests/toy/mod.rs"]
+#[path = "../tests/it/toy/mod.rs"]
 mod toy;
 
 mod support;

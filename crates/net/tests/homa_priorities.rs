@@ -11,7 +11,10 @@
 //! port's would not matter. Packets are jumbo frames, of which few fill the link: this is about
 //! queues, not about how many packets two cores can move.
 
+// A binary of its own: it measures latencies on two cores, and tests run beside it would make them.
+#[path = "it/toy/mod.rs"]
 mod toy;
+#[path = "it/veth/mod.rs"]
 mod veth;
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Writes the captures of `conformance/pcap` and the seeds of the packet fuzz targets:
 //! `cargo run -p tailcut-wire --example write_pcaps`.
 
-#[path = "../tests/golden/mod.rs"]
+#[path = "../tests/it/golden/mod.rs"]
 mod golden;
 
 use std::fs;

@@ -9,10 +9,10 @@
 #[path = "../../../net/benches/support/mod.rs"]
 mod support;
 
-#[path = "../../tests/cli/freezer.rs"]
+#[path = "../../tests/it/freezer.rs"]
 mod freezer;
 
-#[path = "../../../measure/tests/servers/port.rs"]
+#[path = "../../../measure/tests/it/servers/port.rs"]
 mod port;
 
 mod programs;

@@ -1,0 +1,13 @@
+//! The real binary over loopback, on free ports.
+
+mod command_line;
+mod compare;
+mod freezer;
+mod harness;
+mod live;
+#[path = "../../../measure/tests/it/servers/port.rs"]
+mod port;
+mod route;
+mod serve_and_measure;
+mod several;
+mod stalls;

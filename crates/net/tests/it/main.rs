@@ -1,0 +1,16 @@
+//! Ports, streams and drivers over real sockets on loopback, and between two namespaces.
+
+mod allocations;
+mod credit;
+mod datagrams;
+mod driver;
+mod homa;
+mod homa_hijacked;
+mod ip;
+mod raw;
+mod reuseport;
+mod stamps;
+mod streams;
+mod toy;
+mod udp;
+mod veth;

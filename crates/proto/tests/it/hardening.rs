@@ -1,0 +1,336 @@
+//! What a careful attacker, a bad day or an odd caller may do, and what must hold nevertheless.
+//! Each began as a failing test.
+
+use std::net::SocketAddr;
+use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX};
+use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::router::Speaks;
+use tailcut_proto::rpc::{CallOptions, Event, Rpc};
+use tailcut_wire::r2p2::{
+    DropReason, ExtHeader, Marks, MessageType, Packet, Route, RpcId, SessionId,
+};
+use zerocopy::IntoBytes;
+
+use crate::router_bench::{Ask, Bench, client as rclient, server as rserver};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: false };
+
+fn request(session: u64, sequence: u32, message_len: u32, payload: &[u8], route: Route) -> Vec<u8> {
+    let mut header =
+        ExtHeader::control(MessageType::Request, 1, RpcId::new(SessionId(session), sequence));
+    let count = message_len.div_ceil(1380).max(1) as u16;
+    header = header.with_packet(0, count);
+    header.base.header_size = 72;
+    header.ext.message_len = message_len.into();
+    header.ext.segment_len = 1380.into();
+    header.ext.deadline_us = 1_000_000.into();
+    [header.as_bytes(), route.as_bytes(), payload].concat()
+}
+
+struct Lone {
+    node: Endpoint,
+    now: u64,
+    runs: usize,
+    sent: Vec<(SocketAddr, Vec<u8>)>,
+}
+impl Lone {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config { secret: [9; 16], ..Config::default() };
+        change(&mut config);
+        Self { node: Endpoint::new(0, config), now: 100 * SECOND, runs: 0, sent: vec![] }
+    }
+    fn give(&mut self, from: &str, bytes: &[u8]) {
+        self.node.handle_datagram(self.now, path(from), &mut bytes.to_vec());
+        while let Some(event) = self.node.poll_event() {
+            if let Event::Request { id, .. } = event {
+                self.runs += 1;
+                let _ = self.node.reply(self.now, id, b"pong".to_vec());
+            }
+        }
+        let mut buffer = vec![0; TRAIN_BYTES_MAX];
+        while let Some(t) = self.node.poll_transmit(self.now, &mut buffer) {
+            self.sent.extend(buffer[..t.len].chunks(t.segment_len).map(|b| (t.to, b.to_vec())));
+        }
+    }
+    fn pass(&mut self, ns: u64) {
+        self.now += ns;
+        self.node.handle_timeout(self.now);
+    }
+    fn drops(&self) -> Vec<DropReason> {
+        self.sent
+            .iter()
+            .filter_map(|(_, b)| {
+                let p = Packet::parse(b).ok()?;
+                (p.message_type == MessageType::Drop).then(|| DropReason::from_payload(p.payload))
+            })
+            .collect()
+    }
+}
+
+#[test]
+fn old_sessions_make_room() {
+    let mut server =
+        Lone::with(|config| config.serving.trusted.push("10.0.0.0/8".parse().unwrap()));
+    for session in 0..80 {
+        server.give("10.0.0.1:33000", &request(session + 1, 0, 4, b"ping", Route::default()));
+        server.pass(60 * SECOND);
+    }
+    assert_eq!((server.runs, server.drops()), (80, vec![]));
+}
+
+#[test]
+fn claims_do_not_fill_the_server() {
+    let mut server = Lone::new();
+    for place in 0..32u64 {
+        let from = format!("10.9.0.{}:99", place / 8);
+        server.give(&from, &request(place + 1, 0, 8 << 20, &[0; 1380], Route::default()));
+    }
+    server.sent.clear();
+    server.give("10.0.0.1:33000", &request(77, 0, 4, b"ping", Route::default()));
+    assert_eq!((server.runs, server.drops()), (1, vec![]));
+}
+
+#[test]
+fn version_1_clients_are_served_after_2048_addresses() {
+    let mut server = Lone::new();
+    for place in 0..2048u32 {
+        let ip = std::net::Ipv4Addr::from(0x0a09_0000 + place);
+        server.give(&format!("{ip}:99"), b"\xcc\x08\x00\xc0\0\x01\0\x01ping");
+    }
+    assert_eq!(server.runs, 2048);
+    server.pass(3600 * SECOND);
+    server.give("10.0.0.1:33000", b"\xcc\x08\x00\xc0\0\x01\0\x01ping");
+    assert_eq!(server.runs, 2049);
+}
+
+#[test]
+fn a_router_does_not_place_a_late_duplicate_elsewhere() {
+    let mut bench =
+        Bench::new(Speaks::Extension, 2, |config| config.policy = "rr".parse().unwrap());
+    let ask = Ask { deadline_us: 500, ..Ask::id(1) }.bytes();
+    let first = bench.place(&ask);
+    bench.advance(600_000);
+    let second = bench.send(rclient(), &ask);
+    let to: Vec<_> = second.iter().map(|s| s.to).collect();
+    assert!(to.iter().all(|to| *to == rserver(first.unwrap())), "first {first:?}, then {to:?}");
+}
+
+#[test]
+fn strangers_do_not_lock_out_the_configured_router() {
+    let mut server =
+        Lone::with(|config| config.serving.router = Some("10.0.0.9:9000".parse().unwrap()));
+    let mut probe = ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec();
+    probe.extend_from_slice(&[0, 0, 0, 1]);
+    for round in 0..10 {
+        for place in 0..16 {
+            server.give(&format!("10.9.0.{place}:99"), &probe);
+        }
+        server.sent.clear();
+        server.give("10.0.0.9:9000", &probe);
+        assert_eq!(server.sent.len(), 1, "round {round}: the router gets no report");
+        server.pass(5 * SECOND);
+    }
+}
+
+#[test]
+fn a_multicast_client_in_a_route_gets_nothing() {
+    let mut server = Lone::new();
+    let mut route = Route { routed: 1, client_port: 53.into(), ..Route::default() };
+    route.client_ip = std::net::Ipv4Addr::new(224, 0, 0, 1).to_ipv6_mapped().octets();
+    server.give("10.0.0.1:33000", &request(1, 0, 4, b"ping", route));
+    assert!(server.sent.is_empty(), "{:?}", server.sent[0].0);
+}
+
+#[test]
+fn a_lost_refusal_is_said_again() {
+    let mut server = Lone::new();
+    let ask = request(1, 0, 4, b"ping", Route::default());
+    server.node.handle_datagram(server.now, path("10.0.0.1:1"), &mut ask.clone());
+    let Some(Event::Request { id, .. }) = server.node.poll_event() else { panic!() };
+    let now = server.now;
+    server.node.refuse(now, id, DropReason::Application).unwrap();
+    let mut b = vec![0; 9000];
+    assert!(server.node.poll_transmit(now, &mut b).is_some());
+    server.give("10.0.0.1:1", &ask);
+    assert_eq!(server.drops().len(), 1, "the client waits for its deadline");
+}
+#[test]
+fn an_idempotent_id_again_and_again_holds_nothing() {
+    let mut server = Lone::new();
+    for _ in 0..1000 {
+        let mut ask = request(1, 0, 4, b"ping", Route::default());
+        ask[8 + 12] |= 1;
+        server.give("10.0.0.1:1", &ask);
+        let mut cancel = ExtHeader::control(MessageType::Cancel, 1, RpcId::new(SessionId(1), 0))
+            .as_bytes()
+            .to_vec();
+        cancel[8 + 12] = 0;
+        server.give("10.0.0.1:1", &cancel);
+    }
+    assert_eq!(server.runs, 1000);
+    let text = format!("{:?}", server.node);
+    let kept =
+        text.split("kept: [").nth(1).unwrap().split(']').next().unwrap().matches('(').count();
+    assert!(kept < 10, "{kept} entries kept for no live reply");
+}
+
+#[test]
+fn a_moved_request_of_several_packets_goes_on_at_once() {
+    use tailcut_proto::rpc::Call;
+    use tailcut_wire::r2p2::SackBody;
+    let mut client = Lone::new();
+    let (a, b): (SocketAddr, SocketAddr) =
+        ("10.0.0.2:1".parse().unwrap(), "10.0.0.3:1".parse().unwrap());
+    let target: SocketAddr = "10.0.0.9:9000".parse().unwrap();
+    let options = CallOptions { idempotent: true, ..ONCE };
+    let now = client.now;
+    client
+        .node
+        .call(
+            now,
+            Call {
+                target,
+                payload: vec![7; 20 * 1380],
+                deadline: now + SECOND,
+                context: 0,
+                options,
+            },
+        )
+        .unwrap();
+    let collect = |client: &mut Lone| {
+        let mut buffer = vec![0; TRAIN_BYTES_MAX];
+        let mut out: Vec<(SocketAddr, u16, RpcId)> = vec![];
+        while let Some(t) = client.node.poll_transmit(client.now, &mut buffer) {
+            for bytes in buffer[..t.len].chunks(t.segment_len) {
+                let p = Packet::parse(bytes).unwrap();
+                out.push((t.to, p.index, p.rpc_id().unwrap()));
+            }
+        }
+        out
+    };
+    let rpc_id = collect(&mut client)[0].2;
+    let ack = |base: u16, granted: u16| {
+        let body = SackBody { base: base.into(), granted: granted.into(), bitmap: [0; 32] };
+        [ExtHeader::control(MessageType::Ack, 0, rpc_id).as_bytes(), body.as_bytes()].concat()
+    };
+    client.node.handle_datagram(client.now, a.into(), &mut ack(1, 20));
+    assert_eq!(collect(&mut client).len(), 19);
+    for _ in 0..1000 {
+        client.pass(MS / 4);
+        if collect(&mut client).iter().any(|sent| sent.0 == target) {
+            break;
+        }
+    }
+    client.node.handle_datagram(client.now, b.into(), &mut ack(1, 20));
+    let sent = collect(&mut client);
+    assert_eq!(sent.len(), 19, "of packets 1..20 for the new server");
+}
+
+#[test]
+fn a_call_that_cannot_be_cut_is_refused_by_type() {
+    use tailcut_proto::rpc::Call;
+    let mut client = Lone::with(|config| config.segment_len = 100);
+    let now = client.now;
+    let call = Call {
+        target: "10.0.0.9:9000".parse().unwrap(),
+        payload: vec![7; 7_000_000],
+        deadline: now + SECOND,
+        context: 0,
+        options: ONCE,
+    };
+    assert!(client.node.call(now, call).is_err(), "it is made and never sent");
+}
+
+/// Many clients, each request small, replies of 200 kB; one turn of the driver is 512 kB. Does the
+/// router hear of it?
+#[test]
+fn reports_leave_under_load() {
+    let mut server =
+        Lone::with(|config| config.serving.trusted.push("10.0.0.0/8".parse().unwrap()));
+    let mut probe = ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec();
+    probe.extend_from_slice(&[0, 0, 0, 1]);
+    let router: SocketAddr = "10.0.0.9:9000".parse().unwrap();
+    let mut buffer = vec![0; TRAIN_BYTES_MAX];
+    let (mut reports, mut session, mut bytes_total) = (0, 0, 0);
+    let (mut gap, mut gap_max) = (0, 0);
+    for turn in 0..2000 {
+        for _ in 0..40 {
+            session += 1;
+            let from: SocketAddr =
+                format!("10.1.{}.{}:99", session % 16, session % 200).parse().unwrap();
+            server.node.handle_datagram(
+                server.now,
+                from.into(),
+                &mut request(session % 200 % 16 + 1, session as u32, 4, b"ping", Route::default()),
+            );
+        }
+        if turn % 10 == 5 {
+            server.node.handle_datagram(server.now, router.into(), &mut probe);
+        }
+        while let Some(event) = server.node.poll_event() {
+            if let Event::Request { id, .. } = event {
+                let _ = server.node.reply(server.now, id, vec![1; 16_000]);
+            }
+        }
+        let mut bytes = 0;
+        for _ in 0..64 {
+            if bytes >= 1 << 19 {
+                break;
+            }
+            let Some(t) = server.node.poll_transmit(server.now, &mut buffer) else { break };
+            bytes += t.len;
+            if t.to == router {
+                reports += 1;
+                gap = 0;
+            }
+        }
+        bytes_total += bytes;
+        gap += 1;
+        gap_max = gap_max.max(gap);
+        server.now += 420_000; // 512 kB at 10 Gb/s
+        server.node.handle_timeout(server.now);
+    }
+    let drops = server.node.metrics().drops;
+    assert!(
+        gap_max * 420 < 50_000,
+        "{} ms without a report, {reports} in all, {} MB sent, drops {drops:?}",
+        gap_max * 42 / 100,
+        bytes_total >> 20
+    );
+}
+
+/// A full server says that a request has not run. It knows the session, so that it can keep the
+/// promise.
+#[test]
+fn a_copy_of_a_refused_request_does_not_run() {
+    let mut server = Lone::with(|config| config.serving.requests_max = 1);
+    server.give("10.0.0.1:33000", &request(1, 0, 4, b"ping", Route::default()));
+    let refused = request(1, 1, 4, b"ping", Route::default());
+    server.give("10.0.0.1:33000", &refused);
+    server.pass(2 * SECOND);
+    server.give("10.0.0.1:33000", &refused);
+    assert_eq!((server.runs, server.drops()), (1, vec![DropReason::Overload, DropReason::TooOld]));
+}
+
+#[test]
+fn a_full_server_does_not_promise_what_it_cannot_know() {
+    let mut server = Lone::with(|config| config.serving.requests_max = 0);
+    server.now = MS;
+    let mut again = request(1, 0, 4, b"ping", Route::default());
+    (again[20], again[47]) = (Marks::AGAIN, 2);
+    server.give("10.0.0.1:33000", &again);
+    assert_eq!(
+        server.drops(),
+        [DropReason::Uncertain],
+        "it may have run before the server started"
+    );
+}
+
+fn path(from: &str) -> Path {
+    from.parse::<SocketAddr>().unwrap().into()
+}

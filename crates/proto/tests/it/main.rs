@@ -1,0 +1,10 @@
+//! State machines against packets made by hand; two of them together are tested in `tailcut-sim`.
+
+mod hardening;
+mod homa_hardening;
+mod router_accounting;
+mod router_bench;
+mod router_requests;
+mod scripts;
+mod stream_messages;
+mod stream_support;

@@ -1,0 +1,22 @@
+//! The simulator against theory, published tables and itself; and, as `proto_*`, what endpoints and
+//! routers promise each other over bad paths, for which proto would need what depends on it.
+
+mod addressed;
+mod allocations;
+mod chip;
+mod cloning_published;
+mod cloning_theory;
+mod faults;
+mod faults_homa;
+mod homa_published;
+mod instrument;
+mod network;
+mod proto_hardening;
+mod proto_homa_hijacked;
+mod proto_homa_pair;
+mod proto_promises;
+mod proto_r2p2_pair;
+mod proto_routed;
+mod proto_stream_pair;
+mod queue_grain;
+mod r2p2;

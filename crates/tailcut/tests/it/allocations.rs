@@ -1,0 +1,72 @@
+//! Warm calls allocate nothing.
+
+use std::collections::VecDeque;
+
+use allocation_counter::measure;
+use tailcut::{CallOptions, Client, ClientBuilder, Pending, Request, Server, ServerBuilder};
+use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::udp::{UdpConfig, UdpPort};
+use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
+
+/// 100 000 calls through the library, 64 outstanding, client and server turned on this thread by
+/// turns.
+#[test]
+fn a_warm_rpc_allocates_nothing() {
+    let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");
+    let client =
+        ClientBuilder::new().busy_poll().connect(server.local_address()).expect("a client");
+    check_calls(&client, || turn_server(&mut server));
+}
+
+/// The same through a router.
+#[test]
+fn a_warm_routed_rpc_allocates_nothing() {
+    let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");
+    let port =
+        UdpPort::bind(V4.parse().expect("an address"), UdpConfig::default()).expect("a port");
+    let servers = vec![ServerConfig { addr: server.local_address(), speaks: Speaks::Extension }];
+    let policy = "jbsq:16".parse().expect("a policy");
+    // A table of ids that is full after the warm-up, however fast this machine is.
+    let config = RouterConfig { policy, servers, table_len_max: 4096, ..RouterConfig::default() };
+    let mut router = Driver::new(Wait::BusyPoll).expect("a driver");
+    let target = port.local_address();
+    router.add(Router::new(router.clock().now(), config).expect("a router"), port, None);
+    let options = CallOptions { idempotent: true, ..CallOptions::default() };
+    let client =
+        ClientBuilder::new().busy_poll().options(options).connect(target).expect("a client");
+    check_calls(&client, || {
+        router.turn().expect("a turn");
+        turn_server(&mut server);
+    });
+}
+
+/// 100 000 calls without an allocation. A stall of the machine makes the client send everything
+/// again, and the queues may then grow to a new size: that is warming up, and the next 100 000 are
+/// looked at.
+fn check_calls(client: &Client, mut turn: impl FnMut()) {
+    let mut calls = VecDeque::with_capacity(64);
+    let mut run = |count: u64| {
+        for _ in 0..count {
+            while calls.len() < 64 {
+                calls.push_back(client.enqueue(&[7; 64]).expect("a call"));
+            }
+            let oldest: Pending<'_> = calls.pop_front().expect("calls are outstanding");
+            while !oldest.is_done().expect("a socket") {
+                turn();
+            }
+            assert_eq!(oldest.wait().expect("a reply").len(), 64);
+        }
+    };
+    run(50_000);
+    let windows = (0..5).map(|_| measure(|| run(100_000)).count_total);
+    let allocations: Vec<u64> = windows.take_while(|&allocations| allocations > 0).collect();
+    assert!(allocations.len() < 5, "allocations of each 100 000 calls: {allocations:?}");
+}
+
+fn turn_server(server: &mut Server) {
+    let echo =
+        &mut |request: Request<'_>| request.reply_in_place(|_| {}).expect("the client waits");
+    server.turn(echo).expect("a turn");
+}
+
+const V4: &str = "127.0.0.1:0";

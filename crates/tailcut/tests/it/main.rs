@@ -1,0 +1,6 @@
+//! The library over real sockets on loopback.
+
+mod allocations;
+mod library;
+#[cfg(feature = "tokio")]
+mod streams;

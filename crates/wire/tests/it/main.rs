@@ -1,0 +1,9 @@
+//! Headers and their parsers against golden bytes, captures, pages of docs and arbitrary bytes.
+
+mod golden;
+mod homa;
+mod homa_fields;
+mod layout;
+mod pcaps;
+mod properties;
+mod stream;
