@@ -12,7 +12,6 @@ mod counters;
 mod demo;
 mod dissect;
 mod distribution_file;
-mod endpoints;
 mod measure;
 mod network;
 mod output;
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args).map(done),
         Command::Control(args) => control::run(&args).map(done),
         Command::Measure(args) => measure::run(&args),
-        Command::Agent(args) => agent::run(&args, measure::engine::local).map(done),
+        Command::Agent(args) => agent::run(&args).map(done),
         Command::Compare(args) => compare::run(&args),
         Command::Dissect(args) => {
             output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done)

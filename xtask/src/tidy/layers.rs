@@ -89,10 +89,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tailcut-net", &["tailcut-proto", "tailcut-wire"]),
     ("tailcut-sim", &["tailcut-measure", "tailcut-proto", "tailcut-wire"]),
     ("tailcut", &["tailcut-net", "tailcut-proto"]),
+    // It drives proto's endpoints itself, for it looks at each packet of a call that is stamped.
+    (
+        "tailcut-instrument",
+        &["tailcut", "tailcut-measure", "tailcut-net", "tailcut-proto", "tailcut-wire"],
+    ),
     (
         "tailcut-cli",
         &[
             "tailcut",
+            "tailcut-instrument",
             "tailcut-measure",
             "tailcut-net",
             "tailcut-proto",

@@ -12,9 +12,9 @@ use tailcut_measure::statistics::quantile::{BEYOND_MIN, Estimate};
 use tailcut_measure::statistics::reference::student_within;
 
 use super::Side;
-use crate::measure::hdr;
-use crate::measure::percentile::{PERCENTILES, Percentile};
-use crate::measure::result::Interval;
+use tailcut_instrument::hdr;
+use tailcut_instrument::percentile::{PERCENTILES, Percentile};
+use tailcut_instrument::result::Interval;
 
 /// One percentile of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -137,8 +137,8 @@ const NS_PER_US: f64 = 1e3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::result::{Histograms, MeasureResult};
     use crate::measure::sample;
+    use tailcut_instrument::result::{Histograms, MeasureResult};
 
     #[test]
     fn percentiles_of_the_same_distribution_do_not_differ() {

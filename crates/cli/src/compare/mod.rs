@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use self::difference::Row;
 use self::settings::Change;
-use crate::measure::result::{MeasureResult, Verdict};
 use crate::measure::text::Style;
-use crate::measure::{hdr, saved};
 use crate::output;
+use tailcut_instrument::result::{MeasureResult, Verdict};
+use tailcut_instrument::{hdr, saved};
 
 /// Compare two results of `tailcut measure`: which percentiles differ, by how much, and how sure
 /// that is

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::measure::result::{Environment, Host, MeasureResult};
 use crate::output::four_digits;
+use tailcut_instrument::result::{Environment, Host, MeasureResult};
 
 /// A setting in which the runs differ.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -4,12 +4,12 @@
 
 use hdrhistogram::Histogram;
 
-use super::hdr;
-use super::percentile::PERCENTILES;
-use super::result::{ArrivalTest, Interval, Moment, Point};
 use crate::chart::{Axis, LineChart, MarkerTitle, Series};
 use crate::output::four_digits;
 use crate::page::Drawn;
+use tailcut_instrument::hdr;
+use tailcut_instrument::percentile::PERCENTILES;
+use tailcut_instrument::result::{ArrivalTest, Interval, Moment, Point};
 
 /// A curve of latencies: its name, its samples, and the intervals that are known by their shares.
 pub(crate) struct Curve<'a> {

@@ -5,14 +5,14 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::charts::{self, Curve};
-use super::hdr;
-use super::percentile::{self, PERCENTILES};
-use super::result::{
-    Environment, Host, Latency, MeasureResult, Point, StationarityTest, Timestamps,
-};
 use super::text::{figure, range, short_verdict};
 use crate::output::four_digits;
 use crate::page::sections::{Download, Judgement, Page, Reason, Section, Tile};
+use tailcut_instrument::hdr;
+use tailcut_instrument::percentile::{self, PERCENTILES};
+use tailcut_instrument::result::{
+    Environment, Host, Latency, MeasureResult, Point, StationarityTest, Timestamps,
+};
 
 /// The page.
 ///
@@ -472,7 +472,7 @@ mod tests {
             hdr::encode(&hdrhistogram::Histogram::new_with_bounds(1, 1_000_000, 3).unwrap());
         result.point = Point::default();
         result.point.histograms =
-            super::super::result::Histograms { intended: empty.clone(), actual: empty };
+            tailcut_instrument::result::Histograms { intended: empty.clone(), actual: empty };
         checks::stands_alone(&render(&result).unwrap());
     }
 }

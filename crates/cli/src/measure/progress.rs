@@ -3,10 +3,11 @@
 use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tailcut_instrument::result::Point;
+use tailcut_instrument::view::{AgentStatus, Phase, View};
 use tailcut_measure::control::Leg;
 
-use super::coordinator::Seat;
-use super::view::{Phase, View, forecast};
+use super::text;
 
 /// What shows a run on standard error.
 pub(super) fn progress() -> Box<dyn View> {
@@ -41,7 +42,7 @@ impl<F: FnMut(&str)> View for Lines<F> {
         }
     }
 
-    fn show(&mut self, passed_ns: u64, _seats: &[Seat]) {
+    fn show(&mut self, passed_ns: u64, _agents: &[AgentStatus<'_>]) {
         if passed_ns >= self.next_ns {
             self.next_ns = passed_ns + LINE_EVERY_NS;
             let seconds = |ns: u64| ns / 1_000_000_000;
@@ -54,8 +55,8 @@ impl<F: FnMut(&str)> View for Lines<F> {
         }
     }
 
-    fn say(&mut self, line: &str) {
-        (self.print)(line);
+    fn handle_point(&mut self, point: &Point) {
+        (self.print)(&text::line(point));
     }
 }
 
@@ -90,13 +91,26 @@ impl View for Bar {
         }
     }
 
-    fn show(&mut self, passed_ns: u64, _seats: &[Seat]) {
+    fn show(&mut self, passed_ns: u64, _agents: &[AgentStatus<'_>]) {
         self.bar.set_position(passed_ns);
     }
 
-    fn say(&mut self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+    fn handle_point(&mut self, point: &Point) {
+        self.bar.suspend(|| eprintln!("{}", text::line(point)));
     }
+}
+
+/// What reaching the target will take, as far as one can tell.
+pub(super) fn forecast(leg: &Leg) -> String {
+    let seconds = |ns: u64| format!("{} s", ns / 1_000_000_000);
+    leg.forecast.map_or_else(String::new, |forecast| match forecast.total_ns > forecast.limit_ns {
+        true => format!(
+            ", would take {}, ends after {}",
+            seconds(forecast.total_ns),
+            seconds(forecast.limit_ns)
+        ),
+        false => format!(", {} in all", seconds(forecast.total_ns)),
+    })
 }
 
 #[cfg(test)]

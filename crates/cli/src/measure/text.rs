@@ -6,9 +6,11 @@
 use std::env;
 use std::io::{IsTerminal as _, stderr, stdout};
 
-use super::percentile::{self, PERCENTILES};
-use super::result::{Interval, Latency, MeasureResult, Point, SamplesFile, Timestamps, Verdict};
 use crate::output::{four_digits, printable, table};
+use tailcut_instrument::percentile::{self, PERCENTILES};
+use tailcut_instrument::result::{
+    Interval, Latency, MeasureResult, Point, SamplesFile, Timestamps, Verdict,
+};
 
 /// How text is set off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,7 +284,7 @@ fn assertions(result: &MeasureResult, style: Style) -> String {
 }
 
 fn samples_file(result: &MeasureResult) -> String {
-    let Some(SamplesFile { path, written, left_out }) = &result.samples_file else {
+    let Some(SamplesFile { path, written, left_out, .. }) = &result.samples_file else {
         return String::new();
     };
     format!("{written} requests are in {}, {left_out} were left out\n", printable(path))

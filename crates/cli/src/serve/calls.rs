@@ -22,9 +22,9 @@ use super::app::{App, DeskConfig, spin};
 use super::emulated::{Emulated, Job};
 use super::{Args, Left, MESSAGE_BYTES_MAX, desk_config, ports};
 use crate::counters::{self, Counters};
-use crate::endpoints::Speech;
-use crate::measure::job::Transport;
 use crate::{network, output};
+use tailcut_instrument::endpoints::Speech;
+use tailcut_instrument::job::Transport;
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {

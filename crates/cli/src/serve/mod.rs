@@ -23,9 +23,9 @@ use self::connections::Listeners;
 use self::datagrams::Ports;
 use crate::counters::{self, Counters};
 use crate::distribution_file::parse_positive_ns;
-use crate::measure::job::Transport;
 use crate::network::{self, Polling};
 use crate::{output, signals};
+use tailcut_instrument::job::Transport;
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
@@ -276,61 +276,4 @@ Examples:
   tailcut serve --listen 10.0.0.2:8000 --app echo --router 10.0.0.1:8000 --trust 10.0.0.0/8";
 
 #[cfg(test)]
-pub(crate) mod tests {
-    //! Servers on threads of the test's process.
-
-    use std::sync::mpsc;
-    use std::thread::JoinHandle;
-
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    /// Serves until it is dropped.
-    pub(crate) struct Served {
-        pub(crate) address: SocketAddr,
-        stop: Arc<AtomicBool>,
-        waker: Waker,
-        thread: Option<JoinHandle<String>>,
-    }
-
-    impl Served {
-        /// Stops it, and gives its report.
-        pub(crate) fn stop(&mut self) -> String {
-            self.stop.store(true, Ordering::Relaxed);
-            self.waker.wake();
-            self.thread.take().map(|thread| thread.join().expect("it serves")).unwrap_or_default()
-        }
-    }
-
-    impl Drop for Served {
-        fn drop(&mut self) {
-            self.stop();
-        }
-    }
-
-    /// A server with these arguments after `--listen`.
-    pub(crate) fn serve(words: &[&str]) -> Served {
-        let line =
-            Line::try_parse_from(["serve", "--listen"].iter().chain(words)).expect("arguments");
-        let stop = Arc::new(AtomicBool::new(false));
-        let (sender, receiver) = mpsc::channel();
-        let flag = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            let mut server = Server::open(&line.args).expect("a port");
-            sender
-                .send((server.addresses().expect("addresses")[0], server.waker()))
-                .expect("the test");
-            server.serve(&flag).expect("it serves");
-            server.report().expect("a report")
-        });
-        let (address, waker) = receiver.recv().expect("a server");
-        Served { address, stop, waker, thread: Some(thread) }
-    }
-}
+mod tests;

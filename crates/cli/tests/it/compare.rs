@@ -120,7 +120,8 @@ fn a_file_that_is_no_result_is_refused_by_its_name() {
 /// A trustworthy result whose p99 is 90 us with the interval from 80 to 100 us, times `scale`;
 /// `more` are settings.
 fn result(scale: f64, more: &[(&str, &str)]) -> Value {
-    let vector: Value = serde_json::from_str(include_str!("../vectors/hdr.json")).unwrap();
+    let vector: Value =
+        serde_json::from_str(include_str!("../../../instrument/tests/vectors/hdr.json")).unwrap();
     let interval = |value: f64, half: f64| {
         let (low, high) = (scale * (value - half), scale * (value + half));
         json!({ "value": scale * value, "low": low, "high": high, "confidence": 0.95, "effective_samples": 4_000.0 })

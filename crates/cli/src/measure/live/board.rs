@@ -14,11 +14,12 @@ use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::quantile::Estimate;
 use tailcut_measure::verdict::Verdict;
 
-use crate::measure::job::Role;
-use crate::measure::record::Kept;
+use crate::measure::progress::forecast;
 use crate::measure::text::figure;
-use crate::measure::view::{Phase, forecast};
 use crate::output::{four_digits, printable};
+use tailcut_instrument::job::Role;
+use tailcut_instrument::record::Kept;
+use tailcut_instrument::view::Phase;
 
 /// Where a run stands.
 pub(super) struct Board {
@@ -108,7 +109,7 @@ impl Board {
         }
     }
 
-    /// See [`View::begin`](crate::measure::view::View::begin).
+    /// See [`View::begin`](tailcut_instrument::view::View::begin).
     pub(super) fn begin(&mut self, phase: Phase, leg: Option<&Leg>) {
         match (self.phase, phase) {
             (_, Phase::Preparing) => {

@@ -302,7 +302,7 @@ mod tests {
 
     use super::super::board::tests::{board, slice};
     use super::*;
-    use crate::measure::job::Role;
+    use tailcut_instrument::job::Role;
 
     fn drawn(board: &Board, size: (u16, u16), style: text::Style) -> Terminal<TestBackend> {
         let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();

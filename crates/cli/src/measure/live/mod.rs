@@ -13,16 +13,16 @@
 mod board;
 mod draw;
 
+use tailcut_instrument::job::Role;
+use tailcut_instrument::result::Point;
+use tailcut_instrument::view::{AgentStatus, Phase, View};
 use tailcut_measure::control::Leg;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::quantile::Estimate;
 use tailcut_net::clock::Clock;
 
 use self::board::{AgentRow, Board};
-use super::coordinator::Seat;
-use super::job::Role;
-use super::text::Style;
-use super::view::{Phase, View};
+use super::text::{self, Style};
 use crate::output::printable;
 use crate::screen::Screen;
 
@@ -106,13 +106,13 @@ impl View for Live {
         self.board.take(slice, role);
     }
 
-    fn show(&mut self, passed_ns: u64, seats: &[Seat]) {
+    fn show(&mut self, passed_ns: u64, agents: &[AgentStatus<'_>]) {
         self.board.pass(passed_ns);
         if self.screen.is_none() {
             return self.say_column();
         }
         if Clock.now().saturating_sub(self.drawn_ns) >= DRAW_EVERY_NS {
-            self.board.agents = seats.iter().map(row).collect();
+            self.board.agents = agents.iter().map(row).collect();
             self.draw();
         }
     }
@@ -133,9 +133,10 @@ impl View for Live {
         }
     }
 
-    fn say(&mut self, line: &str) {
+    fn handle_point(&mut self, point: &Point) {
+        let line = text::line(point);
         match self.screen {
-            Some(_) => self.board.said.push(printable(line)),
+            Some(_) => self.board.said.push(printable(&line)),
             None => eprintln!("{line}"),
         }
     }
@@ -147,16 +148,16 @@ impl Drop for Live {
     }
 }
 
-fn row(seat: &Seat) -> AgentRow {
+fn row(agent: &AgentStatus<'_>) -> AgentRow {
     AgentRow {
-        name: printable(seat.name()),
-        role: seat.job.role.name().to_owned(),
-        threads: seat.job.threads,
-        connections: seat.job.connections,
-        sent: seat.counts.sent,
-        replied: seat.counts.replied,
-        standing: printable(seat.standing()),
-        is_lost: seat.lost().is_some(),
+        name: printable(agent.name),
+        role: agent.role.name().to_owned(),
+        threads: agent.threads,
+        connections: agent.connections,
+        sent: agent.sent,
+        replied: agent.replied,
+        standing: printable(agent.standing),
+        is_lost: agent.is_lost,
     }
 }
 

@@ -1,0 +1,528 @@
+//! What is measured: the flags of `tailcut measure`, which are also the keys of an experiment file.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use tailcut_instrument::agent::spec::AgentSpec;
+use tailcut_instrument::distribution_file::read as read_samples;
+use tailcut_instrument::job::{Role, Transport};
+use tailcut_instrument::pattern::Pattern;
+use tailcut_measure::app::App;
+use tailcut_measure::arrivals::{Arrivals, Process};
+use tailcut_measure::generator::generator;
+use tailcut_measure::objective::{Objective, parse_percentile};
+use tailcut_measure::quantity::{parse_duration_ns, parse_rate_per_s};
+
+use super::written::{Read, Written};
+use crate::distribution_file;
+
+/// Everything that repeats a measurement. What is absent has the default that its help says.
+#[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Flags {
+    /// A server, or a router before several; repeat it to spread connections over several
+    #[arg(long, value_name = "ADDR")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) target: Vec<String>,
+    /// What carries requests [default: r2p2]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) transport: Option<Transport>,
+    /// What to ask: echo:BYTES, synthetic:DIST, memcached-binary, memcached-ascii, redis,
+    /// http:/PATH; with options, see below
+    #[arg(long, value_name = "APP")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) app: Option<Written<AppText>>,
+    /// Fill the target's store with every key before the load
+    #[arg(long)]
+    pub(crate) preload: bool,
+    /// Requests per second on average
+    #[arg(long, value_name = "R")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rate: Option<Written<Rate>>,
+    /// Closed loop instead of --rate: this many requests outstanding at any time. It measures
+    /// capacity, not users' latency
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["rate", "arrivals", "pattern"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outstanding: Option<u32>,
+    /// Instead of --rate: steps:FROM:TO:BY, find:FROM:TO (the highest rate that meets --slo), or
+    /// sweep:FROM:TO or sweep:FROM:TO:POINTS, whose points settle around the knee
+    #[arg(long, value_name = "PATTERN", conflicts_with = "rate")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pattern: Option<Pattern>,
+    /// What to find the highest rate for, such as 'p99<200us'
+    #[arg(long, value_name = "OBJECTIVE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) slo: Option<Written<ObjectiveText>>,
+    /// Highest rate accepted, against a slip of the keyboard [default: 1M]
+    #[arg(long, value_name = "R")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rate_max: Option<Written<Rate>>,
+    /// Gaps between requests: poisson, fixed, or a distribution of plain numbers, whose mean is
+    /// scaled to the rate
+    /// [default: poisson]
+    #[arg(long, value_name = "GAPS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) arrivals: Option<Written<Gaps>>,
+    /// Connections over all threads and targets [default: one a thread]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connections: Option<u32>,
+    /// The client may open up to so many connections where it sends late [default: those it has]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connections_max: Option<u32>,
+    /// Load threads [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) threads: Option<u32>,
+    /// Requests outstanding on a connection at most [default: 1 for http, 1024 for tcp and tls,
+    /// else 16384]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pipeline: Option<u32>,
+    /// Measure for just so long, instead of until the percentile is known well enough
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) duration: Option<Written<PositiveTime>>,
+    /// How long to load before measuring [default: 1s, and longer while the latency moves]
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warmup: Option<Written<Time>>,
+    /// The percentile to know [default: that of --slo, or p99]
+    #[arg(long, value_name = "P")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) percentile: Option<Written<PercentileText>>,
+    /// How well to know it: half of its 95 % interval, as a share of it (5%) or a time (10us)
+    /// [default: 5%]
+    #[arg(long, value_name = "WIDTH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) precision: Option<Written<PrecisionText>>,
+    /// The first look at the percentile comes after so long; what comes round less often stays
+    /// unseen [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) duration_min: Option<Written<PositiveTime>>,
+    /// Measure for so long at most [default: 60s]
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) duration_max: Option<Written<PositiveTime>>,
+    /// Take so long at most for everything: warm-ups, and measurements that begin again [default:
+    /// no limit]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "pattern"])]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) time_max: Option<Written<PositiveTime>>,
+    /// When to give a request up, counted from when it leaves; at most 60s [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout: Option<Written<Timeout>>,
+    /// Stamp one request in N as the kernel sends it, where it does; 0 for none [default: 16, or
+    /// 500 stamps a second if that is fewer]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stamp_every: Option<u32>,
+    /// TLS: certificates to trust, PEM
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<String>,
+    /// TLS: the name to ask for and to verify [default: the target's]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) server_name: Option<String>,
+    /// TLS: trust whatever the server shows
+    #[arg(long, conflicts_with = "ca")]
+    pub(crate) insecure: bool,
+    /// R2P2, Homa: requests may run more than once: routers may clone them and they may be retried
+    /// at another server
+    #[arg(long)]
+    pub(crate) idempotent: bool,
+    /// R2P2: speak version 1, as the reference implementation does
+    #[arg(long)]
+    pub(crate) v1: bool,
+    /// Seed of arrivals and requests [default: 1]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) seed: Option<u64>,
+    /// Poll without ever sleeping: takes a whole core for each thread, and no wake-up is in any
+    /// latency
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+    /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client
+    /// and server share a core
+    /// [default: 200000]
+    #[arg(long, value_name = "N", conflicts_with = "busy_poll")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spin_ns: Option<u64>,
+    /// Who loads: local, tcp:HOST:PORT or ssh:USER@HOST, each with
+    /// ,role=symmetric|throughput|latency; may be repeated
+    /// [default: local]
+    #[arg(long, value_name = "AGENT")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) agent: Vec<Written<AgentText>>,
+    /// The key that is shared with agents at tcp:HOST:PORT
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Exit with status 4 where this does not hold, such as 'p99<200us'; may be repeated
+    #[arg(long, value_name = "OBJECTIVE")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) assert: Vec<Written<ObjectiveText>>,
+    /// Load a target that is neither on this machine nor in a private network
+    #[arg(long)]
+    pub(crate) i_own_this_target: bool,
+}
+
+impl Flags {
+    /// Reads an experiment file.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with line and column.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is no experiment", path.display()))
+    }
+
+    /// As a file.
+    pub(crate) fn to_toml(&self) -> Result<String> {
+        toml::to_string(self).context("cannot write the experiment")
+    }
+
+    /// What `self` says, and what the file says of the rest.
+    pub(crate) fn over(self, file: Self) -> Self {
+        Self {
+            target: if self.target.is_empty() { file.target } else { self.target },
+            transport: self.transport.or(file.transport),
+            app: self.app.or(file.app),
+            preload: self.preload || file.preload,
+            // One way to say how much replaces the others.
+            rate: self.rate.clone().or_else(|| {
+                (self.outstanding.is_none() && self.pattern.is_none()).then_some(file.rate)?
+            }),
+            outstanding: self.outstanding.or_else(|| {
+                (self.rate.is_none() && self.pattern.is_none()).then_some(file.outstanding)?
+            }),
+            pattern: self.pattern.or_else(|| {
+                (self.rate.is_none() && self.outstanding.is_none()).then_some(file.pattern)?
+            }),
+            slo: self.slo.or(file.slo),
+            rate_max: self.rate_max.or(file.rate_max),
+            arrivals: self.arrivals.or(file.arrivals),
+            connections: self.connections.or(file.connections),
+            connections_max: self.connections_max.or(file.connections_max),
+            threads: self.threads.or(file.threads),
+            pipeline: self.pipeline.or(file.pipeline),
+            duration: self.duration.or(file.duration),
+            warmup: self.warmup.or(file.warmup),
+            percentile: self.percentile.or(file.percentile),
+            precision: self.precision.or(file.precision),
+            duration_min: self.duration_min.or(file.duration_min),
+            duration_max: self.duration_max.or(file.duration_max),
+            time_max: self.time_max.or(file.time_max),
+            timeout: self.timeout.or(file.timeout),
+            stamp_every: self.stamp_every.or(file.stamp_every),
+            ca: self.ca.or(file.ca),
+            server_name: self.server_name.or(file.server_name),
+            insecure: self.insecure || file.insecure,
+            idempotent: self.idempotent || file.idempotent,
+            v1: self.v1 || file.v1,
+            seed: self.seed.or(file.seed),
+            busy_poll: self.busy_poll || file.busy_poll,
+            spin_ns: self.spin_ns.or(file.spin_ns),
+            agent: if self.agent.is_empty() { file.agent } else { self.agent },
+            key_file: self.key_file.or(file.key_file),
+            assert: if self.assert.is_empty() { file.assert } else { self.assert },
+            i_own_this_target: self.i_own_this_target || file.i_own_this_target,
+        }
+    }
+
+    /// Whether the load is one that is meant.
+    ///
+    /// # Errors
+    ///
+    /// A rate above the highest accepted, and gaps that no factor scales to a rate.
+    pub(crate) fn check_load(&self) -> Result<()> {
+        let rate = self.pattern.map(Pattern::highest_per_s).or(self.rate.as_deref().copied());
+        let (rate, rate_max) =
+            (rate.unwrap_or(0.0), self.rate_max.as_deref().copied().unwrap_or(RATE_MAX_PER_S));
+        if rate > rate_max {
+            bail!("--rate {rate} is above {rate_max}; raise --rate-max if it is meant");
+        }
+        if let Some(gaps) = self.arrivals.as_deref() {
+            let arrivals = Arrivals::new(gaps.clone(), 1.0, generator(1, 0));
+            arrivals.context("--arrivals cannot be scaled to a rate")?;
+        }
+        Ok(())
+    }
+
+    /// Whether it says all that a measurement needs, and nothing that contradicts itself.
+    ///
+    /// # Errors
+    ///
+    /// What is missing.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.target.is_empty() {
+            bail!("say what to measure: --target HOST:PORT");
+        }
+        if self.app.is_none() {
+            bail!("say what to ask: --app, such as echo:64, redis or http:/");
+        }
+        let loads = [self.rate.is_some(), self.outstanding.is_some(), self.pattern.is_some()];
+        match loads.into_iter().filter(|&given| given).count() {
+            0 => {
+                bail!("say how much to load: --rate <R>, --outstanding <N> or --pattern <PATTERN>")
+            }
+            1 => {}
+            _ => bail!("--rate, --outstanding and --pattern exclude each other"),
+        }
+        if self.time_max.is_some() && (self.duration.is_some() || self.pattern.is_some()) {
+            bail!(
+                "--time-max bounds one load that chooses its length: it goes with neither --duration nor --pattern"
+            );
+        }
+        if self.v1 && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
+            bail!("--v1 is R2P2's; take --transport r2p2, or leave it out");
+        }
+        if matches!(self.pattern, Some(Pattern::Find { .. })) && self.slo.is_none() {
+            bail!("say what to find the highest rate for: --slo, such as 'p99<200us'");
+        }
+        if !self.agent.is_empty() && self.agent.iter().all(|agent| agent.role == Role::Throughput) {
+            bail!("no latency counts: one agent at least must be symmetric or have role=latency");
+        }
+        if self.connections.unwrap_or(u32::MAX) < self.threads.unwrap_or(1) {
+            bail!("each thread needs a connection: --connections must be at least --threads");
+        }
+        Ok(())
+    }
+}
+
+/// `--app`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppText;
+
+impl Read for AppText {
+    type Value = App;
+
+    fn read(text: &str) -> Result<App, String> {
+        App::parse_with(text, &mut read_samples).map_err(|error| error.to_string())
+    }
+}
+
+/// `--agent`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AgentText;
+
+impl Read for AgentText {
+    type Value = AgentSpec;
+
+    fn read(text: &str) -> Result<AgentSpec, String> {
+        text.parse()
+    }
+}
+
+/// Requests a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate;
+
+impl Read for Rate {
+    type Value = f64;
+
+    fn read(text: &str) -> Result<f64, String> {
+        parse_rate_per_s(text).map_err(|error| error.to_string())
+    }
+}
+
+/// A time in ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time;
+
+impl Read for Time {
+    type Value = u64;
+
+    fn read(text: &str) -> Result<u64, String> {
+        parse_duration_ns(text).map_err(|error| error.to_string())
+    }
+}
+
+/// A time above zero, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PositiveTime;
+
+impl Read for PositiveTime {
+    type Value = u64;
+
+    fn read(text: &str) -> Result<u64, String> {
+        distribution_file::parse_positive_ns(text)
+    }
+}
+
+/// A time from 1 ns to 60 s, in ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeout;
+
+impl Read for Timeout {
+    type Value = u64;
+
+    fn read(text: &str) -> Result<u64, String> {
+        match distribution_file::parse_positive_ns(text) {
+            Ok(timeout_ns) if timeout_ns > TIMEOUT_NS_MAX => {
+                Err("a request waits for 60s at most".to_owned())
+            }
+            parsed => parsed,
+        }
+    }
+}
+
+/// Gaps between requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gaps;
+
+impl Read for Gaps {
+    type Value = Process;
+
+    fn read(text: &str) -> Result<Process, String> {
+        Process::parse(text).map_err(|error| error.to_string())
+    }
+}
+
+/// An objective.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ObjectiveText;
+
+impl Read for ObjectiveText {
+    type Value = Objective;
+
+    fn read(text: &str) -> Result<Objective, String> {
+        text.parse().map_err(|error| format!("{error}"))
+    }
+}
+
+/// A percentile as a share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PercentileText;
+
+impl Read for PercentileText {
+    type Value = f64;
+
+    fn read(text: &str) -> Result<f64, String> {
+        parse_percentile(text).map_err(|error| error.to_string())
+    }
+}
+
+/// Half the width of an interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PrecisionText;
+
+/// What [`PrecisionText`] says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Precision {
+    /// Of the percentile.
+    Share(f64),
+    /// In ns.
+    Nanoseconds(f64),
+}
+
+impl Read for PrecisionText {
+    type Value = Precision;
+
+    fn read(text: &str) -> Result<Precision, String> {
+        let Some(percent) = text.strip_suffix('%') else {
+            return distribution_file::parse_positive_ns(text)
+                .map(|ns| Precision::Nanoseconds(ns as f64));
+        };
+        match percent.trim().parse::<f64>() {
+            Ok(percent) if percent > 0.0 && percent <= 100.0 => {
+                Ok(Precision::Share(percent / 100.0))
+            }
+            _ => Err(format!(
+                "{text:?} is no precision; write a share such as 5% or a time such as 10us"
+            )),
+        }
+    }
+}
+
+/// Without `--rate-max`.
+pub(crate) const RATE_MAX_PER_S: f64 = 1e6;
+
+/// The longest that a request may wait.
+const TIMEOUT_NS_MAX: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"target = ["127.0.0.1:6379"]
+transport = "tcp"
+app = "redis:keys=1000"
+rate = 10000
+warmup = "500ms"
+"#;
+
+    fn experiment(text: &str) -> Flags {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_file_says_what_flags_say() {
+        let read = experiment(FILE);
+        assert_eq!(*read.rate.clone().unwrap(), 10_000.0);
+        assert_eq!(*read.warmup.clone().unwrap(), 500_000_000);
+        let again = experiment(&read.to_toml().unwrap());
+        assert_eq!(again.to_toml().unwrap(), read.to_toml().unwrap());
+        read.check().unwrap();
+    }
+
+    #[test]
+    fn a_mistake_has_its_line_and_column() {
+        let check = |text: &str, place: &str, what: &str| {
+            let error = toml::from_str::<Flags>(text).unwrap_err().to_string();
+            assert!(error.contains(place) && error.contains(what), "{error}");
+        };
+        check("rate = 5\nwarmup = \"1\"\n", "line 2, column 10", "unit");
+        check("rat = 5\n", "line 1, column 1", "unknown field");
+        check("slo = \"p99>1us\"\n", "line 1, column 7", "objective");
+        check("transport = \"udt\"\n", "line 1, column 13", "unknown variant");
+    }
+
+    #[test]
+    fn flags_come_before_the_file() {
+        let flags = Flags { outstanding: Some(4), seed: Some(7), ..Flags::default() };
+        let both = flags.over(experiment(FILE));
+        assert!(
+            both.rate.is_none() && both.outstanding == Some(4),
+            "one way to say how much replaces the other"
+        );
+        assert_eq!((both.seed, both.target.len()), (Some(7), 1));
+        both.check().unwrap();
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_said() {
+        let check = |text: &str, part: &str| {
+            let experiment = experiment(text);
+            let error =
+                experiment.check().and_then(|()| experiment.check_load()).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        check("", "--target");
+        check("target = [\"a:1\"]\n", "--app");
+        check("target = [\"a:1\"]\napp = \"echo:64\"\n", "--rate");
+        check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = \"2M\"\n", "--rate-max");
+        check("target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\noutstanding = 1\n", "exclude");
+        check("target = [\"a:1\"]\napp = \"echo:64\"\npattern = \"find:1k:2k\"\n", "--slo");
+        check(
+            "target = [\"a:1\"]\napp = \"echo:64\"\npattern = \"steps:1k:2k:1k\"\ntime-max = \"9s\"\n",
+            "--time-max",
+        );
+        check(
+            "target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nduration = \"1s\"\ntime-max = \"9s\"\n",
+            "--time-max",
+        );
+        check(
+            "target = [\"a:1\"]\napp = \"echo:64\"\nrate = 1\nthreads = 2\nconnections = 1\n",
+            "--connections",
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! An agent's door: takes one coordinator at a time, and keeps strangers from keeping it busy.
+//!
+//! Invariant: whoever has not proven that it has the key holds one of a few threads for two seconds
+//! at most, and nothing else.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::handshake::{Session, accept};
+use super::key::Key;
+use super::message::Report;
+use super::serve::{Service, Watch, serve};
+use super::stream::Stream;
+use crate::job::Told;
+
+pub(super) struct Door {
+    key: Option<Key>,
+    service: Service,
+    /// Whether there is a coordinator.
+    taken: AtomicBool,
+    /// Connections that have not proven anything yet.
+    strangers: AtomicUsize,
+}
+
+impl Door {
+    pub(super) fn new(key: Option<Key>, service: Service) -> Arc<Self> {
+        Arc::new(Self {
+            key,
+            service,
+            taken: AtomicBool::new(false),
+            strangers: AtomicUsize::new(0),
+        })
+    }
+
+    /// Lets coordinators in, one after the other, for ever.
+    pub(super) fn keep(self: &Arc<Self>, listener: &TcpListener) -> Result<()> {
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) if self.strangers.load(Ordering::Relaxed) < STRANGERS_MAX => {
+                    self.receive(stream)?
+                }
+                Ok(_) => {}
+                // Out of descriptors, most likely: some will be free again.
+                Err(_) => thread::park_timeout(Duration::from_millis(100)),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(self: &Arc<Self>, stream: TcpStream) -> Result<()> {
+        let door = self.clone();
+        door.strangers.fetch_add(1, Ordering::Relaxed);
+        let work = move || {
+            let from = stream
+                .peer_addr()
+                .map_or_else(|_| "gone".to_owned(), |address| address.to_string());
+            match door.admit(stream) {
+                Ok(()) => (door.service.note)(&format!("coordinator {from} left")),
+                Err(error) => (door.service.note)(&format!("coordinator {from}: {error:#}")),
+            }
+        };
+        thread::Builder::new()
+            .name("coordinator".to_owned())
+            .spawn(work)
+            .context("cannot start a thread for a coordinator")?;
+        Ok(())
+    }
+
+    fn admit(&self, stream: TcpStream) -> Result<()> {
+        let greeted = Stream::tcp(stream)
+            .map(|stream| (accept(&stream, PATIENCE_NS, self.key.as_ref()), stream));
+        self.strangers.fetch_sub(1, Ordering::Relaxed);
+        let (session, stream) = greeted?;
+        let session = session.map_err(|refusal| anyhow::anyhow!("it {refusal}"))?;
+        if self.taken.swap(true, Ordering::Acquire) {
+            turn_away(session);
+            anyhow::bail!("turned away, because there is another coordinator");
+        }
+        let served = serve(session, self.service, Watch::Stream);
+        stream.close();
+        self.taken.store(false, Ordering::Release);
+        served
+    }
+}
+
+/// Reads on until the coordinator hangs up or its time is over, for a socket that is closed over
+/// what is unread takes back what it sent.
+fn turn_away(mut session: Session) {
+    let told = Told::Failed("it is busy with another coordinator".to_owned());
+    if session.sealer.send(|body| Report::Told { number: 0, told }.put(body)).is_ok() {
+        while session.opener.receive().is_ok() {}
+    }
+}
+
+/// For a hello and a proof.
+const PATIENCE_NS: u64 = 2_000_000_000;
+const STRANGERS_MAX: usize = 16;

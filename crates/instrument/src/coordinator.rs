@@ -1,0 +1,546 @@
+//! One load, measured by a self-correcting run over any number of agents.
+//!
+//! The controller of `measure` decides how long to warm up and to measure; this gives it what the
+//! agents tell, leg by leg. The load never pauses between legs: a leg is a number of slices, and is
+//! over once every thread of every agent has told them all.
+//!
+//! Invariant: samples and histograms are merged, percentiles never. An agent that is lost is in the
+//! verdict, by name.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Result, bail};
+use tailcut_measure::app::Tally;
+use tailcut_measure::arrivals::Process;
+use tailcut_measure::control::{Controller, Leg, Report, Settings, Step, Window};
+use tailcut_measure::load::Rates;
+use tailcut_measure::recorder::Counts;
+use tailcut_measure::slices::Slice;
+use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
+use tailcut_measure::statistics::departures::{Departures, Gaps};
+use tailcut_measure::statistics::series::{Timed, merge};
+use tailcut_net::clock::Clock;
+
+use super::clocks::Clocks;
+use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
+use super::record::{Keep, Kept, Record};
+use super::result::Host;
+use super::samples::Samples;
+use super::view::{AgentStatus, Phase, View};
+
+/// An agent with its share.
+pub(super) struct Seat {
+    agent: Box<dyn Agent>,
+    pub(super) job: Job,
+    state: State,
+    pub(super) host: Host,
+    pub(super) stamps: StampKind,
+    /// By thread.
+    threads: Vec<Thread>,
+    /// Of the requests of the measurement.
+    pub(super) counts: Counts,
+    /// Their latencies from the intended send.
+    pub(super) kept: Kept,
+    /// Over the whole run.
+    pub(super) client: ClientCounts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Preparing,
+    Running,
+    Done,
+    Lost(String),
+}
+
+/// What a load thread has told.
+struct Thread {
+    slices: VecDeque<Slice>,
+    /// Slices told in all.
+    told: u32,
+    /// Of the leg.
+    departures: Departures,
+    asked: Option<Asked>,
+}
+
+/// What a load turned out to be.
+pub(super) struct Measured {
+    pub(super) report: Report,
+    pub(super) record: Record,
+    pub(super) seats: Vec<Seat>,
+    pub(super) clocks: Clocks,
+}
+
+impl Seat {
+    pub(super) fn new(agent: Box<dyn Agent>, job: Job) -> Result<Self> {
+        let asked = asked(&job)?;
+        let thread = || Thread {
+            slices: VecDeque::new(),
+            told: 0,
+            departures: Departures::default(),
+            asked: asked.clone(),
+        };
+        Ok(Self {
+            threads: (0..job.threads).map(|_| thread()).collect(),
+            agent,
+            job,
+            state: State::Preparing,
+            host: Host::default(),
+            stamps: StampKind::User,
+            counts: Counts::default(),
+            kept: Kept::new(),
+            client: ClientCounts::default(),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.agent.name()
+    }
+
+    /// By how much its start may differ from the others'; `None` for an agent of this process.
+    pub(super) fn start_uncertainty_us(&self) -> Option<f64> {
+        match self.agent.start_uncertainty_ns() {
+            0 => None,
+            uncertainty_ns => Some(uncertainty_ns as f64 / 1e3),
+        }
+    }
+
+    /// Why it is lost.
+    pub(super) fn lost(&self) -> Option<&str> {
+        if let State::Lost(reason) = &self.state { Some(reason) } else { None }
+    }
+
+    /// What is shown of it.
+    fn status(&self) -> AgentStatus<'_> {
+        AgentStatus {
+            name: self.name(),
+            role: self.job.role,
+            threads: self.job.threads,
+            connections: self.job.connections,
+            sent: self.counts.sent,
+            replied: self.counts.replied,
+            standing: self.standing(),
+            is_lost: self.lost().is_some(),
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(self.state, State::Preparing | State::Running)
+    }
+
+    fn standing(&self) -> &str {
+        match &self.state {
+            State::Preparing => "preparing",
+            State::Running => "running",
+            State::Done => "done",
+            State::Lost(reason) => reason,
+        }
+    }
+
+    /// Slices that all of its threads have told.
+    fn told(&self) -> u32 {
+        self.threads.iter().map(|thread| thread.told).min().unwrap_or(0)
+    }
+
+    /// Takes what the agent tells.
+    fn handle(&mut self, told: Told, clocks: &mut Clocks) {
+        match told {
+            Told::Ready { host, stamps } => {
+                (self.host, self.stamps) = (host, stamps);
+                self.state = State::Running;
+            }
+            Told::Slice { thread, slice } => {
+                if let Some(thread) = self.threads.get_mut(thread as usize) {
+                    thread.told = slice.index + 1;
+                    thread.slices.push_back(slice);
+                }
+            }
+            Told::Client { client, stamps, stamped } => {
+                self.client.add(&client);
+                clocks.take(&stamps, &stamped);
+            }
+            Told::Done => self.state = State::Done,
+            Told::Failed(reason) => self.state = State::Lost(reason),
+        }
+    }
+
+    /// Takes the slices of `span`: to where they go, and what the controller wants of them into
+    /// what is gathered of the leg. Those before it are left out.
+    fn take(&mut self, span: &Range<u32>, leg: &mut Gathered, sink: &mut Sink<'_>) {
+        let is_counted = self.job.role != Role::Throughput;
+        for thread in &mut self.threads {
+            while thread.slices.front().is_some_and(|slice| slice.index < span.end)
+                && let Some(slice) = thread.slices.pop_front()
+            {
+                if slice.index < span.start {
+                    continue;
+                }
+                self.counts.merge(&slice.counts);
+                leg.counts.merge(&slice.counts);
+                leg.tally.merge(&slice.tally);
+                leg.sent += slice.sent_meanwhile;
+                leg.replied += slice.replied_meanwhile;
+                if thread.asked.is_some() {
+                    thread.departures.note(slice.index, departures(&slice));
+                }
+                sink.take(&slice, self.job.role);
+                slice.samples.iter().for_each(|sample| self.kept.record(sample.latency_ns));
+                if is_counted {
+                    leg.parts.push(slice.samples);
+                }
+            }
+        }
+    }
+
+    /// The leg is over: whether its requests left as they should have.
+    fn fit(&mut self, record: &mut Record, leg: &mut Gathered) {
+        let mut all = Gaps::default();
+        for thread in &mut self.threads {
+            if let Some(asked) = &thread.asked {
+                let gaps = thread.departures.take(asked);
+                all.seen_ns.extend(gaps.seen_ns);
+                all.places.extend(gaps.places);
+            }
+        }
+        leg.arrivals.extend(
+            ArrivalFit::of(&mut all.places).inspect(|&fit| record.note_arrivals(fit, &all.seen_ns)),
+        );
+    }
+}
+
+/// What is gathered of a leg.
+#[derive(Default)]
+struct Gathered {
+    parts: Vec<Vec<Timed>>,
+    counts: Counts,
+    tally: Tally,
+    /// Requests that left, and replies that came, while the leg lasted.
+    sent: u64,
+    replied: u64,
+    arrivals: Vec<ArrivalFit>,
+}
+
+/// Where the slices of a leg go beside the controller.
+struct Sink<'a> {
+    record: &'a mut Record,
+    view: &'a mut dyn View,
+    /// Of a measured leg, where samples are wanted.
+    samples: Option<&'a mut Samples>,
+    /// Whose slices they are, by its place.
+    agent: usize,
+}
+
+impl Sink<'_> {
+    fn take(&mut self, slice: &Slice, role: Role) {
+        let is_counted = role != Role::Throughput;
+        self.record.take(slice, is_counted);
+        self.view.take(slice, role);
+        if let Some(samples) = self.samples.as_mut().filter(|_| is_counted) {
+            samples.take(self.agent, slice);
+        }
+    }
+}
+
+/// A run over agents.
+pub(super) struct Coordinator<'a> {
+    seats: Vec<Seat>,
+    slice_ns: u64,
+    clocks: Clocks,
+    watch: Watch<'a>,
+}
+
+/// What looks on at a run.
+pub(super) struct Watch<'a> {
+    pub(super) view: &'a mut dyn View,
+    /// Takes every sample, where that is wanted.
+    pub(super) samples: Option<&'a mut Samples>,
+    /// What is kept of the run over time.
+    pub(super) keep: Keep,
+    /// Set from outside to end it.
+    pub(super) is_interrupted: &'a AtomicBool,
+}
+
+/// Where a run stands.
+struct Place {
+    is_measuring: bool,
+    sampling: f64,
+    connections: u32,
+    /// The next slice.
+    slice: u32,
+}
+
+impl<'a> Coordinator<'a> {
+    pub(super) fn new(seats: Vec<Seat>, watch: Watch<'a>) -> Self {
+        let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
+        Self { seats, slice_ns, clocks: Clocks::new(), watch }
+    }
+
+    /// Measures until the controller is content, the limits are reached, or somebody interrupts;
+    /// `None` where nothing was measured until then.
+    ///
+    /// # Errors
+    ///
+    /// What keeps an agent from starting. An agent that is lost later is in the verdict.
+    pub(super) fn run(mut self, settings: Settings) -> Result<Option<Measured>> {
+        if !self.prepare()? {
+            return Ok(None);
+        }
+        if let Some(samples) = &mut self.watch.samples {
+            samples.begin();
+        }
+        let start = Clock.now() + HEAD_START_NS;
+        for seat in &mut self.seats {
+            seat.agent.start(start.saturating_sub(Clock.now()))?;
+        }
+        let mut place = Place {
+            is_measuring: false,
+            sampling: settings.setup.sampling,
+            connections: settings.setup.connections,
+            slice: 0,
+        };
+        let mut controller = Controller::new(settings);
+        let mut record = Record::new(self.slice_ns, self.watch.keep);
+        let mut step = controller.start();
+        let report = loop {
+            let (leg, is_measured) = match step {
+                Step::WarmUp(leg) => (leg, false),
+                Step::Measure(leg) => (leg, true),
+                Step::Stop(report) => break *report,
+            };
+            if is_measured != place.is_measuring || place.sampling != leg.setup.sampling {
+                record = Record::new(self.slice_ns, self.watch.keep);
+                self.clocks = Clocks::new();
+                if let Some(samples) = &mut self.watch.samples {
+                    samples.forget();
+                }
+                self.seats
+                    .iter_mut()
+                    .for_each(|seat| (seat.counts, seat.kept) = (Counts::default(), Kept::new()));
+            }
+            if leg.setup.connections != place.connections {
+                self.set_connections(leg.setup.connections)?;
+            }
+            if is_measured && !place.is_measuring {
+                // What the warm-up's statistics took may have kept a load thread on the same core
+                // from its schedule.
+                place.slice += 1;
+            }
+            (place.is_measuring, place.sampling, place.connections) =
+                (is_measured, leg.setup.sampling, leg.setup.connections);
+            let window = self.leg(&mut place, leg, &mut record);
+            step = controller.handle_window(&window);
+            self.watch.view.note_look(controller.found().as_ref());
+        };
+        self.finish()?;
+        let is_measured = place.is_measuring && report.measured_ns > 0;
+        if !is_measured && let Some(text) = self.seats.iter().find_map(lost_text) {
+            bail!("{text}");
+        }
+        Ok(is_measured.then_some(Measured {
+            report,
+            record,
+            seats: self.seats,
+            clocks: self.clocks,
+        }))
+    }
+
+    /// Gives all agents their jobs and waits until they can start; whether nobody has interrupted
+    /// before.
+    fn prepare(&mut self) -> Result<bool> {
+        self.watch.view.begin(Phase::Preparing, None);
+        for seat in &mut self.seats {
+            seat.agent.prepare(&seat.job)?;
+        }
+        let deadline = Clock.now() + PREPARE_NS_MAX;
+        while self.seats.iter().any(|seat| seat.state == State::Preparing) {
+            self.look();
+            self.show(0);
+            if self.is_interrupted() {
+                return Ok(false);
+            }
+            if let Some(text) = self.seats.iter().find_map(lost_text) {
+                bail!("{text}");
+            }
+            if Clock.now() > deadline {
+                bail!("the agents are not ready after {} s", PREPARE_NS_MAX / 1_000_000_000);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits until a leg is over, or somebody interrupts, and gives what came of it.
+    fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Window {
+        let slices = u32::try_from(leg.for_ns.div_ceil(self.slice_ns)).unwrap_or(u32::MAX).max(1);
+        let until = place.slice.saturating_add(slices);
+        self.watch.view.begin(
+            if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp },
+            Some(&leg),
+        );
+        let mut gathered = Gathered::default();
+        let (first, is_interrupted) = (
+            place.slice,
+            loop {
+                let is_interrupted = self.is_interrupted();
+                // Where no agent is left, what they have told is all there is.
+                let told = self
+                    .seats
+                    .iter()
+                    .filter(|seat| seat.is_alive())
+                    .map(Seat::told)
+                    .min()
+                    .unwrap_or(until)
+                    .min(until);
+                let is_over = told == until || is_interrupted;
+                let taken = if is_over || self.watch.view.follows() {
+                    self.seats.as_mut_slice()
+                } else {
+                    &mut []
+                };
+                for (agent, seat) in taken.iter_mut().enumerate() {
+                    let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
+                    let mut sink =
+                        Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
+                    seat.take(&(place.slice..told), &mut gathered, &mut sink);
+                }
+                self.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns);
+                if is_over {
+                    place.slice = told.max(place.slice);
+                    break told < until;
+                }
+                self.look();
+            },
+        );
+        for seat in &mut self.seats {
+            seat.fit(record, &mut gathered);
+        }
+        let duration_ns = u64::from(place.slice - first) * self.slice_ns;
+        let per_s = |count: u64| count as f64 * 1e9 / duration_ns.max(1) as f64;
+        let Gathered { parts, counts, tally, sent, replied, arrivals } = gathered;
+        let rates = Rates {
+            offered_per_s: per_s(counts.sent),
+            sent_per_s: per_s(sent),
+            replied_per_s: per_s(replied),
+        };
+        let samples = merge(parts);
+        record.note_samples(samples.iter().map(|sample| sample.latency_ns));
+        record.note_leg(duration_ns, rates);
+        let agents_lost = self.seats.iter().filter_map(lost_text).collect();
+        let errors = tally.errors.iter().sum();
+        Window {
+            duration_ns,
+            samples,
+            counts,
+            errors,
+            rates,
+            arrivals,
+            agents_lost,
+            is_interrupted,
+        }
+    }
+
+    fn show(&mut self, passed_ns: u64) {
+        let agents: Vec<AgentStatus<'_>> = self.seats.iter().map(Seat::status).collect();
+        self.watch.view.show(passed_ns, &agents);
+    }
+
+    /// Whether somebody has ended the run: by a signal, or by a key of a live view, which gives the
+    /// terminal back then.
+    fn is_interrupted(&mut self) -> bool {
+        if self.watch.view.is_stopped() {
+            self.watch.is_interrupted.store(true, Ordering::Relaxed);
+        }
+        let is_interrupted = self.watch.is_interrupted.load(Ordering::Relaxed);
+        if is_interrupted {
+            self.watch.view.close();
+        }
+        is_interrupted
+    }
+
+    /// Lets each agent tell something, if it has anything to tell.
+    fn look(&mut self) {
+        let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
+        for seat in self.seats.iter_mut().filter(|seat| seat.is_alive()) {
+            let mut patience_ns = wait_ns;
+            while seat.is_alive()
+                && let Some(told) = seat.agent.poll(patience_ns)
+            {
+                seat.handle(told, &mut self.clocks);
+                patience_ns = 0;
+            }
+        }
+    }
+
+    /// Spreads so many connections over the agents as their jobs have them now.
+    fn set_connections(&mut self, connections: u32) -> Result<()> {
+        // One that only measures has one request at a time, and a connection for it.
+        let mut seats: Vec<&mut Seat> =
+            self.seats.iter_mut().filter(|seat| seat.job.role != Role::Latency).collect();
+        let now: u32 = seats.iter().map(|seat| seat.job.connections).sum();
+        for seat in &mut seats {
+            let own =
+                u64::from(seat.job.connections) * u64::from(connections) / u64::from(now.max(1));
+            seat.agent.set_connections(own as u32)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the load, and waits for what agents still have to tell, so that nothing of it meets the
+    /// next load.
+    fn finish(&mut self) -> Result<()> {
+        self.watch.view.begin(Phase::Ending, None);
+        for seat in &mut self.seats {
+            seat.agent.stop()?;
+        }
+        let timeout_ns = self.seats.iter().map(|seat| seat.job.timeout_ns).max().unwrap_or(0);
+        let deadline = Clock.now() + timeout_ns + FINISH_SLACK_NS;
+        while self.seats.iter().any(Seat::is_alive) && Clock.now() < deadline {
+            self.is_interrupted();
+            self.look();
+        }
+        Ok(())
+    }
+}
+
+/// Which agent is lost, and why.
+pub(super) fn lost_text(seat: &Seat) -> Option<String> {
+    // An agent elsewhere says itself which it is.
+    seat.lost().map(|reason| {
+        if reason.starts_with("agent ") {
+            reason.to_owned()
+        } else {
+            format!("{}: {reason}", seat.name())
+        }
+    })
+}
+
+/// What the gaps of each thread of a job should be; `None` in a closed loop.
+fn asked(job: &Job) -> Result<Option<Asked>> {
+    let Share::Open { rate_per_s, arrivals } = &job.load else { return Ok(None) };
+    let process = Process::parse(arrivals)?;
+    Ok(Some(Asked::new(&process, rate_per_s / f64::from(job.threads))?))
+}
+
+/// When the requests of a slice should have left, and when they did, replied to or not.
+fn departures(slice: &Slice) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let replied = slice
+        .samples
+        .iter()
+        .map(|sample| (sample.intended_ns, sample.intended_ns + sample.late_ns));
+    replied.chain(
+        slice.unanswered.iter().map(|unanswered| (unanswered.intended_ns, unanswered.sent_ns)),
+    )
+}
+
+/// From the order to start to the start: longer than it takes to reach any agent.
+const HEAD_START_NS: u64 = 300_000_000;
+
+/// How long agents may take to connect and to fill stores.
+const PREPARE_NS_MAX: u64 = 120_000_000_000;
+
+/// Agents are looked at so often.
+const LOOK_NS: u64 = 10_000_000;
+
+/// After the last timeout.
+const FINISH_SLACK_NS: u64 = 2_000_000_000;

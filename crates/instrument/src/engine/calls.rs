@@ -1,0 +1,429 @@
+//! A thread's endpoints of R2P2 or Homa: one for each connection.
+//!
+//! An endpoint is a port of its own with sessions of its own; unlike a connection over TCP, it
+//! carries as many requests side by side as the pipeline lets it. The protocol resends and gives up
+//! by itself, so that every call ends by one event.
+//!
+//! Invariant: each request has one outcome.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anyhow::{Context, Result, bail};
+use tailcut_measure::app::{Expected, Preload, Replies};
+use tailcut_measure::load::Sample;
+use tailcut_measure::recorder::Failure;
+use tailcut_measure::slices::Slices;
+use tailcut_net::driver::{Driver, Observer, Wait};
+use tailcut_net::probe::{Arrived, Probe};
+use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};
+use tailcut_net::udp::Coalescing;
+use tailcut_proto::endpoint::{Endpoint, Metrics};
+use tailcut_proto::node::{Time, Transmit};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
+use tailcut_proto::{homa, r2p2};
+
+use super::stamped::Sampler;
+use super::turns::Turns;
+use super::watch::{Watch, Wire};
+use super::{Carries, Plan};
+use crate::endpoints::Speech;
+use crate::job::{ClientCounts, Transport};
+
+/// A request that waits for its reply.
+struct Pending {
+    sample: Sample,
+    expected: Expected,
+}
+
+/// An endpoint's calls.
+struct Lane {
+    target: SocketAddr,
+    /// By the call's context.
+    pending: Vec<Option<Pending>>,
+    /// Contexts of no call.
+    free: Vec<usize>,
+    watch: Watch,
+}
+
+/// All endpoints of a thread, numbered as their nodes.
+pub(super) struct Endpoints {
+    driver: Driver<Endpoint>,
+    speech: Speech,
+    wire: Wire,
+    replies: Replies,
+    options: CallOptions,
+    lanes: Vec<Lane>,
+    turns: Turns,
+    pipeline: usize,
+    timeout_ns: u64,
+    counts: ClientCounts,
+    sampler: Sampler,
+    /// What happened in this turn: to which lane, and when.
+    events: Vec<(usize, Time, Event)>,
+    /// When the last call was made that has not been flushed yet.
+    called_at: Option<Time>,
+}
+
+impl Endpoints {
+    /// Endpoints for a plan; none has a port yet.
+    pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {
+        if plan.lanes.len() > ENDPOINTS_MAX {
+            bail!(
+                "a thread has at most {ENDPOINTS_MAX} endpoints; each carries any number of requests side by side"
+            );
+        }
+        if plan.preload.as_ref().is_some_and(|preload| Preload::key_count(preload) > 0) {
+            bail!("a store is filled over TCP, TLS or UDP; fill it there first");
+        }
+        let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
+        Ok(Self {
+            driver: Driver::new(wait).context("cannot set up polling")?,
+            speech: speech(plan.transport),
+            wire: Wire::of(plan.transport),
+            replies: Replies::new(&plan.app),
+            options: CallOptions {
+                idempotent: plan.job.r2p2.idempotent,
+                fixed: false,
+                v1: plan.job.r2p2.v1,
+            },
+            lanes,
+            turns: Turns::default(),
+            pipeline: plan.pipeline.min(CALLS_MAX),
+            timeout_ns: plan.timeout_ns,
+            counts: ClientCounts::default(),
+            sampler,
+            events: Vec::new(),
+            called_at: None,
+        })
+    }
+
+    fn open_lane(&mut self, index: usize) -> Result<()> {
+        let lane = &mut self.lanes[index];
+        add_endpoint(&mut self.driver, &self.speech, lane.target, self.sampler.config())?;
+        self.sampler.begin(index);
+        self.turns.add(index);
+        Ok(())
+    }
+
+    fn handle(&mut self, index: usize, now: Time, event: Event, slices: &mut Slices) {
+        let lane = &mut self.lanes[index];
+        match event {
+            Event::Replied { id, context, payload, .. } => {
+                if let Some(key) = lane.watch.forget(id) {
+                    self.sampler.handle_reply(index, key, Seen::default(), now);
+                }
+                if let Some(Pending { sample, expected }) = lane.release(context) {
+                    match self.replies.judge(&payload, expected) {
+                        Ok(reply) => slices.handle_reply(sample, reply.outcome, now),
+                        Err(_) => {
+                            self.counts.mismatched += 1;
+                            slices.handle_failure(sample, Failure::Lost, now);
+                        }
+                    }
+                }
+                self.driver.node_mut(index).recycle(payload);
+            }
+            Event::Failed { id, context, failure, .. } => {
+                if let Some(key) = lane.watch.forget(id) {
+                    self.sampler.handle_failure(index, key);
+                }
+                if let Some(Pending { sample, .. }) = lane.release(context) {
+                    slices.handle_failure(sample, outcome_of(failure), now);
+                }
+            }
+            Event::Request { .. } | Event::Cancelled { .. } => {}
+        }
+        if lane.has_room(self.pipeline) {
+            self.turns.add(index);
+        }
+    }
+}
+
+/// Adds an endpoint with a port of its own, whose peer is to be `target`.
+fn add_endpoint(
+    driver: &mut Driver<Endpoint>,
+    speech: &Speech,
+    target: SocketAddr,
+    stamps: StampConfig,
+) -> Result<()> {
+    let any =
+        if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    speech.open(driver, SocketAddr::new(any, 0), Coalescing::On, stamps)
+}
+
+/// How endpoints speak that only call.
+fn speech(transport: Transport) -> Speech {
+    let mut homa = homa::Config {
+        calls_max: CALLS_MAX,
+        calls_per_peer_max: CALLS_PER_PEER_MAX,
+        ..homa::Config::default()
+    };
+    homa.serving.is_enabled = false;
+    match transport {
+        Transport::Homa => Speech::Homa(Box::new(homa)),
+        Transport::HomaIp => Speech::HomaIp(Box::new(homa)),
+        _ => {
+            let mut r2p2 = r2p2::Config { calls_max: CALLS_MAX, ..r2p2::Config::default() };
+            r2p2.serving.is_enabled = false;
+            Speech::R2p2(Box::new(r2p2))
+        }
+    }
+}
+
+/// The number on the wire of a call that has just been made.
+fn number_of(endpoint: &Endpoint, id: CallId) -> Option<u64> {
+    match endpoint {
+        // It is the low half of the id.
+        Endpoint::R2p2(_) => Some(u64::from(id.0 as u16)),
+        Endpoint::Homa(endpoint) => endpoint.wire_id(id),
+    }
+}
+
+fn outcome_of(failure: CallFailure) -> Failure {
+    match failure {
+        CallFailure::Deadline | CallFailure::Unreachable => Failure::Timeout,
+        CallFailure::Refused(_) => Failure::Refused,
+        CallFailure::Broken | CallFailure::ReplyTooLarge => Failure::Lost,
+    }
+}
+
+/// Probes by calls, one after the other, for as long as `probe` says.
+pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
+    let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
+    let stamps = StampConfig { stamping: Stamping::Hardware, source: probe.source };
+    add_endpoint(&mut driver, &speech(plan.transport), probe.target, stamps)?;
+    let mut arrived = Seeing::default();
+    let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
+    let end = driver.clock().now().saturating_add(probe.wait_ns);
+    let mut call_at = 0;
+    loop {
+        let turn = driver.turn_observed(&mut arrived, |_, endpoint, now| {
+            while let Some(event) = endpoint.poll_event() {
+                if let Event::Replied { payload, .. } = event {
+                    endpoint.recycle(payload);
+                }
+            }
+            if now >= call_at {
+                let (payload, deadline) = (probe.request.to_vec(), now + probe.interval_ns.max(1));
+                let call = Call { target: probe.target, payload, deadline, context: 0, options };
+                call_at = deadline;
+                // A call that cannot be made leaves no stamp.
+                let _ = endpoint.call(now, call);
+            }
+        })?;
+        if turn.now >= end {
+            return Ok(arrived.0);
+        }
+        driver.wait(None, Some(call_at.min(end)))?;
+    }
+}
+
+/// Marks every transmit of a probe, and notes which stamps come.
+#[derive(Default)]
+struct Seeing(Arrived);
+
+impl Observer for Seeing {
+    fn handle_received(&mut self, _node: usize, _peer: SocketAddr, _bytes: &[u8], stamps: Seen) {
+        self.0.is_answered = true;
+        self.0.received_kernel |= stamps.kernel_ns.is_some();
+        self.0.received_hardware |= stamps.hardware_ns.is_some();
+    }
+
+    fn handle_transmit(&mut self, _node: usize, transmit: &mut Transmit, _bytes: &[u8]) {
+        transmit.token = 1;
+    }
+
+    fn handle_sent(&mut self, _node: usize, _token: u64, stamps: Seen) {
+        self.0.sent_kernel |= stamps.kernel_ns.is_some();
+        self.0.sent_hardware |= stamps.hardware_ns.is_some();
+    }
+}
+
+/// Watches the packets of calls that are stamped.
+struct Observed<'a> {
+    wire: Wire,
+    lanes: &'a mut [Lane],
+    sampler: &'a mut Sampler,
+}
+
+impl Observer for Observed<'_> {
+    fn handle_received(&mut self, node: usize, _peer: SocketAddr, bytes: &[u8], stamps: Seen) {
+        if let Some(key) = self.lanes[node].watch.key_of_reply(self.wire, bytes) {
+            self.sampler.handle_packet(node, key, stamps);
+        }
+    }
+
+    fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]) {
+        let watch = &mut self.lanes[node].watch;
+        if !watch.is_waiting() {
+            return;
+        }
+        for datagram in bytes.chunks(transmit.segment_len.max(1)) {
+            let Some((number, called_at)) = watch.take_picked(self.wire, datagram) else {
+                continue;
+            };
+            // A train has one stamp, and so one sample.
+            if transmit.token == 0 && self.sampler.handle_request(node, watch.next_key(), called_at)
+            {
+                transmit.token = watch.mark(number);
+            }
+        }
+    }
+
+    fn handle_sent(&mut self, node: usize, token: u64, stamps: Seen) {
+        self.sampler.handle_sent(node, &SentStamp { first: token, last: token, stamps });
+    }
+}
+
+impl Carries for Endpoints {
+    fn open(&mut self, _until: Time) -> Result<()> {
+        (0..self.lanes.len()).try_for_each(|index| self.open_lane(index))
+    }
+
+    fn add_lane(&mut self, target: SocketAddr) {
+        if self.lanes.len() < ENDPOINTS_MAX {
+            self.lanes.push(Lane::new(target));
+            // A host that has no more sockets goes on with those that it has.
+            if self.open_lane(self.lanes.len() - 1).is_err() {
+                self.lanes.pop();
+            }
+        }
+    }
+
+    fn has_room(&mut self) -> bool {
+        let Self { turns, lanes, pipeline, .. } = self;
+        turns.has_any(|index| lanes[index].has_room(*pipeline))
+    }
+
+    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
+        let Some(index) = self.turns.next() else { return };
+        let lane = &mut self.lanes[index];
+        let mut payload = self.driver.node_mut(index).buffer();
+        let expected = write(&mut payload);
+        let now = self.driver.clock().now();
+        let deadline = now.saturating_add(self.timeout_ns);
+        let context = lane.hold(Pending { sample: slices.handle_sent(now), expected });
+        let call = Call {
+            target: lane.target,
+            payload,
+            deadline,
+            context: context as u64,
+            options: self.options,
+        };
+        self.called_at = Some(now);
+        let endpoint = self.driver.node_mut(index);
+        match endpoint.call(now, call) {
+            Ok(id) if self.sampler.picks() => {
+                if let Some(number) = number_of(endpoint, id) {
+                    lane.watch.pick(id, number, now);
+                }
+            }
+            Ok(_) => {}
+            Err(_) => {
+                if let Some(Pending { sample, .. }) = lane.release(context as u64) {
+                    slices.handle_failure(sample, Failure::Lost, now);
+                }
+            }
+        }
+        if lane.has_room(self.pipeline) {
+            self.turns.add(index);
+        }
+    }
+
+    fn flush(&mut self) {
+        // Only what was called now: a node that is given an old time arms its timers in the past,
+        // and resends for ever.
+        let Some(now) = self.called_at.take() else { return };
+        let Self { driver, lanes, sampler, wire, .. } = self;
+        if sampler.is_on() {
+            driver.flush_observed(&mut Observed { wire: *wire, lanes, sampler }, now);
+        } else {
+            driver.flush(now);
+        }
+    }
+
+    fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()> {
+        // The observer watches the wire while nodes take and give packets; what they have found out
+        // is booked after the turn.
+        let mut events = std::mem::take(&mut self.events);
+        let note = |index: usize, endpoint: &mut Endpoint, now: Time| {
+            while let Some(event) = endpoint.poll_event() {
+                events.push((index, now, event));
+            }
+        };
+        let Self { driver, lanes, sampler, wire, .. } = self;
+        let turn = if sampler.is_on() {
+            driver.turn_observed(&mut Observed { wire: *wire, lanes, sampler }, note)?
+        } else {
+            driver.turn_with(note)?
+        };
+        for (index, now, event) in events.drain(..) {
+            self.handle(index, now, event, slices);
+        }
+        self.events = events;
+        if turn.is_idle() {
+            self.driver.wait(None, Some(until))?;
+        }
+        Ok(())
+    }
+
+    fn counts(&mut self) -> ClientCounts {
+        let mut counts = ClientCounts { sleeps: self.driver.metrics().sleeps, ..self.counts };
+        for index in 0..self.lanes.len() {
+            let port = self.driver.port(index);
+            counts.resent += match self.driver.node(index).metrics() {
+                Metrics::R2p2(metrics) => metrics.resent,
+                // Full packets sent again, and holes in replies: RESENDs alone may only ask what a
+                // slow server does.
+                Metrics::Homa(metrics) => {
+                    metrics.resent_bytes.div_ceil(HOMA_PACKET_LEN) + metrics.gaps
+                }
+            };
+            counts.icmp_errors += port.metrics().icmp_errors;
+            counts.kernel_drops += port.kernel_drops().map_or(0, u64::from);
+        }
+        counts
+    }
+
+    fn sampler(&mut self) -> &mut Sampler {
+        &mut self.sampler
+    }
+}
+
+impl Lane {
+    fn new(target: SocketAddr) -> Self {
+        Self { target, pending: Vec::new(), free: Vec::new(), watch: Watch::default() }
+    }
+
+    fn has_room(&self, pipeline: usize) -> bool {
+        self.pending.len() - self.free.len() < pipeline
+    }
+
+    /// Keeps what a call waits for; gives the call's context.
+    fn hold(&mut self, pending: Pending) -> usize {
+        let context = self.free.pop().unwrap_or_else(|| {
+            self.pending.push(None);
+            self.pending.len() - 1
+        });
+        self.pending[context] = Some(pending);
+        context
+    }
+
+    fn release(&mut self, context: u64) -> Option<Pending> {
+        let pending = self.pending.get_mut(context as usize)?.take()?;
+        self.free.push(context as usize);
+        Some(pending)
+    }
+}
+
+/// Ports of a thread: each costs a look in every turn.
+const ENDPOINTS_MAX: usize = 64;
+
+/// Calls of an endpoint outstanding at most: the width of their index on the wire.
+const CALLS_MAX: usize = 65_535;
+
+/// The same to one server over Homa: half of its window of ids.
+const CALLS_PER_PEER_MAX: usize = 32_768;
+
+/// Bytes of a message in a full packet of Homa.
+const HOMA_PACKET_LEN: u64 = 1396;

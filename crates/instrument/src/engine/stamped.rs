@@ -1,0 +1,233 @@
+//! Timestamps of one request in so many: which kinds there are, and what they say.
+//!
+//! A probe sends before the load and tells which stamps arrive. A load thread then marks one
+//! request in [`Job::stamp_every`](crate::job::Job::stamp_every), and tells its latency by
+//! each clock that has stamped it, side by side.
+//!
+//! | transport | the key of a request |
+//! |---|---|
+//! | TCP, TLS | the offset of the last byte of the write that carried it, counted from the connection's beginning |
+//! | UDP | its number on its flow |
+//! | R2P2 | its number among the endpoint's marked ones, from 1 |
+//!
+//! Invariant: a request is sampled once at most, whatever becomes of it.
+
+use std::sync::OnceLock;
+
+use tailcut_measure::app::{Requests, Setting};
+use tailcut_measure::generator::generator;
+use tailcut_measure::stamps::{Latencies, MatchCounts, Matcher, MatcherConfig, Promised, Stamps};
+use tailcut_net::datagram::{DatagramConfig, Datagrams};
+use tailcut_net::driver::Wait;
+use tailcut_net::probe::{Arrived, Probe};
+use tailcut_net::stamps::{SentStamp, StampConfig, StampSource, Stamping, Stamps as Seen};
+use tailcut_net::stream::TlsClient;
+use tailcut_proto::node::Time;
+
+use super::{Plan, calls};
+use crate::job::{StampKind, Transport};
+
+/// Which stamps a probe has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    stamping: Stamping,
+    promised: Promised,
+    source: StampSource,
+}
+
+impl Found {
+    /// What threads ask their sockets for.
+    pub(super) fn config(&self) -> StampConfig {
+        StampConfig { stamping: self.stamping, source: self.source }
+    }
+
+    pub(super) fn kind(&self) -> StampKind {
+        match self.stamping {
+            Stamping::Off => StampKind::User,
+            Stamping::Kernel => StampKind::Kernel,
+            Stamping::Hardware => StampKind::Hardware,
+        }
+    }
+
+    fn of(arrived: Arrived, source: StampSource) -> Self {
+        let stamping = arrived.best();
+        let promised = match stamping {
+            Stamping::Off => Promised::Nothing,
+            Stamping::Kernel => Promised::Kernel,
+            Stamping::Hardware if arrived.sent_kernel => Promised::Both,
+            Stamping::Hardware => Promised::Hardware,
+        };
+        Self { stamping, promised, source }
+    }
+}
+
+/// A socket that asks for stamps, so that those of receives have begun and go on until the load's
+/// own sockets ask for them.
+pub(super) struct Held {
+    _datagrams: Option<Datagrams>,
+}
+
+/// What the threads of an agent share: the first that asks probes for all.
+pub(super) fn find(
+    plan: &Plan,
+    tls: Option<&TlsClient>,
+    shared: &OnceLock<Found>,
+) -> (Found, Held) {
+    // Version 1 numbers its calls otherwise than their ids do.
+    if plan.job.stamp_every == 0 || plan.job.r2p2.v1 {
+        return (Found::default(), Held { _datagrams: None });
+    }
+    let held = Held { _datagrams: hold(plan) };
+    let found = *shared.get_or_init(|| {
+        // A target that cannot be probed cannot be loaded either, and opening the connections says
+        // why.
+        probe(plan, tls).map_or(Found::default(), |arrived| Found::of(arrived, plan.source))
+    });
+    (found, held)
+}
+
+fn hold(plan: &Plan) -> Option<Datagrams> {
+    let stamps = StampConfig { stamping: Stamping::Kernel, source: plan.source };
+    let mut datagrams =
+        Datagrams::new(Wait::default(), DatagramConfig { stamps, ..DatagramConfig::default() })
+            .ok()?;
+    datagrams.open(plan.lanes.first()?.target).ok()?;
+    Some(datagrams)
+}
+
+fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
+    let target = plan.lanes.first()?.target;
+    let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
+    let mut requests =
+        Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream())).ok()?;
+    let mut request = Vec::new();
+    requests.write(&mut request);
+    let probe = Probe {
+        target,
+        request: &request,
+        wait_ns: PROBE_NS,
+        interval_ns: PROBE_EVERY_NS,
+        source: plan.source,
+    };
+    match (plan.transport, tls) {
+        (Transport::Tls, Some(tls)) => probe.tls_connection(tls).ok(),
+        (Transport::Tls, None) => None,
+        (Transport::Tcp, _) => probe.connection().ok(),
+        (Transport::Udp, _) => probe.datagrams().ok(),
+        (Transport::R2p2 | Transport::Homa | Transport::HomaIp, _) => {
+            calls::probe(plan, &probe).ok()
+        }
+    }
+}
+
+/// Picks the requests to be stamped and matches their stamps.
+pub(super) struct Sampler {
+    every: u32,
+    /// Requests until the next that is picked.
+    left: u32,
+    found: Found,
+    /// By lane.
+    matchers: Vec<Matcher>,
+    /// Of lanes that have begun anew.
+    past: MatchCounts,
+    told: MatchCounts,
+    /// Of requests that several clocks have stamped, since the last telling.
+    stamped: Vec<Latencies>,
+}
+
+impl Sampler {
+    pub(super) fn new(plan: &Plan, found: Found) -> Self {
+        let every = if found.stamping == Stamping::Off { 0 } else { plan.job.stamp_every };
+        let (past, told) = (MatchCounts::default(), MatchCounts::default());
+        Self { every, left: every, found, matchers: Vec::new(), past, told, stamped: Vec::new() }
+    }
+
+    /// What sockets are asked for.
+    pub(super) fn config(&self) -> StampConfig {
+        self.found.config()
+    }
+
+    /// Whether there is anything to be stamped.
+    pub(super) fn is_on(&self) -> bool {
+        self.every > 0
+    }
+
+    /// Whether the next request is to be stamped.
+    #[inline]
+    pub(super) fn picks(&mut self) -> bool {
+        if self.every == 0 {
+            return false;
+        }
+        self.left -= 1;
+        if self.left > 0 {
+            return false;
+        }
+        self.left = self.every;
+        true
+    }
+
+    /// A lane begins, or begins anew, so that its keys begin from 0.
+    pub(super) fn begin(&mut self, lane: usize) {
+        let config = MatcherConfig { promised: self.found.promised, ..MatcherConfig::default() };
+        while self.matchers.len() <= lane {
+            self.matchers.push(Matcher::new(config));
+        }
+        let mut past = std::mem::replace(&mut self.matchers[lane], Matcher::new(config));
+        past.handle_timeout(Time::MAX);
+        drain(&mut past, &mut self.stamped);
+        self.past.merge(past.counts());
+    }
+
+    /// A request that was picked leaves by a send that is marked; whether it is sampled.
+    pub(super) fn handle_request(&mut self, lane: usize, key: u64, sent_ns: Time) -> bool {
+        self.matchers[lane].handle_request(key, Stamps::of_ns(Some(sent_ns), None, None))
+    }
+
+    pub(super) fn handle_sent(&mut self, lane: usize, sent: &SentStamp) {
+        self.matchers[lane].handle_sent(sent.first..=sent.last, seen_by(None, sent.stamps));
+        drain(&mut self.matchers[lane], &mut self.stamped);
+    }
+
+    /// A packet of the reply, but not the last.
+    pub(super) fn handle_packet(&mut self, lane: usize, key: u64, seen: Seen) {
+        self.matchers[lane].handle_packet(key, seen_by(None, seen));
+    }
+
+    /// The reply is whole.
+    pub(super) fn handle_reply(&mut self, lane: usize, key: u64, seen: Seen, now: Time) {
+        self.matchers[lane].handle_reply(key, seen_by(Some(now), seen), now);
+        drain(&mut self.matchers[lane], &mut self.stamped);
+    }
+
+    pub(super) fn handle_failure(&mut self, lane: usize, key: u64) {
+        self.matchers[lane].handle_failure(key);
+    }
+
+    /// What was counted, and the latencies by several clocks, since the last call.
+    pub(super) fn take(&mut self, now: Time) -> (MatchCounts, Vec<Latencies>) {
+        let mut counts = self.past;
+        for matcher in &mut self.matchers {
+            matcher.handle_timeout(now);
+            drain(matcher, &mut self.stamped);
+            counts.merge(matcher.counts());
+        }
+        let news = counts.since(&self.told);
+        self.told = counts;
+        (news, std::mem::take(&mut self.stamped))
+    }
+}
+
+fn drain(matcher: &mut Matcher, stamped: &mut Vec<Latencies>) {
+    let samples = std::iter::from_fn(|| matcher.poll_sample()).map(|sample| sample.latencies);
+    stamped.extend(samples.filter(Latencies::is_by_several));
+}
+
+fn seen_by(user_ns: Option<Time>, seen: Seen) -> Stamps {
+    Stamps::of_ns(user_ns, seen.kernel_ns, seen.hardware_ns)
+}
+
+/// Stamps of receives begin up to some ten milliseconds after they were asked for.
+const PROBE_NS: u64 = 200_000_000;
+
+/// From one request of a probe to the next.
+const PROBE_EVERY_NS: u64 = 10_000_000;

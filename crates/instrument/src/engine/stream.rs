@@ -1,0 +1,511 @@
+//! A thread's connections over TCP or TLS.
+//!
+//! Replies on a stream come in the order of requests, so each connection keeps a queue of what it
+//! waits for. A request that is given up stays in the queue until its reply comes or the connection
+//! ends, because only so does the next reply find its own request.
+//!
+//! | a connection | then |
+//! |---|---|
+//! | has ended, or says what is no reply | what it waited for is lost; it is opened again after a while |
+//! | has been silent for a whole timeout | it is closed and opened again |
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use tailcut_measure::app::{After, App, Expected, Outcome, Preload, Replies, Step};
+use tailcut_measure::load::Sample;
+use tailcut_measure::recorder::Failure;
+use tailcut_measure::slices::Slices;
+use tailcut_net::clock::Clock;
+use tailcut_net::driver::Wait;
+use tailcut_net::stamps::Stamps as Seen;
+use tailcut_net::stream::{
+    Connection, ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient,
+};
+use tailcut_proto::node::Time;
+
+use super::stamped::Sampler;
+use super::turns::Turns;
+use super::{Carries, Expiries, Plan};
+use crate::job::ClientCounts;
+
+/// What is waited for on a connection.
+struct Pending {
+    what: Asked,
+    expected: Expected,
+    /// The key that its stamps are matched by, where it is stamped.
+    stamped: Option<u64>,
+}
+
+/// What an outcome is written to; before the load there are no slices.
+struct Books<'a, 'b> {
+    index: usize,
+    now: Time,
+    slices: &'a mut Option<&'b mut Slices>,
+    sampler: &'a mut Sampler,
+    counts: &'a mut ClientCounts,
+}
+
+enum Asked {
+    /// A request of the load.
+    Load(Sample),
+    /// A request of the load that has been given up.
+    GivenUp,
+    /// The answer to the greeting.
+    Greeting,
+    /// A request that fills the store.
+    Preload,
+}
+
+/// A place for a connection, which is opened again when it ends.
+struct Lane {
+    target: SocketAddr,
+    id: Option<ConnectionId>,
+    /// It can carry requests of the load.
+    is_open: bool,
+    /// When it may be opened again.
+    open_at: Time,
+    /// When something came last.
+    heard_at: Time,
+    replies: Replies,
+    queue: VecDeque<Pending>,
+    /// Number of the first of the queue, counted over the lane's life.
+    first: u64,
+    /// Number of the request of this turn that is to be stamped.
+    picked: Option<u64>,
+    /// Keys that its target is still to be filled with.
+    preload: std::ops::Range<u64>,
+}
+
+/// All connections of a thread.
+pub(super) struct StreamLanes {
+    streams: Streams,
+    tls: Option<TlsClient>,
+    app: App,
+    lanes: Vec<Lane>,
+    /// Lanes by the index of their connection.
+    by_connection: Vec<usize>,
+    turns: Turns,
+    /// Lanes that requests were written to in this turn.
+    written: Vec<usize>,
+    pipeline: usize,
+    timeout_ns: u64,
+    expiries: Expiries,
+    preload: Option<Preload>,
+    clock: Clock,
+    counts: ClientCounts,
+    /// Why the last connection ended.
+    last_reason: Option<Reason>,
+    /// A connection has been open.
+    is_answered: bool,
+    closing: Vec<usize>,
+    sampler: Sampler,
+}
+
+impl StreamLanes {
+    /// Connections to the targets of a plan; none is open yet.
+    pub(super) fn new(
+        plan: &Plan,
+        wait: Wait,
+        tls: Option<TlsClient>,
+        sampler: Sampler,
+    ) -> Result<Self> {
+        let config = StreamConfig {
+            connections_max: CONNECTIONS_MAX,
+            stamps: sampler.config(),
+            ..StreamConfig::default()
+        };
+        let streams = Streams::new(wait, config).context("cannot set up polling")?;
+        let mut lanes = Self {
+            streams,
+            tls,
+            app: plan.app.clone(),
+            lanes: Vec::new(),
+            by_connection: Vec::new(),
+            turns: Turns::default(),
+            written: Vec::new(),
+            pipeline: plan.pipeline,
+            timeout_ns: plan.timeout_ns,
+            expiries: Expiries::default(),
+            preload: plan.preload.clone(),
+            clock: Clock,
+            counts: ClientCounts::default(),
+            last_reason: None,
+            is_answered: false,
+            closing: Vec::new(),
+            sampler,
+        };
+        for lane in &plan.lanes {
+            lanes.add(lane.target, lane.fills);
+        }
+        Ok(lanes)
+    }
+
+    fn add(&mut self, target: SocketAddr, fills: bool) {
+        let keys = self.preload.as_ref().filter(|_| fills).map_or(0, Preload::key_count);
+        self.lanes.push(Lane {
+            target,
+            id: None,
+            is_open: false,
+            open_at: 0,
+            heard_at: 0,
+            replies: Replies::new(&self.app),
+            queue: VecDeque::new(),
+            first: 0,
+            picked: None,
+            preload: 0..keys,
+        });
+    }
+
+    /// Opens what may be opened.
+    fn open_lanes(&mut self, now: Time) -> Result<()> {
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            if lane.id.is_some() || lane.open_at > now {
+                continue;
+            }
+            let id = self.streams.connect(lane.target, self.tls.as_ref());
+            let id = id.with_context(|| format!("cannot open a connection to {}", lane.target))?;
+            lane.id = Some(id);
+            lane.heard_at = now;
+            lane.replies = Replies::new(&self.app);
+            self.sampler.begin(index);
+            if self.by_connection.len() <= id.index() {
+                self.by_connection.resize(id.index() + 1, usize::MAX);
+            }
+            self.by_connection[id.index()] = index;
+        }
+        Ok(())
+    }
+
+    /// Takes what has happened.
+    fn poll(&mut self, until: Option<Time>, slices: &mut Option<&mut Slices>) -> Result<usize> {
+        let Self {
+            streams,
+            lanes,
+            by_connection,
+            turns,
+            app,
+            counts,
+            clock,
+            preload,
+            pipeline,
+            last_reason,
+            closing,
+            is_answered,
+            sampler,
+            ..
+        } = self;
+        let events = streams.poll(until, |connection, event| {
+            let now = clock.now();
+            let index = by_connection[connection.id().index()];
+            let lane = &mut lanes[index];
+            let mut books = Books { index, now, slices, sampler, counts };
+            match event {
+                Event::Connected => {
+                    *is_answered = true;
+                    lane.greet(app, connection, preload.as_ref());
+                }
+                Event::Bytes(bytes) => {
+                    lane.heard_at = now;
+                    if lane.take(bytes, connection.received(), &mut books) == After::Close {
+                        closing.push(index);
+                        return;
+                    }
+                    lane.fill(connection, preload.as_ref());
+                }
+                Event::Finished => closing.push(index),
+                Event::Closed(reason) => {
+                    *last_reason = Some(reason);
+                    lane.id = None;
+                    lane.end(&mut books);
+                }
+                Event::Sent(sent) => books.sampler.handle_sent(index, &sent),
+                Event::Accepted(_) => {}
+            }
+            if lane.has_room(*pipeline) {
+                turns.add(index);
+            }
+        })?;
+        while let Some(index) = self.closing.pop() {
+            self.close(index, slices);
+        }
+        Ok(events)
+    }
+
+    fn close(&mut self, index: usize, slices: &mut Option<&mut Slices>) {
+        let lane = &mut self.lanes[index];
+        if let Some(id) = lane.id.take() {
+            self.streams.close(id);
+            let (now, sampler, counts) = (self.clock.now(), &mut self.sampler, &mut self.counts);
+            lane.end(&mut Books { index, now, slices, sampler, counts });
+        }
+    }
+
+    fn expire(&mut self, now: Time, slices: &mut Slices) {
+        while let Some((index, number)) = self.expiries.pop(now) {
+            let lane = &mut self.lanes[index];
+            let Some(place) = number.checked_sub(lane.first) else { continue };
+            let Some(pending) = lane.queue.get_mut(place as usize) else { continue };
+            if let Asked::Load(sample) = std::mem::replace(&mut pending.what, Asked::GivenUp) {
+                slices.handle_failure(sample, Failure::Timeout, now);
+                if let Some(key) = pending.stamped.take() {
+                    self.sampler.handle_failure(index, key);
+                }
+            }
+            if now.saturating_sub(lane.heard_at) >= self.timeout_ns {
+                self.close(index, &mut Some(slices));
+            }
+        }
+    }
+}
+
+impl Carries for StreamLanes {
+    fn open(&mut self, until: Time) -> Result<()> {
+        let patience = self.clock.now() + FIRST_OPEN_NS_MAX;
+        let until = until.max(patience);
+        loop {
+            let now = self.clock.now();
+            self.open_lanes(now)?;
+            self.poll(Some(now + OPEN_STEP_NS), &mut None)?;
+            if self.lanes.iter().all(|lane| lane.is_open) {
+                return Ok(());
+            }
+            // What TLS finds fault with does not mend, and a target that has not answered once
+            // probably is not there.
+            let is_hopeless = matches!(self.last_reason, Some(Reason::Tls(_)))
+                || (now > patience && !self.is_answered);
+            if now > until || is_hopeless {
+                let missing = self.lanes.iter().filter(|lane| !lane.is_open).count();
+                let reason = self
+                    .last_reason
+                    .as_ref()
+                    .map_or_else(String::new, |reason| format!(": {}", say(reason)));
+                bail!(
+                    "{missing} of {} connections to {} do not open{reason}",
+                    self.lanes.len(),
+                    self.lanes[0].target
+                );
+            }
+        }
+    }
+
+    fn add_lane(&mut self, target: SocketAddr) {
+        self.add(target, false);
+    }
+
+    fn has_room(&mut self) -> bool {
+        let Self { turns, lanes, pipeline, .. } = self;
+        turns.has_any(|index| lanes[index].has_room(*pipeline))
+    }
+
+    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
+        let Some(index) = self.turns.next() else { return };
+        let expected = self.lanes[index].id.and_then(|id| self.streams.output(id)).map(write);
+        if !self.written.contains(&index) {
+            // What waits for many writes would leave long after the time that is taken here.
+            if self.written.len() == WRITES_MAX {
+                self.flush();
+            }
+            self.written.push(index);
+        }
+        let lane = &mut self.lanes[index];
+        let now = self.clock.now();
+        let sample = slices.handle_sent(now);
+        let Some(expected) = expected else {
+            slices.handle_failure(sample, Failure::Lost, now);
+            return;
+        };
+        let number = lane.first + lane.queue.len() as u64;
+        self.expiries.push(sample.sent_ns.saturating_add(self.timeout_ns), index, number);
+        lane.queue.push_back(Pending { what: Asked::Load(sample), expected, stamped: None });
+        if self.sampler.picks() {
+            lane.picked = Some(number);
+        }
+        if lane.has_room(self.pipeline) {
+            self.turns.add(index);
+        }
+    }
+
+    fn flush(&mut self) {
+        for place in 0..self.written.len() {
+            let index = self.written[place];
+            let lane = &mut self.lanes[index];
+            let Some(id) = lane.id else { continue };
+            let Some(number) = lane.picked.take() else {
+                self.streams.flush(id);
+                continue;
+            };
+            self.streams.stamp(id);
+            self.streams.flush(id);
+            // What the socket has not taken leaves by a write that no stamp is matched to.
+            if self.streams.unsent(id) == 0
+                && let Some(key) = self.streams.written(id).checked_sub(1)
+            {
+                lane.note_stamp(number, key, (index, &mut self.sampler));
+            }
+        }
+        self.written.clear();
+    }
+
+    fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()> {
+        let now = self.clock.now();
+        self.expire(now, slices);
+        if self.streams.len() < self.lanes.len() {
+            self.open_lanes(now)?;
+        }
+        let lanes = &self.lanes;
+        let expiry = self.expiries.next_waiting(|lane, number| lanes[lane].is_waiting(number));
+        self.poll(Some(expiry.map_or(until, |expiry| expiry.min(until))), &mut Some(slices))?;
+        Ok(())
+    }
+
+    fn counts(&mut self) -> ClientCounts {
+        ClientCounts { sleeps: self.streams.metrics().sleeps, ..self.counts }
+    }
+
+    fn sampler(&mut self) -> &mut Sampler {
+        &mut self.sampler
+    }
+}
+
+impl Lane {
+    fn has_room(&self, pipeline: usize) -> bool {
+        self.is_open && self.queue.len() < pipeline
+    }
+
+    fn is_waiting(&self, number: u64) -> bool {
+        let place = number.checked_sub(self.first).map(|place| place as usize);
+        place
+            .and_then(|place| self.queue.get(place))
+            .is_some_and(|pending| matches!(pending.what, Asked::Load(_)))
+    }
+
+    /// The write that carried a request is stamped, and its last byte has the offset `key`.
+    fn note_stamp(&mut self, number: u64, key: u64, (index, sampler): (usize, &mut Sampler)) {
+        let pending =
+            number.checked_sub(self.first).and_then(|place| self.queue.get_mut(place as usize));
+        if let Some(Pending { what: Asked::Load(sample), stamped, .. }) = pending
+            && sampler.handle_request(index, key, sample.sent_ns)
+        {
+            *stamped = Some(key);
+        }
+    }
+
+    /// Says what a new connection begins with.
+    fn greet(&mut self, app: &App, connection: &mut Connection<'_>, preload: Option<&Preload>) {
+        match app.write_greeting(None, connection.output()) {
+            Some(expected) => {
+                self.queue.push_back(Pending { what: Asked::Greeting, expected, stamped: None })
+            }
+            None => self.fill(connection, preload),
+        }
+    }
+
+    /// Goes on filling the store; the connection is open once that is done.
+    fn fill(&mut self, connection: &mut Connection<'_>, preload: Option<&Preload>) {
+        if self.is_open || matches!(self.queue.front(), Some(Pending { what: Asked::Greeting, .. }))
+        {
+            return;
+        }
+        if let Some(preload) = preload {
+            while self.queue.len() < PRELOAD_PIPELINE
+                && let Some(key) = self.preload.next()
+            {
+                let expected = preload.write(key, connection.output());
+                self.queue.push_back(Pending { what: Asked::Preload, expected, stamped: None });
+            }
+        }
+        self.is_open = self.queue.is_empty();
+    }
+
+    /// Takes replies; tells whether the connection is of further use.
+    fn take(&mut self, mut bytes: &[u8], seen: Seen, books: &mut Books<'_, '_>) -> After {
+        while !bytes.is_empty() {
+            match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected))
+            {
+                Step::More => return After::Keep,
+                Step::Malformed(_) => {
+                    books.counts.mismatched += 1;
+                    return After::Close;
+                }
+                Step::Reply(reply) => {
+                    self.resolve(reply.outcome, seen, books);
+                    if reply.after == After::Close {
+                        return After::Close;
+                    }
+                }
+            }
+        }
+        After::Keep
+    }
+
+    fn resolve(&mut self, outcome: Outcome, seen: Seen, books: &mut Books<'_, '_>) {
+        let Some(Pending { what, stamped, .. }) = self.queue.pop_front() else { return };
+        self.first += 1;
+        if let Some(key) = stamped {
+            books.sampler.handle_reply(books.index, key, seen, books.now);
+        }
+        if let (Asked::Load(sample), Some(slices)) = (what, &mut books.slices) {
+            slices.handle_reply(sample, outcome, books.now);
+        }
+    }
+
+    /// The connection has ended: what it waited for is lost, and what was not filled in is filled
+    /// in again.
+    fn end(&mut self, books: &mut Books<'_, '_>) {
+        let now = books.now;
+        books.counts.reconnects += u64::from(self.is_open);
+        // A server that has closed after its reply, as HTTP servers do, is asked again at once.
+        let is_orderly = self.is_open && self.queue.is_empty();
+        self.open_at = if is_orderly { now } else { now + REOPEN_NS };
+        self.is_open = false;
+        self.picked = None;
+        self.first += self.queue.len() as u64;
+        for Pending { what, stamped, .. } in self.queue.drain(..) {
+            if let Some(key) = stamped {
+                books.sampler.handle_failure(books.index, key);
+            }
+            match (what, &mut books.slices) {
+                (Asked::Load(sample), Some(slices)) => {
+                    slices.handle_failure(sample, Failure::Lost, now)
+                }
+                (Asked::Preload, _) => self.preload.start -= 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Why a connection has ended, as people say it.
+fn say(reason: &Reason) -> String {
+    match reason {
+        Reason::Refused => "nobody listens there".to_owned(),
+        Reason::Reset => "the peer has cut it".to_owned(),
+        Reason::TimedOut => "no answer in time".to_owned(),
+        Reason::Unreachable => "it cannot be reached".to_owned(),
+        Reason::Ended => "the peer has ended it while it was being opened".to_owned(),
+        Reason::Tls(why) => format!("TLS: {why}"),
+        Reason::Other(number) => std::io::Error::from_raw_os_error(*number).to_string(),
+    }
+}
+
+/// More than any host has ports for.
+const CONNECTIONS_MAX: usize = 1 << 16;
+
+/// Requests outstanding on a connection while it fills a store.
+const PRELOAD_PIPELINE: usize = 64;
+
+/// Connections that are written to before any of it leaves, so that requests of one that are due
+/// together take one write.
+const WRITES_MAX: usize = 4;
+
+/// From the end of a connection to the next attempt.
+const REOPEN_NS: u64 = 10_000_000;
+
+/// How long to wait for the first connection of all.
+const FIRST_OPEN_NS_MAX: u64 = 2_000_000_000;
+
+/// How long to wait for a step of opening.
+const OPEN_STEP_NS: u64 = 10_000_000;

@@ -1,0 +1,290 @@
+//! What an agent is asked to do, and what it tells while it does so.
+//!
+//! A job is declarative: it names a load and targets, and nothing that runs. The same job drives
+//! the threads of this process and those of an agent elsewhere; a coordinator sees both as [`Told`]
+//! and cannot tell them apart.
+
+use serde::{Deserialize, Serialize};
+use tailcut_measure::slices::Slice;
+use tailcut_measure::stamps::{Latencies, MatchCounts};
+
+use super::result::Host;
+
+/// A share of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// What carries requests.
+    pub transport: Transport,
+    /// As people write it: `redis:keys=1M`.
+    pub app: String,
+    /// Addresses, resolved by the agent.
+    pub targets: Vec<String>,
+    /// Its part of the load.
+    pub load: Share,
+    /// What it is for.
+    pub role: Role,
+    /// Load threads.
+    pub threads: u32,
+    /// Over all threads and targets.
+    pub connections: u32,
+    /// Requests outstanding on a connection at most; beyond, what is due waits for a free one.
+    pub pipeline: u32,
+    /// When a request is given up, counted from when it leaves, ns.
+    pub timeout_ns: u64,
+    /// The seed of the run.
+    pub seed: u64,
+    /// The first stream of the seed that is this agent's; it takes [`STREAMS_PER_THREAD`] for each
+    /// thread.
+    pub first_stream: u64,
+    /// Length of a slice, ns.
+    pub slice_ns: u64,
+    /// One request in so many is stamped on transmission, where stamps are to be had; 0 for none.
+    pub stamp_every: u32,
+    /// How TLS is set up; for [`Transport::Tls`].
+    pub tls: Option<Tls>,
+    /// Options of calls over R2P2 and Homa.
+    pub r2p2: R2p2,
+    /// Fill the store with every key before the load begins.
+    pub preload: bool,
+    /// Spin instead of sleeping between requests.
+    pub busy_poll: bool,
+    /// How long to spin after the last traffic before sleeping, ns; where it does not spin for
+    /// ever.
+    pub spin_ns: u64,
+}
+
+/// What carries requests, and their replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// TCP
+    Tcp,
+    /// TLS over TCP
+    Tls,
+    /// Datagrams
+    Udp,
+    /// R2P2 over UDP
+    R2p2,
+    /// Homa inside UDP
+    Homa,
+    /// Homa directly over IP, as protocol 146, which needs CAP_NET_RAW
+    HomaIp,
+}
+
+impl Transport {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Udp => "udp",
+            Self::R2p2 => "r2p2",
+            Self::Homa => "homa",
+            Self::HomaIp => "homa-ip",
+        }
+    }
+}
+
+/// What an agent does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Loads, and measures every request
+    #[default]
+    Symmetric,
+    /// Loads; its latencies are not counted
+    Throughput,
+    /// One request at a time for each thread, busy polling, lightly; its latencies are those that
+    /// count
+    Latency,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Symmetric, Self::Throughput, Self::Latency];
+
+    /// As people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Symmetric => "symmetric",
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+        }
+    }
+}
+
+/// How much of the load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Share {
+    /// An open loop with gaps of this shape, at so many requests a second over all threads.
+    Open {
+        /// Requests a second.
+        rate_per_s: f64,
+        /// In the text form.
+        arrivals: String,
+    },
+    /// A closed loop with so many requests outstanding over all threads.
+    Closed {
+        /// Requests.
+        outstanding: u32,
+    },
+}
+
+/// How a TLS server is verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// The name to ask for and to verify; the target's by default.
+    pub name: Option<String>,
+    /// Certificates to trust, PEM.
+    pub roots_pem: Option<String>,
+    /// Trust whatever it shows.
+    pub insecure: bool,
+}
+
+/// Options of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct R2p2 {
+    /// Requests may run more than once.
+    pub idempotent: bool,
+    /// Speak version 1.
+    pub v1: bool,
+}
+
+/// What an agent tells.
+#[derive(Debug)]
+pub enum Told {
+    /// Its connections are open and its store is filled: it can start.
+    Ready {
+        /// Where it loads.
+        host: Host,
+        /// The best stamps that arrive there.
+        stamps: StampKind,
+    },
+    /// What became of a thread's requests in one slice.
+    Slice {
+        /// Number of the thread.
+        thread: u32,
+        /// Its next slice.
+        slice: Slice,
+    },
+    /// What threads counted since they last told, and the latencies of requests that several clocks
+    /// have stamped.
+    Client {
+        /// Counted by threads.
+        client: ClientCounts,
+        /// Counted of stamps.
+        stamps: MatchCounts,
+        /// Latencies by several clocks.
+        stamped: Vec<Latencies>,
+    },
+    /// It has stopped as asked, and told everything.
+    Done,
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// Which stamps a latency is made of, from the best to the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StampKind {
+    /// By the network interface.
+    Hardware,
+    /// By the kernel.
+    Kernel,
+    /// By the load thread.
+    #[default]
+    User,
+}
+
+impl StampKind {
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::Kernel => "kernel",
+            Self::User => "user",
+        }
+    }
+}
+
+/// What a client counted that bears on the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientCounts {
+    /// Connections that ended and were opened again.
+    pub reconnects: u64,
+    /// Replies that the application would not have given, or that answer nothing.
+    pub mismatched: u64,
+    /// Times that a limit on what is outstanding held a due request back.
+    pub saturated: u64,
+    /// Packets sent again.
+    pub resent: u64,
+    /// Times that a thread slept.
+    pub sleeps: u64,
+    /// Times that the network answered that a datagram cannot be delivered.
+    pub icmp_errors: u64,
+    /// Datagrams that the kernel dropped before they were read.
+    pub kernel_drops: u64,
+}
+
+impl ClientCounts {
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reconnects: self.reconnects - earlier.reconnects,
+            mismatched: self.mismatched - earlier.mismatched,
+            saturated: self.saturated - earlier.saturated,
+            resent: self.resent - earlier.resent,
+            sleeps: self.sleeps - earlier.sleeps,
+            icmp_errors: self.icmp_errors - earlier.icmp_errors,
+            kernel_drops: self.kernel_drops - earlier.kernel_drops,
+        }
+    }
+
+    /// Adds what another thread counted.
+    pub fn add(&mut self, other: &Self) {
+        self.reconnects += other.reconnects;
+        self.mismatched += other.mismatched;
+        self.saturated += other.saturated;
+        self.resent += other.resent;
+        self.sleeps += other.sleeps;
+        self.icmp_errors += other.icmp_errors;
+        self.kernel_drops += other.kernel_drops;
+    }
+}
+
+/// An agent, here or elsewhere. Dropping it stops it.
+pub trait Agent: Send {
+    /// Its name in reports.
+    fn name(&self) -> &str;
+
+    /// Begins to connect; [`Told::Ready`] or [`Told::Failed`] follows.
+    fn prepare(&mut self, job: &Job) -> anyhow::Result<()>;
+
+    /// Begins the load in so many ns, counted from now.
+    fn start(&mut self, in_ns: u64) -> anyhow::Result<()>;
+
+    /// By how much the load may begin earlier or later than asked, ns at most: half of a round trip
+    /// to an agent elsewhere.
+    fn start_uncertainty_ns(&self) -> u64 {
+        0
+    }
+
+    /// Spreads the load over so many connections from now on.
+    fn set_connections(&mut self, connections: u32) -> anyhow::Result<()>;
+
+    /// Ends the load; slices that are open and [`Told::Done`] follow.
+    fn stop(&mut self) -> anyhow::Result<()>;
+
+    /// What it tells next, waiting for so many ns at most. An agent that is gone tells
+    /// [`Told::Failed`].
+    fn poll(&mut self, wait_ns: u64) -> Option<Told>;
+}
+
+/// Streams of the seed that a thread draws from: gaps, and requests.
+pub const STREAMS_PER_THREAD: u64 = 2;

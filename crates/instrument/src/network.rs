@@ -1,0 +1,110 @@
+//! Names to addresses, private networks, and ports at addresses.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use anyhow::{Context, Result, anyhow};
+use tailcut_net::ip::IpPort;
+use tailcut_net::port::Port;
+use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
+use tailcut_proto::r2p2::Prefix;
+
+/// The first address of a name such as `localhost:8000`, `10.0.0.1:8000` or `[::1]:8000`.
+///
+/// # Errors
+///
+/// That the name has none, with how it is written.
+pub fn resolve(name: &str) -> Result<SocketAddr> {
+    let mut addresses = name.to_socket_addrs().map_err(|error| {
+        anyhow!(
+            "cannot resolve {name:?}: {error}; write HOST:PORT, such as 10.0.0.1:8000 or [::1]:8000"
+        )
+    })?;
+    addresses.next().ok_or_else(|| anyhow!("{name:?} has no address"))
+}
+
+/// A port at `address`.
+///
+/// # Errors
+///
+/// That it cannot be had.
+pub fn bind(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPort> {
+    let config = UdpConfig { coalescing, ..UdpConfig::default() };
+    UdpPort::bind(address, config).with_context(|| format!("cannot listen at {address}"))
+}
+
+/// A port of Homa inside UDP at `address`.
+pub(crate) fn bind_homa(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPort> {
+    UdpPort::bind(address, homa_config(coalescing))
+        .with_context(|| format!("cannot listen at {address}"))
+}
+
+/// A port of Homa directly over IP at `address`.
+pub(crate) fn bind_homa_ip(address: SocketAddr) -> Result<IpPort> {
+    let port = IpPort::bind(address, homa_config(Coalescing::Off));
+    port.with_context(|| format!("cannot listen at {address} over IP protocol 146"))
+}
+
+fn homa_config(coalescing: Coalescing) -> UdpConfig {
+    UdpConfig {
+        coalescing,
+        unsent_bytes_max: Some(UdpConfig::HOMA_UNSENT_BYTES),
+        ..UdpConfig::default()
+    }
+}
+
+/// What peers may be given credit for: half of the buffer, for the kernel charges up to twice a
+/// packet's bytes.
+pub(crate) fn credit_bytes(port: &Port) -> Result<usize> {
+    Ok(port.receive_buffer_bytes().context("cannot read the socket's buffer size")? / 2)
+}
+
+/// Whether an address belongs to this machine or to a private network.
+pub fn is_private(ip: IpAddr) -> bool {
+    PRIVATE.iter().any(|prefix| prefix.contains(ip.to_canonical()))
+}
+
+const PRIVATE: [Prefix; 8] = [
+    Prefix { ip: v4(127, 0), bits: 8 },
+    Prefix { ip: v4(10, 0), bits: 8 },
+    Prefix { ip: v4(172, 16), bits: 12 },
+    Prefix { ip: v4(192, 168), bits: 16 },
+    Prefix { ip: v4(169, 254), bits: 16 },
+    Prefix { ip: v6(0, 1), bits: 128 },
+    Prefix { ip: v6(0xfc00, 0), bits: 7 },
+    Prefix { ip: v6(0xfe80, 0), bits: 10 },
+];
+
+const fn v4(first: u8, second: u8) -> IpAddr {
+    IpAddr::V4(std::net::Ipv4Addr::new(first, second, 0, 0))
+}
+
+const fn v6(first: u16, last: u16) -> IpAddr {
+    IpAddr::V6(std::net::Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_private(ip: &str, expected: bool) {
+        assert_eq!(is_private(ip.parse().expect("an address")), expected, "{ip}");
+    }
+
+    #[test]
+    fn private_networks_are_told_from_public_ones() {
+        check_private("127.1.2.3", true);
+        check_private("10.255.0.1", true);
+        check_private("172.31.0.1", true);
+        check_private("172.32.0.1", false);
+        check_private("192.168.1.1", true);
+        check_private("192.169.1.1", false);
+        check_private("8.8.8.8", false);
+        check_private("::1", true);
+        check_private("::2", false);
+        check_private("fd00::1", true);
+        check_private("fe80::1", true);
+        check_private("2001:db8::1", false);
+        check_private("::ffff:10.0.0.1", true);
+        check_private("::ffff:8.8.8.8", false);
+    }
+}
