@@ -13,14 +13,14 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(packet.count == 0 || packet.index < packet.count, "the index lies within the count");
     assert_eq!(
         packet.rpc_id().is_some(),
-        packet.extended().is_some(),
+        packet.is_extended(),
         "the extension carries the id"
     );
     if let Some(sack) = packet.sack() {
         sack.has(packet.index);
     }
     packet.feedback();
-    packet.marks().clone_mark();
+    packet.flags().clone_mark();
     DropReason::from_payload(packet.payload);
     assert!(!packet.to_string().is_empty(), "every packet has a line");
 });

@@ -1,4 +1,4 @@
--- Homa as docs/protocol/homa.md lays it down: the packets of the Linux module and tailcut's marks, as IP protocol 146, inside UDP
+-- Homa as docs/protocol/homa.md lays it down: the packets of the Linux module and tailcut's flags, as IP protocol 146, inside UDP
 -- and in the disguise of TCP.
 --
 -- wireshark -X lua_script:tools/wireshark/homa.lua capture.pcap, or copy the file to Wireshark's personal Lua plugins.
@@ -59,13 +59,13 @@ local f = {
     ack_server_port = ProtoField.uint16("homa.data.ack.server_port", "Acknowledged server port", base.DEC),
     cutoff_version = ProtoField.uint16("homa.data.cutoff_version", "Cutoff version", base.DEC),
     retransmit = ProtoField.uint8("homa.data.retransmit", "Retransmit", base.DEC),
-    marks = ProtoField.uint8("homa.data.marks", "Marks", base.HEX),
-    known = ProtoField.bool("homa.data.marks.known", "Knows marks", 8, nil, KNOWN),
-    incast = ProtoField.bool("homa.data.marks.incast", "Incast", 8, nil, 0x01),
-    part = ProtoField.bool("homa.data.marks.part", "Part", 8, nil, PART),
-    refused = ProtoField.bool("homa.data.marks.refused", "Refused", 8, nil, REFUSED),
-    idempotent = ProtoField.bool("homa.data.marks.idempotent", "Idempotent", 8, nil, 0x08),
-    empty = ProtoField.bool("homa.data.marks.empty", "Empty", 8, nil, 0x10),
+    data_flags = ProtoField.uint8("homa.data.flags", "Flags", base.HEX),
+    known = ProtoField.bool("homa.data.flags.known", "Knows flags", 8, nil, KNOWN),
+    incast = ProtoField.bool("homa.data.flags.incast", "Incast", 8, nil, 0x01),
+    part = ProtoField.bool("homa.data.flags.part", "Part", 8, nil, PART),
+    refused = ProtoField.bool("homa.data.flags.refused", "Refused", 8, nil, REFUSED),
+    idempotent = ProtoField.bool("homa.data.flags.idempotent", "Idempotent", 8, nil, 0x08),
+    empty = ProtoField.bool("homa.data.flags.empty", "Empty", 8, nil, 0x10),
     time_left = ProtoField.uint16("homa.data.time_left", "Time left", base.HEX),
     seg_offset = ProtoField.uint32("homa.data.seg_offset", "Segment offset", base.HEX),
 
@@ -105,7 +105,7 @@ local f = {
 local field_order = {
     "sport", "dport", "sequence", "reserved", "type", "doff", "flags", "window", "checksum", "urgent", "sender_id",
     "message_length", "incoming", "ack_client_id", "ack_server_port", "cutoff_version", "retransmit",
-    "marks", "known", "incast", "part", "refused", "idempotent", "empty", "time_left", "seg_offset",
+    "data_flags", "known", "incast", "part", "refused", "idempotent", "empty", "time_left", "seg_offset",
     "part_key", "part_total_len", "part_offset", "part_kind", "part_reserved",
     "grant_offset", "grant_priority", "resend_offset", "resend_length", "resend_priority", "cutoff", "cutoffs_version",
     "num_acks", "client_id", "server_port", "reason", "payload", "trailer",
@@ -116,10 +116,10 @@ for position, name in ipairs(field_order) do fields[position] = f[name] end
 homa.fields = fields
 
 local malformed_expert = ProtoExpert.new("homa.malformed.expert", "Malformed Homa", expert.group.MALFORMED, expert.severity.ERROR)
-local again_expert = ProtoExpert.new("homa.again.expert", "Sent again", expert.group.SEQUENCE, expert.severity.NOTE)
+local retransmit_expert = ProtoExpert.new("homa.retransmit.expert", "Retransmission", expert.group.SEQUENCE, expert.severity.NOTE)
 local resend_expert = ProtoExpert.new("homa.resend.expert", "Asks again", expert.group.SEQUENCE, expert.severity.NOTE)
 local refused_expert = ProtoExpert.new("homa.refused.expert", "Refused", expert.group.RESPONSE_CODE, expert.severity.WARN)
-homa.experts = { malformed_expert, again_expert, resend_expert, refused_expert }
+homa.experts = { malformed_expert, retransmit_expert, resend_expert, refused_expert }
 
 homa.prefs.ports = Pref.range("UDP ports", "50146", "Datagrams to or from these ports are Homa", 65535)
 
@@ -182,10 +182,10 @@ local function add_common(tvb, tree)
     tree:add(f.sender_id, tvb(20, 8))
 end
 
--- The marks of a DATA packet; 0 from who does not know them.
-local function marks_of(tvb)
-    local marks = tvb(49, 1):uint()
-    return flag(marks, KNOWN) and marks or 0
+-- The flags of a DATA packet; 0 from a sender that does not know them.
+local function flags_of(tvb)
+    local flags = tvb(49, 1):uint()
+    return flag(flags, KNOWN) and flags or 0
 end
 
 -- Most milliseconds since the message was first sent; nothing where the packet does not say.
@@ -197,7 +197,7 @@ end
 
 local function deadline_us(tvb)
     local code = tvb(50, 2):uint()
-    if code == 0 or marks_of(tvb) == 0 then return nil end
+    if code == 0 or flags_of(tvb) == 0 then return nil end
     return (code % 4096) * 2 ^ math.floor(code / 4096)
 end
 
@@ -208,8 +208,8 @@ local function add_data(tvb, tree)
     tree:add(f.ack_server_port, tvb(44, 2))
     tree:add(f.cutoff_version, tvb(46, 2))
     tree:add(f.retransmit, tvb(48, 1))
-    local marks = tree:add(f.marks, tvb(49, 1))
-    for _, mark in ipairs({ f.known, f.incast, f.part, f.refused, f.idempotent, f.empty }) do marks:add(mark, tvb(49, 1)) end
+    local flags = tree:add(f.data_flags, tvb(49, 1))
+    for _, one in ipairs({ f.known, f.incast, f.part, f.refused, f.idempotent, f.empty }) do flags:add(one, tvb(49, 1)) end
     tree:add(f.time_left, tvb(50, 2))
     tree:add(f.seg_offset, tvb(52, 4))
 end
@@ -224,23 +224,23 @@ end
 
 -- What follows the header of coherent data.
 local function add_message(tvb, tree, packet)
-    local start, marks = DATA_LEN, marks_of(tvb)
-    if flag(marks, PART) and packet.offset == 0 and packet.payload_len >= PART_LEN then
+    local start, flags = DATA_LEN, flags_of(tvb)
+    if flag(flags, PART) and packet.offset == 0 and packet.payload_len >= PART_LEN then
         add_part(tvb, tree)
         start = start + PART_LEN
-    elseif flag(marks, REFUSED) and packet.payload_len > 0 then
+    elseif flag(flags, REFUSED) and packet.payload_len > 0 then
         tree:add(f.reason, tvb(DATA_LEN, 1))
         start = start + 1
         tree:add_proto_expert_info(refused_expert)
     end
     if tvb:len() > start then tree:add(f.payload, tvb(start)) end
     tree:add(f.offset, packet.offset):set_generated()
-    local again, deadline = tvb(48, 1):uint(), deadline_us(tvb)
-    local age = marks ~= 0 and age_ms(again)
+    local retransmit, deadline = tvb(48, 1):uint(), deadline_us(tvb)
+    local age = flags ~= 0 and age_ms(retransmit)
     if age then tree:add(f.age_ms, UInt64(age)):set_generated() end
     if deadline then tree:add(f.deadline_us, UInt64(deadline % 2 ^ 32, math.floor(deadline / 2 ^ 32))):set_generated() end
     tree:add(f.payload_len, packet.payload_len):set_generated()
-    if again ~= 0 then tree:add_proto_expert_info(again_expert) end
+    if retransmit ~= 0 then tree:add_proto_expert_info(retransmit_expert) end
 end
 
 local function add_control(tvb, tree, packet)
@@ -271,11 +271,11 @@ local function id_text(range) return range:bytes():tohex(true) end
 local function data_text(tvb, packet)
     local text = string.format(" at %d of %d B incoming %d", packet.offset, tvb(28, 4):uint(), tvb(32, 4):uint())
     if tvb(36, 4):uint() ~= 0 or tvb(40, 4):uint() ~= 0 then text = text .. " ack " .. id_text(tvb(36, 8)) end
-    if tvb(48, 1):uint() ~= 0 then text = text .. " again" end
-    local marks = marks_of(tvb)
+    if tvb(48, 1):uint() ~= 0 then text = text .. " retransmit" end
+    local flags = flags_of(tvb)
     local names = { { 0x01, " incast" }, { PART, " part" }, { REFUSED, " refused" }, { 0x08, " idempotent" }, { 0x10, " empty" } }
-    for _, mark in ipairs(names) do
-        if flag(marks, mark[1]) then text = text .. mark[2] end
+    for _, name in ipairs(names) do
+        if flag(flags, name[1]) then text = text .. name[2] end
     end
     local deadline = deadline_us(tvb)
     if deadline then text = text .. string.format(" deadline %dus", deadline) end

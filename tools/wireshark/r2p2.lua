@@ -21,6 +21,8 @@ local types = {
     [REQUEST] = "request", [RESPONSE] = "reply", [FEEDBACK] = "feedback", [ACK] = "ack", [DROP] = "drop",
     [REPLY_ACK] = "reply-ack", [CANCEL] = "cancel", [PROBE] = "probe",
 }
+-- What carries the reply's header; the others carry the request's.
+local from_server = { [RESPONSE] = true, [FEEDBACK] = true, [ACK] = true, [DROP] = true }
 local policies = { [0] = "unrestricted", [1] = "fixed" }
 local clone_marks = { [0] = "single", [1] = "original", [2] = "copy", [3] = "copy" }
 local drop_reasons = {
@@ -58,16 +60,18 @@ local f = {
     session = ProtoField.uint64("r2p2.ext.session", "Session", base.HEX),
     sequence = ProtoField.uint32("r2p2.ext.sequence", "Sequence", base.DEC),
     message_len = ProtoField.uint32("r2p2.ext.message_len", "Message length", base.DEC),
-    marks = ProtoField.uint8("r2p2.ext.marks", "Marks", base.HEX),
-    idempotent = ProtoField.bool("r2p2.ext.marks.idempotent", "Idempotent", 8, nil, 0x01),
-    again = ProtoField.bool("r2p2.ext.marks.again", "Again", 8, nil, 0x02),
-    clone = ProtoField.uint8("r2p2.ext.marks.clone", "Clone", base.DEC, clone_marks, 0x0c),
-    resend = ProtoField.bool("r2p2.ext.marks.resend", "Resend", 8, nil, 0x10),
-    resend_tail = ProtoField.bool("r2p2.ext.marks.resend_tail", "Resend tail", 8, nil, 0x20),
+    ext_flags = ProtoField.uint8("r2p2.ext.flags", "Flags", base.HEX),
+    idempotent = ProtoField.bool("r2p2.ext.flags.idempotent", "Idempotent", 8, nil, 0x01),
+    retransmit = ProtoField.bool("r2p2.ext.flags.retransmit", "Retransmit", 8, nil, 0x02),
+    clone = ProtoField.uint8("r2p2.ext.flags.clone", "Clone", base.DEC, clone_marks, 0x0c),
+    resend = ProtoField.bool("r2p2.ext.flags.resend", "Resend", 8, nil, 0x10),
+    resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, 0x20),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
-    server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id, or clock (us) on a request", base.DEC),
-    deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us), or echoed clock on an answer", base.DEC),
+    server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
+    client_clock_us = ProtoField.uint32("r2p2.ext.client_clock_us", "Client clock (us)", base.DEC),
+    deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us)", base.DEC),
+    clock_echo_us = ProtoField.uint32("r2p2.ext.clock_echo_us", "Clock echo (us)", base.DEC),
     token = ProtoField.uint64("r2p2.ext.token", "Address token", base.HEX),
     floor = ProtoField.uint32("r2p2.ext.floor", "Floor", base.DEC),
     segment_len = ProtoField.uint16("r2p2.ext.segment_len", "Segment length", base.DEC),
@@ -80,7 +84,7 @@ local f = {
     route_reserved = ProtoField.uint8("r2p2.route.reserved", "Reserved", base.HEX),
     placement = ProtoField.uint32("r2p2.route.placement", "Placement", base.DEC),
 
-    sack = ProtoField.none("r2p2.sack", "Receipt and credit"),
+    sack = ProtoField.none("r2p2.sack", "Acknowledgment and window"),
     sack_base = ProtoField.uint16("r2p2.sack.base", "Base", base.DEC),
     sack_granted = ProtoField.uint16("r2p2.sack.granted", "Granted", base.DEC),
     sack_bitmap = ProtoField.bytes("r2p2.sack.bitmap", "Bitmap"),
@@ -110,8 +114,8 @@ local f = {
 
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
-    "ext", "rpc_id", "session", "sequence", "message_len", "marks", "idempotent", "again", "clone", "resend",
-    "resend_tail", "version", "server_load", "server_id", "deadline_us", "token", "floor", "segment_len", "age_ms",
+    "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
+    "resend_tail", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms",
     "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
@@ -123,9 +127,9 @@ for position, name in ipairs(field_order) do fields[position] = f[name] end
 r2p2.fields = fields
 
 local malformed_expert = ProtoExpert.new("r2p2.malformed.expert", "Malformed R2P2", expert.group.MALFORMED, expert.severity.ERROR)
-local again_expert = ProtoExpert.new("r2p2.again.expert", "Sent again", expert.group.SEQUENCE, expert.severity.NOTE)
+local retransmit_expert = ProtoExpert.new("r2p2.retransmit.expert", "Retransmission", expert.group.SEQUENCE, expert.severity.NOTE)
 local drop_expert = ProtoExpert.new("r2p2.drop.expert", "Refused", expert.group.RESPONSE_CODE, expert.severity.WARN)
-r2p2.experts = { malformed_expert, again_expert, drop_expert }
+r2p2.experts = { malformed_expert, retransmit_expert, drop_expert }
 
 r2p2.prefs.ports = Pref.range("UDP ports", "8000,9000", "Datagrams to or from these ports are R2P2", 65535)
 
@@ -133,7 +137,7 @@ local function flag(byte, mask) return math.floor(byte / mask) % 2 == 1 end
 
 local function is_data(packet) return packet.type == REQUEST or packet.type == RESPONSE end
 
--- Index, count (0 where the packet does not say) and whether it is the last; nothing where they are incoherent.
+-- Index, count (0 where the packet does not declare it) and whether it is the last; nothing where they are incoherent.
 local function order(tvb)
     local flags, p_order = tvb(3, 1):uint(), tvb(6, 2):uint()
     local is_first, is_last = flag(flags, 0x80), flag(flags, 0x40)
@@ -171,13 +175,13 @@ end
 -- Why an extended data packet is malformed, or nothing; learns its count.
 local function judge_data(tvb, packet)
     local message_len, segment_len = tvb(16, 4):uint(), tvb(44, 2):uint()
-    local said = packet.count
+    local declared_count = packet.count
     local count = packet_count(message_len, segment_len)
     if not count then return "Length" end
     if packet.index >= count or packet.is_last ~= (packet.index + 1 == count) then return "Order" end
     local rest = message_len - packet.index * segment_len
     if packet.payload_len ~= math.max(0, math.min(rest, segment_len)) then return "Length" end
-    if said ~= 0 and said ~= count then return "Order" end
+    if declared_count ~= 0 and declared_count ~= count then return "Order" end
     packet.count = count
     return nil
 end
@@ -249,16 +253,22 @@ local function add_extension(tvb, tree)
     id:add(f.session, tvb(8, 5), tvb(8, 5):uint64())
     id:add(f.sequence, tvb(13, 3))
     ext:add(f.message_len, tvb(16, 4))
-    local marks = ext:add(f.marks, tvb(20, 1))
-    for _, mark in ipairs({ f.idempotent, f.again, f.clone, f.resend, f.resend_tail }) do marks:add(mark, tvb(20, 1)) end
+    local flags = ext:add(f.ext_flags, tvb(20, 1))
+    for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, tvb(20, 1)) end
     ext:add(f.version, tvb(21, 1))
-    ext:add(f.server_load, tvb(22, 2))
-    ext:add(f.server_id, tvb(24, 4))
-    ext:add(f.deadline_us, tvb(28, 4))
+    local is_reply = from_server[tvb(2, 1):bitfield(0, 4)]
+    if is_reply then
+        ext:add(f.server_load, tvb(22, 2))
+        ext:add(f.server_id, tvb(24, 4))
+        ext:add(f.clock_echo_us, tvb(28, 4))
+    else
+        ext:add(f.client_clock_us, tvb(24, 4))
+        ext:add(f.deadline_us, tvb(28, 4))
+    end
     ext:add(f.token, tvb(32, 8))
-    ext:add(f.floor, tvb(40, 4))
+    if not is_reply then ext:add(f.floor, tvb(40, 4)) end
     ext:add(f.segment_len, tvb(44, 2))
-    ext:add(f.age_ms, tvb(46, 2))
+    if not is_reply then ext:add(f.age_ms, tvb(46, 2)) end
 end
 
 local function add_route(tvb, tree)
@@ -314,13 +324,13 @@ local function add_payload(tvb, tree, packet)
     end
 end
 
-local function marks_text(marks)
+local function flags_text(flags)
     local text = ""
-    if flag(marks, 0x01) then text = text .. " idempotent" end
-    if flag(marks, 0x02) then text = text .. " again" end
-    if flag(marks, 0x10) then text = text .. " resend" end
-    if flag(marks, 0x20) then text = text .. " resend-tail" end
-    local clone = math.floor(marks / 4) % 4
+    if flag(flags, 0x01) then text = text .. " idempotent" end
+    if flag(flags, 0x02) then text = text .. " retransmit" end
+    if flag(flags, 0x10) then text = text .. " resend" end
+    if flag(flags, 0x20) then text = text .. " resend-tail" end
+    local clone = math.floor(flags / 4) % 4
     if clone == 1 then text = text .. " clone-original" end
     if clone >= 2 then text = text .. " clone-copy" end
     return text
@@ -353,11 +363,13 @@ end
 
 local function extension_text(tvb, packet)
     local text = is_data(packet) and string.format(" of %d B", tvb(16, 4):uint()) or ""
-    text = text .. marks_text(tvb(20, 1):uint())
-    local deadline_us, server_id, server_load = tvb(28, 4):uint(), tvb(24, 4):uint(), tvb(22, 2):uint()
-    local is_request = tvb(2, 1):bitfield(0, 4) == 0
-    if is_request and deadline_us ~= 0 then text = text .. string.format(" deadline %dus", deadline_us) end
-    if not is_request and (server_id ~= 0 or server_load ~= 0) then text = text .. string.format(" server %d load %d", server_id, server_load) end
+    text = text .. flags_text(tvb(20, 1):uint())
+    local server_load, server_id, deadline_us = tvb(22, 2):uint(), tvb(24, 4):uint(), tvb(28, 4):uint()
+    if not from_server[packet.type] then
+        if deadline_us ~= 0 then text = text .. string.format(" deadline %dus", deadline_us) end
+    elseif server_id ~= 0 or server_load ~= 0 then
+        text = text .. string.format(" server %d load %d", server_id, server_load)
+    end
     if packet.header_len == ROUTED_LEN and tvb(66, 1):uint() ~= 0 then
         text = text .. string.format(" placement %d", tvb(68, 4):uint())
     end
@@ -398,7 +410,7 @@ local function show_packet(tvb, tree, packet)
     tree:add(f.index, packet.index):set_generated()
     if packet.count ~= 0 then tree:add(f.count, packet.count):set_generated() end
     tree:add(f.payload_len, packet.payload_len):set_generated()
-    if packet.is_extended and flag(tvb(20, 1):uint(), 0x02) then tree:add_proto_expert_info(again_expert) end
+    if packet.is_extended and flag(tvb(20, 1):uint(), 0x02) then tree:add_proto_expert_info(retransmit_expert) end
     if packet.type == DROP then tree:add_proto_expert_info(drop_expert) end
     return summary(tvb, packet)
 end

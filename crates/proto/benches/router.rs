@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
-use tailcut_wire::r2p2::{ExtHeader, FeedbackBody, MessageType, ROUTED_LEN, Route, RpcId};
+use tailcut_wire::r2p2::{
+    FeedbackBody, MessageType, ROUTED_LEN, ReplyRepr, RequestRepr, Route, RpcId, Segment,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 struct Bench {
@@ -30,12 +32,13 @@ impl Bench {
             RouterConfig { policy, servers: addresses.collect(), ..RouterConfig::default() },
         )
         .unwrap();
-        let mut header = ExtHeader::control(MessageType::Request, 1, RpcId(0));
-        header.base.header_size = ROUTED_LEN as u8;
-        header.ext.message_len = 32.into();
-        header.ext.segment_len = 1380.into();
-        header.ext.deadline_us = deadline_us.into();
-        let request = [header.as_bytes(), Route::default().as_bytes(), &[7; 32]].concat();
+        let repr = RequestRepr {
+            segment: Segment { message_len: 32, segment_len: 1380, ..Segment::CONTROL },
+            deadline_us,
+            ..RequestRepr::control(MessageType::Request, 1, RpcId(0))
+        };
+        let mut request = vec![7; ROUTED_LEN + 32];
+        repr.emit(&mut request);
         Self {
             now: 1,
             router,
@@ -76,7 +79,7 @@ impl Bench {
                 concluded: counted,
             };
             let mut report = [
-                ExtHeader::control(MessageType::Feedback, 0, RpcId(0)).as_bytes(),
+                ReplyRepr::control(MessageType::Feedback, 0, RpcId(0)).header().as_bytes(),
                 body.as_bytes(),
             ]
             .concat();

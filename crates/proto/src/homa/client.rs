@@ -7,7 +7,7 @@
 //!
 //! Every call ends by a reply, a refusal, its deadline or the peer's silence.
 
-use tailcut_wire::homa::{DataHeader, DataMarks, Ports};
+use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::DropReason;
 
 use super::peers::Telling;
@@ -69,12 +69,12 @@ impl Endpoint {
     pub(super) fn send_request(&mut self, now: Time, index: u32, payload: Vec<u8>) {
         let birth = self.next_birth();
         let slot = &mut self.slots[index as usize];
-        slot.marks |= DataMarks::KNOWN;
+        slot.flags |= DataFlags::KNOWN;
         if slot.options.idempotent {
-            slot.marks |= DataMarks::IDEMPOTENT;
+            slot.flags |= DataFlags::IDEMPOTENT;
         }
         if self.holdings.calls > self.config.incast.calls_max {
-            slot.marks |= DataMarks::INCAST;
+            slot.flags |= DataFlags::INCAST;
             self.metrics.incast += 1;
         }
         let unscheduled = self.unscheduled_len(index);
@@ -103,7 +103,7 @@ impl Endpoint {
             return;
         };
         self.note_proof(now, origin, index, header);
-        if header.marks().has(DataMarks::REFUSED) {
+        if header.flags().has(DataFlags::REFUSED) {
             self.metrics.refused += 1;
             return self.fail(index, Failure::Refused(DropReason::from_payload(payload)));
         }
@@ -130,7 +130,7 @@ impl Endpoint {
             }
         }
         if self.accept(now, index, header, payload) {
-            self.finish(now, index, header.marks());
+            self.finish(now, index, header.flags());
         }
     }
 
@@ -161,9 +161,9 @@ impl Endpoint {
         self.release(index);
     }
 
-    fn finish(&mut self, now: Time, index: u32, marks: DataMarks) {
-        let payload = self.take_message(now, index, marks);
-        if marks.has(DataMarks::PART)
+    fn finish(&mut self, now: Time, index: u32, flags: DataFlags) {
+        let payload = self.take_message(now, index, flags);
+        if flags.has(DataFlags::PART)
             || matches!(self.slots[index as usize].role, Role::Other { .. })
         {
             return self.take_reply_part(now, index, payload);

@@ -12,7 +12,7 @@
 //!
 //! Every RPC keeps to its own limits and deadline; when one of a call fails, the call does.
 
-use tailcut_wire::homa::{DataMarks, PartHeader, PartKind};
+use tailcut_wire::homa::{DataFlags, PartHeader, PartKind};
 use tailcut_wire::r2p2::DropReason;
 use zerocopy::IntoBytes;
 
@@ -39,7 +39,7 @@ impl Endpoint {
             let header =
                 PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
             let message = self.join(&header, &payload[offset..end]);
-            self.slots[index as usize].marks |= DataMarks::PART;
+            self.slots[index as usize].flags |= DataFlags::PART;
             self.send_request(now, index, message);
         }
         self.buffers.give(payload);
@@ -87,7 +87,7 @@ impl Endpoint {
             let request =
                 self.join(&PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32), &[]);
             let slot = &mut self.slots[index as usize];
-            slot.marks |= DataMarks::PART;
+            slot.flags |= DataFlags::PART;
             // A part may be fetched twice.
             slot.options.idempotent = true;
             self.send_request(now, index, request);
@@ -213,7 +213,7 @@ impl Endpoint {
         let mut message = self.buffers.take();
         message.extend_from_slice(header.as_bytes());
         message.extend_from_slice(&reply[offset..end]);
-        self.slots[index as usize].marks |= DataMarks::PART;
+        self.slots[index as usize].flags |= DataFlags::PART;
         self.send_reply(now, index, message);
     }
 
@@ -231,7 +231,7 @@ impl Endpoint {
         );
         let message = self.join(&header, &reply[..PartHeader::PART_LEN]);
         let slot = &mut self.slots[index as usize];
-        slot.marks |= DataMarks::PART;
+        slot.flags |= DataFlags::PART;
         slot.role = Role::LongReply { reply };
         message
     }

@@ -38,7 +38,7 @@ use std::hash::Hasher;
 
 use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher24;
-use tailcut_wire::homa::{Body, CommonHeader, DataMarks, Packet, Ports};
+use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
 use tailcut_wire::r2p2::DropReason;
 
 pub use self::config::{
@@ -327,7 +327,7 @@ impl Endpoint {
     /// Bytes of the message that an RPC sends that need no grant.
     fn unscheduled_len(&self, index: u32) -> u32 {
         let slot = &self.slots[index as usize];
-        let is_incast = slot.request_marks & DataMarks::INCAST != 0;
+        let is_incast = slot.request_flags & DataFlags::INCAST != 0;
         match self.peers.at(slot.peer).is_stripped {
             true => u32::MAX,
             false if is_incast => self.config.incast.unscheduled_len,

@@ -1,6 +1,6 @@
 //! DATA of a message, be it a request or a reply: reassembly, and what follows from it.
 
-use tailcut_wire::homa::{DataHeader, DataMarks};
+use tailcut_wire::homa::{DataFlags, DataHeader};
 
 use super::incoming::Arrival;
 use super::{Endpoint, Origin, Phase};
@@ -62,7 +62,7 @@ impl Endpoint {
     }
 
     /// What is stored of a complete message: all of it, unless its end is only counted.
-    pub(super) fn take_message(&mut self, now: Time, index: u32, marks: DataMarks) -> Vec<u8> {
+    pub(super) fn take_message(&mut self, now: Time, index: u32, flags: DataFlags) -> Vec<u8> {
         self.unwant(index);
         let inc = &mut self.slots[index as usize].inc;
         self.book.expected_bytes -= u64::from(inc.expected());
@@ -71,7 +71,7 @@ impl Endpoint {
             self.metrics.cutoffs_changed += 1;
         }
         let mut payload = self.slots[index as usize].inc.end();
-        if marks.has(DataMarks::EMPTY) {
+        if flags.has(DataFlags::EMPTY) {
             payload.clear();
         }
         payload

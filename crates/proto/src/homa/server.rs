@@ -11,7 +11,7 @@
 //! does not run either. What is sent again and may have run before this server knew the session is
 //! refused.
 
-use tailcut_wire::homa::{Age, DataHeader, DataMarks, Ports, TimeLeft};
+use tailcut_wire::homa::{Age, DataFlags, DataHeader, Ports, TimeLeft};
 use tailcut_wire::r2p2::DropReason;
 
 use super::ids::ClientId;
@@ -109,13 +109,13 @@ impl Endpoint {
         let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
         self.metrics.drop(reason);
         let slot = &mut self.slots[index as usize];
-        if slot.request_marks & DataMarks::KNOWN == 0 {
-            // A client that does not know marks would take the reason for a reply: silence ends its
+        if slot.request_flags & DataFlags::KNOWN == 0 {
+            // A client that does not know the flags would take the reason for a reply: silence ends its
             // call.
             self.release(index);
             return Ok(());
         }
-        slot.marks |= DataMarks::REFUSED;
+        slot.flags |= DataFlags::REFUSED;
         let mut payload = self.buffers.take();
         payload.push(reason as u8);
         self.send_reply(now, index, payload);
@@ -157,9 +157,9 @@ impl Endpoint {
     /// Ends a request that the application has not, for a reason that its client is told.
     pub(super) fn drop_partial(&mut self, index: u32, reason: DropReason) {
         let slot = &self.slots[index as usize];
-        let (ports, id, request_marks) = (slot.ports, slot.id, slot.request_marks);
+        let (ports, id, request_flags) = (slot.ports, slot.id, slot.request_flags);
         let to = self.path_of(index);
-        if request_marks & DataMarks::KNOWN != 0 {
+        if request_flags & DataFlags::KNOWN != 0 {
             self.metrics.drop(reason);
             self.push_control(Control::Refused { to, ports, id, reason });
         }
@@ -191,7 +191,7 @@ impl Endpoint {
 
     /// The longest reply that the client of a request takes.
     fn reply_len_max(&self, index: u32) -> usize {
-        let is_known = self.slots[index as usize].request_marks & DataMarks::KNOWN != 0;
+        let is_known = self.slots[index as usize].request_flags & DataFlags::KNOWN != 0;
         if is_known { self.config.message_len_max } else { self.config.single_len_max() }
     }
 
@@ -230,12 +230,12 @@ impl Endpoint {
         slot.local = origin.path.local;
         slot.bytes_in = origin.len as u64;
         slot.is_proven = false;
-        slot.marks = DataMarks::KNOWN;
-        slot.request_marks = header.marks().0;
-        slot.options.idempotent = header.marks().has(DataMarks::IDEMPOTENT);
+        slot.flags = DataFlags::KNOWN;
+        slot.request_flags = header.flags().0;
+        slot.options.idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         let lifetime_ns = self.config.lifetime_ns_max;
         let left =
-            TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN));
+            TimeLeft(header.time_left.get()).ns().filter(|_| header.flags().has(DataFlags::KNOWN));
         slot.deadline = now.saturating_add(left.unwrap_or(lifetime_ns).min(lifetime_ns));
         let record = self.peers.at_mut(peer);
         record.requests += 1;
@@ -254,14 +254,14 @@ impl Endpoint {
         if !self.accept(now, index, header, payload) {
             return;
         }
-        let payload = self.take_message(now, index, header.marks());
+        let payload = self.take_message(now, index, header.flags());
         let slot = &mut self.slots[index as usize];
         slot.phase = Phase::Waiting;
         self.peers.at_mut(slot.peer).see(slot.id);
         self.holdings.partials -= 1;
         self.holdings.waiting += 1;
         self.arm(now, index);
-        if header.marks().has(DataMarks::PART) {
+        if header.flags().has(DataFlags::PART) {
             self.take_request_part(now, index, payload);
         } else {
             self.deliver(index, payload);
@@ -296,7 +296,7 @@ impl Endpoint {
         let peer = self.peers.find_or_add(now, origin.path.peer, &self.config).ok_or(forgetful)?;
         let id = ClientId(origin.common.sender_id.get());
         let is_full = self.is_full(peer, header);
-        let is_idempotent = header.marks().has(DataMarks::IDEMPOTENT);
+        let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         let (serving, started_at) = (&self.config.serving, self.started_at);
         let session =
             self.peers.at_mut(peer).session(now, started_at, id, serving).ok_or(forgetful)?;
@@ -346,7 +346,7 @@ impl Endpoint {
             Refusal::Prove => self.push_control(Control::Prove { to, ports, id }),
             Refusal::Drop(reason) => {
                 self.metrics.drop(reason);
-                if header.marks().has(DataMarks::KNOWN) {
+                if header.flags().has(DataFlags::KNOWN) {
                     self.push_control(Control::Refused { to, ports, id, reason });
                 }
             }
@@ -355,11 +355,11 @@ impl Endpoint {
 }
 
 /// Whether a packet may have been sent first, and so have run, before `known_since`. Only who knows
-/// marks says so.
+/// flags says so.
 fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time, u64)) -> bool {
     if header.retransmit == 0
-        || !header.marks().has(DataMarks::KNOWN)
-        || header.marks().has(DataMarks::IDEMPOTENT)
+        || !header.flags().has(DataFlags::KNOWN)
+        || header.flags().has(DataFlags::IDEMPOTENT)
     {
         return false;
     }

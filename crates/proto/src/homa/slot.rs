@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tailcut_wire::homa::{DataMarks, Ports};
+use tailcut_wire::homa::{DataFlags, Ports};
 
 use super::ids::ClientId;
 use super::incoming::Incoming;
@@ -26,10 +26,10 @@ pub(super) struct Slot {
     pub(super) out: Outgoing,
     /// The reply at the client, the request at the server.
     pub(super) inc: Incoming,
-    /// Marks of the DATA that this side sends.
-    pub(super) marks: u8,
-    /// Marks of the request, at the server.
-    pub(super) request_marks: u8,
+    /// Flags of the DATA that this side sends.
+    pub(super) flags: u8,
+    /// Flags of the request, at the server.
+    pub(super) request_flags: u8,
     pub(super) options: CallOptions,
     pub(super) context: u64,
     pub(super) deadline: Time,
@@ -116,11 +116,11 @@ impl Slot {
         self.is_proven || self.bytes_out + len as u64 <= 3 * self.bytes_in
     }
 
-    /// Begins to send a message. Homa has no empty one: a byte stands for it, with a mark.
+    /// Begins to send a message. Homa has no empty one: a byte stands for it, with a flag.
     pub(super) fn send(&mut self, mut payload: Vec<u8>, unscheduled: u32, birth: u32) {
         if payload.is_empty() {
             payload.push(0);
-            self.marks |= DataMarks::EMPTY;
+            self.flags |= DataFlags::EMPTY;
         }
         self.out.begin(payload, unscheduled);
         self.out.birth = birth;
@@ -138,8 +138,8 @@ impl Slot {
         self.local = None;
         self.ports = ports;
         self.id = id;
-        self.marks = 0;
-        self.request_marks = 0;
+        self.flags = 0;
+        self.request_flags = 0;
         self.first_sent_at = 0;
         self.sent_at = now;
         self.heard_at = now;

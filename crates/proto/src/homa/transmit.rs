@@ -1,7 +1,7 @@
 //! What goes out: control packets first, then the message with the fewest bytes left (SRPT).
 
 use tailcut_wire::homa::{
-    AckPacket, Age, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN, DataHeader, DataMarks,
+    AckPacket, Age, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN, DataFlags, DataHeader,
     GrantPacket, PacketType, Ports, ResendPacket, TimeLeft, hijack,
 };
 use tailcut_wire::r2p2::DropReason;
@@ -150,7 +150,7 @@ impl Endpoint {
         let mut header = DataHeader::new(slot.ports, slot.local_id(), slot.out.len(), piece.offset);
         header.incoming = slot.out.granted().into();
         header.cutoff_version = peer.cutoffs.version.into();
-        header.marks = slot.marks;
+        header.flags = slot.flags;
         // At the client alone: a reply comes from another port than the calls that are
         // acknowledged.
         if slot.phase == Phase::Calling
@@ -292,7 +292,7 @@ impl Endpoint {
             Control::Refused { to, ports, id, reason } => {
                 let mut header = DataHeader::new(ports, id.0 | 1, 1, 0);
                 header.incoming = 1.into();
-                header.marks = DataMarks::KNOWN | DataMarks::REFUSED;
+                header.flags = DataFlags::KNOWN | DataFlags::REFUSED;
                 let len = put(buffer, &header);
                 buffer[len] = reason as u8;
                 Some((to, len + 1))

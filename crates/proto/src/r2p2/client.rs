@@ -16,8 +16,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, ExtHeader, Marks, MessageType, Packet, Policy, ROUTED_LEN, Route,
-    RpcId, SackBody, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
+    DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, ReplyHeader, RequestRepr, RpcId,
+    SackBody, Segment, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
 };
 use zerocopy::IntoBytes;
 
@@ -80,7 +80,7 @@ pub(super) struct Slot {
     mended_at: Time,
     is_data_queued: bool,
     is_sack_queued: bool,
-    sack_marks: u8,
+    sack_flags: u8,
 }
 
 /// What waits to be sent.
@@ -144,7 +144,7 @@ impl Client {
         slot.first_sent_at = 0;
         slot.attempt = 0;
         slot.mended_at = 0;
-        slot.sack_marks = 0;
+        slot.sack_flags = 0;
         if call.options.v1 {
             self.begin_v1(index, call.payload);
         } else {
@@ -185,15 +185,15 @@ impl Client {
         shared: &mut Shared,
     ) {
         let peer = path.peer;
-        let Some(header) = packet.extended() else {
+        let Some(header) = packet.reply_header() else {
             return self.handle_response_v1(now, path, packet, shared);
         };
         let Some(index) = self.find(packet) else {
             shared.metrics.unknown += 1;
             return;
         };
-        self.learn(index, path, header.ext.token.get());
-        let lengths = (header.ext.message_len.get(), header.ext.segment_len.get());
+        self.learn(index, path, header.token.get());
+        let lengths = packet.lengths();
         let slot = &mut self.slots[index as usize];
         if !slot.reply.is_begun() {
             let target = self.slots[index as usize].target_peer;
@@ -232,7 +232,7 @@ impl Client {
         shared: &mut Shared,
     ) {
         let peer = path.peer;
-        let (Some(sack), Some(header)) = (packet.sack(), packet.extended()) else {
+        let (Some(sack), Some(header)) = (packet.sack(), packet.reply_header()) else {
             return self.handle_ack_v1(now, path, packet, shared);
         };
         let Some(index) = self.find(packet) else {
@@ -243,7 +243,7 @@ impl Client {
             shared.metrics.contradicted += 1;
             return;
         }
-        self.learn(index, path, header.ext.token.get());
+        self.learn(index, path, header.token.get());
         let server_peer = self.servers.find_or_add(peer);
         let slot = &mut self.slots[index as usize];
         if sack.granted.get() == 0 {
@@ -277,9 +277,10 @@ impl Client {
 
     /// A refusal.
     pub(super) fn handle_drop(&mut self, packet: &Packet, shared: &mut Shared) {
-        let (found, reason) = match packet.extended() {
-            Some(_) => (self.find(packet), DropReason::from_payload(packet.payload)),
-            None => (self.v1_slots.get(&packet.rid).copied(), DropReason::Unspecified),
+        let (found, reason) = if packet.is_extended() {
+            (self.find(packet), DropReason::from_payload(packet.payload))
+        } else {
+            (self.v1_slots.get(&packet.rid).copied(), DropReason::Unspecified)
         };
         let Some(index) = found else {
             shared.metrics.unknown += 1;
@@ -421,7 +422,7 @@ impl Client {
                     && now >= slot.mended_at + guard_ns
                 {
                     slot.mended_at = now;
-                    slot.sack_marks |= Marks::RESEND;
+                    slot.sack_flags |= Flags::RESEND;
                     self.queue_sack(index);
                 } else if shared.is_credit_due(&slot.reply) {
                     self.queue_sack(index);
@@ -455,7 +456,7 @@ impl Client {
                 self.queue_data(index);
             }
         } else if slot.reply.is_begun() {
-            slot.sack_marks |= Marks::RESEND | Marks::RESEND_TAIL;
+            slot.sack_flags |= Flags::RESEND | Flags::RESEND_TAIL;
             self.queue_sack(index);
         } else {
             if slot.options.idempotent
@@ -613,36 +614,32 @@ impl Client {
         else {
             return true;
         };
-        let header_len = if packet == 0 { ROUTED_LEN } else { EXTENDED_LEN };
-        let segment = slot.request.segment(packet);
-        let Some(room) = train.room(slot.path(to), header_len + segment.len()) else {
+        let payload = slot.request.segment(packet);
+        let peer = if slot.server.is_some() { slot.server_peer } else { slot.target_peer };
+        let mut repr = RequestRepr {
+            policy: if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
+            segment: Segment {
+                message_len: slot.request.len() as u32,
+                segment_len: slot.request.segment_len(),
+                index: packet,
+                count: slot.request.count(),
+            },
+            flags: if slot.options.idempotent { Flags::IDEMPOTENT } else { 0 },
+            client_clock_us: clock_us(now),
+            deadline_us: deadline_us(now, slot.deadline),
+            token: self.servers.peer(peer).token,
+            floor: self.sessions.floor_for(slot.rpc_id),
+            ..RequestRepr::control(MessageType::Request, slot.rid, slot.rpc_id)
+        };
+        if packet == 0 && slot.first_sent_at != 0 {
+            repr.flags |= Flags::RETRANSMIT;
+            let age_ms = now.saturating_sub(slot.first_sent_at).div_ceil(1_000_000);
+            repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
+        }
+        let Some(room) = train.room(slot.path(to), repr.header_len() + payload.len()) else {
             return false;
         };
-        let peer = if slot.server.is_some() { slot.server_peer } else { slot.target_peer };
-        let mut header = ExtHeader::control(MessageType::Request, slot.rid, slot.rpc_id)
-            .with_packet(packet, slot.request.count());
-        header.base.header_size = header_len as u8;
-        let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };
-        header.base.type_policy = (MessageType::Request as u8) << 4 | policy as u8;
-        header.ext.message_len = (slot.request.len() as u32).into();
-        header.ext.segment_len = slot.request.segment_len().into();
-        header.ext.deadline_us = deadline_us(now, slot.deadline).into();
-        header.ext.server_id = clock_us(now).into();
-        header.ext.token = self.servers.peer(peer).token.into();
-        header.ext.floor = self.sessions.floor_for(slot.rpc_id).into();
-        if slot.options.idempotent {
-            header.ext.marks |= Marks::IDEMPOTENT;
-        }
-        if packet == 0 && slot.first_sent_at != 0 {
-            header.ext.marks |= Marks::AGAIN;
-            let age_ms = now.saturating_sub(slot.first_sent_at).div_ceil(1_000_000);
-            header.ext.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX).into();
-        }
-        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-        if packet == 0 {
-            room[EXTENDED_LEN..ROUTED_LEN].copy_from_slice(Route::default().as_bytes());
-        }
-        room[header_len..].copy_from_slice(segment);
+        repr.emit(room).copy_from_slice(payload);
         true
     }
 
@@ -654,11 +651,12 @@ impl Client {
         let Some(room) = train.room(slot.path(to), EXTENDED_LEN + size_of::<SackBody>()) else {
             return false;
         };
-        let mut header = ExtHeader::control(MessageType::ReplyAck, slot.rid, slot.rpc_id);
-        header.ext.marks = std::mem::take(&mut slot.sack_marks);
-        header.ext.token = self.servers.peer(slot.server_peer).token.into();
-        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-        room[EXTENDED_LEN..].copy_from_slice(slot.reply.sack().as_bytes());
+        let repr = RequestRepr {
+            flags: std::mem::take(&mut slot.sack_flags),
+            token: self.servers.peer(slot.server_peer).token,
+            ..RequestRepr::control(MessageType::ReplyAck, slot.rid, slot.rpc_id)
+        };
+        repr.emit(room).copy_from_slice(slot.reply.sack().as_bytes());
         slot.is_sack_queued = false;
         true
     }
@@ -686,10 +684,8 @@ fn write_end(train: &mut Train, to: Path, token: u64, call: (u16, RpcId), end: E
     let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
         return false;
     };
-    let mut header = ExtHeader::control(kind, call.0, call.1);
-    header.ext.token = token.into();
-    room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-    room[EXTENDED_LEN..].copy_from_slice(body);
+    let repr = RequestRepr { token, ..RequestRepr::control(kind, call.0, call.1) };
+    repr.emit(room).copy_from_slice(body);
     true
 }
 
@@ -705,8 +701,8 @@ fn clock_us(now: Time) -> u32 {
 
 /// How long ago the packet was sent that `header` answers; `None` when it echoes nothing, or
 /// nonsense.
-fn round_trip_ns(now: Time, header: &ExtHeader) -> Option<u64> {
-    let echo = header.ext.deadline_us.get();
+fn round_trip_ns(now: Time, header: &ReplyHeader) -> Option<u64> {
+    let echo = header.clock_echo_us.get();
     let round_trip_us = clock_us(now).wrapping_sub(echo);
     (echo != 0 && round_trip_us < ROUND_TRIP_US_MAX).then(|| u64::from(round_trip_us) * 1000)
 }

@@ -3,10 +3,9 @@
 //! replies in order, and no retransmission but of requests that are idempotent and fit one packet.
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, BaseHeader, MessageType, Packet, Policy, V1_ACK, V1_FIRST_LEN, V1_PACKETS_MAX,
-    V1_SEGMENT_LEN, flags,
+    BASE_LEN, MessageType, Packet, Policy, V1_ACK, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
+    V1Repr,
 };
-use zerocopy::IntoBytes;
 
 use super::client::Client;
 use super::shared::Shared;
@@ -103,12 +102,9 @@ impl Client {
             return false;
         };
         let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };
-        let first = if packet == 0 { flags::FIRST } else { 0 };
-        let last = if packet + 1 == count { flags::LAST } else { 0 };
-        let p_order = if packet == 0 { count } else { packet };
-        let header = BaseHeader::v1(MessageType::Request, policy, first | last, slot.rid, p_order);
-        room[..BASE_LEN].copy_from_slice(header.as_bytes());
-        room[BASE_LEN..].copy_from_slice(payload);
+        let kind = MessageType::Request;
+        let repr = V1Repr { kind, policy, rid: slot.rid, index: packet, count };
+        repr.emit(room).copy_from_slice(payload);
         true
     }
 }

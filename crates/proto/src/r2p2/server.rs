@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
-    DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Route, RpcId, SessionId,
+    DropReason, Flags, Kind, MessageType, Packet, RequestHeader, Route, RpcId, SessionId,
 };
 
 use super::UNSCHEDULED_PACKETS;
@@ -164,10 +164,10 @@ impl Server {
         datagram_len: usize,
         shared: &mut Shared,
     ) {
-        let Kind::Extended { header, route } = packet.kind else {
+        let Kind::Request { header, route } = packet.kind else {
             return self.handle_request_v1(now, path, packet, shared);
         };
-        let rpc_id = RpcId(header.ext.rpc_id.get());
+        let rpc_id = RpcId(header.rpc_id.get());
         let (address, via) = self.resolve(now, path, route, &shared.config.serving);
         // Also where a router stands between: the client hears from the address that was asked.
         let reply_path = Path { local: path.local, peer: address };
@@ -205,7 +205,7 @@ impl Server {
                     let slot = &mut self.slots[index as usize];
                     slot.rpc_id = rpc_id;
                     slot.is_v1 = false;
-                    slot.clock_us = header.ext.server_id.get();
+                    slot.clock_us = header.client_clock_us.get();
                     slot.latest_clock_us = slot.clock_us;
                     slot.via = via;
                     self.live.insert(rpc_id.0, index);
@@ -242,12 +242,12 @@ impl Server {
         if slot.reply.is_complete() {
             return self.release(index, shared);
         }
-        let marks = packet.marks();
+        let flags = packet.flags();
         let mut resent = 0;
-        if marks.has(Marks::RESEND) {
+        if flags.has(Flags::RESEND) {
             resent += slot.reply.resend_holes(0);
         }
-        if marks.has(Marks::RESEND_TAIL) {
+        if flags.has(Flags::RESEND_TAIL) {
             resent += slot.reply.resend_all(RESEND_PACKETS_MAX);
         }
         shared.metrics.resent += u64::from(resent);
@@ -408,19 +408,19 @@ impl Server {
         now: Time,
         (sender, address): (SocketAddr, SocketAddr),
         packet: &Packet,
-        header: &ExtHeader,
+        header: &RequestHeader,
         shared: &mut Shared,
     ) -> Result<u32, Refusal> {
         let (config, serving) = (&shared.config, &shared.config.serving);
         if !serving.is_enabled {
             return Err(Refusal::Drop(DropReason::Application));
         }
-        if header.ext.message_len.get() as usize > config.message_len_max {
+        if header.message_len.get() as usize > config.message_len_max {
             return Err(Refusal::Drop(DropReason::TooLarge));
         }
-        let token = header.ext.token.get();
-        let rpc_id = RpcId(header.ext.rpc_id.get());
-        let is_idempotent = packet.marks().has(Marks::IDEMPOTENT);
+        let token = header.token.get();
+        let rpc_id = RpcId(header.rpc_id.get());
+        let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
         let transit_ns = serving.transit_ns_max;
         let may_predate = |since| !is_idempotent && may_predate(now, header, (since, transit_ns));
         // What a server can tell of a session that it does not know.
@@ -443,10 +443,10 @@ impl Server {
             return Err(if record.is_validated { overload } else { Refusal::Prove });
         }
         record.touch(now, rpc_id.session());
-        self.release_below(client, rpc_id.session(), header.ext.floor.get(), shared);
+        self.release_below(client, rpc_id.session(), header.floor.get(), shared);
         let is_full = self.is_full(
             client,
-            header.ext.message_len.get() as usize,
+            header.message_len.get() as usize,
             packet.count > 1,
             &shared.config.serving,
         );
@@ -557,13 +557,10 @@ impl Server {
             payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);
         }
-        let Some(header) = packet.extended() else {
-            return;
-        };
-        let message_len = header.ext.message_len.get();
+        let (message_len, segment_len) = packet.lengths();
         let slot = &mut self.slots[index as usize];
         slot.phase = Phase::Receiving;
-        slot.request.begin(payload, message_len, header.ext.segment_len.get(), 1);
+        slot.request.begin(payload, message_len, segment_len, 1);
         shared.note_expected(0, &slot.request);
         self.partials += 1;
         self.receive(now, index, packet, shared);
@@ -596,10 +593,7 @@ impl Server {
     }
 
     fn receive(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
-        let Some(header) = packet.extended() else {
-            return;
-        };
-        let lengths = (header.ext.message_len.get(), header.ext.segment_len.get());
+        let lengths = packet.lengths();
         let slot = &mut self.slots[index as usize];
         let before = slot.request.expected_packets();
         let arrival = slot.request.accept(packet.index, lengths, packet.payload);
@@ -674,11 +668,10 @@ impl Server {
     ) {
         let slot = &mut self.slots[index as usize];
         slot.bytes_in += paid as u64;
-        let token = packet.extended().map_or(0, |header| header.ext.token.get());
-        if let Some(header) =
-            packet.extended().filter(|_| packet.message_type == MessageType::Request)
-        {
-            slot.latest_clock_us = header.ext.server_id.get();
+        let token = packet.token();
+        let is_request = packet.message_type == MessageType::Request;
+        if let Some(header) = packet.request_header().filter(|_| is_request) {
+            slot.latest_clock_us = header.client_clock_us.get();
         }
         self.clients.record_mut(slot.client).validate(token, sender, serving);
     }
@@ -868,8 +861,8 @@ impl Slot {
 }
 
 /// When the client stops waiting, as its packet says.
-fn deadline(now: Time, header: &ExtHeader, lifetime_ns_max: u64) -> Time {
-    match u64::from(header.ext.deadline_us.get()) {
+fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
+    match u64::from(header.deadline_us.get()) {
         0 => now + lifetime_ns_max,
         us => now + (us * 1000).min(lifetime_ns_max),
     }
@@ -877,9 +870,9 @@ fn deadline(now: Time, header: &ExtHeader, lifetime_ns_max: u64) -> Time {
 
 /// Whether a request was sent before and may have been sent first before `since`, if the network
 /// held this packet for `transit_ns`.
-fn may_predate(now: Time, header: &ExtHeader, (since, transit_ns): (Time, u64)) -> bool {
-    let age_ns = u64::from(header.ext.age_ms.get()) * 1_000_000;
-    Marks(header.ext.marks).has(Marks::AGAIN) && now.saturating_sub(age_ns + transit_ns) <= since
+fn may_predate(now: Time, header: &RequestHeader, (since, transit_ns): (Time, u64)) -> bool {
+    let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
+    Flags(header.flags).has(Flags::RETRANSMIT) && now.saturating_sub(age_ns + transit_ns) <= since
 }
 
 /// Refusals and the like are left unsaid while so much waits to be sent.

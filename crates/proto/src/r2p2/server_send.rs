@@ -3,7 +3,9 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::r2p2::{EXTENDED_LEN, ExtHeader, FeedbackBody, MessageType, RpcId, SackBody};
+use tailcut_wire::r2p2::{
+    EXTENDED_LEN, FeedbackBody, MessageType, ReplyRepr, RpcId, SackBody, Segment,
+};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
 
@@ -39,22 +41,22 @@ impl Server {
                 }
                 Item::Data { .. } | Item::Sack { .. } => true,
                 Item::Drop { to, rid, rpc_id, reason } => {
-                    let header = self.header(
+                    let repr = self.refusal(
                         MessageType::Drop,
                         (rid, rpc_id),
                         to.peer,
                         &shared.config.serving,
                     );
-                    write_control(&mut train, to, &header, &[reason as u8])
+                    write_control(&mut train, to, &repr, &[reason as u8])
                 }
                 Item::Prove { to, rid, rpc_id } => {
-                    let header = self.header(
+                    let repr = self.refusal(
                         MessageType::Ack,
                         (rid, rpc_id),
                         to.peer,
                         &shared.config.serving,
                     );
-                    write_control(&mut train, to, &header, EMPTY_SACK.as_bytes())
+                    write_control(&mut train, to, &repr, EMPTY_SACK.as_bytes())
                 }
                 v1 => super::server_v1::write_item_v1(&mut train, v1),
             };
@@ -100,13 +102,20 @@ impl Server {
             let Some(room) = train.room(slot.path(), len) else {
                 return false;
             };
-            let mut header = self
-                .slot_header(index, MessageType::Response, shared)
-                .with_packet(packet, slot.reply.count());
-            header.ext.message_len = (slot.reply.len() as u32).into();
-            header.ext.segment_len = slot.reply.segment_len().into();
-            room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-            room[EXTENDED_LEN..].copy_from_slice(segment);
+            let repr = ReplyRepr {
+                segment: Segment {
+                    message_len: slot.reply.len() as u32,
+                    segment_len: slot.reply.segment_len(),
+                    index: packet,
+                    count: slot.reply.count(),
+                },
+                server_load: self.load(),
+                server_id: shared.config.serving.server_id,
+                clock_echo_us: slot.clock_us,
+                token: self.clients.record(slot.client).token,
+                ..ReplyRepr::control(MessageType::Response, slot.rid, slot.rpc_id)
+            };
+            repr.emit(room).copy_from_slice(segment);
             let slot = &mut self.slots[index as usize];
             slot.bytes_out += len as u64;
             slot.reply.sent(packet);
@@ -139,10 +148,12 @@ impl Server {
         let Some(room) = train.room(slot.path(), len) else {
             return false;
         };
-        let mut header = ExtHeader::control(MessageType::Ack, slot.rid, slot.rpc_id);
-        header.ext.token = self.clients.record(slot.client).token.into();
-        header.ext.deadline_us = slot.latest_clock_us.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
+        let repr = ReplyRepr {
+            server_load: self.load(),
+            clock_echo_us: slot.latest_clock_us,
+            token: self.clients.record(slot.client).token,
+            ..ReplyRepr::control(MessageType::Ack, slot.rid, slot.rpc_id)
+        };
         let slot = &mut self.slots[index as usize];
         let body = match slot.phase {
             _ if slot.is_proof_asked => EMPTY_SACK,
@@ -152,16 +163,19 @@ impl Server {
         slot.is_proof_asked = false;
         slot.is_sack_queued = false;
         slot.bytes_out += len as u64;
-        room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-        room[EXTENDED_LEN..].copy_from_slice(body.as_bytes());
+        repr.emit(room).copy_from_slice(body.as_bytes());
         true
     }
 
     fn write_reports(&mut self, train: &mut Train, shared: &mut Shared) {
         self.trains_since_report = 0;
         while let Some((to, body)) = self.routers.peek_report() {
-            let header = self.report_header(&shared.config.serving);
-            if !write_control(train, to, &header, FeedbackBody::as_bytes(&body)) {
+            let repr = ReplyRepr {
+                server_load: self.load(),
+                server_id: shared.config.serving.server_id,
+                ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
+            };
+            if !write_control(train, to, &repr, FeedbackBody::as_bytes(&body)) {
                 return;
             }
             shared.metrics.feedback += 1;
@@ -169,44 +183,33 @@ impl Server {
         }
     }
 
-    fn slot_header(&self, index: u32, kind: MessageType, shared: &Shared) -> ExtHeader {
-        let slot = &self.slots[index as usize];
-        let mut header = ExtHeader::control(kind, slot.rid, slot.rpc_id);
-        header.ext.token = self.clients.record(slot.client).token.into();
-        header.ext.deadline_us = slot.clock_us.into();
-        header.ext.server_id = shared.config.serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
-        header
-    }
-
-    fn header(
+    /// A packet to a client of which the server may keep nothing.
+    fn refusal(
         &self,
         kind: MessageType,
         call: (u16, RpcId),
         to: SocketAddr,
         serving: &Serving,
-    ) -> ExtHeader {
-        let mut header = ExtHeader::control(kind, call.0, call.1);
-        header.ext.token = self.clients.token(to).into();
-        header.ext.server_id = serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
-        header
+    ) -> ReplyRepr {
+        ReplyRepr {
+            server_load: self.load(),
+            server_id: serving.server_id,
+            token: self.clients.token(to),
+            ..ReplyRepr::control(kind, call.0, call.1)
+        }
     }
 
-    fn report_header(&self, serving: &Serving) -> ExtHeader {
-        let mut header = ExtHeader::control(MessageType::Feedback, 0, RpcId(0));
-        header.ext.server_id = serving.server_id.into();
-        header.ext.server_load = u16::try_from(self.waiting).unwrap_or(u16::MAX).into();
-        header
+    /// What the server reports as its load: requests that wait for the application.
+    fn load(&self) -> u16 {
+        u16::try_from(self.waiting).unwrap_or(u16::MAX)
     }
 }
 
-pub(super) fn write_control(train: &mut Train, to: Path, header: &ExtHeader, body: &[u8]) -> bool {
+pub(super) fn write_control(train: &mut Train, to: Path, repr: &ReplyRepr, body: &[u8]) -> bool {
     let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
         return false;
     };
-    room[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
-    room[EXTENDED_LEN..].copy_from_slice(body);
+    repr.emit(room).copy_from_slice(body);
     true
 }
 

@@ -5,8 +5,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, BaseHeader, DropReason, FeedbackV1, MessageType, Packet, Policy, V1_ACK, V1_DROP,
-    V1_PACKETS_MAX, V1_SEGMENT_LEN, flags,
+    BASE_LEN, DropReason, FeedbackV1, MessageType, Packet, Policy, V1_ACK, V1_DROP, V1_PACKETS_MAX,
+    V1_SEGMENT_LEN, V1Repr,
 };
 use zerocopy::IntoBytes;
 
@@ -157,13 +157,9 @@ pub(super) fn write_packet_v1(slot: &Slot, packet: u16, train: &mut Train) -> bo
     let Some(room) = train.room(slot.path(), BASE_LEN + payload.len()) else {
         return false;
     };
-    let first = if packet == 0 { flags::FIRST } else { 0 };
-    let last = if packet + 1 == count { flags::LAST } else { 0 };
-    let p_order = if packet == 0 { count } else { packet };
-    let header =
-        BaseHeader::v1(MessageType::Response, Policy::Fixed, first | last, slot.rid, p_order);
-    room[..BASE_LEN].copy_from_slice(header.as_bytes());
-    room[BASE_LEN..].copy_from_slice(payload);
+    let (kind, policy) = (MessageType::Response, Policy::Fixed);
+    let repr = V1Repr { kind, policy, rid: slot.rid, index: packet, count };
+    repr.emit(room).copy_from_slice(payload);
     true
 }
 
@@ -190,8 +186,6 @@ pub(super) fn write_item_v1(train: &mut Train, item: Item) -> bool {
     let Some(room) = train.room(to, BASE_LEN + body.len()) else {
         return false;
     };
-    let header = BaseHeader::v1(kind, policy, flags::ONLY, rid, 1);
-    room[..BASE_LEN].copy_from_slice(header.as_bytes());
-    room[BASE_LEN..].copy_from_slice(body);
+    V1Repr::control(kind, policy, rid).emit(room).copy_from_slice(body);
     true
 }

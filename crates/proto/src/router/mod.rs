@@ -44,8 +44,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
-    BaseHeader, DropReason, ExtHeader, Kind, Marks, MessageType, Packet, Policy as PolicyNibble,
-    Route, RpcId, V1_DROP, flags,
+    DropReason, Flags, Kind, MessageType, Packet, Policy as PolicyNibble, ReplyRepr, RequestHeader,
+    RequestRepr, Route, RpcId, V1_DROP, V1Repr,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -276,12 +276,12 @@ impl Router {
             rpc_id: None,
             entry: None,
             is_fixed: packet.policy == PolicyNibble::Fixed,
-            is_idempotent: packet.marks().has(Marks::IDEMPOTENT),
+            is_idempotent: packet.flags().has(Flags::IDEMPOTENT),
             age_ns: None,
             arrived_at: now,
             deadline: held_to,
         };
-        let Kind::Extended { header, route } = packet.kind else {
+        let Kind::Request { header, route } = packet.kind else {
             return Some(arrival);
         };
         let Some(route) = route else {
@@ -295,15 +295,15 @@ impl Router {
                 return None;
             }
         }
-        let lifetime_ns = match header.ext.deadline_us.get() {
+        let lifetime_ns = match header.deadline_us.get() {
             0 => self.config.lifetime_ns_max,
             deadline_us => (u64::from(deadline_us) * 1_000).min(self.config.lifetime_ns_max),
         };
         arrival.rpc_id = packet.rpc_id();
         arrival.age_ns = packet
-            .marks()
-            .has(Marks::AGAIN)
-            .then(|| u64::from(header.ext.age_ms.get()) * 1_000_000);
+            .flags()
+            .has(Flags::RETRANSMIT)
+            .then(|| u64::from(header.age_ms.get()) * 1_000_000);
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
     }
@@ -603,8 +603,9 @@ impl Router {
             self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
         let placed = server.probe(now, jitter_ns, &self.config);
         let (to, from) = (server.addr(), server.local.into());
-        let mut bytes =
-            self.outbox.buffer(ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes());
+        let mut bytes = self
+            .outbox
+            .buffer(RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header().as_bytes());
         bytes.extend_from_slice(&placed.to_be_bytes());
         self.outbox.push(Datagram { to, from, bytes });
         self.metrics.probes += 1;
@@ -645,21 +646,14 @@ impl Router {
         self.metrics.refused.count(reason);
         let bytes = match arrival.rpc_id {
             Some(rpc_id) => {
-                let mut bytes = self
-                    .outbox
-                    .buffer(ExtHeader::control(MessageType::Drop, arrival.rid, rpc_id).as_bytes());
+                let repr = ReplyRepr::control(MessageType::Drop, arrival.rid, rpc_id);
+                let mut bytes = self.outbox.buffer(repr.header().as_bytes());
                 bytes.push(reason as u8);
                 bytes
             }
             None => {
-                let header = BaseHeader::v1(
-                    MessageType::Drop,
-                    PolicyNibble::Fixed,
-                    flags::ONLY,
-                    arrival.rid,
-                    1,
-                );
-                let mut bytes = self.outbox.buffer(header.as_bytes());
+                let repr = V1Repr::control(MessageType::Drop, PolicyNibble::Fixed, arrival.rid);
+                let mut bytes = self.outbox.buffer(repr.header().as_bytes());
                 bytes.extend_from_slice(V1_DROP);
                 bytes
             }
@@ -775,16 +769,16 @@ struct Arrival {
 fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Forward) {
     let arrival = &request.arrival;
     let (header, rest) =
-        ExtHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
+        RequestHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
     let (route, _) = Route::mut_from_prefix(rest).expect("the request was parsed with a route");
     let waited_ns = now.saturating_sub(arrival.arrived_at);
     let waited_us = u32::try_from(waited_ns / 1_000).unwrap_or(u32::MAX);
     // 0 means no deadline, and stays; else some time is left, for the request has not expired.
-    let deadline_us = header.ext.deadline_us.get();
-    header.ext.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
+    let deadline_us = header.deadline_us.get();
+    header.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
     if arrival.age_ns.is_some() {
         let waited_ms = u16::try_from(waited_ns.div_ceil(1_000_000)).unwrap_or(u16::MAX);
-        header.ext.age_ms.set(header.ext.age_ms.get().saturating_add(waited_ms));
+        header.age_ms.set(header.age_ms.get().saturating_add(waited_ms));
     }
     route.routed = 1;
     route.placement.set(placement);

@@ -104,7 +104,7 @@ impl<E: Rpc> Streams<E> {
         let header = MessageHeader {
             magic: MAGIC.into(),
             kind: kind as u8,
-            marks: if is_last { side | FIN } else { side },
+            flags: if is_last { side | FIN } else { side },
             reserved: [0; 2],
             opener: slot.opener.into(),
             acceptor: slot.acceptor.into(),

@@ -7,7 +7,8 @@ use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::Speaks;
 use tailcut_proto::rpc::{CallOptions, Event, Rpc};
 use tailcut_wire::r2p2::{
-    DropReason, ExtHeader, Marks, MessageType, Packet, Route, RpcId, SessionId,
+    DropReason, Flags, MessageType, Packet, ReplyRepr, RequestRepr, Route, RpcId, Segment,
+    SessionId,
 };
 use zerocopy::IntoBytes;
 
@@ -18,15 +19,14 @@ const SECOND: u64 = 1_000_000_000;
 const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: false };
 
 fn request(session: u64, sequence: u32, message_len: u32, payload: &[u8], route: Route) -> Vec<u8> {
-    let mut header =
-        ExtHeader::control(MessageType::Request, 1, RpcId::new(SessionId(session), sequence));
     let count = message_len.div_ceil(1380).max(1) as u16;
-    header = header.with_packet(0, count);
-    header.base.header_size = 72;
-    header.ext.message_len = message_len.into();
-    header.ext.segment_len = 1380.into();
-    header.ext.deadline_us = 1_000_000.into();
-    [header.as_bytes(), route.as_bytes(), payload].concat()
+    let rpc_id = RpcId::new(SessionId(session), sequence);
+    let repr = RequestRepr {
+        segment: Segment { message_len, segment_len: 1380, index: 0, count },
+        deadline_us: 1_000_000,
+        ..RequestRepr::control(MessageType::Request, 1, rpc_id)
+    };
+    [repr.header().as_bytes(), route.as_bytes(), payload].concat()
 }
 
 struct Lone {
@@ -124,7 +124,8 @@ fn a_router_does_not_place_a_late_duplicate_elsewhere() {
 fn strangers_do_not_lock_out_the_configured_router() {
     let mut server =
         Lone::with(|config| config.serving.router = Some("10.0.0.9:9000".parse().unwrap()));
-    let mut probe = ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec();
+    let mut probe =
+        RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header().as_bytes().to_vec();
     probe.extend_from_slice(&[0, 0, 0, 1]);
     for round in 0..10 {
         for place in 0..16 {
@@ -166,7 +167,8 @@ fn an_idempotent_id_again_and_again_holds_nothing() {
         let mut ask = request(1, 0, 4, b"ping", Route::default());
         ask[8 + 12] |= 1;
         server.give("10.0.0.1:1", &ask);
-        let mut cancel = ExtHeader::control(MessageType::Cancel, 1, RpcId::new(SessionId(1), 0))
+        let mut cancel = RequestRepr::control(MessageType::Cancel, 1, RpcId::new(SessionId(1), 0))
+            .header()
             .as_bytes()
             .to_vec();
         cancel[8 + 12] = 0;
@@ -216,7 +218,8 @@ fn a_moved_request_of_several_packets_goes_on_at_once() {
     let rpc_id = collect(&mut client)[0].2;
     let ack = |base: u16, granted: u16| {
         let body = SackBody { base: base.into(), granted: granted.into(), bitmap: [0; 32] };
-        [ExtHeader::control(MessageType::Ack, 0, rpc_id).as_bytes(), body.as_bytes()].concat()
+        [ReplyRepr::control(MessageType::Ack, 0, rpc_id).header().as_bytes(), body.as_bytes()]
+            .concat()
     };
     client.node.handle_datagram(client.now, a.into(), &mut ack(1, 20));
     assert_eq!(collect(&mut client).len(), 19);
@@ -252,7 +255,8 @@ fn a_call_that_cannot_be_cut_is_refused_by_type() {
 fn reports_leave_under_load() {
     let mut server =
         Lone::with(|config| config.serving.trusted.push("10.0.0.0/8".parse().unwrap()));
-    let mut probe = ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec();
+    let mut probe =
+        RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header().as_bytes().to_vec();
     probe.extend_from_slice(&[0, 0, 0, 1]);
     let router: SocketAddr = "10.0.0.9:9000".parse().unwrap();
     let mut buffer = vec![0; TRAIN_BYTES_MAX];
@@ -322,7 +326,7 @@ fn a_full_server_does_not_promise_what_it_cannot_know() {
     let mut server = Lone::with(|config| config.serving.requests_max = 0);
     server.now = MS;
     let mut again = request(1, 0, 4, b"ping", Route::default());
-    (again[20], again[47]) = (Marks::AGAIN, 2);
+    (again[20], again[47]) = (Flags::RETRANSMIT, 2);
     server.give("10.0.0.1:33000", &again);
     assert_eq!(
         server.drops(),

@@ -10,7 +10,7 @@ use tailcut_proto::rpc::{
     AnswerError, Call, CallError, CallOptions, Event, Failure, RequestId, Rpc,
 };
 use tailcut_wire::homa::{
-    Ack, AckPacket, Body, CommonHeader, CutoffsPacket, DataHeader, DataMarks, GrantPacket,
+    Ack, AckPacket, Body, CommonHeader, CutoffsPacket, DataFlags, DataHeader, GrantPacket,
     OFFSET_IN_SEQUENCE, Packet, PacketType, Ports, RESEND_ALL, ResendPacket, TimeLeft, hijack,
     tcp_checksum,
 };
@@ -159,7 +159,7 @@ fn request(id: u64, len: u32, offset: u32, bytes: &[u8]) -> Vec<u8> {
 fn marked(id: u64, bytes: &[u8], change: impl FnOnce(&mut DataHeader)) -> Vec<u8> {
     let mut header = DataHeader::new(TO_SERVER, id, bytes.len() as u32, 0);
     header.incoming = header.message_length;
-    header.marks = DataMarks::KNOWN;
+    header.flags = DataFlags::KNOWN;
     header.time_left = TimeLeft::of_ns(SECOND).0.into();
     header.cutoff_version = 1.into();
     change(&mut header);
@@ -671,10 +671,10 @@ fn many_calls_are_marked_and_their_replies_have_few_unscheduled_bytes() {
     let mut client = Lone::with(|config| config.incast.calls_max = 3);
     (0..5).for_each(|_| client.call(10).unwrap());
     let marks: Vec<bool> =
-        client.take().iter().map(|sent| sent.data().0.marks().has(DataMarks::INCAST)).collect();
+        client.take().iter().map(|sent| sent.data().0.flags().has(DataFlags::INCAST)).collect();
     assert_eq!(marks, [false, false, false, true, true]);
     let mut server = Lone::new();
-    server.give(CLIENT, &marked(2, b"ping", |header| header.marks |= DataMarks::INCAST));
+    server.give(CLIENT, &marked(2, b"ping", |header| header.flags |= DataFlags::INCAST));
     server.reply(10_000).unwrap();
     let sent = server.take();
     assert_eq!(
@@ -697,7 +697,7 @@ fn limits_are_typed_errors_and_refusals() {
     server.give(CLIENT, &marked(4, b"ping", |_| {}));
     let sent = server.take();
     let (header, payload) = sent[0].data();
-    assert!(header.marks().has(DataMarks::REFUSED));
+    assert!(header.flags().has(DataFlags::REFUSED));
     assert_eq!(DropReason::from_payload(&payload), DropReason::Overload);
     server.reply(4).unwrap();
     server.give(CLIENT, &ack(TO_SERVER, 2, &[]));
@@ -711,7 +711,7 @@ fn a_refusal_ends_the_call_for_its_reason() {
     client.call(10).unwrap();
     let id = id_of(&client.take());
     let mut header = DataHeader::new(TO_CLIENT, id | 1, 1, 0);
-    header.marks = DataMarks::KNOWN | DataMarks::REFUSED;
+    header.flags = DataFlags::KNOWN | DataFlags::REFUSED;
     client.give(SERVER, &[header.as_bytes(), &[DropReason::Overload as u8]].concat());
     assert_eq!(client.failures, [Failure::Refused(DropReason::Overload)]);
 }
@@ -724,7 +724,7 @@ fn a_retransmission_that_may_have_run_before_a_restart_is_refused() {
     let again = |age_code| marked(2, b"ping", |header| header.retransmit = age_code);
     server.give(CLIENT, &again(17 + 8));
     let (header, payload) = server.take()[0].data();
-    assert!(header.marks().has(DataMarks::REFUSED));
+    assert!(header.flags().has(DataFlags::REFUSED));
     assert_eq!(
         (DropReason::from_payload(&payload), server.requests.len()),
         (DropReason::Uncertain, 0)

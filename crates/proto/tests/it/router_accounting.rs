@@ -2,7 +2,7 @@
 //! come and go.
 
 use tailcut_proto::router::{Forward, ServerConfig, ServerState, Speaks};
-use tailcut_wire::r2p2::{DropReason, Marks};
+use tailcut_wire::r2p2::{DropReason, Flags};
 
 use crate::router_bench::{
     Ask, Bench, FakeServer, MS, client, drop_reason, server, v1_feedback, v1_request,
@@ -139,7 +139,7 @@ fn a_draining_server_gets_its_own_again() {
     let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
     assert_eq!(bench.place(&Ask::id(1).bytes()), Some(0));
     bench.router.drain_server(bench.now, server(0)).unwrap();
-    assert_eq!(bench.place(&Ask { marks: Marks::AGAIN, ..Ask::id(1) }.bytes()), Some(0));
+    assert_eq!(bench.place(&Ask { flags: Flags::RETRANSMIT, ..Ask::id(1) }.bytes()), Some(0));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_removed_server_is_a_stranger_and_its_slot_serves_another() {
         .add_server(bench.now, ServerConfig { addr: server(7), speaks: Speaks::Extension })
         .unwrap();
     assert_eq!(bench.outstanding(), [0, 0]);
-    let again = Ask { marks: Marks::AGAIN, ..Ask::id(1) };
+    let again = Ask { flags: Flags::RETRANSMIT, ..Ask::id(1) };
     assert_eq!(drop_reason(&bench.send(client(), &again.bytes())), DropReason::Uncertain);
 }
 

@@ -4,8 +4,9 @@
 use proptest::prelude::*;
 use tailcut_proto::node::{Path, Source};
 use tailcut_proto::router::{Forward, Speaks};
-use tailcut_wire::r2p2::{DropReason, ExtHeader, MessageType, Packet, Route, RpcId};
-use tailcut_wire::r2p2::{Marks, flags};
+use tailcut_wire::r2p2::{
+    DropReason, Flags, MessageType, Packet, RequestRepr, Route, RpcId, position,
+};
 use zerocopy::IntoBytes;
 
 use crate::router_bench::{
@@ -118,7 +119,7 @@ fn the_deadline_shrinks_by_the_time_held() {
     bench.advance(250_900);
     let sent = bench.send(server(0), &fake.conclude(1));
     assert_eq!(
-        Packet::parse(&sent[0].bytes).unwrap().extended().unwrap().ext.deadline_us.get(),
+        Packet::parse(&sent[0].bytes).unwrap().request_header().unwrap().deadline_us.get(),
         650
     );
 }
@@ -189,7 +190,7 @@ fn the_same_id_goes_to_the_same_server() {
     assert_eq!(bench.place(&Ask::id(1).bytes()), Some(0));
     assert_eq!(bench.place(&Ask::id(2).bytes()), Some(1));
     assert_eq!(bench.place(&Ask::id(1).bytes()), Some(0));
-    assert_eq!(bench.place(&Ask { marks: Marks::AGAIN, ..Ask::id(1) }.bytes()), Some(0));
+    assert_eq!(bench.place(&Ask { flags: Flags::RETRANSMIT, ..Ask::id(1) }.bytes()), Some(0));
     assert_eq!(bench.outstanding(), [3, 1, 0]);
 }
 
@@ -211,12 +212,12 @@ fn an_id_is_forgotten_when_no_copy_of_it_can_come_any_more() {
 }
 
 /// A retransmission to a server that is out: refused, unless it may run twice.
-fn check_again(marks: u8) -> Vec<Sent> {
+fn check_again(flags: u8) -> Vec<Sent> {
     let mut bench = annotate(2);
     let mut other = FakeServer::new(1);
-    assert_eq!(bench.place(&Ask { marks, ..Ask::id(1) }.bytes()), Some(0));
+    assert_eq!(bench.place(&Ask { flags, ..Ask::id(1) }.bytes()), Some(0));
     bench.live(&mut [&mut other], 70 * MS);
-    bench.send(client(), &Ask { marks: marks | Marks::AGAIN, ..Ask::id(1) }.bytes())
+    bench.send(client(), &Ask { flags: flags | Flags::RETRANSMIT, ..Ask::id(1) }.bytes())
 }
 
 #[test]
@@ -226,26 +227,26 @@ fn again_to_a_silent_server_stays_with_it_when_it_may_run_once() {
 
 #[test]
 fn again_to_a_silent_server_moves_when_idempotent() {
-    assert_eq!(check_again(Marks::IDEMPOTENT)[0].to, server(1));
+    assert_eq!(check_again(Flags::IDEMPOTENT)[0].to, server(1));
 }
 
 #[test]
 fn a_full_table_forwards_idempotent_requests_only() {
     let mut bench = Bench::new(Speaks::Extension, 2, |config| config.table_len_max = 1);
     assert_eq!(bench.place(&Ask::id(1).bytes()), Some(0));
-    assert_eq!(bench.place(&Ask { marks: Marks::IDEMPOTENT, ..Ask::id(2) }.bytes()), Some(1));
+    assert_eq!(bench.place(&Ask { flags: Flags::IDEMPOTENT, ..Ask::id(2) }.bytes()), Some(1));
     assert_eq!(drop_reason(&bench.send(client(), &Ask::id(3).bytes())), DropReason::Overload);
 }
 
 #[test]
 fn a_retransmission_of_what_was_sent_before_the_router_started_is_uncertain() {
     let mut bench = Bench::new(Speaks::Extension, 2, |config| config.transit_ns_max = 10 * MS);
-    let again = |id| Ask { marks: Marks::AGAIN, ..Ask::id(id) }.bytes();
+    let again = |id| Ask { flags: Flags::RETRANSMIT, ..Ask::id(id) }.bytes();
     assert_eq!(drop_reason(&bench.send(client(), &again(1))), DropReason::Uncertain);
     assert_eq!(bench.place(&Ask::id(2).bytes()), Some(0));
     assert_eq!(bench.place(&again(2)), Some(0));
     assert_eq!(
-        bench.place(&Ask { marks: Marks::AGAIN | Marks::IDEMPOTENT, ..Ask::id(3) }.bytes()),
+        bench.place(&Ask { flags: Flags::RETRANSMIT | Flags::IDEMPOTENT, ..Ask::id(3) }.bytes()),
         Some(1)
     );
     bench.advance(11 * MS);
@@ -253,7 +254,7 @@ fn a_retransmission_of_what_was_sent_before_the_router_started_is_uncertain() {
 }
 
 fn cancel(id: u64) -> Vec<u8> {
-    ExtHeader::control(MessageType::Cancel, 0, RpcId(id)).as_bytes().to_vec()
+    RequestRepr::control(MessageType::Cancel, 0, RpcId(id)).header().as_bytes().to_vec()
 }
 
 #[test]
@@ -341,8 +342,8 @@ fn a_driver_that_does_not_drain_loses_requests_and_no_more() {
 /// Bytes that are nearly packets: a valid one of some kind, cut and with a few bytes changed.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let valid = prop_oneof![
-        (0u64..8, any::<u8>(), 0u32..3_000).prop_map(|(id, marks, deadline_us)| Ask {
-            marks,
+        (0u64..8, any::<u8>(), 0u32..3_000).prop_map(|(id, flags, deadline_us)| Ask {
+            flags,
             deadline_us,
             ..Ask::id(id)
         }
@@ -467,7 +468,7 @@ fn requests_to_one_server_leave_as_a_train() {
     assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (152, 76, 2));
     assert!(
         Packet::parse(&buffer[76..152])
-            .is_ok_and(|packet| packet.is_last && buffer[3] == flags::ONLY)
+            .is_ok_and(|packet| packet.is_last && buffer[3] == position::ONLY)
     );
 }
 
@@ -496,7 +497,7 @@ fn an_idempotent_request_that_was_refused_may_be_asked_again() {
     for id in 1..3 {
         fake.take(&bench.send(client(), &Ask::id(id).bytes())[0].bytes);
     }
-    let refused = Ask { marks: Marks::IDEMPOTENT, ..Ask::id(3) }.bytes();
+    let refused = Ask { flags: Flags::IDEMPOTENT, ..Ask::id(3) }.bytes();
     assert_eq!(drop_reason(&bench.send(client(), &refused)), DropReason::Overload);
     bench.send(server(0), &fake.conclude(2));
     assert_eq!(bench.place(&refused), Some(0));

@@ -26,7 +26,7 @@ struct Side {
     now: Time,
 }
 
-/// What a message said: kind, marks, offset, limit, data.
+/// What a message said: kind, flags, offset, limit, data.
 type Said = (MessageKind, u8, u64, u64, Vec<u8>);
 
 fn peer(host: u8) -> SocketAddr {
@@ -35,7 +35,7 @@ fn peer(host: u8) -> SocketAddr {
 
 fn message(
     kind: MessageKind,
-    marks: u8,
+    flags: u8,
     numbers: (u64, u64),
     (offset, limit): (u64, u64),
     data: &[u8],
@@ -43,7 +43,7 @@ fn message(
     let header = MessageHeader {
         magic: MAGIC.into(),
         kind: kind as u8,
-        marks,
+        flags,
         reserved: [0; 2],
         opener: numbers.0.into(),
         acceptor: numbers.1.into(),
@@ -59,7 +59,7 @@ fn taken(acceptor: u64, limit: u64) -> Vec<u8> {
 
 fn said((_, call): &(CallId, Call)) -> Said {
     let Message { header, kind, data } = Message::parse(&call.payload).expect("a message");
-    (kind, header.marks, header.offset.get(), header.limit.get(), data.to_vec())
+    (kind, header.flags, header.offset.get(), header.limit.get(), data.to_vec())
 }
 
 impl Side {
@@ -137,10 +137,10 @@ impl Side {
     }
 
     /// DATA of the opener of a stream that was taken.
-    fn hears_data(&mut self, acceptor: u64, offset: u64, marks: u8, data: &[u8]) -> Reply {
+    fn hears_data(&mut self, acceptor: u64, offset: u64, flags: u8, data: &[u8]) -> Reply {
         let data = message(
             MessageKind::Data,
-            FROM_OPENER | marks,
+            FROM_OPENER | flags,
             (THEIRS, acceptor),
             (offset, WINDOW),
             data,
@@ -343,12 +343,12 @@ fn a_reader_tells_its_limit_when_it_has_moved_by_half() {
 
 #[test]
 fn messages_that_break_the_protocol_end_the_stream() {
-    for (offset, len, marks) in [(4, 2, 0), (WINDOW, 1, 0), (u64::MAX >> 3, 1, 0), (3, 0, FIN)] {
+    for (offset, len, flags) in [(4, 2, 0), (WINDOW, 1, 0), (u64::MAX >> 3, 1, 0), (3, 0, FIN)] {
         let mut side = Side::new(|_| {});
         let (id, acceptor) = side.take();
         side.hears_data(acceptor, 0, 0, b"abcde");
         assert_eq!(
-            side.hears_data(acceptor, offset, marks, &vec![1; len]).status,
+            side.hears_data(acceptor, offset, flags, &vec![1; len]).status,
             Status::Gone,
             "{len} at {offset}"
         );

@@ -25,7 +25,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use tailcut_proto::node::Time;
 use tailcut_wire::homa;
-use tailcut_wire::r2p2::{Kind, Marks, MessageType, Packet, Policy, Route};
+use tailcut_wire::r2p2::{Flags, Kind, MessageType, Packet, Policy, Route};
 
 use super::plan::{Host, Moment, Plan, Transport};
 use super::{Invariant, Violation};
@@ -353,13 +353,13 @@ impl Watch {
         }
         let incarnation = self.incarnations.get(&host).copied().unwrap_or(0);
         let first = *self.had.entry((host, number)).or_insert(incarnation);
-        first < incarnation && !packet.marks().has(Marks::AGAIN)
+        first < incarnation && !packet.flags().has(Flags::RETRANSMIT)
     }
 
     fn pay_in(&mut self, server: usize, from: SocketAddr, packet: &Packet, len: u64) {
         let Some(Host::Client(client)) = Host::at(client_of(from, packet)) else { return };
         let book = &mut self.servers[server];
-        let token = packet.extended().map_or(0, |header| header.ext.token.get());
+        let token = packet.token();
         if token != 0 && token == book.tokens[client] && !book.proven[client] {
             book.proven[client] = true;
         }
@@ -405,7 +405,7 @@ impl Watch {
             book.proven[client] |= token != 0 && token == book.tokens[client];
             let incarnation = self.incarnations.get(&host).copied().unwrap_or(0);
             let first = *self.had_ids.entry((host, id)).or_insert(incarnation);
-            let is_once = !header.marks().has(homa::DataMarks::IDEMPOTENT);
+            let is_once = !header.flags().has(homa::DataFlags::IDEMPOTENT);
             if is_once && first < incarnation && header.retransmit == 0 {
                 self.excused += 1;
                 return false;
@@ -433,7 +433,7 @@ impl Watch {
     }
 
     fn pay_out(&mut self, server: usize, client: usize, packet: &Packet, len: u64) {
-        let token = packet.extended().map_or(0, |header| header.ext.token.get());
+        let token = packet.token();
         if self.servers[server].is_pooled {
             let pool = self.servers.iter_mut().filter(|book| book.is_pooled);
             pool.for_each(|book| book.tokens[client] = token);
@@ -545,8 +545,8 @@ fn client_of(from: SocketAddr, packet: &Packet) -> SocketAddr {
 /// The route block, if a router has written it.
 fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
     match packet.kind {
-        Kind::Extended { route, .. } => route.filter(|route| route.routed != 0),
-        Kind::V1 => None,
+        Kind::Request { route, .. } => route.filter(|route| route.routed != 0),
+        Kind::V1 | Kind::Reply { .. } => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Body, DataHeader, DataMarks, Packet, PacketType, RESEND_ALL, TimeLeft};
+use super::{Body, DataFlags, DataHeader, Packet, PacketType, RESEND_ALL, TimeLeft};
 
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,22 +48,22 @@ fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fm
         write!(f, " ack {:016x}", header.ack.client_id.get())?;
     }
     if header.retransmit != 0 {
-        f.write_str(" again")?;
+        f.write_str(" retransmit")?;
     }
     let named = [
-        (DataMarks::INCAST, " incast"),
-        (DataMarks::PART, " part"),
-        (DataMarks::REFUSED, " refused"),
-        (DataMarks::IDEMPOTENT, " idempotent"),
-        (DataMarks::EMPTY, " empty"),
+        (DataFlags::INCAST, " incast"),
+        (DataFlags::PART, " part"),
+        (DataFlags::REFUSED, " refused"),
+        (DataFlags::IDEMPOTENT, " idempotent"),
+        (DataFlags::EMPTY, " empty"),
     ];
-    for (mark, text) in named {
-        if header.marks().has(mark) {
+    for (flag, text) in named {
+        if header.flags().has(flag) {
             f.write_str(text)?;
         }
     }
     if let Some(ns) =
-        TimeLeft(header.time_left.get()).ns().filter(|_| header.marks().has(DataMarks::KNOWN))
+        TimeLeft(header.time_left.get()).ns().filter(|_| header.flags().has(DataFlags::KNOWN))
     {
         write!(f, " deadline {}us", ns / 1000)?;
     }

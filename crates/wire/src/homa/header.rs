@@ -23,7 +23,7 @@ pub enum PacketType {
     Cutoffs = 0x15,
     /// Debugging; taken and ignored.
     Freeze = 0x16,
-    /// The server asks whether it may forget an RPC.
+    /// The server asks whether it may release an RPC.
     NeedAck = 0x17,
     /// RPCs that the client has finished.
     Ack = 0x18,
@@ -66,7 +66,7 @@ pub struct CommonHeader {
     pub sport: U16,
     /// Port of the receiver.
     pub dport: U16,
-    /// In DATA the offset of the first byte, unless `seg_offset` says it; segmentation of TCP
+    /// In DATA the offset of the first byte, unless `seg_offset` holds it; segmentation of TCP
     /// rewrites it.
     pub sequence: U32,
     /// 0 when sent, ignored when received.
@@ -170,11 +170,11 @@ pub struct DataHeader {
     pub ack: Ack,
     /// Version of the receiver's cutoffs that the sender knows; 0 for none.
     pub cutoff_version: U16,
-    /// Not 0 on a packet that is sent again; then the [`Age`] of the message where the marks say
-    /// that the sender knows them.
+    /// Not 0 on a packet that is sent again; then the [`Age`] of the message if
+    /// [`DataFlags::KNOWN`] is set.
     pub retransmit: u8,
-    /// [`DataMarks`].
-    pub marks: u8,
+    /// [`DataFlags`].
+    pub flags: u8,
     /// [`TimeLeft`] of the call, on requests.
     pub time_left: U16,
     /// Offset of the first byte, or [`super::OFFSET_IN_SEQUENCE`].
@@ -194,7 +194,7 @@ impl DataHeader {
             ack: Ack::default(),
             cutoff_version: U16::ZERO,
             retransmit: 0,
-            marks: 0,
+            flags: 0,
             time_left: U16::ZERO,
             seg_offset: offset.into(),
         }
@@ -209,19 +209,19 @@ impl DataHeader {
         }
     }
 
-    /// The marks; none from who does not know them.
-    pub fn marks(&self) -> DataMarks {
-        let marks = DataMarks(self.marks);
-        if marks.has(DataMarks::KNOWN) { marks } else { DataMarks(0) }
+    /// The flags; none from a sender that does not know them.
+    pub fn flags(&self) -> DataFlags {
+        let flags = DataFlags(self.flags);
+        if flags.has(DataFlags::KNOWN) { flags } else { DataFlags(0) }
     }
 }
 
-/// Marks of a DATA packet, in a byte that is padding to the module.
+/// Flags of a DATA packet, in a byte that is padding to the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DataMarks(pub u8);
+pub struct DataFlags(pub u8);
 
-impl DataMarks {
-    /// The sender knows marks; without it the byte means nothing.
+impl DataFlags {
+    /// The sender knows the flags; without it the byte means nothing.
     pub const KNOWN: u8 = 0x80;
     /// Request: its client waits for many replies, which shall come with few unscheduled bytes
     /// (SIGCOMM'18 section 3.6).
@@ -235,9 +235,9 @@ impl DataMarks {
     /// The message is empty, which Homa's cannot be: its one byte means nothing.
     pub const EMPTY: u8 = 0x10;
 
-    /// Whether `mark` is set.
-    pub fn has(self, mark: u8) -> bool {
-        self.0 & mark != 0
+    /// Whether `flag` is set.
+    pub fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
     }
 }
 
@@ -270,7 +270,7 @@ impl Age {
 }
 
 /// How long a caller will still wait, in 16 bits: 4 of exponent and 12 of mantissa, in
-/// microseconds, rounded down; 0 for unsaid.
+/// microseconds, rounded down; 0 for none declared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeLeft(pub u16);
 
@@ -282,7 +282,7 @@ impl TimeLeft {
         Self((exponent << 12) as u16 | (us >> exponent) as u16)
     }
 
-    /// Nanoseconds; `None` when unsaid.
+    /// Nanoseconds; `None` when none is declared.
     pub fn ns(self) -> Option<u64> {
         let mantissa = u64::from(self.0) & Self::MANTISSA_MAX;
         (self.0 != 0).then(|| (mantissa << (self.0 >> 12)) * 1000)
@@ -350,7 +350,7 @@ pub struct AckPacket {
     pub acks: [Ack; ACKS_MAX],
 }
 
-/// What a message with [`DataMarks::PART`] begins with.
+/// What a message with [`DataFlags::PART`] begins with.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]

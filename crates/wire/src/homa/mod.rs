@@ -20,7 +20,7 @@ mod hijack;
 mod packet;
 
 pub use header::{
-    Ack, AckPacket, Age, CommonHeader, CutoffsPacket, DataHeader, DataMarks, GrantPacket,
+    Ack, AckPacket, Age, CommonHeader, CutoffsPacket, DataFlags, DataHeader, GrantPacket,
     PacketType, PartHeader, PartKind, Ports, ResendPacket, TimeLeft,
 };
 pub use hijack::{HIJACKED_IP_PROTOCOL, hijack, is_hijacked, tcp_checksum};

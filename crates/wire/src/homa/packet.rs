@@ -39,7 +39,7 @@ pub enum Body<'a> {
     Cutoffs(&'a CutoffsPacket),
     /// Debugging.
     Freeze,
-    /// Whether the RPC may be forgotten.
+    /// The server asks whether it may release the RPC.
     NeedAck,
     /// Finished RPCs besides that of the header; at most [`ACKS_MAX`].
     Ack(&'a [Ack]),

@@ -2,15 +2,15 @@
 
 use core::fmt;
 
-use super::{DropReason, Kind, Marks, MessageType, Packet, Policy};
+use super::{DropReason, Flags, Kind, MessageType, Packet, Policy};
 
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "R2P2 {}", name(self.message_type))?;
-        match self.kind {
-            Kind::V1 if self.message_type == MessageType::Feedback => {}
-            Kind::V1 => write!(f, " rid {}", self.rid)?,
-            Kind::Extended { header, .. } => write!(f, " id {:016x}", header.ext.rpc_id.get())?,
+        match self.rpc_id() {
+            Some(id) => write!(f, " id {:016x}", id.0)?,
+            None if self.message_type == MessageType::Feedback => {}
+            None => write!(f, " rid {}", self.rid)?,
         }
         if self.is_data() {
             match self.count {
@@ -21,21 +21,24 @@ impl fmt::Display for Packet<'_> {
                 write!(f, " fixed")?;
             }
         }
-        if let Kind::Extended { header, route } = self.kind {
-            let ext = &header.ext;
-            if self.is_data() {
-                write!(f, " of {} B", ext.message_len)?;
+        if self.is_data() && self.is_extended() {
+            write!(f, " of {} B", self.lengths().0)?;
+        }
+        write_flags(f, self.flags())?;
+        match self.kind {
+            Kind::V1 => {}
+            Kind::Request { header, route } => {
+                if header.deadline_us.get() != 0 {
+                    write!(f, " deadline {}us", header.deadline_us)?;
+                }
+                if let Some(route) = route.filter(|route| route.routed != 0) {
+                    write!(f, " placement {}", route.placement)?;
+                }
             }
-            write_marks(f, Marks(ext.marks))?;
-            let is_request = self.message_type == MessageType::Request;
-            if is_request && ext.deadline_us.get() != 0 {
-                write!(f, " deadline {}us", ext.deadline_us)?;
-            }
-            if !is_request && (ext.server_id.get() != 0 || ext.server_load.get() != 0) {
-                write!(f, " server {} load {}", ext.server_id, ext.server_load)?;
-            }
-            if let Some(route) = route.filter(|route| route.routed != 0) {
-                write!(f, " placement {}", route.placement)?;
+            Kind::Reply { header } => {
+                if header.server_id.get() != 0 || header.server_load.get() != 0 {
+                    write!(f, " server {} load {}", header.server_id, header.server_load)?;
+                }
             }
         }
         write_body(f, self)?;
@@ -43,19 +46,19 @@ impl fmt::Display for Packet<'_> {
     }
 }
 
-fn write_marks(f: &mut fmt::Formatter<'_>, marks: Marks) -> fmt::Result {
+fn write_flags(f: &mut fmt::Formatter<'_>, flags: Flags) -> fmt::Result {
     let named = [
-        (Marks::IDEMPOTENT, " idempotent"),
-        (Marks::AGAIN, " again"),
-        (Marks::RESEND, " resend"),
-        (Marks::RESEND_TAIL, " resend-tail"),
+        (Flags::IDEMPOTENT, " idempotent"),
+        (Flags::RETRANSMIT, " retransmit"),
+        (Flags::RESEND, " resend"),
+        (Flags::RESEND_TAIL, " resend-tail"),
     ];
-    for (mark, text) in named {
-        if marks.has(mark) {
+    for (flag, text) in named {
+        if flags.has(flag) {
             f.write_str(text)?;
         }
     }
-    match marks.clone_mark() {
+    match flags.clone_mark() {
         super::CloneMark::Single => Ok(()),
         super::CloneMark::Original => f.write_str(" clone-original"),
         super::CloneMark::Copy => f.write_str(" clone-copy"),
@@ -74,7 +77,7 @@ fn write_body(f: &mut fmt::Formatter<'_>, packet: &Packet) -> fmt::Result {
             body.epoch, body.placement_seen, body.received, body.concluded
         );
     }
-    if packet.message_type == MessageType::Drop && packet.extended().is_some() {
+    if packet.message_type == MessageType::Drop && packet.is_extended() {
         return write!(f, " {:?}", DropReason::from_payload(packet.payload));
     }
     Ok(())

@@ -3,10 +3,8 @@
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{EXTENDED_LEN, EXTENSION_VERSION, MAGIC};
-
-/// Bits of [`BaseHeader::flags`].
-pub mod flags {
+/// Bits of [`BaseHeader::flags`]: a packet's position in its message.
+pub mod position {
     /// First packet of its message; `p_order` is then the number of packets.
     pub const FIRST: u8 = 0x80;
     /// Last packet of its message.
@@ -21,13 +19,13 @@ pub mod flags {
 )]
 #[repr(C)]
 pub struct BaseHeader {
-    /// [`MAGIC`].
+    /// [`super::MAGIC`].
     pub magic: u8,
     /// Bytes before the payload: 8, 48 or 72.
     pub header_size: u8,
     /// Message type in the high nibble, policy in the low one.
     pub type_policy: u8,
-    /// [`flags`].
+    /// [`position`].
     pub flags: u8,
     /// Request id of version 1; between tailcut peers the caller's own index, echoed.
     pub rid: U16,
@@ -35,55 +33,74 @@ pub struct BaseHeader {
     pub p_order: U16,
 }
 
-impl BaseHeader {
-    /// A version 1 header.
-    pub fn v1(kind: MessageType, policy: Policy, flags: u8, rid: u16, p_order: u16) -> Self {
-        Self {
-            magic: MAGIC,
-            header_size: 8,
-            type_policy: type_policy(kind, policy),
-            flags,
-            rid: U16::new(rid),
-            p_order: U16::new(p_order),
-        }
-    }
-}
-
-/// The extension: 40 bytes after the base header.
+/// The header of packets towards a server: what a client sends, and a router's PROBE.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
 #[repr(C)]
-pub struct Extension {
+pub struct RequestHeader {
+    /// The first 8 bytes.
+    pub base: BaseHeader,
     /// [`RpcId`] of the call.
     pub rpc_id: U64,
     /// Bytes of the whole message that the packet belongs to; 0 on control packets.
     pub message_len: U32,
-    /// [`Marks`].
-    pub marks: u8,
-    /// [`EXTENSION_VERSION`].
+    /// [`Flags`].
+    pub flags: u8,
+    /// [`super::EXTENSION_VERSION`].
     pub version: u8,
-    /// Requests queued or running at the server, on what a server sends; 0 otherwise.
-    pub server_load: U16,
-    /// The server's configured identity, on what a server sends. On requests the client's clock in
-    /// microseconds, for the echo.
-    pub server_id: U32,
-    /// Microseconds that the caller will still wait, on requests. On replies and ACKs the echo: the
-    /// clock of the latest request packet that the server has of this call, so that a round trip is
-    /// told also from an answer to a retransmission.
+    /// 0 when sent, ignored when received.
+    pub reserved: U16,
+    /// The client's clock in microseconds, not 0, on requests, for the echo; 0 otherwise.
+    pub client_clock_us: U32,
+    /// Microseconds that the caller will still wait, on requests; 0 for no deadline.
     pub deadline_us: U32,
-    /// Address token: given by a server, echoed by the client to prove that it receives at its
-    /// address; 0 when unknown.
+    /// Address token that the server gave, echoed to show that the client receives at its address;
+    /// 0 when unknown.
     pub token: U64,
     /// Sequence below which the client has finished every call of this session, on requests; 0
     /// otherwise.
     pub floor: U32,
     /// Payload bytes of every packet of the message but the last; 0 on control packets.
     pub segment_len: U16,
-    /// Milliseconds since the packet was first sent, rounded up, on a request marked
-    /// [`Marks::AGAIN`]; 0 otherwise. Whoever has been up for less cannot know whether the request
-    /// has run.
+    /// Milliseconds since the packet was first sent, rounded up, on a request with
+    /// [`Flags::RETRANSMIT`]; 0 otherwise. A receiver that has been up for less cannot know whether
+    /// the request has run.
     pub age_ms: U16,
+}
+
+/// The header of packets from a server, and of a router's DROP in its place.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct ReplyHeader {
+    /// The first 8 bytes.
+    pub base: BaseHeader,
+    /// [`RpcId`] of the call.
+    pub rpc_id: U64,
+    /// Bytes of the whole message that the packet belongs to; 0 on control packets.
+    pub message_len: U32,
+    /// [`Flags`].
+    pub flags: u8,
+    /// [`super::EXTENSION_VERSION`].
+    pub version: u8,
+    /// Requests queued or running at the server.
+    pub server_load: U16,
+    /// The server's configured identity.
+    pub server_id: U32,
+    /// [`RequestHeader::client_clock_us`] of the latest request packet that the server has of this
+    /// call, on replies and ACKs, so that a round trip is measured also from an answer to a
+    /// retransmission; 0 for none.
+    pub clock_echo_us: U32,
+    /// Address token for the client to echo; 0 for none.
+    pub token: U64,
+    /// 0 when sent, ignored when received.
+    pub reserved: U32,
+    /// Payload bytes of every packet of the message but the last; 0 on control packets.
+    pub segment_len: U16,
+    /// 0 when sent, ignored when received.
+    pub reserved_tail: U16,
 }
 
 /// The route block: 24 bytes after the extension, on the first packet of a request.
@@ -115,57 +132,6 @@ pub struct Route {
     pub placement: U32,
 }
 
-/// A base header and its extension, as tailcut peers send them.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct ExtHeader {
-    /// The first 8 bytes.
-    pub base: BaseHeader,
-    /// The 40 that follow.
-    pub ext: Extension,
-}
-
-impl ExtHeader {
-    /// A control header with every optional field zero.
-    pub fn control(kind: MessageType, rid: u16, rpc_id: RpcId) -> Self {
-        Self {
-            base: BaseHeader {
-                magic: MAGIC,
-                header_size: EXTENDED_LEN as u8,
-                type_policy: type_policy(kind, Policy::Fixed),
-                flags: flags::ONLY,
-                rid: U16::new(rid),
-                p_order: U16::new(1),
-            },
-            ext: Extension {
-                rpc_id: U64::new(rpc_id.0),
-                message_len: U32::ZERO,
-                marks: 0,
-                version: EXTENSION_VERSION,
-                server_load: U16::ZERO,
-                server_id: U32::ZERO,
-                deadline_us: U32::ZERO,
-                token: U64::ZERO,
-                floor: U32::ZERO,
-                segment_len: U16::ZERO,
-                age_ms: U16::ZERO,
-            },
-        }
-    }
-
-    /// Makes this the header of packet `index` of a message of `count` packets.
-    #[must_use]
-    pub fn with_packet(mut self, index: u16, count: u16) -> Self {
-        let first = if index == 0 { flags::FIRST } else { 0 };
-        let last = if index + 1 == count { flags::LAST } else { 0 };
-        self.base.flags = first | last;
-        self.base.p_order = U16::new(if index == 0 { count } else { index });
-        self
-    }
-}
-
 /// What a packet is. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are
 /// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,11 +143,11 @@ pub enum MessageType {
     Response = 1,
     /// A server's report to its router.
     Feedback = 2,
-    /// A server's credit and receipt for request data.
+    /// A server's acknowledgment of request data, with the window.
     Ack = 3,
     /// A refusal by a server or a router.
     Drop = 4,
-    /// Extension: a client's credit and receipt for reply data.
+    /// Extension: a client's acknowledgment of reply data, with the window.
     ReplyAck = 12,
     /// Extension: the client no longer wants the reply.
     Cancel = 13,
@@ -203,6 +169,11 @@ impl MessageType {
             14 => Self::Probe,
             _ => return None,
         })
+    }
+
+    /// Whether packets of the type carry a [`ReplyHeader`], the others a [`RequestHeader`].
+    pub fn is_from_server(self) -> bool {
+        matches!(self, Self::Response | Self::Feedback | Self::Ack | Self::Drop)
     }
 
     /// Whether the type exists only with the extension.
@@ -237,23 +208,23 @@ pub(super) fn type_policy(kind: MessageType, policy: Policy) -> u8 {
     (kind as u8) << 4 | policy as u8
 }
 
-/// The marks of a packet, one byte.
+/// Flags of the extension, one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(pub u8);
+pub struct Flags(pub u8);
 
-impl Marks {
+impl Flags {
     /// The request may run more than once: it may be cloned and retried.
     pub const IDEMPOTENT: u8 = 0x01;
     /// The packet has been sent before.
-    pub const AGAIN: u8 = 0x02;
+    pub const RETRANSMIT: u8 = 0x02;
     /// On a SACK: send the holes below the highest packet received.
     pub const RESEND: u8 = 0x10;
     /// On a SACK: send everything that is granted and not received.
     pub const RESEND_TAIL: u8 = 0x20;
 
-    /// Whether every bit of `mark` is set.
-    pub fn has(self, mark: u8) -> bool {
-        self.0 & mark == mark
+    /// Whether every bit of `flag` is set.
+    pub fn has(self, flag: u8) -> bool {
+        self.0 & flag == flag
     }
 
     /// The clone mark, bits 2 and 3.
@@ -401,7 +372,7 @@ pub enum DropReason {
     Application = 6,
     /// It may have run at a server that can no longer tell.
     Uncertain = 7,
-    /// The reply would exceed what may be sent to an address that has not proven itself.
+    /// The reply would exceed what may be sent to an address that is not validated.
     Unvalidated = 8,
 }
 

@@ -3,18 +3,20 @@
 //! | header_size | form | carried on |
 //! |---|---|---|
 //! | 8 | version 1: [`BaseHeader`] | everything said to or by a version 1 peer |
-//! | 48 | + [`Extension`] | every packet between tailcut peers |
-//! | 72 | + [`Extension`] + [`Route`] | the first packet of a request, so that a router can write in place |
+//! | 48 | + the extension: [`RequestHeader`], [`ReplyHeader`] | every packet between tailcut peers |
+//! | 72 | [`RequestHeader`] + [`Route`] | the first packet of a request, so that a router can write in place |
 //!
 //! All fields are big-endian at fixed offsets; `docs/protocol/r2p2.md` is the normative text.
 
 mod display;
+mod emit;
 mod header;
 mod packet;
 
+pub use emit::{ReplyRepr, RequestRepr, Segment, V1Repr};
 pub use header::{
-    BaseHeader, CloneMark, DropReason, ExtHeader, Extension, FeedbackBody, FeedbackV1, Marks,
-    MessageType, Policy, Route, RpcId, SackBody, SessionId, flags,
+    BaseHeader, CloneMark, DropReason, FeedbackBody, FeedbackV1, Flags, MessageType, Policy,
+    ReplyHeader, RequestHeader, Route, RpcId, SackBody, SessionId, position,
 };
 pub use packet::{Kind, Malformed, Packet, packet_count, payload_span};
 

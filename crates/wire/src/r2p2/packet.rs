@@ -4,9 +4,9 @@
 use zerocopy::FromBytes;
 
 use super::{
-    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, ExtHeader, FeedbackBody, FeedbackV1,
-    MAGIC, Marks, MessageType, Policy, ROUTED_LEN, Route, RpcId, SackBody, V1_ACK, V1_PACKETS_MAX,
-    flags,
+    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1, Flags, MAGIC,
+    MessageType, Policy, ROUTED_LEN, ReplyHeader, RequestHeader, Route, RpcId, SackBody, V1_ACK,
+    V1_PACKETS_MAX, position,
 };
 
 /// A packet whose header is coherent with itself and with its length.
@@ -20,7 +20,7 @@ pub struct Packet<'a> {
     pub policy: Policy,
     /// 0-based index of the packet in its message.
     pub index: u16,
-    /// Packets of the message; 0 where a version 1 packet does not say (every one but the first).
+    /// Packets of the message; 0 where a version 1 packet does not declare it (all but the first).
     pub count: u16,
     /// Whether this is the last packet of its message.
     pub is_last: bool,
@@ -35,12 +35,17 @@ pub struct Packet<'a> {
 pub enum Kind<'a> {
     /// Version 1: nothing but the base header.
     V1,
-    /// tailcut's extension.
-    Extended {
-        /// The extension.
-        header: &'a ExtHeader,
+    /// With tailcut's extension, towards a server.
+    Request {
+        /// The header.
+        header: &'a RequestHeader,
         /// The route block, on the first packet of a request.
         route: Option<&'a Route>,
+    },
+    /// With tailcut's extension, from a server or from a router in its place.
+    Reply {
+        /// The header.
+        header: &'a ReplyHeader,
     },
 }
 
@@ -82,7 +87,7 @@ impl<'a> Packet<'a> {
             return Ok(Self::v1_feedback(rest));
         }
         let policy = Policy::from_byte(base.type_policy).ok_or(Malformed::Policy)?;
-        if base.flags & !flags::ONLY != 0 {
+        if base.flags & !position::ONLY != 0 {
             return Err(Malformed::Flags);
         }
         match usize::from(base.header_size) {
@@ -92,41 +97,75 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The extension's header, or `None` for version 1.
-    pub fn extended(&self) -> Option<&'a ExtHeader> {
+    /// Whether the packet has tailcut's extension.
+    pub fn is_extended(&self) -> bool {
+        !matches!(self.kind, Kind::V1)
+    }
+
+    /// The header of an extended packet towards a server.
+    pub fn request_header(&self) -> Option<&'a RequestHeader> {
         match self.kind {
-            Kind::V1 => None,
-            Kind::Extended { header, .. } => Some(header),
+            Kind::Request { header, .. } => Some(header),
+            _ => None,
+        }
+    }
+
+    /// The header of an extended packet from a server.
+    pub fn reply_header(&self) -> Option<&'a ReplyHeader> {
+        match self.kind {
+            Kind::Reply { header } => Some(header),
+            _ => None,
         }
     }
 
     /// The call's id; version 1 has none.
     pub fn rpc_id(&self) -> Option<RpcId> {
-        self.extended().map(|header| RpcId(header.ext.rpc_id.get()))
+        self.layout().map(|header| RpcId(header.rpc_id.get()))
     }
 
-    /// The marks; none in version 1.
-    pub fn marks(&self) -> Marks {
-        Marks(self.extended().map_or(0, |header| header.ext.marks))
+    /// The flags; none in version 1.
+    pub fn flags(&self) -> Flags {
+        Flags(self.layout().map_or(0, |header| header.flags))
     }
 
-    /// The receipt and credit of an extended ACK or REPLY_ACK.
+    /// The address token, given or echoed; 0 for none.
+    pub fn token(&self) -> u64 {
+        self.layout().map_or(0, |header| header.token.get())
+    }
+
+    /// Bytes of the message, and payload bytes of each of its packets but the last; zeros in
+    /// version 1, which declares neither.
+    pub fn lengths(&self) -> (u32, u16) {
+        self.layout().map_or((0, 0), |header| (header.message_len.get(), header.segment_len.get()))
+    }
+
+    /// The acknowledgment and window of an extended ACK or REPLY_ACK.
     pub fn sack(&self) -> Option<&'a SackBody> {
         let is_sack = matches!(self.message_type, MessageType::Ack | MessageType::ReplyAck);
-        (is_sack && self.extended().is_some())
+        (is_sack && self.is_extended())
             .then(|| SackBody::ref_from_bytes(self.payload).ok())
             .flatten()
     }
 
     /// The counts of an extended FEEDBACK.
     pub fn feedback(&self) -> Option<&'a FeedbackBody> {
-        let is_feedback = self.message_type == MessageType::Feedback && self.extended().is_some();
+        let is_feedback = self.message_type == MessageType::Feedback && self.is_extended();
         is_feedback.then(|| FeedbackBody::ref_from_bytes(self.payload).ok()).flatten()
     }
 
     /// Whether the packet carries bytes of a message: a request or a reply.
     pub fn is_data(&self) -> bool {
         matches!(self.message_type, MessageType::Request | MessageType::Response)
+    }
+
+    /// The extended header read as a request's, for the fields that both directions share.
+    #[inline]
+    fn layout(&self) -> Option<&'a RequestHeader> {
+        match self.kind {
+            Kind::V1 => None,
+            Kind::Request { header, .. } => Some(header),
+            Kind::Reply { header } => Some(zerocopy::transmute_ref!(header)),
+        }
     }
 
     fn v1_feedback(payload: &'a [u8]) -> Self {
@@ -169,10 +208,10 @@ impl<'a> Packet<'a> {
         message_type: MessageType,
         policy: Policy,
     ) -> Result<Self, Malformed> {
-        let Ok((header, rest)) = ExtHeader::ref_from_prefix(bytes) else {
+        let Ok((header, rest)) = RequestHeader::ref_from_prefix(bytes) else {
             return Err(Malformed::Truncated);
         };
-        if header.ext.version != EXTENSION_VERSION {
+        if header.version != EXTENSION_VERSION {
             return Err(Malformed::Version);
         }
         let (route, payload) = if usize::from(header.base.header_size) == ROUTED_LEN {
@@ -182,17 +221,20 @@ impl<'a> Packet<'a> {
         } else {
             (None, rest)
         };
-        let (index, said, is_last) = order(&header.base)?;
+        let (index, declared_count, is_last) = order(&header.base)?;
         if route.is_some() && (message_type != MessageType::Request || index != 0) {
             return Err(Malformed::HeaderSize);
         }
-        let rid = header.base.rid.get();
-        let kind = Kind::Extended { header, route };
-        let mut packet =
-            Self { kind, message_type, policy, index, count: said, is_last, rid, payload };
+        let kind = if message_type.is_from_server() {
+            Kind::Reply { header: zerocopy::transmute_ref!(header) }
+        } else {
+            Kind::Request { header, route }
+        };
+        let (rid, count) = (header.base.rid.get(), declared_count);
+        let mut packet = Self { kind, message_type, policy, index, count, is_last, rid, payload };
         if packet.is_data() {
             packet.count = data_count(header, &packet)?;
-            if said != 0 && said != packet.count {
+            if declared_count != 0 && declared_count != packet.count {
                 return Err(Malformed::Order);
             }
         } else {
@@ -205,11 +247,11 @@ impl<'a> Packet<'a> {
         if self.count != 1 || !self.is_last {
             return Err(Malformed::Order);
         }
-        let is_v1 = self.extended().is_none();
+        let is_v1 = !self.is_extended();
         let expected = match self.message_type {
             MessageType::Ack if is_v1 => V1_ACK.len(),
             MessageType::Feedback if is_v1 => size_of::<FeedbackV1>(),
-            // A version 1 DROP says nothing by its payload.
+            // The payload of a version 1 DROP has no meaning.
             MessageType::Drop if is_v1 => return Ok(()),
             MessageType::Ack | MessageType::ReplyAck => size_of::<SackBody>(),
             MessageType::Feedback => size_of::<FeedbackBody>(),
@@ -242,10 +284,10 @@ pub fn payload_span(index: u16, message_len: u32, segment_len: u16) -> (usize, u
     (offset, len)
 }
 
-/// Index, count (0 where the packet does not say) and whether it is the last.
+/// Index, count (0 where the packet does not declare it) and whether it is the last.
 fn order(base: &BaseHeader) -> Result<(u16, u16, bool), Malformed> {
-    let is_first = base.flags & flags::FIRST != 0;
-    let is_last = base.flags & flags::LAST != 0;
+    let is_first = base.flags & position::FIRST != 0;
+    let is_last = base.flags & position::LAST != 0;
     let p_order = base.p_order.get();
     if p_order == 0 || (is_first && is_last != (p_order == 1)) {
         return Err(Malformed::Order);
@@ -255,9 +297,9 @@ fn order(base: &BaseHeader) -> Result<(u16, u16, bool), Malformed> {
 
 /// The packet count that an extended data packet implies, if its own length and place agree with
 /// it.
-fn data_count(header: &ExtHeader, packet: &Packet) -> Result<u16, Malformed> {
-    let message_len = header.ext.message_len.get();
-    let segment_len = header.ext.segment_len.get();
+fn data_count(header: &RequestHeader, packet: &Packet) -> Result<u16, Malformed> {
+    let message_len = header.message_len.get();
+    let segment_len = header.segment_len.get();
     let count = packet_count(message_len, segment_len).ok_or(Malformed::Length)?;
     if packet.index >= count || packet.is_last != (packet.index + 1 == count) {
         return Err(Malformed::Order);
@@ -298,7 +340,7 @@ mod tests {
             packet.payload.len(),
         );
         assert_eq!(found, expected, "{text}");
-        assert!(packet.extended().is_none());
+        assert!(!packet.is_extended());
     }
 
     fn check_refused(text: &str, reason: Malformed) {

@@ -46,7 +46,7 @@ pub struct MessageHeader {
     /// [`MessageKind`].
     pub kind: u8,
     /// [`FIN`] and [`FROM_OPENER`]; others are 0 when sent, ignored when received.
-    pub marks: u8,
+    pub flags: u8,
     /// 0 when sent, ignored when received.
     pub reserved: [u8; 2],
     /// The number that the opener has drawn for the stream; never 0.
@@ -60,9 +60,9 @@ pub struct MessageHeader {
 }
 
 impl MessageHeader {
-    /// Whether `mark` is set.
-    pub fn has(&self, mark: u8) -> bool {
-        self.marks & mark != 0
+    /// Whether `flag` is set.
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
     }
 }
 

@@ -21,9 +21,9 @@ pub const MAGIC: u32 = 0x7453_7401;
 pub const MESSAGE_LEN: usize = 40;
 /// Length of a reply.
 pub const REPLY_LEN: usize = 24;
-/// Mark of a DATA message after whose bytes nothing comes.
+/// Flag of a DATA message after whose bytes nothing comes.
 pub const FIN: u8 = 0x01;
-/// Mark of every message of the side that opened the stream.
+/// Flag of every message of the side that opened the stream.
 pub const FROM_OPENER: u8 = 0x02;
 /// No stream has more bytes than this in a direction, so that offsets never overflow.
 pub const OFFSET_MAX: u64 = 1 << 62;

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tailcut_wire::homa::{
     ACKS_MAX, Ack, AckPacket, Age, Body, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN,
-    DataHeader, DataMarks, GrantPacket, MESSAGE_LEN_MAX, Malformed, OFFSET_IN_SEQUENCE, Packet,
+    DataFlags, DataHeader, GrantPacket, MESSAGE_LEN_MAX, Malformed, OFFSET_IN_SEQUENCE, Packet,
     PacketType, PartHeader, PartKind, Ports, RESEND_ALL, Resend, ResendPacket, TimeLeft, hijack,
     is_hijacked, tcp_checksum,
 };
@@ -139,7 +139,7 @@ fn data_is_56_bytes_and_its_payload() {
     header.retransmit = 1;
     let golden = "8001 0063 00000590 000000 10 e0 06 0000 0000 b97d 0000000000001234 \
                   00001388 00001388 0000000000001232 0062 0001 01 00 0000 00000590";
-    let line = "Homa data 32769 > 99 id 0000000000001234 at 1424 of 5000 B incoming 5000 ack 0000000000001232 again, length 0";
+    let line = "Homa data 32769 > 99 id 0000000000001234 at 1424 of 5000 B incoming 5000 ack 0000000000001232 retransmit, length 0";
     check_written(header.as_bytes(), golden, line);
     assert_eq!(size_of::<DataHeader>(), DATA_LEN);
 }
@@ -252,7 +252,7 @@ fn data_of_the_variant_without_grants_is_read_and_told() {
     assert!(packet.common.is_stripped() && !DataHeader::new(PORTS, 2, 1, 0).common.is_stripped());
     assert_eq!((header.message_length.get(), header.offset(), payload), (5000, 1424, &b"abc"[..]));
     assert_eq!((header.incoming.get(), header.cutoff_version.get(), header.retransmit), (0, 0, 1));
-    assert_eq!((header.ack, header.marks()), (Ack::new(0x1232, 98), DataMarks(0)));
+    assert_eq!((header.ack, header.flags()), (Ack::new(0x1232, 98), DataFlags(0)));
 }
 
 #[test]
@@ -327,12 +327,12 @@ fn a_message_of_the_greatest_length_is_taken() {
 }
 
 #[test]
-fn marks_of_who_does_not_know_them_mean_nothing() {
+fn flags_of_a_sender_that_does_not_know_them_mean_nothing() {
     let mut header = DataHeader::new(PORTS, 2, 1, 0);
-    header.marks = DataMarks::REFUSED;
-    assert_eq!(header.marks(), DataMarks(0));
-    header.marks |= DataMarks::KNOWN;
-    assert!(header.marks().has(DataMarks::REFUSED));
+    header.flags = DataFlags::REFUSED;
+    assert_eq!(header.flags(), DataFlags(0));
+    header.flags |= DataFlags::KNOWN;
+    assert!(header.flags().has(DataFlags::REFUSED));
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn page_has_the_layouts() {
         ack,
         cutoff_version,
         retransmit,
-        marks,
+        flags,
         time_left,
         seg_offset
     );

@@ -4,15 +4,16 @@ use std::mem::offset_of;
 use std::path::Path;
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, BaseHeader, EXTENDED_LEN, ExtHeader, Extension, FeedbackBody, ROUTED_LEN, Route,
-    SackBody,
+    BASE_LEN, BaseHeader, EXTENDED_LEN, FeedbackBody, ROUTED_LEN, ReplyHeader, RequestHeader,
+    Route, SackBody,
 };
 
 #[test]
 fn headers_have_their_announced_lengths() {
     assert_eq!(size_of::<BaseHeader>(), BASE_LEN);
-    assert_eq!(size_of::<ExtHeader>(), EXTENDED_LEN);
-    assert_eq!(size_of::<ExtHeader>() + size_of::<Route>(), ROUTED_LEN);
+    assert_eq!(size_of::<RequestHeader>(), EXTENDED_LEN);
+    assert_eq!(size_of::<ReplyHeader>(), EXTENDED_LEN);
+    assert_eq!(size_of::<RequestHeader>() + size_of::<Route>(), ROUTED_LEN);
 }
 
 /// Checks each row of one table: `| offset | size | field |`, the offset from `$start` on.
@@ -40,8 +41,10 @@ fn page_has_the_base_header() {
 
 #[test]
 fn page_has_the_extension() {
-    check_rows!(BASE_LEN, Extension, rpc_id, message_len, marks, version, server_load, server_id);
-    check_rows!(BASE_LEN, Extension, deadline_us, token, floor, segment_len, age_ms);
+    check_rows!(0, RequestHeader, rpc_id, message_len, flags, version, reserved, client_clock_us);
+    check_rows!(0, RequestHeader, deadline_us, token, floor, segment_len, age_ms);
+    check_rows!(0, ReplyHeader, rpc_id, message_len, flags, version, server_load, server_id);
+    check_rows!(0, ReplyHeader, clock_echo_us, token, reserved, segment_len, reserved_tail);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
 use tailcut_wire::homa;
-use tailcut_wire::r2p2::{Kind, MessageType, Packet};
+use tailcut_wire::r2p2::{BaseHeader, Kind, MessageType, Packet};
 
 use crate::golden::capture::{Capture, Protocol};
 use crate::{golden, homa_fields};
@@ -215,9 +215,8 @@ fn value_of<'a>(frame: &'a str, field: &str) -> Option<&'a str> {
 /// What a dissector takes on a port that says nothing: a coherent packet that is not a version 1
 /// FEEDBACK.
 fn is_recognised(bytes: &[u8]) -> bool {
-    Packet::parse(bytes).is_ok_and(|packet| {
-        packet.message_type != MessageType::Feedback || packet.extended().is_some()
-    })
+    Packet::parse(bytes)
+        .is_ok_and(|packet| packet.message_type != MessageType::Feedback || packet.is_extended())
 }
 
 /// The expected text of each frame.
@@ -240,23 +239,35 @@ fn fields(packet: &Packet) -> Vec<String> {
     if packet.count != 0 {
         fields.push(format!("r2p2.count {}", packet.count));
     }
-    if let Kind::Extended { header, route } = packet.kind {
-        let ext = &header.ext;
-        fields.push(format!("r2p2.header_size {}", header.base.header_size));
-        fields.push(format!("r2p2.flags {:#04x}", header.base.flags));
-        fields.push(format!("r2p2.rid {}", header.base.rid));
-        fields.push(format!("r2p2.p_order {}", header.base.p_order));
-        fields.push(format!("r2p2.ext.rpc_id {:#018x}", ext.rpc_id));
-        fields.push(format!("r2p2.ext.message_len {}", ext.message_len));
-        fields.push(format!("r2p2.ext.marks {:#04x}", ext.marks));
-        fields.push(format!("r2p2.ext.version {}", ext.version));
-        fields.push(format!("r2p2.ext.server_load {}", ext.server_load));
-        fields.push(format!("r2p2.ext.server_id {}", ext.server_id));
-        fields.push(format!("r2p2.ext.deadline_us {}", ext.deadline_us));
-        fields.push(format!("r2p2.ext.token {:#018x}", ext.token));
-        fields.push(format!("r2p2.ext.floor {}", ext.floor));
-        fields.push(format!("r2p2.ext.segment_len {}", ext.segment_len));
-        fields.push(format!("r2p2.ext.age_ms {}", ext.age_ms));
+    if packet.is_extended() {
+        let (message_len, segment_len) = packet.lengths();
+        fields.push(format!("r2p2.ext.message_len {message_len}"));
+        fields.push(format!("r2p2.ext.flags {:#04x}", packet.flags().0));
+        fields.push(format!("r2p2.ext.token {:#018x}", packet.token()));
+        fields.push(format!("r2p2.ext.segment_len {segment_len}"));
+    }
+    let base_fields = |base: &BaseHeader, version: u8, rpc_id: u64| {
+        [
+            format!("r2p2.header_size {}", base.header_size),
+            format!("r2p2.flags {:#04x}", base.flags),
+            format!("r2p2.rid {}", base.rid),
+            format!("r2p2.p_order {}", base.p_order),
+            format!("r2p2.ext.version {version}"),
+            format!("r2p2.ext.rpc_id {rpc_id:#018x}"),
+        ]
+    };
+    if let Some(header) = packet.reply_header() {
+        fields.extend(base_fields(&header.base, header.version, header.rpc_id.get()));
+        fields.push(format!("r2p2.ext.server_load {}", header.server_load));
+        fields.push(format!("r2p2.ext.server_id {}", header.server_id));
+        fields.push(format!("r2p2.ext.clock_echo_us {}", header.clock_echo_us));
+    }
+    if let Kind::Request { header, route } = packet.kind {
+        fields.extend(base_fields(&header.base, header.version, header.rpc_id.get()));
+        fields.push(format!("r2p2.ext.client_clock_us {}", header.client_clock_us));
+        fields.push(format!("r2p2.ext.deadline_us {}", header.deadline_us));
+        fields.push(format!("r2p2.ext.floor {}", header.floor));
+        fields.push(format!("r2p2.ext.age_ms {}", header.age_ms));
         if let Some(route) = route {
             fields.push(format!("r2p2.route.client_ip {}", Ipv6Addr::from(route.client_ip)));
             fields.push(format!("r2p2.route.client_port {}", route.client_port));

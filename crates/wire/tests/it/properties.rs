@@ -4,9 +4,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailcut_wire::r2p2::{
-    BASE_LEN, BaseHeader, EXTENDED_LEN, ExtHeader, FeedbackBody, FeedbackV1, Kind, Malformed,
-    Marks, MessageType, Packet, Policy, ROUTED_LEN, Route, RpcId, SackBody, SessionId, V1_ACK,
-    V1_DROP, V1_PACKETS_MAX, flags, packet_count, payload_span,
+    BASE_LEN, EXTENDED_LEN, FeedbackBody, FeedbackV1, Flags, Kind, Malformed, MessageType, Packet,
+    Policy, ROUTED_LEN, ReplyRepr, RequestRepr, Route, RpcId, SackBody, Segment, SessionId, V1_ACK,
+    V1_DROP, V1_PACKETS_MAX, V1Repr, packet_count, payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -38,11 +38,12 @@ proptest! {
         prop_assert_eq!((packet.index, packet.count, packet.is_last), (built.index, built.count, built.is_last));
         prop_assert_eq!(packet.rid, built.rid);
         prop_assert_eq!(packet.payload, &built.bytes[built.header_len..]);
-        prop_assert_eq!(packet.extended().copied(), built.header);
+        prop_assert_eq!(Header::of(&packet), built.header);
         prop_assert_eq!(packet.sack().copied(), built.sack);
         prop_assert_eq!(packet.feedback().copied(), built.feedback);
         match packet.kind {
-            Kind::Extended { route, .. } => prop_assert_eq!(route.is_some(), built.header_len == ROUTED_LEN),
+            Kind::Request { route, .. } => prop_assert_eq!(route.is_some(), built.header_len == ROUTED_LEN),
+            Kind::Reply { .. } => prop_assert_eq!(built.header_len, EXTENDED_LEN),
             Kind::V1 => prop_assert_eq!(built.header_len, BASE_LEN),
         }
     }
@@ -54,7 +55,7 @@ proptest! {
     fn truncated_packets_are_refused_or_coherent(built in any_packet()) {
         for len in 0..built.bytes.len() {
             let Ok(packet) = Packet::parse(&built.bytes[..len]) else { continue };
-            prop_assert!(packet.extended().is_none(), "{len} bytes of an extended packet");
+            prop_assert!(!packet.is_extended(), "{len} bytes of an extended packet");
             prop_assert_eq!(packet.message_type, built.message_type);
             let is_v1_feedback = built.message_type == MessageType::Feedback && len == 16;
             let is_v1 = built.header_len == BASE_LEN && (packet.is_data() || built.message_type == MessageType::Drop);
@@ -121,23 +122,99 @@ struct Built {
     count: u16,
     is_last: bool,
     rid: u16,
-    header: Option<ExtHeader>,
+    header: Option<Header>,
     sack: Option<SackBody>,
     feedback: Option<FeedbackBody>,
+}
+
+/// What an extended header says, by its direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Header {
+    Request(RequestRepr),
+    Reply(ReplyRepr),
+}
+
+impl Header {
+    /// Reads each field of a packet's header back.
+    fn of(packet: &Packet) -> Option<Self> {
+        let (kind, rid, rpc_id) = (packet.message_type, packet.rid, packet.rpc_id()?);
+        let (message_len, segment_len) = packet.lengths();
+        let segment =
+            Segment { message_len, segment_len, index: packet.index, count: packet.count };
+        let (flags, token) = (packet.flags().0, packet.token());
+        if let Some(header) = packet.reply_header() {
+            let server_load = header.server_load.get();
+            let server_id = header.server_id.get();
+            let clock_echo_us = header.clock_echo_us.get();
+            return Some(Self::Reply(ReplyRepr {
+                kind,
+                rid,
+                rpc_id,
+                segment,
+                flags,
+                server_load,
+                server_id,
+                clock_echo_us,
+                token,
+            }));
+        }
+        let header = packet.request_header()?;
+        Some(Self::Request(RequestRepr {
+            kind,
+            policy: packet.policy,
+            rid,
+            rpc_id,
+            segment,
+            flags,
+            client_clock_us: header.client_clock_us.get(),
+            deadline_us: header.deadline_us.get(),
+            token,
+            floor: header.floor.get(),
+            age_ms: header.age_ms.get(),
+        }))
+    }
+
+    fn with_segment(self, segment: Segment) -> Self {
+        match self {
+            Self::Request(repr) => Self::Request(RequestRepr { segment, ..repr }),
+            Self::Reply(repr) => Self::Reply(ReplyRepr { segment, ..repr }),
+        }
+    }
+
+    /// The packet as it is emitted.
+    fn emit(self, payload: &[u8]) -> Vec<u8> {
+        let len = match self {
+            Self::Request(repr) => repr.header_len(),
+            Self::Reply(_) => EXTENDED_LEN,
+        };
+        let mut bytes = vec![0xff; len + payload.len()];
+        let room = match self {
+            Self::Request(repr) => repr.emit(&mut bytes),
+            Self::Reply(repr) => repr.emit(&mut bytes),
+        };
+        room.copy_from_slice(payload);
+        bytes
+    }
+
+    fn rid(self) -> u16 {
+        match self {
+            Self::Request(repr) => repr.rid,
+            Self::Reply(repr) => repr.rid,
+        }
+    }
 }
 
 /// Does with bytes whatever a receiver does before it knows anything about them.
 fn exercise(bytes: &[u8]) {
     if let Ok(packet) = Packet::parse(bytes) {
         assert!(!packet.to_string().is_empty());
-        assert!(packet.marks().clone_mark() as u8 <= 2);
-        assert_eq!(packet.rpc_id().is_some(), packet.extended().is_some());
+        assert!(packet.flags().clone_mark() as u8 <= 2);
+        assert_eq!(packet.rpc_id().is_some(), packet.is_extended());
         assert!(packet.count == 0 || packet.index < packet.count);
         if let Some(sack) = packet.sack() {
             assert!(!sack.has(sack.base.get()));
         }
-        let is_feedback =
-            packet.message_type == MessageType::Feedback && packet.extended().is_some();
+        let is_feedback = packet.message_type == MessageType::Feedback && packet.is_extended();
         assert_eq!(packet.feedback().is_some(), is_feedback);
     }
 }
@@ -162,18 +239,12 @@ fn v1(
     payload: &[u8],
 ) -> Built {
     let (index, count) = place;
-    let first = if index == 0 { flags::FIRST } else { 0 };
     let is_last = index + 1 == count;
-    let last = if is_last { flags::LAST } else { 0 };
-    let header = BaseHeader::v1(
-        message_type,
-        policy,
-        first | last,
-        rid,
-        if index == 0 { count } else { index },
-    );
+    let mut bytes = vec![0xff; BASE_LEN + payload.len()];
+    let repr = V1Repr { kind: message_type, policy, rid, index, count };
+    repr.emit(&mut bytes).copy_from_slice(payload);
     Built {
-        bytes: [header.as_bytes(), payload].concat(),
+        bytes,
         header_len: BASE_LEN,
         message_type,
         policy,
@@ -222,34 +293,51 @@ fn v1_feedback() -> impl Strategy<Value = Built> {
     )
 }
 
-fn ext_header(message_type: MessageType, policy: Policy) -> impl Strategy<Value = ExtHeader> {
+/// A header of a control packet of any content.
+fn ext_header(kind: MessageType, policy: Policy) -> impl Strategy<Value = Header> {
     type Numbers = (u16, u64, u8, u16, u32, u32, u64, u32, u16);
     any::<Numbers>().prop_map(
-        move |(rid, id, marks, load, server_id, deadline, token, floor, age_ms)| {
-            let mut header = ExtHeader::control(message_type, rid, RpcId(id));
-            header.base.type_policy = (message_type as u8) << 4 | policy as u8;
-            header.ext.marks = Marks(marks).0;
-            header.ext.server_load = load.into();
-            header.ext.server_id = server_id.into();
-            header.ext.deadline_us = deadline.into();
-            header.ext.token = token.into();
-            header.ext.floor = floor.into();
-            header.ext.age_ms = age_ms.into();
-            header
+        move |(rid, id, flags, server_load, server_id, clock_us, token, floor, age_ms)| {
+            let rpc_id = RpcId(id);
+            if kind.is_from_server() {
+                return Header::Reply(ReplyRepr {
+                    flags: Flags(flags).0,
+                    server_load,
+                    server_id,
+                    clock_echo_us: clock_us,
+                    token,
+                    ..ReplyRepr::control(kind, rid, rpc_id)
+                });
+            }
+            Header::Request(RequestRepr {
+                policy,
+                flags: Flags(flags).0,
+                client_clock_us: server_id,
+                deadline_us: clock_us,
+                token,
+                floor,
+                age_ms,
+                ..RequestRepr::control(kind, rid, rpc_id)
+            })
         },
     )
 }
 
-fn extended(header: ExtHeader, message_type: MessageType, policy: Policy, payload: &[u8]) -> Built {
+/// A packet with the header, of 48 bytes, whatever policy its emitter writes.
+fn extended(header: Header, message_type: MessageType, policy: Policy, payload: &[u8]) -> Built {
+    let mut bytes = header.emit(payload);
+    bytes.drain(EXTENDED_LEN..bytes.len() - payload.len());
+    bytes[1] = EXTENDED_LEN as u8;
+    bytes[2] = (message_type as u8) << 4 | policy as u8;
     Built {
-        bytes: [header.as_bytes(), payload].concat(),
+        bytes,
         header_len: EXTENDED_LEN,
         message_type,
         policy,
         index: 0,
         count: 1,
         is_last: true,
-        rid: header.base.rid.get(),
+        rid: header.rid(),
         header: Some(header),
         sack: None,
         feedback: None,
@@ -269,17 +357,15 @@ fn extended_data() -> impl Strategy<Value = Built> {
             let count = packet_count(message_len, segment_len).expect("at most 65,534 packets");
             // Half of the packets are the first, which has the most forms.
             let index = if fill & 1 == 0 { 0 } else { at.index(count.into()) as u16 };
-            let mut header = header.with_packet(index, count);
-            header.ext.message_len = message_len.into();
-            header.ext.segment_len = segment_len.into();
+            let header = header.with_segment(Segment { message_len, segment_len, index, count });
             let payload = vec![fill; payload_span(index, message_len, segment_len).1];
             let mut built = extended(header, message_type, policy, &payload);
             (built.index, built.count, built.is_last) = (index, count, index + 1 == count);
             if with_route && index == 0 && message_type == MessageType::Request {
-                header.base.header_size = ROUTED_LEN as u8;
                 let route = Route { routed: 1, placement: 7.into(), ..Route::default() };
-                built.bytes = [header.as_bytes(), route.as_bytes(), &payload].concat();
-                (built.header, built.header_len) = (Some(header), ROUTED_LEN);
+                built.bytes = header.emit(&payload);
+                built.bytes[EXTENDED_LEN..ROUTED_LEN].copy_from_slice(route.as_bytes());
+                built.header_len = ROUTED_LEN;
             }
             built
         },

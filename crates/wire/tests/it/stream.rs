@@ -11,12 +11,12 @@ use tailcut_wire::stream::{
 };
 use zerocopy::IntoBytes;
 
-fn header(kind: u8, marks: u8, numbers: [u64; 4]) -> MessageHeader {
+fn header(kind: u8, flags: u8, numbers: [u64; 4]) -> MessageHeader {
     let [opener, acceptor, offset, limit] = numbers.map(Into::into);
     MessageHeader {
         magic: MAGIC.into(),
         kind,
-        marks,
+        flags,
         reserved: [0; 2],
         opener,
         acceptor,
@@ -113,7 +113,7 @@ macro_rules! check_rows {
 
 #[test]
 fn page_has_the_layouts() {
-    check_rows!(MessageHeader, magic, kind, marks, reserved, opener, acceptor, offset, limit);
+    check_rows!(MessageHeader, magic, kind, flags, reserved, opener, acceptor, offset, limit);
     check_rows!(ReplyHeader, magic, status, reserved, acceptor, limit);
     assert_eq!((size_of::<MessageHeader>(), size_of::<ReplyHeader>()), (MESSAGE_LEN, REPLY_LEN));
 }
@@ -140,9 +140,9 @@ proptest! {
     fn data_parse_to_what_was_written(
         numbers in (1..=u64::MAX, 1..=u64::MAX, 0..OFFSET_MAX - 100, 0..=OFFSET_MAX),
         len in 1usize..100,
-        marks in any::<u8>(),
+        flags in any::<u8>(),
     ) {
-        let header = header(MessageKind::Data as u8, marks, numbers.into());
+        let header = header(MessageKind::Data as u8, flags, numbers.into());
         let bytes = [header.as_bytes(), &vec![9; len]].concat();
         let message = Message::parse(&bytes).unwrap();
         prop_assert_eq!((message.header, message.data.len()), (&header, len));

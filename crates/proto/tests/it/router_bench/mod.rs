@@ -13,7 +13,10 @@ use tailcut_proto::node::{Node, Path, Source, Time};
 use tailcut_proto::router::{
     Router, RouterConfig, RouterMetrics, ServerConfig, ServerState, Speaks,
 };
-use tailcut_wire::r2p2::{DropReason, ExtHeader, FeedbackBody, MessageType, Packet, Route, RpcId};
+use tailcut_wire::r2p2::{
+    DropReason, FeedbackBody, Kind, MessageType, Packet, Policy, ReplyRepr, RequestRepr, Route,
+    RpcId, Segment,
+};
 use zerocopy::IntoBytes;
 
 pub(crate) const MS: Time = 1_000_000;
@@ -154,7 +157,7 @@ impl FakeServer {
             received: self.received.into(),
             concluded: self.concluded.into(),
         };
-        let header = ExtHeader::control(MessageType::Feedback, 0, RpcId(0));
+        let header = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0)).header();
         [header.as_bytes(), body.as_bytes()].concat()
     }
 }
@@ -163,7 +166,7 @@ impl FakeServer {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ask {
     pub(crate) id: u64,
-    pub(crate) marks: u8,
+    pub(crate) flags: u8,
     pub(crate) deadline_us: u32,
     pub(crate) is_fixed: bool,
     pub(crate) route: Route,
@@ -176,14 +179,14 @@ impl Ask {
 
     /// A request of 4 bytes in one packet.
     pub(crate) fn bytes(self) -> Vec<u8> {
-        let mut header = ExtHeader::control(MessageType::Request, self.id as u16, RpcId(self.id));
-        header.base.header_size = 72;
-        header.base.type_policy = u8::from(self.is_fixed);
-        header.ext.message_len = 4.into();
-        header.ext.segment_len = 1_400.into();
-        header.ext.marks = self.marks;
-        header.ext.deadline_us = self.deadline_us.into();
-        [header.as_bytes(), self.route.as_bytes(), b"ping"].concat()
+        let repr = RequestRepr {
+            policy: if self.is_fixed { Policy::Fixed } else { Policy::Unrestricted },
+            segment: Segment { message_len: 4, segment_len: 1_400, ..Segment::CONTROL },
+            flags: self.flags,
+            deadline_us: self.deadline_us,
+            ..RequestRepr::control(MessageType::Request, self.id as u16, RpcId(self.id))
+        };
+        [repr.header().as_bytes(), self.route.as_bytes(), b"ping"].concat()
     }
 }
 
@@ -215,7 +218,7 @@ pub(crate) fn v1_feedback() -> Vec<u8> {
 pub(crate) fn route(bytes: &[u8]) -> Route {
     let packet = Packet::parse(bytes).unwrap();
     match packet.kind {
-        tailcut_wire::r2p2::Kind::Extended { route: Some(route), .. } => *route,
+        Kind::Request { route: Some(route), .. } => *route,
         _ => panic!("no route in {packet}"),
     }
 }
@@ -225,6 +228,6 @@ pub(crate) fn drop_reason(sent: &[Sent]) -> DropReason {
     assert_eq!(sent.len(), 1, "{sent:?}");
     let packet = Packet::parse(&sent[0].bytes).unwrap();
     assert_eq!(packet.message_type, MessageType::Drop);
-    assert!(packet.extended().is_some());
+    assert!(packet.is_extended());
     DropReason::from_payload(packet.payload)
 }

@@ -1,8 +1,8 @@
 //! tailcut's extension: each message type, each mark, both forms of a router, IPv4 and IPv6.
 
 use tailcut_wire::r2p2::{
-    DropReason, ExtHeader, FeedbackBody, Marks, MessageType, Policy, ROUTED_LEN, Route, RpcId,
-    SackBody, SessionId, packet_count, payload_span,
+    DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, Policy, ReplyRepr, RequestRepr,
+    Route, RpcId, SackBody, Segment, SessionId, packet_count, payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -28,14 +28,14 @@ pub(crate) struct Message {
     pub(crate) len: u32,
     /// Payload of every packet but the last.
     pub(crate) segment_len: u16,
-    /// Marks of every packet.
-    pub(crate) marks: u8,
+    /// Flags of every packet.
+    pub(crate) flags: u8,
 }
 
 impl Message {
     /// A request of `len` bytes in packets of the default size.
     pub(crate) fn request(sequence: u32, len: u32) -> Self {
-        Self { kind: MessageType::Request, sequence, len, segment_len: SEGMENT_LEN, marks: 0 }
+        Self { kind: MessageType::Request, sequence, len, segment_len: SEGMENT_LEN, flags: 0 }
     }
 
     /// A reply of `len` bytes in packets of the default size.
@@ -43,9 +43,9 @@ impl Message {
         Self { kind: MessageType::Response, ..Self::request(sequence, len) }
     }
 
-    /// The same with `mark` set.
-    pub(crate) fn marked(self, mark: u8) -> Self {
-        Self { marks: self.marks | mark, ..self }
+    /// This message with `flag` set.
+    pub(crate) fn flagged(self, flag: u8) -> Self {
+        Self { flags: self.flags | flag, ..self }
     }
 
     /// Packet `index`; packet 0 of a request has the route block.
@@ -59,30 +59,37 @@ impl Message {
 
     /// Packet 0 of a request with what a router wrote.
     pub(crate) fn routed(self, route: Route) -> Vec<u8> {
-        let mut header = self.header(0);
-        header.base.header_size = ROUTED_LEN as u8;
-        [header.as_bytes(), route.as_bytes(), &self.payload(0)].concat()
+        [&self.header(0)[..], route.as_bytes(), &self.payload(0)].concat()
     }
 
     /// Packet `index` with the 48-byte header.
     pub(crate) fn unrouted(self, index: u16) -> Vec<u8> {
-        [self.header(index).as_bytes(), &self.payload(index)].concat()
+        let mut header = self.header(index);
+        header[1] = EXTENDED_LEN as u8;
+        [&header[..], &self.payload(index)].concat()
     }
 
-    fn header(self, index: u16) -> ExtHeader {
-        let count = packet_count(self.len, self.segment_len).expect("a message that fits");
-        let mut header = control(self.kind, self.sequence).with_packet(index, count);
-        header.ext.message_len = self.len.into();
-        header.ext.segment_len = self.segment_len.into();
-        header.ext.marks = self.marks;
-        if self.kind == MessageType::Request {
-            header.base.type_policy = Policy::Unrestricted as u8;
-            header.ext.deadline_us = 500.into();
-            header.ext.floor = FLOOR.into();
-            header.ext.age_ms = u16::from(Marks(self.marks).has(Marks::AGAIN)).into();
-            header.ext.token = if self.sequence > FLOOR { TOKEN } else { 0 }.into();
+    /// The header of packet `index` without the route block.
+    fn header(self, index: u16) -> Vec<u8> {
+        let (message_len, segment_len) = (self.len, self.segment_len);
+        let count = packet_count(message_len, segment_len).expect("a message that fits");
+        let segment = Segment { message_len, segment_len, index, count };
+        let (rid, rpc_id) = call(self.sequence);
+        if self.kind == MessageType::Response {
+            let repr = ReplyRepr { segment, flags: self.flags, ..reply(self.kind, self.sequence) };
+            return repr.header().as_bytes().to_vec();
         }
-        header
+        let repr = RequestRepr {
+            policy: Policy::Unrestricted,
+            segment,
+            flags: self.flags,
+            deadline_us: 500,
+            floor: FLOOR,
+            age_ms: Flags(self.flags).has(Flags::RETRANSMIT).into(),
+            token: if self.sequence > FLOOR { TOKEN } else { 0 },
+            ..RequestRepr::control(self.kind, rid, rpc_id)
+        };
+        repr.header().as_bytes().to_vec()
     }
 
     fn payload(self, index: u16) -> Vec<u8> {
@@ -91,19 +98,29 @@ impl Message {
     }
 }
 
-/// The header of a control packet, or of what a server sends.
-pub(crate) fn control(kind: MessageType, sequence: u32) -> ExtHeader {
-    let mut header =
-        ExtHeader::control(kind, 0x1000 + sequence as u16, RpcId::new(SESSION, sequence));
-    if matches!(
-        kind,
-        MessageType::Response | MessageType::Ack | MessageType::Drop | MessageType::Feedback
-    ) {
-        header.ext.server_id = 4.into();
-        header.ext.server_load = 2.into();
-        header.ext.token = TOKEN.into();
+/// The header of a control packet.
+pub(crate) fn control(kind: MessageType, sequence: u32, flags: u8) -> Vec<u8> {
+    if kind.is_from_server() {
+        ReplyRepr { flags, ..reply(kind, sequence) }.header().as_bytes().to_vec()
+    } else {
+        let (rid, rpc_id) = call(sequence);
+        let repr = RequestRepr { flags, ..RequestRepr::control(kind, rid, rpc_id) };
+        repr.header().as_bytes().to_vec()
     }
-    header
+}
+
+fn reply(kind: MessageType, sequence: u32) -> ReplyRepr {
+    let (rid, rpc_id) = call(sequence);
+    ReplyRepr {
+        server_id: 4,
+        server_load: 2,
+        token: TOKEN,
+        ..ReplyRepr::control(kind, rid, rpc_id)
+    }
+}
+
+fn call(sequence: u32) -> (u16, RpcId) {
+    (0x1000 + sequence as u16, RpcId::new(SESSION, sequence))
 }
 
 /// An ACK or REPLY_ACK. What has arrived: the packets below an index, and more above it.
@@ -112,23 +129,21 @@ pub(crate) fn sack(
     sequence: u32,
     arrived: (u16, &[u16]),
     granted: u16,
-    marks: u8,
+    flags: u8,
 ) -> Vec<u8> {
     let (base, more) = arrived;
-    let mut header = control(kind, sequence);
-    header.ext.marks = marks;
     let mut body =
         SackBody { base: base.into(), granted: granted.into(), bitmap: [0; SackBody::BITMAP_LEN] };
     for bit in more.iter().map(|index| usize::from(index - base - 1)) {
         body.bitmap[bit / 8] |= 1 << (bit % 8);
     }
-    [header.as_bytes(), body.as_bytes()].concat()
+    [&control(kind, sequence, flags)[..], body.as_bytes()].concat()
 }
 
 /// A single-packet call through a router that sends from its own address, and the feedback for it.
 fn annotated() -> Vec<Datagram> {
-    let request = Message::request(1, 5).marked(Marks::IDEMPOTENT);
-    let again = request.marked(Marks::AGAIN);
+    let request = Message::request(1, 5).flagged(Flags::IDEMPOTENT);
+    let again = request.flagged(Flags::RETRANSMIT);
     let route = Route {
         client_ip: mapped([10, 77, 0, 3]),
         client_port: 33000.into(),
@@ -157,8 +172,8 @@ fn kept() -> Vec<Datagram> {
         Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (1, &[]), 4, 0)),
         Datagram::new(CLIENT, SERVER, request.packet(2)),
         Datagram::new(CLIENT, SERVER, request.packet(3)),
-        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (1, &[2, 3]), 4, Marks::RESEND)),
-        Datagram::new(CLIENT, SERVER, request.marked(Marks::AGAIN).packet(1)),
+        Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (1, &[2, 3]), 4, Flags::RESEND)),
+        Datagram::new(CLIENT, SERVER, request.flagged(Flags::RETRANSMIT).packet(1)),
         Datagram::new(SERVER, CLIENT, sack(MessageType::Ack, 2, (4, &[]), 4, 0)),
         Datagram::new(SERVER, CLIENT, Message::reply(2, 0).packet(0)),
         Datagram::new(ROUTER, SERVER, probe(2)),
@@ -178,9 +193,9 @@ fn long_reply() -> Vec<Datagram> {
         Datagram::new(
             CLIENT,
             SERVER,
-            sack(MessageType::ReplyAck, 3, (1, &[2, 257]), 260, Marks::RESEND),
+            sack(MessageType::ReplyAck, 3, (1, &[2, 257]), 260, Flags::RESEND),
         ),
-        Datagram::new(SERVER, CLIENT, reply.marked(Marks::AGAIN).packet(1)),
+        Datagram::new(SERVER, CLIENT, reply.flagged(Flags::RETRANSMIT).packet(1)),
         Datagram::new(SERVER, CLIENT, reply.packet(259)),
         Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (260, &[]), 260, 0)),
     ]
@@ -192,10 +207,10 @@ fn lost_tail() -> Vec<Datagram> {
         Datagram::new(
             CLIENT,
             SERVER,
-            sack(MessageType::ReplyAck, 4, (2, &[]), 3, Marks::RESEND_TAIL),
+            sack(MessageType::ReplyAck, 4, (2, &[]), 3, Flags::RESEND_TAIL),
         ),
-        Datagram::new(SERVER, CLIENT, Message::reply(4, 2801).marked(Marks::AGAIN).packet(2)),
-        Datagram::new(CLIENT, SERVER, control(MessageType::Cancel, 4).as_bytes().to_vec()),
+        Datagram::new(SERVER, CLIENT, Message::reply(4, 2801).flagged(Flags::RETRANSMIT).packet(2)),
+        Datagram::new(CLIENT, SERVER, control(MessageType::Cancel, 4, 0)),
     ]
 }
 
@@ -215,8 +230,8 @@ fn refusals() -> Vec<Datagram> {
     let numbers = reasons.iter().map(|&reason| reason as u8).chain([200]);
     numbers
         .map(|number| {
-            let header = control(MessageType::Drop, 5);
-            Datagram::new(SERVER, CLIENT, [header.as_bytes(), &[number]].concat())
+            let header = control(MessageType::Drop, 5, 0);
+            Datagram::new(SERVER, CLIENT, [&header[..], &[number]].concat())
         })
         .collect()
 }
@@ -224,13 +239,13 @@ fn refusals() -> Vec<Datagram> {
 /// A request that a router cloned, its two copies, just before the count of placements wraps, and
 /// one that is bound to the first server.
 fn clones() -> Vec<Datagram> {
-    let request = Message::request(6, 8).marked(Marks::IDEMPOTENT);
+    let request = Message::request(6, 8).flagged(Flags::IDEMPOTENT);
     let route = Route { routed: 1, placement: u32::MAX.into(), ..Route::default() };
     let mut fixed = Message::request(7, 8).packet(0);
     fixed[2] = Policy::Fixed as u8;
     vec![
-        Datagram::new(CLIENT, SERVER, request.marked(0x04).routed(route)),
-        Datagram::new(CLIENT, "10.77.0.5:8000", request.marked(0x08).routed(route)),
+        Datagram::new(CLIENT, SERVER, request.flagged(0x04).routed(route)),
+        Datagram::new(CLIENT, "10.77.0.5:8000", request.flagged(0x08).routed(route)),
         Datagram::new(CLIENT, ROUTER, fixed),
     ]
 }
@@ -248,20 +263,18 @@ fn over_ipv6() -> Vec<Datagram> {
 }
 
 fn feedback(placement_seen: u32, received: u32, concluded: u32) -> Vec<u8> {
-    let mut header = control(MessageType::Feedback, 0);
-    header.base.rid = 0.into();
-    header.ext.rpc_id = 0.into();
+    let repr = ReplyRepr { rid: 0, rpc_id: RpcId(0), ..reply(MessageType::Feedback, 0) };
     let body = FeedbackBody {
         epoch: 0xfeed_beef.into(),
         placement_seen: placement_seen.into(),
         received: received.into(),
         concluded: concluded.into(),
     };
-    [header.as_bytes(), body.as_bytes()].concat()
+    [repr.header().as_bytes(), body.as_bytes()].concat()
 }
 
 fn probe(placement: u32) -> Vec<u8> {
-    let header = ExtHeader::control(MessageType::Probe, 0, RpcId(0));
+    let header = RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header();
     [header.as_bytes(), &placement.to_be_bytes()].concat()
 }
 

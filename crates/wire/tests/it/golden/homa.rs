@@ -3,7 +3,7 @@
 //! it cut by a NIC.
 
 use tailcut_wire::homa::{
-    Age, DATA_LEN, DataHeader, DataMarks, IP_PROTOCOL, PartHeader, PartKind, Ports, TimeLeft,
+    Age, DATA_LEN, DataFlags, DataHeader, IP_PROTOCOL, PartHeader, PartKind, Ports, TimeLeft,
     hijack, tcp_checksum,
 };
 use tailcut_wire::r2p2::DropReason;
@@ -159,7 +159,7 @@ pub(crate) fn in_udp() -> Vec<Datagram> {
         let header = PartHeader::new(kind, ID, total_len, offset);
         marked(
             id,
-            |header| header.marks |= DataMarks::PART,
+            |header| header.flags |= DataFlags::PART,
             [header.as_bytes(), &message(0, 10)].concat(),
         )
     };
@@ -170,13 +170,13 @@ pub(crate) fn in_udp() -> Vec<Datagram> {
     begun[28..36].copy_from_slice(&hex("000f4240 00009c40"));
     vec![
         to_server(7, request(|header| header.time_left = TimeLeft::of_ns(500_000).0.into())),
-        to_server(7, request(|header| header.marks |= DataMarks::IDEMPOTENT | DataMarks::INCAST)),
+        to_server(7, request(|header| header.flags |= DataFlags::IDEMPOTENT | DataFlags::INCAST)),
         to_server(7, request(|header| header.retransmit = Age::of_ns(2_500_000).0)),
         to_server(7, request(|header| header.retransmit = Age::of_ns(100_000_000).0)),
         to_server(7, request(|header| header.retransmit = 255)),
         to_server(7, request(|header| header.time_left = TimeLeft::of_ns(60_000_000_000).0.into())),
-        to_client(7, reply(|header| header.marks |= DataMarks::REFUSED)),
-        to_client(7, reply(|header| header.marks |= DataMarks::EMPTY)),
+        to_client(7, reply(|header| header.flags |= DataFlags::REFUSED)),
+        to_client(7, reply(|header| header.flags |= DataFlags::EMPTY)),
         to_client(7, reply(|_| {})),
         to_server(4, begun),
         to_server(7, part(ID + 2, PartKind::Request, PART_LEN + 10, PART_LEN)),
@@ -283,7 +283,7 @@ fn marked(id: u64, change: impl FnOnce(&mut DataHeader), message: Vec<u8>) -> Ve
     let mut header = DataHeader::new(ports, id, message.len() as u32, 0);
     header.incoming = header.message_length;
     header.cutoff_version = 0x5a31.into();
-    header.marks = DataMarks::KNOWN;
+    header.flags = DataFlags::KNOWN;
     change(&mut header);
     [header.as_bytes(), &message].concat()
 }

@@ -1,7 +1,9 @@
 //! Datagrams that are not R2P2, at least one for each way to be malformed, and datagrams on ports
 //! that say nothing.
 
-use tailcut_wire::r2p2::{ExtHeader, Malformed, MessageType, ROUTED_LEN, Route, RpcId};
+use tailcut_wire::r2p2::{
+    EXTENDED_LEN, Malformed, MessageType, ROUTED_LEN, RequestRepr, Route, RpcId,
+};
 use zerocopy::IntoBytes;
 
 use super::capture::Datagram;
@@ -64,13 +66,13 @@ pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
         (Malformed::Length, request[..request.len() - 1].to_vec()),
         (Malformed::Length, changed(&changed(&request, 44, 0), 45, 0)),
         (Malformed::Length, ack[..ack.len() - 1].to_vec()),
-        (Malformed::Length, control(MessageType::Drop, 1).as_bytes().to_vec()),
-        (Malformed::Length, control(MessageType::Feedback, 0).as_bytes().to_vec()),
+        (Malformed::Length, control(MessageType::Drop, 1, 0)),
+        (Malformed::Length, control(MessageType::Feedback, 0, 0)),
         (
             Malformed::Length,
-            ExtHeader::control(MessageType::Probe, 0, RpcId(0)).as_bytes().to_vec(),
+            RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header().as_bytes().to_vec(),
         ),
-        (Malformed::Length, [control(MessageType::Cancel, 1).as_bytes(), b"x"].concat()),
+        (Malformed::Length, [&control(MessageType::Cancel, 1, 0)[..], b"x"].concat()),
     ]
 }
 
@@ -83,6 +85,6 @@ fn changed(packet: &[u8], offset: usize, byte: u8) -> Vec<u8> {
 
 /// The packet with a route block that it must not have.
 fn with_route(packet: &[u8]) -> Vec<u8> {
-    let (header, payload) = packet.split_at(size_of::<ExtHeader>());
+    let (header, payload) = packet.split_at(EXTENDED_LEN);
     changed(&[header, Route::default().as_bytes(), payload].concat(), 1, ROUTED_LEN as u8)
 }

@@ -1,6 +1,6 @@
 //! The fields of a coherent Homa packet, as tshark prints them.
 
-use tailcut_wire::homa::{Ack, Body, DataHeader, DataMarks, Packet, PartHeader, TimeLeft};
+use tailcut_wire::homa::{Ack, Body, DataFlags, DataHeader, Packet, PartHeader, TimeLeft};
 use zerocopy::FromBytes;
 
 /// Every field that the packet has; several values of one field are in one line.
@@ -71,7 +71,7 @@ fn of_acks(acks: &[Ack]) -> Vec<String> {
 }
 
 fn of_data(header: &DataHeader, payload: &[u8]) -> Vec<String> {
-    let marks = header.marks();
+    let flags = header.flags();
     let mut fields = vec![
         format!("homa.data.message_length {}", header.message_length),
         format!("homa.data.incoming {}", header.incoming),
@@ -79,24 +79,24 @@ fn of_data(header: &DataHeader, payload: &[u8]) -> Vec<String> {
         format!("homa.data.ack.server_port {}", header.ack.server_port),
         format!("homa.data.cutoff_version {}", header.cutoff_version),
         format!("homa.data.retransmit {}", header.retransmit),
-        format!("homa.data.marks {:#04x}", header.marks),
+        format!("homa.data.flags {:#04x}", header.flags),
         format!("homa.data.time_left {:#06x}", header.time_left.get()),
         format!("homa.data.seg_offset {:#010x}", header.seg_offset.get()),
         format!("homa.data.offset {}", header.offset()),
         format!("homa.payload_len {}", payload.len()),
     ];
     let named = [
-        (DataMarks::KNOWN, "known"),
-        (DataMarks::INCAST, "incast"),
-        (DataMarks::PART, "part"),
-        (DataMarks::REFUSED, "refused"),
-        (DataMarks::IDEMPOTENT, "idempotent"),
-        (DataMarks::EMPTY, "empty"),
+        (DataFlags::KNOWN, "known"),
+        (DataFlags::INCAST, "incast"),
+        (DataFlags::PART, "part"),
+        (DataFlags::REFUSED, "refused"),
+        (DataFlags::IDEMPOTENT, "idempotent"),
+        (DataFlags::EMPTY, "empty"),
     ];
     fields.extend(named.map(|(mark, name)| {
-        format!("homa.data.marks.{name} {}", u8::from(header.marks & mark != 0))
+        format!("homa.data.flags.{name} {}", u8::from(header.flags & mark != 0))
     }));
-    if marks.has(DataMarks::KNOWN) {
+    if flags.has(DataFlags::KNOWN) {
         let age =
             tailcut_wire::homa::Age(header.retransmit).ns_max().filter(|_| header.retransmit != 0);
         fields.extend(age.map(|ns| format!("homa.data.age_ms {}", ns / 1_000_000)));
@@ -106,10 +106,10 @@ fn of_data(header: &DataHeader, payload: &[u8]) -> Vec<String> {
                 .map(|ns| format!("homa.data.deadline_us {}", ns / 1000)),
         );
     }
-    if marks.has(DataMarks::REFUSED) {
+    if flags.has(DataFlags::REFUSED) {
         fields.push(format!("homa.refused.reason {}", payload[0]));
     }
-    if marks.has(DataMarks::PART) {
+    if flags.has(DataFlags::PART) {
         let (part, _) = PartHeader::ref_from_prefix(payload).expect("a part");
         fields.push(format!("homa.part.key {:#018x}", part.key.get()));
         fields.push(format!("homa.part.total_len {}", part.total_len));
