@@ -5,7 +5,9 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench setup
+.PHONY: help demo test bench bench-build setup
+
+BENCHES := $(addprefix --bench ,ratios streams queue engine coverage stamps instrument)
 
 help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
@@ -26,10 +28,12 @@ test:
 
 bench:
 	scripts/setup bench
-	cargo bench -p tailcut --bench ratios --bench streams
-	cargo bench -p tailcut-sim --bench queue --bench engine --bench coverage
-	cargo bench -p tailcut-net --bench stamps
-	cargo bench -p tailcut-cli --bench instrument
+	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
+
+# Builds what `bench` runs, and the command.
+bench-build:
+	scripts/setup bench
+	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES) --no-run
 
 setup:
 	scripts/setup test
