@@ -1,28 +1,29 @@
 //! Slices and counts as bytes, for agents that are elsewhere.
 //!
-//! Numbers are varints of seven bits a byte, the lowest first. A sample is the distance of its
-//! intended send from the one before, its latency and its lateness: seven to nine bytes where
-//! requests leave some microseconds apart, a third of what it takes in memory.
+//! Numbers are postcard's varints of seven bits a byte, the lowest first. A sample is the distance
+//! of its intended send from the one before, its latency and its lateness: seven to nine bytes
+//! where requests leave some microseconds apart, a third of what it takes in memory.
 //!
 //! Invariant: whatever bytes are read, nothing panics; memory is at most in proportion to the bytes
 //! that are there, not to what they claim; and what is read can be added up without overflow, for
 //! no time exceeds [`TIME_NS_MAX`] and no count [`COUNT_MAX`].
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::app::{ErrorKind, Outcome, Tally};
+use crate::app::{Outcome, Tally};
 use crate::recorder::{Counts, Failure};
 use crate::slices::{Slice, Unanswered, Unusual};
 use crate::stamps::{Latencies, MatchCounts};
 use crate::statistics::series::Timed;
 
-/// Why bytes are not what they should be.
+/// Error in bytes that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     /// They end too early.
     #[error("it ends in the middle")]
     Cut,
-    /// A number has more than 64 bits, or more than what it counts can be.
+    /// A number has more than 64 bits, or more than what it counts or names can be.
     #[error("a number is beyond its limit")]
     Beyond,
     /// More is said to follow than there is.
@@ -45,27 +46,28 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
+    /// The next value.
+    ///
+    /// # Errors
+    ///
+    /// When there is none of this type.
+    #[inline]
+    fn value<T: Deserialize<'a>>(&mut self) -> Result<T, Malformed> {
+        let (value, rest) = postcard::take_from_bytes(self.bytes).map_err(|error| match error {
+            postcard::Error::DeserializeUnexpectedEnd => Malformed::Cut,
+            _ => Malformed::Beyond,
+        })?;
+        self.bytes = rest;
+        Ok(value)
+    }
+
     /// The next number.
     ///
     /// # Errors
     ///
     /// When there is none, or it has more than 64 bits.
-    #[inline]
     pub fn number(&mut self) -> Result<u64, Malformed> {
-        let mut value = 0;
-        for (place, &byte) in self.bytes.iter().take(NUMBER_LEN_MAX).enumerate() {
-            let bits = u64::from(byte & 0x7f);
-            let shift = 7 * place as u32;
-            if bits << shift >> shift != bits {
-                return Err(Malformed::Beyond);
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                self.bytes = &self.bytes[place + 1..];
-                return Ok(value);
-            }
-        }
-        Err(if self.bytes.len() < NUMBER_LEN_MAX { Malformed::Cut } else { Malformed::Beyond })
+        self.value()
     }
 
     /// The next number, which is `max` at most.
@@ -75,8 +77,7 @@ impl<'a> Reader<'a> {
     /// When there is none, or it is larger.
     #[inline]
     pub fn number_up_to(&mut self, max: u64) -> Result<u64, Malformed> {
-        self.number()
-            .and_then(|value| if value <= max { Ok(value) } else { Err(Malformed::Beyond) })
+        self.number().and_then(|value| within(value, max))
     }
 
     /// Several counts, each [`COUNT_MAX`] at most.
@@ -101,92 +102,53 @@ impl<'a> Reader<'a> {
         if self.bytes.is_empty() { Ok(()) } else { Err(Malformed::Rest) }
     }
 
-    /// How many items follow, of so many bytes each at least.
-    fn items(&mut self, item_len_min: usize) -> Result<usize, Malformed> {
-        let claimed = self.number()?;
-        if claimed <= (self.bytes.len() / item_len_min) as u64 {
-            Ok(claimed as usize)
-        } else {
-            Err(Malformed::Claim)
+    /// A list of requests, each by its intended send and what else is put of it.
+    fn list<T, R: Deserialize<'a>>(
+        &mut self,
+        item: impl Fn(u64, R) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let len = self.items()?;
+        let mut list = Vec::with_capacity(len);
+        let mut before_ns = 0;
+        for _ in 0..len {
+            let (distance_ns, rest) = self.value()?;
+            before_ns = time_after(before_ns, distance_ns)?;
+            list.push(item(before_ns, rest)?);
         }
+        Ok(list)
     }
 
-    /// A time, by its distance from another.
-    fn time_after(&mut self, earlier_ns: u64) -> Result<u64, Malformed> {
-        let distance = self.number()?;
-        let time_ns = earlier_ns.wrapping_add((distance >> 1) ^ (distance & 1).wrapping_neg());
-        if time_ns <= TIME_NS_MAX { Ok(time_ns) } else { Err(Malformed::Beyond) }
+    /// How many items follow; a claim of more than the bytes can hold is refused before anything is
+    /// allocated for it.
+    fn items(&mut self) -> Result<usize, Malformed> {
+        let claimed = self.number()?;
+        let most = (self.bytes.len() / ITEM_LEN_MIN) as u64;
+        if claimed <= most { Ok(claimed as usize) } else { Err(Malformed::Claim) }
     }
 }
 
 /// Appends a number.
-#[inline]
-pub fn put_number(mut value: u64, bytes: &mut Vec<u8>) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
+pub fn put_number(value: u64, bytes: &mut Vec<u8>) {
+    put(&value, bytes);
 }
 
 /// Appends several numbers.
 pub fn put_numbers(values: &[u64], bytes: &mut Vec<u8>) {
-    for &value in values {
-        put_number(value, bytes);
-    }
+    values.iter().for_each(|&value| put_number(value, bytes));
 }
 
 /// Appends a slice, whose times and counts are within the limits of this module.
 pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
     bytes.reserve(SAMPLE_LEN_TYPICAL * slice.samples.len() + SLICE_LEN_TYPICAL);
-    let Slice {
-        index,
-        counts,
-        tally,
-        samples,
-        unusual,
-        unanswered,
-        sent_meanwhile,
-        replied_meanwhile,
-    } = slice;
-    let Counts { sent, replied, lost, refused, timeout } = *counts;
-    put_numbers(
-        &[
-            u64::from(*index),
-            sent,
-            replied,
-            lost,
-            refused,
-            timeout,
-            *sent_meanwhile,
-            *replied_meanwhile,
-        ],
-        bytes,
-    );
-    put_numbers(&[tally.ok, tally.misses], bytes);
-    put_numbers(&tally.errors, bytes);
-    put_number(samples.len() as u64, bytes);
-    let mut before_ns = 0;
-    for sample in samples {
-        put_time_after(before_ns, sample.intended_ns, bytes);
-        put_numbers(&[sample.latency_ns, sample.late_ns], bytes);
-        before_ns = sample.intended_ns;
-    }
-    put_number(unusual.len() as u64, bytes);
-    let mut before_ns = 0;
-    for unusual in unusual {
-        put_time_after(before_ns, unusual.intended_ns, bytes);
-        put_numbers(&[unusual.latency_ns, outcome_code(unusual.outcome)], bytes);
-        before_ns = unusual.intended_ns;
-    }
-    put_number(unanswered.len() as u64, bytes);
-    let mut before_ns = 0;
-    for unanswered in unanswered {
-        put_time_after(before_ns, unanswered.intended_ns, bytes);
-        put_time_after(unanswered.intended_ns, unanswered.sent_ns, bytes);
-        put_number(failure_code(unanswered.failure), bytes);
-        before_ns = unanswered.intended_ns;
-    }
+    let Slice { index, counts, tally, sent_meanwhile, replied_meanwhile, .. } = slice;
+    put(&(index, counts, tally, sent_meanwhile, replied_meanwhile), bytes);
+    let samples = slice.samples.iter().map(|sample| (sample.intended_ns, sample));
+    put_list(samples, |sample| (sample.latency_ns, sample.late_ns), bytes);
+    let unusual = slice.unusual.iter().map(|unusual| (unusual.intended_ns, unusual));
+    put_list(unusual, |unusual| (unusual.latency_ns, unusual.outcome), bytes);
+    let unanswered = slice.unanswered.iter().map(|unanswered| (unanswered.intended_ns, unanswered));
+    let late_ns = |unanswered: &Unanswered| distance(unanswered.intended_ns, unanswered.sent_ns);
+    put_list(unanswered, |unanswered| (late_ns(unanswered), unanswered.failure), bytes);
 }
 
 /// Reads a slice.
@@ -195,24 +157,24 @@ pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
 ///
 /// When there is none, or one of its numbers is beyond its limit.
 pub fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, Malformed> {
-    let index = reader.number_up_to(u64::from(u32::MAX))? as u32;
-    let [sent, replied, lost, refused, timeout, sent_meanwhile, replied_meanwhile] =
-        reader.counts()?;
-    let counts = Counts { sent, replied, lost, refused, timeout };
-    let [ok, misses] = reader.counts()?;
-    let tally = Tally { ok, misses, errors: reader.counts::<{ ErrorKind::ALL.len() }>()? };
-    let samples_len = reader.items(SAMPLE_LEN_MIN)?;
-    let mut samples = Vec::with_capacity(samples_len);
-    let mut before_ns = 0;
-    for _ in 0..samples_len {
-        let intended_ns = reader.time_after(before_ns)?;
-        let latency_ns = reader.number_up_to(TIME_NS_MAX)?;
-        let late_ns = reader.number_up_to(TIME_NS_MAX)?;
-        samples.push(Timed { intended_ns, latency_ns, late_ns });
-        before_ns = intended_ns;
+    let (index, counts, tally, sent_meanwhile, replied_meanwhile): (_, Counts, Tally, _, _) =
+        reader.value()?;
+    let Counts { sent, replied, lost, refused, timeout } = counts;
+    let Tally { ok, misses, errors } = tally;
+    let single = [sent, replied, lost, refused, timeout, sent_meanwhile, replied_meanwhile];
+    for count in single.into_iter().chain([ok, misses]).chain(errors) {
+        within(count, COUNT_MAX)?;
     }
-    let unusual = read_unusual(reader)?;
-    let unanswered = read_unanswered(reader)?;
+    let samples = reader.list(|intended_ns, (latency_ns, late_ns)| {
+        let latency_ns = within(latency_ns, TIME_NS_MAX)?;
+        Ok(Timed { intended_ns, latency_ns, late_ns: within(late_ns, TIME_NS_MAX)? })
+    })?;
+    let unusual = reader.list(|intended_ns, (latency_ns, outcome): (_, Outcome)| {
+        Ok(Unusual { intended_ns, latency_ns: within(latency_ns, TIME_NS_MAX)?, outcome })
+    })?;
+    let unanswered = reader.list(|intended_ns, (late_ns, failure): (_, Failure)| {
+        Ok(Unanswered { intended_ns, sent_ns: time_after(intended_ns, late_ns)?, failure })
+    })?;
     Ok(Slice {
         index,
         counts,
@@ -225,88 +187,10 @@ pub fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, Malformed> {
     })
 }
 
-fn read_unusual(reader: &mut Reader<'_>) -> Result<Vec<Unusual>, Malformed> {
-    let len = reader.items(SAMPLE_LEN_MIN)?;
-    let mut read = Vec::with_capacity(len);
-    let mut before_ns = 0;
-    for _ in 0..len {
-        let intended_ns = reader.time_after(before_ns)?;
-        let latency_ns = reader.number_up_to(TIME_NS_MAX)?;
-        let outcome = outcome_of(reader.number()?).ok_or(Malformed::Beyond)?;
-        read.push(Unusual { intended_ns, latency_ns, outcome });
-        before_ns = intended_ns;
-    }
-    Ok(read)
-}
-
-fn read_unanswered(reader: &mut Reader<'_>) -> Result<Vec<Unanswered>, Malformed> {
-    let len = reader.items(SAMPLE_LEN_MIN)?;
-    let mut read = Vec::with_capacity(len);
-    let mut before_ns = 0;
-    for _ in 0..len {
-        let intended_ns = reader.time_after(before_ns)?;
-        let sent_ns = reader.time_after(intended_ns)?;
-        let failure = FAILURES.get(reader.number()? as usize).copied().ok_or(Malformed::Beyond)?;
-        read.push(Unanswered { intended_ns, sent_ns, failure });
-        before_ns = intended_ns;
-    }
-    Ok(read)
-}
-
-/// 0 for what was asked for, 1 for a miss, and from 2 on the errors in their order.
-fn outcome_code(outcome: Outcome) -> u64 {
-    match outcome {
-        Outcome::Ok => 0,
-        Outcome::Miss => 1,
-        Outcome::Error(kind) => {
-            2 + ErrorKind::ALL.iter().position(|&other| other == kind).expect("all are in the list")
-                as u64
-        }
-    }
-}
-
-fn outcome_of(code: u64) -> Option<Outcome> {
-    match code {
-        0 => Some(Outcome::Ok),
-        1 => Some(Outcome::Miss),
-        _ => ErrorKind::ALL.get(usize::try_from(code - 2).ok()?).map(|&kind| Outcome::Error(kind)),
-    }
-}
-
-fn failure_code(failure: Failure) -> u64 {
-    FAILURES.iter().position(|&other| other == failure).expect("all are in the list") as u64
-}
-
-const FAILURES: [Failure; 3] = [Failure::Lost, Failure::Refused, Failure::Timeout];
-
 /// Appends what a matcher counted, and latencies by several clocks, which are within the limits of
 /// this module.
 pub fn put_stamps(counts: &MatchCounts, stamped: &[Latencies], bytes: &mut Vec<u8>) {
-    let MatchCounts {
-        requests,
-        refused,
-        samples,
-        missing_kernel,
-        missing_hardware,
-        unanswered,
-        late,
-        duplicates,
-        unexpected,
-        reversed,
-        ambiguous,
-    } = *counts;
-    put_numbers(&[requests, refused, samples, missing_kernel, missing_hardware], bytes);
-    put_numbers(&[unanswered, late, duplicates, unexpected, reversed, ambiguous], bytes);
-    put_number(stamped.len() as u64, bytes);
-    for latencies in stamped {
-        let by_clock = [latencies.user_ns, latencies.kernel_ns, latencies.hardware_ns];
-        let clocks = by_clock
-            .iter()
-            .enumerate()
-            .fold(0, |clocks, (place, ns)| clocks | u8::from(ns.is_some()) << place);
-        bytes.push(clocks);
-        by_clock.into_iter().flatten().for_each(|ns| put_number(ns, bytes));
-    }
+    put(&(counts, stamped), bytes);
 }
 
 /// Reads what a matcher counted, and latencies by several clocks.
@@ -315,30 +199,23 @@ pub fn put_stamps(counts: &MatchCounts, stamped: &[Latencies], bytes: &mut Vec<u
 ///
 /// When there is none, or one of its numbers is beyond its limit.
 pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Vec<Latencies>), Malformed> {
-    let [requests, refused, samples, missing_kernel, missing_hardware] = reader.counts()?;
-    let [unanswered, late, duplicates, unexpected, reversed, ambiguous] = reader.counts()?;
-    let counts = MatchCounts {
-        requests,
-        refused,
-        samples,
-        missing_kernel,
-        missing_hardware,
-        unanswered,
-        late,
-        duplicates,
-        unexpected,
-        reversed,
-        ambiguous,
-    };
-    let len = reader.items(STAMPED_LEN_MIN)?;
+    let counts: MatchCounts = reader.value()?;
+    let MatchCounts { requests, refused, samples, missing_kernel, missing_hardware, .. } = counts;
+    let MatchCounts { unanswered, late, duplicates, unexpected, reversed, ambiguous, .. } = counts;
+    for count in [requests, refused, samples, missing_kernel, missing_hardware]
+        .into_iter()
+        .chain([unanswered, late, duplicates, unexpected, reversed, ambiguous])
+    {
+        within(count, COUNT_MAX)?;
+    }
+    let len = reader.items()?;
     let mut stamped = Vec::with_capacity(len);
     for _ in 0..len {
-        let clocks = reader.number_up_to(CLOCKS_MAX)?;
-        let mut next = |place: u64| match clocks >> place & 1 {
-            0 => Ok(None),
-            _ => reader.number_up_to(TIME_NS_MAX).map(Some),
-        };
-        let latencies = Latencies { user_ns: next(0)?, kernel_ns: next(1)?, hardware_ns: next(2)? };
+        let latencies: Latencies = reader.value()?;
+        let Latencies { user_ns, kernel_ns, hardware_ns } = latencies;
+        for ns in [user_ns, kernel_ns, hardware_ns].into_iter().flatten() {
+            within(ns, TIME_NS_MAX)?;
+        }
         if !latencies.is_by_several() {
             return Err(Malformed::Beyond);
         }
@@ -347,10 +224,38 @@ pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Vec<Latencie
     Ok((counts, stamped))
 }
 
-/// Distances in both directions, the small ones short.
-fn put_time_after(earlier_ns: u64, time_ns: u64, bytes: &mut Vec<u8>) {
-    let distance = time_ns.wrapping_sub(earlier_ns) as i64;
-    put_number(((distance << 1) ^ (distance >> 63)) as u64, bytes);
+fn put<T: Serialize>(value: &T, bytes: &mut Vec<u8>) {
+    *bytes = postcard::to_extend(value, std::mem::take(bytes))
+        .expect("memory takes what is put, and all lengths are known");
+}
+
+/// Appends a list of requests, each by the distance of its intended send from the one before, and
+/// what else is put of it.
+fn put_list<T, R: Serialize>(
+    items: impl ExactSizeIterator<Item = (u64, T)>,
+    rest: impl Fn(T) -> R,
+    bytes: &mut Vec<u8>,
+) {
+    put_number(items.len() as u64, bytes);
+    let mut before_ns = 0;
+    for (intended_ns, item) in items {
+        put(&(distance(before_ns, intended_ns), rest(item)), bytes);
+        before_ns = intended_ns;
+    }
+}
+
+/// Distances go in both directions, the small ones short.
+fn distance(earlier_ns: u64, time_ns: u64) -> i64 {
+    time_ns.wrapping_sub(earlier_ns) as i64
+}
+
+/// A time, by its distance from another.
+fn time_after(earlier_ns: u64, distance_ns: i64) -> Result<u64, Malformed> {
+    within(earlier_ns.wrapping_add(distance_ns as u64), TIME_NS_MAX)
+}
+
+fn within(value: u64, max: u64) -> Result<u64, Malformed> {
+    if value <= max { Ok(value) } else { Err(Malformed::Beyond) }
 }
 
 /// The largest time, ns: 36 years.
@@ -358,15 +263,9 @@ pub const TIME_NS_MAX: u64 = 1 << 60;
 /// The largest count: a million a second for twelve days.
 pub const COUNT_MAX: u64 = 1 << 40;
 
-/// Ten times seven bits.
-const NUMBER_LEN_MAX: usize = 10;
-/// Three numbers.
-const SAMPLE_LEN_MIN: usize = 3;
+/// Three numbers, or as many clocks.
+const ITEM_LEN_MIN: usize = 3;
 const SAMPLE_LEN_TYPICAL: usize = 9;
-/// Which clocks, and two of them.
-const STAMPED_LEN_MIN: usize = 3;
-/// A bit for each clock.
-const CLOCKS_MAX: u64 = 7;
 const SLICE_LEN_TYPICAL: usize = 128;
 
 #[cfg(test)]
@@ -374,6 +273,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::app::ErrorKind;
 
     fn check_number(value: u64, expected: &[u8]) {
         let mut bytes = Vec::new();
@@ -416,8 +316,14 @@ mod tests {
         put_slice(&Slice::default(), &mut bytes);
         // Neither of the last two lists has an item; then the first of them has one.
         bytes.truncate(bytes.len() - 2);
-        put_numbers(&[1, 0, 0, 2 + ErrorKind::ALL.len() as u64, 0], &mut bytes);
-        assert_eq!(read_slice(&mut Reader::new(&bytes)), Err(Malformed::Beyond));
+        // Neither is there a third outcome behind an error, nor a kind of error behind the last.
+        for outcome in [[3, 0], [2, ErrorKind::ALL.len() as u64]] {
+            let mut bytes = bytes.clone();
+            put_numbers(&[1, 0, 0], &mut bytes);
+            put_numbers(&outcome, &mut bytes);
+            put_number(0, &mut bytes);
+            assert_eq!(read_slice(&mut Reader::new(&bytes)), Err(Malformed::Beyond));
+        }
     }
 
     #[test]
@@ -432,6 +338,47 @@ mod tests {
             allocation_counter::measure(|| error = read_slice(&mut Reader::new(&bytes)).err());
         assert_eq!(error, Some(Malformed::Claim));
         assert_eq!(info.bytes_total, 0);
+    }
+
+    /// Every number of a slice and of what stamps say has its limit.
+    #[test]
+    fn a_number_beyond_its_limit_is_refused() {
+        let limits = [COUNT_MAX; 15].into_iter().chain([TIME_NS_MAX; 7]);
+        for (place, limit) in limits.enumerate() {
+            let of = |value: u64| {
+                let mut slice = Slice {
+                    samples: vec![Timed { intended_ns: 0, latency_ns: 0, late_ns: 0 }],
+                    unusual: vec![Unusual { intended_ns: 0, latency_ns: 0, outcome: Outcome::Ok }],
+                    unanswered: vec![Unanswered {
+                        intended_ns: 0,
+                        sent_ns: 0,
+                        failure: Failure::Lost,
+                    }],
+                    ..Slice::default()
+                };
+                *numbers(&mut slice).swap_remove(place) = value;
+                let mut bytes = Vec::new();
+                put_slice(&slice, &mut bytes);
+                read_slice(&mut Reader::new(&bytes))
+            };
+            assert!(of(limit).is_ok(), "{place}");
+            assert_eq!(of(limit + 1), Err(Malformed::Beyond), "{place}");
+        }
+    }
+
+    fn numbers(slice: &mut Slice) -> Vec<&mut u64> {
+        let Counts { sent, replied, lost, refused, timeout } = &mut slice.counts;
+        let mut all = vec![sent, replied, lost, refused, timeout];
+        all.extend([&mut slice.sent_meanwhile, &mut slice.replied_meanwhile]);
+        all.extend([&mut slice.tally.ok, &mut slice.tally.misses]);
+        all.extend(&mut slice.tally.errors);
+        let Timed { intended_ns, latency_ns, late_ns } = &mut slice.samples[0];
+        all.extend([intended_ns, latency_ns, late_ns]);
+        let Unusual { intended_ns, latency_ns, .. } = &mut slice.unusual[0];
+        all.extend([intended_ns, latency_ns]);
+        let Unanswered { intended_ns, sent_ns, .. } = &mut slice.unanswered[0];
+        all.extend([intended_ns, sent_ns]);
+        all
     }
 
     /// The bound that a network between agents and coordinator is planned with.
@@ -471,7 +418,8 @@ mod tests {
         let mut bytes = Vec::new();
         put_stamps(&MatchCounts::default(), &[], &mut bytes);
         bytes.pop();
-        put_numbers(&[1, 1, 500, 0], &mut bytes);
+        // Of the three clocks there is the first.
+        put_numbers(&[1, 1, 500, 0, 0], &mut bytes);
         assert_eq!(read_stamps(&mut Reader::new(&bytes)), Err(Malformed::Beyond));
     }
 
@@ -487,14 +435,18 @@ mod tests {
             |(intended_ns, latency_ns, code)| Unusual {
                 intended_ns,
                 latency_ns,
-                outcome: outcome_of(code).unwrap(),
+                outcome: match code {
+                    0 => Outcome::Ok,
+                    1 => Outcome::Miss,
+                    _ => Outcome::Error(ErrorKind::ALL[code as usize - 2]),
+                },
             },
         );
         let unanswered = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..3_usize).prop_map(
             |(intended_ns, sent_ns, failure)| Unanswered {
                 intended_ns,
                 sent_ns,
-                failure: FAILURES[failure],
+                failure: [Failure::Lost, Failure::Refused, Failure::Timeout][failure],
             },
         );
         let lists = (

@@ -56,6 +56,7 @@
 mod controller;
 mod found;
 mod glance;
+mod totals;
 
 pub use self::controller::Controller;
 pub use self::glance::Glance;

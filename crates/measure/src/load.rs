@@ -23,18 +23,8 @@
 use std::collections::VecDeque;
 
 use crate::arrivals::Arrivals;
+pub use crate::recorder::Sample;
 use crate::recorder::{Failure, Recorder};
-
-/// The two times that a request's latency counts from. It goes with the request and comes back
-/// with its outcome, once, which is why it cannot be copied.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "give it back to the run with the request's outcome"]
-pub struct Sample {
-    /// When the request should have left; ns.
-    pub intended_ns: u64,
-    /// When it left; ns.
-    pub sent_ns: u64,
-}
 
 /// When a run warms up, measures and drains; ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,11 +9,21 @@
 //! samples lie beyond it.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
-use crate::load::Sample;
+/// The two times that a request's latency counts from. It goes with the request and comes back
+/// with its outcome, once, which is why it cannot be copied.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "give it back to the run with the request's outcome"]
+pub struct Sample {
+    /// When the request should have left; ns.
+    pub intended_ns: u64,
+    /// When it left; ns.
+    pub sent_ns: u64,
+}
 
 /// What became of requests. Each is counted once, under its outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Requests that left.
     pub sent: u64,
@@ -45,7 +55,7 @@ impl Counts {
 }
 
 /// How a request ended without a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// Nothing came back.
     Lost,

@@ -36,6 +36,7 @@ use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 /// The user's clock, read in the process that measures: CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,7 +107,7 @@ impl Stamps {
 }
 
 /// One request's latency by each clock, ns; `None` where one of its two stamps does not exist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
     /// From the user's read of the clock before the send to that after the receive.
     pub user_ns: Option<u64>,
@@ -188,7 +189,7 @@ impl Default for MatcherConfig {
 }
 
 /// What a [`Matcher`] has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchCounts {
     /// Requests sampled.
     pub requests: u64,

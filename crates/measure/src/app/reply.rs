@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A whole reply.
@@ -21,7 +22,7 @@ impl Reply {
 }
 
 /// Meaning of a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The reply that was asked for.
     Ok,
@@ -32,7 +33,7 @@ pub enum Outcome {
 }
 
 /// Kind of a server's error, for counting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// It finds fault with the request: 4xx, `CLIENT_ERROR`, `ERR`.
     Refused,
@@ -88,7 +89,7 @@ pub enum After {
 }
 
 /// Replies counted by their outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Replies that were [`Outcome::Ok`].
     pub ok: u64,

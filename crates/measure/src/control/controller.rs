@@ -7,13 +7,11 @@
 //! | measuring | see the table of [`super`] | measuring on, warming up, or stopped |
 
 use super::found::{Found, SETTLED};
+use super::totals::Totals;
 use super::{
     Correction, Forecast, Known, Leg, Limits, PERCENTILES, Report, Settings, Setup, Step, Window,
 };
-use crate::load::Rates;
 use crate::objective::{Answer, is_same};
-use crate::recorder::Counts;
-use crate::statistics::arrival_fit::ArrivalFit;
 use crate::statistics::drift::drift;
 use crate::statistics::quantile::Estimate;
 use crate::statistics::series::Series;
@@ -44,20 +42,6 @@ enum State {
     /// For the leg's length, ns.
     WarmingUp(u64),
     Measuring,
-}
-
-/// What the windows of a measurement add up to.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Totals {
-    pub(super) measured_ns: u64,
-    pub(super) counts: Counts,
-    pub(super) errors: u64,
-    /// Requests offered, sent and replied to, from the rates.
-    pub(super) offered: f64,
-    pub(super) sent: f64,
-    pub(super) replied: f64,
-    pub(super) arrivals: Option<ArrivalFit>,
-    pub(super) agents_lost: Vec<String>,
 }
 
 impl Controller {
@@ -280,84 +264,6 @@ impl Controller {
     }
 }
 
-impl Totals {
-    fn add(&mut self, window: &Window) {
-        let Rates { offered_per_s, sent_per_s, replied_per_s } = window.rates;
-        let seconds = window.duration_ns as f64 / 1e9;
-        self.measured_ns += window.duration_ns;
-        self.counts.merge(&window.counts);
-        self.errors += window.errors;
-        self.offered += offered_per_s * seconds;
-        self.sent += sent_per_s * seconds;
-        self.replied += replied_per_s * seconds;
-        self.arrivals =
-            window.arrivals.iter().copied().chain(self.arrivals).reduce(ArrivalFit::worse);
-    }
-
-    /// Whether the gaps between sends were not those asked for.
-    pub(super) fn arrival_fault(&self) -> Option<Reason> {
-        let wrong = self.arrivals.filter(ArrivalFit::is_wrong);
-        wrong.map(|fit| Reason::ArrivalsWrong { fault: fit.fault })
-    }
-
-    fn failures(&self) -> u64 {
-        let Counts { lost, refused, timeout, .. } = self.counts;
-        lost + refused + timeout + self.errors
-    }
-
-    /// Whether the load was the one asked for.
-    pub(super) fn load_fault(&self) -> Option<Reason> {
-        let Self { offered, sent, replied, measured_ns, .. } = *self;
-        let per_s = |count: f64| count * 1e9 / measured_ns.max(1) as f64;
-        if sent < offered * RATE_SHARE_MIN {
-            return Some(Reason::RateNotReached {
-                offered_per_s: per_s(offered),
-                sent_per_s: per_s(sent),
-            });
-        }
-        let answered = replied + self.failures() as f64;
-        (answered < sent * ANSWERED_SHARE_MIN)
-            .then(|| Reason::Overloaded { sent_per_s: per_s(sent), replied_per_s: per_s(replied) })
-    }
-
-    /// Requests without a reply, where they may move the percentile `p`.
-    pub(super) fn unanswered_of_tail(&self, p: f64) -> Option<Reason> {
-        self.unanswered().filter(|_| self.unanswered_share() > (1.0 - p) * UNANSWERED_OF_TAIL)
-    }
-
-    fn unanswered_share(&self) -> f64 {
-        self.failures() as f64 / self.counts.sent.max(1) as f64
-    }
-
-    fn unanswered(&self) -> Option<Reason> {
-        let Counts { lost, refused, timeout, .. } = self.counts;
-        let named =
-            [("lost", lost), ("timed out", timeout), ("refused", refused), ("failed", self.errors)];
-        let outcomes: Vec<_> = named.into_iter().filter(|&(_, count)| count > 0).collect();
-        (!outcomes.is_empty())
-            .then(|| Reason::Unanswered { outcomes, share: self.unanswered_share() })
-    }
-}
-
-/// Whether the client's own delay is a part of the percentile `p`, by its values from the intended
-/// and from the actual send.
-pub(super) fn lateness(p: f64, intended_ns: f64, actual_ns: f64) -> Option<Reason> {
-    let is_late = intended_ns - actual_ns > (actual_ns * LATE_SHARE).max(LATE_MIN_NS);
-    is_late.then_some(Reason::ClientLate { p, intended_ns, actual_ns })
-}
-
 /// The least and the most by which a measurement grows from one look to the next.
 const GROWTH_MIN: f64 = 1.5;
 const GROWTH_MAX: f64 = 8.0;
-/// The clocks have parted where the percentile from the intended send exceeds the other by this
-/// share of it, and by more than what timestamps differ by.
-const LATE_SHARE: f64 = 0.1;
-const LATE_MIN_NS: f64 = 2_000.0;
-/// Of the requests offered, so many must leave.
-const RATE_SHARE_MIN: f64 = 0.99;
-/// Of those, so many must be answered in time; a queue that is long at the end of a run leaves some
-/// out.
-const ANSWERED_SHARE_MIN: f64 = 0.95;
-/// Requests without a reply have no latency. Up to this share of those beyond the percentile they
-/// do not move it.
-const UNANSWERED_OF_TAIL: f64 = 0.1;

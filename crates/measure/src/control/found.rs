@@ -4,7 +4,7 @@
 //! Invariant: a percentile against which nothing speaks is known as well as was asked, from a load
 //! that was the one asked for.
 
-use super::controller::{Totals, lateness};
+use super::totals::{Totals, lateness};
 use super::{Settings, Target};
 use crate::objective::{Answer, Objective};
 use crate::statistics::quantile::{BEYOND_MIN, Estimate, Unsupported, estimate};

@@ -6,7 +6,7 @@
 //! Invariant: a glance says of a measurement that ends there nothing that the verdict would not
 //! say.
 
-use super::controller::{Totals, lateness};
+use super::totals::{Totals, lateness};
 use crate::recorder::Counts;
 use crate::verdict::{Reason, Verdict};
 
