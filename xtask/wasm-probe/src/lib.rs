@@ -4,6 +4,8 @@
 //! Only what an exported function reaches is linked, so [`probe`] walks through the entrances of
 //! the three crates.
 
+use std::net::SocketAddr;
+
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::generator;
@@ -32,14 +34,14 @@ pub extern "C" fn probe(seed: u64) -> u64 {
 fn call(seed: u64) -> u64 {
     let endpoint = |salt| Endpoint::new(seed, Config { secret: [salt; 16], ..Config::default() });
     let (mut client, mut server) = (endpoint(1), endpoint(2));
-    let target = ([127, 0, 0, 1], 8000).into();
+    let target = SocketAddr::from(([127, 0, 0, 1], 8000));
     let (payload, deadline, options) =
         (vec![7; seed as usize % 5000], seed + 1_000_000, CallOptions::default());
     let made = client.call(seed, Call { target, payload, deadline, context: seed, options });
     let mut buffer = vec![0; TRAIN_BYTES_MAX];
     while let Some(transmit) = client.poll_transmit(seed, &mut buffer) {
-        for datagram in buffer[..transmit.len].chunks(transmit.segment_len) {
-            server.handle_datagram(seed, Path { peer: target }, datagram);
+        for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_len) {
+            server.handle_datagram(seed, Path::from(target), datagram);
         }
     }
     while let Some(event) = server.poll_event() {
@@ -54,7 +56,11 @@ fn call(seed: u64) -> u64 {
 /// A router that hears something.
 fn route(seed: u64) -> u64 {
     let Ok(mut router) = Router::new(seed, RouterConfig::default()) else { return 0 };
-    router.handle_datagram(seed, Path { peer: ([127, 0, 0, 1], 1).into() }, &seed.to_le_bytes());
+    router.handle_datagram(
+        seed,
+        Path::from(SocketAddr::from(([127, 0, 0, 1], 1))),
+        &seed.to_le_bytes(),
+    );
     router.handle_timeout(seed + 1);
     router.metrics().received
 }

@@ -2,6 +2,7 @@
 //! servers.
 
 mod added_codec;
+mod added_codec;
 mod arrival_fit;
 mod control;
 mod differences;
