@@ -2,7 +2,6 @@
 //! servers.
 
 mod added_codec;
-mod added_codec;
 mod arrival_fit;
 mod control;
 mod differences;
