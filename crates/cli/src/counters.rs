@@ -37,7 +37,7 @@ fn of_homa(metrics: &homa::Metrics) -> Counters {
         datagrams_in, datagrams_out, data_bytes_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused,
         deadlines, unreachable, failed, cancelled, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy, unknowns,
         need_acks, acks, acks_piggybacked, cutoffs, cutoffs_changed, requests, repeated, forgotten, partials_expired, unanswered,
-        unacknowledged, held_back, unsaid,
+        unacknowledged, sessions_refused, sessions_refused_by_prefix, held_back, unsaid,
     }, malformed, drops);
     counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));
     counters.extend(named_drops(&metrics.drops));
@@ -49,7 +49,8 @@ fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
     #[rustfmt::skip]
     let mut counters = listed!(*metrics, Metrics {
         datagrams_in, datagrams_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused, deadlines, failed,
-        cancelled, resent, timeouts, requests, repeated, forgotten, partials_expired, unanswered, validations, held_back, unsaid,
+        cancelled, resent, timeouts, requests, repeated, forgotten, partials_expired, unanswered, validations, sessions_refused,
+        sessions_refused_by_prefix, held_back, unsaid,
         feedback,
     }, malformed, drops);
     counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));

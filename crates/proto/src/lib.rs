@@ -16,15 +16,19 @@
 //! | [`endpoint`] | nothing: an endpoint of either, by configuration |
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
+//! | `call`, `order` | what every protocol needs: slots, heaps, timers |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never
 //! makes it allocate in proportion to what the input claims.
 
 pub mod address;
 mod buffers;
+mod call;
 pub mod endpoint;
 pub mod homa;
 pub mod node;
+mod order;
+mod peer;
 pub mod policy;
 pub mod r2p2;
 pub mod router;
@@ -33,4 +37,3 @@ mod rtt;
 pub mod scheduler;
 pub mod stream;
 mod train;
-mod wheel;

@@ -23,7 +23,9 @@
 
 use std::collections::VecDeque;
 
+use crate::call::slab::{Slab, SlotKey};
 use crate::node::Time;
+use crate::order::heap::{Heap, Places};
 use crate::policy::{AnyPolicy, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 /// What became of an offered item.
@@ -49,12 +51,7 @@ pub struct Workers {
 /// Names a held item. A ticket whose item has left names nothing, also when its place has been used
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
-    /// Index of the slot.
-    slot: u32,
-    /// The slot's generation when the ticket was given.
-    generation: u32,
-}
+pub struct Ticket(SlotKey);
 
 /// Whether a worker takes items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +84,7 @@ impl<T, P: Policy> Scheduler<T, P> {
     /// When `queue_len_max` does not fit 31 bits.
     pub fn new(policy: P, queue_len_max: usize) -> Self {
         assert!(
-            queue_len_max < NONE as usize / 2,
+            queue_len_max < u32::MAX as usize / 2,
             "a queue of {queue_len_max} items is not supported"
         );
         Self {
@@ -277,71 +274,48 @@ enum State {
 /// A bounded FIFO from which any item can be taken in O(log n), with the earliest expiry at hand.
 ///
 /// The order is a ring of tickets; the ticket of an item that left early is skipped when it comes
-/// to the front, and the ring is swept when more than half of it are such. The expiries are a
-/// binary heap of slots, each of which knows its place in it.
+/// to the front, and the ring is swept when more than half of it are such.
 #[derive(Debug)]
 struct Queue<T> {
     /// Most items.
     len_max: usize,
-    /// Items and free slots.
-    slots: Vec<Slot<T>>,
-    /// First free slot, or `NONE`; the others follow by `Slot::heap_at`.
-    free: u32,
+    /// The held items; `None` in free slots.
+    slots: Slab<Option<T>>,
     /// Tickets in the order of arrival, some of which are stale.
     order: VecDeque<Ticket>,
-    /// Slots of the held items as a min-heap by expiry, then by sequence.
-    heap: Vec<u32>,
+    /// The held items by expiry, then by sequence.
+    expiries: Heap<(Time, u64)>,
+    expiry_places: Places,
     /// Sequence of the next item, so that equal expiries leave in order.
     sequence: u64,
-}
-
-#[derive(Debug)]
-struct Slot<T> {
-    /// The item; `None` when the slot is free.
-    item: Option<T>,
-    /// When it expires, and its sequence.
-    expiry: (Time, u64),
-    /// Its place in the heap; in a free slot the next free one.
-    heap_at: u32,
-    /// Counts the items that the slot has had.
-    generation: u32,
 }
 
 impl<T> Queue<T> {
     fn new(len_max: usize) -> Self {
         Self {
             len_max,
-            slots: Vec::new(),
-            free: NONE,
+            slots: Slab::default(),
             order: VecDeque::new(),
-            heap: Vec::new(),
+            expiries: Heap::default(),
+            expiry_places: Places::default(),
             sequence: 0,
         }
     }
 
     fn len(&self) -> usize {
-        self.heap.len()
+        self.slots.len()
     }
 
     fn push(&mut self, item: T, expires_at: Time) -> Result<Ticket, T> {
-        if self.heap.len() >= self.len_max {
+        if self.len() >= self.len_max {
             return Err(item);
         }
-        if self.free == NONE {
-            self.free = u32::try_from(self.slots.len()).expect("the queue's limit fits 31 bits");
-            self.slots.push(Slot { item: None, expiry: (0, 0), heap_at: NONE, generation: 0 });
-        }
-        let index = self.free;
-        let heap_at = self.heap.len();
-        let slot = &mut self.slots[index as usize];
-        self.free = slot.heap_at;
-        slot.item = Some(item);
-        slot.expiry = (expires_at, self.sequence);
-        let ticket = Ticket { slot: index, generation: slot.generation };
+        let slot = self.slots.take(|| None);
+        self.slots[slot] = Some(item);
+        self.expiries.set(&mut self.expiry_places, slot, (expires_at, self.sequence));
         self.sequence += 1;
-        self.heap.push(index);
-        self.sift_up(heap_at);
         self.sweep();
+        let ticket = Ticket(self.slots.key(slot));
         self.order.push_back(ticket);
         Ok(ticket)
     }
@@ -358,94 +332,44 @@ impl<T> Queue<T> {
     }
 
     fn earliest(&self) -> Option<(Ticket, Time)> {
-        let &index = self.heap.first()?;
-        let slot = &self.slots[index as usize];
-        Some((Ticket { slot: index, generation: slot.generation }, slot.expiry.0))
+        let ((expiry, _), slot) = self.expiries.peek()?;
+        Some((Ticket(self.slots.key(slot)), expiry))
     }
 
     fn next_expiry(&self) -> Option<Time> {
-        self.earliest().map(|(_, expiry)| expiry)
+        self.expiries.peek().map(|((expiry, _), _)| expiry)
     }
 
     fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<Ticket> {
-        let held = self.order.iter().copied().filter(|&ticket| self.holds(ticket));
-        held.into_iter()
-            .find(|ticket| self.slots[ticket.slot as usize].item.as_ref().is_some_and(&mut wanted))
+        self.order.iter().copied().find(|ticket| {
+            let item = self.slots.find(ticket.0).and_then(|slot| self.slots[slot].as_ref());
+            item.is_some_and(&mut wanted)
+        })
     }
 
     fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        if !self.holds(ticket) {
-            return None;
-        }
-        let free = self.free;
-        let slot = &mut self.slots[ticket.slot as usize];
-        let hole = slot.heap_at as usize;
-        let item = slot.item.take();
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.heap_at = free;
-        self.free = ticket.slot;
-        self.heap.swap_remove(hole);
-        if hole < self.heap.len() {
-            self.sift_up(hole);
-            self.sift_down(hole);
-        }
+        let slot = self.slots.find(ticket.0)?;
+        self.slots.release(slot);
+        self.expiries.remove(&mut self.expiry_places, slot);
         if self.order.front() == Some(&ticket) {
             self.order.pop_front();
         }
-        item
+        self.slots[slot].take()
     }
 
     fn holds(&self, ticket: Ticket) -> bool {
-        let slot = self.slots.get(ticket.slot as usize);
-        slot.is_some_and(|slot| slot.generation == ticket.generation && slot.item.is_some())
+        self.slots.find(ticket.0).is_some()
     }
 
     /// Keeps the ring at most twice as long as the queue, at a cost of O(1) for each item that left
     /// early.
     fn sweep(&mut self) {
-        if self.order.len() > 2 * self.heap.len() + SWEEP_SLACK {
+        if self.order.len() > 2 * self.slots.len() + SWEEP_SLACK {
             let slots = &self.slots;
-            self.order.retain(|ticket| slots[ticket.slot as usize].generation == ticket.generation);
-        }
-    }
-
-    fn expiry_at(&self, at: usize) -> (Time, u64) {
-        self.slots[self.heap[at] as usize].expiry
-    }
-
-    /// Moves the slot at `at` towards the root, and in any case tells it where it is.
-    fn sift_up(&mut self, mut at: usize) {
-        while at > 0 && self.expiry_at(at) < self.expiry_at((at - 1) / 2) {
-            self.swap(at, (at - 1) / 2);
-            at = (at - 1) / 2;
-        }
-        self.slots[self.heap[at] as usize].heap_at = at as u32;
-    }
-
-    fn sift_down(&mut self, mut at: usize) {
-        loop {
-            let children = 2 * at + 1..self.heap.len().min(2 * at + 3);
-            let Some(child) = children.min_by_key(|&child| self.expiry_at(child)) else {
-                return;
-            };
-            if self.expiry_at(at) <= self.expiry_at(child) {
-                return;
-            }
-            self.swap(at, child);
-            at = child;
-        }
-    }
-
-    fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        for at in [a, b] {
-            self.slots[self.heap[at] as usize].heap_at = at as u32;
+            self.order.retain(|ticket| slots.find(ticket.0).is_some());
         }
     }
 }
-
-/// No slot.
-const NONE: u32 = u32::MAX;
 
 /// Stale tickets that a short queue may keep before it is worth a sweep.
 const SWEEP_SLACK: usize = 64;

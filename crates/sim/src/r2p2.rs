@@ -381,7 +381,7 @@ impl<'a> Hosts<'a> {
             let router = self.experiment.policy.map(|_| host(clients));
             join(
                 host(clients + 1 + server),
-                self.endpoint(clients + 1 + server, |config| config.serving.router = router),
+                self.endpoint(clients + 1 + server, |config| config.pool.router = router),
             );
         }
         Ok(network)
@@ -390,7 +390,7 @@ impl<'a> Hosts<'a> {
     fn endpoint(&self, index: u32, adjust: impl FnOnce(&mut Config)) -> Member {
         let secret = (u128::from(self.experiment.seed) << 64 | u128::from(index)).to_be_bytes();
         let mut config = Config { secret, ..Config::default() };
-        config.serving.pool_key = Some(u128::from(self.experiment.seed).to_be_bytes());
+        config.pool.key = Some(u128::from(self.experiment.seed).to_be_bytes());
         adjust(&mut config);
         Member::Endpoint(Box::new(Endpoint::new(0, config)))
     }

@@ -40,7 +40,7 @@ impl Endpoints {
         let mut desks = Vec::new();
         for (index, address) in ports(args)?.into_iter().enumerate() {
             if let Speech::R2p2(config) = &mut speech {
-                config.serving.server_id = args.server_id.wrapping_add(index as u32);
+                config.pool.server_id = args.server_id.wrapping_add(index as u32);
             }
             speech.open(&mut driver, address, coalescing, StampConfig::default())?;
             desks
@@ -100,12 +100,11 @@ fn speech(args: &Args) -> Result<Speech> {
 
 fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
     let mut config = r2p2::Config::default();
-    config.serving.router = args.router.as_deref().map(network::resolve).transpose()?;
+    config.pool.router = args.router.as_deref().map(network::resolve).transpose()?;
     config.serving.trusted.extend_from_slice(&args.trust);
     // The ports are one pool even where nobody else shares their key.
     let own_key = || entropy::secret().context("cannot draw a secret");
-    config.serving.pool_key =
-        Some(args.pool_key_file.as_deref().map_or_else(own_key, read_pool_key)?);
+    config.pool.key = Some(args.pool_key_file.as_deref().map_or_else(own_key, read_pool_key)?);
     Ok(config)
 }
 

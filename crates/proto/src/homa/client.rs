@@ -10,11 +10,13 @@
 use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::DropReason;
 
-use super::peers::Telling;
-use super::slot::Role;
+use super::peers::AckAction;
+use super::slot::{Role, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
+use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
+use crate::peer::table::PeerId;
 use crate::rpc::{Call, CallError, CallId, Event, Failure};
 
 impl Endpoint {
@@ -32,15 +34,12 @@ impl Endpoint {
         if self.holdings.calls + rpcs > self.config.calls_max {
             return Err(too_many(self.config.calls_max));
         }
-        let peer = self
-            .peers
-            .find_or_add(now, call.target, &self.config)
-            .ok_or(too_many(self.config.peers_max))?;
-        if self.peers.at(peer).calls + rpcs > self.config.calls_per_peer_max {
+        let peer = self.peer_of(now, call.target).ok_or(too_many(self.config.peers_max))?;
+        if self.peers[peer].calls + rpcs > self.config.calls_per_peer_max {
             return Err(too_many(self.config.calls_per_peer_max));
         }
         let index = self.open(now, peer, call.target.port());
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.options = call.options;
         slot.context = call.context;
         slot.deadline = call.deadline;
@@ -54,21 +53,21 @@ impl Endpoint {
     }
 
     /// An RPC to a peer, of which nothing is sent yet.
-    pub(super) fn open(&mut self, now: Time, peer: u32, server_port: u16) -> u32 {
-        let id = self.peers.at_mut(peer).numbering.draw(&mut self.sessions);
-        let index = self.take_slot();
+    pub(super) fn open(&mut self, now: Time, peer: PeerId, server_port: u16) -> SlotId {
+        let id = self.peers[peer].state.numbering.draw(&mut self.sessions);
+        let index = self.slots.take(Slot::default);
         let ports = Ports { source: self.config.client_port, destination: server_port };
-        self.slots[index as usize].begin(now, Phase::Calling, (peer, ports, id));
+        self.slots[index].begin(now, Phase::Calling, (peer, ports, id));
         self.holdings.calls += 1;
-        self.peers.at_mut(peer).calls += 1;
+        self.peers[peer].calls += 1;
         self.enlist(index);
         index
     }
 
     /// Begins to send the request of an RPC.
-    pub(super) fn send_request(&mut self, now: Time, index: u32, payload: Vec<u8>) {
+    pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
         let birth = self.next_birth();
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.flags |= DataFlags::KNOWN;
         if slot.options.idempotent {
             slot.flags |= DataFlags::IDEMPOTENT;
@@ -78,13 +77,14 @@ impl Endpoint {
             self.metrics.incast += 1;
         }
         let unscheduled = self.unscheduled_len(index);
-        self.slots[index as usize].send(payload, unscheduled, birth);
+        self.slots[index].send(payload, unscheduled, birth);
         self.rank_out(index);
         self.arm(now, index);
     }
 
     pub(super) fn cancel_call(&mut self, id: CallId) {
-        if let Some(index) = self.slot_of(id.0, &[Phase::Calling, Phase::Hearing, Phase::Fetching])
+        if let Some(index) =
+            self.slot_of(SlotKey(id.0), &[Phase::Calling, Phase::Hearing, Phase::Fetching])
         {
             self.metrics.cancelled += 1;
             self.give_up(index);
@@ -107,7 +107,7 @@ impl Endpoint {
             self.metrics.refused += 1;
             return self.fail(index, Failure::Refused(DropReason::from_payload(payload)));
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if slot.phase == Phase::Fetching {
             self.metrics.duplicates += 1;
             return;
@@ -115,7 +115,7 @@ impl Endpoint {
         if slot.phase == Phase::Calling {
             if slot.attempts == 0 {
                 let sample = now.saturating_sub(slot.sent_at);
-                self.peers.at_mut(slot.peer).reply_rtt.sample(sample);
+                self.peers[slot.peer].state.reply_rtt.sample(sample);
             }
             slot.phase = Phase::Hearing;
             // The server has all of the request, whatever it was to be sent again.
@@ -135,24 +135,24 @@ impl Endpoint {
     }
 
     /// Ends a call without an answer; that of which the RPC is a part, where it is one.
-    pub(super) fn fail(&mut self, index: u32, failure: Failure) {
+    pub(super) fn fail(&mut self, index: SlotId, failure: Failure) {
         let is_answer = matches!(failure, Failure::Refused(_));
         if is_answer {
             self.acknowledge_reply(index, 1);
         }
-        let call = match self.slots[index as usize].role {
+        let call = match self.slots[index].role {
             Role::Other { first } => first,
             _ => index,
         };
-        let (id, context) = (CallId(self.handle_of(call)), self.slots[call as usize].context);
+        let (id, context) = (CallId(self.handle_of(call)), self.slots[call].context);
         self.events.push_back(Event::Failed { id, context, failure });
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
     }
 
     /// Ends a call that nobody waits for, and tells the server: who has an acknowledgement lets go
     /// of the RPC.
-    pub(super) fn give_up(&mut self, index: u32) {
-        let slot = &self.slots[index as usize];
+    pub(super) fn give_up(&mut self, index: SlotId) {
+        let slot = &self.slots[index];
         if slot.first_sent_at != 0 {
             let (ports, id) = (slot.ports, slot.id);
             let to = self.path_of(index);
@@ -161,22 +161,20 @@ impl Endpoint {
         self.release(index);
     }
 
-    fn finish(&mut self, now: Time, index: u32, flags: DataFlags) {
+    fn finish(&mut self, now: Time, index: SlotId, flags: DataFlags) {
         let payload = self.take_message(now, index, flags);
-        if flags.has(DataFlags::PART)
-            || matches!(self.slots[index as usize].role, Role::Other { .. })
-        {
+        if flags.has(DataFlags::PART) || matches!(self.slots[index].role, Role::Other { .. }) {
             return self.take_reply_part(now, index, payload);
         }
         self.answer(index, payload);
     }
 
     /// Ends a call with its reply.
-    pub(super) fn answer(&mut self, index: u32, payload: Vec<u8>) {
+    pub(super) fn answer(&mut self, index: SlotId, payload: Vec<u8>) {
         self.acknowledge_reply(index, payload.len());
-        let slot = &self.slots[index as usize];
+        let slot = &self.slots[index];
         let (id, context, server) =
-            (CallId(self.handle_of(index)), slot.context, self.peers.at(slot.peer).address);
+            (CallId(self.handle_of(index)), slot.context, self.peers[slot.peer].address);
         self.metrics.replied += 1;
         self.events.push_back(Event::Replied { id, context, server, payload });
         self.release(index);
@@ -184,16 +182,16 @@ impl Endpoint {
 
     /// Takes note that the server of an RPC, whose reply has just come, is to be told that it may
     /// forget it.
-    pub(super) fn acknowledge_reply(&mut self, index: u32, reply_len: usize) {
-        let slot = &self.slots[index as usize];
+    pub(super) fn acknowledge_reply(&mut self, index: SlotId, reply_len: usize) {
+        let slot = &self.slots[index];
         let (peer, now) = (slot.peer, slot.heard_at);
-        match self.peers.at_mut(peer).acks.push(slot.id, slot.ports.destination, reply_len) {
-            Telling::Waits => {}
+        match self.peers[peer].state.acks.push(slot.id, slot.ports.destination, reply_len) {
+            AckAction::Waits => {}
             // Before the server asks.
-            Telling::Later => self
+            AckAction::Later => self
                 .acks_due
                 .push_back((now.saturating_add(self.config.recovery.need_ack_ns / 2), peer)),
-            Telling::Now => self.push_control(Control::Acks { peer }),
+            AckAction::Now => self.push_control(Control::Acks { peer }),
         }
     }
 
@@ -201,7 +199,7 @@ impl Endpoint {
     pub(super) fn say_late_acks(&mut self, now: Time) {
         while let Some(&(_, peer)) = self.acks_due.front().filter(|(at, _)| *at <= now) {
             self.acks_due.pop_front();
-            if self.peers.at_mut(peer).acks.expire() {
+            if self.peers[peer].state.acks.expire() {
                 self.push_control(Control::Acks { peer });
             }
         }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::cutoffs::Cutoffs;
 pub use crate::address::Prefix;
+use crate::peer::limits::Serving;
 
 /// Configuration of a Homa endpoint.
 #[derive(Clone, Debug)]
@@ -238,39 +239,6 @@ pub struct Recovery {
     pub peer_silence_ns_max: u64,
 }
 
-/// Configuration of the server half.
-#[derive(Clone, Debug)]
-pub struct Serving {
-    /// Whether requests are taken at all; otherwise they are refused. Default true.
-    pub is_enabled: bool,
-    /// Addresses taken for validated. Default the loopback and the private networks, from which an
-    /// operator lets nothing in. Others prove theirs by telling back the version of the cutoffs,
-    /// which is a keyed hash of their address; until then they get at most three bytes for one.
-    pub trusted: Vec<Prefix>,
-    /// Requests being received, waiting for the application or kept with their reply, in all.
-    /// Default 65 536.
-    pub requests_max: usize,
-    /// The same from one client. Default 16 384, a client's own default limit.
-    pub requests_per_client_max: usize,
-    /// Messages half received, in all. Default 4096.
-    pub partials_max: usize,
-    /// Bytes of messages half received and of replies kept, in all. Default 256 MiB.
-    pub held_bytes_max: usize,
-    /// The same for one client. Default 64 MiB.
-    pub held_bytes_per_client_max: usize,
-    /// How long a half-received request may make no progress. Default 1 s.
-    pub partial_ns_max: u64,
-    /// Sessions of ids remembered for each client. Default 64.
-    pub sessions_per_client_max: usize,
-    /// How long an idle client or session is remembered, so that a late duplicate does not run.
-    /// Default 5 s: longer than any network of a datacenter holds a packet.
-    pub session_idle_ns: u64,
-    /// Longest that the network takes to carry a datagram. What is sent again, is not idempotent
-    /// and may have been sent first before this server started, or before it forgot the session, is
-    /// refused, since it may have run. Default 10 ms.
-    pub transit_ns_max: u64,
-}
-
 impl Config {
     /// Longest message that goes in one RPC.
     pub(super) fn single_len_max(&self) -> usize {
@@ -332,7 +300,11 @@ impl Default for Config {
             control_len_max: 4096,
             client_port: tailcut_wire::homa::CLIENT_PORT_MIN,
             secret: [0; 16],
-            serving: Serving::default(),
+            serving: Serving {
+                trusted: private_networks(),
+                sessions_unvalidated_max: 64,
+                ..Serving::default()
+            },
         }
     }
 }
@@ -407,30 +379,12 @@ impl Default for Recovery {
     }
 }
 
-impl Default for Serving {
-    fn default() -> Self {
-        let v6 = |first: u16, bits| Prefix { ip: [first, 0, 0, 0, 0, 0, 0, 0].into(), bits };
-        let v4 = |ip: [u8; 4], bits| Prefix { ip: ip.into(), bits };
-        Self {
-            is_enabled: true,
-            trusted: vec![
-                v4([127, 0, 0, 0], 8),
-                v4([10, 0, 0, 0], 8),
-                v4([172, 16, 0, 0], 12),
-                v4([192, 168, 0, 0], 16),
-                Prefix { ip: [0, 0, 0, 0, 0, 0, 0, 1u16].into(), bits: 128 },
-                v6(0xfc00, 7),
-                v6(0xfe80, 10),
-            ],
-            requests_max: 65_536,
-            requests_per_client_max: 16_384,
-            partials_max: 4096,
-            held_bytes_max: 256 << 20,
-            held_bytes_per_client_max: 64 << 20,
-            partial_ns_max: 1_000_000_000,
-            sessions_per_client_max: 64,
-            session_idle_ns: 5_000_000_000,
-            transit_ns_max: 10_000_000,
-        }
-    }
+/// Networks from which an operator lets nothing in: the loopback and the private ones.
+fn private_networks() -> Vec<Prefix> {
+    let v6 = |first: u16, bits| Prefix { ip: [first, 0, 0, 0, 0, 0, 0, 0].into(), bits };
+    let v4 = |ip: [u8; 4], bits| Prefix { ip: ip.into(), bits };
+    let mut networks = Serving::default().trusted;
+    networks.extend([v4([10, 0, 0, 0], 8), v4([172, 16, 0, 0], 12), v4([192, 168, 0, 0], 16)]);
+    networks.extend([v6(0xfc00, 7), v6(0xfe80, 10)]);
+    networks
 }

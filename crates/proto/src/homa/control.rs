@@ -16,6 +16,7 @@ use super::cutoffs::Cutoffs;
 use super::ids::ClientId;
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase, UnscheduledRank};
+use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
 
@@ -24,7 +25,7 @@ impl Endpoint {
         let Some(index) = self.hear(now, origin) else {
             return;
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if !matches!(slot.phase, Phase::Calling | Phase::Replying) {
             self.metrics.unexpected += 1;
             return;
@@ -50,17 +51,17 @@ impl Endpoint {
             }
         };
         self.touch(now, origin, index);
-        match self.slots[index as usize].phase {
+        match self.slots[index].phase {
             // The client misses its reply since part of its request has been lost.
             Phase::Receiving if self.is_starved(now, index) => return self.ask(now, index),
             Phase::Receiving | Phase::Waiting => return self.say_busy(index),
             Phase::Calling | Phase::Replying => {}
-            Phase::Hearing | Phase::Fetching | Phase::Free => {
+            Phase::Hearing | Phase::Fetching => {
                 self.metrics.unexpected += 1;
                 return;
             }
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let Resend { offset: from, length, .. } = resend;
         let is_all = length == RESEND_ALL;
         if from > slot.out.len() || !is_all && length > slot.out.len() - from {
@@ -68,12 +69,12 @@ impl Endpoint {
             return;
         }
         // What has just gone crosses the question.
-        let peer = self.peers.at(slot.peer);
-        let guard_ns = peer.rtt.smoothed_or(CROSSING_NS);
+        let peer = &self.peers[slot.peer];
+        let guard_ns = peer.state.rtt.smoothed_or(CROSSING_NS);
         if is_all && (slot.out.sent_len() == 0 || now.saturating_sub(slot.sent_at) < guard_ns) {
             return self.say_busy(index);
         }
-        let priority = resend.priority.unwrap_or_else(|| peer.cutoffs.level(slot.out.len()));
+        let priority = resend.priority.unwrap_or_else(|| peer.state.cutoffs.level(slot.out.len()));
         let to = if is_all { slot.out.sent_len() } else { from + length };
         if to > slot.out.granted() {
             // The grant was lost.
@@ -94,7 +95,7 @@ impl Endpoint {
             self.metrics.unknown += 1;
             return;
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         // It answers a question, so that who has not asked since it last sent does not believe it.
         let has_asked = match slot.phase {
             Phase::Replying => slot.need_acks > 0,
@@ -105,10 +106,10 @@ impl Endpoint {
             return;
         }
         self.touch(now, origin, index);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         match slot.phase {
             Phase::Calling => {
-                let priority = self.peers.at(slot.peer).cutoffs.level(slot.out.len());
+                let priority = self.peers[slot.peer].state.cutoffs.level(slot.out.len());
                 let resent = slot.out.resend(0, slot.out.sent_len(), priority);
                 self.metrics.resent_bytes += u64::from(resent);
                 self.rank_out(index);
@@ -119,7 +120,7 @@ impl Endpoint {
                 self.fail(index, Failure::Refused(DropReason::Uncertain));
             }
             Phase::Receiving | Phase::Replying => self.release(index),
-            Phase::Waiting | Phase::Fetching | Phase::Free => self.metrics.unexpected += 1,
+            Phase::Waiting | Phase::Fetching => self.metrics.unexpected += 1,
         }
     }
 
@@ -127,18 +128,19 @@ impl Endpoint {
         let Some(index) = self.hear(now, origin) else {
             return;
         };
-        let slot = &mut self.slots[index as usize];
-        let peer = self.peers.at_mut(slot.peer);
+        let slot = &mut self.slots[index];
+        let peer = &mut self.peers[slot.peer];
         let version = packet.version.get();
-        if peer.cutoffs.version == version && slot.phase == Phase::Calling {
+        if peer.state.cutoffs.version == version && slot.phase == Phase::Calling {
             // It tells them again, since it wants to hear the version back: our address is not
             // proven.
-            let priority = peer.cutoffs.level(slot.out.len());
+            let priority = peer.state.cutoffs.level(slot.out.len());
             let first_len = self.config.framing.unscheduled_len;
             slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);
             self.rank_out(index);
         } else {
-            peer.cutoffs = Cutoffs { by_level: packet.cutoffs.map(|cutoff| cutoff.get()), version };
+            peer.state.cutoffs =
+                Cutoffs { by_level: packet.cutoffs.map(|cutoff| cutoff.get()), version };
         }
     }
 
@@ -168,10 +170,10 @@ impl Endpoint {
 
     pub(super) fn handle_ack(&mut self, now: Time, origin: &Origin, acks: &[Ack]) {
         if let Found::Rpc(index) = self.find(origin) {
-            let slot = &self.slots[index as usize];
+            let slot = &self.slots[index];
             if slot.phase == Phase::Replying && slot.need_acks == 1 {
                 // It answers the question.
-                self.peers.at_mut(slot.peer).rtt.sample(now.saturating_sub(slot.asked_at));
+                self.peers[slot.peer].state.rtt.sample(now.saturating_sub(slot.asked_at));
             }
         }
         self.acknowledge(
@@ -185,11 +187,10 @@ impl Endpoint {
     }
 
     /// Tells the peer of an RPC our cutoffs.
-    pub(super) fn advise(&mut self, now: Time, index: u32) {
-        let slot = &self.slots[index as usize];
-        self.peers.at_mut(slot.peer).advised_at = Some(now);
-        let generation = slot.generation;
-        self.push_control(Control::Cutoffs { slot: index, generation });
+    pub(super) fn advise(&mut self, now: Time, index: SlotId) {
+        let slot = &self.slots[index];
+        self.peers[slot.peer].state.advised_at = Some(now);
+        self.push_control(Control::Cutoffs { rpc: self.slots.key(index) });
     }
 
     /// Queues a packet that must not go out without bound.
@@ -201,13 +202,9 @@ impl Endpoint {
         }
     }
 
-    fn say_busy(&mut self, index: u32) {
-        let generation = self.slots[index as usize].generation;
-        self.push_control(Control::Plain {
-            slot: index,
-            generation,
-            packet_type: PacketType::Busy,
-        });
+    fn say_busy(&mut self, index: SlotId) {
+        let rpc = self.slots.key(index);
+        self.push_control(Control::Plain { rpc, packet_type: PacketType::Busy });
     }
 
     fn say_unknown(&mut self, origin: &Origin) {

@@ -11,17 +11,20 @@
 //! | as many or more | the best have levels of their own, the rest share the lowest |
 
 use super::config::{GrantPolicy, Grants, Pull};
-use super::heap::{Places, rank};
+use super::slot::rank;
 use super::transmit::Control;
 use super::{Endpoint, Phase};
+use crate::call::slab::SlotId;
 use crate::node::Time;
+use crate::order::heap::Places;
+use crate::peer::table::PeerId;
 
 /// Who wants grants.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     places: Places,
     /// Peers by the rank of their best message; the best last, where most change.
-    order: Vec<(u64, u32)>,
+    order: Vec<(u64, PeerId)>,
     /// By peer: its rank in `order`.
     ranks: Vec<u64>,
     /// Bytes that peers may send and that have not arrived, over all messages.
@@ -34,27 +37,27 @@ pub(super) struct Book {
 
 impl Book {
     /// The peer whose best message is the one numbered `rank`, from 0.
-    fn peer_at(&self, rank: usize) -> Option<u32> {
+    fn peer_at(&self, rank: usize) -> Option<PeerId> {
         let place = self.order.len().checked_sub(rank + 1)?;
         Some(self.order[place].1)
     }
 
     /// Whether a peer is among the `count` first, and where.
-    fn rank_of(&self, peer: u32, count: usize) -> Option<usize> {
+    fn rank_of(&self, peer: PeerId, count: usize) -> Option<usize> {
         self.order.iter().rev().take(count).position(|entry| entry.1 == peer)
     }
 
     /// Moves a peer to where its best message has it.
-    fn place(&mut self, peer: u32, best: Option<u64>) {
-        if self.ranks.len() <= peer as usize {
-            self.ranks.resize(peer as usize + 1, ABSENT);
+    fn place(&mut self, peer: PeerId, best: Option<u64>) {
+        if self.ranks.len() <= peer.index() {
+            self.ranks.resize(peer.index() + 1, ABSENT);
         }
         let best = best.unwrap_or(ABSENT);
-        let old = std::mem::replace(&mut self.ranks[peer as usize], best);
+        let old = std::mem::replace(&mut self.ranks[peer.index()], best);
         if old == best {
             return;
         }
-        let at = |rank| move |entry: &(u64, u32)| *entry > (rank, peer);
+        let at = |rank| move |entry: &(u64, PeerId)| *entry > (rank, peer);
         if old != ABSENT {
             self.order.remove(self.order.partition_point(at(old)));
         }
@@ -70,8 +73,8 @@ impl Book {
 
 impl Endpoint {
     /// Takes note that something of a message has arrived, and gives the grants that follow.
-    pub(super) fn grant_after(&mut self, now: Time, index: u32) {
-        let slot = &self.slots[index as usize];
+    pub(super) fn grant_after(&mut self, now: Time, index: SlotId) {
+        let slot = &self.slots[index];
         let (peer, is_wanting) = (slot.peer, slot.inc.ungranted() > 0);
         match self.config.grants.policy {
             GrantPolicy::Sigcomm(pull) => {
@@ -95,10 +98,10 @@ impl Endpoint {
     }
 
     /// Takes a message out of those that want grants; harmless when it is not among them.
-    pub(super) fn unwant(&mut self, index: u32) {
+    pub(super) fn unwant(&mut self, index: SlotId) {
         if self.book.places.contains(index) {
-            let peer = self.slots[index as usize].peer;
-            self.peers.at_mut(peer).wanting.remove(&mut self.book.places, index);
+            let peer = self.slots[index].peer;
+            self.peers[peer].state.wanting.remove(&mut self.book.places, index);
             self.replace(peer);
         }
     }
@@ -110,35 +113,35 @@ impl Endpoint {
         }
         self.book.wake_at = None;
         if let GrantPolicy::Sigcomm(pull) = self.config.grants.policy {
-            let mut due = [u32::MAX; OVERCOMMIT_MAX];
+            let mut due = [None; OVERCOMMIT_MAX];
             let count = self.config.grants.overcommit.min(self.book.order.len());
             for (rank, place) in due[..count].iter_mut().enumerate() {
-                *place = self.book.peer_at(rank).unwrap_or(u32::MAX);
+                *place = self.book.peer_at(rank);
             }
-            due[..count].iter().for_each(|&peer| self.grant_to_peer(now, peer, pull));
+            due.iter().flatten().for_each(|&peer| self.grant_to_peer(now, peer, pull));
         }
     }
 
     /// What a message that an RPC receives wants, ranked anew.
-    fn want(&mut self, index: u32) {
-        let slot = &self.slots[index as usize];
+    fn want(&mut self, index: SlotId) {
+        let slot = &self.slots[index];
         let bytes = match self.config.grants.policy {
             GrantPolicy::Sigcomm { .. } => slot.inc.ungranted(),
             GrantPolicy::Module { .. } => slot.inc.len() - slot.inc.received(),
         };
         let (peer, key) = (slot.peer, rank(bytes, slot.inc.birth));
-        self.peers.at_mut(peer).wanting.set(&mut self.book.places, index, key);
+        self.peers[peer].state.wanting.set(&mut self.book.places, index, key);
         self.replace(peer);
     }
 
-    fn replace(&mut self, peer: u32) {
-        let best = self.peers.at(peer).wanting.peek().map(|(key, _)| key);
+    fn replace(&mut self, peer: PeerId) {
+        let best = self.peers[peer].state.wanting.peek().map(|(key, _)| key);
         self.book.place(peer, best);
     }
 
     /// SIGCOMM'18: a grant to the best message of a peer, and then to whoever takes its place among
     /// the first.
-    fn grant_to_peer(&mut self, now: Time, peer: u32, pull: Pull) {
+    fn grant_to_peer(&mut self, now: Time, peer: PeerId, pull: Pull) {
         let overcommit = self.config.grants.overcommit;
         let mut peer = peer;
         for _ in 0..OVERCOMMIT_MAX {
@@ -156,18 +159,18 @@ impl Endpoint {
 
     /// A grant to the best message of a peer, if it is among the first and little of it is in
     /// flight; tells whether.
-    fn grant_packet(&mut self, now: Time, peer: u32, pull: Pull) -> bool {
+    fn grant_packet(&mut self, now: Time, peer: PeerId, pull: Pull) -> bool {
         let overcommit = self.config.grants.overcommit;
         let (Some(rank), Some((_, index))) =
-            (self.book.rank_of(peer, overcommit), self.peers.at(peer).wanting.peek())
+            (self.book.rank_of(peer, overcommit), self.peers[peer].state.wanting.peek())
         else {
             return false;
         };
-        let inc = &self.slots[index as usize].inc;
+        let inc = &self.slots[index].inc;
         if inc.in_flight() >= pull.rtt_bytes {
             return false;
         }
-        let grant_at = self.peers.at(peer).grant_at;
+        let grant_at = self.peers[peer].state.grant_at;
         if grant_at > now {
             self.book.wake_by(grant_at);
             return false;
@@ -183,11 +186,11 @@ impl Endpoint {
         };
         self.grant(now, index, (pull.grant_len, priority));
         let next_at = now + pull.grant_ns.max(1);
-        let peer = self.peers.at_mut(peer);
-        peer.grant_at = next_at;
+        let peer = &mut self.peers[peer];
+        peer.state.grant_at = next_at;
         let is_hungry =
-            |(_, index): (u64, u32)| self.slots[index as usize].inc.in_flight() < pull.rtt_bytes;
-        if peer.wanting.peek().is_some_and(is_hungry) {
+            |(_, index): (u64, SlotId)| self.slots[index].inc.in_flight() < pull.rtt_bytes;
+        if peer.state.wanting.peek().is_some_and(is_hungry) {
             self.book.wake_by(next_at);
         }
         true
@@ -203,7 +206,7 @@ impl Endpoint {
         let (active, count) = self.active(overcommit);
         let window = if window > 0 { window } else { incoming_max / (count as u32 + 1) };
         for (rank, &index) in active[..count].iter().enumerate() {
-            let inc = &self.slots[index as usize].inc;
+            let inc = &self.slots[index].inc;
             let target = inc.received().saturating_add(window).min(inc.len());
             let headroom = u64::from(incoming_max).saturating_sub(self.book.expected_bytes);
             let more = u64::from(target.saturating_sub(inc.granted())).min(headroom) as u32;
@@ -223,21 +226,22 @@ impl Endpoint {
 
     /// The messages that may have grants, best first: one of each peer, and more of one only where
     /// that leaves places.
-    fn active(&self, overcommit: usize) -> ([u32; OVERCOMMIT_MAX], usize) {
-        let mut active = [0; OVERCOMMIT_MAX];
+    fn active(&self, overcommit: usize) -> ([SlotId; OVERCOMMIT_MAX], usize) {
+        let mut active = [SlotId::NONE; OVERCOMMIT_MAX];
         let mut count = 0;
         for &(_, peer) in self.book.order.iter().rev().take(overcommit) {
-            if let Some((_, index)) = self.peers.at(peer).wanting.peek() {
+            if let Some((_, index)) = self.peers[peer].state.wanting.peek() {
                 active[count] = index;
                 count += 1;
             }
         }
         let first_ones = count;
-        let mut others = [(u64::MAX, 0); OVERCOMMIT_MAX];
+        let mut others = [(u64::MAX, SlotId::NONE); OVERCOMMIT_MAX];
         let places = overcommit - count;
         for &(_, peer) in self.book.order.iter().rev().take(if places > 0 { first_ones } else { 0 })
         {
-            for &(key, index) in self.peers.at(peer).wanting.foremost(places + 1).iter().skip(1) {
+            for &(key, index) in self.peers[peer].state.wanting.foremost(places + 1).iter().skip(1)
+            {
                 // The last place goes to whoever is better than who has it.
                 if key < others[places - 1].0 {
                     others[places - 1] = (key, index);
@@ -256,14 +260,14 @@ impl Endpoint {
     /// priority.
     fn grant_to_oldest(&mut self, now: Time, window: u32, increment: u32) {
         let wanting =
-            self.book.order.iter().flat_map(|&(_, peer)| self.peers.at(peer).wanting.all());
+            self.book.order.iter().flat_map(|&(_, peer)| self.peers[peer].state.wanting.all());
         let slots = &self.slots;
         let Some(index) =
-            wanting.map(|(_, index)| index).min_by_key(|&index| slots[index as usize].inc.birth)
+            wanting.map(|(_, index)| index).min_by_key(|&index| slots[index].inc.birth)
         else {
             return;
         };
-        let expected = self.slots[index as usize].inc.expected();
+        let expected = self.slots[index].inc.expected();
         if expected >= window.saturating_add(2 * increment) {
             return;
         }
@@ -271,9 +275,9 @@ impl Endpoint {
         self.grant(now, index, (increment, 7));
     }
 
-    fn grant(&mut self, now: Time, index: u32, (more, priority): (u32, u8)) {
+    fn grant(&mut self, now: Time, index: SlotId, (more, priority): (u32, u8)) {
         let framing = self.config.framing;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let was_idle = slot.inc.expected() == 0;
         let more = slot.inc.grant(more, &framing);
         slot.inc.priority = priority;
@@ -283,21 +287,16 @@ impl Endpoint {
         if slot.phase == Phase::Receiving {
             self.hold(index, more as usize);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if !slot.is_grant_queued {
             slot.is_grant_queued = true;
-            let generation = slot.generation;
-            self.control.push_back(Control::Grant { slot: index, generation });
+            self.control.push_back(Control::Grant { rpc: self.slots.key(index) });
         }
         if was_idle {
             // Now there is something to be silent about.
             self.arm(now, index);
         }
-        if self.slots[index as usize].inc.ungranted() > 0 {
-            self.want(index)
-        } else {
-            self.unwant(index)
-        }
+        if self.slots[index].inc.ungranted() > 0 { self.want(index) } else { self.unwant(index) }
     }
 }
 
@@ -338,12 +337,13 @@ mod tests {
     fn peers_are_in_the_order_of_their_best_message() {
         let mut book = Book::default();
         for (peer, best) in [(0, 50), (1, 20), (2, 90), (1, 70)] {
-            book.place(peer, Some(best));
+            book.place(PeerId(peer), Some(best));
         }
-        let found: Vec<u32> = (0..4).map_while(|rank| book.peer_at(rank)).collect();
+        let found: Vec<u32> =
+            (0..4).map_while(|rank| book.peer_at(rank)).map(|peer| peer.0).collect();
         assert_eq!(found, [0, 1, 2]);
-        assert_eq!((book.rank_of(2, 3), book.rank_of(2, 2)), (Some(2), None));
-        book.place(0, None);
-        assert_eq!(book.peer_at(0), Some(1));
+        assert_eq!((book.rank_of(PeerId(2), 3), book.rank_of(PeerId(2), 2)), (Some(2), None));
+        book.place(PeerId(0), None);
+        assert_eq!(book.peer_at(0), Some(PeerId(1)));
     }
 }

@@ -9,7 +9,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
-use super::seen::{Seen, WINDOW};
+use crate::peer::once::{Once, WINDOW};
 
 /// An id as the client numbers it: even.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) struct Numbering {
     /// 0 before the first call.
     session: u64,
     next: u32,
-    ended: Seen,
+    ended: Once,
 }
 
 impl Numbering {
@@ -84,7 +84,7 @@ impl Numbering {
     /// The call has ended.
     pub(super) fn end(&mut self, id: ClientId) {
         if id.session() == self.session {
-            self.ended.insert(id.sequence());
+            self.ended.take(id.sequence(), |_| true);
         }
     }
 }

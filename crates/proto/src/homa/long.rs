@@ -20,13 +20,15 @@ use super::config::Config;
 use super::ids::ClientId;
 use super::slot::Role;
 use super::{Endpoint, Phase};
+use crate::call::slab::SlotId;
 use crate::node::Time;
+use crate::peer::table::PeerId;
 use crate::rpc::Failure;
 
 impl Endpoint {
     /// Sends a long request: the first part by the RPC in `first`, the others by RPCs of their own.
-    pub(super) fn send_parts(&mut self, now: Time, first: u32, payload: Vec<u8>) {
-        let slot = &self.slots[first as usize];
+    pub(super) fn send_parts(&mut self, now: Time, first: SlotId, payload: Vec<u8>) {
+        let slot = &self.slots[first];
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let mut others = Vec::new();
         for offset in (0..payload.len()).step_by(PartHeader::PART_LEN) {
@@ -39,30 +41,30 @@ impl Endpoint {
             let header =
                 PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
             let message = self.join(&header, &payload[offset..end]);
-            self.slots[index as usize].flags |= DataFlags::PART;
+            self.slots[index].flags |= DataFlags::PART;
             self.send_request(now, index, message);
         }
         self.buffers.give(payload);
-        self.slots[first as usize].role = Role::First { others, reply: Vec::new(), missing: 0 };
+        self.slots[first].role = Role::First { others, reply: Vec::new(), missing: 0 };
     }
 
     /// What an RPC of a long call was answered with, or the beginning of a long reply.
-    pub(super) fn take_reply_part(&mut self, now: Time, index: u32, message: Vec<u8>) {
-        let first = match self.slots[index as usize].role {
+    pub(super) fn take_reply_part(&mut self, now: Time, index: SlotId, message: Vec<u8>) {
+        let first = match self.slots[index].role {
             Role::Other { first } => first,
             _ => return self.begin_fetching(now, index, message),
         };
         self.acknowledge_reply(index, message.len());
         self.release(index);
         // The answer to a part of the request says nothing but that it was taken.
-        if self.slots[first as usize].phase == Phase::Fetching {
+        if self.slots[first].phase == Phase::Fetching {
             self.take_fetched(first, &message);
         }
         self.buffers.give(message);
     }
 
     /// A long reply has begun: the rest of it is fetched.
-    fn begin_fetching(&mut self, now: Time, first: u32, mut message: Vec<u8>) {
+    fn begin_fetching(&mut self, now: Time, first: SlotId, mut message: Vec<u8>) {
         let Some((header, part)) = PartHeader::split(&message, PartKind::Reply) else {
             self.metrics.contradicted += 1;
             return self.fail(first, Failure::Refused(DropReason::Unspecified));
@@ -76,7 +78,7 @@ impl Endpoint {
         if len == total_len {
             return self.answer(first, message);
         }
-        let slot = &mut self.slots[first as usize];
+        let slot = &mut self.slots[first];
         slot.phase = Phase::Fetching;
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let offsets = (PartHeader::PART_LEN..total_len).step_by(PartHeader::PART_LEN);
@@ -86,7 +88,7 @@ impl Endpoint {
             others.push(index);
             let request =
                 self.join(&PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32), &[]);
-            let slot = &mut self.slots[index as usize];
+            let slot = &mut self.slots[index];
             slot.flags |= DataFlags::PART;
             // A part may be fetched twice.
             slot.options.idempotent = true;
@@ -95,13 +97,13 @@ impl Endpoint {
         // Whatever of the request was not answered yet need not be.
         self.leave_long(first);
         let missing = others.len();
-        self.slots[first as usize].role = Role::First { others, reply: message, missing };
+        self.slots[first].role = Role::First { others, reply: message, missing };
         self.arm(now, first);
     }
 
-    fn take_fetched(&mut self, first: u32, message: &[u8]) {
+    fn take_fetched(&mut self, first: SlotId, message: &[u8]) {
         let split = PartHeader::split(message, PartKind::Reply);
-        let Role::First { reply, missing, .. } = &mut self.slots[first as usize].role else {
+        let Role::First { reply, missing, .. } = &mut self.slots[first].role else {
             return;
         };
         let Some((header, part)) = split else {
@@ -127,7 +129,7 @@ impl Endpoint {
 
     /// A message of a request of several RPCs has come, or one that asks for a part of a long
     /// reply.
-    pub(super) fn take_request_part(&mut self, now: Time, index: u32, message: Vec<u8>) {
+    pub(super) fn take_request_part(&mut self, now: Time, index: SlotId, message: Vec<u8>) {
         if let Some((header, _)) = PartHeader::split(&message, PartKind::Fetch) {
             let (key, offset) = (ClientId(header.key.get()), header.offset.get() as usize);
             self.buffers.give(message);
@@ -142,7 +144,7 @@ impl Endpoint {
         if total_len as usize > self.config.message_len_max {
             return self.drop_partial(index, DropReason::TooLarge);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if (offset == 0) != (slot.id == key) {
             self.metrics.contradicted += 1;
             return self.drop_partial(index, DropReason::Unspecified);
@@ -154,11 +156,11 @@ impl Endpoint {
     }
 
     /// Puts a request together when all parts of it are there.
-    fn assemble(&mut self, now: Time, place: (u32, u64)) {
+    fn assemble(&mut self, now: Time, place: (PeerId, u64)) {
         let Some(waiting) = self.parts.get(&place) else {
             return;
         };
-        let total_of = |index: u32| match self.slots[index as usize].role {
+        let total_of = |index: SlotId| match self.slots[index].role {
             Role::Part { total_len, .. } => total_len,
             _ => 0,
         };
@@ -167,10 +169,9 @@ impl Endpoint {
             return;
         }
         let waiting = self.parts.remove(&place).unwrap_or_default();
-        let mut parts: Vec<(u32, u32, Vec<u8>)> = Vec::with_capacity(waiting.len());
+        let mut parts: Vec<(u32, SlotId, Vec<u8>)> = Vec::with_capacity(waiting.len());
         for &index in &waiting {
-            if let Role::Part { offset, message, .. } =
-                std::mem::take(&mut self.slots[index as usize].role)
+            if let Role::Part { offset, message, .. } = std::mem::take(&mut self.slots[index].role)
             {
                 parts.push((offset, index, message));
             }
@@ -201,10 +202,10 @@ impl Endpoint {
         }
     }
 
-    fn serve_fetch(&mut self, now: Time, index: u32, key: ClientId, offset: usize) {
-        let peer = self.slots[index as usize].peer;
+    fn serve_fetch(&mut self, now: Time, index: SlotId, key: ClientId, offset: usize) {
+        let peer = self.slots[index].peer;
         let first = self.live.get(&(peer, key.0 | 1)).copied();
-        let reply = match first.map(|first| &self.slots[first as usize].role) {
+        let reply = match first.map(|first| &self.slots[first].role) {
             Some(Role::LongReply { reply }) if offset < reply.len() => reply,
             _ => return self.drop_partial(index, DropReason::Uncertain),
         };
@@ -213,51 +214,48 @@ impl Endpoint {
         let mut message = self.buffers.take();
         message.extend_from_slice(header.as_bytes());
         message.extend_from_slice(&reply[offset..end]);
-        self.slots[index as usize].flags |= DataFlags::PART;
+        self.slots[index].flags |= DataFlags::PART;
         self.send_reply(now, index, message);
     }
 
     /// The message that a reply begins with: all of it, or of a long one the first part; the whole
     /// is kept then.
-    pub(super) fn cut_reply(&mut self, index: u32, reply: Vec<u8>) -> Vec<u8> {
+    pub(super) fn cut_reply(&mut self, index: SlotId, reply: Vec<u8>) -> Vec<u8> {
         if reply.len() <= self.config.rpc_len_max as usize {
             return reply;
         }
-        let header = PartHeader::new(
-            PartKind::Reply,
-            self.slots[index as usize].id.0,
-            reply.len() as u32,
-            0,
-        );
+        let header =
+            PartHeader::new(PartKind::Reply, self.slots[index].id.0, reply.len() as u32, 0);
         let message = self.join(&header, &reply[..PartHeader::PART_LEN]);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.flags |= DataFlags::PART;
         slot.role = Role::LongReply { reply };
         message
     }
 
     /// An RPC has ended, or is no longer what it was to a long call: what hangs on it ends too.
-    pub(super) fn leave_long(&mut self, index: u32) {
-        match std::mem::take(&mut self.slots[index as usize].role) {
+    pub(super) fn leave_long(&mut self, index: SlotId) {
+        match std::mem::take(&mut self.slots[index].role) {
             Role::Whole => {}
             Role::First { others, reply, .. } => {
                 self.buffers.give(reply);
                 for other in others {
-                    let is_its = matches!(self.slots[other as usize].role, Role::Other { first } if first == index);
+                    let is_its =
+                        matches!(self.slots[other].role, Role::Other { first } if first == index);
                     if is_its {
-                        self.slots[other as usize].role = Role::Whole;
+                        self.slots[other].role = Role::Whole;
                         self.give_up(other);
                     }
                 }
             }
             Role::Other { first } => {
-                if let Role::First { others, .. } = &mut self.slots[first as usize].role {
+                if let Role::First { others, .. } = &mut self.slots[first].role {
                     others.retain(|&other| other != index);
                 }
             }
             Role::Part { key, message, .. } => {
                 self.buffers.give(message);
-                let place = (self.slots[index as usize].peer, key.0);
+                let place = (self.slots[index].peer, key.0);
                 if let Some(waiting) = self.parts.get_mut(&place) {
                     waiting.retain(|&part| part != index);
                     if waiting.is_empty() {
@@ -269,11 +267,15 @@ impl Endpoint {
         }
     }
 
-    fn open_other(&mut self, now: Time, first: u32, (peer, server_port): (u32, u16)) -> u32 {
+    fn open_other(
+        &mut self,
+        now: Time,
+        first: SlotId,
+        (peer, server_port): (PeerId, u16),
+    ) -> SlotId {
         let index = self.open(now, peer, server_port);
-        let (options, deadline) =
-            (self.slots[first as usize].options, self.slots[first as usize].deadline);
-        let slot = &mut self.slots[index as usize];
+        let (options, deadline) = (self.slots[first].options, self.slots[first].deadline);
+        let slot = &mut self.slots[index];
         slot.options = options;
         slot.deadline = deadline;
         slot.role = Role::Other { first };

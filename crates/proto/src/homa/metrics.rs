@@ -3,6 +3,8 @@
 use tailcut_wire::homa::Malformed;
 use tailcut_wire::r2p2::DropReason;
 
+use crate::peer::sessions::Denied;
+
 /// Counters of both halves of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
@@ -77,31 +79,24 @@ pub struct Metrics {
     pub unanswered: u64,
     /// Server: replies let go since their client acknowledged nothing.
     pub unacknowledged: u64,
+    /// Server: requests refused since no more sessions are remembered of their client, or in all.
+    pub sessions_refused: u64,
+    /// Server: requests refused since no more is remembered of the network around their client.
+    pub sessions_refused_by_prefix: u64,
     /// Server: replies held back until the client's address is proven.
     pub held_back: u64,
     /// Control packets that were not said, since too many waited to be sent.
     pub unsaid: u64,
 }
 
-/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers
-/// of peers and the buffers that it keeps for reuse do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
-    /// Client: calls that have not ended.
-    pub calls: usize,
-    /// Server: requests being received, waiting for the application, or kept with their reply.
-    pub requests: usize,
-    /// Server: requests half received.
-    pub partials: usize,
-    /// Server: requests that the application has and has not answered.
-    pub waiting: usize,
-    /// Server: bytes of messages half received and of replies kept.
-    pub held_bytes: usize,
-    /// Bytes that peers may send and that have not arrived, over all messages.
-    pub expected_bytes: u64,
-}
-
 impl Metrics {
+    pub(super) fn deny(&mut self, denied: Denied) {
+        match denied {
+            Denied::Full => self.sessions_refused += 1,
+            Denied::PrefixFull => self.sessions_refused_by_prefix += 1,
+        }
+    }
+
     pub(super) fn malformed(&mut self, reason: Malformed) {
         self.malformed[reason as usize] += 1;
     }

@@ -18,7 +18,6 @@ mod config;
 mod control;
 mod cutoffs;
 mod grants;
-mod heap;
 mod ids;
 mod incoming;
 mod link;
@@ -28,7 +27,6 @@ mod outgoing;
 mod peers;
 mod receive;
 mod recovery;
-mod seen;
 mod server;
 mod slot;
 mod transmit;
@@ -43,35 +41,40 @@ use tailcut_wire::r2p2::DropReason;
 
 pub use self::config::{
     Adaptive, Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Priorities,
-    Pull, Recovery, Serving, UnscheduledRank,
+    Pull, Recovery, UnscheduledRank,
 };
 pub use self::cutoffs::Cutoffs;
-pub use self::metrics::{Holdings, Metrics};
+pub use self::metrics::Metrics;
+pub use crate::peer::limits::{Holdings, Serving};
 
 use self::cutoffs::Advice;
 use self::grants::Book;
-use self::heap::{Heap, Places, rank};
 use self::ids::Sessions;
 use self::link::{Device, NicQueue};
-use self::peers::Peers;
-use self::slot::{Phase, Role, Slot};
+use self::peers::HomaPeer;
+use self::slot::{Phase, Role, Slot, rank};
 use self::transmit::Control;
 use crate::buffers::Buffers;
+use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
+use crate::order::heap::{Heap, Places};
+use crate::order::wheel::Wheel;
+use crate::peer::table::{PeerId, Table};
+use crate::peer::validation::Tokens;
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
-use crate::wheel::Wheel;
 
 /// A Homa client and server on one port.
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: Slab<Slot>,
     /// Live RPCs by peer and by their id as this side numbers it.
-    live: HashMap<(u32, u64), u32, FixedState>,
+    live: HashMap<(PeerId, u64), SlotId, FixedState>,
     /// Parts of requests that wait for the others, by peer and key.
-    parts: HashMap<(u32, u64), Vec<u32>, FixedState>,
-    peers: Peers,
+    parts: HashMap<(PeerId, u64), Vec<SlotId>, FixedState>,
+    peers: Table<HomaPeer>,
+    /// Keyed hashes of addresses, which validate them.
+    tokens: Tokens,
     sessions: Sessions,
     advice: Advice,
     book: Book,
@@ -84,11 +87,10 @@ pub struct Endpoint {
     /// When data of each priority came last; 0 before.
     data_at: [Time; 8],
     /// When which peers are told of calls that have ended, at the latest; at most one entry a peer.
-    acks_due: VecDeque<(Time, u32)>,
+    acks_due: VecDeque<(Time, PeerId)>,
     wheel: Wheel,
     /// Messages begun so far, in and out: what ranks them by age.
     births: u32,
-    started_at: Time,
     buffers: Buffers,
     events: VecDeque<Event>,
     metrics: Metrics,
@@ -108,7 +110,7 @@ struct Origin<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    Rpc(u32),
+    Rpc(SlotId),
     /// The peer has an RPC of that id, with other ports.
     OtherPorts,
 }
@@ -125,11 +127,11 @@ impl Endpoint {
         hasher.write(b"tables");
         let seed = hasher.finish();
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::default(),
             live: HashMap::with_hasher(FixedState::with_seed(seed)),
             parts: HashMap::with_hasher(FixedState::with_seed(seed)),
-            peers: Peers::new(&config.secret, seed),
+            peers: Table::new(now, config.peers_max, &config.serving, seed),
+            tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36)),
             sessions: Sessions::new(&config.secret),
             advice: Advice::new(now, &config),
             book: Book::default(),
@@ -142,7 +144,6 @@ impl Endpoint {
             acks_due: VecDeque::new(),
             wheel: Wheel::new(TICK_BITS),
             births: 0,
-            started_at: now,
             buffers: Buffers::new(config.pool_bytes_max),
             events: VecDeque::new(),
             metrics: Metrics::default(),
@@ -163,7 +164,7 @@ impl Endpoint {
             return Err(CallError::TooLarge { len: len as usize, limit });
         }
         let id = self.begin_call(now, call)?;
-        if let Some(index) = self.slot_of(id.0, &[Phase::Calling]) {
+        if let Some(index) = self.slot_of(SlotKey(id.0), &[Phase::Calling]) {
             self.pad(index, len);
         }
         Ok(id)
@@ -186,7 +187,7 @@ impl Endpoint {
             return Err(AnswerError::TooLarge { len: len as usize, limit });
         }
         self.begin_reply(now, id, payload)?;
-        if let Some(index) = self.slot_of(id.0, &[Phase::Replying]) {
+        if let Some(index) = self.slot_of(SlotKey(id.0), &[Phase::Replying]) {
             self.pad(index, len);
         }
         Ok(())
@@ -199,7 +200,12 @@ impl Endpoint {
 
     /// What it holds now.
     pub fn holdings(&self) -> Holdings {
-        Holdings { expected_bytes: self.book.expected_bytes, ..self.holdings }
+        Holdings { expected: self.book.expected_bytes, ..self.holdings }
+    }
+
+    /// Bytes that it remembers of the sessions of its peers, to run no request twice.
+    pub fn sessions_bytes(&self) -> usize {
+        self.peers.sessions_bytes()
     }
 
     /// The cutoffs that its senders are told now, and the number of levels for scheduled data.
@@ -210,8 +216,9 @@ impl Endpoint {
     /// The `sender_id` of the requests of a call that has not ended, by which a capture knows it;
     /// of a long call that of its first RPC.
     pub fn wire_id(&self, id: CallId) -> Option<u64> {
-        let index = self.slot_of(id.0, &[Phase::Calling, Phase::Hearing, Phase::Fetching])?;
-        Some(self.slots[index as usize].local_id())
+        let index =
+            self.slot_of(SlotKey(id.0), &[Phase::Calling, Phase::Hearing, Phase::Fetching])?;
+        Some(self.slots[index].local_id())
     }
 
     /// The live RPC of a packet: of that peer, with these ports.
@@ -223,13 +230,12 @@ impl Endpoint {
             return Found::Nothing;
         };
         let Ports { source, destination } = origin.common.ports();
-        let is_its =
-            self.slots[index as usize].ports == Ports { source: destination, destination: source };
+        let is_its = self.slots[index].ports == Ports { source: destination, destination: source };
         if is_its { Found::Rpc(index) } else { Found::OtherPorts }
     }
 
     /// The same, and takes note that the peer is alive; a packet of no RPC is counted.
-    fn hear(&mut self, now: Time, origin: &Origin) -> Option<u32> {
+    fn hear(&mut self, now: Time, origin: &Origin) -> Option<SlotId> {
         match self.find(origin) {
             Found::Rpc(index) => {
                 self.touch(now, origin, index);
@@ -247,70 +253,59 @@ impl Endpoint {
     }
 
     /// Takes note that the peer of an RPC is alive.
-    fn touch(&mut self, now: Time, origin: &Origin, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    fn touch(&mut self, now: Time, origin: &Origin, index: SlotId) {
+        let slot = &mut self.slots[index];
         slot.heard_at = now;
         // A call leaves from any address until the answer tells which of this host's it was.
         slot.local = slot.local.or(origin.path.local);
         slot.need_acks = 0;
-        slot.bytes_in += origin.len as u64;
-        let peer = self.peers.at_mut(slot.peer);
-        peer.heard_at = now;
-        peer.is_stripped = origin.common.is_stripped();
-    }
-
-    fn take_slot(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots.len() as u32 - 1
-        })
+        slot.allowance.received += origin.len as u64;
+        let peer = &mut self.peers[slot.peer];
+        peer.used_at = now;
+        peer.state.is_stripped = origin.common.is_stripped();
     }
 
     /// Makes the RPC in a slot one that packets find.
-    fn enlist(&mut self, index: u32) {
-        let slot = &self.slots[index as usize];
+    fn enlist(&mut self, index: SlotId) {
+        let slot = &self.slots[index];
         self.live.insert((slot.peer, slot.local_id()), index);
     }
 
     /// Ends an RPC; what it holds is given back.
-    fn release(&mut self, index: u32) {
-        let slot = &self.slots[index as usize];
+    fn release(&mut self, index: SlotId) {
+        let slot = &self.slots[index];
         let (peer, local_id) = (slot.peer, slot.local_id());
         self.live.remove(&(peer, local_id));
         self.wheel.disarm(index);
         self.sendable.remove(&mut self.sendable_places, index);
         self.unwant(index);
-        if !matches!(self.slots[index as usize].role, Role::Whole) {
+        if !matches!(self.slots[index].role, Role::Whole) {
             self.leave_long(index);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         self.book.expected_bytes -= u64::from(slot.inc.expected());
         let (is_client, id) = (slot.is_client(), slot.id);
         let (request, reply) = (slot.out.end(), slot.inc.end());
         self.buffers.give(request);
         self.buffers.give(reply);
-        let held = std::mem::take(&mut slot.held_bytes);
-        let peer = self.peers.at_mut(peer);
+        let peer = &mut self.peers[peer];
         if is_client {
             self.holdings.calls -= 1;
             peer.calls -= 1;
-            peer.numbering.end(id);
+            peer.state.numbering.end(id);
         } else {
             self.holdings.requests -= 1;
             self.holdings.partials -= usize::from(slot.phase == Phase::Receiving);
             self.holdings.waiting -= usize::from(slot.phase == Phase::Waiting);
-            self.holdings.held_bytes -= held;
+            self.holdings.hold(peer, &mut slot.held_bytes, 0);
             peer.requests -= 1;
-            peer.held_bytes -= held;
         }
-        slot.phase = Phase::Free;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index);
+        self.slots.release(index);
     }
 
     /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
-    fn rank_out(&mut self, index: u32) {
-        let out = &self.slots[index as usize].out;
+    fn rank_out(&mut self, index: SlotId) {
+        let out = &self.slots[index].out;
         if out.is_sendable() {
             self.sendable.set(&mut self.sendable_places, index, rank(out.remaining(), out.birth));
         } else {
@@ -318,17 +313,17 @@ impl Endpoint {
         }
     }
 
-    fn pad(&mut self, index: u32, len: u32) {
+    fn pad(&mut self, index: SlotId, len: u32) {
         let unscheduled = self.unscheduled_len(index);
-        self.slots[index as usize].out.pad(len, unscheduled);
+        self.slots[index].out.pad(len, unscheduled);
         self.rank_out(index);
     }
 
     /// Bytes of the message that an RPC sends that need no grant.
-    fn unscheduled_len(&self, index: u32) -> u32 {
-        let slot = &self.slots[index as usize];
+    fn unscheduled_len(&self, index: SlotId) -> u32 {
+        let slot = &self.slots[index];
         let is_incast = slot.request_flags & DataFlags::INCAST != 0;
-        match self.peers.at(slot.peer).is_stripped {
+        match self.peers[slot.peer].state.is_stripped {
             true => u32::MAX,
             false if is_incast => self.config.incast.unscheduled_len,
             false => self.config.unscheduled_len,
@@ -341,15 +336,13 @@ impl Endpoint {
     }
 
     /// The slot that an id of the application means, if its RPC is in one of `phases`.
-    fn slot_of(&self, id: u64, phases: &[Phase]) -> Option<u32> {
-        let (index, generation) = (id as u32, (id >> 32) as u32);
-        let slot = self.slots.get(index as usize)?;
-        (slot.generation == generation && phases.contains(&slot.phase)).then_some(index)
+    fn slot_of(&self, id: SlotKey, phases: &[Phase]) -> Option<SlotId> {
+        self.slots.find(id).filter(|&index| phases.contains(&self.slots[index].phase))
     }
 
     /// The id that the application knows an RPC by.
-    fn handle_of(&self, index: u32) -> u64 {
-        u64::from(self.slots[index as usize].generation) << 32 | u64::from(index)
+    fn handle_of(&self, index: SlotId) -> u64 {
+        self.slots.key(index).0
     }
 }
 

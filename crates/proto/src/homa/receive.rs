@@ -4,16 +4,17 @@ use tailcut_wire::homa::{DataFlags, DataHeader};
 
 use super::incoming::Arrival;
 use super::{Endpoint, Origin, Phase};
+use crate::call::slab::SlotId;
 use crate::node::Time;
 
 impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.
-    pub(super) fn begin_incoming(&mut self, index: u32, header: &DataHeader) {
+    pub(super) fn begin_incoming(&mut self, index: SlotId, header: &DataHeader) {
         let payload = self.buffers.take();
         let birth = self.next_birth();
         let len = header.message_length.get().min(self.config.rpc_len_max);
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.inc.begin(payload, len, unscheduled, &self.config.framing);
         slot.inc.birth = birth;
         self.book.expected_bytes += u64::from(slot.inc.expected());
@@ -23,14 +24,14 @@ impl Endpoint {
     pub(super) fn accept(
         &mut self,
         now: Time,
-        index: u32,
+        index: SlotId,
         header: &DataHeader,
         payload: &[u8],
     ) -> bool {
         if header.common.is_stripped() {
             self.open_for_stripped(index);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let (arrival, new) = slot.inc.accept(
             header.offset(),
             header.message_length.get(),
@@ -62,15 +63,15 @@ impl Endpoint {
     }
 
     /// What is stored of a complete message: all of it, unless its end is only counted.
-    pub(super) fn take_message(&mut self, now: Time, index: u32, flags: DataFlags) -> Vec<u8> {
+    pub(super) fn take_message(&mut self, now: Time, index: SlotId, flags: DataFlags) -> Vec<u8> {
         self.unwant(index);
-        let inc = &mut self.slots[index as usize].inc;
+        let inc = &mut self.slots[index].inc;
         self.book.expected_bytes -= u64::from(inc.expected());
         let len = inc.len();
         if self.advice.observe(now, len) {
             self.metrics.cutoffs_changed += 1;
         }
-        let mut payload = self.slots[index as usize].inc.end();
+        let mut payload = self.slots[index].inc.end();
         if flags.has(DataFlags::EMPTY) {
             payload.clear();
         }
@@ -79,9 +80,9 @@ impl Endpoint {
 
     /// A peer that knows no grants sends all it has: as much is taken as is taken without a grant,
     /// beyond what has arrived.
-    fn open_for_stripped(&mut self, index: u32) {
+    fn open_for_stripped(&mut self, index: SlotId) {
         let ahead = self.config.unscheduled_len_max;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let more = slot.inc.open(slot.inc.base().saturating_add(ahead));
         self.book.expected_bytes += u64::from(more);
         if slot.phase == Phase::Receiving {
@@ -90,19 +91,19 @@ impl Endpoint {
     }
 
     /// A round trip has passed when the first byte of a grant comes.
-    fn sample_round_trip(&mut self, now: Time, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    fn sample_round_trip(&mut self, now: Time, index: SlotId) {
+        let slot = &mut self.slots[index];
         if let Some((offset, at)) = slot.inc.probe
             && slot.inc.highest() > offset
         {
             slot.inc.probe = None;
-            self.peers.at_mut(slot.peer).rtt.sample(now - at);
+            self.peers[slot.peer].state.rtt.sample(now - at);
         }
     }
 
     /// Begins, goes on or ends to wait for what is missing below something that has come.
-    fn watch_for_gaps(&mut self, now: Time, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    fn watch_for_gaps(&mut self, now: Time, index: SlotId) {
+        let slot = &mut self.slots[index];
         if !slot.inc.has_gap() {
             slot.inc.gap_since = 0;
         } else if slot.inc.gap_since == 0 {
@@ -117,16 +118,18 @@ impl Endpoint {
         &mut self,
         now: Time,
         origin: &Origin,
-        index: u32,
+        index: SlotId,
         header: &DataHeader,
     ) {
         let version = self.advice.cutoffs.version;
-        let slot = &mut self.slots[index as usize];
-        let peer = self.peers.at(slot.peer);
+        let slot = &mut self.slots[index];
+        let peer = &self.peers[slot.peer];
         let told = header.cutoff_version.get();
-        slot.is_proven |= peer.is_proof(told, version);
+        slot.is_validated |= peer.is_validated_by(told, version);
         let is_stale = told != peer.version(version) && !origin.common.is_stripped();
-        if is_stale && peer.advised_at.is_none_or(|at| now.saturating_sub(at) >= ADVICE_NS_MIN) {
+        if is_stale
+            && peer.state.advised_at.is_none_or(|at| now.saturating_sub(at) >= ADVICE_NS_MIN)
+        {
             self.advise(now, index);
         }
     }

@@ -17,23 +17,23 @@ use tailcut_wire::homa::{PacketType, RESEND_ALL};
 use super::slot::Slot;
 use super::transmit::Control;
 use super::{Endpoint, Phase};
+use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
 use crate::rtt::Bounds;
 
 impl Endpoint {
     /// Has the timer of an RPC look at it by the time that something is due.
-    pub(super) fn arm(&mut self, now: Time, index: u32) {
-        let due = self.due_at(now, &self.slots[index as usize]);
+    pub(super) fn arm(&mut self, now: Time, index: SlotId) {
+        let due = self.due_at(now, &self.slots[index]);
         self.wheel.arm_by(index, due);
     }
 
     /// Does what is due for an RPC.
-    pub(super) fn handle_due(&mut self, now: Time, index: u32) {
-        let slot = &self.slots[index as usize];
+    pub(super) fn handle_due(&mut self, now: Time, index: SlotId) {
+        let slot = &self.slots[index];
         let (phase, deadline) = (slot.phase, slot.deadline);
         match phase {
-            Phase::Free => return,
             Phase::Calling | Phase::Hearing | Phase::Fetching if deadline <= now => {
                 self.metrics.deadlines += 1;
                 return self.fail(index, Failure::Deadline);
@@ -59,16 +59,15 @@ impl Endpoint {
                     self.metrics.unreachable += 1;
                     return self.fail(index, Failure::Unreachable);
                 }
-                Phase::Replying if self.is_sending(&self.slots[index as usize]) => {}
+                Phase::Replying if self.is_sending(&self.slots[index]) => {}
                 Phase::Replying
-                    if self.slots[index as usize].need_acks
-                        >= self.config.recovery.need_acks_max =>
+                    if self.slots[index].need_acks >= self.config.recovery.need_acks_max =>
                 {
                     self.metrics.unacknowledged += 1;
                     return self.release(index);
                 }
                 Phase::Replying => self.ask_for_ack(now, index),
-                Phase::Calling if self.is_sending(&self.slots[index as usize]) => {}
+                Phase::Calling if self.is_sending(&self.slots[index]) => {}
                 _ => self.ask(now, index),
             }
         }
@@ -76,9 +75,9 @@ impl Endpoint {
     }
 
     /// Asks for what is missing of the message that an RPC receives.
-    pub(super) fn ask(&mut self, now: Time, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        let generation = slot.generation;
+    pub(super) fn ask(&mut self, now: Time, index: SlotId) {
+        let rpc = self.slots.key(index);
+        let slot = &mut self.slots[index];
         let mut ranges = [(0, 0); ASKED_MAX];
         let mut count = 0;
         if slot.phase == Phase::Calling {
@@ -100,21 +99,21 @@ impl Endpoint {
             slot.inc.gap_since = now.max(1);
         }
         for &(offset, length) in &ranges[..count] {
-            self.push_control(Control::Resend { slot: index, generation, offset, length });
+            self.push_control(Control::Resend { rpc, offset, length });
         }
     }
 
     /// The sender of a message says that it is alive, and has something else to do first.
-    pub(super) fn be_patient(&mut self, now: Time, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn be_patient(&mut self, now: Time, index: SlotId) {
+        let slot = &mut self.slots[index];
         if slot.is_receiving() {
             slot.asked_at = now;
         }
     }
 
     /// Whether bytes that may come have not, for longer than a hole is left alone.
-    pub(super) fn is_starved(&self, now: Time, index: u32) -> bool {
-        let slot = &self.slots[index as usize];
+    pub(super) fn is_starved(&self, now: Time, index: SlotId) -> bool {
+        let slot = &self.slots[index];
         let is_waiting = match slot.phase {
             Phase::Calling => !slot.out.is_sendable(),
             _ => slot.is_receiving() && slot.inc.expected() > 0,
@@ -123,21 +122,16 @@ impl Endpoint {
         is_waiting && now.saturating_sub(since) >= self.config.recovery.gap_ns_min
     }
 
-    fn ask_for_ack(&mut self, now: Time, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    fn ask_for_ack(&mut self, now: Time, index: SlotId) {
+        let slot = &mut self.slots[index];
         slot.asked_at = now;
         slot.need_acks += 1;
-        let generation = slot.generation;
-        self.push_control(Control::Plain {
-            slot: index,
-            generation,
-            packet_type: PacketType::NeedAck,
-        });
+        let rpc = self.slots.key(index);
+        self.push_control(Control::Plain { rpc, packet_type: PacketType::NeedAck });
     }
 
     fn due_at(&self, now: Time, slot: &Slot) -> Time {
         let next = match slot.phase {
-            Phase::Free => Time::MAX,
             Phase::Calling | Phase::Hearing => self.silence_over_at(slot).min(slot.deadline),
             Phase::Receiving => self.silence_over_at(slot).min(self.expires_at(slot)),
             Phase::Waiting | Phase::Fetching => slot.deadline,
@@ -148,7 +142,7 @@ impl Endpoint {
 
     /// When the silence of the peer about an RPC is so long that something is asked.
     fn silence_over_at(&self, slot: &Slot) -> Time {
-        let (peer, recovery) = (self.peers.at(slot.peer), &self.config.recovery);
+        let (peer, recovery) = (&self.peers[slot.peer].state, &self.config.recovery);
         let bounds = Bounds {
             initial_ns: recovery.silence_initial_ns,
             min_ns: recovery.silence_min_ns,
@@ -179,7 +173,7 @@ impl Endpoint {
             // While the rest of a message waits for a grant, the question finds out whether the
             // peer lives.
             Phase::Replying => recovery.need_ack_ns << slot.need_acks.min(16),
-            Phase::Waiting | Phase::Fetching | Phase::Free => return Time::MAX,
+            Phase::Waiting | Phase::Fetching => return Time::MAX,
         };
         since.saturating_add(silence_ns)
     }
@@ -202,7 +196,7 @@ impl Endpoint {
             return None;
         }
         let recovery = &self.config.recovery;
-        let round_trip_ns = self.peers.at(slot.peer).rtt.smoothed_or(recovery.gap_ns_min);
+        let round_trip_ns = self.peers[slot.peer].state.rtt.smoothed_or(recovery.gap_ns_min);
         let age_ns = round_trip_ns
             .clamp(recovery.gap_ns_min, recovery.silence_max_ns.max(recovery.gap_ns_min));
         let age_ns = age_ns
@@ -220,9 +214,9 @@ impl Endpoint {
         slot.progress_at.saturating_add(self.config.serving.partial_ns_max).min(slot.deadline)
     }
 
-    fn is_peer_silent(&self, now: Time, index: u32) -> bool {
-        let slot = &self.slots[index as usize];
-        let heard_at = self.peers.at(slot.peer).heard_at.max(slot.first_sent_at);
+    fn is_peer_silent(&self, now: Time, index: SlotId) -> bool {
+        let slot = &self.slots[index];
+        let heard_at = self.peers[slot.peer].used_at.max(slot.first_sent_at);
         slot.first_sent_at != 0
             && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
     }

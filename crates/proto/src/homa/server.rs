@@ -15,19 +15,15 @@ use tailcut_wire::homa::{Age, DataFlags, DataHeader, Ports, TimeLeft};
 use tailcut_wire::r2p2::DropReason;
 
 use super::ids::ClientId;
-use super::slot::Role;
+use super::slot::{Role, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase};
+use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
+use crate::peer::once::Memory;
+use crate::peer::table::PeerId;
+use crate::peer::validation::Refusal;
 use crate::rpc::{AnswerError, Event, RequestId};
-
-/// Why a request is not admitted.
-#[derive(Clone, Copy, Debug)]
-enum Refusal {
-    Drop(DropReason),
-    /// The address must be proven first.
-    Prove,
-}
 
 impl Endpoint {
     /// DATA of a request.
@@ -65,12 +61,12 @@ impl Endpoint {
         &mut self,
         now: Time,
         origin: &Origin,
-        index: u32,
+        index: SlotId,
         (header, payload): (&DataHeader, &[u8]),
     ) {
         self.touch(now, origin, index);
         self.note_proof(now, origin, index, header);
-        if self.slots[index as usize].phase != Phase::Receiving {
+        if self.slots[index].phase != Phase::Receiving {
             self.metrics.repeated += 1;
             self.resume(index);
         } else if self.may_have_run(now, index, header) {
@@ -92,7 +88,7 @@ impl Endpoint {
             self.refuse_request(now, id, DropReason::TooLarge)?;
             return Err(AnswerError::TooLarge { len, limit });
         }
-        if self.slots[index as usize].deadline <= now {
+        if self.slots[index].deadline <= now {
             self.withdraw(index);
             return Err(AnswerError::Gone);
         }
@@ -108,9 +104,9 @@ impl Endpoint {
     ) -> Result<(), AnswerError> {
         let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
         self.metrics.drop(reason);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if slot.request_flags & DataFlags::KNOWN == 0 {
-            // A client that does not know the flags would take the reason for a reply: silence ends its
+            // A client that does not know flags would take the reason for a reply: silence ends its
             // call.
             self.release(index);
             return Ok(());
@@ -130,7 +126,7 @@ impl Endpoint {
         let Some(&index) = self.live.get(&(peer, id.0 | 1)) else {
             return;
         };
-        let slot = &self.slots[index as usize];
+        let slot = &self.slots[index];
         if id.0 & 1 != 0
             || slot.ports.source != server_port
             || slot.ports.destination != origin.common.sport.get()
@@ -146,17 +142,17 @@ impl Endpoint {
     }
 
     /// Ends a request that the application has, and tells it.
-    pub(super) fn withdraw(&mut self, index: u32) {
+    pub(super) fn withdraw(&mut self, index: SlotId) {
         // Of a part that waits for others, the application knows nothing.
-        if !matches!(self.slots[index as usize].role, Role::Part { .. }) {
+        if !matches!(self.slots[index].role, Role::Part { .. }) {
             self.events.push_back(Event::Cancelled { id: RequestId(self.handle_of(index)) });
         }
         self.release(index);
     }
 
     /// Ends a request that the application has not, for a reason that its client is told.
-    pub(super) fn drop_partial(&mut self, index: u32, reason: DropReason) {
-        let slot = &self.slots[index as usize];
+    pub(super) fn drop_partial(&mut self, index: SlotId, reason: DropReason) {
+        let slot = &self.slots[index];
         let (ports, id, request_flags) = (slot.ports, slot.id, slot.request_flags);
         let to = self.path_of(index);
         if request_flags & DataFlags::KNOWN != 0 {
@@ -167,48 +163,45 @@ impl Endpoint {
     }
 
     /// Charges `bytes` of a request to its client.
-    pub(super) fn hold(&mut self, index: u32, bytes: usize) {
-        let slot = &mut self.slots[index as usize];
-        slot.held_bytes += bytes;
-        self.peers.at_mut(slot.peer).held_bytes += bytes;
-        self.holdings.held_bytes += bytes;
+    pub(super) fn hold(&mut self, index: SlotId, bytes: usize) {
+        let slot = &mut self.slots[index];
+        let held = slot.held_bytes + bytes;
+        self.holdings.hold(&mut self.peers[slot.peer], &mut slot.held_bytes, held);
     }
 
     /// The bytes of a request are the application's now.
-    pub(super) fn unhold(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        let held = std::mem::take(&mut slot.held_bytes);
-        self.peers.at_mut(slot.peer).held_bytes -= held;
-        self.holdings.held_bytes -= held;
+    pub(super) fn unhold(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
+        self.holdings.hold(&mut self.peers[slot.peer], &mut slot.held_bytes, 0);
     }
 
     /// Sends on what was held back until the client's address was proven.
-    pub(super) fn resume(&mut self, index: u32) {
-        if self.slots[index as usize].phase == Phase::Replying {
+    pub(super) fn resume(&mut self, index: SlotId) {
+        if self.slots[index].phase == Phase::Replying {
             self.rank_out(index);
         }
     }
 
     /// The longest reply that the client of a request takes.
-    fn reply_len_max(&self, index: u32) -> usize {
-        let is_known = self.slots[index as usize].request_flags & DataFlags::KNOWN != 0;
+    fn reply_len_max(&self, index: SlotId) -> usize {
+        let is_known = self.slots[index].request_flags & DataFlags::KNOWN != 0;
         if is_known { self.config.message_len_max } else { self.config.single_len_max() }
     }
 
     /// The request that the application means, if it has it.
-    fn waiting_slot(&self, id: RequestId) -> Option<u32> {
+    fn waiting_slot(&self, id: RequestId) -> Option<SlotId> {
         let is_with_application =
-            |&index: &u32| !matches!(self.slots[index as usize].role, Role::Part { .. });
-        self.slot_of(id.0, &[Phase::Waiting]).filter(is_with_application)
+            |&index: &SlotId| !matches!(self.slots[index].role, Role::Part { .. });
+        self.slot_of(SlotKey(id.0), &[Phase::Waiting]).filter(is_with_application)
     }
 
     /// Answers a request that waits.
-    pub(super) fn send_reply(&mut self, now: Time, index: u32, payload: Vec<u8>) {
+    pub(super) fn send_reply(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
         let birth = self.next_birth();
         self.hold(index, payload.len());
         let payload = self.cut_reply(index, payload);
         let unscheduled = self.unscheduled_len(index);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.phase = Phase::Replying;
         slot.send(payload, unscheduled, birth);
         slot.sent_at = slot.sent_at.max(now);
@@ -217,19 +210,25 @@ impl Endpoint {
         self.arm(now, index);
     }
 
-    fn begin_request(&mut self, now: Time, peer: u32, origin: &Origin, header: &DataHeader) -> u32 {
+    fn begin_request(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        origin: &Origin,
+        header: &DataHeader,
+    ) -> SlotId {
         let id = ClientId(origin.common.sender_id.get());
         let Ports { source, destination } = origin.common.ports();
-        let index = self.take_slot();
-        let slot = &mut self.slots[index as usize];
+        let index = self.slots.take(Slot::default);
+        let slot = &mut self.slots[index];
         slot.begin(
             now,
             Phase::Receiving,
             (peer, Ports { source: destination, destination: source }, id),
         );
         slot.local = origin.path.local;
-        slot.bytes_in = origin.len as u64;
-        slot.is_proven = false;
+        slot.allowance.received = origin.len as u64;
+        slot.is_validated = false;
         slot.flags = DataFlags::KNOWN;
         slot.request_flags = header.flags().0;
         slot.options.idempotent = header.flags().has(DataFlags::IDEMPOTENT);
@@ -237,27 +236,36 @@ impl Endpoint {
         let left =
             TimeLeft(header.time_left.get()).ns().filter(|_| header.flags().has(DataFlags::KNOWN));
         slot.deadline = now.saturating_add(left.unwrap_or(lifetime_ns).min(lifetime_ns));
-        let record = self.peers.at_mut(peer);
+        let record = &mut self.peers[peer];
         record.requests += 1;
-        record.heard_at = now;
-        record.is_stripped = origin.common.is_stripped();
+        record.used_at = now;
+        record.state.is_stripped = origin.common.is_stripped();
         self.holdings.requests += 1;
         self.holdings.partials += 1;
         self.enlist(index);
         self.begin_incoming(index, header);
-        self.hold(index, self.slots[index as usize].inc.granted() as usize);
+        self.hold(index, self.slots[index].inc.granted() as usize);
         self.arm(now, index);
         index
     }
 
-    fn take_part(&mut self, now: Time, index: u32, header: &DataHeader, payload: &[u8]) {
+    fn take_part(&mut self, now: Time, index: SlotId, header: &DataHeader, payload: &[u8]) {
         if !self.accept(now, index, header, payload) {
             return;
         }
         let payload = self.take_message(now, index, header.flags());
-        let slot = &mut self.slots[index as usize];
-        slot.phase = Phase::Waiting;
-        self.peers.at_mut(slot.peer).see(slot.id);
+        let slot = &self.slots[index];
+        let (peer, id) = (slot.peer, slot.id);
+        // The memory was there when the request was admitted; where others have taken it since, it
+        // must not run.
+        if let Err(denied) = self.peers.take(peer, id.session(), id.sequence())
+            && !self.slots[index].options.idempotent
+        {
+            self.metrics.deny(denied);
+            self.buffers.give(payload);
+            return self.drop_partial(index, DropReason::Uncertain);
+        }
+        self.slots[index].phase = Phase::Waiting;
         self.holdings.partials -= 1;
         self.holdings.waiting += 1;
         self.arm(now, index);
@@ -269,73 +277,82 @@ impl Endpoint {
     }
 
     /// Hands a request to the application.
-    pub(super) fn deliver(&mut self, index: u32, payload: Vec<u8>) {
+    pub(super) fn deliver(&mut self, index: SlotId, payload: Vec<u8>) {
         self.unhold(index);
         self.metrics.requests += 1;
-        let slot = &self.slots[index as usize];
-        let (client, deadline) = (self.peers.at(slot.peer).address, slot.deadline);
+        let slot = &self.slots[index];
+        let (client, deadline) = (self.peers[slot.peer].address, slot.deadline);
         let id = RequestId(self.handle_of(index));
         self.events.push_back(Event::Request { id, client, payload, deadline });
     }
 
     /// Whether a packet of an unknown request begins one; the peer if so.
-    fn admit(&mut self, now: Time, origin: &Origin, header: &DataHeader) -> Result<u32, Refusal> {
+    fn admit(
+        &mut self,
+        now: Time,
+        origin: &Origin,
+        header: &DataHeader,
+    ) -> Result<PeerId, Refusal> {
         if !self.config.serving.is_enabled {
             return Err(Refusal::Drop(DropReason::Application));
         }
         if header.message_length.get() as usize > self.config.single_len_max() {
             return Err(Refusal::Drop(DropReason::TooLarge));
         }
-        let versions = (header.cutoff_version.get(), self.advice.cutoffs.version);
-        let known = self.peers.find(origin.path.peer);
-        if known.is_none() && !self.peers.takes(now, origin.path.peer, versions, &self.config) {
-            return Err(Refusal::Prove);
+        let (address, told) = (origin.path.peer, header.cutoff_version.get());
+        if self.peers.find(address).is_none() && !self.takes_stranger(now, address, told) {
+            return Err(Refusal::Validate);
         }
         // Who cannot remember a refusal does not promise that no copy will run.
         let forgetful = Refusal::Drop(DropReason::Uncertain);
-        let peer = self.peers.find_or_add(now, origin.path.peer, &self.config).ok_or(forgetful)?;
+        let peer = self.peer_of(now, address).ok_or(forgetful)?;
         let id = ClientId(origin.common.sender_id.get());
         let is_full = self.is_full(peer, header);
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
-        let (serving, started_at) = (&self.config.serving, self.started_at);
-        let session =
-            self.peers.at_mut(peer).session(now, started_at, id, serving).ok_or(forgetful)?;
-        if session.seen.contains(id.sequence()) && !is_idempotent {
+        let serving = &self.config.serving;
+        let session = self.peers.session(now, peer, id.session(), serving).map_err(|denied| {
+            self.metrics.deny(denied);
+            forgetful
+        })?;
+        let is_seen = session.once.recall(id.sequence()) != Memory::Fresh;
+        if is_seen && !is_idempotent {
             self.metrics.forgotten += 1;
             return Err(forgetful);
         }
         if may_predate(now, header, (session.known_since, serving.transit_ns_max)) {
             return Err(forgetful);
         }
-        if is_full && !is_idempotent {
-            // The client takes the refusal for a promise that no copy of it will run.
-            session.seen.insert(id.sequence());
+        if !is_full {
+            return Ok(peer);
         }
-        if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(peer) }
+        if !is_idempotent {
+            // The client takes the refusal for a promise that no copy of it will run.
+            self.peers.take(peer, id.session(), id.sequence()).map_err(|denied| {
+                self.metrics.deny(denied);
+                forgetful
+            })?;
+        }
+        Err(Refusal::Drop(DropReason::Overload))
     }
 
     /// Whether a request that this server believes to be new may have run before it knew the
     /// session.
-    fn may_have_run(&mut self, now: Time, index: u32, header: &DataHeader) -> bool {
+    fn may_have_run(&mut self, now: Time, index: SlotId, header: &DataHeader) -> bool {
         if header.retransmit == 0 {
             return false;
         }
-        let (peer, id) = (self.slots[index as usize].peer, self.slots[index as usize].id);
+        let (peer, id) = (self.slots[index].peer, self.slots[index].id);
         let serving = &self.config.serving;
-        let session = self.peers.at_mut(peer).session(now, self.started_at, id, serving);
-        session.is_some_and(|session| {
+        let session = self.peers.session(now, peer, id.session(), serving);
+        session.is_ok_and(|session| {
             may_predate(now, header, (session.known_since, serving.transit_ns_max))
         })
     }
 
-    fn is_full(&self, peer: u32, header: &DataHeader) -> bool {
-        let (serving, record) = (&self.config.serving, self.peers.at(peer));
+    fn is_full(&self, peer: PeerId, header: &DataHeader) -> bool {
         let bytes = header.message_length.get().min(self.config.unscheduled_len_max) as usize;
-        self.holdings.requests >= serving.requests_max
-            || record.requests >= serving.requests_per_client_max
-            || self.holdings.partials >= serving.partials_max
-            || self.holdings.held_bytes + bytes > serving.held_bytes_max
-            || record.held_bytes + bytes > serving.held_bytes_per_client_max
+        self.holdings.partials >= self.config.serving.partials_max
+            || self.holdings.is_full(&self.peers[peer], bytes, &self.config.serving)
     }
 
     fn refuse_packet(&mut self, origin: &Origin, header: &DataHeader, refusal: Refusal) {
@@ -343,7 +360,7 @@ impl Endpoint {
         let Ports { source, destination } = origin.common.ports();
         let ports = Ports { source: destination, destination: source };
         match refusal {
-            Refusal::Prove => self.push_control(Control::Prove { to, ports, id }),
+            Refusal::Validate => self.push_control(Control::Prove { to, ports, id }),
             Refusal::Drop(reason) => {
                 self.metrics.drop(reason);
                 if header.flags().has(DataFlags::KNOWN) {

@@ -7,16 +7,18 @@ use tailcut_wire::homa::{DataFlags, Ports};
 use super::ids::ClientId;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
+use crate::call::slab::SlotId;
 use crate::node::Time;
+use crate::peer::table::PeerId;
+use crate::peer::validation::Allowance;
 use crate::rpc::CallOptions;
 
 /// One RPC. The slot outlives it and is used again.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) id: ClientId,
-    pub(super) peer: u32,
+    pub(super) peer: PeerId,
     /// This host's address that the peer knows; `None` until it has answered, or where only the
     /// datapath knows.
     pub(super) local: Option<IpAddr>,
@@ -47,11 +49,10 @@ pub(super) struct Slot {
     pub(super) attempts: u32,
     /// NEED_ACKs since the client last gave a sign of life.
     pub(super) need_acks: u8,
-    /// Bytes of datagrams of this RPC, at the server: what an address that is not proven has paid
-    /// and got.
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
-    pub(super) is_proven: bool,
+    /// Bytes of datagrams of this RPC, at the server.
+    pub(super) allowance: Allowance,
+    /// The peer receives at its address: it has told the version of the cutoffs back.
+    pub(super) is_validated: bool,
     /// Bytes that this RPC holds against the limits, at the server.
     pub(super) held_bytes: usize,
     pub(super) is_grant_queued: bool,
@@ -66,9 +67,9 @@ pub(super) enum Role {
     #[default]
     Whole,
     /// Client: the first RPC. The others, and what has come of the reply.
-    First { others: Vec<u32>, reply: Vec<u8>, missing: usize },
+    First { others: Vec<SlotId>, reply: Vec<u8>, missing: usize },
     /// Client: another RPC, of the call whose first RPC is in this slot.
-    Other { first: u32 },
+    Other { first: SlotId },
     /// Server: a part of a request that waits for the others.
     Part { key: ClientId, total_len: u32, offset: u32, message: Vec<u8> },
     /// Server: the first RPC, and the whole of the reply that it begins.
@@ -78,10 +79,8 @@ pub(super) enum Role {
 /// Where an RPC stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The slot is free.
-    #[default]
-    Free,
     /// Client: nothing of the reply has come.
+    #[default]
     Calling,
     /// Client: something of the reply has come.
     Hearing,
@@ -110,10 +109,9 @@ impl Slot {
         self.id.0 | u64::from(!self.is_client())
     }
 
-    /// Whether `len` more bytes may go out: at most three for one to an address that is not proven
-    /// (QUIC's bound, RFC 9000 section 8).
+    /// Whether `len` more bytes may go out.
     pub(super) fn may_send(&self, len: usize) -> bool {
-        self.is_proven || self.bytes_out + len as u64 <= 3 * self.bytes_in
+        self.is_validated || self.allowance.covers(len)
     }
 
     /// Begins to send a message. Homa has no empty one: a byte stands for it, with a flag.
@@ -131,7 +129,7 @@ impl Slot {
         &mut self,
         now: Time,
         phase: Phase,
-        (peer, ports, id): (u32, Ports, ClientId),
+        (peer, ports, id): (PeerId, Ports, ClientId),
     ) {
         self.phase = phase;
         self.peer = peer;
@@ -147,9 +145,24 @@ impl Slot {
         self.progress_at = now;
         self.attempts = 0;
         self.need_acks = 0;
-        self.bytes_in = 0;
-        self.bytes_out = 0;
-        self.is_proven = true;
+        self.allowance = Allowance::default();
+        self.is_validated = true;
         self.is_grant_queued = false;
+    }
+}
+
+/// The rank of a message: fewer bytes first, then the older.
+pub(super) fn rank(bytes: u32, birth: u32) -> u64 {
+    u64::from(bytes) << 32 | u64::from(birth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_bytes_rank_before_age() {
+        assert!(rank(1, 9) < rank(2, 0));
+        assert!(rank(2, 0) < rank(2, 1));
     }
 }

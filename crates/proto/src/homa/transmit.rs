@@ -10,7 +10,9 @@ use zerocopy::IntoBytes;
 use super::ids::ClientId;
 use super::outgoing::{Level, Piece};
 use super::{Carrier, Endpoint, Phase, UnscheduledRank};
+use crate::call::slab::{SlotId, SlotKey};
 use crate::node::{Path, TRAIN_DATAGRAMS_MAX, Time, Transmit};
+use crate::peer::table::PeerId;
 use crate::train::Train;
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
@@ -19,25 +21,21 @@ use crate::train::Train;
 pub(super) enum Control {
     /// As far as the message that an RPC receives is granted.
     Grant {
-        slot: u32,
-        generation: u32,
+        rpc: SlotKey,
     },
     Resend {
-        slot: u32,
-        generation: u32,
+        rpc: SlotKey,
         offset: u32,
         length: u32,
     },
     /// A packet that is nothing but its type: BUSY or NEED_ACK.
     Plain {
-        slot: u32,
-        generation: u32,
+        rpc: SlotKey,
         packet_type: PacketType,
     },
     /// Our cutoffs, to the peer of an RPC.
     Cutoffs {
-        slot: u32,
-        generation: u32,
+        rpc: SlotKey,
     },
     /// Answers a packet of no RPC.
     Unknown {
@@ -53,7 +51,7 @@ pub(super) enum Control {
     },
     /// All RPCs with a server that have ended at their client and that it has not been told of.
     Acks {
-        peer: u32,
+        peer: PeerId,
     },
     /// Our cutoffs to a stranger, who must tell their version back.
     Prove {
@@ -100,7 +98,7 @@ impl Endpoint {
         let count_max = self.config.train_len_max.clamp(1, TRAIN_DATAGRAMS_MAX);
         let lens = (self.config.framing.unscheduled_len, self.config.framing.scheduled_len);
         while let Some((_, index)) = self.sendable.peek() {
-            let slot = &self.slots[index as usize];
+            let slot = &self.slots[index];
             let Some(piece) = slot.out.peek(lens).filter(|_| train.count() < count_max) else {
                 break;
             };
@@ -129,32 +127,32 @@ impl Endpoint {
         train.finish().map(|transmit| Transmit { priority, ..transmit })
     }
 
-    fn priority_of(&self, index: u32, piece: Piece) -> u8 {
-        let slot = &self.slots[index as usize];
+    fn priority_of(&self, index: SlotId, piece: Piece) -> u8 {
+        let slot = &self.slots[index];
         match (piece.level, self.config.priorities.rank) {
             (Level::Granted(level), _) => level,
             (Level::Unscheduled, UnscheduledRank::Message) => {
-                self.peers.at(slot.peer).cutoffs.level(slot.out.len())
+                self.peers[slot.peer].state.cutoffs.level(slot.out.len())
             }
             (Level::Unscheduled, UnscheduledRank::Remaining) => {
-                self.peers.at(slot.peer).cutoffs.level(slot.out.len() - piece.offset)
+                self.peers[slot.peer].state.cutoffs.level(slot.out.len() - piece.offset)
             }
         }
     }
 
     /// Writes a piece of the message that an RPC sends to `room`, which is as long as it, and takes
     /// note that it went.
-    fn write_piece(&mut self, now: Time, index: u32, piece: Piece, room: &mut [u8]) {
-        let slot = &mut self.slots[index as usize];
-        let peer = self.peers.at_mut(slot.peer);
+    fn write_piece(&mut self, now: Time, index: SlotId, piece: Piece, room: &mut [u8]) {
+        let slot = &mut self.slots[index];
+        let peer = &mut self.peers[slot.peer];
         let mut header = DataHeader::new(slot.ports, slot.local_id(), slot.out.len(), piece.offset);
         header.incoming = slot.out.granted().into();
-        header.cutoff_version = peer.cutoffs.version.into();
+        header.cutoff_version = peer.state.cutoffs.version.into();
         header.flags = slot.flags;
         // At the client alone: a reply comes from another port than the calls that are
         // acknowledged.
         if slot.phase == Phase::Calling
-            && let Some(ack) = peer.acks.pop()
+            && let Some(ack) = peer.state.acks.pop()
         {
             header.ack = ack;
             self.metrics.acks_piggybacked += 1;
@@ -175,7 +173,7 @@ impl Endpoint {
         if slot.first_sent_at == 0 {
             slot.first_sent_at = now.max(1);
         }
-        slot.bytes_out += room.len() as u64;
+        slot.allowance.sent += room.len() as u64;
         let to = Path { local: slot.local, peer: peer.address };
         disguise(self.config.carrier, to, room);
         let framing = &self.config.framing;
@@ -183,14 +181,14 @@ impl Endpoint {
         self.device.send(now, piece.len);
         self.metrics.data_bytes_out += u64::from(piece.len);
         self.rank_out(index);
-        if !self.slots[index as usize].out.is_sendable() {
+        if !self.slots[index].out.is_sendable() {
             // From now on it is for the peer to say something.
             self.arm(now, index);
         }
     }
 
     /// A reply must wait until its client's address is proven: tell it the version to tell back.
-    fn hold_back(&mut self, now: Time, index: u32) {
+    fn hold_back(&mut self, now: Time, index: SlotId) {
         self.metrics.held_back += 1;
         self.sendable.remove(&mut self.sendable_places, index);
         self.advise(now, index);
@@ -198,10 +196,10 @@ impl Endpoint {
 
     /// Writes what a server is to be told of RPCs that have ended, as a train; `None` when other
     /// packets have taken them along.
-    fn write_acks(&mut self, peer: u32, buffer: &mut [u8]) -> Option<Transmit> {
+    fn write_acks(&mut self, peer: PeerId, buffer: &mut [u8]) -> Option<Transmit> {
         let count_max = self.config.train_len_max.clamp(1, TRAIN_DATAGRAMS_MAX);
-        let (mut train, to) = (Train::new(buffer), Path::from(self.peers.at(peer).address));
-        let acks = &mut self.peers.at_mut(peer).acks;
+        let (mut train, to) = (Train::new(buffer), Path::from(self.peers[peer].address));
+        let acks = &mut self.peers[peer].state.acks;
         while !acks.is_empty() {
             let Some(room) = (train.count() < count_max)
                 .then(|| train.room(to, size_of::<AckPacket>()))
@@ -231,12 +229,12 @@ impl Endpoint {
         buffer: &mut [u8],
     ) -> Option<(Path, usize)> {
         match control {
-            Control::Grant { slot, generation } => {
-                let index = self.speaker(slot, generation, size_of::<GrantPacket>())?;
+            Control::Grant { rpc } => {
+                let index = self.speaker(rpc, size_of::<GrantPacket>())?;
                 Some(self.write_grant(now, index, buffer))
             }
-            Control::Resend { slot, generation, offset, length } => {
-                let index = self.speaker(slot, generation, size_of::<ResendPacket>())?;
+            Control::Resend { rpc, offset, length } => {
+                let index = self.speaker(rpc, size_of::<ResendPacket>())?;
                 self.metrics.resends += 1;
                 let priority = CONTROL_PRIORITY.min(self.advice.scheduled_levels);
                 let (offset, length) = (offset.into(), length.into());
@@ -246,18 +244,18 @@ impl Endpoint {
                     put(buffer, &ResendPacket { common, offset, length, priority }),
                 ))
             }
-            Control::Plain { slot, generation, packet_type } => {
-                let index = self.speaker(slot, generation, COMMON_LEN)?;
+            Control::Plain { rpc, packet_type } => {
+                let index = self.speaker(rpc, COMMON_LEN)?;
                 let is_busy = packet_type == PacketType::Busy;
                 *(if is_busy { &mut self.metrics.busy } else { &mut self.metrics.need_acks }) += 1;
                 Some((self.path_of(index), put(buffer, &self.common(index, packet_type))))
             }
-            Control::Cutoffs { slot, generation } => {
-                let index = self.speaker(slot, generation, size_of::<CutoffsPacket>())?;
+            Control::Cutoffs { rpc } => {
+                let index = self.speaker(rpc, size_of::<CutoffsPacket>())?;
                 self.metrics.cutoffs += 1;
                 let common = self.common(index, PacketType::Cutoffs);
                 let cutoffs = self.advice.cutoffs.by_level.map(Into::into);
-                let peer = self.peers.at(self.slots[index as usize].peer);
+                let peer = &self.peers[self.slots[index].peer];
                 let version = peer.version(self.advice.cutoffs.version).into();
                 Some((
                     self.path_of(index),
@@ -274,7 +272,7 @@ impl Endpoint {
                 let (acks, count) = self
                     .peers
                     .find(to.peer)
-                    .map_or(Default::default(), |peer| self.peers.at_mut(peer).acks.take(id));
+                    .map_or(Default::default(), |peer| self.peers[peer].state.acks.take(id));
                 Some((
                     to,
                     put(buffer, &AckPacket { common, num_acks: (count as u16).into(), acks }),
@@ -286,7 +284,7 @@ impl Endpoint {
                 self.metrics.cutoffs += 1;
                 let common = CommonHeader::new(PacketType::Cutoffs, ports, id.0 | 1);
                 let cutoffs = self.advice.cutoffs.by_level.map(Into::into);
-                let version = self.peers.version_for(to.peer, self.advice.cutoffs.version).into();
+                let version = self.version_for(to.peer).into();
                 Some((to, put(buffer, &CutoffsPacket { common, cutoffs, version })))
             }
             Control::Refused { to, ports, id, reason } => {
@@ -300,10 +298,10 @@ impl Endpoint {
         }
     }
 
-    fn write_grant(&mut self, now: Time, index: u32, buffer: &mut [u8]) -> (Path, usize) {
+    fn write_grant(&mut self, now: Time, index: SlotId, buffer: &mut [u8]) -> (Path, usize) {
         self.metrics.grants += 1;
         let common = self.common(index, PacketType::Grant);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.is_grant_queued = false;
         if slot.inc.probe.is_none() {
             slot.inc.probe = Some((slot.inc.highest(), now));
@@ -315,28 +313,26 @@ impl Endpoint {
 
     /// The RPC of which `len` bytes are to be said, if it still lives and its peer may be sent so
     /// much.
-    fn speaker(&mut self, index: u32, generation: u32, len: usize) -> Option<u32> {
-        let slot = &mut self.slots[index as usize];
-        if slot.generation != generation || slot.phase == Phase::Free {
-            return None;
-        }
+    fn speaker(&mut self, rpc: SlotKey, len: usize) -> Option<SlotId> {
+        let index = self.slots.find(rpc)?;
+        let slot = &mut self.slots[index];
         if !slot.may_send(len) {
             slot.is_grant_queued = false;
             return None;
         }
-        slot.bytes_out += len as u64;
+        slot.allowance.sent += len as u64;
         Some(index)
     }
 
-    fn common(&self, index: u32, packet_type: PacketType) -> CommonHeader {
-        let slot = &self.slots[index as usize];
+    fn common(&self, index: SlotId, packet_type: PacketType) -> CommonHeader {
+        let slot = &self.slots[index];
         CommonHeader::new(packet_type, slot.ports, slot.local_id())
     }
 
     /// The way to the peer of an RPC.
-    pub(super) fn path_of(&self, index: u32) -> Path {
-        let slot = &self.slots[index as usize];
-        Path { local: slot.local, peer: self.peers.at(slot.peer).address }
+    pub(super) fn path_of(&self, index: SlotId) -> Path {
+        let slot = &self.slots[index];
+        Path { local: slot.local, peer: self.peers[slot.peer].address }
     }
 }
 

@@ -23,42 +23,41 @@ use zerocopy::IntoBytes;
 
 use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
-use super::incoming::{Arrival, Incoming};
+use super::incoming::{Arrival, InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::servers::Servers;
 use super::session::Sessions;
 use super::shared::Shared;
+use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Path, Time, Transmit};
+use crate::order::wheel::Wheel;
+use crate::peer::table::PeerId;
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
 use crate::train::Train;
-use crate::wheel::Wheel;
 
 /// The calls of an endpoint.
 #[derive(Debug)]
 pub(super) struct Client {
-    pub(super) slots: Vec<Slot>,
-    free: Vec<u32>,
+    pub(super) slots: Slab<Slot>,
     sessions: Sessions,
     servers: Servers,
     wheel: Wheel,
     queue: VecDeque<Item>,
     /// Slots of calls to version 1 peers, by their request id.
-    pub(super) v1_slots: HashMap<u16, u32, FixedState>,
+    pub(super) v1_slots: HashMap<u16, SlotId, FixedState>,
     pub(super) v1_last_rid: u16,
 }
 
 /// One call. The slot outlives it and is used again.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    generation: u32,
-    pub(super) is_live: bool,
     rpc_id: RpcId,
     pub(super) rid: u16,
     pub(super) target: Option<SocketAddr>,
-    target_peer: u32,
+    target_peer: PeerId,
     /// Who has answered for the request so far.
     pub(super) server: Option<SocketAddr>,
-    server_peer: u32,
+    server_peer: PeerId,
     /// This host's address that was last answered: what follows leaves from there, since the server
     /// behind a router knows the call by it. `None` before.
     pub(super) local: Option<IpAddr>,
@@ -67,10 +66,8 @@ pub(super) struct Slot {
     deadline: Time,
     pub(super) request: Outgoing,
     pub(super) reply: Incoming,
-    /// Version 1: the next reply packet, which must come in order.
-    pub(super) v1_next: u16,
-    pub(super) v1_reply: Vec<u8>,
-    pub(super) v1_count: u16,
+    /// The reply of a version 1 server.
+    pub(super) reply_v1: InOrder,
     /// When packet 0 first went out; 0 before.
     pub(super) first_sent_at: Time,
     /// Timeouts since the last progress.
@@ -87,9 +84,9 @@ pub(super) struct Slot {
 #[derive(Clone, Copy, Debug)]
 enum Item {
     /// Whatever a call's request may send.
-    Data { slot: u32, generation: u32 },
+    Data(SlotKey),
     /// A call's receipt for its reply.
-    Sack { slot: u32, generation: u32 },
+    Sack(SlotKey),
     /// The last word on a call that has ended.
     End { to: Path, token: u64, rid: u16, rpc_id: RpcId, end: End },
 }
@@ -105,8 +102,7 @@ enum End {
 impl Client {
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::default(),
             sessions: Sessions::new(config.secret),
             servers: Servers::new(config.servers_max, seed),
             wheel: Wheel::new(TICK_BITS),
@@ -133,7 +129,7 @@ impl Client {
         }
         let index = self.take_slot(shared)?;
         let target_peer = self.servers.find_or_add(call.target);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.target = Some(call.target);
         slot.target_peer = target_peer;
         slot.server = None;
@@ -148,7 +144,7 @@ impl Client {
         if call.options.v1 {
             self.begin_v1(index, call.payload);
         } else {
-            slot.rid = index as u16;
+            slot.rid = index.0 as u16;
             slot.rpc_id = self.sessions.draw();
             slot.request.begin(call.payload, shared.config.segment_len, 1);
         }
@@ -160,16 +156,11 @@ impl Client {
 
     /// Calls that have not ended.
     pub(super) fn calls(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len()
     }
 
     pub(super) fn cancel(&mut self, id: CallId, shared: &mut Shared) {
-        let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
-        if self
-            .slots
-            .get(index as usize)
-            .is_some_and(|slot| slot.is_live && slot.generation == generation)
-        {
+        if let Some(index) = self.slots.find(SlotKey(id.0)) {
             shared.metrics.cancelled += 1;
             self.say_cancelled(index);
             self.release(index, shared);
@@ -194,14 +185,14 @@ impl Client {
         };
         self.learn(index, path, header.token.get());
         let lengths = packet.lengths();
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if !slot.reply.is_begun() {
-            let target = self.slots[index as usize].target_peer;
+            let target = self.slots[index].target_peer;
             if let Some(sample) = round_trip_ns(now, header) {
                 self.servers.peer_mut(target).reply.sample(sample);
             }
             if lengths.0 as usize > shared.config.message_len_max {
-                self.slots[index as usize].server = Some(peer);
+                self.slots[index].server = Some(peer);
                 self.say_cancelled(index);
                 shared.metrics.failed += 1;
                 return self.fail(index, Failure::ReplyTooLarge, shared);
@@ -211,7 +202,7 @@ impl Client {
                 payload.extend_from_slice(packet.payload);
                 return self.finish(index, peer, payload, shared);
             }
-            let slot = &mut self.slots[index as usize];
+            let slot = &mut self.slots[index];
             slot.server = Some(peer);
             slot.server_peer = self.servers.find_or_add(peer);
             slot.reply.begin(shared.buffers.take(), lengths.0, lengths.1, UNSCHEDULED_PACKETS);
@@ -239,13 +230,13 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
-        if self.slots[index as usize].server.is_some_and(|server| server != peer) {
+        if self.slots[index].server.is_some_and(|server| server != peer) {
             shared.metrics.contradicted += 1;
             return;
         }
         self.learn(index, path, header.token.get());
         let server_peer = self.servers.find_or_add(peer);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if sack.granted.get() == 0 {
             // The server asks for its token before it keeps or sends anything.
             slot.server = Some(peer);
@@ -269,7 +260,7 @@ impl Client {
             slot.attempt = 0;
         }
         self.mend_request(now, index, shared);
-        if self.slots[index as usize].request.peek().is_some() {
+        if self.slots[index].request.peek().is_some() {
             self.queue_data(index);
         }
         self.arm_retry(now, index, &shared.config);
@@ -292,10 +283,7 @@ impl Client {
 
     pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         while let Some(index) = self.wheel.pop_due(now) {
-            let slot = &self.slots[index as usize];
-            if !slot.is_live {
-                continue;
-            }
+            let slot = &self.slots[index];
             if slot.deadline <= now {
                 shared.metrics.deadlines += 1;
                 self.say_cancelled(index);
@@ -326,12 +314,12 @@ impl Client {
         let mut train = Train::new(buffer);
         while let Some(&item) = self.queue.front() {
             let is_written = match item {
-                Item::Data { slot, generation } => match self.live(slot, generation) {
-                    Some(slot) => self.write_data(now, slot, &mut train, shared),
+                Item::Data(key) => match self.slots.find(key) {
+                    Some(index) => self.write_data(now, index, &mut train, shared),
                     None => true,
                 },
-                Item::Sack { slot, generation } => match self.live(slot, generation) {
-                    Some(slot) => self.write_sack(slot, &mut train),
+                Item::Sack(key) => match self.slots.find(key) {
+                    Some(index) => self.write_sack(index, &mut train),
                     None => true,
                 },
                 Item::End { to, token, rid, rpc_id, end } => {
@@ -347,59 +335,47 @@ impl Client {
         train.finish()
     }
 
-    fn take_slot(&mut self, shared: &mut Shared) -> Result<u32, CallError> {
+    fn take_slot(&mut self, shared: &mut Shared) -> Result<SlotId, CallError> {
         let limit = shared.config.calls_max.min(usize::from(u16::MAX));
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.slots.len() < limit => {
-                self.slots.push(Slot::default());
-                self.slots.len() as u32 - 1
-            }
-            None => return Err(CallError::TooManyOutstanding { limit }),
-        };
-        let slot = &mut self.slots[index as usize];
-        slot.is_live = true;
-        Ok(index)
+        if self.slots.len() >= limit {
+            return Err(CallError::TooManyOutstanding { limit });
+        }
+        Ok(self.slots.take(Slot::default))
     }
 
-    fn call_id(&self, index: u32) -> CallId {
-        CallId(u64::from(self.slots[index as usize].generation) << 32 | u64::from(index))
+    fn call_id(&self, index: SlotId) -> CallId {
+        CallId(self.slots.key(index).0)
     }
 
     /// The live call that an extended packet speaks of.
-    fn find(&self, packet: &Packet) -> Option<u32> {
-        let slot = self.slots.get(usize::from(packet.rid))?;
-        (slot.is_live && !slot.options.v1 && Some(slot.rpc_id) == packet.rpc_id())
-            .then_some(u32::from(packet.rid))
-    }
-
-    fn live(&self, slot: u32, generation: u32) -> Option<u32> {
-        let found = &self.slots[slot as usize];
-        (found.is_live && found.generation == generation).then_some(slot)
+    fn find(&self, packet: &Packet) -> Option<SlotId> {
+        let index = self.slots.at(u32::from(packet.rid))?;
+        let slot = &self.slots[index];
+        (!slot.options.v1 && Some(slot.rpc_id) == packet.rpc_id()).then_some(index)
     }
 
     /// Remembers where the peer answers to, and the token that it gave, for it and for the target
     /// that leads to it.
-    fn learn(&mut self, index: u32, path: Path, token: u64) {
-        self.slots[index as usize].local = path.local;
+    fn learn(&mut self, index: SlotId, path: Path, token: u64) {
+        self.slots[index].local = path.local;
         if token == 0 {
             return;
         }
         let server = self.servers.find_or_add(path.peer);
         self.servers.peer_mut(server).token = token;
-        let target = self.slots[index as usize].target_peer;
+        let target = self.slots[index].target_peer;
         self.servers.peer_mut(target).token = token;
     }
 
     fn receive(
         &mut self,
         now: Time,
-        index: u32,
+        index: SlotId,
         place: (u16, (u32, u16)),
         bytes: &[u8],
         shared: &mut Shared,
     ) {
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let before = slot.reply.expected_packets();
         let arrival = slot.reply.accept(place.0, place.1, bytes);
         shared.note_expected(before, &slot.reply);
@@ -433,8 +409,8 @@ impl Client {
     }
 
     /// Sends again the holes that the server's receipts show, each at most once in a round trip.
-    fn mend_request(&mut self, now: Time, index: u32, shared: &mut Shared) {
-        let slot = &mut self.slots[index as usize];
+    fn mend_request(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
+        let slot = &mut self.slots[index];
         let guard_ns =
             self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS).max(GUARD_NS);
         if now >= slot.mended_at + guard_ns {
@@ -446,9 +422,9 @@ impl Client {
         }
     }
 
-    fn retry(&mut self, now: Time, index: u32, shared: &mut Shared) {
+    fn retry(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
         shared.metrics.timeouts += 1;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.attempt += 1;
         if slot.options.v1 {
             if slot.options.idempotent && slot.request.count() == 1 {
@@ -477,8 +453,8 @@ impl Client {
         self.arm_retry(now, index, &shared.config);
     }
 
-    pub(super) fn arm_retry(&mut self, now: Time, index: u32, config: &Config) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn arm_retry(&mut self, now: Time, index: SlotId, config: &Config) {
+        let slot = &mut self.slots[index];
         let is_receipted =
             slot.server.is_some() && !slot.request.is_complete() || slot.reply.is_begun();
         let timeout_ns = if slot.options.v1 && !slot.options.idempotent {
@@ -494,14 +470,14 @@ impl Client {
 
     pub(super) fn finish(
         &mut self,
-        index: u32,
+        index: SlotId,
         server: SocketAddr,
         payload: Vec<u8>,
         shared: &mut Shared,
     ) {
         shared.metrics.replied += 1;
         let id = self.call_id(index);
-        let slot = &self.slots[index as usize];
+        let slot = &self.slots[index];
         let context = slot.context;
         if !slot.options.v1
             && !slot.reply.is_begun()
@@ -514,18 +490,16 @@ impl Client {
         self.release(index, shared);
     }
 
-    pub(super) fn fail(&mut self, index: u32, failure: Failure, shared: &mut Shared) {
+    pub(super) fn fail(&mut self, index: SlotId, failure: Failure, shared: &mut Shared) {
         let id = self.call_id(index);
-        let context = self.slots[index as usize].context;
+        let context = self.slots[index].context;
         shared.events.push_back(Event::Failed { id, context, failure });
         self.release(index, shared);
     }
 
-    fn release(&mut self, index: u32, shared: &mut Shared) {
+    fn release(&mut self, index: SlotId, shared: &mut Shared) {
         self.wheel.disarm(index);
-        let slot = &mut self.slots[index as usize];
-        slot.is_live = false;
-        slot.generation = slot.generation.wrapping_add(1);
+        let slot = &mut self.slots[index];
         slot.is_data_queued = false;
         slot.is_sack_queued = false;
         if slot.reply.is_begun() {
@@ -533,18 +507,18 @@ impl Client {
             shared.buffers.give(rest);
         }
         shared.buffers.give(slot.request.end());
-        shared.buffers.give(std::mem::take(&mut slot.v1_reply));
+        shared.buffers.give(slot.reply_v1.take());
         if slot.options.v1 {
             self.v1_slots.remove(&slot.rid);
         } else {
             self.sessions.end(slot.rpc_id);
         }
-        self.free.push(index);
+        self.slots.release(index);
     }
 
     /// Tells the server, or whoever leads to it, that the reply is no longer wanted.
-    fn say_cancelled(&mut self, index: u32) {
-        let slot = &self.slots[index as usize];
+    fn say_cancelled(&mut self, index: SlotId) {
+        let slot = &self.slots[index];
         if let Some(to) = slot.server.or(slot.target)
             && !slot.options.v1
             && !slot.request.is_unsent()
@@ -553,27 +527,27 @@ impl Client {
         }
     }
 
-    fn say(&mut self, index: u32, to: SocketAddr, end: End) {
+    fn say(&mut self, index: SlotId, to: SocketAddr, end: End) {
         let peer = self.servers.find_or_add(to);
         let token = self.servers.peer(peer).token;
-        let slot = &self.slots[index as usize];
+        let slot = &self.slots[index];
         let to = Path { local: slot.local, peer: to };
         self.queue.push_back(Item::End { to, token, rid: slot.rid, rpc_id: slot.rpc_id, end });
     }
 
-    pub(super) fn queue_data(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn queue_data(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
         if !slot.is_data_queued {
             slot.is_data_queued = true;
-            self.queue.push_back(Item::Data { slot: index, generation: slot.generation });
+            self.queue.push_back(Item::Data(self.slots.key(index)));
         }
     }
 
-    fn queue_sack(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    fn queue_sack(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
         if !slot.is_sack_queued {
             slot.is_sack_queued = true;
-            self.queue.push_back(Item::Sack { slot: index, generation: slot.generation });
+            self.queue.push_back(Item::Sack(self.slots.key(index)));
         }
     }
 
@@ -581,12 +555,12 @@ impl Client {
     fn write_data(
         &mut self,
         now: Time,
-        index: u32,
+        index: SlotId,
         train: &mut Train,
         shared: &mut Shared,
     ) -> bool {
-        while let Some(packet) = self.slots[index as usize].request.peek() {
-            let is_written = if self.slots[index as usize].options.v1 {
+        while let Some(packet) = self.slots[index].request.peek() {
+            let is_written = if self.slots[index].options.v1 {
                 self.write_packet_v1(index, packet, train)
             } else {
                 self.write_packet(now, index, packet, train)
@@ -594,7 +568,7 @@ impl Client {
             if !is_written {
                 return false;
             }
-            let slot = &mut self.slots[index as usize];
+            let slot = &mut self.slots[index];
             if packet == 0 {
                 if slot.first_sent_at == 0 {
                     slot.first_sent_at = now.max(1);
@@ -604,12 +578,12 @@ impl Client {
             }
             slot.request.sent(packet);
         }
-        self.slots[index as usize].is_data_queued = false;
+        self.slots[index].is_data_queued = false;
         true
     }
 
-    fn write_packet(&self, now: Time, index: u32, packet: u16, train: &mut Train) -> bool {
-        let slot = &self.slots[index as usize];
+    fn write_packet(&self, now: Time, index: SlotId, packet: u16, train: &mut Train) -> bool {
+        let slot = &self.slots[index];
         let (Some(to), true) = (slot.server.or(slot.target), packet == 0 || slot.server.is_some())
         else {
             return true;
@@ -643,8 +617,8 @@ impl Client {
         true
     }
 
-    fn write_sack(&mut self, index: u32, train: &mut Train) -> bool {
-        let slot = &mut self.slots[index as usize];
+    fn write_sack(&mut self, index: SlotId, train: &mut Train) -> bool {
+        let slot = &mut self.slots[index];
         let Some(to) = slot.server else {
             return true;
         };

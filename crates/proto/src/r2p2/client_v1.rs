@@ -8,14 +8,16 @@ use tailcut_wire::r2p2::{
 };
 
 use super::client::Client;
+use super::incoming::InOrder;
 use super::shared::Shared;
+use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
 use crate::rpc::Failure;
 use crate::train::Train;
 
 impl Client {
     /// Gives the call a request id that is free, and its packets.
-    pub(super) fn begin_v1(&mut self, index: u32, payload: Vec<u8>) {
+    pub(super) fn begin_v1(&mut self, index: SlotId, payload: Vec<u8>) {
         loop {
             self.v1_last_rid = self.v1_last_rid.wrapping_add(1);
             if !self.v1_slots.contains_key(&self.v1_last_rid) {
@@ -23,10 +25,8 @@ impl Client {
             }
         }
         self.v1_slots.insert(self.v1_last_rid, index);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.rid = self.v1_last_rid;
-        slot.v1_next = 0;
-        slot.v1_count = 0;
         let lead = if payload.len() <= V1_SEGMENT_LEN { 0 } else { V1_SEGMENT_LEN - V1_FIRST_LEN };
         slot.request.begin_after_lead(payload, V1_SEGMENT_LEN as u16, lead as u16, 1);
     }
@@ -42,7 +42,7 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if packet.payload != V1_ACK || slot.request.count() == 1 || slot.server.is_some() {
             shared.metrics.contradicted += 1;
             return;
@@ -65,26 +65,23 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
-        let slot = &mut self.slots[index as usize];
-        if packet.index < slot.v1_next {
+        let slot = &mut self.slots[index];
+        if packet.index < slot.reply_v1.next() {
             shared.metrics.duplicates += 1;
             return;
         }
-        let is_expected =
-            packet.index == slot.v1_next && (slot.v1_next == 0 || slot.server == Some(path.peer));
+        let is_expected = packet.index == slot.reply_v1.next()
+            && (packet.index == 0 || slot.server == Some(path.peer));
         if !is_expected || packet.count > V1_PACKETS_MAX {
             shared.metrics.failed += 1;
             return self.fail(index, Failure::Broken, shared);
         }
         if packet.index == 0 {
-            slot.v1_count = packet.count;
-            slot.v1_reply = shared.buffers.take();
+            slot.reply_v1 = InOrder::begin(shared.buffers.take(), packet.count);
             slot.server = Some(path.peer);
         }
-        slot.v1_reply.extend_from_slice(packet.payload);
-        slot.v1_next += 1;
-        if slot.v1_next == slot.v1_count {
-            let payload = std::mem::take(&mut slot.v1_reply);
+        if slot.reply_v1.accept(packet.payload) {
+            let payload = slot.reply_v1.take();
             self.finish(index, path.peer, payload, shared);
         } else {
             self.arm_retry(now, index, &shared.config);
@@ -92,8 +89,8 @@ impl Client {
     }
 
     /// Writes packet `packet` of the call; `false` when it did not fit.
-    pub(super) fn write_packet_v1(&self, index: u32, packet: u16, train: &mut Train) -> bool {
-        let slot = &self.slots[index as usize];
+    pub(super) fn write_packet_v1(&self, index: SlotId, packet: u16, train: &mut Train) -> bool {
+        let slot = &self.slots[index];
         let Some(to) = (if packet == 0 { slot.target } else { slot.server }) else {
             return true;
         };

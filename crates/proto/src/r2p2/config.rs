@@ -1,8 +1,9 @@
 //! What an R2P2 endpoint may be told, with the defaults and their reasons.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 pub use crate::address::Prefix;
+use crate::peer::limits::Serving;
 use crate::rtt::Bounds;
 
 /// Configuration of an R2P2 endpoint.
@@ -41,54 +42,27 @@ pub struct Config {
     pub servers_max: usize,
     /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.
     pub secret: [u8; 16],
-    /// What the endpoint does as a server.
+    /// Clients remembered. Default 4096. Above half of it, only clients whose address is validated
+    /// are added.
+    pub clients_max: usize,
+    /// What the endpoint does as a server. Version 1 clients, whose address cannot be validated,
+    /// get replies of more than three times their request only if it is trusted.
     pub serving: Serving,
+    /// The pool that it serves in.
+    pub pool: Pool,
 }
 
-/// Configuration of the server half.
-#[derive(Clone, Debug)]
-pub struct Serving {
-    /// Whether requests are taken at all; otherwise they are refused. Default true.
-    pub is_enabled: bool,
+/// The pool that a server belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
     /// The server's identity in replies and feedback. Default 0.
     pub server_id: u32,
     /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a
-    /// pool behind one router share one, so that a client proves its address once for all.
-    pub pool_key: Option<[u8; 16]>,
+    /// pool behind one router share one, so that a client validates its address once for all.
+    pub key: Option<[u8; 16]>,
     /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router
     /// that writes the client's address into the packet needs no entry.
     pub router: Option<SocketAddr>,
-    /// Addresses taken for validated: default the loopback networks, from which nothing can be
-    /// spoofed. Version 1 clients, who cannot prove themselves, get replies of more than three
-    /// times their request only from here.
-    pub trusted: Vec<Prefix>,
-    /// Requests being received, waiting for the application or kept with their reply, in all.
-    /// Default 65 536.
-    pub requests_max: usize,
-    /// The same from one client. Default 16 384, a client's own default limit.
-    pub requests_per_client_max: usize,
-    /// Messages half received, in all. Default 4096.
-    pub partials_max: usize,
-    /// Bytes of messages half received and of replies kept, in all. Default 256 MiB.
-    pub held_bytes_max: usize,
-    /// The same for one client. Default 64 MiB.
-    pub held_bytes_per_client_max: usize,
-    /// How long a half-received message may make no progress. Default 1 s.
-    pub partial_ns_max: u64,
-    /// Clients remembered. Default 4096. Above half of it, only clients that have proven their
-    /// address are added.
-    pub clients_max: usize,
-    /// Sessions remembered for each client. Default 64.
-    pub sessions_per_client_max: usize,
-    /// Sessions remembered of a client that has not proven its address. Default 2.
-    pub sessions_unproven_max: usize,
-    /// How long an idle client or session is remembered, so that a late duplicate does not run.
-    /// Default 5 s: longer than any network of a datacenter holds a packet.
-    pub session_idle_ns: u64,
-    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent
-    /// and may have been sent first before this server started, or before it forgot the session, is
-    /// refused, since it may have run. Default 10 ms: more than a datacenter's queues hold.
-    pub transit_ns_max: u64,
     /// Routers whose requests are counted. Default 16.
     pub routers_max: usize,
 }
@@ -108,35 +82,16 @@ impl Default for Config {
             pool_bytes_max: 64 << 20,
             servers_max: 4096,
             secret: [0; 16],
+            clients_max: 4096,
             serving: Serving::default(),
+            pool: Pool::default(),
         }
     }
 }
 
-impl Default for Serving {
+impl Default for Pool {
     fn default() -> Self {
-        Self {
-            is_enabled: true,
-            server_id: 0,
-            pool_key: None,
-            router: None,
-            trusted: vec![
-                Prefix { ip: IpAddr::from([127, 0, 0, 0]), bits: 8 },
-                Prefix { ip: IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]), bits: 128 },
-            ],
-            requests_max: 65_536,
-            requests_per_client_max: 16_384,
-            partials_max: 4096,
-            held_bytes_max: 256 << 20,
-            held_bytes_per_client_max: 64 << 20,
-            partial_ns_max: 1_000_000_000,
-            clients_max: 4096,
-            sessions_per_client_max: 64,
-            sessions_unproven_max: 2,
-            session_idle_ns: 5_000_000_000,
-            transit_ns_max: 10_000_000,
-            routers_max: 16,
-        }
+        Self { server_id: 0, key: None, router: None, routers_max: 16 }
     }
 }
 

@@ -28,6 +28,16 @@ pub(super) struct Incoming {
     announced: u16,
 }
 
+/// A message whose packets must come in order, as version 1 wants it.
+#[derive(Debug, Default)]
+pub(super) struct InOrder {
+    payload: Vec<u8>,
+    /// Packets of the message.
+    count: u16,
+    /// The packet that comes next.
+    next: u16,
+}
+
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
@@ -39,6 +49,37 @@ pub(super) enum Arrival {
     Duplicate,
     /// It contradicts the packets before it, or exceeds the credit.
     Refused,
+}
+
+impl InOrder {
+    /// Begins a message of `count` packets into `payload`, an empty buffer.
+    pub(super) fn begin(payload: Vec<u8>, count: u16) -> Self {
+        Self { payload, count, next: 0 }
+    }
+
+    /// Takes the next packet; tells whether the message is complete.
+    pub(super) fn accept(&mut self, bytes: &[u8]) -> bool {
+        self.payload.extend_from_slice(bytes);
+        self.next += 1;
+        self.next == self.count
+    }
+
+    pub(super) fn count(&self) -> u16 {
+        self.count
+    }
+
+    pub(super) fn next(&self) -> u16 {
+        self.next
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Ends the message and hands over its bytes.
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(self).payload
+    }
 }
 
 impl Incoming {

@@ -2,6 +2,8 @@
 
 use tailcut_wire::r2p2::{DropReason, Malformed};
 
+use crate::peer::sessions::Denied;
+
 /// Counters of both halves of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
@@ -49,6 +51,10 @@ pub struct Metrics {
     pub unanswered: u64,
     /// Server: clients asked to prove their address first.
     pub validations: u64,
+    /// Server: requests refused since no more sessions are remembered of their client, or in all.
+    pub sessions_refused: u64,
+    /// Server: requests refused since no more is remembered of the network around their client.
+    pub sessions_refused_by_prefix: u64,
     /// Server: replies held back until the client's address is proven.
     pub held_back: u64,
     /// Server: refusals and demands for proof that were not said, since too many waited to be sent.
@@ -57,25 +63,14 @@ pub struct Metrics {
     pub feedback: u64,
 }
 
-/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers
-/// of peers and the buffers that it keeps for reuse do not count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
-    /// Client: calls that have not ended.
-    pub calls: usize,
-    /// Server: requests being received, waiting for the application, or kept with their reply.
-    pub requests: usize,
-    /// Server: requests half received.
-    pub partials: usize,
-    /// Server: requests that the application has and has not answered.
-    pub waiting: usize,
-    /// Server: bytes of messages half received and of replies kept.
-    pub held_bytes: usize,
-    /// Packets that peers have credit for and that have not arrived, over all messages.
-    pub expected_packets: u32,
-}
-
 impl Metrics {
+    pub(super) fn deny(&mut self, denied: Denied) {
+        match denied {
+            Denied::Full => self.sessions_refused += 1,
+            Denied::PrefixFull => self.sessions_refused_by_prefix += 1,
+        }
+    }
+
     pub(super) fn malformed(&mut self, reason: Malformed) {
         self.malformed[reason as usize] += 1;
     }

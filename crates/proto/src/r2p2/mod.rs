@@ -15,7 +15,6 @@
 mod bits;
 mod client;
 mod client_v1;
-mod clients;
 mod config;
 mod incoming;
 mod metrics;
@@ -27,16 +26,15 @@ mod server_v1;
 mod servers;
 mod session;
 mod shared;
-mod token;
-mod window;
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 use tailcut_wire::r2p2::{DropReason, MessageType, Packet};
 
-pub use self::config::{Config, Prefix, Serving};
-pub use self::metrics::{Holdings, Metrics};
+pub use self::config::{Config, Pool, Prefix};
+pub use self::metrics::Metrics;
+pub use crate::peer::limits::{Holdings, Serving};
 
 use self::client::Client;
 use self::server::Server;
@@ -77,12 +75,14 @@ impl Endpoint {
     pub fn holdings(&self) -> Holdings {
         Holdings {
             calls: self.client.calls(),
-            requests: self.server.requests,
-            partials: self.server.partials,
-            waiting: self.server.waiting,
-            held_bytes: self.server.held_bytes,
-            expected_packets: self.shared.expected_packets(),
+            expected: u64::from(self.shared.expected_packets()),
+            ..self.server.held
         }
+    }
+
+    /// Bytes that it remembers of the sessions of its clients, to run no request twice.
+    pub fn sessions_bytes(&self) -> usize {
+        self.server.clients.sessions_bytes()
     }
 }
 

@@ -7,8 +7,8 @@
 //! | replying | answered | the reply again | the client has the reply; cancelled; deadline |
 //!
 //! The server keeps no timer for recovery: it answers what the client asks. It runs no id twice
-//! that is not idempotent: a session's [`super::window`] remembers every sequence, also after the
-//! reply was let go. To an address that is not validated it sends at most three bytes for each byte
+//! that is not idempotent: a session's [`crate::peer::once`] remembers every sequence, also after the
+//! reply was released. To an address that is not validated it sends at most three bytes for each byte
 //! of that request. Version 1 requests live in the same table, by [`super::server_v1`]'s rules.
 
 use std::collections::{HashMap, VecDeque};
@@ -20,49 +20,54 @@ use tailcut_wire::r2p2::{
 };
 
 use super::UNSCHEDULED_PACKETS;
-use super::clients::Clients;
-use super::config::{Config, Serving};
-use super::incoming::{Arrival, Incoming};
+use super::config::{Config, Pool};
+use super::incoming::{Arrival, InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::routers::{Routers, Via, Witness};
 use super::shared::Shared;
-use super::token::Tokens;
-use super::window::Memory;
 use crate::address::AddressKey;
+use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Path, Time, is_unanswerable};
+use crate::order::list::{Linked, Links};
+use crate::order::wheel::Wheel;
+use crate::peer::limits::{Holdings, Serving};
+use crate::peer::once::Memory;
+use crate::peer::table::{Peer, PeerId, Table};
+use crate::peer::validation::{Allowance, Refusal, Tokens};
 use crate::rpc::{AnswerError, Event, RequestId};
-use crate::wheel::Wheel;
 
 /// The requests of an endpoint.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) slots: Vec<Slot>,
-    pub(super) free: Vec<u32>,
-    pub(super) live: HashMap<u64, u32, FixedState>,
-    pub(super) live_v1: HashMap<(AddressKey, u16), u32, FixedState>,
-    pub(super) clients: Clients,
+    pub(super) slots: Slab<Slot>,
+    /// Requests by their id, and those of version 1 by client and request id.
+    pub(super) live: HashMap<u64, SlotId, FixedState>,
+    pub(super) live_v1: HashMap<(AddressKey, u16), SlotId, FixedState>,
+    pub(super) clients: Table<ClientState>,
+    tokens: Tokens,
     pub(super) routers: Routers,
     pub(super) wheel: Wheel,
     pub(super) queue: VecDeque<Item>,
     /// Trains since the reports were looked at: replies go first, but not for ever.
     pub(super) trains_since_report: u32,
-    pub(super) requests: usize,
-    pub(super) partials: usize,
-    pub(super) held_bytes: usize,
-    /// Requests that the application has and has not answered.
-    pub(super) waiting: usize,
-    pub(super) started_at: Time,
+    pub(super) held: Holdings,
+}
+
+/// What is remembered of a client besides what every protocol does.
+#[derive(Debug)]
+pub(super) struct ClientState {
+    /// What validates its address.
+    pub(super) token: u64,
 }
 
 /// One request. The slot outlives it and is used again.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) rpc_id: RpcId,
     pub(super) rid: u16,
     pub(super) is_v1: bool,
-    pub(super) client: u32,
+    pub(super) client: PeerId,
     /// Where the reply goes.
     pub(super) address: SocketAddr,
     /// This host's address at which the request came in: its reply leaves from there.
@@ -75,26 +80,29 @@ pub(super) struct Slot {
     pub(super) via: Option<Via>,
     pub(super) deadline: Time,
     pub(super) request: Incoming,
-    /// Version 1: the bytes so far, and the packets in all and to come next.
-    pub(super) v1_request: Vec<u8>,
-    pub(super) v1_count: u16,
-    pub(super) v1_next: u16,
     pub(super) reply: Outgoing,
     /// Bytes that this request holds against the limits.
     pub(super) held_bytes: usize,
-    pub(super) bytes_in: u64,
-    pub(super) bytes_out: u64,
+    /// Bytes of datagrams of this request and its reply.
+    pub(super) allowance: Allowance,
+    /// Its place among the replies that its session keeps, where it has one.
+    kept: Option<Links>,
     pub(super) is_data_queued: bool,
     pub(super) is_sack_queued: bool,
     /// The next receipt asks for the token.
-    pub(super) is_proof_asked: bool,
+    pub(super) is_validation_asked: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a request stands.
+#[derive(Debug)]
 pub(super) enum Phase {
-    Free,
+    /// Some of its packets have come.
     Receiving,
+    /// Version 1: the first of its packets have come.
+    ReceivingV1(InOrder),
+    /// The application has it.
     Waiting,
+    /// It is answered.
     Replying,
 }
 
@@ -102,13 +110,13 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
     /// Whatever a request's reply may send.
-    Data { slot: u32, generation: u32 },
+    Data(SlotKey),
     /// A receipt and credit for a request.
-    Sack { slot: u32, generation: u32 },
+    Sack(SlotKey),
     /// A refusal.
     Drop { to: Path, rid: u16, rpc_id: RpcId, reason: DropReason },
-    /// A demand to prove the address before anything is kept.
-    Prove { to: Path, rid: u16, rpc_id: RpcId },
+    /// A demand to validate the address before anything is kept.
+    Validate { to: Path, rid: u16, rpc_id: RpcId },
     /// Version 1: the go-ahead, three bytes.
     AckV1 { to: Path, rid: u16 },
     /// Version 1: a refusal.
@@ -119,39 +127,28 @@ pub(super) enum Item {
 
 /// What an admitted request brings along.
 pub(super) struct Admission {
-    pub(super) client: u32,
+    pub(super) client: PeerId,
     pub(super) path: Path,
     pub(super) rid: u16,
     pub(super) deadline: Time,
     pub(super) bytes_in: u64,
 }
 
-/// Why a request is not admitted.
-enum Refusal {
-    Drop(DropReason),
-    /// The address must be proven first.
-    Prove,
-}
-
 impl Server {
     pub(super) fn new(now: Time, config: &Config, seeds: (u64, u32)) -> Self {
-        let key = config.serving.pool_key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
+        let key = config.pool.key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
         let hash = || FixedState::with_seed(seeds.0);
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::default(),
             live: HashMap::with_hasher(hash()),
             live_v1: HashMap::with_hasher(hash()),
-            clients: Clients::new(Tokens::new(&key), seeds.0),
-            routers: Routers::new(config.serving.routers_max, config.serving.router, seeds.1),
+            clients: Table::new(now, config.clients_max, &config.serving, seeds.0),
+            tokens: Tokens::new(&key),
+            routers: Routers::new(config.pool.routers_max, config.pool.router, seeds.1),
             wheel: Wheel::new(TICK_BITS),
             queue: VecDeque::new(),
             trains_since_report: 0,
-            requests: 0,
-            partials: 0,
-            held_bytes: 0,
-            waiting: 0,
-            started_at: now,
+            held: Holdings::default(),
         }
     }
 
@@ -168,7 +165,7 @@ impl Server {
             return self.handle_request_v1(now, path, packet, shared);
         };
         let rpc_id = RpcId(header.rpc_id.get());
-        let (address, via) = self.resolve(now, path, route, &shared.config.serving);
+        let (address, via) = self.resolve(now, path, route, &shared.config.pool);
         // Also where a router stands between: the client hears from the address that was asked.
         let reply_path = Path { local: path.local, peer: address };
         if is_unanswerable(address.ip()) {
@@ -179,7 +176,7 @@ impl Server {
             self.routers.receive(via);
         }
         if let Some(&index) = self.live.get(&rpc_id.0) {
-            let is_same = self.slots[index as usize].address == address;
+            let is_same = self.slots[index].address == address;
             if is_same {
                 self.validate(index, (path.peer, datagram_len), packet, &shared.config.serving);
                 self.handle_again(now, index, packet, shared);
@@ -189,7 +186,7 @@ impl Server {
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
-            self.queue_control(Item::Prove { to: reply_path, rid: packet.rid, rpc_id }, shared);
+            self.queue_control(Item::Validate { to: reply_path, rid: packet.rid, rpc_id }, shared);
         } else {
             match self.admit(now, (path.peer, address), packet, header, shared) {
                 Ok(client) => {
@@ -202,7 +199,7 @@ impl Server {
                         deadline,
                         bytes_in,
                     });
-                    let slot = &mut self.slots[index as usize];
+                    let slot = &mut self.slots[index];
                     slot.rpc_id = rpc_id;
                     slot.is_v1 = false;
                     slot.clock_us = header.client_clock_us.get();
@@ -233,8 +230,8 @@ impl Server {
             return;
         };
         self.validate(index, (peer, datagram_len), packet, &shared.config.serving);
-        let slot = &mut self.slots[index as usize];
-        if slot.phase != Phase::Replying {
+        let slot = &mut self.slots[index];
+        if !matches!(slot.phase, Phase::Replying) {
             shared.metrics.unexpected += 1;
             return;
         }
@@ -263,6 +260,14 @@ impl Server {
             shared.metrics.unknown += 1;
             return;
         };
+        if matches!(self.slots[index].phase, Phase::Receiving) {
+            // No copy of it that is still under way is to run.
+            let slot = &self.slots[index];
+            let (client, id) = (slot.client, slot.rpc_id);
+            if let Err(denied) = self.clients.take(client, id.session().0, id.sequence()) {
+                shared.metrics.deny(denied);
+            }
+        }
         self.conclude(index);
         self.give_up(index, shared);
     }
@@ -294,7 +299,7 @@ impl Server {
         shared: &mut Shared,
     ) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
-        if self.slots[index as usize].is_v1 {
+        if self.slots[index].is_v1 {
             return self.reply_v1(index, payload, shared);
         }
         let (len, limit) =
@@ -303,7 +308,7 @@ impl Server {
             self.refuse(id, DropReason::TooLarge, shared)?;
             return Err(AnswerError::TooLarge { len, limit });
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if slot.deadline <= now {
             self.conclude(index);
             self.give_up(index, shared);
@@ -311,11 +316,12 @@ impl Server {
         }
         slot.reply.begin(payload, shared.config.segment_len, UNSCHEDULED_PACKETS);
         slot.phase = Phase::Replying;
-        self.waiting -= 1;
+        self.held.waiting -= 1;
         let (client, rpc_id) = (slot.client, slot.rpc_id);
         self.hold(index, len);
-        if let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) {
-            session.kept.push_back((rpc_id.sequence(), index));
+        if let Some(session) = self.clients.known_session(client, rpc_id.session().0) {
+            self.slots[index].kept = Some(Links::default());
+            session.kept.push(&mut self.slots, index);
         }
         self.queue_data(index);
         self.conclude(index);
@@ -329,7 +335,7 @@ impl Server {
         shared: &mut Shared,
     ) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
-        let slot = &self.slots[index as usize];
+        let slot = &self.slots[index];
         let (to, rid, rpc_id, is_v1) = (slot.path(), slot.rid, slot.rpc_id, slot.is_v1);
         self.queue_control(
             if is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } },
@@ -344,29 +350,20 @@ impl Server {
 
     pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         while let Some(index) = self.wheel.pop_due(now) {
-            let slot = &mut self.slots[index as usize];
-            match slot.phase {
-                Phase::Free => {}
-                Phase::Receiving => {
-                    self.report_v1(index, shared);
+            match self.slots[index].phase {
+                Phase::Receiving | Phase::ReceivingV1(_) => {
                     shared.metrics.partials_expired += 1;
-                    let slot = &self.slots[index as usize];
-                    let (client, rpc_id) = (slot.client, slot.rpc_id);
-                    if let Some(session) = self.clients.record_mut(client).session(rpc_id.session())
-                    {
-                        session.window.forget(rpc_id.sequence());
-                    }
+                    self.report_v1(index, shared);
                     self.conclude(index);
                     self.release(index, shared);
                 }
-                Phase::Waiting | Phase::Replying => {
-                    if slot.phase == Phase::Waiting {
-                        shared.metrics.unanswered += 1;
-                        self.report_v1(index, shared);
-                        self.conclude(index);
-                    }
+                Phase::Waiting => {
+                    shared.metrics.unanswered += 1;
+                    self.report_v1(index, shared);
+                    self.conclude(index);
                     self.give_up(index, shared);
                 }
+                Phase::Replying => self.give_up(index, shared),
             }
         }
     }
@@ -381,14 +378,14 @@ impl Server {
         now: Time,
         path: Path,
         route: Option<&Route>,
-        serving: &Serving,
+        pool: &Pool,
     ) -> (SocketAddr, Option<Via>) {
         let Some(route) = route.filter(|route| route.routed != 0) else {
             return (path.peer, None);
         };
         let placement = route.placement.get();
         if route.client_port.get() == 0 {
-            let via = serving
+            let via = pool
                 .router
                 .map(|router| Path { peer: router, ..path })
                 .and_then(|router| self.routers.see(now, router, placement, Witness::Client));
@@ -410,7 +407,7 @@ impl Server {
         packet: &Packet,
         header: &RequestHeader,
         shared: &mut Shared,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<PeerId, Refusal> {
         let (config, serving) = (&shared.config, &shared.config.serving);
         if !serving.is_enabled {
             return Err(Refusal::Drop(DropReason::Application));
@@ -424,89 +421,111 @@ impl Server {
         let transit_ns = serving.transit_ns_max;
         let may_predate = |since| !is_idempotent && may_predate(now, header, (since, transit_ns));
         // What a server can tell of a session that it does not know.
-        let known_since = self.started_at.max(now.saturating_sub(serving.session_idle_ns));
-        let overload = Refusal::Drop(if may_predate(known_since) {
-            DropReason::Uncertain
-        } else {
-            DropReason::Overload
-        });
-        let client = match self.admit_client(now, address, token, serving) {
-            Ok(client) => client,
-            Err(Refusal::Prove) => return Err(Refusal::Prove),
-            Err(Refusal::Drop(_)) => return Err(overload),
+        let overload = match may_predate(self.clients.known_since(now, serving)) {
+            true => Refusal::Drop(DropReason::Uncertain),
+            false => Refusal::Drop(DropReason::Overload),
         };
-        let record = self.clients.record_mut(client);
-        record.validate(token, sender, serving);
-        if record.session(rpc_id.session()).is_none()
-            && record.add_session(now, self.started_at, rpc_id.session(), serving).is_none()
-        {
-            return Err(if record.is_validated { overload } else { Refusal::Prove });
+        let client = self.admit_client(now, address, token, serving)?.ok_or(overload)?;
+        validate(&mut self.clients[client], token, sender, serving);
+        let session = rpc_id.session();
+        if let Err(denied) = self.clients.session(now, client, session.0, serving) {
+            if !self.clients[client].is_validated {
+                // It has room for more once it is.
+                return Err(Refusal::Validate);
+            }
+            shared.metrics.deny(denied);
+            return Err(overload);
         }
-        record.touch(now, rpc_id.session());
-        self.release_below(client, rpc_id.session(), header.floor.get(), shared);
-        let is_full = self.is_full(
-            client,
-            header.message_len.get() as usize,
-            packet.count > 1,
-            &shared.config.serving,
-        );
-        let Some(session) = self.clients.record_mut(client).session(rpc_id.session()) else {
+        self.release_below(client, session, header.floor.get(), shared);
+        let len = header.message_len.get() as usize;
+        let is_full = self.is_full(client, len, packet.count > 1, &shared.config.serving);
+        let Some(session) = self.clients.known_session(client, session.0) else {
             return Err(overload);
         };
-        match session.window.recall(rpc_id.sequence()) {
+        match session.once.recall(rpc_id.sequence()) {
             Memory::Fresh if may_predate(session.known_since) => {
-                Err(Refusal::Drop(DropReason::Uncertain))
+                return Err(Refusal::Drop(DropReason::Uncertain));
             }
-            Memory::Fresh => {
-                if !(is_full && is_idempotent) {
-                    // Also where it is refused: the client takes that for a promise that no copy of
-                    // it will run.
-                    session.window.take(rpc_id.sequence());
-                }
-                if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(client) }
+            // A request of several packets is taken when it is complete. One that is refused is
+            // taken too: the client takes that for a promise that no copy of it will run.
+            Memory::Fresh if is_full && !is_idempotent || !is_full && packet.count == 1 => {
+                self.take(client, packet, shared)?;
             }
-            Memory::Seen if is_idempotent && is_full => Err(Refusal::Drop(DropReason::Overload)),
-            Memory::Seen if is_idempotent => Ok(client),
+            Memory::Fresh => {}
+            Memory::Seen if is_idempotent => {}
             // It was answered or refused; if the client still asks, that was lost, and there is
             // nothing more to say.
             Memory::Seen => {
                 shared.metrics.forgotten += 1;
-                Err(Refusal::Drop(DropReason::TooOld))
+                return Err(Refusal::Drop(DropReason::TooOld));
             }
-            Memory::TooOld => Err(Refusal::Drop(DropReason::TooOld)),
+            Memory::TooOld => return Err(Refusal::Drop(DropReason::TooOld)),
         }
+        if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(client) }
     }
 
+    /// Remembers a request that runs or is refused. One that is not idempotent must not run where
+    /// there is no memory for it, nor be refused for good.
+    fn take(
+        &mut self,
+        client: PeerId,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) -> Result<(), Refusal> {
+        let Some(id) = packet.rpc_id() else {
+            return Ok(());
+        };
+        if let Err(denied) = self.clients.take(client, id.session().0, id.sequence()) {
+            shared.metrics.deny(denied);
+            if !packet.flags().has(Flags::IDEMPOTENT) {
+                return Err(Refusal::Drop(DropReason::Uncertain));
+            }
+        }
+        Ok(())
+    }
+
+    /// The client of a request; `None` when too many are known.
     fn admit_client(
         &mut self,
         now: Time,
         address: SocketAddr,
         token: u64,
         serving: &Serving,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<Option<PeerId>, Refusal> {
         if let Some(client) = self.clients.find(address) {
-            return Ok(client);
+            return Ok(Some(client));
         }
-        if !self.clients.takes_unproven(now, serving) && !self.clients.is_proof(address, token) {
-            return Err(Refusal::Prove);
+        if !self.clients.has_room_for_unvalidated(now, serving) && token != self.token(address) {
+            return Err(Refusal::Validate);
         }
-        self.clients.add(now, address, serving).ok_or(Refusal::Drop(DropReason::Overload))
+        Ok(self.add_client(now, address, serving))
+    }
+
+    pub(super) fn add_client(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        serving: &Serving,
+    ) -> Option<PeerId> {
+        let state = ClientState { token: self.token(address) };
+        self.clients.add(now, (address, false), state, serving)
+    }
+
+    /// The token that validates `address`; never 0, which stands for none.
+    pub(super) fn token(&self, address: SocketAddr) -> u64 {
+        self.tokens.token(address) | 1
     }
 
     /// Whether one more request of `client` would exceed a limit.
     pub(super) fn is_full(
         &self,
-        client: u32,
+        client: PeerId,
         message_len: usize,
         is_partial: bool,
         serving: &Serving,
     ) -> bool {
-        let record = self.clients.record(client);
-        self.requests >= serving.requests_max
-            || record.requests >= serving.requests_per_client_max
-            || self.held_bytes + message_len > serving.held_bytes_max
-            || record.held_bytes + message_len > serving.held_bytes_per_client_max
-            || is_partial && self.partials >= serving.partials_max
+        is_partial && self.held.partials >= serving.partials_max
+            || self.held.is_full(&self.clients[client], message_len, serving)
     }
 
     fn refuse_packet(
@@ -522,55 +541,51 @@ impl Server {
                 shared.metrics.drop(reason);
                 self.queue_control(Item::Drop { to, rid, rpc_id, reason }, shared);
             }
-            Refusal::Prove => {
+            Refusal::Validate => {
                 shared.metrics.validations += 1;
-                self.queue_control(Item::Prove { to, rid, rpc_id }, shared);
+                self.queue_control(Item::Validate { to, rid, rpc_id }, shared);
             }
         }
     }
 
-    pub(super) fn take_slot(&mut self, admission: Admission) -> u32 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::new(admission.path.peer));
-            self.slots.len() as u32 - 1
-        });
-        self.requests += 1;
-        self.clients.record_mut(admission.client).requests += 1;
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn take_slot(&mut self, admission: Admission) -> SlotId {
+        let index = self.slots.take(|| Slot::new(admission.path.peer));
+        self.held.requests += 1;
+        self.clients[admission.client].requests += 1;
+        let slot = &mut self.slots[index];
         slot.client = admission.client;
         slot.address = admission.path.peer;
         slot.local = admission.path.local;
         slot.rid = admission.rid;
         slot.deadline = admission.deadline;
-        slot.bytes_in = admission.bytes_in;
-        slot.bytes_out = 0;
+        slot.allowance = Allowance { received: admission.bytes_in, sent: 0 };
         slot.held_bytes = 0;
         slot.via = None;
-        slot.is_proof_asked = false;
+        slot.is_validation_asked = false;
         index
     }
 
     /// The first packet of an admitted request.
-    fn begin(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
+    fn begin(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
         let mut payload = shared.buffers.take();
         if packet.count == 1 {
             payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);
         }
         let (message_len, segment_len) = packet.lengths();
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.phase = Phase::Receiving;
         slot.request.begin(payload, message_len, segment_len, 1);
         shared.note_expected(0, &slot.request);
-        self.partials += 1;
+        self.held.partials += 1;
         self.receive(now, index, packet, shared);
     }
 
     /// A packet of a request that the server holds.
-    fn handle_again(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
-        let slot = &mut self.slots[index as usize];
+    fn handle_again(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
+        let slot = &mut self.slots[index];
         match slot.phase {
-            Phase::Free => {}
+            Phase::ReceivingV1(_) => {}
             Phase::Receiving => self.receive(now, index, packet, shared),
             Phase::Waiting => {
                 shared.metrics.repeated += 1;
@@ -592,9 +607,9 @@ impl Server {
         }
     }
 
-    fn receive(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
+    fn receive(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
         let lengths = packet.lengths();
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let before = slot.request.expected_packets();
         let arrival = slot.request.accept(packet.index, lengths, packet.payload);
         shared.note_expected(before, &slot.request);
@@ -606,7 +621,7 @@ impl Server {
             }
             Arrival::New => {
                 slot.clock_us = slot.latest_clock_us;
-                if self.held_bytes < shared.config.serving.held_bytes_max {
+                if self.held.held_bytes < shared.config.serving.held_bytes_max {
                     shared.extend_credit(&mut slot.request);
                 }
                 let held_bytes = slot.request.held_bytes();
@@ -621,9 +636,16 @@ impl Server {
                 self.wheel.arm(index, expiry);
             }
             Arrival::Complete => {
-                self.partials -= 1;
                 slot.clock_us = slot.latest_clock_us;
                 let payload = shared.end(&mut slot.request);
+                let (client, to, rid, rpc_id) = (slot.client, slot.path(), slot.rid, slot.rpc_id);
+                if let Err(refusal) = self.take(client, packet, shared) {
+                    shared.buffers.give(payload);
+                    self.refuse_packet(to, rid, rpc_id, refusal, shared);
+                    self.conclude(index);
+                    return self.release(index, shared);
+                }
+                self.held.partials -= 1;
                 self.deliver(index, payload, shared);
                 self.queue_sack(index);
             }
@@ -631,175 +653,132 @@ impl Server {
     }
 
     /// Hands a complete request to the application.
-    pub(super) fn deliver(&mut self, index: u32, payload: Vec<u8>, shared: &mut Shared) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn deliver(&mut self, index: SlotId, payload: Vec<u8>, shared: &mut Shared) {
+        let id = RequestId(self.slots.key(index).0);
+        let slot = &mut self.slots[index];
         slot.phase = Phase::Waiting;
-        self.waiting += 1;
-        self.wheel.arm(index, slot.deadline);
+        let (client, deadline) = (slot.address, slot.deadline);
+        self.held.waiting += 1;
+        self.wheel.arm(index, deadline);
         shared.metrics.requests += 1;
-        let id = RequestId(u64::from(slot.generation) << 32 | u64::from(index));
-        shared.events.push_back(Event::Request {
-            id,
-            client: slot.address,
-            payload,
-            deadline: slot.deadline,
-        });
+        shared.events.push_back(Event::Request { id, client, payload, deadline });
     }
 
     /// The live request that a packet from its client speaks of.
-    fn find(&self, peer: SocketAddr, packet: &Packet) -> Option<u32> {
+    fn find(&self, peer: SocketAddr, packet: &Packet) -> Option<SlotId> {
         let index = *self.live.get(&packet.rpc_id()?.0)?;
-        (self.slots[index as usize].address == peer).then_some(index)
+        (self.slots[index].address == peer).then_some(index)
     }
 
-    fn waiting(&self, id: RequestId) -> Option<u32> {
-        let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
-        let slot = self.slots.get(index as usize)?;
-        (slot.phase == Phase::Waiting && slot.generation == generation).then_some(index)
+    fn waiting(&self, id: RequestId) -> Option<SlotId> {
+        let index = self.slots.find(SlotKey(id.0))?;
+        matches!(self.slots[index].phase, Phase::Waiting).then_some(index)
     }
 
     /// Counts what the client paid and looks at its proof.
     fn validate(
         &mut self,
-        index: u32,
+        index: SlotId,
         (sender, paid): (SocketAddr, usize),
         packet: &Packet,
         serving: &Serving,
     ) {
-        let slot = &mut self.slots[index as usize];
-        slot.bytes_in += paid as u64;
+        let slot = &mut self.slots[index];
+        slot.allowance.received += paid as u64;
         let token = packet.token();
         let is_request = packet.message_type == MessageType::Request;
         if let Some(header) = packet.request_header().filter(|_| is_request) {
             slot.latest_clock_us = header.client_clock_us.get();
         }
-        self.clients.record_mut(slot.client).validate(token, sender, serving);
+        validate(&mut self.clients[slot.client], token, sender, serving);
     }
 
     /// Counts `bytes` more against the limits.
-    pub(super) fn hold(&mut self, index: u32, bytes: usize) {
-        let slot = &mut self.slots[index as usize];
-        let record = self.clients.record_mut(slot.client);
-        self.held_bytes = self.held_bytes - slot.held_bytes + bytes;
-        record.held_bytes = record.held_bytes - slot.held_bytes + bytes;
-        slot.held_bytes = bytes;
+    pub(super) fn hold(&mut self, index: SlotId, bytes: usize) {
+        let slot = &mut self.slots[index];
+        self.held.hold(&mut self.clients[slot.client], &mut slot.held_bytes, bytes);
     }
 
     /// Tells the router, if there is one, that the request no longer occupies this server.
-    pub(super) fn conclude(&mut self, index: u32) {
-        if let Some(via) = self.slots[index as usize].via.take() {
+    pub(super) fn conclude(&mut self, index: SlotId) {
+        if let Some(via) = self.slots[index].via.take() {
             self.routers.conclude(via);
         }
     }
 
     /// Ends a request that nobody waits for; the application hears of it if it still has it.
-    fn give_up(&mut self, index: u32, shared: &mut Shared) {
-        let slot = &self.slots[index as usize];
-        if slot.phase == Phase::Waiting {
-            let id = RequestId(u64::from(slot.generation) << 32 | u64::from(index));
+    fn give_up(&mut self, index: SlotId, shared: &mut Shared) {
+        let slot = &self.slots[index];
+        if matches!(slot.phase, Phase::Waiting) {
+            let id = RequestId(self.slots.key(index).0);
             shared.events.push_back(Event::Cancelled { id });
         }
         self.release(index, shared);
     }
 
-    /// Lets go of kept replies whose calls the client says have ended.
-    fn release_below(&mut self, client: u32, session: SessionId, floor: u32, shared: &mut Shared) {
-        while let Some(record) = self.clients.record_mut(client).session(session)
-            && let Some(&(sequence, index)) = record.kept.front()
-            && sequence < floor
+    /// Releases kept replies whose calls the client says have ended.
+    fn release_below(
+        &mut self,
+        client: PeerId,
+        session: SessionId,
+        floor: u32,
+        shared: &mut Shared,
+    ) {
+        while let Some(session) = self.clients.known_session(client, session.0)
+            && let Some(index) = session.kept.first()
+            && self.slots[index].rpc_id.sequence() < floor
         {
-            record.kept.pop_front();
-            let slot = &self.slots[index as usize];
-            if slot.phase == Phase::Replying
-                && slot.rpc_id == RpcId::new(session, sequence)
-                && !slot.is_v1
-            {
-                self.release(index, shared);
-            }
+            self.release(index, shared);
         }
     }
 
-    pub(super) fn release(&mut self, index: u32, shared: &mut Shared) {
+    pub(super) fn release(&mut self, index: SlotId, shared: &mut Shared) {
         self.wheel.disarm(index);
         self.hold(index, 0);
-        let slot = &mut self.slots[index as usize];
-        self.partials -= usize::from(slot.phase == Phase::Receiving);
-        self.waiting -= usize::from(slot.phase == Phase::Waiting);
+        let slot = &mut self.slots[index];
+        let (client, rpc_id) = (slot.client, slot.rpc_id);
+        match std::mem::replace(&mut slot.phase, Phase::Replying) {
+            Phase::Receiving => self.held.partials -= 1,
+            Phase::ReceivingV1(mut request) => {
+                self.held.partials -= 1;
+                shared.buffers.give(request.take());
+            }
+            Phase::Waiting => self.held.waiting -= 1,
+            Phase::Replying => {}
+        }
         if slot.request.is_begun() {
             let rest = shared.end(&mut slot.request);
             shared.buffers.give(rest);
         }
         shared.buffers.give(slot.reply.end());
-        shared.buffers.give(std::mem::take(&mut slot.v1_request));
-        slot.phase = Phase::Free;
-        slot.generation = slot.generation.wrapping_add(1);
         slot.is_data_queued = false;
         slot.is_sack_queued = false;
         if slot.is_v1 {
             self.live_v1.remove(&(AddressKey(slot.address), slot.rid));
         } else {
-            self.live.remove(&slot.rpc_id.0);
+            self.live.remove(&rpc_id.0);
         }
-        self.requests -= 1;
-        let (client, session, is_v1) = (slot.client, slot.rpc_id.session(), slot.is_v1);
-        self.clients.record_mut(client).requests -= 1;
-        self.free.push(index);
-        if !is_v1 {
-            self.forget_kept(client, session);
+        if slot.kept.is_some()
+            && let Some(session) = self.clients.known_session(client, rpc_id.session().0)
+        {
+            session.kept.remove(&mut self.slots, index);
+            self.slots[index].kept = None;
         }
-    }
-
-    /// Forgets, from the oldest on, kept replies that have been let go.
-    fn forget_kept(&mut self, client: u32, session: SessionId) {
-        let Some(record) = self.clients.record_mut(client).session(session) else {
-            return;
-        };
-        while let Some(&(sequence, index)) = record.kept.front() {
-            let slot = &self.slots[index as usize];
-            if slot.phase == Phase::Replying
-                && slot.rpc_id == RpcId::new(session, sequence)
-                && !slot.is_v1
-            {
-                break;
-            }
-            record.kept.pop_front();
-        }
-    }
-
-    /// Sets when a version 1 request that is being received is let go.
-    pub(super) fn expect_v1(&mut self, now: Time, index: u32, serving: &Serving) {
-        let slot = &mut self.slots[index as usize];
-        slot.phase = Phase::Receiving;
-        self.wheel.arm(index, slot.deadline.min(now + serving.partial_ns_max));
-    }
-
-    pub(super) fn count_partial_v1(&mut self, index: u32) {
-        self.partials += 1;
-        self.hold(index, 0);
-    }
-
-    pub(super) fn end_partial_v1(&mut self, index: u32) {
-        if self.slots[index as usize].phase == Phase::Receiving {
-            self.partials -= 1;
-        }
-    }
-
-    pub(super) fn end_waiting_v1(&mut self) {
-        self.waiting -= 1;
+        self.held.requests -= 1;
+        self.clients[client].requests -= 1;
+        self.slots.release(index);
     }
 
     /// Whether `bytes` more for a request would exceed a limit.
-    pub(super) fn is_crowded(&self, index: u32, bytes: usize, serving: &Serving) -> bool {
-        let record = self.clients.record(self.slots[index as usize].client);
-        self.held_bytes + bytes > serving.held_bytes_max
-            || record.held_bytes + bytes > serving.held_bytes_per_client_max
+    pub(super) fn is_crowded(&self, index: SlotId, bytes: usize, serving: &Serving) -> bool {
+        self.held.is_crowded(&self.clients[self.slots[index].client], bytes, serving)
     }
 
-    pub(super) fn queue_data(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn queue_data(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
         if !slot.is_data_queued {
             slot.is_data_queued = true;
-            self.queue.push_back(Item::Data { slot: index, generation: slot.generation });
+            self.queue.push_back(Item::Data(self.slots.key(index)));
         }
     }
 
@@ -812,28 +791,27 @@ impl Server {
         }
     }
 
-    pub(super) fn queue_sack(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn queue_sack(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
         if !slot.is_sack_queued {
             slot.is_sack_queued = true;
-            self.queue.push_back(Item::Sack { slot: index, generation: slot.generation });
+            self.queue.push_back(Item::Sack(self.slots.key(index)));
         }
     }
 
-    pub(super) fn is_validated(&self, index: u32) -> bool {
-        self.clients.record(self.slots[index as usize].client).is_validated
+    pub(super) fn is_validated(&self, index: SlotId) -> bool {
+        self.clients[self.slots[index].client].is_validated
     }
 }
 
 impl Slot {
     fn new(address: SocketAddr) -> Self {
         Self {
-            generation: 0,
-            phase: Phase::Free,
+            phase: Phase::Replying,
             rpc_id: RpcId(0),
             rid: 0,
             is_v1: false,
-            client: 0,
+            client: PeerId::default(),
             address,
             local: None,
             clock_us: 0,
@@ -841,22 +819,39 @@ impl Slot {
             via: None,
             deadline: 0,
             request: Incoming::default(),
-            v1_request: Vec::new(),
-            v1_count: 0,
-            v1_next: 0,
             reply: Outgoing::default(),
             held_bytes: 0,
-            bytes_in: 0,
-            bytes_out: 0,
+            allowance: Allowance::default(),
+            kept: None,
             is_data_queued: false,
             is_sack_queued: false,
-            is_proof_asked: false,
+            is_validation_asked: false,
         }
     }
 
     /// The way back to the client.
     pub(super) fn path(&self) -> Path {
         Path { local: self.local, peer: self.address }
+    }
+}
+
+impl Linked for Slot {
+    fn links(&mut self) -> &mut Links {
+        self.kept.get_or_insert_default()
+    }
+}
+
+/// Looks at what validates a client's address: the token, or that the address and whoever sent the
+/// packet, which may be a router that names the address, are both trusted.
+pub(super) fn validate(
+    client: &mut Peer<ClientState>,
+    token: u64,
+    sender: SocketAddr,
+    serving: &Serving,
+) {
+    if !client.is_validated {
+        client.is_validated = token == client.state.token
+            || serving.is_trusted(client.address.ip()) && serving.is_trusted(sender.ip());
     }
 }
 

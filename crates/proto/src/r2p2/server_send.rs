@@ -9,9 +9,10 @@ use tailcut_wire::r2p2::{
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
 
-use super::config::Serving;
+use super::config::Pool;
 use super::server::{Item, Phase, Server};
 use super::shared::Shared;
+use crate::call::slab::SlotId;
 use crate::node::{Path, Transmit};
 use crate::train::Train;
 
@@ -33,29 +34,26 @@ impl Server {
         }
         while let Some(&item) = self.queue.front() {
             let is_written = match item {
-                Item::Data { slot, generation } if self.is_live(slot, generation) => {
-                    self.write_data(slot, &mut train, shared)
-                }
-                Item::Sack { slot, generation } if self.is_live(slot, generation) => {
-                    self.write_sack(slot, &mut train)
-                }
-                Item::Data { .. } | Item::Sack { .. } => true,
+                Item::Data(key) => match self.slots.find(key) {
+                    Some(index) => self.write_data(index, &mut train, shared),
+                    None => true,
+                },
+                Item::Sack(key) => match self.slots.find(key) {
+                    Some(index) => self.write_sack(index, &mut train),
+                    None => true,
+                },
                 Item::Drop { to, rid, rpc_id, reason } => {
                     let repr = self.refusal(
                         MessageType::Drop,
                         (rid, rpc_id),
                         to.peer,
-                        &shared.config.serving,
+                        &shared.config.pool,
                     );
                     write_control(&mut train, to, &repr, &[reason as u8])
                 }
-                Item::Prove { to, rid, rpc_id } => {
-                    let repr = self.refusal(
-                        MessageType::Ack,
-                        (rid, rpc_id),
-                        to.peer,
-                        &shared.config.serving,
-                    );
+                Item::Validate { to, rid, rpc_id } => {
+                    let repr =
+                        self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, &shared.config.pool);
                     write_control(&mut train, to, &repr, EMPTY_SACK.as_bytes())
                 }
                 v1 => super::server_v1::write_item_v1(&mut train, v1),
@@ -72,26 +70,21 @@ impl Server {
         train.finish()
     }
 
-    fn is_live(&self, slot: u32, generation: u32) -> bool {
-        let found = &self.slots[slot as usize];
-        found.phase != Phase::Free && found.generation == generation
-    }
-
     /// Whether `len` more bytes may go to the client of the request.
-    fn may_send(&self, index: u32, len: usize) -> bool {
-        let slot = &self.slots[index as usize];
-        self.is_validated(index) || slot.bytes_out + len as u64 <= AMPLIFICATION_MAX * slot.bytes_in
+    fn may_send(&self, index: SlotId, len: usize) -> bool {
+        let slot = &self.slots[index];
+        self.is_validated(index) || slot.allowance.covers(len)
     }
 
     /// Writes the reply packets that may go; `false` when some did not fit.
-    fn write_data(&mut self, index: u32, train: &mut Train, shared: &mut Shared) -> bool {
-        while let Some(packet) = self.slots[index as usize].reply.peek() {
-            let slot = &self.slots[index as usize];
+    fn write_data(&mut self, index: SlotId, train: &mut Train, shared: &mut Shared) -> bool {
+        while let Some(packet) = self.slots[index].reply.peek() {
+            let slot = &self.slots[index];
             if slot.is_v1 {
                 if !super::server_v1::write_packet_v1(slot, packet, train) {
                     return false;
                 }
-                self.slots[index as usize].reply.sent(packet);
+                self.slots[index].reply.sent(packet);
                 continue;
             }
             let segment = slot.reply.segment(packet);
@@ -110,17 +103,17 @@ impl Server {
                     count: slot.reply.count(),
                 },
                 server_load: self.load(),
-                server_id: shared.config.serving.server_id,
+                server_id: shared.config.pool.server_id,
                 clock_echo_us: slot.clock_us,
-                token: self.clients.record(slot.client).token,
+                token: self.clients[slot.client].state.token,
                 ..ReplyRepr::control(MessageType::Response, slot.rid, slot.rpc_id)
             };
             repr.emit(room).copy_from_slice(segment);
-            let slot = &mut self.slots[index as usize];
-            slot.bytes_out += len as u64;
+            let slot = &mut self.slots[index];
+            slot.allowance.sent += len as u64;
             slot.reply.sent(packet);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.is_data_queued = false;
         if slot.is_v1 {
             self.release(index, shared);
@@ -129,20 +122,20 @@ impl Server {
     }
 
     /// The reply must wait until the address is proven: ask for the token instead.
-    fn hold_back(&mut self, index: u32, shared: &mut Shared) -> bool {
+    fn hold_back(&mut self, index: SlotId, shared: &mut Shared) -> bool {
         shared.metrics.held_back += 1;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.is_data_queued = false;
-        slot.is_proof_asked = true;
+        slot.is_validation_asked = true;
         self.queue_sack(index);
         true
     }
 
-    fn write_sack(&mut self, index: u32, train: &mut Train) -> bool {
+    fn write_sack(&mut self, index: SlotId, train: &mut Train) -> bool {
         let len = EXTENDED_LEN + size_of::<SackBody>();
-        let slot = &self.slots[index as usize];
+        let slot = &self.slots[index];
         if !self.may_send(index, len) {
-            self.slots[index as usize].is_sack_queued = false;
+            self.slots[index].is_sack_queued = false;
             return true;
         }
         let Some(room) = train.room(slot.path(), len) else {
@@ -151,18 +144,18 @@ impl Server {
         let repr = ReplyRepr {
             server_load: self.load(),
             clock_echo_us: slot.latest_clock_us,
-            token: self.clients.record(slot.client).token,
+            token: self.clients[slot.client].state.token,
             ..ReplyRepr::control(MessageType::Ack, slot.rid, slot.rpc_id)
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let body = match slot.phase {
-            _ if slot.is_proof_asked => EMPTY_SACK,
+            _ if slot.is_validation_asked => EMPTY_SACK,
             Phase::Receiving => slot.request.sack(),
             _ => HAVE_IT,
         };
-        slot.is_proof_asked = false;
+        slot.is_validation_asked = false;
         slot.is_sack_queued = false;
-        slot.bytes_out += len as u64;
+        slot.allowance.sent += len as u64;
         repr.emit(room).copy_from_slice(body.as_bytes());
         true
     }
@@ -172,7 +165,7 @@ impl Server {
         while let Some((to, body)) = self.routers.peek_report() {
             let repr = ReplyRepr {
                 server_load: self.load(),
-                server_id: shared.config.serving.server_id,
+                server_id: shared.config.pool.server_id,
                 ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
             };
             if !write_control(train, to, &repr, FeedbackBody::as_bytes(&body)) {
@@ -189,19 +182,19 @@ impl Server {
         kind: MessageType,
         call: (u16, RpcId),
         to: SocketAddr,
-        serving: &Serving,
+        pool: &Pool,
     ) -> ReplyRepr {
         ReplyRepr {
             server_load: self.load(),
-            server_id: serving.server_id,
-            token: self.clients.token(to),
+            server_id: pool.server_id,
+            token: self.token(to),
             ..ReplyRepr::control(kind, call.0, call.1)
         }
     }
 
     /// What the server reports as its load: requests that wait for the application.
     fn load(&self) -> u16 {
-        u16::try_from(self.waiting).unwrap_or(u16::MAX)
+        u16::try_from(self.held.waiting).unwrap_or(u16::MAX)
     }
 }
 
@@ -220,10 +213,6 @@ const EMPTY_SACK: SackBody =
 /// A receipt for every packet that a message can have.
 const HAVE_IT: SackBody =
     SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
-
-/// Bytes that may go out for each that came in from an address that is not validated (QUIC's bound,
-/// RFC 9000 section 8).
-const AMPLIFICATION_MAX: u64 = 3;
 
 /// Trains of replies before reports to routers go first.
 const TRAINS_BETWEEN_REPORTS: u32 = 8;

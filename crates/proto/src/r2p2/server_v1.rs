@@ -10,10 +10,13 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::IntoBytes;
 
-use super::server::{Admission, Item, Phase, Server, Slot};
+use super::incoming::InOrder;
+use super::server::{Admission, Item, Phase, Server, Slot, validate};
 use super::shared::Shared;
 use crate::address::AddressKey;
+use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
+use crate::peer::limits::Serving;
 use crate::rpc::AnswerError;
 use crate::train::Train;
 
@@ -36,7 +39,7 @@ impl Server {
 
     pub(super) fn reply_v1(
         &mut self,
-        index: u32,
+        index: SlotId,
         payload: Vec<u8>,
         shared: &mut Shared,
     ) -> Result<(), AnswerError> {
@@ -44,8 +47,8 @@ impl Server {
         let limit =
             (usize::from(V1_PACKETS_MAX) * V1_SEGMENT_LEN).min(shared.config.message_len_max);
         let wire_len = len + len.div_ceil(V1_SEGMENT_LEN).max(1) * BASE_LEN;
-        let slot = &self.slots[index as usize];
-        let is_affordable = self.is_validated(index) || wire_len as u64 <= 3 * slot.bytes_in;
+        let slot = &self.slots[index];
+        let is_affordable = self.is_validated(index) || slot.allowance.covers(wire_len);
         if len > limit || !is_affordable {
             let reason = if is_affordable { DropReason::TooLarge } else { DropReason::Unvalidated };
             let error = if is_affordable {
@@ -59,10 +62,10 @@ impl Server {
             shared.buffers.give(payload);
             return Err(error);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.reply.begin(payload, V1_SEGMENT_LEN as u16, u16::MAX);
         slot.phase = Phase::Replying;
-        self.end_waiting_v1();
+        self.held.waiting -= 1;
         self.hold(index, len);
         self.queue_data(index);
         self.report_v1(index, shared);
@@ -76,8 +79,8 @@ impl Server {
             return self.drop_v1(path, packet.rid, DropReason::Application, shared);
         }
         let client = match self.clients.find(peer) {
-            None if self.clients.takes_unproven(now, serving) => {
-                self.clients.add(now, peer, serving)
+            None if self.clients.has_room_for_unvalidated(now, serving) => {
+                self.add_client(now, peer, serving)
             }
             found => found,
         };
@@ -86,52 +89,60 @@ impl Server {
         }) else {
             return self.drop_v1(path, packet.rid, DropReason::Overload, shared);
         };
-        self.clients.record_mut(client).validate(0, peer, serving);
+        validate(&mut self.clients[client], 0, peer, serving);
         let deadline = now + shared.config.lifetime_ns_max;
         let bytes_in = (BASE_LEN + packet.payload.len()) as u64;
-        let index = self.take_slot(Admission { client, path, rid: packet.rid, deadline, bytes_in });
+        let rid = packet.rid;
+        let index = self.take_slot(Admission { client, path, rid, deadline, bytes_in });
         self.live_v1.insert((AddressKey(peer), packet.rid), index);
         let mut payload = shared.buffers.take();
-        payload.extend_from_slice(packet.payload);
-        let slot = &mut self.slots[index as usize];
-        slot.is_v1 = true;
+        self.slots[index].is_v1 = true;
         if packet.count == 1 {
+            payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);
         }
-        slot.v1_request = payload;
-        slot.v1_count = packet.count;
-        slot.v1_next = 1;
-        self.count_partial_v1(index);
+        let mut request = InOrder::begin(payload, packet.count);
+        request.accept(packet.payload);
+        self.slots[index].phase = Phase::ReceivingV1(request);
+        self.held.partials += 1;
         self.expect_v1(now, index, &shared.config.serving);
         self.queue.push_back(Item::AckV1 { to: path, rid: packet.rid });
     }
 
-    fn continue_v1(&mut self, now: Time, index: u32, packet: &Packet, shared: &mut Shared) {
-        let slot = &mut self.slots[index as usize];
-        if slot.phase != Phase::Receiving || packet.index < slot.v1_next {
-            shared.metrics.duplicates += 1;
-            return;
-        }
-        let is_last_rightly = packet.is_last == (packet.index + 1 == slot.v1_count);
-        let len = slot.v1_request.len() + packet.payload.len();
-        let is_wrong =
-            packet.index != slot.v1_next || !is_last_rightly || len > shared.config.message_len_max;
-        if is_wrong || self.is_crowded(index, packet.payload.len(), &shared.config.serving) {
+    fn continue_v1(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
+        let is_crowded = self.is_crowded(index, packet.payload.len(), &shared.config.serving);
+        let slot = &mut self.slots[index];
+        let request = match &mut slot.phase {
+            Phase::ReceivingV1(request) if packet.index >= request.next() => request,
+            _ => {
+                shared.metrics.duplicates += 1;
+                return;
+            }
+        };
+        let is_last_rightly = packet.is_last == (packet.index + 1 == request.count());
+        let len = request.len() + packet.payload.len();
+        let is_wrong = packet.index != request.next()
+            || !is_last_rightly
+            || len > shared.config.message_len_max;
+        if is_wrong || is_crowded {
             shared.metrics.contradicted += 1;
             self.report_v1(index, shared);
             return self.release(index, shared);
         }
-        let slot = &mut self.slots[index as usize];
-        slot.v1_request.extend_from_slice(packet.payload);
-        slot.bytes_in += (BASE_LEN + packet.payload.len()) as u64;
-        slot.v1_next += 1;
-        if slot.v1_next < slot.v1_count {
+        slot.allowance.received += (BASE_LEN + packet.payload.len()) as u64;
+        if !request.accept(packet.payload) {
             self.hold(index, len);
             return self.expect_v1(now, index, &shared.config.serving);
         }
-        let payload = std::mem::take(&mut slot.v1_request);
-        self.end_partial_v1(index);
+        let payload = request.take();
+        self.held.partials -= 1;
         self.deliver(index, payload, shared);
+    }
+
+    /// Sets when a request that is being received expires.
+    fn expect_v1(&mut self, now: Time, index: SlotId, serving: &Serving) {
+        let expiry = self.slots[index].deadline.min(now + serving.partial_ns_max);
+        self.wheel.arm(index, expiry);
     }
 
     fn drop_v1(&mut self, to: Path, rid: u16, reason: DropReason, shared: &mut Shared) {
@@ -140,9 +151,9 @@ impl Server {
     }
 
     /// Tells a router that lends a place for each version 1 request that this one is free again.
-    pub(super) fn report_v1(&mut self, index: u32, shared: &mut Shared) {
-        let slot = &self.slots[index as usize];
-        if let Some(peer) = shared.config.serving.router.filter(|_| slot.is_v1) {
+    pub(super) fn report_v1(&mut self, index: SlotId, shared: &mut Shared) {
+        let slot = &self.slots[index];
+        if let Some(peer) = shared.config.pool.router.filter(|_| slot.is_v1) {
             let to = Path { local: slot.local, peer };
             shared.metrics.feedback += 1;
             self.queue.push_back(Item::FeedbackV1 { to, client: slot.address, rid: slot.rid });

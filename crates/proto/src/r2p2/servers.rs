@@ -7,16 +7,17 @@ use std::net::SocketAddr;
 use foldhash::fast::FixedState;
 
 use crate::address::AddressKey;
+use crate::peer::table::PeerId;
 use crate::rtt::Rtt;
 
 /// Peers of a client, by address.
 #[derive(Debug)]
 pub(super) struct Servers {
-    index: HashMap<AddressKey, u32, FixedState>,
+    index: HashMap<AddressKey, PeerId, FixedState>,
     peers: Vec<Peer>,
     peers_max: usize,
     /// The peer found last; most packets come from the one before.
-    last: u32,
+    last: PeerId,
 }
 
 /// One server or router.
@@ -39,14 +40,14 @@ impl Servers {
             index: HashMap::with_hasher(FixedState::with_seed(seed)),
             peers: vec![nobody],
             peers_max,
-            last: 0,
+            last: PeerId::default(),
         }
     }
 
     /// The record of `address`. Once the table is full, newcomers share one record, which costs
     /// them precise timeouts.
-    pub(super) fn find_or_add(&mut self, address: SocketAddr) -> u32 {
-        if self.peers[self.last as usize].address == Some(address) {
+    pub(super) fn find_or_add(&mut self, address: SocketAddr) -> PeerId {
+        if self.peers[self.last.index()].address == Some(address) {
             return self.last;
         }
         if let Some(&found) = self.index.get(&AddressKey(address)) {
@@ -54,21 +55,21 @@ impl Servers {
             return found;
         }
         if self.peers.len() > self.peers_max {
-            return 0;
+            return PeerId::default();
         }
-        let added = self.peers.len() as u32;
+        let added = PeerId(self.peers.len() as u32);
         self.peers.push(Peer { address: Some(address), ..self.peers[0] });
-        self.peers[added as usize].token = 0;
+        self.peers[added.index()].token = 0;
         self.index.insert(AddressKey(address), added);
         self.last = added;
         added
     }
 
-    pub(super) fn peer(&self, index: u32) -> &Peer {
-        &self.peers[index as usize]
+    pub(super) fn peer(&self, index: PeerId) -> &Peer {
+        &self.peers[index.index()]
     }
 
-    pub(super) fn peer_mut(&mut self, index: u32) -> &mut Peer {
-        &mut self.peers[index as usize]
+    pub(super) fn peer_mut(&mut self, index: PeerId) -> &mut Peer {
+        &mut self.peers[index.index()]
     }
 }

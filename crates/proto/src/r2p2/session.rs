@@ -6,7 +6,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use tailcut_wire::r2p2::{RpcId, SessionId};
 
-use super::window::WINDOW;
+use crate::peer::once::WINDOW;
 
 /// Draws ids for calls.
 #[derive(Debug)]

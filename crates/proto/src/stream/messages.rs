@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::slot::{Phase, Sent, What};
 use super::{Fault, Streams};
+use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
 use crate::rpc::{Call, CallError, CallId, CallOptions, Failure, Rpc};
 
@@ -14,20 +15,20 @@ impl<E: Rpc> Streams<E> {
         while self.holdings.messages < self.config.messages_max
             && let Some(index) = self.queue.pop_front()
         {
-            self.slots[index as usize].is_queued = false;
+            self.slots[index].is_queued = false;
             if let Err(error) = self.send_all(now, index) {
                 self.fail(now, index, Fault::NotSent(error));
             }
         }
     }
 
-    fn send_all(&mut self, now: Time, index: u32) -> Result<(), CallError> {
-        while self.slots[index as usize].phase == Phase::Open {
+    fn send_all(&mut self, now: Time, index: SlotId) -> Result<(), CallError> {
+        while self.slots[index].phase == Phase::Open {
             if self.holdings.messages >= self.config.messages_max {
                 self.enqueue(index);
                 return Ok(());
             }
-            let slot = &self.slots[index as usize];
+            let slot = &self.slots[index];
             if let Some(cut) = slot.out.next(self.config.message_len_max) {
                 self.send(now, index, What::Data(cut))?;
             } else if !slot.is_window_in_flight
@@ -42,8 +43,8 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// Asks the peer whether it still knows a stream.
-    pub(super) fn ask(&mut self, now: Time, index: u32) {
-        if self.slots[index as usize].messages.is_empty()
+    pub(super) fn ask(&mut self, now: Time, index: SlotId) {
+        if self.slots[index].messages.is_empty()
             && self.holdings.messages < self.config.messages_max
             && let Err(error) = self.send(now, index, What::Window)
         {
@@ -52,24 +53,22 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// Sends a message of a stream.
-    pub(super) fn send(&mut self, now: Time, index: u32, what: What) -> Result<(), CallError> {
+    pub(super) fn send(&mut self, now: Time, index: SlotId, what: What) -> Result<(), CallError> {
         let stream = self.id_of(index);
-        let place = self.sent_free.pop().unwrap_or_else(|| {
-            self.sent.push(Sent { stream, what, call: None });
-            self.sent.len() as u32 - 1
-        });
+        let place = self.sent.take(|| Sent { stream, what, call: None });
+        let key = self.sent.key(place);
         let mut payload = self.rpc.buffer();
         let target = self.write_message(index, what, &mut payload);
         let span_ns =
             if what == What::Open { self.config.open_ns_max } else { self.config.message_ns_max };
-        let (deadline, context) = (now.saturating_add(span_ns), u64::from(place));
+        let (deadline, context) = (now.saturating_add(span_ns), key.0);
         // A message that comes twice changes nothing, so that the transport need not refuse what it
         // may have run before it restarted.
         let options = CallOptions { idempotent: true, ..CallOptions::default() };
         let call = self.rpc.call(now, Call { target, payload, deadline, context, options });
-        self.sent[place as usize] = Sent { stream, what, call: call.ok() };
+        self.sent[place] = Sent { stream, what, call: call.ok() };
         if let Err(error) = call {
-            self.sent_free.push(place);
+            self.sent.release(place);
             return Err(error);
         }
         self.holdings.messages += 1;
@@ -82,18 +81,18 @@ impl<E: Rpc> Streams<E> {
         }
         // The answer to RESET means nothing to the stream, which is over.
         if what != What::Reset {
-            self.slots[index as usize].messages.push(place);
+            self.slots[index].messages.push(key);
         }
         Ok(())
     }
 
     fn write_message(
         &mut self,
-        index: u32,
+        index: SlotId,
         what: What,
         payload: &mut Vec<u8>,
     ) -> std::net::SocketAddr {
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let (kind, offset, is_last) = match what {
             What::Open => (MessageKind::Open, 0, false),
             What::Data(cut) => (MessageKind::Data, cut.offset, cut.is_last),
@@ -127,7 +126,7 @@ impl<E: Rpc> Streams<E> {
         let Some((index, what)) = self.take_sent(call) else {
             return;
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let fault = match reply {
             Ok(reply) if reply.status == Status::Taken => {
                 slot.out.raise_limit(reply.limit);
@@ -140,8 +139,8 @@ impl<E: Rpc> Streams<E> {
         self.fail(now, index, fault);
     }
 
-    fn handle_taken(&mut self, now: Time, index: u32, what: What, reply: Reply) {
-        let slot = &mut self.slots[index as usize];
+    fn handle_taken(&mut self, now: Time, index: SlotId, what: What, reply: Reply) {
+        let slot = &mut self.slots[index];
         match what {
             What::Open if reply.acceptor == 0 => return self.fail(now, index, Fault::Broken),
             What::Open => {
@@ -171,8 +170,8 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// Takes note that the peer of a stream is alive. A timer that is set moves when it is due.
-    pub(super) fn hear(&mut self, now: Time, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    pub(super) fn hear(&mut self, now: Time, index: SlotId) {
+        let slot = &mut self.slots[index];
         if slot.holder != super::Holder::Nobody {
             slot.since = now;
         }
@@ -182,26 +181,25 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// The messages of a stream are wanted no more.
-    pub(super) fn cancel_messages(&mut self, now: Time, index: u32) {
-        while let Some(place) = self.slots[index as usize].messages.pop() {
-            if let Some(call) = self.sent[place as usize].call.take() {
-                self.rpc.cancel(now, call);
+    pub(super) fn cancel_messages(&mut self, now: Time, index: SlotId) {
+        while let Some(key) = self.slots[index].messages.pop() {
+            if let Some(place) = self.sent.find(key) {
+                self.sent[place].call.into_iter().for_each(|call| self.rpc.cancel(now, call));
                 self.holdings.messages -= 1;
-                self.sent_free.push(place);
+                self.sent.release(place);
             }
         }
     }
 
     /// A message has been answered: its stream, if that still is, and what it said.
-    fn take_sent(&mut self, (call, context): (CallId, u64)) -> Option<(u32, What)> {
-        let sent = self.sent.get_mut(context as usize).filter(|sent| sent.call == Some(call))?;
-        sent.call = None;
-        let Sent { stream, what, .. } = *sent;
-        let place = context as u32;
-        self.sent_free.push(place);
+    fn take_sent(&mut self, (call, context): (CallId, u64)) -> Option<(SlotId, What)> {
+        let key = SlotKey(context);
+        let place = self.sent.find(key).filter(|&place| self.sent[place].call == Some(call))?;
+        let Sent { stream, what, .. } = self.sent[place];
+        self.sent.release(place);
         self.holdings.messages -= 1;
         let index = self.find(stream).filter(|_| what != What::Reset)?;
-        self.slots[index as usize].messages.retain(|&other| other != place);
+        self.slots[index].messages.retain(|&other| other != key);
         Some((index, what))
     }
 }

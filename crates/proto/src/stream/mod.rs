@@ -37,9 +37,10 @@ pub use self::config::{Config, Holdings, Metrics};
 use self::half::{End, Incoming, Outgoing};
 use self::slot::{Holder, Key, Phase, Sent, Slot, What};
 use crate::address::AddressKey;
+use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Node, Path, Time, Transmit};
+use crate::order::wheel::Wheel;
 use crate::rpc::{CallError, Event, Failure, Rpc};
-use crate::wheel::Wheel;
 
 /// A stream of a [`Streams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,19 +108,17 @@ pub struct Status {
 pub struct Streams<E> {
     rpc: E,
     config: Config,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    known: HashMap<Key, u32, FixedState>,
+    slots: Slab<Slot>,
+    known: HashMap<Key, SlotId, FixedState>,
     /// Streams by peer.
     peers: HashMap<AddressKey, usize, FixedState>,
     /// Messages that are not answered, by the context of their call.
-    sent: Vec<Sent>,
-    sent_free: Vec<u32>,
+    sent: Slab<Sent>,
     /// Oldest first; some may be half-open no longer.
     half_open: VecDeque<StreamId>,
     backlog: VecDeque<StreamId>,
     /// Streams that may have something to send.
-    queue: VecDeque<u32>,
+    queue: VecDeque<SlotId>,
     /// Streams that the application should look at.
     changed: VecDeque<StreamId>,
     wheel: Wheel,
@@ -143,12 +142,10 @@ impl<E: Rpc> Streams<E> {
         let state = || FixedState::with_seed(hasher.finish());
         Self {
             rpc,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::default(),
             known: HashMap::with_hasher(state()),
             peers: HashMap::with_hasher(state()),
-            sent: Vec::new(),
-            sent_free: Vec::new(),
+            sent: Slab::default(),
             half_open: VecDeque::new(),
             backlog: VecDeque::new(),
             queue: VecDeque::new(),
@@ -174,7 +171,7 @@ impl<E: Rpc> Streams<E> {
     /// What is held now. Looks at every stream.
     pub fn holdings(&self) -> Holdings {
         let buffered_bytes =
-            self.slots.iter().map(|slot| slot.out.buffered() + slot.inc.buffered()).sum();
+            self.slots.values().map(|slot| slot.out.buffered() + slot.inc.buffered()).sum();
         Holdings { buffered_bytes, ..self.holdings }
     }
 
@@ -195,7 +192,7 @@ impl<E: Rpc> Streams<E> {
         let opener = self.numbers.draw();
         let index = self.begin(now, Key { peer: AddressKey(peer), opener, is_opener: true });
         self.holdings.windows_bytes += window;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.phase = Phase::Opening;
         slot.holder = Holder::Application;
         slot.window = window;
@@ -212,9 +209,9 @@ impl<E: Rpc> Streams<E> {
     pub fn accept(&mut self) -> Option<(StreamId, SocketAddr)> {
         let id = self.backlog.pop_front()?;
         let index = self.find(id)?;
-        self.slots[index as usize].holder = Holder::Application;
+        self.slots[index].holder = Holder::Application;
         self.note_change(index);
-        Some((id, self.slots[index as usize].peer))
+        Some((id, self.slots[index].peer))
     }
 
     /// Takes no further stream; those that wait to be accepted are reset.
@@ -276,14 +273,14 @@ impl<E: Rpc> Streams<E> {
     /// The fault of the stream.
     pub fn finish(&mut self, id: StreamId) -> Result<(), Fault> {
         let index = self.usable(id)?;
-        self.slots[index as usize].out.finish();
+        self.slots[index].out.finish();
         self.enqueue(index);
         Ok(())
     }
 
     /// How a stream stands; `None` when it has been closed.
     pub fn status(&self, id: StreamId) -> Option<Status> {
-        let slot = &self.slots[self.find(id)? as usize];
+        let slot = &self.slots[self.find(id)?];
         let is_writable =
             matches!(slot.phase, Phase::Opening | Phase::Open) && slot.out.end() == End::Open;
         Some(Status {
@@ -302,7 +299,7 @@ impl<E: Rpc> Streams<E> {
         let Some(index) = self.find(id) else {
             return;
         };
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.holder = Holder::Nobody;
         if slot.phase != Phase::Open {
             return self.release(now, index);
@@ -323,8 +320,8 @@ impl<E: Rpc> Streams<E> {
         let Some(index) = self.find(id) else {
             return;
         };
-        self.slots[index as usize].holder = Holder::Nobody;
-        if self.slots[index as usize].phase == Phase::Open {
+        self.slots[index].holder = Holder::Nobody;
+        if self.slots[index].phase == Phase::Open {
             self.fail(now, index, Fault::Aborted);
         } else {
             self.release(now, index);
@@ -336,7 +333,7 @@ impl<E: Rpc> Streams<E> {
     pub fn poll_changed(&mut self) -> Option<StreamId> {
         while let Some(id) = self.changed.pop_front() {
             if let Some(index) = self.find(id) {
-                self.slots[index as usize].is_changed = false;
+                self.slots[index].is_changed = false;
                 return Some(id);
             }
         }
@@ -349,7 +346,7 @@ impl<E: Rpc> Streams<E> {
         write: impl FnOnce(&mut Outgoing, usize) -> usize,
     ) -> Result<usize, Fault> {
         let index = self.usable(id)?;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if slot.out.end() != End::Open {
             return Err(Fault::Finished);
         }
@@ -364,7 +361,7 @@ impl<E: Rpc> Streams<E> {
         read: impl FnOnce(&mut Incoming) -> usize,
     ) -> Result<Option<usize>, Fault> {
         let index = self.find(id).ok_or(Fault::Closed)?;
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let len = read(&mut slot.inc);
         if len > 0 {
             if slot.phase == Phase::Open && slot.inc.is_worth_telling(slot.window) {
@@ -393,12 +390,9 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// A stream in no phase yet.
-    fn begin(&mut self, now: Time, key: Key) -> u32 {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::free());
-            self.slots.len() as u32 - 1
-        });
-        let slot = &mut self.slots[index as usize];
+    fn begin(&mut self, now: Time, key: Key) -> SlotId {
+        let index = self.slots.take(Slot::free);
+        let slot = &mut self.slots[index];
         slot.peer = key.peer.0;
         slot.opener = key.opener;
         slot.acceptor = 0;
@@ -415,18 +409,18 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// Ends a stream by a fault. The peer is told where it may not know.
-    fn fail(&mut self, now: Time, index: u32, fault: Fault) {
+    fn fail(&mut self, now: Time, index: SlotId, fault: Fault) {
         self.metrics.failed += 1;
         self.metrics.broken += u64::from(fault == Fault::Broken);
         self.cancel_messages(now, index);
-        let slot = &self.slots[index as usize];
+        let slot = &self.slots[index];
         let is_ours = !matches!(fault, Fault::Refused | Fault::Reset);
         if slot.phase == Phase::Open && is_ours && self.holdings.messages < self.config.messages_max
         {
             // Whoever does not hear of it learns it from the answer to its next message.
             let _ = self.send(now, index, What::Reset);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         self.known.remove(&slot.key());
         self.wheel.disarm(index);
         slot.phase = Phase::Failed;
@@ -445,13 +439,12 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// Ends a stream that nobody asks for any more.
-    fn release(&mut self, now: Time, index: u32) {
+    fn release(&mut self, now: Time, index: SlotId) {
         self.cancel_messages(now, index);
         self.wheel.disarm(index);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let (key, phase, window) = (slot.key(), slot.phase, slot.window);
         slot.phase = Phase::Free;
-        slot.generation = slot.generation.wrapping_add(1);
         slot.out = Outgoing::default();
         slot.inc = Incoming::default();
         if phase != Phase::Failed {
@@ -469,19 +462,19 @@ impl<E: Rpc> Streams<E> {
                 self.peers.remove(&key.peer);
             }
         }
-        self.free.push(index);
+        self.slots.release(index);
     }
 
     /// Lets a closed stream go when both directions are over.
-    fn settle(&mut self, now: Time, index: u32) {
-        if self.slots[index as usize].is_over() {
+    fn settle(&mut self, now: Time, index: SlotId) {
+        if self.slots[index].is_over() {
             self.release(now, index);
         }
     }
 
     /// Sets the timer of a stream.
-    fn arm(&mut self, index: u32) {
-        let slot = &self.slots[index as usize];
+    fn arm(&mut self, index: SlotId) {
+        let slot = &self.slots[index];
         let config = &self.config;
         let span_ns = match (slot.phase, slot.holder) {
             (Phase::HalfOpen, _) => config.open_ns_max,
@@ -492,8 +485,8 @@ impl<E: Rpc> Streams<E> {
         self.wheel.arm(index, slot.since.saturating_add(span_ns));
     }
 
-    fn handle_due(&mut self, now: Time, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    fn handle_due(&mut self, now: Time, index: SlotId) {
+        let slot = &mut self.slots[index];
         match (slot.phase, slot.holder) {
             (Phase::HalfOpen, _) => {
                 self.metrics.half_open_dropped += 1;
@@ -513,9 +506,9 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// The application should look at a stream.
-    fn note_change(&mut self, index: u32) {
+    fn note_change(&mut self, index: SlotId) {
         let id = self.id_of(index);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         if slot.holder == Holder::Application && !slot.is_changed {
             slot.is_changed = true;
             self.changed.push_back(id);
@@ -523,28 +516,26 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// A stream may have something to send.
-    fn enqueue(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
+    fn enqueue(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
         if !slot.is_queued {
             slot.is_queued = true;
             self.queue.push_back(index);
         }
     }
 
-    fn id_of(&self, index: u32) -> StreamId {
-        StreamId(u64::from(self.slots[index as usize].generation) << 32 | u64::from(index))
+    fn id_of(&self, index: SlotId) -> StreamId {
+        StreamId(self.slots.key(index).0)
     }
 
-    fn find(&self, id: StreamId) -> Option<u32> {
-        let (index, generation) = (id.0 as u32, (id.0 >> 32) as u32);
-        let slot = self.slots.get(index as usize)?;
-        (slot.generation == generation && slot.phase != Phase::Free).then_some(index)
+    fn find(&self, id: StreamId) -> Option<SlotId> {
+        self.slots.find(SlotKey(id.0))
     }
 
     /// A stream that has not failed.
-    fn usable(&self, id: StreamId) -> Result<u32, Fault> {
+    fn usable(&self, id: StreamId) -> Result<SlotId, Fault> {
         let index = self.find(id).ok_or(Fault::Closed)?;
-        self.slots[index as usize].fault.map_or(Ok(index), Err)
+        self.slots[index].fault.map_or(Ok(index), Err)
     }
 
     fn handle_events(&mut self, now: Time) {

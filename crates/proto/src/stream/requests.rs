@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 use super::slot::{Holder, Key, Phase};
 use super::{Fault, Streams};
 use crate::address::AddressKey;
+use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::{DropReason, RequestId, Rpc};
 
@@ -54,7 +55,7 @@ impl<E: Rpc> Streams<E> {
             Key { peer: AddressKey(peer), opener: message.header.opener.get(), is_opener: false };
         if let Some(&index) = self.known.get(&key) {
             // It has come before.
-            let slot = &mut self.slots[index as usize];
+            let slot = &mut self.slots[index];
             return Reply {
                 status: Status::Taken,
                 acceptor: slot.acceptor,
@@ -71,7 +72,7 @@ impl<E: Rpc> Streams<E> {
         self.make_room(now);
         let acceptor = self.numbers.draw();
         let index = self.begin(now, key);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.acceptor = acceptor;
         slot.phase = Phase::HalfOpen;
         slot.holder = Holder::Nobody;
@@ -103,8 +104,8 @@ impl<E: Rpc> Streams<E> {
         }
     }
 
-    fn half_open_at(&self, id: super::StreamId) -> Option<u32> {
-        self.find(id).filter(|&index| self.slots[index as usize].phase == Phase::HalfOpen)
+    fn half_open_at(&self, id: super::StreamId) -> Option<SlotId> {
+        self.find(id).filter(|&index| self.slots[index].phase == Phase::HalfOpen)
     }
 
     /// A message of a stream; `None` when there is none, or no longer, else the limit.
@@ -116,14 +117,14 @@ impl<E: Rpc> Streams<E> {
             is_opener: !header.has(FROM_OPENER),
         };
         let index = self.known.get(&key).copied()?;
-        if self.slots[index as usize].acceptor != header.acceptor.get() {
+        if self.slots[index].acceptor != header.acceptor.get() {
             return None;
         }
-        if self.slots[index as usize].phase == Phase::HalfOpen && !self.confirm(now, index) {
+        if self.slots[index].phase == Phase::HalfOpen && !self.confirm(now, index) {
             return None;
         }
         self.hear(now, index);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.out.raise_limit(header.limit.get());
         match message.kind {
             MessageKind::Reset => {
@@ -133,7 +134,7 @@ impl<E: Rpc> Streams<E> {
             MessageKind::Data => self.handle_data(now, index, message)?,
             MessageKind::Window | MessageKind::Open => {}
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         let limit = slot.inc.tell(slot.window);
         self.note_change(index);
         self.enqueue(index);
@@ -143,7 +144,7 @@ impl<E: Rpc> Streams<E> {
 
     /// The opener has shown that it hears: the stream goes to the backlog. False when there is no
     /// room any more.
-    fn confirm(&mut self, now: Time, index: u32) -> bool {
+    fn confirm(&mut self, now: Time, index: SlotId) -> bool {
         let window = self
             .share()
             .filter(|_| self.backlog.len() < self.config.backlog_max && self.config.is_listening);
@@ -159,7 +160,7 @@ impl<E: Rpc> Streams<E> {
         self.holdings.windows_bytes += window;
         let id = self.id_of(index);
         self.backlog.push_back(id);
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut self.slots[index];
         slot.phase = Phase::Open;
         slot.holder = Holder::Backlog;
         slot.window = window;
@@ -168,8 +169,8 @@ impl<E: Rpc> Streams<E> {
         true
     }
 
-    fn handle_data(&mut self, now: Time, index: u32, message: &Message) -> Option<()> {
-        let slot = &mut self.slots[index as usize];
+    fn handle_data(&mut self, now: Time, index: SlotId, message: &Message) -> Option<()> {
+        let slot = &mut self.slots[index];
         if slot.holder == Holder::Nobody && !message.data.is_empty() {
             // Nobody will read it: the peer hears that by the answer.
             self.fail(now, index, Fault::Reset);

@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use super::half::{Cut, Incoming, Outgoing};
 use super::{Fault, StreamId};
 use crate::address::AddressKey;
+use crate::call::slab::SlotKey;
 use crate::node::Time;
 use crate::rpc::CallId;
 
 /// A stream in its place of the table.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Counts the streams that had this place.
-    pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) holder: Holder,
     pub(super) peer: SocketAddr,
@@ -26,8 +25,8 @@ pub(super) struct Slot {
     pub(super) window: usize,
     pub(super) out: Outgoing,
     pub(super) inc: Incoming,
-    /// Places of its unanswered messages.
-    pub(super) messages: Vec<u32>,
+    /// Its unanswered messages.
+    pub(super) messages: Vec<SlotKey>,
     pub(super) is_window_in_flight: bool,
     /// The opener has sent something after OPEN.
     pub(super) has_greeted: bool,
@@ -96,7 +95,6 @@ pub(super) enum What {
 impl Slot {
     pub(super) fn free() -> Self {
         Self {
-            generation: 0,
             phase: Phase::Free,
             holder: Holder::Nobody,
             peer: SocketAddr::from(([0, 0, 0, 0], 0)),

@@ -856,7 +856,7 @@ fn module_grants_its_share_of_the_window_beyond_what_has_come() {
     server.give("10.0.0.11:32769", &part(2, 900_000, 0, 1396));
     // A third of the window each, now that there are two; the first has more already.
     assert_eq!(grants(&server.take()), [(2, 1396 + 400_000 / 3, 1)]);
-    assert!(server.node.holdings().expected_bytes <= 400_000);
+    assert!(server.node.holdings().expected <= 400_000);
 }
 
 /// What was granted of a long message waits in the network while short ones pass it.

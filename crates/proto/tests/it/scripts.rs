@@ -85,12 +85,13 @@ impl Stage {
 
     fn set(&mut self, rest: &str) -> Result<(), String> {
         let (key, value) = rest.split_once(' ').ok_or("set KEY VALUE")?;
-        let serving = &mut self.config.serving;
+        let config = &mut self.config;
+        let serving = &mut config.serving;
         match key {
             "serving" => serving.is_enabled = value != "off",
-            "router" => serving.router = Some(address(value)),
+            "router" => config.pool.router = Some(address(value)),
             "trust" => serving.trusted.push(value.parse()?),
-            "clients-max" => serving.clients_max = value.parse().expect("a number"),
+            "clients-max" => config.clients_max = value.parse().expect("a number"),
             "reply-len" => self.reply_len = Some(value.parse().expect("a number")),
             "answer" => self.is_silent = value == "never",
             _ => return Err(format!("`{key}` cannot be set")),

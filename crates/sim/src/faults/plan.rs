@@ -78,7 +78,7 @@ pub struct ServerPlan {
     pub requests_max: usize,
     /// [`tailcut_proto::r2p2::Serving::partials_max`].
     pub partials_max: usize,
-    /// [`tailcut_proto::r2p2::Serving::clients_max`].
+    /// [`tailcut_proto::r2p2::Config::clients_max`].
     pub clients_max: usize,
     /// [`tailcut_proto::r2p2::Config::message_len_max`].
     pub message_len_max: usize,
@@ -268,7 +268,7 @@ impl Default for ServerPlan {
             service: service.unwrap_or_else(|error| panic!("{error}")),
             requests_max: config.serving.requests_max,
             partials_max: config.serving.partials_max,
-            clients_max: config.serving.clients_max,
+            clients_max: config.clients_max,
             message_len_max: config.message_len_max,
             is_pooled: false,
             is_trusting: false,

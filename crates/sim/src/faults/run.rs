@@ -389,12 +389,12 @@ impl<'a> Run<'a> {
                 let is_kept =
                     self.plan.router.is_some_and(|router| router.forward == Forward::Keep);
                 config.message_len_max = server.message_len_max;
-                config.serving.router = is_kept.then(|| Host::Router.address());
-                config.serving.server_id = index as u32;
+                config.pool.router = is_kept.then(|| Host::Router.address());
+                config.pool.server_id = index as u32;
                 config.serving.requests_max = server.requests_max;
                 config.serving.partials_max = server.partials_max;
-                config.serving.clients_max = server.clients_max;
-                config.serving.pool_key = server.is_pooled.then_some([7; 16]);
+                config.clients_max = server.clients_max;
+                config.pool.key = server.is_pooled.then_some([7; 16]);
                 if server.is_trusting {
                     config.serving.trusted = "10.0.0.0/8".parse().into_iter().collect();
                 }

@@ -1,59 +1,62 @@
 //! A heap of slots whose places are known, so that any of them can move or leave: the order of
-//! SRPT.
+//! SRPT, of grants and of expiries.
 //!
 //! Several heaps may share one [`Places`] as long as a slot is in at most one of them.
 
+use crate::call::slab::SlotId;
+
 /// Where each slot is in its heap.
 #[derive(Debug, Default)]
-pub(super) struct Places(Vec<u32>);
+pub(crate) struct Places(Vec<u32>);
 
 /// Slots by key, the least first.
-#[derive(Debug, Default)]
-pub(super) struct Heap {
-    items: Vec<(u64, u32)>,
+#[derive(Debug)]
+pub(crate) struct Heap<K = u64> {
+    items: Vec<(K, SlotId)>,
 }
 
-/// What ranks a message: fewer bytes first, then the older.
-pub(super) fn rank(bytes: u32, birth: u32) -> u64 {
-    u64::from(bytes) << 32 | u64::from(birth)
+impl<K> Default for Heap<K> {
+    fn default() -> Self {
+        Self { items: Vec::new() }
+    }
 }
 
 impl Places {
-    pub(super) fn contains(&self, slot: u32) -> bool {
+    pub(crate) fn contains(&self, slot: SlotId) -> bool {
         self.place(slot) != NONE
     }
 
-    fn place(&self, slot: u32) -> u32 {
-        self.0.get(slot as usize).copied().unwrap_or(NONE)
+    fn place(&self, slot: SlotId) -> u32 {
+        self.0.get(slot.index()).copied().unwrap_or(NONE)
     }
 
-    fn set(&mut self, slot: u32, place: usize) {
-        if self.0.len() <= slot as usize {
-            self.0.resize(slot as usize + 1, NONE);
+    fn set(&mut self, slot: SlotId, place: usize) {
+        if self.0.len() <= slot.index() {
+            self.0.resize(slot.index() + 1, NONE);
         }
-        self.0[slot as usize] = place as u32;
+        self.0[slot.index()] = place as u32;
     }
 }
 
-impl Heap {
+impl<K: Copy + Ord> Heap<K> {
     /// The least key and its slot.
-    pub(super) fn peek(&self) -> Option<(u64, u32)> {
+    pub(crate) fn peek(&self) -> Option<(K, SlotId)> {
         self.items.first().copied()
     }
 
     /// The slots in the first places, among them the `count` least: no more than `2^count - 1`
     /// places hold those.
-    pub(super) fn foremost(&self, count: usize) -> &[(u64, u32)] {
+    pub(crate) fn foremost(&self, count: usize) -> &[(K, SlotId)] {
         &self.items[..self.items.len().min((1 << count.min(8)) - 1)]
     }
 
     /// All slots, in no order that says anything.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (K, SlotId)> + '_ {
         self.items.iter().copied()
     }
 
     /// Puts `slot` in, or gives it another key.
-    pub(super) fn set(&mut self, places: &mut Places, slot: u32, key: u64) {
+    pub(crate) fn set(&mut self, places: &mut Places, slot: SlotId, key: K) {
         let place = match places.place(slot) {
             NONE => {
                 self.items.push((key, slot));
@@ -70,7 +73,7 @@ impl Heap {
     }
 
     /// Takes `slot` out; harmless when it is in no heap.
-    pub(super) fn remove(&mut self, places: &mut Places, slot: u32) {
+    pub(crate) fn remove(&mut self, places: &mut Places, slot: SlotId) {
         let place = places.place(slot);
         if place == NONE {
             return;
@@ -133,11 +136,11 @@ mod tests {
     fn hands_out_the_least_while_keys_change_and_slots_leave() {
         let (mut heap, mut places) = (Heap::default(), Places::default());
         for slot in 0..100u32 {
-            heap.set(&mut places, slot, u64::from(slot * 37 % 100));
+            heap.set(&mut places, SlotId(slot), u64::from(slot * 37 % 100));
         }
-        heap.set(&mut places, 0, 1000);
-        (50..100).for_each(|slot| heap.remove(&mut places, slot));
-        heap.remove(&mut places, 99);
+        heap.set(&mut places, SlotId(0), 1000);
+        (50..100).for_each(|slot| heap.remove(&mut places, SlotId(slot)));
+        heap.remove(&mut places, SlotId(99));
         let mut found = Vec::new();
         while let Some((key, slot)) = heap.peek() {
             found.push(key);
@@ -147,11 +150,5 @@ mod tests {
         let mut expected: Vec<u64> = (1..50u64).map(|slot| slot * 37 % 100).chain([1000]).collect();
         expected.sort_unstable();
         assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn fewer_bytes_rank_before_age() {
-        assert!(rank(1, 9) < rank(2, 0));
-        assert!(rank(2, 0) < rank(2, 1));
     }
 }

@@ -4,6 +4,7 @@
 //! one turn of the wheel stay in their bucket until their turn comes. Nothing is allocated but when
 //! the table grows.
 
+use crate::call::slab::SlotId;
 use crate::node::Time;
 
 /// A timer wheel over slot indexes.
@@ -17,7 +18,7 @@ pub(crate) struct Wheel {
     /// A tick at or before that of every timer. It is found anew when it has passed: between,
     /// arming and disarming need not look.
     earliest: u64,
-    heads: Box<[u32; BUCKETS]>,
+    heads: Box<[SlotId; BUCKETS]>,
     occupied: [u64; BUCKETS / 64],
     timers: Vec<Timer>,
 }
@@ -26,8 +27,8 @@ pub(crate) struct Wheel {
 struct Timer {
     /// `IDLE` when not armed.
     tick: u64,
-    previous: u32,
-    next: u32,
+    previous: SlotId,
+    next: SlotId,
 }
 
 impl Wheel {
@@ -38,19 +39,22 @@ impl Wheel {
             cursor: 0,
             armed_count: 0,
             earliest: IDLE,
-            heads: Box::new([NONE; BUCKETS]),
+            heads: Box::new([SlotId::NONE; BUCKETS]),
             occupied: [0; BUCKETS / 64],
             timers: Vec::new(),
         }
     }
 
     /// Sets the timer of `slot` to `at`, replacing an earlier setting.
-    pub(crate) fn arm(&mut self, slot: u32, at: Time) {
+    pub(crate) fn arm(&mut self, slot: SlotId, at: Time) {
         let tick = at.div_ceil(1 << self.tick_bits).max(self.cursor);
-        if self.timers.len() <= slot as usize {
-            self.timers.resize(slot as usize + 1, Timer { tick: IDLE, previous: NONE, next: NONE });
+        if self.timers.len() <= slot.index() {
+            self.timers.resize(
+                slot.index() + 1,
+                Timer { tick: IDLE, previous: SlotId::NONE, next: SlotId::NONE },
+            );
         }
-        if self.timers[slot as usize].tick == tick {
+        if self.timers[slot.index()].tick == tick {
             return;
         }
         self.disarm(slot);
@@ -58,54 +62,54 @@ impl Wheel {
         self.earliest = self.earliest.min(tick);
         let bucket = tick as usize % BUCKETS;
         let next = self.heads[bucket];
-        if next != NONE {
-            self.timers[next as usize].previous = slot;
+        if next != SlotId::NONE {
+            self.timers[next.index()].previous = slot;
         }
         self.heads[bucket] = slot;
         self.occupied[bucket / 64] |= 1 << (bucket % 64);
-        self.timers[slot as usize] = Timer { tick, previous: NONE, next };
+        self.timers[slot.index()] = Timer { tick, previous: SlotId::NONE, next };
     }
 
     /// Sets the timer of `slot` to `at`, unless it is set to an earlier time: for who looks again
     /// when it is due, and moves its deadline with every packet.
-    pub(crate) fn arm_by(&mut self, slot: u32, at: Time) {
+    pub(crate) fn arm_by(&mut self, slot: SlotId, at: Time) {
         let is_earlier =
-            self.timers.get(slot as usize).is_some_and(|timer| timer.tick <= at >> self.tick_bits);
+            self.timers.get(slot.index()).is_some_and(|timer| timer.tick <= at >> self.tick_bits);
         if !is_earlier {
             self.arm(slot, at);
         }
     }
 
     /// Stops the timer of `slot`; harmless when it is not armed.
-    pub(crate) fn disarm(&mut self, slot: u32) {
+    pub(crate) fn disarm(&mut self, slot: SlotId) {
         let Some(&Timer { tick, previous, next }) =
-            self.timers.get(slot as usize).filter(|timer| timer.tick != IDLE)
+            self.timers.get(slot.index()).filter(|timer| timer.tick != IDLE)
         else {
             return;
         };
         let bucket = tick as usize % BUCKETS;
-        if next != NONE {
-            self.timers[next as usize].previous = previous;
+        if next != SlotId::NONE {
+            self.timers[next.index()].previous = previous;
         }
-        if previous != NONE {
-            self.timers[previous as usize].next = next;
+        if previous != SlotId::NONE {
+            self.timers[previous.index()].next = next;
         } else {
             self.heads[bucket] = next;
-            if next == NONE {
+            if next == SlotId::NONE {
                 self.occupied[bucket / 64] &= !(1 << (bucket % 64));
             }
         }
-        self.timers[slot as usize].tick = IDLE;
+        self.timers[slot.index()].tick = IDLE;
         self.armed_count -= 1;
     }
 
     /// Whether the timer of `slot` is armed.
-    pub(crate) fn is_armed(&self, slot: u32) -> bool {
-        self.timers.get(slot as usize).is_some_and(|timer| timer.tick != IDLE)
+    pub(crate) fn is_armed(&self, slot: SlotId) -> bool {
+        self.timers.get(slot.index()).is_some_and(|timer| timer.tick != IDLE)
     }
 
     /// Takes one timer that is due at `now`.
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<u32> {
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<SlotId> {
         let current = now >> self.tick_bits;
         if current < self.earliest {
             self.cursor = self.cursor.max(current);
@@ -114,8 +118,8 @@ impl Wheel {
         self.cursor = self.cursor.max(current.saturating_sub(BUCKETS as u64 - 1));
         while self.cursor <= current {
             let mut slot = self.heads[self.cursor as usize % BUCKETS];
-            while slot != NONE {
-                let timer = self.timers[slot as usize];
+            while slot != SlotId::NONE {
+                let timer = self.timers[slot.index()];
                 if timer.tick <= current {
                     self.disarm(slot);
                     return Some(slot);
@@ -152,8 +156,8 @@ impl Wheel {
 
     fn has_due_at_cursor(&self, bucket: usize) -> bool {
         let mut slot = self.heads[bucket];
-        while slot != NONE {
-            let timer = self.timers[slot as usize];
+        while slot != SlotId::NONE {
+            let timer = self.timers[slot.index()];
             if timer.tick <= self.cursor {
                 return true;
             }
@@ -182,7 +186,6 @@ impl Wheel {
 }
 
 const BUCKETS: usize = 512;
-const NONE: u32 = u32::MAX;
 const IDLE: u64 = u64::MAX;
 
 #[cfg(test)]
@@ -190,13 +193,13 @@ mod tests {
     use super::*;
 
     fn drain(wheel: &mut Wheel, now: Time) -> Vec<u32> {
-        std::iter::from_fn(|| wheel.pop_due(now)).collect()
+        std::iter::from_fn(|| wheel.pop_due(now)).map(|slot| slot.0).collect()
     }
 
     #[test]
     fn fires_at_or_after_its_time_and_never_before() {
         let mut wheel = Wheel::new(10);
-        wheel.arm(3, 5000);
+        wheel.arm(SlotId(3), 5000);
         assert!(wheel.next_due().unwrap() >= 5000);
         assert!(drain(&mut wheel, 4999).is_empty());
         assert_eq!(drain(&mut wheel, 5120), [3]);
@@ -206,7 +209,7 @@ mod tests {
     #[test]
     fn waits_for_its_turn_when_it_is_more_than_a_turn_away() {
         let mut wheel = Wheel::new(0);
-        wheel.arm(0, 3 * BUCKETS as u64 + 7);
+        wheel.arm(SlotId(0), 3 * BUCKETS as u64 + 7);
         assert!(drain(&mut wheel, BUCKETS as u64 + 7).is_empty());
         assert!(drain(&mut wheel, 3 * BUCKETS as u64 + 6).is_empty());
         assert_eq!(drain(&mut wheel, 3 * BUCKETS as u64 + 7), [0]);
@@ -216,18 +219,18 @@ mod tests {
     fn a_timer_a_turn_away_does_not_ask_for_a_call_at_once() {
         let mut wheel = Wheel::new(0);
         assert!(drain(&mut wheel, 7).is_empty());
-        wheel.arm(0, 7 + BUCKETS as u64);
+        wheel.arm(SlotId(0), 7 + BUCKETS as u64);
         assert!(wheel.next_due().unwrap() > 7);
     }
 
     #[test]
     fn rearming_moves_and_disarming_removes() {
         let mut wheel = Wheel::new(0);
-        wheel.arm(0, 10);
-        wheel.arm(1, 10);
-        wheel.arm(2, 10);
-        wheel.arm(1, 20);
-        wheel.disarm(0);
+        wheel.arm(SlotId(0), 10);
+        wheel.arm(SlotId(1), 10);
+        wheel.arm(SlotId(2), 10);
+        wheel.arm(SlotId(1), 20);
+        wheel.disarm(SlotId(0));
         assert_eq!(drain(&mut wheel, 15), [2]);
         assert_eq!(drain(&mut wheel, 25), [1]);
     }
@@ -235,12 +238,12 @@ mod tests {
     #[test]
     fn an_earlier_timer_stays_and_a_later_one_moves() {
         let mut wheel = Wheel::new(4);
-        wheel.arm_by(0, 1000);
-        wheel.arm_by(0, 5000);
-        wheel.arm_by(1, 5000);
-        wheel.arm_by(1, 1000);
+        wheel.arm_by(SlotId(0), 1000);
+        wheel.arm_by(SlotId(0), 5000);
+        wheel.arm_by(SlotId(1), 5000);
+        wheel.arm_by(SlotId(1), 1000);
         assert_eq!(drain(&mut wheel, 1008).len(), 2);
-        wheel.arm_by(0, 5000);
+        wheel.arm_by(SlotId(0), 5000);
         assert_eq!((drain(&mut wheel, 4999).len(), drain(&mut wheel, 5008)), (0, vec![0]));
     }
 
@@ -248,7 +251,7 @@ mod tests {
     fn catches_up_after_a_long_pause() {
         let mut wheel = Wheel::new(4);
         for slot in 0..100 {
-            wheel.arm(slot, u64::from(slot) * 997);
+            wheel.arm(SlotId(slot), u64::from(slot) * 997);
         }
         assert_eq!(drain(&mut wheel, 1 << 40).len(), 100);
     }
@@ -256,9 +259,9 @@ mod tests {
     #[test]
     fn a_time_in_the_past_is_due_at_once() {
         let mut wheel = Wheel::new(4);
-        wheel.arm(0, 1000);
+        wheel.arm(SlotId(0), 1000);
         assert_eq!(drain(&mut wheel, 2000), [0]);
-        wheel.arm(0, 5);
+        wheel.arm(SlotId(0), 5);
         assert_eq!(drain(&mut wheel, 2000), [0]);
     }
 }

@@ -1,0 +1,134 @@
+//! A table of slots that are used again, behind typed ids.
+//!
+//! | a slot is | event | then |
+//! |---|---|---|
+//! | free, or not there yet | [`Slab::take`] | live |
+//! | live | [`Slab::release`] | free; keys of it find nothing any more |
+//!
+//! The value outlives the slot's use, so that the buffers in it serve the next: a warm table
+//! allocates nothing. That is why this is not the `slab` crate, which drops what is removed.
+
+use std::ops::{Index, IndexMut};
+
+/// The place of a slot in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SlotId(pub(crate) u32);
+
+/// A use of a slot: its place and generation. Of a slot that has been released since, it finds
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlotKey(pub(crate) u64);
+
+/// Slots, live and free.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    /// Free slots, the one released last at the end.
+    free: Vec<SlotId>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    /// Uses of the slot that have ended.
+    generation: u32,
+    is_live: bool,
+    value: T,
+}
+
+impl SlotId {
+    /// No slot.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    /// As an index of a vector.
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Makes a slot live; its value is that of its last use, or `fresh` in a new slot.
+    pub(crate) fn take(&mut self, fresh: impl FnOnce() -> T) -> SlotId {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry { generation: 0, is_live: false, value: fresh() });
+            SlotId(self.entries.len() as u32 - 1)
+        });
+        self.entries[id.index()].is_live = true;
+        id
+    }
+
+    /// Ends the use of a live slot.
+    pub(crate) fn release(&mut self, id: SlotId) {
+        let entry = &mut self.entries[id.index()];
+        debug_assert!(entry.is_live, "{id:?} is released twice");
+        entry.is_live = false;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(id);
+    }
+
+    /// The key of the present use of a slot.
+    pub(crate) fn key(&self, id: SlotId) -> SlotKey {
+        SlotKey(u64::from(self.entries[id.index()].generation) << 32 | u64::from(id.0))
+    }
+
+    /// The live slot that a key was given for.
+    pub(crate) fn find(&self, key: SlotKey) -> Option<SlotId> {
+        let (id, generation) = (SlotId(key.0 as u32), (key.0 >> 32) as u32);
+        let entry = self.entries.get(id.index())?;
+        (entry.is_live && entry.generation == generation).then_some(id)
+    }
+
+    /// The live slot at a place that a packet names.
+    pub(crate) fn at(&self, place: u32) -> Option<SlotId> {
+        self.entries.get(place as usize).filter(|entry| entry.is_live).map(|_| SlotId(place))
+    }
+
+    /// The values of all slots, free ones included.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().map(|entry| &entry.value)
+    }
+
+    /// Live slots.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+impl<T> Index<SlotId> for Slab<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, id: SlotId) -> &T {
+        &self.entries[id.index()].value
+    }
+}
+
+impl<T> IndexMut<SlotId> for Slab<T> {
+    #[inline]
+    fn index_mut(&mut self, id: SlotId) -> &mut T {
+        &mut self.entries[id.index()].value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_finds_the_use_that_it_was_given_for_and_no_other() {
+        let mut slab = Slab::default();
+        let (one, other) = (slab.take(|| 1), slab.take(|| 2));
+        let key = slab.key(one);
+        assert_eq!((slab.find(key), slab.at(one.0), slab.len()), (Some(one), Some(one), 2));
+        slab.release(one);
+        assert_eq!((slab.find(key), slab.at(one.0), slab.at(9)), (None, None, None));
+        let again = slab.take(|| unreachable!("the value of the last use is there"));
+        assert_eq!((again, slab[again], slab[other]), (one, 1, 2));
+        assert_eq!(slab.find(key), None);
+    }
+}

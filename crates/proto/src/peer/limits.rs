@@ -1,0 +1,123 @@
+//! What a server admits: its configuration, and what it holds against it.
+
+use std::net::IpAddr;
+
+use super::table::Peer;
+use crate::address::Prefix;
+
+/// Configuration of the server half of an endpoint.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// Whether requests are taken at all; otherwise they are refused. Default true.
+    pub is_enabled: bool,
+    /// Addresses taken for validated. Default the loopback networks, from which nothing can be
+    /// spoofed; of Homa also the private networks, from which an operator lets nothing in. Others
+    /// must echo a token; until then they get at most three bytes for one.
+    pub trusted: Vec<Prefix>,
+    /// Requests being received, waiting for the application or kept with their reply, in all.
+    /// Default 65 536.
+    pub requests_max: usize,
+    /// Requests of one client, likewise. Default 16 384, a client's own default limit.
+    pub requests_per_client_max: usize,
+    /// Messages half received, in all. Default 4096.
+    pub partials_max: usize,
+    /// Bytes of messages half received and of replies kept, in all. Default 256 MiB.
+    pub held_bytes_max: usize,
+    /// Bytes of one client, likewise. Default 64 MiB.
+    pub held_bytes_per_client_max: usize,
+    /// How long a half-received message may make no progress. Default 1 s.
+    pub partial_ns_max: u64,
+    /// Sessions remembered for each client. Default 64.
+    pub sessions_per_client_max: usize,
+    /// Sessions remembered of a client whose address is not validated. Default 2 with R2P2, whose
+    /// clients need one, 64 with Homa.
+    pub sessions_unvalidated_max: usize,
+    /// Bytes of all sessions and of what they remember of their requests, which is what keeps a
+    /// copy from running again. Default 32 MiB: some 230 000 sessions of clients that call one
+    /// server, or 3 500 of clients that spread calls over many. Addresses that are not validated
+    /// have half of it.
+    pub sessions_bytes_max: usize,
+    /// Bytes of the sessions of one network, a /24 of IPv4 or a /56 of IPv6. Default 16 MiB, half
+    /// of the whole, so that no network leaves the others without, and room for 1 000 clients on
+    /// one host, whatever they do. Raise both where more are behind one address.
+    pub sessions_bytes_per_prefix_max: usize,
+    /// How long an idle client or session is remembered, so that a late duplicate does not run.
+    /// Default 5 s: longer than any network of a datacenter holds a packet.
+    pub session_idle_ns: u64,
+    /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent
+    /// and may have been sent first before this server started, or before the session expired, is
+    /// refused, since it may have run. Default 10 ms: more than a datacenter's queues hold.
+    pub transit_ns_max: u64,
+}
+
+/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers
+/// of peers and the buffers that it keeps for reuse do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Client: calls that have not ended.
+    pub calls: usize,
+    /// Server: requests being received, waiting for the application, or kept with their reply.
+    pub requests: usize,
+    /// Server: requests half received.
+    pub partials: usize,
+    /// Server: requests that the application has and has not answered.
+    pub waiting: usize,
+    /// Server: bytes of messages half received and of replies kept.
+    pub held_bytes: usize,
+    /// What peers have credit for and has not arrived, over all messages: packets of R2P2, bytes
+    /// of Homa.
+    pub expected: u64,
+}
+
+impl Serving {
+    /// Whether `ip` is in a trusted network.
+    pub(crate) fn is_trusted(&self, ip: IpAddr) -> bool {
+        self.trusted.iter().any(|prefix| prefix.contains(ip))
+    }
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self {
+            is_enabled: true,
+            trusted: vec![
+                Prefix { ip: IpAddr::from([127, 0, 0, 0]), bits: 8 },
+                Prefix { ip: IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]), bits: 128 },
+            ],
+            requests_max: 65_536,
+            requests_per_client_max: 16_384,
+            partials_max: 4096,
+            held_bytes_max: 256 << 20,
+            held_bytes_per_client_max: 64 << 20,
+            partial_ns_max: 1_000_000_000,
+            sessions_per_client_max: 64,
+            sessions_unvalidated_max: 2,
+            sessions_bytes_max: 32 << 20,
+            sessions_bytes_per_prefix_max: 16 << 20,
+            session_idle_ns: 5_000_000_000,
+            transit_ns_max: 10_000_000,
+        }
+    }
+}
+
+impl Holdings {
+    /// Whether one more request of `client` would exceed a limit, if it holds `bytes`.
+    pub(crate) fn is_full<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
+        self.requests >= serving.requests_max
+            || client.requests >= serving.requests_per_client_max
+            || self.is_crowded(client, bytes, serving)
+    }
+
+    /// Whether `bytes` more for a request of `client` would exceed a limit.
+    pub(crate) fn is_crowded<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
+        self.held_bytes + bytes > serving.held_bytes_max
+            || client.held_bytes + bytes > serving.held_bytes_per_client_max
+    }
+
+    /// Takes note that a request of `client`, which held `held` bytes, holds `bytes`.
+    pub(crate) fn hold<T>(&mut self, client: &mut Peer<T>, held: &mut usize, bytes: usize) {
+        self.held_bytes = self.held_bytes - *held + bytes;
+        client.held_bytes = client.held_bytes - *held + bytes;
+        *held = bytes;
+    }
+}

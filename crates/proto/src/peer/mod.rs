@@ -1,0 +1,15 @@
+//! What an endpoint remembers of each peer, and what bounds it.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `table` | peers by address, with eviction of idle ones |
+//! | `once` | the sequences of a session that have run: the memory behind "at most once" |
+//! | `sessions` | the sessions of a peer, and the budget of bytes that all of them share |
+//! | `validation` | keyed hashes of addresses, and three bytes for one until an address is validated |
+//! | `limits` | configuration of a server, and what it holds against it |
+
+pub(crate) mod limits;
+pub(crate) mod once;
+pub(crate) mod sessions;
+pub(crate) mod table;
+pub(crate) mod validation;

@@ -1,0 +1,264 @@
+//! The sequences of a session that are taken: the memory behind "at most once".
+//!
+//! | sequence | answer |
+//! |---|---|
+//! | above the highest taken, or below it, within the window and not taken | fresh |
+//! | within the window and taken | seen |
+//! | at least a window below the highest taken | too old: nobody can tell any more |
+//!
+//! At a server these are the requests that have run or were refused, at a client the calls that
+//! have ended. The memory is a floor below which everything is taken, and above it chunks of bits
+//! where something is: sequences taken in order need one chunk, and those of a client that spreads
+//! its calls over many servers at most [`BYTES_MAX`] bytes. A chunk is no longer than the datagram
+//! that makes it necessary, so that no peer makes a server remember more than it has sent.
+
+/// Sequences that are told apart. A client opens a new session before its oldest unfinished call
+/// falls out of them.
+pub(crate) const WINDOW: u32 = 1 << 16;
+
+/// Most bytes of the chunks of one session.
+#[cfg(test)]
+pub(crate) const BYTES_MAX: usize = CHUNKS_MAX * size_of::<Chunk>();
+
+/// Sequences taken of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Once {
+    /// Everything below is taken.
+    floor: u32,
+    /// One past the highest taken.
+    end: u32,
+    /// Chunks in which a sequence at or above `floor` is taken, ascending.
+    chunks: Vec<Chunk>,
+}
+
+/// What is known of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    Fresh,
+    Seen,
+    TooOld,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    /// Its first sequence over [`CHUNK_BITS`].
+    number: u32,
+    bits: [u64; CHUNK_BITS as usize / 64],
+}
+
+impl Once {
+    /// Forgets everything, for another session, and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.floor = 0;
+        self.end = 0;
+        self.chunks.clear();
+    }
+
+    /// Everything below is taken.
+    pub(crate) fn floor(&self) -> u32 {
+        self.floor
+    }
+
+    /// Bytes that it holds besides itself.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.chunks.capacity() * size_of::<Chunk>()
+    }
+
+    /// What is known of `sequence`.
+    pub(crate) fn recall(&self, sequence: u32) -> Memory {
+        if sequence + WINDOW < self.end {
+            Memory::TooOld
+        } else if sequence < self.floor {
+            Memory::Seen
+        } else {
+            match self.chunk_at(sequence / CHUNK_BITS) {
+                Ok(at) if self.chunks[at].has(sequence) => Memory::Seen,
+                _ => Memory::Fresh,
+            }
+        }
+    }
+
+    /// Takes `sequence`. Where that needs more memory, `grow` is asked for so many bytes; `false`
+    /// when it refuses, and then the sequence is not taken.
+    pub(crate) fn take(&mut self, sequence: u32, grow: impl FnOnce(usize) -> bool) -> bool {
+        if sequence < self.floor {
+            return true;
+        }
+        if sequence - self.floor >= WINDOW {
+            self.raise_floor(sequence - (WINDOW - 1));
+        }
+        let number = sequence / CHUNK_BITS;
+        let at = match self.chunk_at(number) {
+            Ok(at) => at,
+            Err(at) => {
+                if !self.make_room(grow) {
+                    return false;
+                }
+                self.chunks.insert(at, Chunk { number, bits: [0; CHUNK_BITS as usize / 64] });
+                at
+            }
+        };
+        self.chunks[at].set(sequence);
+        self.end = self.end.max(sequence + 1);
+        self.pass_taken();
+        true
+    }
+
+    fn chunk_at(&self, number: u32) -> Result<usize, usize> {
+        // Most sequences are near the highest.
+        match self.chunks.last() {
+            Some(last) if last.number == number => Ok(self.chunks.len() - 1),
+            Some(last) if last.number < number => Err(self.chunks.len()),
+            None => Err(0),
+            _ => self.chunks.binary_search_by_key(&number, |chunk| chunk.number),
+        }
+    }
+
+    fn make_room(&mut self, grow: impl FnOnce(usize) -> bool) -> bool {
+        let len = self.chunks.len();
+        if len < self.chunks.capacity() {
+            return true;
+        }
+        let more = len.clamp(1, CHUNKS_MAX - len);
+        if !grow(more * size_of::<Chunk>()) {
+            return false;
+        }
+        self.chunks.reserve_exact(more);
+        true
+    }
+
+    fn raise_floor(&mut self, floor: u32) {
+        self.floor = floor;
+        let passed = self.chunks.partition_point(|chunk| chunk.number < floor / CHUNK_BITS);
+        self.chunks.drain(..passed);
+    }
+
+    /// Raises the floor past what is taken without a gap.
+    fn pass_taken(&mut self) {
+        while let Some(first) = self.chunks.first()
+            && first.number == self.floor / CHUNK_BITS
+        {
+            let (place, bit) = (self.floor % CHUNK_BITS / 64, self.floor % 64);
+            let run = (first.bits[place as usize] >> bit).trailing_ones();
+            self.floor += run;
+            if self.floor % 64 != 0 || run == 0 {
+                return;
+            }
+            if self.floor % CHUNK_BITS == 0 {
+                self.chunks.remove(0);
+            }
+        }
+    }
+}
+
+impl Chunk {
+    fn has(&self, sequence: u32) -> bool {
+        self.bits[(sequence % CHUNK_BITS / 64) as usize] >> (sequence % 64) & 1 == 1
+    }
+
+    fn set(&mut self, sequence: u32) {
+        self.bits[(sequence % CHUNK_BITS / 64) as usize] |= 1 << (sequence % 64);
+    }
+}
+
+/// Sequences of a chunk: 72 bytes, no more than the shortest datagram that asks for something.
+const CHUNK_BITS: u32 = 512;
+
+/// Chunks that a window lies in.
+const CHUNKS_MAX: usize = (WINDOW / CHUNK_BITS) as usize + 1;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn take(once: &mut Once, sequence: u32) {
+        assert!(once.take(sequence, |_| true));
+    }
+
+    #[test]
+    fn in_order_it_needs_one_chunk() {
+        let mut once = Once::default();
+        (0..100_000).for_each(|sequence| take(&mut once, sequence));
+        assert_eq!((once.floor(), once.held_bytes()), (100_000, size_of::<Chunk>()));
+        assert_eq!(once.recall(99_999), Memory::Seen);
+        assert_eq!(once.recall(100_000), Memory::Fresh);
+    }
+
+    #[test]
+    fn remembers_each_sequence_once_in_any_order() {
+        let mut once = Once::default();
+        for sequence in [5, 3, 900, 4, 70_000] {
+            assert_eq!(once.recall(sequence), Memory::Fresh, "{sequence}");
+            take(&mut once, sequence);
+            assert_eq!(once.recall(sequence), Memory::Seen, "{sequence}");
+        }
+    }
+
+    #[test]
+    fn in_any_order_it_knows_what_a_set_knows() {
+        let (mut once, mut expected) = (Once::default(), BTreeSet::new());
+        for step in 0..20_000u32 {
+            let sequence = step.wrapping_mul(2_654_435_761) % 30_000;
+            let is_seen = once.recall(sequence) != Memory::Fresh;
+            assert_eq!(is_seen, expected.contains(&sequence), "{sequence}");
+            take(&mut once, sequence);
+            expected.insert(sequence);
+        }
+    }
+
+    #[test]
+    fn what_has_left_the_window_is_too_old_never_fresh() {
+        let mut once = Once::default();
+        take(&mut once, 0);
+        take(&mut once, WINDOW - 1);
+        assert_eq!(once.recall(0), Memory::Seen);
+        take(&mut once, WINDOW);
+        assert_eq!(once.recall(0), Memory::TooOld);
+        take(&mut once, 10 * WINDOW);
+        assert_eq!(once.recall(WINDOW), Memory::TooOld);
+        assert_eq!(once.recall(10 * WINDOW - 1), Memory::Fresh);
+        once.clear();
+        assert_eq!(once.recall(0), Memory::Fresh);
+    }
+
+    #[test]
+    fn what_lags_a_window_behind_counts_as_taken() {
+        let mut once = Once::default();
+        take(&mut once, 5);
+        take(&mut once, WINDOW);
+        assert_eq!([0, 1, 5].map(|at| once.recall(at) != Memory::Fresh), [true, false, true]);
+        take(&mut once, 10_000_000);
+        assert_ne!(once.recall(10_000_000 - WINDOW), Memory::Fresh);
+        assert_eq!(once.recall(10_000_000 - WINDOW + 1), Memory::Fresh);
+    }
+
+    #[test]
+    fn sliding_keeps_what_is_within_the_window() {
+        let mut once = Once::default();
+        (0..WINDOW).for_each(|sequence| take(&mut once, sequence));
+        take(&mut once, WINDOW + 10);
+        assert_eq!(once.recall(WINDOW + 5), Memory::Fresh);
+        assert_eq!(once.recall(11), Memory::Seen);
+    }
+
+    #[test]
+    fn a_datagram_makes_it_hold_no_more_than_a_chunk_or_two_and_all_of_them_a_window() {
+        let mut once = Once::default();
+        for taken in 1..=1000u32 {
+            take(&mut once, taken.wrapping_mul(2_654_435_761) % (4 * WINDOW));
+            assert!(once.held_bytes() <= 2 * taken as usize * size_of::<Chunk>());
+            assert!(once.held_bytes() <= BYTES_MAX, "{}", once.held_bytes());
+        }
+    }
+
+    #[test]
+    fn what_it_has_no_memory_for_is_not_taken() {
+        let mut once = Once::default();
+        take(&mut once, 3);
+        assert!(!once.take(1000, |_| false));
+        assert_eq!((once.recall(3), once.recall(1000)), (Memory::Seen, Memory::Fresh));
+        assert!(once.take(4, |_| false), "it needs none");
+    }
+}

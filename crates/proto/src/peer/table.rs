@@ -1,0 +1,405 @@
+//! Peers by address: what is remembered of each, and which is evicted when the table is full.
+//!
+//! | a peer is | event | then |
+//! |---|---|---|
+//! | unknown | found or added | known; `None` where the table is full of peers that are not idle |
+//! | known | something is under way with it, or it was heard of within `session_idle_ns` | it stays |
+//! | known and idle | room is needed | evicted, with its sessions |
+//!
+//! Invariant: the table is bounded, and a peer is evicted only when nothing is under way with it and
+//! it has been idle for longer than the network can hold a duplicate. Above half of the bound, and of
+//! the budget of its sessions, an address must be validated first, so that forged addresses cannot
+//! fill the table.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::{Index, IndexMut};
+
+use foldhash::fast::FixedState;
+
+use super::limits::Serving;
+use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start};
+use crate::address::AddressKey;
+use crate::node::Time;
+
+/// The place of a peer in its table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PeerId(pub(crate) u32);
+
+impl PeerId {
+    /// As an index of a vector.
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Peers by address. `T` is what a protocol remembers of one.
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    index: Addresses,
+    peers: Vec<Peer<T>>,
+    peers_max: usize,
+    /// Found last, with its address; most packets come from the peer of the one before.
+    last: Option<(SocketAddr, PeerId)>,
+    /// Where the search for a peer to evict goes on.
+    hand: usize,
+    /// Places of peers that have been evicted.
+    vacant: Vec<PeerId>,
+    budget: Budget,
+    /// Nothing that was sent before this is known to have run or not.
+    started_at: Time,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(crate) struct Peer<T> {
+    pub(crate) address: SocketAddr,
+    /// It receives at its address: it has told a token, or the address is trusted.
+    pub(crate) is_validated: bool,
+    /// When it was last heard of.
+    pub(crate) used_at: Time,
+    /// Calls to it that have not ended.
+    pub(crate) calls: usize,
+    /// Requests of it that the server holds, in any state.
+    pub(crate) requests: usize,
+    /// Bytes of them.
+    pub(crate) held_bytes: usize,
+    sessions: Sessions,
+    pub(crate) state: T,
+}
+
+/// Addresses, IPv4 apart: their keys are a word, so that the table of many fits a cache.
+#[derive(Debug)]
+struct Addresses {
+    v4: HashMap<u64, PeerId, FixedState>,
+    others: HashMap<AddressKey, PeerId, FixedState>,
+}
+
+impl<T> Table<T> {
+    /// A table of at most `peers_max` peers.
+    pub(crate) fn new(now: Time, peers_max: usize, serving: &Serving, seed: u64) -> Self {
+        Self {
+            index: Addresses::new(seed),
+            peers: Vec::new(),
+            peers_max,
+            last: None,
+            hand: 0,
+            vacant: Vec::new(),
+            budget: Budget::new(serving, seed),
+            started_at: now,
+        }
+    }
+
+    /// Bytes that it remembers of sessions.
+    pub(crate) fn sessions_bytes(&self) -> usize {
+        self.budget.bytes()
+    }
+
+    pub(crate) fn find(&mut self, address: SocketAddr) -> Option<PeerId> {
+        if let Some((last, peer)) = self.last
+            && last == address
+        {
+            return Some(peer);
+        }
+        let found = self.index.find(address)?;
+        self.last = Some((address, found));
+        Some(found)
+    }
+
+    /// Adds a peer that is not known; `None` when the table is full of peers that are not idle.
+    pub(crate) fn add(
+        &mut self,
+        now: Time,
+        account: (SocketAddr, bool),
+        state: T,
+        serving: &Serving,
+    ) -> Option<PeerId> {
+        let (address, is_validated) = account;
+        if self.vacant.is_empty() && self.peers.len() >= self.peers_max {
+            self.evict_idle(now, serving.session_idle_ns);
+        }
+        let peer = Peer {
+            address,
+            is_validated,
+            used_at: now,
+            calls: 0,
+            requests: 0,
+            held_bytes: 0,
+            sessions: Sessions::new(),
+            state,
+        };
+        let added = match self.vacant.pop() {
+            Some(place) => {
+                self[place] = peer;
+                place
+            }
+            None if self.peers.len() < self.peers_max => {
+                self.peers.push(peer);
+                PeerId(self.peers.len() as u32 - 1)
+            }
+            None => return None,
+        };
+        self.index.insert(address, added);
+        self.last = Some((address, added));
+        Some(added)
+    }
+
+    /// Whether a peer at an address that is not validated would still be added. May evict an idle
+    /// one to make room.
+    pub(crate) fn has_room_for_unvalidated(&mut self, now: Time, serving: &Serving) -> bool {
+        let limit = self.peers_max / 2;
+        if self.index.len() >= limit {
+            self.evict_idle(now, serving.session_idle_ns);
+        }
+        self.index.len() < limit
+    }
+
+    /// Since when a session that is not known would have been known, had it been used: it may have
+    /// expired after it was idle for long.
+    pub(crate) fn known_since(&self, now: Time, serving: &Serving) -> Time {
+        self.started_at.max(now.saturating_sub(serving.session_idle_ns))
+    }
+
+    /// The session `id` of a peer, added if need be. Takes note that it is used.
+    pub(crate) fn session(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        id: u64,
+        serving: &Serving,
+    ) -> Result<&mut Session, Denied> {
+        self[peer].used_at = now;
+        let at = match sessions::place(&self[peer].sessions, id) {
+            Some(at) => at,
+            None => self.add_session(now, peer, id, serving)?,
+        };
+        let session = &mut self[peer].sessions[at];
+        session.used_at = now;
+        Ok(session)
+    }
+
+    /// The session `id` of a peer, if it is known.
+    pub(crate) fn known_session(&mut self, peer: PeerId, id: u64) -> Option<&mut Session> {
+        let at = sessions::place(&self[peer].sessions, id)?;
+        self[peer].sessions.get_mut(at)
+    }
+
+    /// Takes a sequence of a session that runs or is refused. One of a session that has expired
+    /// meanwhile is refused by its age.
+    pub(crate) fn take(&mut self, peer: PeerId, id: u64, sequence: u32) -> Result<(), Denied> {
+        let account = self.account(peer);
+        let sessions = &mut self.peers[peer.index()].sessions;
+        match sessions::place(sessions, id) {
+            Some(at) => sessions[at].take(sequence, &mut self.budget, account),
+            None => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn add_session(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        id: u64,
+        serving: &Serving,
+    ) -> Result<usize, Denied> {
+        let account = self.account(peer);
+        let count_max = match account.is_validated {
+            true => serving.sessions_per_client_max,
+            false => serving.sessions_unvalidated_max.min(serving.sessions_per_client_max),
+        };
+        let known_since = self.known_since(now, serving);
+        let idle_ns = serving.session_idle_ns;
+        let start = Start { now, known_since, idle_ns, count_max };
+        let sessions = &mut self.peers[peer.index()].sessions;
+        sessions::add(sessions, id, start, &mut self.budget, account).or_else(|_| {
+            // What is idle elsewhere may make room: of a few peers at a time, so that no packet
+            // costs more.
+            self.expire_sessions(now, idle_ns);
+            let sessions = &mut self.peers[peer.index()].sessions;
+            sessions::add(sessions, id, start, &mut self.budget, account)
+        })
+    }
+
+    fn account(&self, peer: PeerId) -> Account {
+        let Peer { address, is_validated, .. } = self[peer];
+        Account { ip: address.ip(), is_validated }
+    }
+
+    /// Evicts one peer with which nothing is under way and that has been idle for long, if a few
+    /// steps find one.
+    fn evict_idle(&mut self, now: Time, idle_ns: u64) {
+        for _ in 0..STEPS_MAX.min(self.peers.len()) {
+            self.hand = (self.hand + 1) % self.peers.len();
+            let peer = &mut self.peers[self.hand];
+            let is_idle = peer.calls == 0
+                && peer.requests == 0
+                && now.saturating_sub(peer.used_at) > idle_ns
+                && peer.address != NOBODY;
+            if is_idle {
+                sessions::expire(&mut peer.sessions, peer.address.ip(), now, 0, &mut self.budget);
+                self.index.remove(peer.address);
+                self.last = None;
+                peer.address = NOBODY;
+                return self.vacant.push(PeerId(self.hand as u32));
+            }
+        }
+    }
+
+    /// Expires the idle sessions of the next few peers.
+    fn expire_sessions(&mut self, now: Time, idle_ns: u64) {
+        for _ in 0..STEPS_MAX.min(self.peers.len()) {
+            self.hand = (self.hand + 1) % self.peers.len();
+            let Peer { sessions, address, .. } = &mut self.peers[self.hand];
+            sessions::expire(sessions, address.ip(), now, idle_ns, &mut self.budget);
+        }
+    }
+}
+
+impl<T> Index<PeerId> for Table<T> {
+    type Output = Peer<T>;
+
+    #[inline]
+    fn index(&self, peer: PeerId) -> &Peer<T> {
+        &self.peers[peer.index()]
+    }
+}
+
+impl<T> IndexMut<PeerId> for Table<T> {
+    #[inline]
+    fn index_mut(&mut self, peer: PeerId) -> &mut Peer<T> {
+        &mut self.peers[peer.index()]
+    }
+}
+
+impl Addresses {
+    fn new(seed: u64) -> Self {
+        let state = || FixedState::with_seed(seed);
+        Self { v4: HashMap::with_hasher(state()), others: HashMap::with_hasher(state()) }
+    }
+
+    fn find(&self, address: SocketAddr) -> Option<PeerId> {
+        match v4_key(address) {
+            Some(key) => self.v4.get(&key).copied(),
+            None => self.others.get(&AddressKey(address)).copied(),
+        }
+    }
+
+    fn insert(&mut self, address: SocketAddr, peer: PeerId) {
+        match v4_key(address) {
+            Some(key) => self.v4.insert(key, peer),
+            None => self.others.insert(AddressKey(address), peer),
+        };
+    }
+
+    fn remove(&mut self, address: SocketAddr) {
+        match v4_key(address) {
+            Some(key) => self.v4.remove(&key),
+            None => self.others.remove(&AddressKey(address)),
+        };
+    }
+
+    fn len(&self) -> usize {
+        self.v4.len() + self.others.len()
+    }
+}
+
+fn v4_key(address: SocketAddr) -> Option<u64> {
+    match address {
+        SocketAddr::V4(v4) => Some(u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port())),
+        SocketAddr::V6(_) => None,
+    }
+}
+
+/// Peers looked at for one to evict, each time room is needed.
+const STEPS_MAX: usize = 32;
+
+/// The address of a place that is vacant.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+#[cfg(test)]
+mod tests {
+    use super::super::once::BYTES_MAX;
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn address(host: u8) -> SocketAddr {
+        ([192, 0, 2, host], 1).into()
+    }
+
+    fn table(peers_max: usize, change: impl FnOnce(&mut Serving)) -> (Table<()>, Serving) {
+        let mut serving = Serving::default();
+        change(&mut serving);
+        (Table::new(0, peers_max, &serving, 1), serving)
+    }
+
+    #[test]
+    fn unvalidated_peers_fill_half_of_the_table() {
+        let (mut table, serving) = table(4, |_| {});
+        for host in 0..2 {
+            assert!(table.has_room_for_unvalidated(0, &serving));
+            table.add(0, (address(host), false), (), &serving).unwrap();
+        }
+        assert!(!table.has_room_for_unvalidated(0, &serving));
+        assert!(table.has_room_for_unvalidated(6 * SECOND, &serving), "they are idle");
+    }
+
+    #[test]
+    fn a_full_table_evicts_who_is_idle_and_owes_nothing() {
+        let (mut table, serving) = table(2, |_| {});
+        for host in 0..2 {
+            table.add(0, (address(host), true), (), &serving).unwrap();
+        }
+        assert_eq!(table.add(SECOND, (address(2), true), (), &serving), None);
+        table[PeerId(0)].calls = 1;
+        let added = table.add(10 * SECOND, (address(2), true), (), &serving);
+        assert_eq!(added, Some(PeerId(1)));
+        assert_eq!((table.find(address(0)), table.find(address(1))), (Some(PeerId(0)), None));
+    }
+
+    #[test]
+    fn sessions_are_counted_to_the_byte_and_given_back() {
+        let (mut table, serving) = table(2, |_| {});
+        let peer = table.add(0, (address(0), true), (), &serving).unwrap();
+        for id in 0..64 {
+            table.session(0, peer, id, &serving).unwrap();
+            table.take(peer, id, 7).unwrap();
+        }
+        assert_eq!(table.session(0, peer, 64, &serving).unwrap_err(), Denied::Full);
+        assert_eq!(table.sessions_bytes(), 64 * (size_of::<Session>() + 72));
+        table.evict_idle(6 * SECOND, serving.session_idle_ns);
+        assert_eq!((table.sessions_bytes(), table.budget.by_prefix.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_network_has_its_part_of_the_memory_and_leaves_the_rest_to_others() {
+        let (mut table, serving) = table(4, |serving| {
+            serving.sessions_bytes_max = 4096;
+            serving.sessions_bytes_per_prefix_max = 1024;
+        });
+        let (near, far) = (address(1), SocketAddr::from(([192, 0, 3, 1], 1)));
+        let near = table.add(0, (near, true), (), &serving).unwrap();
+        let far = table.add(0, (far, true), (), &serving).unwrap();
+        let full = (0..64).find_map(|id| table.session(0, near, id, &serving).err());
+        assert_eq!(full, Some(Denied::PrefixFull));
+        assert!(table.session(0, far, 0, &serving).is_ok());
+        assert!(table.session(6 * SECOND, near, 99, &serving).is_ok(), "idle ones make room");
+    }
+
+    #[test]
+    fn unvalidated_peers_have_half_of_the_memory() {
+        let (mut table, serving) = table(4, |serving| {
+            serving.sessions_unvalidated_max = 64;
+            serving.sessions_bytes_max = BYTES_MAX;
+        });
+        let peer = table.add(0, (address(1), false), (), &serving).unwrap();
+        table.session(0, peer, 1, &serving).unwrap();
+        let mut apart = (0..).step_by(512);
+        let denied = apart.find_map(|sequence| table.take(peer, 1, sequence).err());
+        assert_eq!(denied, Some(Denied::Full));
+        assert!(table.sessions_bytes() <= BYTES_MAX / 2);
+        table[peer].is_validated = true;
+        assert_eq!(table.take(peer, 1, apart.next().unwrap()), Ok(()));
+    }
+}
