@@ -12,15 +12,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
-use tailcut_measure::app::Tally;
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::control::{Controller, Leg, Report, Settings, Step, Window};
-use tailcut_measure::load::Rates;
+use tailcut_measure::leg::LegRecord;
 use tailcut_measure::recorder::Counts;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
 use tailcut_measure::statistics::departures::{Departures, Gaps};
-use tailcut_measure::statistics::series::{Timed, merge};
 use tailcut_net::clock::Clock;
 
 use super::clocks::Clocks;
@@ -168,7 +166,7 @@ impl Seat {
 
     /// Takes the slices of `span`: to where they go, and what the controller wants of them into
     /// what is gathered of the leg. Those before it are left out.
-    fn take(&mut self, span: &Range<u32>, leg: &mut Gathered, sink: &mut Sink<'_>) {
+    fn take(&mut self, span: &Range<u32>, leg: &mut LegRecord, sink: &mut Sink<'_>) {
         let is_counted = self.job.role != Role::Throughput;
         for thread in &mut self.threads {
             while thread.slices.front().is_some_and(|slice| slice.index < span.end)
@@ -178,24 +176,18 @@ impl Seat {
                     continue;
                 }
                 self.counts.merge(&slice.counts);
-                leg.counts.merge(&slice.counts);
-                leg.tally.merge(&slice.tally);
-                leg.sent += slice.sent_meanwhile;
-                leg.replied += slice.replied_meanwhile;
                 if thread.asked.is_some() {
-                    thread.departures.note(slice.index, departures(&slice));
+                    thread.departures.note(slice.index, slice.departures());
                 }
                 sink.take(&slice, self.job.role);
                 slice.samples.iter().for_each(|sample| self.kept.record(sample.latency_ns));
-                if is_counted {
-                    leg.parts.push(slice.samples);
-                }
+                leg.take(slice, is_counted);
             }
         }
     }
 
     /// The leg is over: whether its requests left as they should have.
-    fn fit(&mut self, record: &mut Record, leg: &mut Gathered) {
+    fn fit(&mut self, record: &mut Record, leg: &mut LegRecord) {
         let mut all = Gaps::default();
         for thread in &mut self.threads {
             if let Some(asked) = &thread.asked {
@@ -204,22 +196,10 @@ impl Seat {
                 all.places.extend(gaps.places);
             }
         }
-        leg.arrivals.extend(
+        leg.note_arrivals(
             ArrivalFit::of(&mut all.places).inspect(|&fit| record.note_arrivals(fit, &all.seen_ns)),
         );
     }
-}
-
-/// What is gathered of a leg.
-#[derive(Default)]
-struct Gathered {
-    parts: Vec<Vec<Timed>>,
-    counts: Counts,
-    tally: Tally,
-    /// Requests that left, and replies that came, while the leg lasted.
-    sent: u64,
-    replied: u64,
-    arrivals: Vec<ArrivalFit>,
 }
 
 /// Where the slices of a leg go beside the controller.
@@ -378,7 +358,7 @@ impl<'a> Coordinator<'a> {
             if place.is_measuring { Phase::Measuring } else { Phase::WarmingUp },
             Some(&leg),
         );
-        let mut gathered = Gathered::default();
+        let mut gathered = LegRecord::default();
         let (first, is_interrupted) = (
             place.slice,
             loop {
@@ -416,28 +396,11 @@ impl<'a> Coordinator<'a> {
             seat.fit(record, &mut gathered);
         }
         let duration_ns = u64::from(place.slice - first) * self.slice_ns;
-        let per_s = |count: u64| count as f64 * 1e9 / duration_ns.max(1) as f64;
-        let Gathered { parts, counts, tally, sent, replied, arrivals } = gathered;
-        let rates = Rates {
-            offered_per_s: per_s(counts.sent),
-            sent_per_s: per_s(sent),
-            replied_per_s: per_s(replied),
-        };
-        let samples = merge(parts);
-        record.note_samples(samples.iter().map(|sample| sample.latency_ns));
-        record.note_leg(duration_ns, rates);
         let agents_lost = self.seats.iter().filter_map(lost_text).collect();
-        let errors = tally.errors.iter().sum();
-        Window {
-            duration_ns,
-            samples,
-            counts,
-            errors,
-            rates,
-            arrivals,
-            agents_lost,
-            is_interrupted,
-        }
+        let window = Window { agents_lost, is_interrupted, ..gathered.finish(duration_ns) };
+        record.note_samples(window.samples.iter().map(|sample| sample.latency_ns));
+        record.note_leg(duration_ns, window.rates);
+        window
     }
 
     fn show(&mut self, passed_ns: u64) {
@@ -520,17 +483,6 @@ fn asked(job: &Job) -> Result<Option<Asked>> {
     let Share::Open { rate_per_s, arrivals } = &job.load else { return Ok(None) };
     let process = Process::parse(arrivals)?;
     Ok(Some(Asked::new(&process, rate_per_s / f64::from(job.threads))?))
-}
-
-/// When the requests of a slice should have left, and when they did, replied to or not.
-fn departures(slice: &Slice) -> impl Iterator<Item = (u64, u64)> + '_ {
-    let replied = slice
-        .samples
-        .iter()
-        .map(|sample| (sample.intended_ns, sample.intended_ns + sample.late_ns));
-    replied.chain(
-        slice.unanswered.iter().map(|unanswered| (unanswered.intended_ns, unanswered.sent_ns)),
-    )
 }
 
 /// From the order to start to the start: longer than it takes to reach any agent.

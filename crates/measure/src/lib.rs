@@ -16,6 +16,8 @@
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops, and the phases of a run.
 //! - [`slices`]: a load without an end, and what became of it slice by slice.
+//! - [`load_loop`]: the loop of a load thread, over any clock and transport; [`leg`]: its slices, as
+//!   [`control`] wants them.
 //! - [`codec`]: slices and counts as bytes, for agents that are elsewhere.
 //! - [`recorder`]: latencies and counts, and the percentiles that they support.
 //! - [`search`]: the highest load that meets an objective, and sweeps.
@@ -34,7 +36,9 @@ pub mod codec;
 pub mod control;
 pub mod distribution;
 pub mod generator;
+pub mod leg;
 pub mod load;
+pub mod load_loop;
 pub mod objective;
 pub mod quantity;
 pub mod queueing;

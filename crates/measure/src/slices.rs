@@ -44,6 +44,17 @@ pub struct Slice {
     pub replied_meanwhile: u64,
 }
 
+impl Slice {
+    /// When its requests should have left, and when they did, replied to or not.
+    pub fn departures(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let replied = self.samples.iter();
+        let replied =
+            replied.map(|sample| (sample.intended_ns, sample.intended_ns + sample.late_ns));
+        let unanswered = self.unanswered.iter();
+        replied.chain(unanswered.map(|request| (request.intended_ns, request.sent_ns)))
+    }
+}
+
 /// What a reply said that is not what was asked for, beside the sample of the same times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusual {

@@ -1,24 +1,29 @@
-//! The grain of queues, for the instrument: an open loop before a server with habits, which hands
-//! over latencies as agents do.
+//! The instrument in virtual time: its own load loop before a server with habits.
 //!
-//! The server is one queue before workers that serve in order. A [`Controller`] drives it through
+//! The server is one queue before workers that serve in order. The loop is that of the load threads,
+//! with a clock and a transport that are simulated; a [`Controller`] drives it through
 //! [`Bench::load`], as it drives agents, so that its verdicts can be held against what is known of
 //! the server.
 //!
-//! Invariant: the same seed gives the same samples, however the run is cut into windows.
+//! Invariant: the same seed gives the same samples, however the run is cut into legs.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::convert::Infallible;
+use std::rc::Rc;
 
+use tailcut_measure::app::{App, Carrier, Expected, Outcome, Requests, Setting};
 use tailcut_measure::arrivals::{Arrivals, ArrivalsError, Process};
 use tailcut_measure::control::{Controller, Report, Settings, Step, Window};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
-use tailcut_measure::load::Rates;
-use tailcut_measure::recorder::Counts;
+use tailcut_measure::leg::LegRecord;
+use tailcut_measure::load::{Load, OpenLoop, Sample};
+use tailcut_measure::load_loop::{ClientTransport, Clock, LoadLoop, LoopConfig};
+use tailcut_measure::slices::Slices;
 use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
 use tailcut_measure::statistics::departures::Departures;
-use tailcut_measure::statistics::series::Timed;
 
 /// A server and the load on it.
 #[derive(Clone, Debug)]
@@ -71,7 +76,7 @@ impl Subject {
                 Step::WarmUp(leg) | Step::Measure(leg) => leg,
                 Step::Stop(report) => return Ok(*report),
             };
-            bench.subject.connections = bench.subject.connections.max(leg.setup.connections);
+            bench.raise_connections(leg.setup.connections);
             step = controller.handle_window(&bench.load(leg.for_ns));
         }
     }
@@ -97,27 +102,14 @@ pub enum Habit {
 }
 
 /// A subject under load.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Bench {
-    subject: Subject,
+    load: LoadLoop<VirtualClock, SimulatedServer>,
     asked: Option<Asked>,
-    arrivals: Arrivals,
-    /// The next intended send, ns.
-    next_ns: u64,
-    /// Where the last window ended, ns.
-    now_ns: u64,
-    services: Generator,
-    /// When the first pause begins, ns before the start.
-    phase_ns: u64,
-    /// When each worker has served what it has, ns.
-    free_ns: BinaryHeap<Reverse<u64>>,
-    /// When each connection in use is free again, ns.
-    busy_ns: BinaryHeap<Reverse<u64>>,
-    /// The last actual send, ns.
-    sent_ns: u64,
-    /// Actual sends and replies after the last window, ns.
-    sends_ahead_ns: Vec<u64>,
-    replies_ahead_ns: Vec<u64>,
+    /// Length of a slice, ns.
+    slice_ns: u64,
+    /// The first slice of the next leg.
+    slice: u32,
 }
 
 impl Bench {
@@ -126,97 +118,152 @@ impl Bench {
     /// # Errors
     ///
     /// What is wrong with the arrivals or their rate.
+    ///
+    /// # Panics
+    ///
+    /// Never: the requests are those of an application that is known.
     pub fn new(subject: Subject, seed: u64) -> Result<Self, ArrivalsError> {
-        let mut arrivals =
-            Arrivals::new(subject.arrivals.clone(), subject.rate_per_s, generator(seed, ARRIVALS))?;
+        let Subject { arrivals, rate_per_s, .. } = &subject;
+        let asked = Asked::new(arrivals, *rate_per_s).ok();
+        let slice_ns = (SLICE_REQUESTS * 1e9 / rate_per_s) as u64;
+        let arrivals = Arrivals::new(arrivals.clone(), *rate_per_s, generator(seed, ARRIVALS))?;
+        let slices = Slices::new(Load::Open(OpenLoop::new(arrivals, 0)), 0, slice_ns);
+        let app = App::parse("echo:8").expect("an application");
+        let setting = Setting { carrier: Carrier::Message, authority: "" };
+        let requests = Requests::new(&app, setting, generator(seed, REQUESTS));
+        let clock = VirtualClock::default();
+        let server = SimulatedServer::new(subject, clock.clone(), seed);
+        // No request is given up, and nothing in virtual time is late by itself.
+        let config = LoopConfig { timeout_ns: u64::MAX, near_ns: 0, busy_poll: false };
+        let requests = requests.expect("an echo has requests");
+        let load = LoadLoop::new(clock, server, requests, slices, config);
+        Ok(Self { load, asked, slice_ns, slice: 0 })
+    }
+
+    /// Lets the client have so many requests outstanding at most, if they are more than now.
+    fn raise_connections(&mut self, connections: u32) {
+        let subject = &mut self.load.transport_mut().subject;
+        subject.connections = subject.connections.max(connections);
+    }
+
+    /// Loads for so long, in whole slices, and until all requests of these are answered.
+    pub fn load(&mut self, for_ns: u64) -> Window {
+        let slices = for_ns.div_ceil(self.slice_ns).max(1);
+        let until = self.slice + slices as u32;
+        let (mut leg, mut departures) = (LegRecord::default(), Departures::default());
+        while self.slice < until {
+            self.load.send_due();
+            while self.slice < until
+                && let Some(slice) = self.load.poll_slice()
+            {
+                self.slice = slice.index + 1;
+                departures.note(slice.index, slice.departures());
+                leg.take(slice, true);
+            }
+            let Ok(()) = self.load.wait();
+        }
+        let asked = self.asked.as_ref();
+        leg.note_arrivals(
+            asked.and_then(|asked| ArrivalFit::of(&mut departures.take(asked).places)),
+        );
+        leg.finish(slices * self.slice_ns)
+    }
+}
+
+/// The time of a simulation, ns.
+#[derive(Clone, Debug, Default)]
+struct VirtualClock(Rc<Cell<u64>>);
+
+impl Clock for VirtualClock {
+    fn now_ns(&self) -> u64 {
+        self.0.get()
+    }
+
+    fn hold_until(&self, until_ns: u64) {
+        self.0.set(self.0.get().max(until_ns));
+    }
+}
+
+/// A server, and the connections to it, which take no time.
+#[derive(Debug)]
+struct SimulatedServer {
+    subject: Subject,
+    clock: VirtualClock,
+    services: Generator,
+    /// From the start back to when the first pause began, ns.
+    phase_ns: u64,
+    /// When each worker has served what it has, ns.
+    free_ns: BinaryHeap<Reverse<u64>>,
+    /// Requests that wait for their replies, by when these come, ns, and the number of the request.
+    pending: BTreeMap<(u64, u64), Sample>,
+    /// Requests so far.
+    count: u64,
+    request: Vec<u8>,
+}
+
+impl ClientTransport for SimulatedServer {
+    type Error = Infallible;
+
+    fn has_room(&mut self) -> bool {
+        self.pending.len() < self.subject.connections as usize
+    }
+
+    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
+        self.request.clear();
+        write(&mut self.request);
+        let now_ns = self.clock.now_ns();
+        let sample = slices.handle_sent(now_ns);
+        let replied_ns = self.serve(now_ns);
+        self.count += 1;
+        self.pending.insert((replied_ns, self.count), sample);
+    }
+
+    fn flush(&mut self) {}
+
+    /// Time goes on to the next reply, or to `until_ns` if that is sooner.
+    fn turn(&mut self, slices: &mut Slices, until_ns: u64) -> Result<(), Infallible> {
+        let next_ns = self.pending.first_key_value().map_or(u64::MAX, |(&(at_ns, _), _)| at_ns);
+        self.clock.hold_until(next_ns.min(until_ns));
+        let now_ns = self.clock.now_ns();
+        while let Some(first) = self.pending.first_entry()
+            && first.key().0 <= now_ns
+        {
+            slices.handle_reply(first.remove(), Outcome::Ok, now_ns);
+        }
+        Ok(())
+    }
+}
+
+impl SimulatedServer {
+    /// `subject` under `seed`, idle.
+    fn new(subject: Subject, clock: VirtualClock, seed: u64) -> Self {
         let period_ns = match subject.habit {
             Habit::Pausing { every_ns, .. } => every_ns.max(1),
             _ => 1,
         };
-        Ok(Self {
-            asked: Asked::new(&subject.arrivals, subject.rate_per_s).ok(),
-            next_ns: arrivals.next_ns(),
-            arrivals,
-            now_ns: 0,
+        Self {
+            clock,
             services: generator(seed, SERVICES),
             phase_ns: rand::Rng::next_u64(&mut generator(seed, PHASE)) % period_ns,
             free_ns: (0..subject.workers).map(|_| Reverse(0)).collect(),
-            busy_ns: BinaryHeap::new(),
-            sent_ns: 0,
-            sends_ahead_ns: Vec::new(),
-            replies_ahead_ns: Vec::new(),
+            pending: BTreeMap::new(),
+            count: 0,
+            request: Vec::new(),
             subject,
-        })
-    }
-
-    /// Loads for so long, and waits for all replies, which later windows do not wait for.
-    pub fn load(&mut self, for_ns: u64) -> Window {
-        let until_ns = self.now_ns + for_ns;
-        let mut samples = Vec::new();
-        let mut departures = Vec::new();
-        while self.next_ns < until_ns {
-            let intended_ns = self.next_ns;
-            self.next_ns = self.arrivals.next_ns();
-            let (sent_ns, replied_ns) = self.serve(intended_ns);
-            departures.push((intended_ns, sent_ns));
-            self.sent_ns = sent_ns;
-            self.sends_ahead_ns.push(sent_ns);
-            self.replies_ahead_ns.push(replied_ns);
-            samples.push(Timed {
-                intended_ns,
-                latency_ns: replied_ns - intended_ns,
-                late_ns: sent_ns - intended_ns,
-            });
-        }
-        self.now_ns = until_ns;
-        let per_s = |count: usize| count as f64 * 1e9 / for_ns as f64;
-        let count = samples.len() as u64;
-        Window {
-            duration_ns: for_ns,
-            counts: Counts { sent: count, replied: count, ..Counts::default() },
-            rates: Rates {
-                offered_per_s: per_s(samples.len()),
-                sent_per_s: per_s(take_until(&mut self.sends_ahead_ns, until_ns)),
-                replied_per_s: per_s(take_until(&mut self.replies_ahead_ns, until_ns)),
-            },
-            arrivals: self
-                .asked
-                .as_ref()
-                .and_then(|asked| fit(&departures, asked))
-                .into_iter()
-                .collect(),
-            samples,
-            ..Window::default()
         }
     }
 
-    /// When a request intended for `intended_ns` leaves, and when its reply is back.
-    fn serve(&mut self, intended_ns: u64) -> (u64, u64) {
-        let sent_ns = self.send(intended_ns);
+    /// When the reply to a request that comes at `now_ns` is back.
+    fn serve(&mut self, now_ns: u64) -> u64 {
         let Reverse(free_ns) = self.free_ns.pop().unwrap_or_default();
-        let from_ns = free_ns.max(sent_ns);
+        let from_ns = free_ns.max(now_ns);
         let mut service_ns = self.subject.service.sample(&mut self.services);
         if let Habit::Drifting { per_s } = self.subject.habit {
             service_ns *= 1.0 + per_s * from_ns as f64 / 1e9;
         }
         let replied_ns = self.worked(from_ns, service_ns.round() as u64);
         self.free_ns.push(Reverse(replied_ns));
-        if self.subject.connections < u32::MAX {
-            self.busy_ns.push(Reverse(replied_ns));
-        }
-        (sent_ns, replied_ns)
-    }
-
-    /// When the client has a connection for what is intended for `intended_ns`, and has sent all
-    /// before it.
-    fn send(&mut self, intended_ns: u64) -> u64 {
-        let mut sent_ns = intended_ns.max(self.sent_ns);
-        if self.busy_ns.len() >= self.subject.connections as usize
-            && let Some(Reverse(free_ns)) = self.busy_ns.pop()
-        {
-            sent_ns = sent_ns.max(free_ns);
-        }
-        sent_ns
+        replied_ns
     }
 
     /// When `work_ns` that begin at `from_ns` at the earliest are done.
@@ -236,25 +283,11 @@ impl Bench {
     }
 }
 
-/// Whether `departures` are those asked for.
-fn fit(departures: &[(u64, u64)], asked: &Asked) -> Option<ArrivalFit> {
-    let mut noted = Departures::default();
-    for (part, departures) in (0..).zip(departures.chunks(PART_LEN)) {
-        noted.note(part, departures.iter().copied());
-    }
-    ArrivalFit::of(&mut noted.take(asked).places)
-}
-
-/// Takes out the times before `until_ns`, and counts them.
-fn take_until(times_ns: &mut Vec<u64>, until_ns: u64) -> usize {
-    let count = times_ns.len();
-    times_ns.retain(|&time_ns| time_ns >= until_ns);
-    count - times_ns.len()
-}
-
 /// Streams of the generator.
 const ARRIVALS: u64 = 0;
 const SERVICES: u64 = 1;
 const PHASE: u64 = 2;
-/// Departures that are left out together where there are too many.
-const PART_LEN: usize = 1_000;
+const REQUESTS: u64 = 3;
+
+/// Requests of a slice, on average.
+const SLICE_REQUESTS: f64 = 1_000.0;

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use anyhow::{Context, Result, bail};
 use tailcut_measure::app::{Expected, Preload, Replies};
 use tailcut_measure::load::Sample;
+use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::driver::{Driver, Observer, Wait};
@@ -25,7 +26,7 @@ use tailcut_proto::{homa, r2p2};
 use super::stamped::Sampler;
 use super::turns::Turns;
 use super::watch::{Watch, Wire};
-use super::{Carries, Plan};
+use super::{Connections, Plan};
 use crate::endpoints::Speech;
 use crate::job::{ClientCounts, Transport};
 
@@ -275,20 +276,8 @@ impl Observer for Observed<'_> {
     }
 }
 
-impl Carries for Endpoints {
-    fn open(&mut self, _until: Time) -> Result<()> {
-        (0..self.lanes.len()).try_for_each(|index| self.open_lane(index))
-    }
-
-    fn add_lane(&mut self, target: SocketAddr) {
-        if self.lanes.len() < ENDPOINTS_MAX {
-            self.lanes.push(Lane::new(target));
-            // A host that has no more sockets goes on with those that it has.
-            if self.open_lane(self.lanes.len() - 1).is_err() {
-                self.lanes.pop();
-            }
-        }
-    }
+impl ClientTransport for Endpoints {
+    type Error = anyhow::Error;
 
     fn has_room(&mut self) -> bool {
         let Self { turns, lanes, pipeline, .. } = self;
@@ -365,6 +354,22 @@ impl Carries for Endpoints {
             self.driver.wait(None, Some(until))?;
         }
         Ok(())
+    }
+}
+
+impl Connections for Endpoints {
+    fn open(&mut self, _until: Time) -> Result<()> {
+        (0..self.lanes.len()).try_for_each(|index| self.open_lane(index))
+    }
+
+    fn add_lane(&mut self, target: SocketAddr) {
+        if self.lanes.len() < ENDPOINTS_MAX {
+            self.lanes.push(Lane::new(target));
+            // A host that has no more sockets goes on with those that it has.
+            if self.open_lane(self.lanes.len() - 1).is_err() {
+                self.lanes.pop();
+            }
+        }
     }
 
     fn counts(&mut self) -> ClientCounts {

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use foldhash::fast::FixedState;
 use tailcut_measure::app::{App, Datagrams as Framer, Expected, Key, Preload, Step};
 use tailcut_measure::load::Sample;
+use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
@@ -29,7 +30,7 @@ use tailcut_proto::node::Time;
 
 use super::stamped::Sampler;
 use super::turns::Turns;
-use super::{Carries, Expiries, Plan};
+use super::{Connections, Expiries, Plan};
 use crate::job::ClientCounts;
 
 /// A request of the load, in the order of sends.
@@ -227,34 +228,8 @@ impl Flows {
     }
 }
 
-impl Carries for Flows {
-    fn open(&mut self, until: Time) -> Result<()> {
-        for index in 0..self.lanes.len() {
-            self.open_lane(index)?;
-        }
-        while let Some(missing) =
-            self.lanes.iter().find_map(|lane| lane.fill.as_ref().filter(|fill| !fill.is_done()))
-        {
-            if self.clock.now() > until {
-                let (done, target) = (missing.first, self.lanes[0].target);
-                bail!(
-                    "the store at {target} cannot be filled: {done} of {} keys are set",
-                    missing.key_count
-                );
-            }
-            self.fill_stores()?;
-        }
-        Ok(())
-    }
-
-    fn add_lane(&mut self, target: SocketAddr) {
-        let Ok(lane) = Lane::new(&self.app, target, None) else { return };
-        self.lanes.push(lane);
-        // A host that has no more sockets goes on with those that it has.
-        if self.open_lane(self.lanes.len() - 1).is_err() {
-            self.lanes.pop();
-        }
-    }
+impl ClientTransport for Flows {
+    type Error = anyhow::Error;
 
     fn has_room(&mut self) -> bool {
         let Self { turns, lanes, pipeline, .. } = self;
@@ -299,6 +274,36 @@ impl Carries for Flows {
         let lanes = &self.lanes;
         let expiry = self.expiries.next_waiting(|lane, number| lanes[lane].is_waiting(number));
         self.poll(expiry.map_or(until, |expiry| expiry.min(until)), slices)
+    }
+}
+
+impl Connections for Flows {
+    fn open(&mut self, until: Time) -> Result<()> {
+        for index in 0..self.lanes.len() {
+            self.open_lane(index)?;
+        }
+        while let Some(missing) =
+            self.lanes.iter().find_map(|lane| lane.fill.as_ref().filter(|fill| !fill.is_done()))
+        {
+            if self.clock.now() > until {
+                let (done, target) = (missing.first, self.lanes[0].target);
+                bail!(
+                    "the store at {target} cannot be filled: {done} of {} keys are set",
+                    missing.key_count
+                );
+            }
+            self.fill_stores()?;
+        }
+        Ok(())
+    }
+
+    fn add_lane(&mut self, target: SocketAddr) {
+        let Ok(lane) = Lane::new(&self.app, target, None) else { return };
+        self.lanes.push(lane);
+        // A host that has no more sockets goes on with those that it has.
+        if self.open_lane(self.lanes.len() - 1).is_err() {
+            self.lanes.pop();
+        }
     }
 
     fn counts(&mut self) -> ClientCounts {

@@ -30,11 +30,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use tailcut_measure::app::{App, Carrier, Expected, Preload};
+use tailcut_measure::app::{App, Carrier, Preload};
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
 use tailcut_measure::load::{ClosedLoop, Load, OpenLoop};
-use tailcut_measure::slices::Slices;
+use tailcut_measure::load_loop::ClientTransport;
 use tailcut_net::clock::Clock;
 use tailcut_net::stamps::StampSource;
 use tailcut_proto::node::Time;
@@ -69,29 +69,13 @@ pub(super) struct LanePlan {
     pub(super) fills: bool,
 }
 
-/// A thread's connections, whatever carries them.
-trait Carries {
+/// A thread's connections over a network.
+trait Connections: ClientTransport<Error = anyhow::Error> {
     /// Opens all connections and fills the stores, until `until` at most.
     fn open(&mut self, until: Time) -> Result<()>;
 
     /// One connection more, to be opened while the load goes on.
     fn add_lane(&mut self, target: SocketAddr);
-
-    /// Whether a connection can take a request.
-    fn has_room(&mut self) -> bool;
-
-    /// Sends the load's next request on the connection with room that has waited longest; `write`
-    /// writes it. Its time is read once it is written, so that writing it is no part of its
-    /// latency. It is lost where that connection has failed meanwhile. Does nothing where none has
-    /// room.
-    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected);
-
-    /// Lets what was sent leave.
-    fn flush(&mut self);
-
-    /// Takes what has come, gives up what is over, and otherwise sleeps until `until` where it may
-    /// sleep.
-    fn turn(&mut self, slices: &mut Slices, until: Time) -> Result<()>;
 
     /// What was counted since the beginning.
     fn counts(&mut self) -> ClientCounts;

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 use tailcut_measure::app::{After, App, Expected, Outcome, Preload, Replies, Step};
 use tailcut_measure::load::Sample;
+use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
@@ -27,7 +28,7 @@ use tailcut_proto::node::Time;
 
 use super::stamped::Sampler;
 use super::turns::Turns;
-use super::{Carries, Expiries, Plan};
+use super::{Connections, Expiries, Plan};
 use crate::job::ClientCounts;
 
 /// What is waited for on a connection.
@@ -261,39 +262,8 @@ impl StreamLanes {
     }
 }
 
-impl Carries for StreamLanes {
-    fn open(&mut self, until: Time) -> Result<()> {
-        let patience = self.clock.now() + FIRST_OPEN_NS_MAX;
-        let until = until.max(patience);
-        loop {
-            let now = self.clock.now();
-            self.open_lanes(now)?;
-            self.poll(Some(now + OPEN_STEP_NS), &mut None)?;
-            if self.lanes.iter().all(|lane| lane.is_open) {
-                return Ok(());
-            }
-            // What TLS finds fault with does not mend, and a target that has not answered once
-            // probably is not there.
-            let is_hopeless = matches!(self.last_reason, Some(Reason::Tls(_)))
-                || (now > patience && !self.is_answered);
-            if now > until || is_hopeless {
-                let missing = self.lanes.iter().filter(|lane| !lane.is_open).count();
-                let reason = self
-                    .last_reason
-                    .as_ref()
-                    .map_or_else(String::new, |reason| format!(": {}", say(reason)));
-                bail!(
-                    "{missing} of {} connections to {} do not open{reason}",
-                    self.lanes.len(),
-                    self.lanes[0].target
-                );
-            }
-        }
-    }
-
-    fn add_lane(&mut self, target: SocketAddr) {
-        self.add(target, false);
-    }
+impl ClientTransport for StreamLanes {
+    type Error = anyhow::Error;
 
     fn has_room(&mut self) -> bool {
         let Self { turns, lanes, pipeline, .. } = self;
@@ -359,6 +329,41 @@ impl Carries for StreamLanes {
         let expiry = self.expiries.next_waiting(|lane, number| lanes[lane].is_waiting(number));
         self.poll(Some(expiry.map_or(until, |expiry| expiry.min(until))), &mut Some(slices))?;
         Ok(())
+    }
+}
+
+impl Connections for StreamLanes {
+    fn open(&mut self, until: Time) -> Result<()> {
+        let patience = self.clock.now() + FIRST_OPEN_NS_MAX;
+        let until = until.max(patience);
+        loop {
+            let now = self.clock.now();
+            self.open_lanes(now)?;
+            self.poll(Some(now + OPEN_STEP_NS), &mut None)?;
+            if self.lanes.iter().all(|lane| lane.is_open) {
+                return Ok(());
+            }
+            // What TLS finds fault with does not mend, and a target that has not answered once
+            // probably is not there.
+            let is_hopeless = matches!(self.last_reason, Some(Reason::Tls(_)))
+                || (now > patience && !self.is_answered);
+            if now > until || is_hopeless {
+                let missing = self.lanes.iter().filter(|lane| !lane.is_open).count();
+                let reason = self
+                    .last_reason
+                    .as_ref()
+                    .map_or_else(String::new, |reason| format!(": {}", say(reason)));
+                bail!(
+                    "{missing} of {} connections to {} do not open{reason}",
+                    self.lanes.len(),
+                    self.lanes[0].target
+                );
+            }
+        }
+    }
+
+    fn add_lane(&mut self, target: SocketAddr) {
+        self.add(target, false);
     }
 
     fn counts(&mut self) -> ClientCounts {

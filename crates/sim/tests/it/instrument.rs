@@ -2,12 +2,13 @@
 //! verdicts tell a steady server from one that drifts or pauses.
 //! `cargo bench -p tailcut-sim --bench coverage -- 200` prints the table with 200 runs each.
 
+use tailcut_measure::arrivals::Process;
 use tailcut_measure::control::{Correction, Report, Settings};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{MG1, MMk, Sojourn};
 use tailcut_measure::verdict::Reason;
-use tailcut_sim::instrument::{Habit, Subject};
+use tailcut_sim::instrument::{Bench, Habit, Subject};
 
 /// Of 40 runs with a true coverage of 95 %, fewer than 35 cover in one of 70 cases; seeds are
 /// fixed.
@@ -26,6 +27,44 @@ fn the_interval_of_a_p99_of_two_kinds_of_requests_contains_the_exact_one() {
     let subject = Subject::steady(1, service.clone(), 0.5);
     let exact_ns = MG1::new(&service, 0.5).unwrap().percentile(0.99) * 9_500.0;
     check_coverage(&subject, exact_ns);
+}
+
+/// The issue's own bound: of 20 intervals of 95 %, 19 contain the truth.
+#[test]
+fn the_load_loop_in_virtual_time_finds_the_p99_of_known_queues() {
+    let exponential = MMk::new(1, 0.8).unwrap().percentile(0.99) * 10_000.0;
+    check_loop(&Subject::steady(1, time("exp:10us"), 0.8), exponential);
+    let deterministic = time("fixed:10us");
+    let fixed = MG1::new(&deterministic, 0.8).unwrap().percentile(0.99) * 10_000.0;
+    check_loop(&Subject::steady(1, deterministic, 0.8), fixed);
+}
+
+/// A request every millisecond, each served in 100 us, and a pause of 100 ms: the first that meets
+/// it waits to its end, and each that follows 0.9 ms less, until the queue is empty again. So it is
+/// from the intended send, whether or not the client may send meanwhile; a client of one connection
+/// that counts from the actual send sees the pause once.
+#[test]
+fn a_pause_is_in_the_latencies_of_all_that_should_have_been_sent_in_it() {
+    for (connections, hit) in [(u32::MAX, 111), (1, 1)] {
+        let mut subject = Subject::steady(1, time("fixed:100us"), 0.1);
+        subject.arrivals = Process::Fixed;
+        subject.habit = Habit::Pausing { every_ns: 2_000_000_000, for_ns: 100_000_000 };
+        subject.connections = connections;
+        let window = Bench::new(subject, 1).unwrap().load(2_000_000_000);
+        let latencies: Vec<u64> = window.samples.iter().map(|sample| sample.latency_ns).collect();
+        let first = latencies.iter().position(|&latency_ns| latency_ns > 100_000).unwrap();
+        let peak_ns = latencies[first];
+        assert!((99_000_000..=100_200_000).contains(&peak_ns), "{peak_ns}");
+        let expected = |place: usize| match place.checked_sub(first) {
+            Some(after) => peak_ns.saturating_sub(900_000 * after as u64).max(100_000),
+            None => 100_000,
+        };
+        for (place, &latency_ns) in latencies.iter().enumerate() {
+            assert_eq!(latency_ns, expected(place), "request {place}, {connections} connections");
+        }
+        let late = window.samples.iter().filter(|sample| sample.actual_ns() > 100_000).count();
+        assert!(late.abs_diff(hit) <= 1, "{late} are late from their actual send");
+    }
 }
 
 /// At a load of a half four workers hardly queue, and their samples are nearly independent: it
@@ -125,6 +164,16 @@ fn check_coverage(subject: &Subject, exact_ns: f64) {
         "{subject:?}: {covered} cover and {missed} do not; {:?}",
         verdicts(&runs)
     );
+}
+
+/// At least 19 of 20 intervals contain `exact_ns`, and all are reached.
+fn check_loop(subject: &Subject, exact_ns: f64) {
+    let runs = reports(subject, &from_10_000_requests(subject), 20);
+    let is_covered = |report: &&Report| {
+        report.intended.is_some_and(|found| (found.low_ns..=found.high_ns).contains(&exact_ns))
+    };
+    let covered = runs.iter().filter(is_covered).count();
+    assert!(covered >= 19 && count_ok(&runs) >= 19, "{covered} of {:?}", verdicts(&runs));
 }
 
 /// Looks from 10,000 requests on, without a limit: the lengths are those that the percentile needs,
