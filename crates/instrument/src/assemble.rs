@@ -7,7 +7,7 @@ use tailcut_measure::control::{Known, Report};
 use tailcut_measure::statistics::autocorrelation::autocorrelation;
 use tailcut_measure::verdict;
 
-use super::coordinator::{Measured, Seat};
+use super::coordinator::{AgentSession, Measured};
 use super::hdr;
 use super::job::{ClientCounts, StampKind};
 use super::percentile;
@@ -19,9 +19,9 @@ use super::result::{
 
 /// The point of a load.
 pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
-    let Measured { report, record, seats, .. } = measured;
+    let Measured { report, record, sessions, .. } = measured;
     let mut client = ClientCounts::default();
-    seats.iter().for_each(|seat| client.add(&seat.client));
+    sessions.iter().for_each(|session| client.add(&session.client));
     let rates = record.rates();
     Point {
         verdict: verdict_of(report),
@@ -51,7 +51,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
             icmp_errors: client.icmp_errors,
             kernel_drops: client.kernel_drops,
         },
-        agents: seats.iter().map(agent).collect(),
+        agents: sessions.iter().map(agent).collect(),
         warmup_s: report.spent_before_ns as f64 / 1e9,
         measured_s: record.duration_ns as f64 / 1e9,
     }
@@ -197,7 +197,7 @@ fn asked_quantile(arrivals: &str) -> Box<dyn Fn(f64) -> Option<f64>> {
 }
 
 fn timestamps(measured: &Measured) -> Timestamps {
-    let used = measured.seats.iter().map(|seat| seat.stamps).max().unwrap_or_default();
+    let used = measured.sessions.iter().map(|session| session.stamps).max().unwrap_or_default();
     let clocks = &measured.clocks;
     let bias = clocks.bias();
     let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
@@ -227,17 +227,17 @@ fn timestamps(measured: &Measured) -> Timestamps {
     }
 }
 
-fn agent(seat: &Seat) -> Agent {
+fn agent(session: &AgentSession) -> Agent {
     Agent {
-        name: seat.name().to_owned(),
-        role: seat.job.role.name().to_owned(),
-        threads: seat.job.threads,
-        connections: seat.job.connections,
-        sent: seat.counts.sent,
-        replied: seat.counts.replied,
-        p99_us: seat.kept.percentile_ns(0.99).map(|ns| ns / 1e3),
-        start_uncertainty_us: seat.start_uncertainty_us(),
-        lost: seat.lost().map(str::to_owned),
+        name: session.name().to_owned(),
+        role: session.job.role.name().to_owned(),
+        threads: session.job.threads,
+        connections: session.job.connections,
+        sent: session.counts.sent,
+        replied: session.counts.replied,
+        p99_us: session.kept.percentile_ns(0.99).map(|ns| ns / 1e3),
+        start_uncertainty_us: session.start_uncertainty_us(),
+        lost: session.lost().map(str::to_owned),
     }
 }
 

@@ -22,14 +22,14 @@ use tailcut_measure::statistics::departures::{Departures, Gaps};
 use tailcut_net::clock::Clock;
 
 use super::clocks::Clocks;
-use super::job::{Agent, ClientCounts, Job, Role, Share, StampKind, Told};
+use super::job::{Agent, AgentEvent, ClientCounts, Job, LoadShare, Role, StampKind};
 use super::record::{Keep, Kept, Record};
 use super::result::Host;
 use super::samples::Samples;
 use super::view::{AgentStatus, Phase, View};
 
 /// An agent with its share.
-pub(super) struct Seat {
+pub(super) struct AgentSession {
     agent: Box<dyn Agent>,
     pub(super) job: Job,
     state: State,
@@ -67,11 +67,11 @@ struct Thread {
 pub(super) struct Measured {
     pub(super) report: Report,
     pub(super) record: Record,
-    pub(super) seats: Vec<Seat>,
+    pub(super) sessions: Vec<AgentSession>,
     pub(super) clocks: Clocks,
 }
 
-impl Seat {
+impl AgentSession {
     pub(super) fn new(agent: Box<dyn Agent>, job: Job) -> Result<Self> {
         let asked = asked(&job)?;
         let thread = || Thread {
@@ -143,24 +143,24 @@ impl Seat {
     }
 
     /// Takes what the agent tells.
-    fn handle(&mut self, told: Told, clocks: &mut Clocks) {
+    fn handle(&mut self, told: AgentEvent, clocks: &mut Clocks) {
         match told {
-            Told::Ready { host, stamps } => {
+            AgentEvent::Ready { host, stamps } => {
                 (self.host, self.stamps) = (host, stamps);
                 self.state = State::Running;
             }
-            Told::Slice { thread, slice } => {
+            AgentEvent::Slice { thread, slice } => {
                 if let Some(thread) = self.threads.get_mut(thread as usize) {
                     thread.told = slice.index + 1;
                     thread.slices.push_back(slice);
                 }
             }
-            Told::Client { client, stamps, stamped } => {
+            AgentEvent::Client { client, stamps, stamped } => {
                 self.client.add(&client);
                 clocks.take(&stamps, &stamped);
             }
-            Told::Done => self.state = State::Done,
-            Told::Failed(reason) => self.state = State::Lost(reason),
+            AgentEvent::Done => self.state = State::Done,
+            AgentEvent::Failed(reason) => self.state = State::Lost(reason),
         }
     }
 
@@ -225,7 +225,7 @@ impl Sink<'_> {
 
 /// A run over agents.
 pub(super) struct Coordinator<'a> {
-    seats: Vec<Seat>,
+    sessions: Vec<AgentSession>,
     slice_ns: u64,
     clocks: Clocks,
     watch: Watch<'a>,
@@ -252,9 +252,9 @@ struct Place {
 }
 
 impl<'a> Coordinator<'a> {
-    pub(super) fn new(seats: Vec<Seat>, watch: Watch<'a>) -> Self {
-        let slice_ns = seats.first().map_or(1, |seat| seat.job.slice_ns);
-        Self { seats, slice_ns, clocks: Clocks::new(), watch }
+    pub(super) fn new(sessions: Vec<AgentSession>, watch: Watch<'a>) -> Self {
+        let slice_ns = sessions.first().map_or(1, |session| session.job.slice_ns);
+        Self { sessions, slice_ns, clocks: Clocks::new(), watch }
     }
 
     /// Measures until the controller is content, the limits are reached, or somebody interrupts;
@@ -271,8 +271,8 @@ impl<'a> Coordinator<'a> {
             samples.begin();
         }
         let start = Clock.now() + HEAD_START_NS;
-        for seat in &mut self.seats {
-            seat.agent.start(start.saturating_sub(Clock.now()))?;
+        for session in &mut self.sessions {
+            session.agent.start(start.saturating_sub(Clock.now()))?;
         }
         let mut place = Place {
             is_measuring: false,
@@ -295,9 +295,9 @@ impl<'a> Coordinator<'a> {
                 if let Some(samples) = &mut self.watch.samples {
                     samples.forget();
                 }
-                self.seats
-                    .iter_mut()
-                    .for_each(|seat| (seat.counts, seat.kept) = (Counts::default(), Kept::new()));
+                self.sessions.iter_mut().for_each(|session| {
+                    (session.counts, session.kept) = (Counts::default(), Kept::new())
+                });
             }
             if leg.setup.connections != place.connections {
                 self.set_connections(leg.setup.connections)?;
@@ -315,13 +315,13 @@ impl<'a> Coordinator<'a> {
         };
         self.finish()?;
         let is_measured = place.is_measuring && report.measured_ns > 0;
-        if !is_measured && let Some(text) = self.seats.iter().find_map(lost_text) {
+        if !is_measured && let Some(text) = self.sessions.iter().find_map(lost_text) {
             bail!("{text}");
         }
         Ok(is_measured.then_some(Measured {
             report,
             record,
-            seats: self.seats,
+            sessions: self.sessions,
             clocks: self.clocks,
         }))
     }
@@ -330,17 +330,17 @@ impl<'a> Coordinator<'a> {
     /// before.
     fn prepare(&mut self) -> Result<bool> {
         self.watch.view.begin(Phase::Preparing, None);
-        for seat in &mut self.seats {
-            seat.agent.prepare(&seat.job)?;
+        for session in &mut self.sessions {
+            session.agent.prepare(&session.job)?;
         }
         let deadline = Clock.now() + PREPARE_NS_MAX;
-        while self.seats.iter().any(|seat| seat.state == State::Preparing) {
+        while self.sessions.iter().any(|session| session.state == State::Preparing) {
             self.look();
             self.show(0);
             if self.is_interrupted() {
                 return Ok(false);
             }
-            if let Some(text) = self.seats.iter().find_map(lost_text) {
+            if let Some(text) = self.sessions.iter().find_map(lost_text) {
                 bail!("{text}");
             }
             if Clock.now() > deadline {
@@ -365,24 +365,24 @@ impl<'a> Coordinator<'a> {
                 let is_interrupted = self.is_interrupted();
                 // Where no agent is left, what they have told is all there is.
                 let told = self
-                    .seats
+                    .sessions
                     .iter()
-                    .filter(|seat| seat.is_alive())
-                    .map(Seat::told)
+                    .filter(|session| session.is_alive())
+                    .map(AgentSession::told)
                     .min()
                     .unwrap_or(until)
                     .min(until);
                 let is_over = told == until || is_interrupted;
                 let taken = if is_over || self.watch.view.follows() {
-                    self.seats.as_mut_slice()
+                    self.sessions.as_mut_slice()
                 } else {
                     &mut []
                 };
-                for (agent, seat) in taken.iter_mut().enumerate() {
+                for (agent, session) in taken.iter_mut().enumerate() {
                     let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
                     let mut sink =
                         Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
-                    seat.take(&(place.slice..told), &mut gathered, &mut sink);
+                    session.take(&(place.slice..told), &mut gathered, &mut sink);
                 }
                 self.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns);
                 if is_over {
@@ -392,11 +392,11 @@ impl<'a> Coordinator<'a> {
                 self.look();
             },
         );
-        for seat in &mut self.seats {
-            seat.fit(record, &mut gathered);
+        for session in &mut self.sessions {
+            session.fit(record, &mut gathered);
         }
         let duration_ns = u64::from(place.slice - first) * self.slice_ns;
-        let agents_lost = self.seats.iter().filter_map(lost_text).collect();
+        let agents_lost = self.sessions.iter().filter_map(lost_text).collect();
         let window = Window { agents_lost, is_interrupted, ..gathered.finish(duration_ns) };
         record.note_samples(window.samples.iter().map(|sample| sample.latency_ns));
         record.note_leg(duration_ns, window.rates);
@@ -404,7 +404,7 @@ impl<'a> Coordinator<'a> {
     }
 
     fn show(&mut self, passed_ns: u64) {
-        let agents: Vec<AgentStatus<'_>> = self.seats.iter().map(Seat::status).collect();
+        let agents: Vec<AgentStatus<'_>> = self.sessions.iter().map(AgentSession::status).collect();
         self.watch.view.show(passed_ns, &agents);
     }
 
@@ -423,13 +423,13 @@ impl<'a> Coordinator<'a> {
 
     /// Lets each agent tell something, if it has anything to tell.
     fn look(&mut self) {
-        let wait_ns = LOOK_NS / self.seats.len().max(1) as u64;
-        for seat in self.seats.iter_mut().filter(|seat| seat.is_alive()) {
+        let wait_ns = LOOK_NS / self.sessions.len().max(1) as u64;
+        for session in self.sessions.iter_mut().filter(|session| session.is_alive()) {
             let mut patience_ns = wait_ns;
-            while seat.is_alive()
-                && let Some(told) = seat.agent.poll(patience_ns)
+            while session.is_alive()
+                && let Some(told) = session.agent.poll(patience_ns)
             {
-                seat.handle(told, &mut self.clocks);
+                session.handle(told, &mut self.clocks);
                 patience_ns = 0;
             }
         }
@@ -438,13 +438,13 @@ impl<'a> Coordinator<'a> {
     /// Spreads so many connections over the agents as their jobs have them now.
     fn set_connections(&mut self, connections: u32) -> Result<()> {
         // One that only measures has one request at a time, and a connection for it.
-        let mut seats: Vec<&mut Seat> =
-            self.seats.iter_mut().filter(|seat| seat.job.role != Role::Latency).collect();
-        let now: u32 = seats.iter().map(|seat| seat.job.connections).sum();
-        for seat in &mut seats {
+        let mut sessions: Vec<&mut AgentSession> =
+            self.sessions.iter_mut().filter(|session| session.job.role != Role::Latency).collect();
+        let now: u32 = sessions.iter().map(|session| session.job.connections).sum();
+        for session in &mut sessions {
             let own =
-                u64::from(seat.job.connections) * u64::from(connections) / u64::from(now.max(1));
-            seat.agent.set_connections(own as u32)?;
+                u64::from(session.job.connections) * u64::from(connections) / u64::from(now.max(1));
+            session.agent.set_connections(own as u32)?;
         }
         Ok(())
     }
@@ -453,12 +453,13 @@ impl<'a> Coordinator<'a> {
     /// next load.
     fn finish(&mut self) -> Result<()> {
         self.watch.view.begin(Phase::Ending, None);
-        for seat in &mut self.seats {
-            seat.agent.stop()?;
+        for session in &mut self.sessions {
+            session.agent.stop()?;
         }
-        let timeout_ns = self.seats.iter().map(|seat| seat.job.timeout_ns).max().unwrap_or(0);
+        let timeout_ns =
+            self.sessions.iter().map(|session| session.job.timeout_ns).max().unwrap_or(0);
         let deadline = Clock.now() + timeout_ns + FINISH_SLACK_NS;
-        while self.seats.iter().any(Seat::is_alive) && Clock.now() < deadline {
+        while self.sessions.iter().any(AgentSession::is_alive) && Clock.now() < deadline {
             self.is_interrupted();
             self.look();
         }
@@ -467,20 +468,20 @@ impl<'a> Coordinator<'a> {
 }
 
 /// Which agent is lost, and why.
-pub(super) fn lost_text(seat: &Seat) -> Option<String> {
+pub(super) fn lost_text(session: &AgentSession) -> Option<String> {
     // An agent elsewhere says itself which it is.
-    seat.lost().map(|reason| {
+    session.lost().map(|reason| {
         if reason.starts_with("agent ") {
             reason.to_owned()
         } else {
-            format!("{}: {reason}", seat.name())
+            format!("{}: {reason}", session.name())
         }
     })
 }
 
 /// What the gaps of each thread of a job should be; `None` in a closed loop.
 fn asked(job: &Job) -> Result<Option<Asked>> {
-    let Share::Open { rate_per_s, arrivals } = &job.load else { return Ok(None) };
+    let LoadShare::Open { rate_per_s, arrivals } = &job.load else { return Ok(None) };
     let process = Process::parse(arrivals)?;
     Ok(Some(Asked::new(&process, rate_per_s / f64::from(job.threads))?))
 }

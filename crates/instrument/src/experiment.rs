@@ -12,7 +12,7 @@ use tailcut_measure::objective::Objective;
 use super::agent::key::Key;
 use super::agent::spec::{AgentSpec, Place};
 use super::distribution_file;
-use super::job::{Job, R2p2, Role, STREAMS_PER_THREAD, Share, Tls, Transport};
+use super::job::{Job, LoadShare, R2p2, Role, STREAMS_PER_THREAD, Tls, Transport};
 use super::pattern::Pattern;
 use super::record::Keep;
 use super::samples::Samples;
@@ -75,7 +75,7 @@ impl Experiment {
         let job = Job {
             transport,
             app: app.to_owned(),
-            load: Share::Closed { outstanding: 1 },
+            load: LoadShare::Closed { outstanding: 1 },
             role: Role::Symmetric,
             threads: 1,
             connections: targets.len().max(1) as u32,
@@ -118,7 +118,7 @@ impl Experiment {
     pub(crate) fn jobs(&self, rate_per_s: Option<f64>) -> Vec<(AgentSpec, Job)> {
         let loading = self.agents.iter().filter(|spec| spec.role != Role::Latency);
         let loading = loading.count().max(1) as u32;
-        let open = |rate_per_s| Share::Open { rate_per_s, arrivals: self.arrivals.clone() };
+        let open = |rate_per_s| LoadShare::Open { rate_per_s, arrivals: self.arrivals.clone() };
         let threads = self.job.threads;
         let job = |(index, spec): (usize, &AgentSpec)| {
             let mut job = Job {
@@ -136,12 +136,12 @@ impl Experiment {
                     Load::Rate(_) | Load::Pattern(_) => 1,
                 };
                 job.load = match rate_per_s {
-                    None => Share::Closed { outstanding: (outstanding / loading).max(1) },
+                    None => LoadShare::Closed { outstanding: (outstanding / loading).max(1) },
                     Some(rate_per_s) => open(rate_per_s / f64::from(loading)),
                 };
                 job.connections = (job.connections / loading).max(threads);
             }
-            if let Share::Open { rate_per_s, .. } = job.load {
+            if let LoadShare::Open { rate_per_s, .. } = job.load {
                 job.stamp_every = self.stamp_every.unwrap_or_else(|| sparing(rate_per_s));
             }
             (spec.clone(), job)

@@ -1,7 +1,7 @@
 //! What an agent is asked to do, and what it tells while it does so.
 //!
 //! A job is declarative: it names a load and targets, and nothing that runs. The same job drives
-//! the threads of this process and those of an agent elsewhere; a coordinator sees both as [`Told`]
+//! the threads of this process and those of an agent elsewhere; a coordinator sees both as [`AgentEvent`]
 //! and cannot tell them apart.
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct Job {
     /// Addresses, resolved by the agent.
     pub targets: Vec<String>,
     /// Its part of the load.
-    pub load: Share,
+    pub load: LoadShare,
     /// What it is for.
     pub role: Role,
     /// Load threads.
@@ -119,7 +119,7 @@ impl Role {
 /// How much of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Share {
+pub enum LoadShare {
     /// An open loop with gaps of this shape, at so many requests a second over all threads.
     Open {
         /// Requests a second.
@@ -158,7 +158,7 @@ pub struct R2p2 {
 
 /// What an agent tells.
 #[derive(Debug)]
-pub enum Told {
+pub enum AgentEvent {
     /// Its connections are open and its store is filled: it can start.
     Ready {
         /// Where it loads.
@@ -263,7 +263,7 @@ pub trait Agent: Send {
     /// Its name in reports.
     fn name(&self) -> &str;
 
-    /// Begins to connect; [`Told::Ready`] or [`Told::Failed`] follows.
+    /// Begins to connect; [`AgentEvent::Ready`] or [`AgentEvent::Failed`] follows.
     fn prepare(&mut self, job: &Job) -> anyhow::Result<()>;
 
     /// Begins the load in so many ns, counted from now.
@@ -278,12 +278,12 @@ pub trait Agent: Send {
     /// Spreads the load over so many connections from now on.
     fn set_connections(&mut self, connections: u32) -> anyhow::Result<()>;
 
-    /// Ends the load; slices that are open and [`Told::Done`] follow.
+    /// Ends the load; slices that are open and [`AgentEvent::Done`] follow.
     fn stop(&mut self) -> anyhow::Result<()>;
 
     /// What it tells next, waiting for so many ns at most. An agent that is gone tells
-    /// [`Told::Failed`].
-    fn poll(&mut self, wait_ns: u64) -> Option<Told>;
+    /// [`AgentEvent::Failed`].
+    fn poll(&mut self, wait_ns: u64) -> Option<AgentEvent>;
 }
 
 /// Streams of the seed that a thread draws from: gaps, and requests.

@@ -12,10 +12,10 @@ use tailcut_measure::verdict::Reason;
 use super::agent::key::Key;
 use super::agent::remote;
 use super::agent::spec::{AgentSpec, Place};
-use super::coordinator::{Coordinator, Measured, Seat, Watch, lost_text};
+use super::coordinator::{AgentSession, Coordinator, Measured, Watch, lost_text};
 use super::experiment::{Experiment, Load};
 use super::job::Agent;
-use super::pattern::{Course, Pattern};
+use super::pattern::{Pattern, RateSchedule};
 use super::result::{Assertion, Environment, Host, MeasureResult, Point, SCHEMA, SearchResult};
 use super::samples::Samples;
 use super::view::View;
@@ -62,12 +62,12 @@ impl Runner<'_> {
     fn run(&mut self, rate_per_s: Option<f64>) -> Result<Option<Measured>> {
         let jobs = self.experiment.jobs(rate_per_s).into_iter();
         let key = self.experiment.key.as_ref();
-        let open = |(spec, job): (AgentSpec, _)| Seat::new(open_agent(&spec, key)?, job);
-        let seats = jobs.map(open).collect::<Result<Vec<_>>>()?;
+        let open = |(spec, job): (AgentSpec, _)| AgentSession::new(open_agent(&spec, key)?, job);
+        let sessions = jobs.map(open).collect::<Result<Vec<_>>>()?;
         let Experiment { samples, keep, is_interrupted, settings, .. } = &mut *self.experiment;
         let samples = samples.as_mut();
         let watch = Watch { view: &mut *self.view, samples, keep: *keep, is_interrupted };
-        Coordinator::new(seats, watch).run(settings.clone())
+        Coordinator::new(sessions, watch).run(settings.clone())
     }
 
     fn is_interrupted(&self) -> bool {
@@ -93,10 +93,10 @@ fn measure_one(runner: &mut Runner<'_>, rate_per_s: Option<f64>) -> Result<Answe
 
 /// Measures the loads of a pattern, up to its end or to where somebody interrupts.
 fn measure_several(pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> {
-    let mut course = Course::new(pattern);
+    let mut schedule = RateSchedule::new(pattern);
     let (mut hosts, mut points, mut answer) = (Vec::new(), Vec::new(), None);
     let mut cut = None;
-    while let Some(rate_per_s) = course.next_per_s() {
+    while let Some(rate_per_s) = schedule.next_per_s() {
         let measured = match runner.run(Some(rate_per_s)) {
             Ok(Some(measured)) => measured,
             Ok(None) => break,
@@ -109,7 +109,8 @@ fn measure_several(pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> 
         };
         hosts = hosts_of(&measured);
         let experiment = &*runner.experiment;
-        let is_answer = advance(&mut course, rate_per_s, &measured, experiment.objective.as_ref());
+        let is_answer =
+            advance(&mut schedule, rate_per_s, &measured, experiment.objective.as_ref());
         let mut point = assemble::point(&measured, &experiment.arrivals);
         runner.view.handle_point(&point);
         if is_answer || answer.is_none() {
@@ -118,7 +119,7 @@ fn measure_several(pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> 
         // The answer has them, and a load more would only make the result longer.
         point.series.iter_mut().for_each(|moment| moment.histograms = None);
         points.push(point);
-        cut = measured.seats.iter().find_map(lost_text).map(|agent| Reason::AgentLost { agent });
+        cut = measured.sessions.iter().find_map(lost_text).map(|agent| Reason::AgentLost { agent });
         if cut.is_some() || runner.is_interrupted() {
             break;
         }
@@ -129,7 +130,7 @@ fn measure_several(pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> 
     if let Some(reason) = cut {
         assemble::note_cut(&mut point, &reason);
     }
-    let search = found(&course, runner.experiment.objective.as_ref().map(Objective::to_string));
+    let search = found(&schedule, runner.experiment.objective.as_ref().map(Objective::to_string));
     Ok(Answer { hosts, point, assertions, points, search })
 }
 
@@ -148,23 +149,23 @@ fn open_agent(spec: &AgentSpec, key: Option<&Key>) -> Result<Box<dyn Agent>> {
 }
 
 fn hosts_of(measured: &Measured) -> Vec<Host> {
-    measured.seats.iter().map(|seat| seat.host.clone()).collect()
+    measured.sessions.iter().map(|session| session.host.clone()).collect()
 }
 
-/// Tells the course what a load turned out to be; whether it is the best answer so far.
+/// Tells the schedule what a load turned out to be; whether it is the best answer so far.
 fn advance(
-    course: &mut Course,
+    schedule: &mut RateSchedule,
     rate_per_s: f64,
     measured: &Measured,
     slo: Option<&Objective>,
 ) -> bool {
-    match (course, slo) {
-        (Course::Find(search), Some(slo)) => {
+    match (schedule, slo) {
+        (RateSchedule::Find(search), Some(slo)) => {
             let outcome = Outcome::of(&measured.report, slo);
             search.handle_outcome(rate_per_s, outcome);
             outcome == Outcome::Met
         }
-        (Course::Sweep(sweep), _) => {
+        (RateSchedule::Sweep(sweep), _) => {
             let known = measured.report.intended.filter(|_| measured.report.verdict.is_ok());
             sweep.handle_latency(rate_per_s, known.map(|estimate| estimate.value_ns));
             measured.report.verdict.is_ok()
@@ -173,8 +174,8 @@ fn advance(
     }
 }
 
-fn found(course: &Course, objective: Option<String>) -> Option<SearchResult> {
-    let Course::Find(search) = course else { return None };
+fn found(schedule: &RateSchedule, objective: Option<String>) -> Option<SearchResult> {
+    let RateSchedule::Find(search) = schedule else { return None };
     let found = search.found();
     Some(SearchResult {
         objective: objective.unwrap_or_default(),

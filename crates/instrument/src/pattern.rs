@@ -115,14 +115,14 @@ impl<'de> Deserialize<'de> for Pattern {
 
 /// Goes through the loads of a pattern.
 #[derive(Clone, Debug)]
-pub(crate) enum Course {
+pub(crate) enum RateSchedule {
     /// The rates to come, the last first.
     List(Vec<f64>),
     Find(Search),
     Sweep(Sweep),
 }
 
-impl Course {
+impl RateSchedule {
     pub(crate) fn new(pattern: Pattern) -> Self {
         match pattern {
             Pattern::Steps { from_per_s, to_per_s, by_per_s } => {
@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn steps_include_both_ends() {
-        let mut course = Course::new("steps:100:400:100".parse().unwrap());
-        let rates: Vec<f64> = std::iter::from_fn(|| course.next_per_s()).collect();
+        let mut schedule = RateSchedule::new("steps:100:400:100".parse().unwrap());
+        let rates: Vec<f64> = std::iter::from_fn(|| schedule.next_per_s()).collect();
         assert_eq!(rates, [100.0, 200.0, 300.0, 400.0]);
     }
 

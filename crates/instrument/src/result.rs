@@ -279,7 +279,7 @@ pub struct StationarityTest {
     pub dickey_fuller: Option<f64>,
     /// Its probability if the latency wandered.
     pub dickey_fuller_p_value: Option<f64>,
-    /// Share by which the second half differs from the first.
+    /// LoadShare by which the second half differs from the first.
     pub drift: Option<f64>,
     /// Probability of such a difference without drift.
     pub drift_p_value: Option<f64>,

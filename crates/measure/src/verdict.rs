@@ -169,7 +169,7 @@ impl Reason {
             Self::RateNotReached { .. } => "Offer less, or use more threads, connections or agents.".to_owned(),
             Self::Overloaded { .. } => "Offer less: beyond its capacity a server has no steady latency.".to_owned(),
             Self::ClientLate { .. } => {
-                "Use more connections, threads or agents; or, if the server stalls, believe the intended clock.".to_owned()
+                "Use more connections, threads or agents; or, if the server pauses, use latencies from the intended send time.".to_owned()
             }
             Self::ArrivalsWrong { .. } => "Offer less from each thread, or use more threads; free the client's cores.".to_owned(),
             Self::Unanswered { .. } => "Find out why requests go without a reply, or offer less.".to_owned(),

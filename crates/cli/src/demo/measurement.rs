@@ -189,7 +189,7 @@ struct Document {
 
 const SCHEMA: &str = "tailcut.measure/2";
 /// Over 60 points on two virtual cores it was 25 to 140 us where nothing interfered, and 520 us and
-/// more where a stall of the machine had made the p99; between them the two kinds mix.
+/// more where a pause of the machine had made the p99; between them the two kinds mix.
 const LATE_US_MAX: f64 = 200.0;
 /// On this machine alone.
 const ANY_PORT: &str = "127.0.0.1:0";

@@ -55,7 +55,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "OBJECTIVE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slo: Option<Written<ObjectiveText>>,
-    /// Highest rate accepted, against a slip of the keyboard [default: 1M]
+    /// Highest rate accepted, which guards against typing errors [default: 1M]
     #[arg(long, value_name = "R")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rate_max: Option<Written<Rate>>,

@@ -11,7 +11,7 @@ use tailcut_measure::slices::{Unanswered, Unusual};
 use tailcut_measure::stamps::Latencies;
 use tailcut_measure::statistics::series::Timed;
 
-use crate::job::Told;
+use crate::job::AgentEvent;
 
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
@@ -21,14 +21,14 @@ pub(super) struct Inbox {
 
 #[derive(Debug, Default)]
 struct State {
-    told: VecDeque<(Told, usize)>,
+    told: VecDeque<(AgentEvent, usize)>,
     bytes: usize,
     closed: bool,
 }
 
 impl Inbox {
     /// Waits for a place. What comes after the end is dropped.
-    pub(super) fn push(&self, told: Told) {
+    pub(super) fn push(&self, told: AgentEvent) {
         let bytes = footprint(&told);
         let mut state = self.lock();
         while !state.closed && state.bytes > BYTES_MAX {
@@ -45,13 +45,13 @@ impl Inbox {
         let mut state = self.lock();
         if !state.closed {
             state.closed = true;
-            state.push(Told::Failed(why), 0);
+            state.push(AgentEvent::Failed(why), 0);
             self.changed.notify_all();
         }
     }
 
     /// Takes the oldest, waiting for so long at most.
-    pub(super) fn pop(&self, wait_ns: u64) -> Option<Told> {
+    pub(super) fn pop(&self, wait_ns: u64) -> Option<AgentEvent> {
         let state = self.lock();
         let wait = Duration::from_nanos(wait_ns);
         let is_idle = |state: &mut State| state.told.is_empty() && !state.closed;
@@ -91,16 +91,16 @@ impl Inbox {
 }
 
 impl State {
-    fn push(&mut self, told: Told, bytes: usize) {
+    fn push(&mut self, told: AgentEvent, bytes: usize) {
         self.bytes += bytes;
         self.told.push_back((told, bytes));
     }
 }
 
 /// About what it takes in memory.
-fn footprint(told: &Told) -> usize {
+fn footprint(told: &AgentEvent) -> usize {
     match told {
-        Told::Slice { slice, .. } => {
+        AgentEvent::Slice { slice, .. } => {
             let lists = [
                 slice.samples.len() * size_of::<Timed>(),
                 slice.unusual.len() * size_of::<Unusual>(),
@@ -108,8 +108,8 @@ fn footprint(told: &Told) -> usize {
             ];
             OVERHEAD + lists.iter().sum::<usize>()
         }
-        Told::Client { stamped, .. } => OVERHEAD + stamped.len() * size_of::<Latencies>(),
-        Told::Ready { .. } | Told::Done | Told::Failed(_) => OVERHEAD,
+        AgentEvent::Client { stamped, .. } => OVERHEAD + stamped.len() * size_of::<Latencies>(),
+        AgentEvent::Ready { .. } | AgentEvent::Done | AgentEvent::Failed(_) => OVERHEAD,
     }
 }
 
@@ -126,14 +126,14 @@ mod tests {
 
     use super::*;
 
-    fn large(index: u32) -> Told {
+    fn large(index: u32) -> AgentEvent {
         let samples = vec![Timed::default(); BYTES_MAX / size_of::<Timed>()];
-        Told::Slice { thread: 0, slice: Slice { index, samples, ..Slice::default() } }
+        AgentEvent::Slice { thread: 0, slice: Slice { index, samples, ..Slice::default() } }
     }
 
-    fn index(told: Option<Told>) -> Option<u32> {
+    fn index(told: Option<AgentEvent>) -> Option<u32> {
         match told {
-            Some(Told::Slice { slice, .. }) => Some(slice.index),
+            Some(AgentEvent::Slice { slice, .. }) => Some(slice.index),
             _ => None,
         }
     }
@@ -162,7 +162,7 @@ mod tests {
         let mut told = std::iter::from_fn(|| inbox.pop(u64::MAX));
         assert_eq!(index(told.next()), Some(0));
         let last = told.last();
-        assert!(matches!(&last, Some(Told::Failed(why)) if why == "gone"), "{last:?}");
+        assert!(matches!(&last, Some(AgentEvent::Failed(why)) if why == "gone"), "{last:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::job::{Job, Share};
+use crate::job::{Job, LoadShare};
 use crate::network::is_private;
 
 /// Set where the agent is started, by its owner; no coordinator can raise them.
@@ -41,10 +41,10 @@ impl Limits {
 
     fn check_load(&self, job: &Job) -> Result<()> {
         let rate_per_s = match job.load {
-            Share::Closed { outstanding } => {
+            LoadShare::Closed { outstanding } => {
                 return within("outstanding", u64::from(outstanding), 1, OUTSTANDING_MAX);
             }
-            Share::Open { rate_per_s, .. } => rate_per_s,
+            LoadShare::Open { rate_per_s, .. } => rate_per_s,
         };
         ensure!(
             rate_per_s.is_finite() && rate_per_s > 0.0,
@@ -96,8 +96,8 @@ pub(super) fn check_connections(connections: u32) -> Result<()> {
 /// A job names nothing of the agent's host: no file is read for a coordinator.
 fn check_texts(job: &Job) -> Result<()> {
     let arrivals = match &job.load {
-        Share::Open { arrivals, .. } => arrivals,
-        Share::Closed { .. } => "",
+        LoadShare::Open { arrivals, .. } => arrivals,
+        LoadShare::Closed { .. } => "",
     };
     for text in [job.app.as_str(), arrivals] {
         ensure!(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn open(job: &mut Job, rate: f64, arrivals_text: &str) {
-        job.load = Share::Open { rate_per_s: rate, arrivals: arrivals_text.to_owned() };
+        job.load = LoadShare::Open { rate_per_s: rate, arrivals: arrivals_text.to_owned() };
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
             },
             "make slices shorter",
         );
-        check(|job| job.load = Share::Closed { outstanding: 0 }, "outstanding");
+        check(|job| job.load = LoadShare::Closed { outstanding: 0 }, "outstanding");
         check(|job| job.threads = 0, "threads");
         check(|job| job.connections = u32::MAX, "connections");
         check(|job| job.pipeline = 0, "pipeline");

@@ -16,7 +16,7 @@ use super::key::Key;
 use super::message::Report;
 use super::serve::{Service, Watch, serve};
 use super::stream::Stream;
-use crate::job::Told;
+use crate::job::AgentEvent;
 
 pub(super) struct Door {
     key: Option<Key>,
@@ -91,8 +91,8 @@ impl Door {
 /// Reads on until the coordinator hangs up or its time is over, for a socket that is closed over
 /// what is unread takes back what it sent.
 fn turn_away(mut session: Session) {
-    let told = Told::Failed("it is busy with another coordinator".to_owned());
-    if session.sealer.send(|body| Report::Told { number: 0, told }.put(body)).is_ok() {
+    let told = AgentEvent::Failed("it is busy with another coordinator".to_owned());
+    if session.sealer.send(|body| Report::Event { number: 0, told }.put(body)).is_ok() {
         while session.opener.receive().is_ok() {}
     }
 }

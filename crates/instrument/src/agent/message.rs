@@ -12,7 +12,7 @@ use tailcut_measure::codec::{
     Reader, put_number, put_numbers, put_slice, put_stamps, read_slice, read_stamps,
 };
 
-use crate::job::{ClientCounts, Job, StampKind, Told};
+use crate::job::{AgentEvent, ClientCounts, Job, StampKind};
 use crate::result::Host;
 
 /// What a coordinator says.
@@ -56,7 +56,7 @@ pub(super) enum Report {
         agent_ns: u64,
     },
     /// About the job of this number; 0 is for what is about none.
-    Told { number: u64, told: Told },
+    Event { number: u64, told: AgentEvent },
 }
 
 /// Those that are rare.
@@ -73,25 +73,25 @@ impl Report {
     pub(super) fn put(&self, body: &mut Vec<u8>) {
         let rare = match self {
             &Self::Pong { sent_ns, agent_ns } => Rare::Pong { sent_ns, agent_ns },
-            Self::Told { number, told } => {
+            Self::Event { number, told } => {
                 let number = *number;
                 match told {
-                    Told::Slice { thread, slice } => {
+                    AgentEvent::Slice { thread, slice } => {
                         body.push(SLICE);
                         put_numbers(&[number, u64::from(*thread)], body);
                         return put_slice(slice, body);
                     }
-                    Told::Client { client, stamps, stamped } => {
+                    AgentEvent::Client { client, stamps, stamped } => {
                         body.push(CLIENT);
                         put_number(number, body);
                         put_client(client, body);
                         return put_stamps(stamps, stamped, body);
                     }
-                    Told::Ready { host, stamps } => {
+                    AgentEvent::Ready { host, stamps } => {
                         Rare::Ready { number, host: host.clone(), stamps: *stamps }
                     }
-                    Told::Done => Rare::Done { number },
-                    Told::Failed(why) => Rare::Failed { number, why: why.clone() },
+                    AgentEvent::Done => Rare::Done { number },
+                    AgentEvent::Failed(why) => Rare::Failed { number, why: why.clone() },
                 }
             }
         };
@@ -109,17 +109,17 @@ impl Report {
         let told = match kind {
             SLICE => {
                 let thread = reader.number_up_to(u64::from(u32::MAX))? as u32;
-                Told::Slice { thread, slice: read_slice(&mut reader)? }
+                AgentEvent::Slice { thread, slice: read_slice(&mut reader)? }
             }
             CLIENT => {
                 let client = read_client(&mut reader)?;
                 let (stamps, stamped) = read_stamps(&mut reader)?;
-                Told::Client { client, stamps, stamped }
+                AgentEvent::Client { client, stamps, stamped }
             }
             _ => bail!("there is no report of kind {kind}"),
         };
         reader.finish()?;
-        Ok(Self::Told { number, told })
+        Ok(Self::Event { number, told })
     }
 }
 
@@ -128,12 +128,12 @@ impl From<Rare> for Report {
         let (number, told) = match rare {
             Rare::Pong { sent_ns, agent_ns } => return Self::Pong { sent_ns, agent_ns },
             Rare::Ready { number, host, stamps } => {
-                (number, Told::Ready { host: printable_host(&host), stamps })
+                (number, AgentEvent::Ready { host: printable_host(&host), stamps })
             }
-            Rare::Done { number } => (number, Told::Done),
-            Rare::Failed { number, why } => (number, Told::Failed(printable(&why))),
+            Rare::Done { number } => (number, AgentEvent::Done),
+            Rare::Failed { number, why } => (number, AgentEvent::Failed(printable(&why))),
         };
-        Self::Told { number, told }
+        Self::Event { number, told }
     }
 }
 
@@ -207,11 +207,11 @@ mod tests {
     }
 
     /// What is told about job 7, after it was sent.
-    fn sent(told: Told) -> Told {
+    fn sent(told: AgentEvent) -> AgentEvent {
         let mut body = Vec::new();
-        Report::Told { number: 7, told }.put(&mut body);
+        Report::Event { number: 7, told }.put(&mut body);
         match Report::read(&body).unwrap() {
-            Report::Told { number: 7, told } => told,
+            Report::Event { number: 7, told } => told,
             other => panic!("{other:?}"),
         }
     }
@@ -232,8 +232,10 @@ mod tests {
             samples: vec![Timed { intended_ns: 5, latency_ns: 6, late_ns: 7 }],
             ..Slice::default()
         };
-        let told = sent(Told::Slice { thread: 2, slice: slice.clone() });
-        assert!(matches!(told, Told::Slice { thread: 2, slice: arrived } if arrived == slice));
+        let told = sent(AgentEvent::Slice { thread: 2, slice: slice.clone() });
+        assert!(
+            matches!(told, AgentEvent::Slice { thread: 2, slice: arrived } if arrived == slice)
+        );
 
         let client = ClientCounts {
             reconnects: 1,
@@ -247,8 +249,9 @@ mod tests {
         let counts = MatchCounts { requests: 9, ..MatchCounts::default() };
         let stamped =
             vec![Latencies { user_ns: Some(2_000), kernel_ns: Some(1_000), hardware_ns: None }];
-        let told = sent(Told::Client { client, stamps: counts, stamped: stamped.clone() });
-        let Told::Client { client: client_arrived, stamps, stamped: stamped_arrived } = told else {
+        let told = sent(AgentEvent::Client { client, stamps: counts, stamped: stamped.clone() });
+        let AgentEvent::Client { client: client_arrived, stamps, stamped: stamped_arrived } = told
+        else {
             panic!("{told:?}")
         };
         assert_eq!((client_arrived, stamps, stamped_arrived), (client, counts, stamped));
@@ -259,23 +262,23 @@ mod tests {
             governor: Some("performance".to_owned()),
             ..Host::default()
         };
-        let told = sent(Told::Ready { host: host.clone(), stamps: StampKind::Kernel });
+        let told = sent(AgentEvent::Ready { host: host.clone(), stamps: StampKind::Kernel });
         assert!(
-            matches!(told, Told::Ready { host: arrived, stamps: StampKind::Kernel } if arrived == host)
+            matches!(told, AgentEvent::Ready { host: arrived, stamps: StampKind::Kernel } if arrived == host)
         );
-        assert!(matches!(sent(Told::Done), Told::Done));
+        assert!(matches!(sent(AgentEvent::Done), AgentEvent::Done));
     }
 
     #[test]
     fn a_text_from_elsewhere_does_not_drive_the_terminal() {
-        let told = sent(Told::Failed("\u{1b}[2Jno\nsuch host".to_owned()));
-        assert!(matches!(told, Told::Failed(why) if why == " [2Jno such host"));
+        let told = sent(AgentEvent::Failed("\u{1b}[2Jno\nsuch host".to_owned()));
+        assert!(matches!(told, AgentEvent::Failed(why) if why == " [2Jno such host"));
     }
 
     #[test]
     fn what_is_more_than_a_message_is_refused() {
         let mut body = Vec::new();
-        Report::Told { number: 7, told: Told::Slice { thread: 0, slice: Slice::default() } }
+        Report::Event { number: 7, told: AgentEvent::Slice { thread: 0, slice: Slice::default() } }
             .put(&mut body);
         body.push(0);
         assert!(Report::read(&body).is_err());

@@ -28,7 +28,7 @@ use super::serve::SILENCE_NS_MAX;
 use super::spec::{AgentSpec, Place};
 use super::ssh::{self, Payload, Shell};
 use super::stream::{Hurried, Stream};
-use crate::job::{Agent, Job, Told};
+use crate::job::{Agent, AgentEvent, Job};
 
 /// Connects to the agent, or starts it over ssh.
 ///
@@ -180,7 +180,7 @@ impl Agent for RemoteAgent {
         self.link.order(&Order::Stop)
     }
 
-    fn poll(&mut self, wait_ns: u64) -> Option<Told> {
+    fn poll(&mut self, wait_ns: u64) -> Option<AgentEvent> {
         self.link.inbox.pop(wait_ns)
     }
 }
@@ -238,16 +238,16 @@ impl Link {
                 lock(&self.offsets).handle_exchange(sent_ns, agent_ns, Clock.now());
                 return Ok(());
             }
-            Report::Told { number, told } => (number, told),
+            Report::Event { number, told } => (number, told),
         };
-        if let (0, Told::Failed(why)) = (number, &told) {
+        if let (0, AgentEvent::Failed(why)) = (number, &told) {
             bail!("{why}");
         }
         if !self.progress().admits(number, &told)? {
             return Ok(());
         }
         self.inbox.push(match told {
-            Told::Failed(why) => Told::Failed(format!("agent {}: {why}", self.name)),
+            AgentEvent::Failed(why) => AgentEvent::Failed(format!("agent {}: {why}", self.name)),
             told => told,
         });
         Ok(())
@@ -282,11 +282,11 @@ impl Link {
 
 impl Progress {
     /// Whether what is told is about the job.
-    fn admits(&mut self, number: u64, told: &Told) -> Result<bool> {
+    fn admits(&mut self, number: u64, told: &AgentEvent) -> Result<bool> {
         if number != self.number {
             return Ok(false);
         }
-        if let Told::Slice { thread, slice } = told {
+        if let AgentEvent::Slice { thread, slice } = told {
             let next = self
                 .next
                 .get_mut(*thread as usize)
@@ -316,8 +316,8 @@ fn exchange(
         Report::Pong { sent_ns, agent_ns } => {
             offsets.handle_exchange(sent_ns, agent_ns, Clock.now())
         }
-        Report::Told { told: Told::Failed(why), .. } => bail!("{why}"),
-        Report::Told { .. } => bail!("it tells something before it was asked"),
+        Report::Event { told: AgentEvent::Failed(why), .. } => bail!("{why}"),
+        Report::Event { .. } => bail!("it tells something before it was asked"),
     }
     Ok(())
 }

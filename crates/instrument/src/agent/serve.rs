@@ -30,7 +30,7 @@ use super::limits::{Limits, check_connections};
 use super::message::{Order, Report};
 use super::stream::{Hurried, Stream};
 use crate::engine;
-use crate::job::{Agent, Job, Told};
+use crate::job::{Agent, AgentEvent, Job};
 
 /// An agent's own settings, for every session.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +166,7 @@ impl Worker {
         };
         match followed {
             Ok(()) => Ok(()),
-            Err(error) => self.tell(Told::Failed(format!("{error:#}"))),
+            Err(error) => self.tell(AgentEvent::Failed(format!("{error:#}"))),
         }
     }
 
@@ -199,16 +199,16 @@ impl Worker {
         }
     }
 
-    fn tell(&mut self, told: Told) -> Result<()> {
-        if matches!(told, Told::Done | Told::Failed(_)) {
+    fn tell(&mut self, told: AgentEvent) -> Result<()> {
+        if matches!(told, AgentEvent::Done | AgentEvent::Failed(_)) {
             self.agent = None;
         }
         let number = self.number;
-        match self.link.tell(&Report::Told { number, told }) {
+        match self.link.tell(&Report::Event { number, told }) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 self.agent = None;
-                let told = Told::Failed(format!("{error}: make slices shorter"));
-                self.link.tell(&Report::Told { number, told }).context("it takes nothing more")
+                let told = AgentEvent::Failed(format!("{error}: make slices shorter"));
+                self.link.tell(&Report::Event { number, told }).context("it takes nothing more")
             }
             told => told.context("it takes nothing more"),
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
 use super::limits::{Limits, Targets};
-use crate::job::{Job, R2p2, Role, Share, Transport};
+use crate::job::{Job, LoadShare, R2p2, Role, Transport};
 
 pub(super) const LIMITS: Limits = Limits { rate_max_per_s: 1e6, targets: Targets::Private };
 
@@ -20,7 +20,7 @@ pub(super) fn job() -> Job {
         transport: Transport::Tcp,
         app: "echo:64".to_owned(),
         targets: vec!["127.0.0.1:1".to_owned()],
-        load: Share::Open { rate_per_s: 100_000.0, arrivals: "exp".to_owned() },
+        load: LoadShare::Open { rate_per_s: 100_000.0, arrivals: "exp".to_owned() },
         role: Role::Symmetric,
         threads: 2,
         connections: 4,

@@ -23,10 +23,11 @@ use tailcut_proto::node::{Time, Transmit};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
 use tailcut_proto::{homa, r2p2};
 
+use super::connections::Connections;
+use super::plan::Plan;
+use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
-use super::turns::Turns;
 use super::watch::{Watch, Wire};
-use super::{Connections, Plan};
 use crate::endpoints::Speech;
 use crate::job::{ClientCounts, Transport};
 
@@ -54,7 +55,7 @@ pub(super) struct Endpoints {
     replies: Replies,
     options: CallOptions,
     lanes: Vec<Lane>,
-    turns: Turns,
+    ready: ReadyQueue,
     pipeline: usize,
     timeout_ns: u64,
     counts: ClientCounts,
@@ -88,7 +89,7 @@ impl Endpoints {
                 v1: plan.job.r2p2.v1,
             },
             lanes,
-            turns: Turns::default(),
+            ready: ReadyQueue::default(),
             pipeline: plan.pipeline.min(CALLS_MAX),
             timeout_ns: plan.timeout_ns,
             counts: ClientCounts::default(),
@@ -102,7 +103,7 @@ impl Endpoints {
         let lane = &mut self.lanes[index];
         add_endpoint(&mut self.driver, &self.speech, lane.target, self.sampler.config())?;
         self.sampler.begin(index);
-        self.turns.add(index);
+        self.ready.add(index);
         Ok(())
     }
 
@@ -135,7 +136,7 @@ impl Endpoints {
             Event::Request { .. } | Event::Cancelled { .. } => {}
         }
         if lane.has_room(self.pipeline) {
-            self.turns.add(index);
+            self.ready.add(index);
         }
     }
 }
@@ -280,12 +281,12 @@ impl ClientTransport for Endpoints {
     type Error = anyhow::Error;
 
     fn has_room(&mut self) -> bool {
-        let Self { turns, lanes, pipeline, .. } = self;
-        turns.has_any(|index| lanes[index].has_room(*pipeline))
+        let Self { ready, lanes, pipeline, .. } = self;
+        ready.has_any(|index| lanes[index].has_room(*pipeline))
     }
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
-        let Some(index) = self.turns.next() else { return };
+        let Some(index) = self.ready.next() else { return };
         let lane = &mut self.lanes[index];
         let mut payload = self.driver.node_mut(index).buffer();
         let expected = write(&mut payload);
@@ -315,7 +316,7 @@ impl ClientTransport for Endpoints {
             }
         }
         if lane.has_room(self.pipeline) {
-            self.turns.add(index);
+            self.ready.add(index);
         }
     }
 

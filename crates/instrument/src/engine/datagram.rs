@@ -28,9 +28,10 @@ use tailcut_net::driver::Wait;
 use tailcut_net::stamps::Stamps as Seen;
 use tailcut_proto::node::Time;
 
+use super::connections::{Connections, Expiries};
+use super::plan::Plan;
+use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
-use super::turns::Turns;
-use super::{Connections, Expiries, Plan};
 use crate::job::ClientCounts;
 
 /// A request of the load, in the order of sends.
@@ -64,7 +65,7 @@ pub(super) struct Flows {
     lanes: Vec<Lane>,
     /// Numbers of outstanding requests by their lane and tag.
     names: Names,
-    turns: Turns,
+    ready: ReadyQueue,
     pipeline: usize,
     timeout_ns: u64,
     expiries: Expiries,
@@ -104,7 +105,7 @@ impl Flows {
             app: plan.app.clone(),
             lanes: Vec::new(),
             names: Names::default(),
-            turns: Turns::default(),
+            ready: ReadyQueue::default(),
             pipeline: plan.pipeline,
             timeout_ns: plan.timeout_ns,
             expiries: Expiries::default(),
@@ -132,7 +133,7 @@ impl Flows {
         // Flows are numbered as lanes are, for both are only ever added.
         debug_assert_eq!(flow.index(), index);
         lane.flow = Some(flow);
-        self.turns.add(index);
+        self.ready.add(index);
         self.drops.push(0);
         self.sampler.begin(index);
         Ok(())
@@ -161,7 +162,7 @@ impl Flows {
 
     /// Takes what has come.
     fn poll(&mut self, until: Time, slices: &mut Slices) -> Result<()> {
-        let Self { datagrams, lanes, names, turns, counts, clock, pipeline, sampler, .. } = self;
+        let Self { datagrams, lanes, names, ready, counts, clock, pipeline, sampler, .. } = self;
         datagrams.poll(Some(until), |flow, event| {
             let now = clock.now();
             let index = flow.index();
@@ -176,7 +177,7 @@ impl Flows {
                 DatagramEvent::Sent(sent) => books.sampler.handle_sent(index, &sent),
             }
             if lane.has_room(*pipeline) {
-                turns.add(index);
+                ready.add(index);
             }
         })?;
         Ok(())
@@ -199,7 +200,7 @@ impl Flows {
             }
         }
         if lane.has_room(self.pipeline) {
-            self.turns.add(index);
+            self.ready.add(index);
         }
     }
 
@@ -209,7 +210,7 @@ impl Flows {
             let mut books =
                 Books { index, now, names: &mut self.names, slices, sampler: &mut self.sampler };
             lane.fail(number, Failure::Timeout, &mut books);
-            self.turns.add(index);
+            self.ready.add(index);
         }
     }
 
@@ -232,12 +233,12 @@ impl ClientTransport for Flows {
     type Error = anyhow::Error;
 
     fn has_room(&mut self) -> bool {
-        let Self { turns, lanes, pipeline, .. } = self;
-        turns.has_any(|index| lanes[index].has_room(*pipeline))
+        let Self { ready, lanes, pipeline, .. } = self;
+        ready.has_any(|index| lanes[index].has_room(*pipeline))
     }
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
-        let Some(index) = self.turns.next() else { return };
+        let Some(index) = self.ready.next() else { return };
         let Some(flow) = self.lanes[index].flow else { return };
         self.buffer.clear();
         let expected = write(&mut self.buffer);

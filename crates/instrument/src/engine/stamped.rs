@@ -12,20 +12,12 @@
 //!
 //! Invariant: a request is sampled once at most, whatever becomes of it.
 
-use std::sync::OnceLock;
-
-use tailcut_measure::app::{Requests, Setting};
-use tailcut_measure::generator::generator;
 use tailcut_measure::stamps::{Latencies, MatchCounts, Matcher, MatcherConfig, Promised, Stamps};
-use tailcut_net::datagram::{DatagramConfig, Datagrams};
-use tailcut_net::driver::Wait;
-use tailcut_net::probe::{Arrived, Probe};
+use tailcut_net::probe::Arrived;
 use tailcut_net::stamps::{SentStamp, StampConfig, StampSource, Stamping, Stamps as Seen};
-use tailcut_net::stream::TlsClient;
 use tailcut_proto::node::Time;
 
-use super::{Plan, calls};
-use crate::job::{StampKind, Transport};
+use crate::job::StampKind;
 
 /// Which stamps a probe has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +41,7 @@ impl Found {
         }
     }
 
-    fn of(arrived: Arrived, source: StampSource) -> Self {
+    pub(super) fn of(arrived: Arrived, source: StampSource) -> Self {
         let stamping = arrived.best();
         let promised = match stamping {
             Stamping::Off => Promised::Nothing,
@@ -58,65 +50,6 @@ impl Found {
             Stamping::Hardware => Promised::Hardware,
         };
         Self { stamping, promised, source }
-    }
-}
-
-/// A socket that asks for stamps, so that those of receives have begun and go on until the load's
-/// own sockets ask for them.
-pub(super) struct Held {
-    _datagrams: Option<Datagrams>,
-}
-
-/// What the threads of an agent share: the first that asks probes for all.
-pub(super) fn find(
-    plan: &Plan,
-    tls: Option<&TlsClient>,
-    shared: &OnceLock<Found>,
-) -> (Found, Held) {
-    // Version 1 numbers its calls otherwise than their ids do.
-    if plan.job.stamp_every == 0 || plan.job.r2p2.v1 {
-        return (Found::default(), Held { _datagrams: None });
-    }
-    let held = Held { _datagrams: hold(plan) };
-    let found = *shared.get_or_init(|| {
-        // A target that cannot be probed cannot be loaded either, and opening the connections says
-        // why.
-        probe(plan, tls).map_or(Found::default(), |arrived| Found::of(arrived, plan.source))
-    });
-    (found, held)
-}
-
-fn hold(plan: &Plan) -> Option<Datagrams> {
-    let stamps = StampConfig { stamping: Stamping::Kernel, source: plan.source };
-    let mut datagrams =
-        Datagrams::new(Wait::default(), DatagramConfig { stamps, ..DatagramConfig::default() })
-            .ok()?;
-    datagrams.open(plan.lanes.first()?.target).ok()?;
-    Some(datagrams)
-}
-
-fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
-    let target = plan.lanes.first()?.target;
-    let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
-    let mut requests =
-        Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream())).ok()?;
-    let mut request = Vec::new();
-    requests.write(&mut request);
-    let probe = Probe {
-        target,
-        request: &request,
-        wait_ns: PROBE_NS,
-        interval_ns: PROBE_EVERY_NS,
-        source: plan.source,
-    };
-    match (plan.transport, tls) {
-        (Transport::Tls, Some(tls)) => probe.tls_connection(tls).ok(),
-        (Transport::Tls, None) => None,
-        (Transport::Tcp, _) => probe.connection().ok(),
-        (Transport::Udp, _) => probe.datagrams().ok(),
-        (Transport::R2p2 | Transport::Homa | Transport::HomaIp, _) => {
-            calls::probe(plan, &probe).ok()
-        }
     }
 }
 
@@ -136,8 +69,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    pub(super) fn new(plan: &Plan, found: Found) -> Self {
-        let every = if found.stamping == Stamping::Off { 0 } else { plan.job.stamp_every };
+    pub(super) fn new(stamp_every: u32, found: Found) -> Self {
+        let every = if found.stamping == Stamping::Off { 0 } else { stamp_every };
         let (past, told) = (MatchCounts::default(), MatchCounts::default());
         Self { every, left: every, found, matchers: Vec::new(), past, told, stamped: Vec::new() }
     }
@@ -225,9 +158,3 @@ fn drain(matcher: &mut Matcher, stamped: &mut Vec<Latencies>) {
 fn seen_by(user_ns: Option<Time>, seen: Seen) -> Stamps {
     Stamps::of_ns(user_ns, seen.kernel_ns, seen.hardware_ns)
 }
-
-/// Stamps of receives begin up to some ten milliseconds after they were asked for.
-const PROBE_NS: u64 = 200_000_000;
-
-/// From one request of a probe to the next.
-const PROBE_EVERY_NS: u64 = 10_000_000;

@@ -26,9 +26,10 @@ use tailcut_net::stream::{
 };
 use tailcut_proto::node::Time;
 
+use super::connections::{Connections, Expiries};
+use super::plan::Plan;
+use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
-use super::turns::Turns;
-use super::{Connections, Expiries, Plan};
 use crate::job::ClientCounts;
 
 /// What is waited for on a connection.
@@ -87,7 +88,7 @@ pub(super) struct StreamLanes {
     lanes: Vec<Lane>,
     /// Lanes by the index of their connection.
     by_connection: Vec<usize>,
-    turns: Turns,
+    ready: ReadyQueue,
     /// Lanes that requests were written to in this turn.
     written: Vec<usize>,
     pipeline: usize,
@@ -124,7 +125,7 @@ impl StreamLanes {
             app: plan.app.clone(),
             lanes: Vec::new(),
             by_connection: Vec::new(),
-            turns: Turns::default(),
+            ready: ReadyQueue::default(),
             written: Vec::new(),
             pipeline: plan.pipeline,
             timeout_ns: plan.timeout_ns,
@@ -186,7 +187,7 @@ impl StreamLanes {
             streams,
             lanes,
             by_connection,
-            turns,
+            ready,
             app,
             counts,
             clock,
@@ -226,7 +227,7 @@ impl StreamLanes {
                 Event::Accepted(_) => {}
             }
             if lane.has_room(*pipeline) {
-                turns.add(index);
+                ready.add(index);
             }
         })?;
         while let Some(index) = self.closing.pop() {
@@ -266,12 +267,12 @@ impl ClientTransport for StreamLanes {
     type Error = anyhow::Error;
 
     fn has_room(&mut self) -> bool {
-        let Self { turns, lanes, pipeline, .. } = self;
-        turns.has_any(|index| lanes[index].has_room(*pipeline))
+        let Self { ready, lanes, pipeline, .. } = self;
+        ready.has_any(|index| lanes[index].has_room(*pipeline))
     }
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
-        let Some(index) = self.turns.next() else { return };
+        let Some(index) = self.ready.next() else { return };
         let expected = self.lanes[index].id.and_then(|id| self.streams.output(id)).map(write);
         if !self.written.contains(&index) {
             // What waits for many writes would leave long after the time that is taken here.
@@ -294,7 +295,7 @@ impl ClientTransport for StreamLanes {
             lane.picked = Some(number);
         }
         if lane.has_room(self.pipeline) {
-            self.turns.add(index);
+            self.ready.add(index);
         }
     }
 

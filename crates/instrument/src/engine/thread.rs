@@ -1,6 +1,7 @@
 //! The loop of a load thread.
 
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result};
@@ -14,22 +15,24 @@ use tailcut_net::driver::Wait;
 use tailcut_net::stream::{TlsClient, Verification};
 
 use super::calls::Endpoints;
+use super::connections::Connections;
 use super::datagram::Flows;
-use super::stamped::{self, Sampler};
+use super::plan::Plan;
+use super::probing;
+use super::stamped::{Found, Sampler};
 use super::stream::StreamLanes;
-use super::{Connections, Controls, NOT_YET, Plan};
-use crate::job::{ClientCounts, Told, Transport};
+use crate::job::{AgentEvent, ClientCounts, Transport};
 use crate::result::Host;
 
 /// Does what the plan says until it is stopped.
-pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<Told>) -> Result<()> {
+pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<AgentEvent>) -> Result<()> {
     // Without it a timed sleep ends up to 50 us late.
     let _ = affinity::set_precise_sleeps();
     let wait =
         if plan.job.busy_poll { Wait::BusyPoll } else { Wait::Block { spin_ns: plan.job.spin_ns } };
     let tls = (plan.transport == Transport::Tls).then(|| tls(&plan)).transpose()?;
-    let (found, held) = stamped::find(&plan, tls.as_ref(), &controls.found);
-    let sampler = Sampler::new(&plan, found);
+    let (found, held) = probing::find(&plan, tls.as_ref(), &controls.found);
+    let sampler = Sampler::new(plan.job.stamp_every, found);
     let mut connections: Box<dyn Connections> = match plan.transport {
         Transport::Tcp | Transport::Tls => Box::new(StreamLanes::new(&plan, wait, tls, sampler)?),
         Transport::Udp => Box::new(Flows::new(&plan, wait, sampler)?),
@@ -39,7 +42,7 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<Told>) -> Resul
     };
     connections.open(Clock.now() + OPEN_NS_MAX)?;
     drop(held);
-    let _ = tell.send(Told::Ready { host: Host::default(), stamps: found.kind() });
+    let _ = tell.send(AgentEvent::Ready { host: Host::default(), stamps: found.kind() });
     let Some(start) = await_start(controls) else { return Ok(()) };
     let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
     let requests =
@@ -97,6 +100,18 @@ impl load_loop::Clock for RealClock {
     }
 }
 
+/// What the threads of an agent look at.
+#[derive(Debug)]
+pub(super) struct Controls {
+    /// When the load begins; `NOT_YET` until that is known.
+    pub(super) start: AtomicU64,
+    pub(super) is_stopped: AtomicBool,
+    /// Over all threads.
+    pub(super) connections: AtomicU32,
+    /// Which timestamps arrive, once a thread has probed.
+    pub(super) found: OnceLock<Found>,
+}
+
 struct Worker {
     plan: Plan,
     load: LoadLoop<RealClock, Box<dyn Connections>>,
@@ -105,12 +120,12 @@ struct Worker {
 }
 
 impl Worker {
-    fn work(&mut self, controls: &Controls, tell: &Sender<Told>) -> Result<()> {
+    fn work(&mut self, controls: &Controls, tell: &Sender<AgentEvent>) -> Result<()> {
         let mut is_stopped = false;
         loop {
             self.load.send_due();
             while let Some(slice) = self.load.poll_slice() {
-                if tell.send(Told::Slice { thread: self.plan.index, slice }).is_err() {
+                if tell.send(AgentEvent::Slice { thread: self.plan.index, slice }).is_err() {
                     return Ok(());
                 }
                 self.tell_counts(tell);
@@ -126,7 +141,7 @@ impl Worker {
             if is_stopped && self.load.is_done() {
                 // Whoever stopped the load needs no slice that the stop has cut.
                 self.tell_counts(tell);
-                let _ = tell.send(Told::Done);
+                let _ = tell.send(AgentEvent::Done);
                 return Ok(());
             }
             self.load.wait()?;
@@ -134,14 +149,14 @@ impl Worker {
     }
 
     /// Tells what was counted since the last time.
-    fn tell_counts(&mut self, tell: &Sender<Told>) {
+    fn tell_counts(&mut self, tell: &Sender<AgentEvent>) {
         let saturated = self.load.saturated();
         let connections = self.load.transport_mut();
         let counts = ClientCounts { saturated, ..connections.counts() };
         let client = counts.since(&self.told);
         self.told = counts;
         let (stamps, stamped) = connections.sampler().take(Clock.now());
-        let _ = tell.send(Told::Client { client, stamps, stamped });
+        let _ = tell.send(AgentEvent::Client { client, stamps, stamped });
     }
 
     /// Opens the connections that this thread still lacks of so many in all.
@@ -161,3 +176,6 @@ const NEAR_NS: u64 = 50_000;
 
 /// How long connections may take to open, and stores to fill.
 const OPEN_NS_MAX: u64 = 60_000_000_000;
+
+/// No start is known.
+pub(super) const NOT_YET: u64 = u64::MAX;

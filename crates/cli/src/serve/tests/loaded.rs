@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tailcut_instrument::engine::LocalAgent;
 use tailcut_instrument::job::{
-    Agent, ClientCounts, Job, R2p2, Role, Share, StampKind, Tls, Told, Transport,
+    Agent, AgentEvent, ClientCounts, Job, LoadShare, R2p2, Role, StampKind, Tls, Transport,
 };
 use tailcut_measure::recorder::Counts;
 use tailcut_measure::stamps::{Bias, Latencies, MatchCounts};
@@ -46,7 +46,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         transport,
         app: app.to_owned(),
         targets: vec![target.to_string()],
-        load: Share::Open { rate_per_s: 1_000.0, arrivals: "poisson".to_owned() },
+        load: LoadShare::Open { rate_per_s: 1_000.0, arrivals: "poisson".to_owned() },
         role: Role::Symmetric,
         threads: 1,
         connections: 4,
@@ -88,22 +88,22 @@ fn load_and_meddle(
     loop {
         assert!(Clock.now() < deadline, "it does not end: {outcome:?}");
         match agent.poll(10 * MS) {
-            Some(Told::Ready { stamps, .. }) => {
+            Some(AgentEvent::Ready { stamps, .. }) => {
                 outcome.kind = stamps;
                 agent.start(MS).expect("it starts");
             }
-            Some(Told::Slice { slice, .. }) => {
+            Some(AgentEvent::Slice { slice, .. }) => {
                 outcome.counts.merge(&slice.counts);
                 outcome.errors += slice.tally.errors.iter().sum::<u64>();
             }
-            Some(Told::Client { client, stamps, stamped }) => {
+            Some(AgentEvent::Client { client, stamps, stamped }) => {
                 outcome.client.add(&client);
                 outcome.stamps.merge(&stamps);
                 stamped.iter().for_each(|latencies| outcome.bias.record(latencies));
                 outcome.stamped.extend(stamped);
             }
-            Some(Told::Done) => return outcome,
-            Some(Told::Failed(why)) => panic!("{why}"),
+            Some(AgentEvent::Done) => return outcome,
+            Some(AgentEvent::Failed(why)) => panic!("{why}"),
             None => {}
         }
         if !is_meddled && outcome.counts.sent >= sent_min / 2 {
@@ -552,7 +552,7 @@ fn failure(job: &Job) -> String {
     let mut agent = LocalAgent::with_stamps(StampSource::Kernel);
     agent.prepare(job).expect("it prepares");
     match agent.poll(20_000 * MS) {
-        Some(Told::Failed(why)) => why,
+        Some(AgentEvent::Failed(why)) => why,
         told => panic!("{told:?}"),
     }
 }

@@ -13,7 +13,7 @@ use tailcut_net::clock::Clock;
 
 use crate::agent::serve::Service;
 use crate::agent::tests::LIMITS;
-use crate::job::{Agent, ClientCounts, Job, Share, StampKind, Told};
+use crate::job::{Agent, AgentEvent, ClientCounts, Job, LoadShare, StampKind};
 use crate::result::Host;
 
 pub(super) const SERVICE: Service =
@@ -25,7 +25,7 @@ fn make() -> Box<dyn Agent> {
 }
 
 struct Engine {
-    told: VecDeque<Told>,
+    told: VecDeque<AgentEvent>,
     job: Option<Job>,
     start_ns: Option<u64>,
     /// Slices so far.
@@ -34,7 +34,9 @@ struct Engine {
 
 /// The slice of a thread, as the engine tells it.
 pub(super) fn slice(job: &Job, thread: u32, index: u32) -> Slice {
-    let Share::Open { rate_per_s, .. } = job.load else { panic!("the engine is for open loops") };
+    let LoadShare::Open { rate_per_s, .. } = job.load else {
+        panic!("the engine is for open loops")
+    };
     let count = (rate_per_s * job.slice_ns as f64 / 1e9 / f64::from(job.threads)) as u64;
     let sample = |place: u64| Timed {
         intended_ns: u64::from(index) * job.slice_ns + place * job.slice_ns / count,
@@ -60,7 +62,7 @@ impl Agent for Engine {
         }
         self.job = Some(job.clone());
         let host = Host { name: "host of a test".to_owned(), ..Host::default() };
-        self.told.push_back(Told::Ready { host, stamps: StampKind::Kernel });
+        self.told.push_back(AgentEvent::Ready { host, stamps: StampKind::Kernel });
         Ok(())
     }
 
@@ -71,7 +73,7 @@ impl Agent for Engine {
 
     fn set_connections(&mut self, connections: u32) -> Result<()> {
         let client = ClientCounts { reconnects: u64::from(connections), ..ClientCounts::default() };
-        self.told.push_back(Told::Client {
+        self.told.push_back(AgentEvent::Client {
             client,
             stamps: MatchCounts::default(),
             stamped: Vec::new(),
@@ -81,11 +83,11 @@ impl Agent for Engine {
 
     fn stop(&mut self) -> Result<()> {
         self.start_ns = None;
-        self.told.push_back(Told::Done);
+        self.told.push_back(AgentEvent::Done);
         Ok(())
     }
 
-    fn poll(&mut self, wait_ns: u64) -> Option<Told> {
+    fn poll(&mut self, wait_ns: u64) -> Option<AgentEvent> {
         if let Some(told) = self.told.pop_front() {
             return Some(told);
         }
@@ -100,7 +102,7 @@ impl Agent for Engine {
             return None;
         }
         self.made += 1;
-        Some(Told::Slice { thread, slice: slice(job, thread, index) })
+        Some(AgentEvent::Slice { thread, slice: slice(job, thread, index) })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::agent::key::Key;
 use crate::agent::remote::{connect, connect_with};
 use crate::agent::ssh::Payload;
 use crate::agent::{listen, serve_stdio};
-use crate::job::{Agent, Told};
+use crate::job::{Agent, AgentEvent};
 
 /// The arguments of `tailcut agent`.
 pub(super) const AGENT: &str = "TAILCUT_TEST_AGENT";
@@ -72,7 +72,7 @@ fn coordinate(specs: &str) {
     for agent in &mut agents {
         agent.prepare(&job()).unwrap();
         let told = agent.poll(20_000_000_000);
-        assert!(matches!(told, Some(Told::Ready { .. })), "{told:?}");
+        assert!(matches!(told, Some(AgentEvent::Ready { .. })), "{told:?}");
     }
     agents.iter_mut().for_each(|agent| agent.start(300_000_000).unwrap());
     let mut slices = vec![0; agents.len()];
@@ -80,8 +80,8 @@ fn coordinate(specs: &str) {
     loop {
         for (agent, slices) in agents.iter_mut().zip(&mut slices) {
             match agent.poll(10_000_000) {
-                Some(Told::Slice { .. }) => *slices += 1,
-                Some(Told::Failed(why)) => return println!("failed: {why}"),
+                Some(AgentEvent::Slice { .. }) => *slices += 1,
+                Some(AgentEvent::Failed(why)) => return println!("failed: {why}"),
                 _ => {}
             }
         }

@@ -15,7 +15,7 @@ use crate::agent::listen::Door;
 use crate::agent::message::{Order, Report};
 use crate::agent::remote::connect;
 use crate::agent::stream::{Hurried, Stream};
-use crate::job::{Agent, Job, Told};
+use crate::job::{Agent, AgentEvent, Job};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -43,10 +43,10 @@ fn check_refused(address: &str, key: Option<u8>, says: &str) {
 fn check_serves(address: &str, key: Option<u8>) {
     let mut agent = try_connect(address, key).unwrap();
     agent.prepare(&job()).unwrap();
-    assert!(matches!(next(&mut *agent), Told::Ready { .. }));
+    assert!(matches!(next(&mut *agent), AgentEvent::Ready { .. }));
 }
 
-fn next(agent: &mut dyn Agent) -> Told {
+fn next(agent: &mut dyn Agent) -> AgentEvent {
     agent.poll(20 * SECOND_NS).expect("it tells something")
 }
 
@@ -83,24 +83,27 @@ fn what_the_engine_tells_arrives_unchanged_and_in_order() {
     let mut agent = try_connect(&agent(Some(1)), Some(1)).unwrap();
     let job = job();
     agent.prepare(&job).unwrap();
-    assert!(matches!(next(&mut *agent), Told::Ready { host, .. } if host.name == "host of a test"));
+    assert!(
+        matches!(next(&mut *agent), AgentEvent::Ready { host, .. } if host.name == "host of a test")
+    );
     agent.start(SECOND_NS / 5).unwrap();
     for index in 0..10 {
         for thread in 0..job.threads {
             let told = next(&mut *agent);
             assert!(
-                matches!(&told, Told::Slice { thread: t, slice: s } if *t == thread && *s == slice(&job, thread, index))
+                matches!(&told, AgentEvent::Slice { thread: t, slice: s } if *t == thread && *s == slice(&job, thread, index))
             );
         }
     }
     agent.set_connections(9).unwrap();
     agent.stop().unwrap();
-    let rest: Vec<Told> = std::iter::from_fn(|| Some(next(&mut *agent)))
-        .take_while(|told| !matches!(told, Told::Done))
+    let rest: Vec<AgentEvent> = std::iter::from_fn(|| Some(next(&mut *agent)))
+        .take_while(|told| !matches!(told, AgentEvent::Done))
         .collect();
     assert!(
-        rest.iter()
-            .any(|told| matches!(told, Told::Client { client, .. } if client.reconnects == 9)),
+        rest.iter().any(
+            |told| matches!(told, AgentEvent::Client { client, .. } if client.reconnects == 9)
+        ),
         "{rest:?}"
     );
 }
@@ -131,11 +134,13 @@ fn a_second_job_follows_the_first() {
     let mut agent = try_connect(&agent(None), None).unwrap();
     for _ in 0..2 {
         agent.prepare(&job()).unwrap();
-        assert!(matches!(next(&mut *agent), Told::Ready { .. }));
+        assert!(matches!(next(&mut *agent), AgentEvent::Ready { .. }));
         agent.start(SECOND_NS / 10).unwrap();
-        assert!(matches!(next(&mut *agent), Told::Slice { thread: 0, slice } if slice.index == 0));
+        assert!(
+            matches!(next(&mut *agent), AgentEvent::Slice { thread: 0, slice } if slice.index == 0)
+        );
         agent.stop().unwrap();
-        while !matches!(next(&mut *agent), Told::Done) {}
+        while !matches!(next(&mut *agent), AgentEvent::Done) {}
     }
 }
 
@@ -261,7 +266,9 @@ fn a_job_that_is_refused_or_fails_is_told_with_the_agents_name() {
     let mut check = |job: &Job, says: &str| {
         agent.prepare(job).unwrap();
         match next(&mut *agent) {
-            Told::Failed(why) => assert!(why.contains(&address) && why.contains(says), "{why}"),
+            AgentEvent::Failed(why) => {
+                assert!(why.contains(&address) && why.contains(says), "{why}")
+            }
             told => panic!("{told:?}"),
         }
     };
@@ -279,8 +286,8 @@ fn a_start_that_comes_too_late_is_a_failure() {
     send(&mut sealer, &Order::Start { at_ns: 1 });
     loop {
         match Report::read(opener.receive().unwrap()).unwrap() {
-            Report::Told { told: Told::Ready { .. }, .. } => {}
-            Report::Told { told: Told::Failed(why), .. } => {
+            Report::Event { told: AgentEvent::Ready { .. }, .. } => {}
+            Report::Event { told: AgentEvent::Failed(why), .. } => {
                 return assert!(why.contains("too late"), "{why}");
             }
             report => panic!("{report:?}"),
@@ -300,9 +307,9 @@ fn a_coordinator_does_not_take_slices_out_of_order() {
         while let Ok(body) = opener.receive() {
             let report = match Order::read(body).unwrap() {
                 Order::Ping { sent_ns } => Report::Pong { sent_ns, agent_ns: 0 },
-                _ => Report::Told {
+                _ => Report::Event {
                     number: 1,
-                    told: Told::Slice { thread: 0, slice: slice(&job(), 0, 4_000_000_000) },
+                    told: AgentEvent::Slice { thread: 0, slice: slice(&job(), 0, 4_000_000_000) },
                 },
             };
             sealer.send(|body| report.put(body)).unwrap();
@@ -311,7 +318,7 @@ fn a_coordinator_does_not_take_slices_out_of_order() {
     let mut agent = try_connect(&address, None).unwrap();
     agent.prepare(&job()).unwrap();
     match next(&mut *agent) {
-        Told::Failed(why) => assert!(why.contains("where 0 is due"), "{why}"),
+        AgentEvent::Failed(why) => assert!(why.contains("where 0 is due"), "{why}"),
         told => panic!("{told:?}"),
     }
     answering.join().unwrap();

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 
 /// Lanes with room, as far as is known.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct ReadyQueue {
     waiting: VecDeque<usize>,
     /// By lane: whether it is among them.
     waits: Vec<bool>,
 }
 
-impl Turns {
+impl ReadyQueue {
     /// A lane has room, and waits behind the others; without effect where it waits already.
     pub(super) fn add(&mut self, lane: usize) {
         if self.waits.len() <= lane {
@@ -49,22 +49,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lanes_take_turns_in_the_order_in_which_they_had_room() {
-        let mut turns = Turns::default();
-        [2, 0, 2, 1].into_iter().for_each(|lane| turns.add(lane));
-        assert_eq!(std::iter::from_fn(|| turns.next()).collect::<Vec<_>>(), [2, 0, 1]);
-        turns.add(2);
-        assert_eq!((turns.next(), turns.next()), (Some(2), None));
+    fn lanes_take_ready_in_the_order_in_which_they_had_room() {
+        let mut ready = ReadyQueue::default();
+        [2, 0, 2, 1].into_iter().for_each(|lane| ready.add(lane));
+        assert_eq!(std::iter::from_fn(|| ready.next()).collect::<Vec<_>>(), [2, 0, 1]);
+        ready.add(2);
+        assert_eq!((ready.next(), ready.next()), (Some(2), None));
     }
 
     #[test]
     fn a_lane_that_has_no_room_any_more_is_passed_over_until_it_is_added_again() {
-        let mut turns = Turns::default();
-        [0, 1].into_iter().for_each(|lane| turns.add(lane));
-        assert!(turns.has_any(|lane| lane == 1));
-        assert_eq!(turns.next(), Some(1));
-        assert!(!turns.has_any(|_| true));
-        turns.add(0);
-        assert_eq!(turns.next(), Some(0));
+        let mut ready = ReadyQueue::default();
+        [0, 1].into_iter().for_each(|lane| ready.add(lane));
+        assert!(ready.has_any(|lane| lane == 1));
+        assert_eq!(ready.next(), Some(1));
+        assert!(!ready.has_any(|_| true));
+        ready.add(0);
+        assert_eq!(ready.next(), Some(0));
     }
 }

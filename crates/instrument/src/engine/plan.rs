@@ -1,0 +1,115 @@
+//! What a load thread is to do.
+
+use std::net::SocketAddr;
+
+use anyhow::{Result, anyhow, bail};
+use tailcut_measure::app::{App, Carrier, Preload};
+use tailcut_measure::arrivals::{Arrivals, Process};
+use tailcut_measure::generator::generator;
+use tailcut_measure::load::{ClosedLoop, Load, OpenLoop};
+use tailcut_net::stamps::StampSource;
+use tailcut_proto::node::Time;
+
+use crate::job::{Job, LoadShare, STREAMS_PER_THREAD, Transport};
+use crate::{distribution_file, network};
+
+/// What a thread is to do.
+pub(super) struct Plan {
+    pub(super) index: u32,
+    pub(super) app: App,
+    pub(super) authority: String,
+    pub(super) transport: Transport,
+    pub(super) lanes: Vec<LanePlan>,
+    pub(super) pipeline: usize,
+    pub(super) timeout_ns: u64,
+    pub(super) slice_ns: u64,
+    pub(super) preload: Option<Preload>,
+    pub(super) job: Job,
+    /// Where timestamps come from.
+    pub(super) source: StampSource,
+}
+
+/// A connection to be opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LanePlan {
+    pub(super) target: SocketAddr,
+    /// It fills the target's store.
+    pub(super) fills: bool,
+}
+
+/// The plans of a job's threads.
+pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
+    if job.threads == 0
+        || job.connections < job.threads
+        || job.targets.is_empty()
+        || job.pipeline == 0
+    {
+        bail!(
+            "a load needs a target, a thread, a connection for each thread, and one request outstanding at least"
+        );
+    }
+    let app = App::parse_with(&job.app, &mut distribution_file::read)?;
+    let carrier = match job.transport {
+        Transport::Tcp | Transport::Tls => Carrier::Stream,
+        Transport::Udp => Carrier::Datagram,
+        Transport::R2p2 | Transport::Homa | Transport::HomaIp => Carrier::Message,
+    };
+    let preload = if job.preload { Preload::new(&app, carrier)? } else { None };
+    let targets =
+        job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?;
+    let lane = |index: u32| LanePlan {
+        target: targets[index as usize % targets.len()],
+        fills: (index as usize) < targets.len() && preload.is_some(),
+    };
+    let plan = |thread: u32| Plan {
+        index: thread,
+        app: app.clone(),
+        authority: job.targets[0].clone(),
+        transport: job.transport,
+        lanes: (0..job.connections)
+            .filter(|index| index % job.threads == thread)
+            .map(lane)
+            .collect(),
+        pipeline: job.pipeline as usize,
+        timeout_ns: job.timeout_ns,
+        slice_ns: job.slice_ns,
+        preload: preload.clone(),
+        job: job.clone(),
+        source,
+    };
+    Ok((0..job.threads).map(plan).collect())
+}
+
+impl Plan {
+    /// The thread's share of the load, which begins at `start_ns`.
+    pub(super) fn load(&self, start_ns: Time) -> Result<Load> {
+        let stream = self.job.first_stream + u64::from(self.index) * STREAMS_PER_THREAD;
+        match &self.job.load {
+            LoadShare::Open { rate_per_s, arrivals } => {
+                let process = Process::parse(arrivals).map_err(|error| anyhow!("{error}"))?;
+                let rate_per_s = rate_per_s / f64::from(self.job.threads);
+                let arrivals =
+                    Arrivals::new(process, rate_per_s, generator(self.job.seed, stream))?;
+                Ok(Load::Open(OpenLoop::new(arrivals, start_ns)))
+            }
+            LoadShare::Closed { outstanding } => {
+                let share = outstanding / self.job.threads
+                    + u32::from(self.index < outstanding % self.job.threads);
+                Ok(Load::Closed(ClosedLoop::new(share as usize, start_ns)))
+            }
+        }
+    }
+
+    /// The stream of the seed that requests are drawn from.
+    pub(super) fn request_stream(&self) -> u64 {
+        self.job.first_stream + u64::from(self.index) * STREAMS_PER_THREAD + 1
+    }
+
+    pub(super) fn carrier(&self) -> Carrier {
+        match self.transport {
+            Transport::Tcp | Transport::Tls => Carrier::Stream,
+            Transport::Udp => Carrier::Datagram,
+            Transport::R2p2 | Transport::Homa | Transport::HomaIp => Carrier::Message,
+        }
+    }
+}
