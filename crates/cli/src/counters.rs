@@ -1,7 +1,7 @@
 //! The counters of endpoints, routers and ports by their names, for reports.
 
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::ip::Strays;
-use tailcut_net::port::Port;
 use tailcut_net::raw::RawMetrics;
 use tailcut_net::stream::StreamMetrics;
 use tailcut_net::udp::UdpMetrics;
@@ -64,10 +64,10 @@ fn named_drops(drops: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
 }
 
 /// What was counted at an endpoint's port, by it and by the kernel.
-pub(crate) fn of_port(port: &Port) -> Counters {
+pub(crate) fn of_port(port: &AnyDatapath) -> Counters {
     let mut counters = match port {
-        Port::Udp(port) => of_udp(&port.metrics()),
-        Port::Ip(port) => of_ip(&port.metrics(), port.strays()),
+        AnyDatapath::Udp(port) => of_udp(&port.metrics()),
+        AnyDatapath::Ip(port) => of_ip(&port.metrics(), port.strays()),
     };
     counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
     counters

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
-use tailcut_net::port::Port;
 use tailcut_net::stamps::StampConfig;
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::endpoint::Endpoint;
@@ -35,9 +35,9 @@ impl Speech {
         stamps: StampConfig,
     ) -> Result<()> {
         let mut port = match self {
-            Self::R2p2(_) => Port::from(network::bind(address, coalescing)?),
-            Self::Homa(_) => Port::from(network::bind_homa(address, coalescing)?),
-            Self::HomaIp(_) => Port::from(network::bind_homa_ip(address)?),
+            Self::R2p2(_) => AnyDatapath::from(network::bind(address, coalescing)?),
+            Self::Homa(_) => AnyDatapath::from(network::bind_homa(address, coalescing)?),
+            Self::HomaIp(_) => AnyDatapath::from(network::bind_homa_ip(address)?),
         };
         port.set_stamps(stamps).context("cannot ask for timestamps")?;
         let secret = entropy::secret().context("cannot draw a secret")?;

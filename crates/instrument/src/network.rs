@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, anyhow};
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::ip::IpPort;
-use tailcut_net::port::Port;
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
 use tailcut_proto::r2p2::Prefix;
 
@@ -54,7 +54,7 @@ fn homa_config(coalescing: Coalescing) -> UdpConfig {
 
 /// What peers may be given credit for: half of the buffer, for the kernel charges up to twice a
 /// packet's bytes.
-pub(crate) fn credit_bytes(port: &Port) -> Result<usize> {
+pub(crate) fn credit_bytes(port: &AnyDatapath) -> Result<usize> {
     Ok(port.receive_buffer_bytes().context("cannot read the socket's buffer size")? / 2)
 }
 

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use support::*;
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};

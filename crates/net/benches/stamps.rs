@@ -20,6 +20,7 @@ use tailcut_net::affinity;
 use tailcut_net::bare;
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams, FlowId};
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Wait;
 use tailcut_net::stamps::{StampConfig, StampSource, Stamping};
 use tailcut_net::stream::{Connection, ConnectionId, Event, StreamConfig, Streams};
@@ -114,9 +115,9 @@ fn udp_errors(client: Client) -> Errors {
             let mut times = Times::new();
             while !stop.load(Ordering::Relaxed) {
                 let mut request = None;
-                port.recv_burst_stamped(|peer, bytes, stamps| {
+                port.recv_burst_stamped(|path, bytes, stamps| {
                     times.receive(number(bytes), stamps.kernel_ns);
-                    request = Some((peer, number(bytes)));
+                    request = Some((path.peer, number(bytes)));
                 })
                 .expect("a receive");
                 if let Some((peer, number)) = request {

@@ -404,7 +404,16 @@ fn count(slice_ns: u64, mut step: impl FnMut() -> io::Result<u64>) -> io::Result
 }
 
 fn train(to: SocketAddr, len: usize, segment_len: usize) -> Outgoing {
-    Outgoing { to: Some(to), offset: 0, len, segment_len, traffic_class: 0, stamp_flags: 0, tag: 0 }
+    Outgoing {
+        to: Some(to),
+        from: None,
+        offset: 0,
+        len,
+        segment_len,
+        traffic_class: 0,
+        stamp_flags: 0,
+        tag: 0,
+    }
 }
 
 /// Nothing where nothing waits yet.

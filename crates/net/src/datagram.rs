@@ -26,10 +26,10 @@ use tailcut_proto::node::Time;
 
 use crate::affinity;
 use crate::clock::Clock;
+use crate::datapath;
 use crate::driver::Wait;
 use crate::stamps::{Ledger, SentStamp, StampConfig, Stamping, Stamps, Transport};
 use crate::sys::{self, Epoll, Interest, NetworkError, Outgoing, ReceiveBatch, SendBatch};
-use crate::udp;
 pub use crate::waker::Waker;
 
 /// The flows of one thread.
@@ -214,7 +214,11 @@ impl Datagrams {
         }
         let socket =
             Socket::new(Domain::for_address(to), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
-        udp::set_buffers(&socket, self.config.receive_buffer_bytes, self.config.send_buffer_bytes)?;
+        datapath::set_buffers(
+            &socket,
+            self.config.receive_buffer_bytes,
+            self.config.send_buffer_bytes,
+        )?;
         // The kernel would otherwise keep to itself all that ICMP says but of a port where nobody
         // listens.
         match to {
@@ -608,7 +612,7 @@ impl Datagrams {
         let another = match error.raw_os_error() {
             Some(libc::EAGAIN) => {
                 self.metrics.would_block += 1;
-                udp::is_writable_within(fd, self.config.send_wait_ns)
+                datapath::is_writable_within(fd, self.config.send_wait_ns)
             }
             // What ICMP said of an earlier datagram: the error queue has it too, which the next
             // poll tells.
@@ -680,6 +684,7 @@ impl Queue {
         self.arena.extend_from_slice(bytes);
         self.flows.push(flow);
         let message = Outgoing {
+            from: None,
             to: None,
             offset,
             len,

@@ -23,7 +23,7 @@ use tailcut_proto::node::{Node, Source, Time, Transmit};
 
 use crate::affinity;
 use crate::clock::Clock;
-use crate::port::Port;
+use crate::datapath::{AnyDatapath, Datapath};
 use crate::raw::RawPort;
 use crate::stamps::Stamps;
 use crate::sys;
@@ -56,7 +56,8 @@ impl Default for Wait {
     }
 }
 
-/// Who watches the datagrams of a driver's ports, with their timestamps where [`Port::set_stamps`]
+/// Who watches the datagrams of a driver's ports, with their timestamps where
+/// [`Datapath::set_stamps`]
 /// gave the port some: an instrument, which tells by the bytes whose they are.
 pub trait Observer {
     /// Node `node` is about to be given a datagram.
@@ -122,8 +123,8 @@ pub struct DriverMetrics {
 
 /// One thread's nodes, each on its port. Numbered in the order they were added.
 #[derive(Debug)]
-pub struct Driver<N> {
-    stations: Vec<Station<N>>,
+pub struct Driver<N, D = AnyDatapath> {
+    stations: Vec<Station<N, D>>,
     clock: Clock,
     wait: Wait,
     waker: Waker,
@@ -143,12 +144,23 @@ pub struct Driver<N> {
 }
 
 impl<N: Node> Driver<N> {
-    /// A driver without nodes.
+    /// A driver without nodes, over the datapaths of this crate.
     ///
     /// # Errors
     ///
     /// What the kernel says when it gives no event descriptor for the waker.
     pub fn new(wait: Wait) -> io::Result<Self> {
+        Self::over(wait)
+    }
+}
+
+impl<N: Node, D: Datapath> Driver<N, D> {
+    /// A driver without nodes, over datapaths of one kind.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::new`].
+    pub fn over(wait: Wait) -> io::Result<Self> {
         let waker = Waker::new()?;
         let fds = vec![poll_entry(waker.as_fd().as_raw_fd()), poll_entry(NO_FD)];
         Ok(Self {
@@ -168,7 +180,7 @@ impl<N: Node> Driver<N> {
 
     /// Adds a node on its port; returns its number. `raw` honours sources that are not the port's
     /// own.
-    pub fn add(&mut self, node: N, port: impl Into<Port>, raw: Option<RawPort>) -> usize {
+    pub fn add(&mut self, node: N, port: impl Into<D>, raw: Option<RawPort>) -> usize {
         let port = port.into();
         self.fds.push(poll_entry(port.as_fd().as_raw_fd()));
         self.stations.push(Station { node, port, raw });
@@ -187,7 +199,7 @@ impl<N: Node> Driver<N> {
     }
 
     /// A node's port. Panics for a number that was never given.
-    pub fn port(&self, index: usize) -> &Port {
+    pub fn port(&self, index: usize) -> &D {
         &self.stations[index].port
     }
 
@@ -387,13 +399,13 @@ impl<N: Node> Driver<N> {
 
 /// A node and its ports.
 #[derive(Debug)]
-struct Station<N> {
+struct Station<N, D> {
     node: N,
-    port: Port,
+    port: D,
     raw: Option<RawPort>,
 }
 
-impl<N: Node> Station<N> {
+impl<N: Node, D: Datapath> Station<N, D> {
     #[inline]
     fn receive<O: Observer>(
         &mut self,
@@ -404,12 +416,12 @@ impl<N: Node> Station<N> {
         let node = &mut self.node;
         if !O::IS_BLIND {
             self.port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
-            return self.port.recv_burst_stamped(|peer, bytes, stamps| {
-                observer.handle_received(index, peer, bytes, stamps);
-                node.handle_datagram(reading.now(), peer.into(), bytes);
+            return self.port.recv_burst_stamped(|path, bytes, stamps| {
+                observer.handle_received(index, path.peer, bytes, stamps);
+                node.handle_datagram(reading.now(), path, bytes);
             });
         }
-        self.port.recv_burst(|peer, bytes| node.handle_datagram(reading.now(), peer.into(), bytes))
+        self.port.recv_burst(|path, bytes| node.handle_datagram(reading.now(), path, bytes))
     }
 
     /// Drains the node's transmits into one burst.
@@ -429,7 +441,7 @@ impl<N: Node> Station<N> {
                 break;
             }
             burst.lacks_room = !self.port.has_room();
-            let space = self.port.space();
+            let space = self.port.frame(0, 0).payload();
             let space = if burst.lacks_room { &mut space[..OVERTAKING_LEN_MAX] } else { space };
             let Some(mut transmit) = self.node.poll_transmit(now, space) else { break };
             let len = transmit.len;

@@ -3,9 +3,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`clock`] | the monotonic clock |
+//! | [`mod@datapath`] | what moves datagrams: the trait, and either of these |
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
 //! | [`ip`] | a raw socket of IP protocol 146, Homa's, or of TCP's in its disguise |
-//! | [`port`] | either of them, as a driver has it |
 //! | [`datagram`] | many connected UDP sockets |
 //! | [`stream`] | many TCP connections, with or without TLS, at either end |
 //! | [`probe`] | which timestamps really arrive |
@@ -30,16 +30,15 @@ pub mod affinity;
 pub mod bare;
 pub mod clock;
 pub mod datagram;
+pub mod datapath;
 pub mod driver;
 pub mod entropy;
-pub mod ip;
-pub mod port;
 pub mod probe;
 pub mod raw;
 pub mod reuseport;
 pub mod stamps;
 pub mod stream;
-pub mod udp;
+pub use datapath::{ip, udp};
 mod waker;
 pub mod workers;
 

@@ -20,8 +20,9 @@ use std::os::fd::AsFd;
 
 use libc::sock_filter;
 
+use crate::datapath::Datapath;
+use crate::datapath::udp::{self, UdpConfig, UdpPort};
 use crate::sys;
-use crate::udp::{self, UdpConfig, UdpPort};
 
 /// Binds `count` ports to one address, each for a thread; port 0 lets the kernel pick one number
 /// for all.

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Wait};
-use tailcut_net::port::Port;
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::homa::{Config, Endpoint, Framing, GrantPolicy, Grants, Pull, Recovery};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
@@ -222,7 +222,7 @@ fn open(carrier: Carrier, ip: &str, count: usize) -> Driver<Endpoint> {
     let address = SocketAddr::new(ip, 0).to_string();
     let mut driver = Driver::new(Wait::Block { spin_ns: 0 }).expect("a driver");
     for _ in 0..count {
-        let port: Port = match carrier {
+        let port: AnyDatapath = match carrier {
             Carrier::Udp => toy::port(&address, Coalescing::Off).into(),
             Carrier::Ip => {
                 toy::ip_port(&address).expect("who makes namespaces may open raw sockets").into()

@@ -46,6 +46,16 @@ pub enum Source {
     Spoofed(SocketAddr),
 }
 
+impl Source {
+    /// The address of this host that it names.
+    pub fn local(self) -> Option<IpAddr> {
+        match self {
+            Self::Local(ip) => Some(ip),
+            Self::Any | Self::Spoofed(_) => None,
+        }
+    }
+}
+
 impl From<Option<IpAddr>> for Source {
     fn from(local: Option<IpAddr>) -> Self {
         local.map_or(Self::Any, Self::Local)

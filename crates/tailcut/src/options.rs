@@ -4,9 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::ip::IpPort;
-use tailcut_net::port::Port;
 use tailcut_net::reuseport::{self, Steering};
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
 use tailcut_proto::endpoint::Endpoint;
@@ -267,8 +267,10 @@ impl Setup {
     /// An endpoint on a port at `address`, and what drives both.
     fn open(&self, address: SocketAddr) -> Result<Driver<Endpoint>, Error> {
         let port = match self.transport {
-            Transport::R2p2 | Transport::Homa => Port::from(UdpPort::bind(address, self.udp())?),
-            Transport::HomaIp => Port::from(IpPort::bind(address, self.udp())?),
+            Transport::R2p2 | Transport::Homa => {
+                AnyDatapath::from(UdpPort::bind(address, self.udp())?)
+            }
+            Transport::HomaIp => AnyDatapath::from(IpPort::bind(address, self.udp())?),
         };
         self.drive(port)
     }
@@ -292,7 +294,7 @@ impl Setup {
     }
 
     /// R2P2's credit is sized to the socket's buffer; Homa's packets to what carries them.
-    fn drive(&self, port: Port) -> Result<Driver<Endpoint>, Error> {
+    fn drive(&self, port: AnyDatapath) -> Result<Driver<Endpoint>, Error> {
         let secret = tailcut_net::entropy::secret()?;
         let mut driver = Driver::new(self.wait)?;
         let now = driver.clock().now();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Waker};
 use tailcut_net::workers::{Job, Workers};
 use tailcut_proto::endpoint::{Endpoint, Metrics};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use tailcut_measure::app::serving::{Limits, Task, Tasks};
 use tailcut_measure::generator::{Generator, generator};
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
 use tailcut_net::stamps::StampConfig;

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};

@@ -14,6 +14,7 @@ use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Observer, Wait};
 use tailcut_net::probe::{Arrived, Probe};
 use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};

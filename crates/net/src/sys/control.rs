@@ -1,10 +1,10 @@
-//! Control messages (cmsg): a train's segment size, a datagram's traffic class and timestamps,
-//! written and read as bytes.
+//! Control messages (cmsg): a GSO batch's segment size, a datagram's traffic class, timestamps and
+//! local address, written and read as bytes.
 
 use crate::stamps::Stamps;
 
-/// Room for the control messages of one call: 24 bytes each, a timestamp and an error 64; at most
-/// an error with its stamp.
+/// Room for the control messages of one call: 24 bytes each, a local address 40, a timestamp and an
+/// error 64; at most an error with its stamp and its local address.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control([u8; Control::CAPACITY]);
@@ -75,6 +75,10 @@ fn time_at(data: &[u8], index: usize) -> Option<u64> {
 
 /// How a send is marked, and what carries stamps back: the two have the same number.
 pub(super) const TIMESTAMPING: (i32, i32) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
+
+/// What tells of the address of this host: that a datagram came to, and that one is to leave from.
+pub(super) const PKTINFO_V4: (i32, i32) = (libc::IPPROTO_IP, libc::IP_PKTINFO);
+pub(super) const PKTINFO_V6: (i32, i32) = (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO);
 
 /// Messages are aligned to the kernel's size_t, their first field.
 const WORD: usize = size_of::<usize>();

@@ -1,12 +1,12 @@
 //! Receiving: one message by recvmsg or up to a batch by recvmmsg, and the socket's error queue.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::SockAddr;
 use super::check;
-use super::control::Control;
+use super::control::{Control, PKTINFO_V4, PKTINFO_V6};
 use crate::stamps::Stamps;
 
 /// Buffers for a batch of messages, allocated once.
@@ -50,6 +50,21 @@ impl Notes<'_> {
     #[inline]
     pub(crate) fn stamps(&self) -> Stamps {
         self.control.stamps(self.used)
+    }
+
+    /// The address of this host that it was sent to, where the socket has been asked to say it; for
+    /// a broadcast, the one that answers it.
+    #[inline]
+    pub(crate) fn local_address(&self) -> Option<IpAddr> {
+        // An in_pktinfo is the interface, the address of this host and the header's destination; an
+        // in6_pktinfo the address and the interface.
+        if let Some(data) = self.control.find(self.used, PKTINFO_V4) {
+            let ip: [u8; 4] = *data.get(4..)?.first_chunk()?;
+            return Some(ip.into());
+        }
+        let ip: [u8; 16] = *self.control.find(self.used, PKTINFO_V6)?.first_chunk()?;
+        // What reaches an IPv6 socket over IPv4 has a mapped address.
+        Some(Ipv6Addr::from(ip).to_canonical())
     }
 
     /// The IP header's traffic class (TOS) byte, where the socket has been asked to say it.

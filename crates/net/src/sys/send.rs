@@ -1,12 +1,12 @@
 //! Sending: one datagram by sendto, a train by sendmsg, a burst by sendmmsg.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::SockAddr;
 use super::check;
-use super::control::{Control, TIMESTAMPING};
+use super::control::{Control, PKTINFO_V4, PKTINFO_V6, TIMESTAMPING};
 use super::options::set_int_option;
 
 /// A datagram or a train, whose bytes stand in an arena.
@@ -14,6 +14,8 @@ use super::options::set_int_option;
 pub(crate) struct Outgoing {
     /// Destination; `None` for the peer that the socket is connected to.
     pub(crate) to: Option<SocketAddr>,
+    /// Address of this host to leave from; `None` for the socket's, or the route's.
+    pub(crate) from: Option<IpAddr>,
     /// First byte in the arena.
     pub(crate) offset: usize,
     /// Bytes.
@@ -170,6 +172,20 @@ impl Slot {
         if message.traffic_class != class {
             let kind = if message.to.is_some_and(|to| to.is_ipv6()) { TOS_V6 } else { TOS_V4 };
             used = slot.control.push(used, kind, &i32::from(message.traffic_class).to_ne_bytes());
+        }
+        match message.from {
+            // The kernel picks the interface by the route, as for any other datagram.
+            Some(IpAddr::V4(ip)) => {
+                let mut info = [0; size_of::<libc::in_pktinfo>()];
+                info[4..8].copy_from_slice(&ip.octets());
+                used = slot.control.push(used, PKTINFO_V4, &info);
+            }
+            Some(IpAddr::V6(ip)) => {
+                let mut info = [0; size_of::<libc::in6_pktinfo>()];
+                info[..16].copy_from_slice(&ip.octets());
+                used = slot.control.push(used, PKTINFO_V6, &info);
+            }
+            None => {}
         }
         if message.stamp_flags != 0 {
             used = slot.control.push(used, TIMESTAMPING, &message.stamp_flags.to_ne_bytes());

@@ -1,6 +1,7 @@
 //! A warm driver allocates nothing.
 
 use allocation_counter::measure;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Wait;
 use tailcut_net::udp::Coalescing;
 

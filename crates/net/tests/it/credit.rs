@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::r2p2::{Config, Endpoint};

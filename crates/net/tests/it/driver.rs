@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::raw::RawPort;
 use tailcut_net::udp::{Coalescing, UdpPort};
@@ -247,7 +248,7 @@ fn receive(port: &mut UdpPort, count: usize) -> Vec<SocketAddr> {
     let mut peers = Vec::new();
     let deadline = Clock.now() + PATIENCE_NS;
     while peers.len() < count {
-        port.recv_burst(|peer, _| peers.push(peer)).expect("a receive");
+        port.recv_burst(|path, _| peers.push(path.peer)).expect("a receive");
         assert!(Clock.now() < deadline, "{} of {count} arrived", peers.len());
     }
     peers

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Wait};
-use tailcut_net::port::Port;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::homa::{Config, Endpoint};
 use tailcut_proto::node::Time;
@@ -202,7 +202,7 @@ fn open(carrier: Carrier, address: &str) -> Option<Driver<Endpoint>> {
     }
 }
 
-fn drive(port: Port) -> Driver<Endpoint> {
+fn drive(port: AnyDatapath) -> Driver<Endpoint> {
     let client_port = port.local_address().port();
     let config = Config { client_port, secret: [client_port as u8; 16], ..Config::default() };
     let mut driver = Driver::new(Wait::BusyPoll).expect("a driver");

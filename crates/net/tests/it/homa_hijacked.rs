@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Observer, Wait};
 use tailcut_net::ip::IpPort;
 use tailcut_net::stamps::Stamps;

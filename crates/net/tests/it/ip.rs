@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::ip::{IpPort, Strays};
 use tailcut_net::stamps::{StampConfig, Stamping};
 use tailcut_net::udp::UdpConfig;
@@ -118,7 +119,7 @@ fn packet(source: u16, destination: u16) -> Vec<u8> {
 }
 
 fn queue(port: &mut IpPort, transmit: Transmit, bytes: &[u8]) {
-    port.space()[..bytes.len()].copy_from_slice(bytes);
+    port.frame(0, 0).payload()[..bytes.len()].copy_from_slice(bytes);
     port.queue(&transmit);
 }
 
@@ -126,7 +127,8 @@ fn collect(port: &mut IpPort, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut received = Vec::new();
     let deadline = Clock.now() + PATIENCE_NS;
     while received.len() < count {
-        port.recv_burst(|peer, bytes| received.push((peer, bytes.to_vec()))).expect("a receive");
+        port.recv_burst(|path, bytes| received.push((path.peer, bytes.to_vec())))
+            .expect("a receive");
         assert!(Clock.now() < deadline, "{} of {count} arrived", received.len());
     }
     received

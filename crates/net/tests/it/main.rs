@@ -1,5 +1,6 @@
 //! Ports, streams and drivers over real sockets on loopback, and between two namespaces.
 
+mod addressed;
 mod allocations;
 mod credit;
 mod datagrams;

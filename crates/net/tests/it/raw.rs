@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::raw::RawPort;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::node::{Source, Transmit};
@@ -64,7 +65,8 @@ fn collect(port: &mut UdpPort, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
     let mut received = Vec::new();
     let deadline = Clock.now() + PATIENCE_NS;
     while received.len() < count {
-        port.recv_burst(|peer, bytes| received.push((peer, bytes.to_vec()))).expect("a receive");
+        port.recv_burst(|path, bytes| received.push((path.peer, bytes.to_vec())))
+            .expect("a receive");
         let drops = port.kernel_drops();
         assert!(Clock.now() < deadline, "{} of {count} arrived, drops {drops:?}", received.len());
     }

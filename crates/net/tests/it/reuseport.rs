@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::reuseport::{Steering, bind_group};
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::node::Transmit;

@@ -11,6 +11,7 @@ use tailcut_measure::stamps::{
 };
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams};
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Observer, Wait};
 use tailcut_net::probe::{Arrived, Probe};
 use tailcut_net::stamps::{FakeInterface, StampConfig, StampSource, Stamping, Stamps as Seen};
@@ -437,7 +438,8 @@ fn serve(at: SocketAddr, sender: &mpsc::Sender<Servers>, stop: &AtomicBool) {
     sender.send(Servers { udp: port.local_address(), tcp }).expect("the test");
     let mut answers = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        port.recv_burst(|peer, bytes| answers.push((peer, bytes.to_vec()))).expect("a receive");
+        port.recv_burst(|path, bytes| answers.push((path.peer, bytes.to_vec())))
+            .expect("a receive");
         for (peer, bytes) in answers.drain(..) {
             port.send(&Transmit::single(peer, bytes.len()), &bytes);
         }

@@ -3,8 +3,23 @@
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
 use tailcut_proto::node::{TRAIN_DATAGRAMS_MAX, Transmit};
+
+/// A layer around a node writes its header and trailer where the node left room for them.
+#[test]
+fn a_frame_has_room_around_its_payload() {
+    let mut receiver = port(V4, UdpConfig::default());
+    let mut sender = port(V4, UdpConfig::default());
+    let mut frame = sender.frame(2, 3);
+    frame.wrapped(4).copy_from_slice(b"<<.....>>");
+    sender.frame(2, 3).payload()[..4].copy_from_slice(b"seal");
+    sender.queue(&Transmit::single(receiver.local_address(), 9));
+    sender.flush();
+    assert_eq!(collect(&mut receiver, 1), [b"<<seal.>>".to_vec()]);
+    assert_eq!(sender.frame(0, 0).payload().len(), sender.frame(2, 3).payload().len() + 5);
+}
 
 #[test]
 fn a_datagram_arrives_over_ipv4_with_its_sender() {
@@ -184,7 +199,8 @@ fn receive_one(port: &mut UdpPort) -> (SocketAddr, Vec<u8>) {
     let mut received = None;
     let deadline = Clock.now() + PATIENCE_NS;
     while received.is_none() {
-        port.recv_burst(|peer, bytes| received = Some((peer, bytes.to_vec()))).expect("a receive");
+        port.recv_burst(|path, bytes| received = Some((path.peer, bytes.to_vec())))
+            .expect("a receive");
         assert!(Clock.now() < deadline, "nothing arrived");
     }
     received.expect("as the loop says")

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tailcut::{ClientBuilder, Coalescing, ServerBuilder, Stop, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::node::Node;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Waker};
 use tailcut_proto::homa::Endpoint;
 use tailcut_proto::node::Time;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use allocation_counter::measure;
 use tailcut::{CallOptions, Client, ClientBuilder, Pending, Request, Server, ServerBuilder};
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};

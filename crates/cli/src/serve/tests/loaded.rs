@@ -16,6 +16,7 @@ use tailcut_instrument::job::{
 use tailcut_measure::recorder::Counts;
 use tailcut_measure::stamps::{Bias, Latencies, MatchCounts};
 use tailcut_net::clock::Clock;
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::ip::IpPort;
 use tailcut_net::stamps::{FakeInterface, StampSource};

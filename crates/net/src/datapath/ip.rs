@@ -24,25 +24,27 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
 use libc::sock_filter;
 use socket2::{Domain, Protocol, Socket, Type};
-use tailcut_proto::node::Transmit;
+use tailcut_proto::node::Path;
 use tailcut_wire::homa;
 
+use super::socket::{Framing, SocketPort};
+use super::udp::{Coalescing, UdpConfig};
 use crate::entropy;
-use crate::stamps::{StampConfig, Stamps};
 use crate::sys;
-use crate::udp::{Coalescing, UdpConfig, UdpMetrics, UdpPort};
 
 /// A Homa port directly over IP, of one address family.
+pub type IpPort = SocketPort<HomaIp>;
+
+/// Homa's packets in IP: whose they are, and as what they stand.
 #[derive(Debug)]
-pub struct IpPort {
-    /// Moves bursts, whatever the protocol.
-    bursts: UdpPort,
+pub struct HomaIp {
+    /// The address and the Homa port.
     local: SocketAddr,
     form: Form,
     /// Holds the port's name.
@@ -57,6 +59,22 @@ pub struct Strays {
     pub foreign: u64,
     /// Too short for an IP header and Homa's ports, or from port 0.
     pub malformed: u64,
+}
+
+impl Framing for HomaIp {
+    #[inline]
+    fn unwrap<'a>(&mut self, path: Path, bytes: &'a mut [u8]) -> Option<(Path, &'a mut [u8])> {
+        let (peer, packet) = self.strays.sort(self.local, self.form, (path.peer, bytes))?;
+        Some((Path { peer, ..path }, packet))
+    }
+
+    /// A raw socket takes the destination's address alone: IPv6 reads a port as a protocol. The
+    /// port is the one that the packet itself names.
+    #[inline]
+    fn destination(mut to: SocketAddr) -> SocketAddr {
+        to.set_port(0);
+        to
+    }
 }
 
 impl IpPort {
@@ -93,107 +111,13 @@ impl IpPort {
         // A raw socket has an address alone.
         socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
         forget_strangers(&socket);
-        let bursts =
-            UdpPort::from_socket(socket, UdpConfig { coalescing: Coalescing::Off, ..config })?;
-        Ok(Self { bursts, local, form, _claim: claim, strays: Strays::default() })
-    }
-
-    /// The address and the Homa port.
-    pub fn local_address(&self) -> SocketAddr {
-        self.local
-    }
-
-    /// The socket, to wait on. Reading or writing it behind the port's back loses packets.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bursts.as_fd()
-    }
-
-    /// What has been counted so far; incoming packets with their IPv4 headers.
-    pub fn metrics(&self) -> UdpMetrics {
-        self.bursts.metrics()
+        let framing = HomaIp { local, form, _claim: claim, strays: Strays::default() };
+        Self::new(socket, local, framing, UdpConfig { coalescing: Coalescing::Off, ..config })
     }
 
     /// What came and was not handed out.
     pub fn strays(&self) -> Strays {
-        self.strays
-    }
-
-    /// As [`UdpPort::recv_burst`].
-    ///
-    /// # Errors
-    ///
-    /// As [`UdpPort::recv_burst`].
-    #[inline]
-    pub fn recv_burst(&mut self, mut f: impl FnMut(SocketAddr, &mut [u8])) -> io::Result<usize> {
-        let Self { bursts, local, form, strays, .. } = self;
-        let mut count = 0;
-        bursts.recv_burst(|source, bytes| {
-            if let Some((peer, packet)) = strays.sort(*local, *form, (source, bytes)) {
-                count += 1;
-                f(peer, packet);
-            }
-        })?;
-        Ok(count)
-    }
-
-    /// As [`UdpPort::recv_burst_stamped`].
-    ///
-    /// # Errors
-    ///
-    /// As [`UdpPort::recv_burst`].
-    #[inline]
-    pub fn recv_burst_stamped(
-        &mut self,
-        mut f: impl FnMut(SocketAddr, &mut [u8], Stamps),
-    ) -> io::Result<usize> {
-        let Self { bursts, local, form, strays, .. } = self;
-        let mut count = 0;
-        bursts.recv_burst_stamped(|source, bytes, stamps| {
-            if let Some((peer, packet)) = strays.sort(*local, *form, (source, bytes)) {
-                count += 1;
-                f(peer, packet, stamps);
-            }
-        })?;
-        Ok(count)
-    }
-
-    /// As [`UdpPort::set_stamps`].
-    ///
-    /// # Errors
-    ///
-    /// As [`UdpPort::set_stamps`].
-    pub fn set_stamps(&mut self, config: StampConfig) -> io::Result<()> {
-        self.bursts.set_stamps(config)
-    }
-
-    /// As [`UdpPort::space`].
-    #[inline]
-    pub fn space(&mut self) -> &mut [u8] {
-        self.bursts.space()
-    }
-
-    /// As [`UdpPort::queue`]; the port of [`Transmit::to`] is the one that the packet itself names.
-    #[inline]
-    pub fn queue(&mut self, transmit: &Transmit) {
-        // A raw socket takes the destination's address alone: IPv6 reads a port as a protocol.
-        let mut to = transmit.to;
-        to.set_port(0);
-        self.bursts.queue(&Transmit { to, ..*transmit });
-    }
-
-    /// As [`UdpPort::flush`].
-    #[inline]
-    pub fn flush(&mut self) {
-        self.bursts.flush();
-    }
-
-    /// The machinery of both kinds of port.
-    pub(crate) fn bursts(&self) -> &UdpPort {
-        &self.bursts
-    }
-
-    pub(crate) fn bursts_mut(&mut self) -> &mut UdpPort {
-        &mut self.bursts
+        self.framing.strays
     }
 }
 
@@ -326,6 +250,9 @@ const CLIENT_PORT_MIN: u16 = homa::CLIENT_PORT_MIN;
 
 #[cfg(test)]
 mod tests {
+    use tailcut_proto::node::Transmit;
+
+    use super::super::Datapath;
     use super::*;
 
     fn address(text: &str) -> SocketAddr {
@@ -427,15 +354,18 @@ mod tests {
         };
         let packet = &ipv4(5, sender.local_address().port(), receiver.local_address().port())[20..];
         for priority in 0..8 {
-            sender.space()[..4].copy_from_slice(packet);
+            sender.frame(0, 0).payload()[..4].copy_from_slice(packet);
             sender.queue(&Transmit { priority, ..Transmit::single(receiver.local_address(), 4) });
         }
         sender.flush();
         let mut headers = Vec::new();
         while headers.len() < 8 {
             // Class, flags and protocol of RFC 791's header; flag 2 is "don't fragment".
-            let note = |_, bytes: &mut [u8]| headers.push((bytes[1], bytes[6], bytes[9]));
-            receiver.bursts.recv_burst(note).expect("a receive");
+            let IpPort { receiver, socket, metrics, .. } = &mut receiver;
+            let note = |_, bytes: &mut [u8], _: sys::Notes<'_>| {
+                headers.push((bytes[1], bytes[6], bytes[9]));
+            };
+            receiver.receive(socket.as_fd(), metrics, note).expect("a receive");
         }
         let expected: Vec<_> = (0..8).map(|priority| (priority << 5, 0x40, 146)).collect();
         assert_eq!(headers, expected);

@@ -4,7 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use super::{UdpMetrics, take_errors};
+use super::socket::take_errors;
+use super::udp::UdpMetrics;
 use crate::sys;
 
 /// The receiving half of a port.

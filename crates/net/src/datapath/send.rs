@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use tailcut_proto::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
 
-use super::{Coalescing, UdpMetrics, take_errors};
+use super::socket::take_errors;
+use super::udp::{Coalescing, UdpMetrics};
 use crate::sys::{self, Outgoing};
 
 /// Datagrams that wait for the burst to leave.
@@ -161,6 +162,7 @@ impl Sender {
             [
                 Outgoing {
                     to: Some(to),
+                    from: None,
                     traffic_class,
                     stamp_flags: 0,
                     offset,
@@ -257,6 +259,7 @@ impl Sender {
 fn outgoing(transmit: &Transmit, offset: usize) -> Outgoing {
     Outgoing {
         to: Some(transmit.to),
+        from: transmit.from.local(),
         offset,
         len: transmit.len,
         segment_len: transmit.segment_len.max(1),
