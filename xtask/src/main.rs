@@ -1,5 +1,6 @@
-//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`.
+//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`, `cargo xtask lines`.
 
+mod lines;
 mod tidy;
 mod tree;
 mod wasm;
@@ -25,6 +26,7 @@ fn run(arguments: &[&str]) -> Result<()> {
     let root = root()?;
     match arguments {
         ["tidy"] => tidy::run(&root),
+        ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
     }
@@ -41,4 +43,5 @@ fn root() -> Result<PathBuf> {
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy         check the rules of DESIGN and of the style that no compiler checks
+  lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

@@ -22,6 +22,8 @@ mod serve;
 mod shell;
 mod signals;
 mod sim;
+#[cfg(test)]
+mod tests;
 
 use std::io::stdout;
 use std::path::PathBuf;
