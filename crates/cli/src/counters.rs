@@ -33,28 +33,32 @@ pub(crate) fn of_endpoint(metrics: &Metrics) -> Counters {
 fn of_homa(metrics: &homa::Metrics) -> Counters {
     use homa::Metrics;
     #[rustfmt::skip]
-    let mut counters = listed!(*metrics, Metrics {
-        datagrams_in, datagrams_out, data_bytes_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused,
-        deadlines, unreachable, failed, cancelled, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy, unknowns,
-        need_acks, acks, acks_piggybacked, cutoffs, cutoffs_changed, requests, repeated, forgotten, partials_expired, unanswered,
-        unacknowledged, sessions_refused, sessions_refused_by_prefix, held_back, unsaid,
-    }, malformed, drops);
-    counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));
-    counters.extend(named_drops(&metrics.drops));
-    counters
+    let own = listed!(*metrics, Metrics {
+        data_bytes_out, unreachable, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy, unknowns, need_acks, acks,
+        acks_piggybacked, cutoffs, cutoffs_changed, unacknowledged,
+    }, malformed, common);
+    of_either(&metrics.common, own, metrics.malformed.iter().sum())
 }
 
 fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
     use r2p2::Metrics;
     #[rustfmt::skip]
-    let mut counters = listed!(*metrics, Metrics {
-        datagrams_in, datagrams_out, unexpected, unknown, contradicted, duplicates, calls, replied, refused, deadlines, failed,
-        cancelled, resent, timeouts, requests, repeated, forgotten, partials_expired, unanswered, validations, sessions_refused,
-        sessions_refused_by_prefix, held_back, unsaid,
-        feedback,
-    }, malformed, drops);
-    counters.push(("malformed".to_owned(), metrics.malformed.iter().sum()));
-    counters.extend(named_drops(&metrics.drops));
+    let own = listed!(*metrics, Metrics { resent, timeouts, validations, feedback }, malformed, common);
+    of_either(&metrics.common, own, metrics.malformed.iter().sum())
+}
+
+/// The counters that every protocol has, then its own.
+fn of_either(common: &r2p2::Counters, own: Counters, malformed: u64) -> Counters {
+    use r2p2::Counters;
+    #[rustfmt::skip]
+    let mut counters = listed!(*common, Counters {
+        datagrams_in, datagrams_out, unexpected, unknown, protocol_violation, duplicates, calls, replied, refused, deadlines,
+        failed, cancelled, requests, repeated, duplicate_after_release, partials_expired, unanswered, sessions_refused,
+        sessions_refused_by_prefix, amplification_limited, control_dropped_queue_full,
+    }, drops);
+    counters.extend(own);
+    counters.push(("malformed".to_owned(), malformed));
+    counters.extend(named_drops(&common.drops));
     counters
 }
 

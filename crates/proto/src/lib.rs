@@ -16,7 +16,7 @@
 //! | [`endpoint`] | nothing: an endpoint of either, by configuration |
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
-//! | `call`, `order` | what every protocol needs: slots, heaps, timers |
+//! | `peer`, `call`, `message`, `order` | what every protocol needs: one core |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never
 //! makes it allocate in proportion to what the input claims.
@@ -26,6 +26,7 @@ mod buffers;
 mod call;
 pub mod endpoint;
 pub mod homa;
+mod message;
 pub mod node;
 mod order;
 mod peer;

@@ -1,3 +1,4 @@
-//! What every protocol keeps of a call: typed slots.
+//! What every protocol keeps of a call: typed slots and counters.
 
+pub(crate) mod counters;
 pub(crate) mod slab;

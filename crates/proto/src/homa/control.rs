@@ -37,7 +37,7 @@ impl Endpoint {
         if is_within {
             self.rank_out(index);
         } else {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
         }
     }
 
@@ -46,7 +46,7 @@ impl Endpoint {
             Found::Rpc(index) => index,
             Found::Nothing => return self.say_unknown(origin),
             Found::OtherPorts => {
-                self.metrics.contradicted += 1;
+                self.metrics.protocol_violation += 1;
                 return;
             }
         };
@@ -65,7 +65,7 @@ impl Endpoint {
         let Resend { offset: from, length, .. } = resend;
         let is_all = length == RESEND_ALL;
         if from > slot.out.len() || !is_all && length > slot.out.len() - from {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return;
         }
         // What has just gone crosses the question.
@@ -164,7 +164,7 @@ impl Endpoint {
                 let id = ClientId(origin.common.local_id());
                 self.push_control(Control::Ack { to: origin.path, ports, id });
             }
-            Found::OtherPorts => self.metrics.contradicted += 1,
+            Found::OtherPorts => self.metrics.protocol_violation += 1,
         }
     }
 
@@ -198,7 +198,7 @@ impl Endpoint {
         if self.control.len() < self.config.control_len_max {
             self.control.push_back(control);
         } else {
-            self.metrics.unsaid += 1;
+            self.metrics.control_dropped_queue_full += 1;
         }
     }
 

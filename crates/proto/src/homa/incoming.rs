@@ -5,6 +5,7 @@
 
 use super::config::Framing;
 use super::cutoffs::Cutoffs;
+use crate::message::{Arrival, store};
 use crate::node::Time;
 
 /// A message that is being received.
@@ -36,20 +37,6 @@ pub(super) struct Incoming {
     pub(super) gap_since: Time,
     /// A grant whose first byte is awaited, and when it went out: a round trip.
     pub(super) probe: Option<(u32, Time)>,
-}
-
-/// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
-    /// Something in it is new, and the message is not complete.
-    New,
-    /// Something in it is new, and the message is complete.
-    Complete,
-    /// All of it had arrived before.
-    Duplicate,
-    /// It contradicts the packets before it, exceeds what was granted, or would leave too many
-    /// holes.
-    Refused,
 }
 
 impl Incoming {
@@ -245,14 +232,7 @@ impl Incoming {
         if bytes.is_empty() {
             return;
         }
-        if offset == self.payload.len() {
-            return self.payload.extend_from_slice(bytes);
-        }
-        let end = offset + bytes.len();
-        if self.payload.len() < end {
-            self.payload.resize(end, 0);
-        }
-        self.payload[offset..end].copy_from_slice(bytes);
+        store(&mut self.payload, offset, bytes);
     }
 }
 

@@ -66,7 +66,7 @@ impl Endpoint {
     /// A long reply has begun: the rest of it is fetched.
     fn begin_fetching(&mut self, now: Time, first: SlotId, mut message: Vec<u8>) {
         let Some((header, part)) = PartHeader::split(&message, PartKind::Reply) else {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return self.fail(first, Failure::Refused(DropReason::Unspecified));
         };
         let (total_len, len) = (header.total_len.get() as usize, part.len());
@@ -107,13 +107,13 @@ impl Endpoint {
             return;
         };
         let Some((header, part)) = split else {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return self.fail(first, Failure::Refused(DropReason::Unspecified));
         };
         let (offset, end) =
             (header.offset.get() as usize, header.offset.get() as usize + part.len());
         if end > self.config.message_len_max {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return self.fail(first, Failure::ReplyTooLarge);
         }
         if reply.len() < end {
@@ -136,7 +136,7 @@ impl Endpoint {
             return self.serve_fetch(now, index, key, offset);
         }
         let Some((header, _)) = PartHeader::split(&message, PartKind::Request) else {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return self.drop_partial(index, DropReason::Unspecified);
         };
         let (key, total_len, offset) =
@@ -146,7 +146,7 @@ impl Endpoint {
         }
         let slot = &mut self.slots[index];
         if (offset == 0) != (slot.id == key) {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return self.drop_partial(index, DropReason::Unspecified);
         }
         slot.role = Role::Part { key, total_len, offset, message };
@@ -195,7 +195,7 @@ impl Endpoint {
             Some(first) => self.deliver(first, payload),
             // Parts that contradict each other: whoever made them hears nothing.
             None => {
-                self.metrics.contradicted += 1;
+                self.metrics.protocol_violation += 1;
                 self.buffers.give(payload);
                 first.into_iter().for_each(|first| self.release(first));
             }

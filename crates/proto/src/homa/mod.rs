@@ -45,6 +45,7 @@ pub use self::config::{
 };
 pub use self::cutoffs::Cutoffs;
 pub use self::metrics::Metrics;
+pub use crate::call::counters::Counters;
 pub use crate::peer::limits::{Holdings, Serving};
 
 use self::cutoffs::Advice;
@@ -246,7 +247,7 @@ impl Endpoint {
                 None
             }
             Found::OtherPorts => {
-                self.metrics.contradicted += 1;
+                self.metrics.protocol_violation += 1;
                 None
             }
         }
@@ -354,7 +355,7 @@ impl Node for Endpoint {
             Err(reason) => return self.metrics.malformed(reason),
         };
         if is_unanswerable(path.peer.ip()) {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return;
         }
         let origin = Origin { path, common: packet.common, len: bytes.len() };

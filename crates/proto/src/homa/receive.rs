@@ -2,9 +2,9 @@
 
 use tailcut_wire::homa::{DataFlags, DataHeader};
 
-use super::incoming::Arrival;
 use super::{Endpoint, Origin, Phase};
 use crate::call::slab::SlotId;
+use crate::message::Arrival;
 use crate::node::Time;
 
 impl Endpoint {
@@ -39,7 +39,7 @@ impl Endpoint {
             &self.config.framing,
         );
         match arrival {
-            Arrival::Refused => self.metrics.contradicted += 1,
+            Arrival::Refused => self.metrics.protocol_violation += 1,
             Arrival::Duplicate => self.metrics.duplicates += 1,
             Arrival::New | Arrival::Complete => {
                 self.book.expected_bytes -= u64::from(new);

@@ -41,7 +41,7 @@ impl Endpoint {
         match self.find(origin) {
             Found::Nothing => {}
             Found::OtherPorts => {
-                self.metrics.contradicted += 1;
+                self.metrics.protocol_violation += 1;
                 return;
             }
             Found::Rpc(index) => return self.handle_more(now, origin, index, (header, payload)),
@@ -131,7 +131,7 @@ impl Endpoint {
             || slot.ports.source != server_port
             || slot.ports.destination != origin.common.sport.get()
         {
-            self.metrics.contradicted += 1;
+            self.metrics.protocol_violation += 1;
             return;
         }
         if slot.phase == Phase::Waiting {
@@ -316,7 +316,7 @@ impl Endpoint {
         })?;
         let is_seen = session.once.recall(id.sequence()) != Memory::Fresh;
         if is_seen && !is_idempotent {
-            self.metrics.forgotten += 1;
+            self.metrics.duplicate_after_release += 1;
             return Err(forgetful);
         }
         if may_predate(now, header, (session.known_since, serving.transit_ns_max)) {

@@ -189,7 +189,7 @@ impl Endpoint {
 
     /// A reply must wait until its client's address is proven: tell it the version to tell back.
     fn hold_back(&mut self, now: Time, index: SlotId) {
-        self.metrics.held_back += 1;
+        self.metrics.amplification_limited += 1;
         self.sendable.remove(&mut self.sendable_places, index);
         self.advise(now, index);
     }

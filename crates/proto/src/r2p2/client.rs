@@ -23,12 +23,13 @@ use zerocopy::IntoBytes;
 
 use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
-use super::incoming::{Arrival, InOrder, Incoming};
+use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::servers::Servers;
 use super::session::Sessions;
 use super::shared::Shared;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::message::Arrival;
 use crate::node::{Path, Time, Transmit};
 use crate::order::wheel::Wheel;
 use crate::peer::table::PeerId;
@@ -208,7 +209,7 @@ impl Client {
             slot.reply.begin(shared.buffers.take(), lengths.0, lengths.1, UNSCHEDULED_PACKETS);
             shared.note_expected(0, &slot.reply);
         } else if slot.server != Some(peer) {
-            shared.metrics.contradicted += 1;
+            shared.metrics.protocol_violation += 1;
             return;
         }
         self.receive(now, index, (packet.index, lengths), packet.payload, shared);
@@ -231,7 +232,7 @@ impl Client {
             return;
         };
         if self.slots[index].server.is_some_and(|server| server != peer) {
-            shared.metrics.contradicted += 1;
+            shared.metrics.protocol_violation += 1;
             return;
         }
         self.learn(index, path, header.token.get());
@@ -380,7 +381,7 @@ impl Client {
         let arrival = slot.reply.accept(place.0, place.1, bytes);
         shared.note_expected(before, &slot.reply);
         match arrival {
-            Arrival::Refused => shared.metrics.contradicted += 1,
+            Arrival::Refused => shared.metrics.protocol_violation += 1,
             Arrival::Duplicate => shared.metrics.duplicates += 1,
             Arrival::Complete => {
                 let (peer, count) = (slot.server, slot.reply.count());

@@ -44,7 +44,7 @@ impl Client {
         };
         let slot = &mut self.slots[index];
         if packet.payload != V1_ACK || slot.request.count() == 1 || slot.server.is_some() {
-            shared.metrics.contradicted += 1;
+            shared.metrics.protocol_violation += 1;
             return;
         }
         slot.server = Some(path.peer);

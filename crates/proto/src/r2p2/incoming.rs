@@ -7,6 +7,7 @@
 use tailcut_wire::r2p2::{SackBody, packet_count, payload_span};
 
 use super::bits::Bits;
+use crate::message::{Arrival, store};
 
 /// A message that is being received.
 #[derive(Debug, Default)]
@@ -36,19 +37,6 @@ pub(super) struct InOrder {
     count: u16,
     /// The packet that comes next.
     next: u16,
-}
-
-/// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
-    /// It is new, and the message is not complete.
-    New,
-    /// It is new, and the message is complete.
-    Complete,
-    /// It had arrived before.
-    Duplicate,
-    /// It contradicts the packets before it, or exceeds the credit.
-    Refused,
 }
 
 impl InOrder {
@@ -114,15 +102,7 @@ impl Incoming {
             return Arrival::Duplicate;
         }
         let (offset, _) = payload_span(index, self.message_len, self.segment_len);
-        if offset == self.payload.len() {
-            self.payload.extend_from_slice(bytes);
-        } else {
-            let end = offset + bytes.len();
-            if self.payload.len() < end {
-                self.payload.resize(end, 0);
-            }
-            self.payload[offset..end].copy_from_slice(bytes);
-        }
+        store(&mut self.payload, offset, bytes);
         self.arrived_count += 1;
         self.end = self.end.max(index + 1);
         if index == self.base {

@@ -34,6 +34,7 @@ use tailcut_wire::r2p2::{DropReason, MessageType, Packet};
 
 pub use self::config::{Config, Pool, Prefix};
 pub use self::metrics::Metrics;
+pub use crate::call::counters::Counters;
 pub use crate::peer::limits::{Holdings, Serving};
 
 use self::client::Client;

@@ -21,12 +21,13 @@ use tailcut_wire::r2p2::{
 
 use super::UNSCHEDULED_PACKETS;
 use super::config::{Config, Pool};
-use super::incoming::{Arrival, InOrder, Incoming};
+use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::routers::{Routers, Via, Witness};
 use super::shared::Shared;
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::message::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;
@@ -169,7 +170,7 @@ impl Server {
         // Also where a router stands between: the client hears from the address that was asked.
         let reply_path = Path { local: path.local, peer: address };
         if is_unanswerable(address.ip()) {
-            shared.metrics.contradicted += 1;
+            shared.metrics.protocol_violation += 1;
             return;
         }
         if let Some(via) = via {
@@ -181,7 +182,7 @@ impl Server {
                 self.validate(index, (path.peer, datagram_len), packet, &shared.config.serving);
                 self.handle_again(now, index, packet, shared);
             } else {
-                shared.metrics.contradicted += 1;
+                shared.metrics.protocol_violation += 1;
             }
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
@@ -456,7 +457,7 @@ impl Server {
             // It was answered or refused; if the client still asks, that was lost, and there is
             // nothing more to say.
             Memory::Seen => {
-                shared.metrics.forgotten += 1;
+                shared.metrics.duplicate_after_release += 1;
                 return Err(Refusal::Drop(DropReason::TooOld));
             }
             Memory::TooOld => return Err(Refusal::Drop(DropReason::TooOld)),
@@ -614,7 +615,7 @@ impl Server {
         let arrival = slot.request.accept(packet.index, lengths, packet.payload);
         shared.note_expected(before, &slot.request);
         match arrival {
-            Arrival::Refused => shared.metrics.contradicted += 1,
+            Arrival::Refused => shared.metrics.protocol_violation += 1,
             Arrival::Duplicate => {
                 shared.metrics.duplicates += 1;
                 self.queue_sack(index);
@@ -787,7 +788,7 @@ impl Server {
         if self.queue.len() < CONTROL_LEN_MAX {
             self.queue.push_back(item);
         } else {
-            shared.metrics.unsaid += 1;
+            shared.metrics.control_dropped_queue_full += 1;
         }
     }
 

@@ -123,7 +123,7 @@ impl Server {
 
     /// The reply must wait until the address is proven: ask for the token instead.
     fn hold_back(&mut self, index: SlotId, shared: &mut Shared) -> bool {
-        shared.metrics.held_back += 1;
+        shared.metrics.amplification_limited += 1;
         let slot = &mut self.slots[index];
         slot.is_data_queued = false;
         slot.is_validation_asked = true;

@@ -125,7 +125,7 @@ impl Server {
             || !is_last_rightly
             || len > shared.config.message_len_max;
         if is_wrong || is_crowded {
-            shared.metrics.contradicted += 1;
+            shared.metrics.protocol_violation += 1;
             self.report_v1(index, shared);
             return self.release(index, shared);
         }

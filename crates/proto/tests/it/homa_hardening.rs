@@ -212,7 +212,7 @@ fn a_request_replayed_after_its_acknowledgement_does_not_run_again() {
     for id in [2, 4, 6, 2] {
         server.give(CLIENT, &request(id, 4, 0, b"ping"));
     }
-    assert_eq!((server.requests.len(), server.node.metrics().forgotten), (3, 4));
+    assert_eq!((server.requests.len(), server.node.metrics().duplicate_after_release), (3, 4));
     assert_eq!(server.node.holdings(), Default::default());
     server.give("10.0.0.9:32769", &request(2, 4, 0, b"ping"));
     assert_eq!(server.requests.len(), 4, "another client has ids of its own");
@@ -642,7 +642,7 @@ fn claims_do_not_make_memory() {
         server.give(CLIENT, &[header.as_bytes(), &[1]].concat());
     }
     assert_eq!(
-        server.node.metrics().contradicted,
+        server.node.metrics().protocol_violation,
         (64 << 20) / 100_000,
         "beyond what is taken without a grant; the rest is over the limit"
     );

@@ -154,8 +154,8 @@ impl Station {
     /// of Homa.
     pub(super) fn efforts(&self) -> (u64, u64) {
         match &self.node {
-            Kind::R2p2(node) => (node.metrics().held_back, node.metrics().resent),
-            Kind::Homa(node) => (node.metrics().held_back, node.metrics().resent_bytes),
+            Kind::R2p2(node) => (node.metrics().amplification_limited, node.metrics().resent),
+            Kind::Homa(node) => (node.metrics().amplification_limited, node.metrics().resent_bytes),
             Kind::Router(_) => (0, 0),
         }
     }

@@ -46,7 +46,7 @@ fn check_perfect(len: usize, adjust: fn(&mut Config, &mut Config)) {
     assert!(pair.runs.iter().all(|&runs| runs == 1));
     let (client, server) = (pair.client_metrics(), pair.server_metrics());
     let again = [client, server].map(|metrics| {
-        (metrics.resent_bytes, metrics.resends, metrics.duplicates, metrics.contradicted)
+        (metrics.resent_bytes, metrics.resends, metrics.duplicates, metrics.protocol_violation)
     });
     assert_eq!(again, [(0, 0, 0, 0); 2], "{len} bytes");
 }
