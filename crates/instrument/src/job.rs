@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
+use tailcut_net::open::{DatapathKind, Opening, Protocol};
 
 use super::result::Host;
 
@@ -71,6 +72,18 @@ pub enum Transport {
     Homa,
     /// Homa directly over IP, as protocol 146, which needs CAP_NET_RAW
     HomaIp,
+}
+
+impl Transport {
+    /// How endpoints of R2P2 and Homa are opened over it: the protocol and what carries it.
+    pub fn opening(self) -> Opening {
+        let (protocol, datapath) = match self {
+            Self::Homa => (Protocol::Homa, DatapathKind::Udp),
+            Self::HomaIp => (Protocol::Homa, DatapathKind::Ip),
+            Self::Tcp | Self::Tls | Self::Udp | Self::R2p2 => (Protocol::R2p2, DatapathKind::Udp),
+        };
+        Opening { protocol, datapath, ..Opening::default() }
+    }
 }
 
 impl Transport {

@@ -38,7 +38,6 @@ mod clocks;
 mod coordinator;
 pub mod csv;
 pub mod distribution_file;
-pub mod endpoints;
 pub mod engine;
 mod environment;
 pub mod experiment;

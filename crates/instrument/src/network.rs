@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, anyhow};
-use tailcut_net::datapath::{AnyDatapath, Datapath};
-use tailcut_net::ip::IpPort;
-use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
+use tailcut_net::datapath::AnyDatapath;
+use tailcut_net::open::Opening;
+use tailcut_net::udp::Coalescing;
 use tailcut_proto::r2p2::Prefix;
 
 /// The first address of a name such as `localhost:8000`, `10.0.0.1:8000` or `[::1]:8000`.
@@ -22,40 +22,14 @@ pub fn resolve(name: &str) -> Result<SocketAddr> {
     addresses.next().ok_or_else(|| anyhow!("{name:?} has no address"))
 }
 
-/// A port at `address`.
+/// A UDP datapath at `address`.
 ///
 /// # Errors
 ///
 /// That it cannot be had.
-pub fn bind(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPort> {
-    let config = UdpConfig { coalescing, ..UdpConfig::default() };
-    UdpPort::bind(address, config).with_context(|| format!("cannot listen at {address}"))
-}
-
-/// A port of Homa inside UDP at `address`.
-pub(crate) fn bind_homa(address: SocketAddr, coalescing: Coalescing) -> Result<UdpPort> {
-    UdpPort::bind(address, homa_config(coalescing))
-        .with_context(|| format!("cannot listen at {address}"))
-}
-
-/// A port of Homa directly over IP at `address`.
-pub(crate) fn bind_homa_ip(address: SocketAddr) -> Result<IpPort> {
-    let port = IpPort::bind(address, homa_config(Coalescing::Off));
-    port.with_context(|| format!("cannot listen at {address} over IP protocol 146"))
-}
-
-fn homa_config(coalescing: Coalescing) -> UdpConfig {
-    UdpConfig {
-        coalescing,
-        unsent_bytes_max: Some(UdpConfig::HOMA_UNSENT_BYTES),
-        ..UdpConfig::default()
-    }
-}
-
-/// What peers may be given credit for: half of the buffer, for the kernel charges up to twice a
-/// packet's bytes.
-pub(crate) fn credit_bytes(port: &AnyDatapath) -> Result<usize> {
-    Ok(port.receive_buffer_bytes().context("cannot read the socket's buffer size")? / 2)
+pub fn bind(address: SocketAddr, coalescing: Coalescing) -> Result<AnyDatapath> {
+    let opening = Opening { coalescing, ..Opening::default() };
+    opening.bind(address).with_context(|| format!("cannot listen at {address}"))
 }
 
 /// Whether an address belongs to this machine or to a private network.

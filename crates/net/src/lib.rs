@@ -6,6 +6,7 @@
 //! | [`mod@datapath`] | what moves datagrams: the trait, and either of these |
 //! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
 //! | [`ip`] | a raw socket of IP protocol 146, Homa's, or of TCP's in its disguise |
+//! | [`open`] | opens endpoints on datapaths |
 //! | [`datagram`] | many connected UDP sockets |
 //! | [`stream`] | many TCP connections, with or without TLS, at either end |
 //! | [`probe`] | which timestamps really arrive |
@@ -33,6 +34,7 @@ pub mod datagram;
 pub mod datapath;
 pub mod driver;
 pub mod entropy;
+pub mod open;
 pub mod probe;
 pub mod raw;
 pub mod reuseport;

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 
 use support::*;
-use tailcut::{Client, ClientBuilder, Coalescing, Pending, ServerBuilder, Transport, Wait};
+use tailcut::{Client, ClientBuilder, Coalescing, Pending, Protocol, ServerBuilder, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
@@ -64,7 +64,7 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 9] {
             exchange(slice, Coalescing::On)
         }),
         ("B11 1 MB messages: goodput", "GB/s", stream_goodput, |slice| {
-            message_goodput(slice, Transport::R2p2)
+            message_goodput(slice, Protocol::R2p2)
         }),
         (
             "H1 Homa ping-pong 100 B, polling: p50",
@@ -73,29 +73,29 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 9] {
             homa_ping,
         ),
         ("H2 Homa 1 MB messages: goodput", "GB/s", stream_goodput, |slice| {
-            message_goodput(slice, Transport::Homa)
+            message_goodput(slice, Protocol::Homa)
         }),
         (
             "H3 64 outstanding 100 B: Homa over R2P2",
             "M/s",
-            |slice| calls(slice, Transport::R2p2),
-            |slice| calls(slice, Transport::Homa),
+            |slice| calls(slice, Protocol::R2p2),
+            |slice| calls(slice, Protocol::Homa),
         ),
     ]
 }
 
 fn ping(slice_ns: u64, wait: Wait) -> f64 {
-    ping_over(slice_ns, (Transport::R2p2, wait), &[1; 32])
+    ping_over(slice_ns, (Protocol::R2p2, wait), &[1; 32])
 }
 
 fn homa_ping(slice_ns: u64) -> f64 {
-    ping_over(slice_ns, (Transport::Homa, Wait::BusyPoll), &[1; 100])
+    ping_over(slice_ns, (Protocol::Homa, Wait::BusyPoll), &[1; 100])
 }
 
-fn ping_over(slice_ns: u64, (transport, wait): (Transport, Wait), request: &[u8]) -> f64 {
-    with_server(ServerBuilder::new().wait(wait).transport(transport), |target| {
+fn ping_over(slice_ns: u64, (protocol, wait): (Protocol, Wait), request: &[u8]) -> f64 {
+    with_server(ServerBuilder::new().wait(wait).protocol(protocol), |target| {
         let client =
-            ClientBuilder::new().wait(wait).transport(transport).connect(target).expect("a client");
+            ClientBuilder::new().wait(wait).protocol(protocol).connect(target).expect("a client");
         let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
         let end = Clock.now() + slice_ns;
         let mut now = Clock.now();
@@ -122,13 +122,10 @@ fn exchange(slice_ns: u64, coalescing: Coalescing) -> f64 {
 }
 
 /// 64 calls of 100 bytes outstanding.
-fn calls(slice_ns: u64, transport: Transport) -> f64 {
-    with_server(ServerBuilder::new().busy_poll().transport(transport), |target| {
-        let client = ClientBuilder::new()
-            .busy_poll()
-            .transport(transport)
-            .connect(target)
-            .expect("a client");
+fn calls(slice_ns: u64, protocol: Protocol) -> f64 {
+    with_server(ServerBuilder::new().busy_poll().protocol(protocol), |target| {
+        let client =
+            ClientBuilder::new().busy_poll().protocol(protocol).connect(target).expect("a client");
         keep_outstanding(&client, (64, &[1; 100]), slice_ns)
     })
 }
@@ -152,14 +149,11 @@ pub(crate) fn keep_outstanding(
     completed as f64 * 1e3 / (Clock.now() - started) as f64
 }
 
-fn message_goodput(slice_ns: u64, transport: Transport) -> f64 {
+fn message_goodput(slice_ns: u64, protocol: Protocol) -> f64 {
     let message = vec![7; MESSAGE_LEN];
-    with_server_of(ServerBuilder::new().busy_poll().transport(transport), 8, |target| {
-        let client = ClientBuilder::new()
-            .busy_poll()
-            .transport(transport)
-            .connect(target)
-            .expect("a client");
+    with_server_of(ServerBuilder::new().busy_poll().protocol(protocol), 8, |target| {
+        let client =
+            ClientBuilder::new().busy_poll().protocol(protocol).connect(target).expect("a client");
         let started = Clock.now();
         let mut moved = 0;
         while Clock.now() - started < slice_ns {

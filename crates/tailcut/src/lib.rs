@@ -29,17 +29,17 @@
 //! network that has priorities. Both ends say which:
 //!
 //! ```no_run
-//! use tailcut::{ClientBuilder, ServerBuilder, Transport};
+//! use tailcut::{ClientBuilder, Protocol, ServerBuilder};
 //!
 //! # fn main() -> Result<(), tailcut::Error> {
-//! let mut server = ServerBuilder::new().transport(Transport::Homa).bind("127.0.0.1:50146")?;
+//! let mut server = ServerBuilder::new().protocol(Protocol::Homa).bind("127.0.0.1:50146")?;
 //! std::thread::spawn(move || server.run(|request| drop(request.reply_in_place(|bytes| bytes.reverse()))));
-//! let client = ClientBuilder::new().transport(Transport::Homa).connect("127.0.0.1:50146")?;
+//! let client = ClientBuilder::new().protocol(Protocol::Homa).connect("127.0.0.1:50146")?;
 //! assert_eq!(&client.call(b"stressed")?[..], b"desserts");
 //! # Ok(()) }
 //! ```
 //!
-//! [`Transport::HomaIp`] is Homa's own protocol over IP, without a kernel module; it needs the
+//! [`DatapathKind::Ip`] carries Homa as IP protocol 146, without a kernel module; it needs the
 //! capability CAP_NET_RAW.
 //!
 //! # What a call promises
@@ -62,6 +62,7 @@ mod server;
 pub mod stream;
 
 pub use tailcut_net::driver::Wait;
+pub use tailcut_net::open::{DatapathKind, Protocol};
 pub use tailcut_net::udp::Coalescing;
 pub use tailcut_proto::endpoint::Metrics;
 pub use tailcut_proto::r2p2::{Config, Pool, Prefix, Serving};
@@ -71,5 +72,5 @@ pub use tailcut_proto::{homa, r2p2};
 pub use self::async_client::{AsyncCall, AsyncClient};
 pub use self::client::{Client, Pending, Reply};
 pub use self::error::Error;
-pub use self::options::{ClientBuilder, ServerBuilder, Transport};
+pub use self::options::{ClientBuilder, ServerBuilder};
 pub use self::server::{Request, Server, Stop};

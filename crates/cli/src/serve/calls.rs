@@ -11,7 +11,7 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
-use tailcut_net::stamps::StampConfig;
+use tailcut_net::open::{Opening, Protocol};
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
@@ -24,8 +24,6 @@ use super::emulated::{Emulated, Job};
 use super::{Args, Left, MESSAGE_BYTES_MAX, desk_config, ports};
 use crate::counters::{self, Counters};
 use crate::{network, output};
-use tailcut_instrument::endpoints::Speech;
-use tailcut_instrument::job::Transport;
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
@@ -36,14 +34,13 @@ pub(super) struct Endpoints {
 impl Endpoints {
     pub(super) fn open(args: &Args) -> Result<Self> {
         let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-        let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
-        let mut speech = speech(args)?;
+        let mut opening = opening(args)?;
         let mut desks = Vec::new();
         for (index, address) in ports(args)?.into_iter().enumerate() {
-            if let Speech::R2p2(config) = &mut speech {
-                config.pool.server_id = args.server_id.wrapping_add(index as u32);
-            }
-            speech.open(&mut driver, address, coalescing, StampConfig::default())?;
+            opening.r2p2.pool.server_id = args.server_id.wrapping_add(index as u32);
+            opening
+                .add(&mut driver, address)
+                .with_context(|| format!("cannot listen at {address}"))?;
             desks
                 .push(CallDesk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
         }
@@ -91,12 +88,13 @@ impl Endpoints {
     }
 }
 
-fn speech(args: &Args) -> Result<Speech> {
-    Ok(match args.transport {
-        Transport::Homa => Speech::Homa(Box::default()),
-        Transport::HomaIp => Speech::HomaIp(Box::default()),
-        _ => Speech::R2p2(Box::new(r2p2_config(args)?)),
-    })
+fn opening(args: &Args) -> Result<Opening> {
+    let mut opening = args.transport.opening();
+    opening.coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
+    if opening.protocol == Protocol::R2p2 {
+        opening.r2p2 = r2p2_config(args)?;
+    }
+    Ok(opening)
 }
 
 fn r2p2_config(args: &Args) -> Result<r2p2::Config> {

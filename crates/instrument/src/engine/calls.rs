@@ -16,20 +16,18 @@ use tailcut_measure::recorder::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Observer, Wait};
+use tailcut_net::open::Opening;
 use tailcut_net::probe::{Arrived, Probe};
 use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};
-use tailcut_net::udp::Coalescing;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Time, Transmit};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
-use tailcut_proto::{homa, r2p2};
 
 use super::connections::Connections;
 use super::plan::Plan;
 use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
 use super::watch::{Watch, Wire};
-use crate::endpoints::Speech;
 use crate::job::{ClientCounts, Transport};
 
 /// A request that waits for its reply.
@@ -51,7 +49,7 @@ struct Lane {
 /// All endpoints of a thread, numbered as their nodes.
 pub(super) struct Endpoints {
     driver: Driver<Endpoint>,
-    speech: Speech,
+    opening: Opening,
     wire: Wire,
     replies: Replies,
     options: CallOptions,
@@ -81,7 +79,7 @@ impl Endpoints {
         let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
         Ok(Self {
             driver: Driver::new(wait).context("cannot set up polling")?,
-            speech: speech(plan.transport),
+            opening: opening(plan.transport, sampler.config()),
             wire: Wire::of(plan.transport),
             replies: Replies::new(&plan.app),
             options: CallOptions {
@@ -102,7 +100,7 @@ impl Endpoints {
 
     fn open_lane(&mut self, index: usize) -> Result<()> {
         let lane = &mut self.lanes[index];
-        add_endpoint(&mut self.driver, &self.speech, lane.target, self.sampler.config())?;
+        add_endpoint(&mut self.driver, &self.opening, lane.target)?;
         self.sampler.begin(index);
         self.ready.add(index);
         Ok(())
@@ -145,32 +143,23 @@ impl Endpoints {
 /// Adds an endpoint with a port of its own, whose peer is to be `target`.
 fn add_endpoint(
     driver: &mut Driver<Endpoint>,
-    speech: &Speech,
+    opening: &Opening,
     target: SocketAddr,
-    stamps: StampConfig,
 ) -> Result<()> {
     let any =
         if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    speech.open(driver, SocketAddr::new(any, 0), Coalescing::On, stamps)
+    opening.add(driver, SocketAddr::new(any, 0)).context("cannot open a socket")
 }
 
-/// How endpoints speak that only call.
-fn speech(transport: Transport) -> Speech {
-    let mut homa = homa::Config {
-        calls_max: CALLS_MAX,
-        calls_per_peer_max: CALLS_PER_PEER_MAX,
-        ..homa::Config::default()
-    };
-    homa.serving.is_enabled = false;
-    match transport {
-        Transport::Homa => Speech::Homa(Box::new(homa)),
-        Transport::HomaIp => Speech::HomaIp(Box::new(homa)),
-        _ => {
-            let mut r2p2 = r2p2::Config { calls_max: CALLS_MAX, ..r2p2::Config::default() };
-            r2p2.serving.is_enabled = false;
-            Speech::R2p2(Box::new(r2p2))
-        }
-    }
+/// How endpoints are opened that only call.
+fn opening(transport: Transport, stamps: StampConfig) -> Opening {
+    let mut opening = Opening { stamps, ..transport.opening() };
+    opening.r2p2.calls_max = CALLS_MAX;
+    opening.r2p2.serving.is_enabled = false;
+    opening.homa.calls_max = CALLS_MAX;
+    opening.homa.calls_per_peer_max = CALLS_PER_PEER_MAX;
+    opening.homa.serving.is_enabled = false;
+    opening
 }
 
 /// The number on the wire of a call that has just been made.
@@ -194,7 +183,7 @@ fn outcome_of(failure: CallFailure) -> Failure {
 pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
     let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
     let stamps = StampConfig { stamping: Stamping::Hardware, source: probe.source };
-    add_endpoint(&mut driver, &speech(plan.transport), probe.target, stamps)?;
+    add_endpoint(&mut driver, &opening(plan.transport, stamps), probe.target)?;
     let mut arrived = Seeing::default();
     let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
     let end = driver.clock().now().saturating_add(probe.wait_ns);

@@ -7,9 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tailcut::{
-    AsyncClient, CallError, CallOptions, Client, ClientBuilder, Error, Failure, Request, Server,
-    ServerBuilder, Transport,
+    AsyncClient, CallError, CallOptions, Client, ClientBuilder, DatapathKind, Error, Failure,
+    Protocol, Request, Server, ServerBuilder,
 };
+
+/// A protocol and what carries it.
+type Transport = (Protocol, DatapathKind);
+
+const R2P2: Transport = (Protocol::R2p2, DatapathKind::Udp);
+const HOMA: Transport = (Protocol::Homa, DatapathKind::Udp);
+const HOMA_IP: Transport = (Protocol::Homa, DatapathKind::Ip);
 
 /// Runs `server` with `handler` on a thread of its own while `client` runs here.
 fn with_server<T>(
@@ -44,14 +51,14 @@ fn reverse(request: Request<'_>) {
     let _ = request.reply_in_place(|bytes| bytes.reverse());
 }
 
-fn patient(transport: Transport) -> ClientBuilder {
-    ClientBuilder::new().timeout(Duration::from_secs(20)).transport(transport)
+fn patient((protocol, datapath): Transport) -> ClientBuilder {
+    ClientBuilder::new().timeout(Duration::from_secs(20)).protocol(protocol).datapath(datapath)
 }
 
 /// Every transport that this process may use; that it may not use one is said past the test
 /// harness's capture, but not in CI, which must have the capability.
 fn transports() -> impl Iterator<Item = Transport> {
-    let may = match ServerBuilder::new().transport(Transport::HomaIp).bind("127.0.0.50:0") {
+    let may = match serving(HOMA_IP).bind("127.0.0.50:0") {
         Err(Error::Io(error)) if error.kind() == ErrorKind::PermissionDenied => {
             assert!(
                 std::env::var_os("CI").is_none_or(|is_ci| is_ci != "true"),
@@ -62,11 +69,15 @@ fn transports() -> impl Iterator<Item = Transport> {
         }
         bound => bound.is_ok(),
     };
-    [Transport::R2p2, Transport::Homa].into_iter().chain(may.then_some(Transport::HomaIp))
+    [R2P2, HOMA].into_iter().chain(may.then_some(HOMA_IP))
+}
+
+fn serving((protocol, datapath): Transport) -> ServerBuilder {
+    ServerBuilder::new().protocol(protocol).datapath(datapath)
 }
 
 fn server(transport: Transport) -> Server {
-    ServerBuilder::new().transport(transport).bind("127.0.0.1:0").unwrap()
+    serving(transport).bind("127.0.0.1:0").unwrap()
 }
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
@@ -77,7 +88,7 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
 fn a_call_is_answered_over_ipv4_and_ipv6() {
     for transport in transports() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let server = ServerBuilder::new().transport(transport).bind(address).unwrap();
+            let server = serving(transport).bind(address).unwrap();
             with_server(server, reverse, |target| {
                 let client = patient(transport).connect(target).unwrap();
                 let reply = client.call(b"stressed").unwrap();
@@ -234,9 +245,8 @@ fn a_handler_that_panics_on_a_worker_ends_the_server() {
 
 #[test]
 fn several_threads_share_a_port() {
-    for transport in [Transport::R2p2, Transport::Homa] {
-        let servers =
-            ServerBuilder::new().transport(transport).bind_group("127.0.0.1:0", 2).unwrap();
+    for transport in [R2P2, HOMA] {
+        let servers = serving(transport).bind_group("127.0.0.1:0", 2).unwrap();
         let address = servers[0].local_address();
         let stops: Vec<_> = servers.iter().map(Server::stop_handle).collect();
         std::thread::scope(|scope| {
@@ -254,8 +264,7 @@ fn several_threads_share_a_port() {
             threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
         });
     }
-    let error =
-        ServerBuilder::new().transport(Transport::HomaIp).bind_group("127.0.0.1:0", 2).unwrap_err();
+    let error = serving(HOMA_IP).bind_group("127.0.0.1:0", 2).unwrap_err();
     assert!(matches!(error, Error::Io(error) if error.kind() == ErrorKind::Unsupported));
 }
 
@@ -278,7 +287,7 @@ fn a_call_that_could_not_be_made_does_not_age_the_next() {
 
 #[test]
 fn a_client_serves_nobody_whatever_its_configuration() {
-    for transport in [Transport::R2p2, Transport::Homa] {
+    for transport in [R2P2, HOMA] {
         let open = patient(transport)
             .config(tailcut::Config::default())
             .homa_config(tailcut::homa::Config::default());

@@ -1,0 +1,179 @@
+//! Opens endpoints on datapaths: the one place where a protocol and a datapath are fitted to each
+//! other, for the library, servers, routers and load threads alike.
+//!
+//! | | [`DatapathKind::Udp`] | [`DatapathKind::Ip`] |
+//! |---|---|---|
+//! | [`Protocol::R2p2`] | credit sized to the socket's buffer | refused |
+//! | [`Protocol::Homa`] | little waits for the device | also: packets of IP protocol 146, calls from the socket's port |
+
+use std::io;
+use std::net::SocketAddr;
+
+use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::{homa, r2p2};
+
+use crate::datapath::ip::IpPort;
+use crate::datapath::udp::{Coalescing, UdpConfig, UdpPort};
+use crate::datapath::{AnyDatapath, Datapath};
+use crate::driver::{Driver, Wait};
+use crate::entropy;
+use crate::reuseport::{self, Steering};
+use crate::stamps::StampConfig;
+
+/// What endpoints speak. Client and server must speak the same; routers speak R2P2 alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// R2P2: requests may go to a router, which picks the server.
+    #[default]
+    R2p2,
+    /// Homa: short messages overtake long ones where the network has priorities. Its servers'
+    /// default port inside UDP is 50146.
+    Homa,
+}
+
+/// What carries packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DatapathKind {
+    /// UDP sockets.
+    #[default]
+    Udp,
+    /// Raw sockets of IP protocol 146, which the Linux module speaks too: for Homa alone. Needs the
+    /// capability CAP_NET_RAW. The module's servers have ports up to 32,767.
+    Ip,
+}
+
+/// How endpoints are opened. What only a datapath knows is filled in: a secret, credit, and over IP
+/// the port of calls and the framing.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Default R2P2.
+    pub protocol: Protocol,
+    /// Default UDP.
+    pub datapath: DatapathKind,
+    /// Whether consecutive datagrams to one peer leave as one message. Default on.
+    pub coalescing: Coalescing,
+    /// Timestamps of what is sent and received. Default none.
+    pub stamps: StampConfig,
+    /// The limits and timers of R2P2.
+    pub r2p2: r2p2::Config,
+    /// The limits, timers and policies of Homa.
+    pub homa: homa::Config,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self {
+            protocol: Protocol::default(),
+            datapath: DatapathKind::default(),
+            coalescing: Coalescing::On,
+            stamps: StampConfig::default(),
+            r2p2: r2p2::Config::default(),
+            homa: homa::Config::default(),
+        }
+    }
+}
+
+impl Opening {
+    /// Adds an endpoint at an address to a driver; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// InvalidInput for R2P2 over IP, PermissionDenied without CAP_NET_RAW over IP; else what the
+    /// kernel says of the address.
+    pub fn add(&self, driver: &mut Driver<Endpoint>, address: SocketAddr) -> io::Result<()> {
+        let datapath = self.bind(address)?;
+        self.attach(driver, datapath)
+    }
+
+    /// Drivers of `count` endpoints that share a port, one for each thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opening::add`]; Unsupported over IP.
+    pub fn group(
+        &self,
+        wait: Wait,
+        address: SocketAddr,
+        count: usize,
+    ) -> io::Result<Vec<Driver<Endpoint>>> {
+        if self.datapath == DatapathKind::Ip {
+            let text = "directly over IP every socket gets every packet: give each server a port of its own";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        let steering = match self.protocol {
+            Protocol::R2p2 => Steering::Session,
+            Protocol::Homa => Steering::Peer,
+        };
+        let ports = reuseport::bind_group(address, count, (self.socket(), steering))?;
+        ports
+            .into_iter()
+            .map(|port| {
+                let mut driver = Driver::new(wait)?;
+                self.attach(&mut driver, port.into())?;
+                Ok(driver)
+            })
+            .collect()
+    }
+
+    /// A datapath at an address, for a node of this protocol.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opening::add`].
+    pub fn bind(&self, address: SocketAddr) -> io::Result<AnyDatapath> {
+        match (self.protocol, self.datapath) {
+            (_, DatapathKind::Udp) => UdpPort::bind(address, self.socket()).map(Into::into),
+            (Protocol::Homa, DatapathKind::Ip) => {
+                IpPort::bind(address, self.socket()).map(Into::into)
+            }
+            (Protocol::R2p2, DatapathKind::Ip) => {
+                let text = "R2P2 goes over UDP alone: take the datapath udp, or the protocol homa";
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+
+    fn attach(&self, driver: &mut Driver<Endpoint>, mut datapath: AnyDatapath) -> io::Result<()> {
+        datapath.set_stamps(self.stamps)?;
+        let (now, secret) = (driver.clock().now(), entropy::secret()?);
+        let endpoint: Endpoint = match self.protocol {
+            Protocol::R2p2 => {
+                // Half of the buffer, for the kernel charges up to twice a packet's bytes.
+                let credit_bytes = datapath.receive_buffer_bytes()? / 2;
+                let config = r2p2::Config { secret, credit_bytes, ..self.r2p2.clone() };
+                r2p2::Endpoint::new(now, config).into()
+            }
+            Protocol::Homa => {
+                let mut config = homa::Config { secret, ..self.homa.clone() };
+                if self.datapath == DatapathKind::Ip {
+                    config.client_port = datapath.local_address().port();
+                    config.framing = homa::Framing::IP;
+                }
+                homa::Endpoint::new(now, config).into()
+            }
+        };
+        driver.add(endpoint, datapath, None);
+        Ok(())
+    }
+
+    fn socket(&self) -> UdpConfig {
+        let is_homa = self.protocol == Protocol::Homa;
+        let unsent_bytes_max = is_homa.then_some(UdpConfig::HOMA_UNSENT_BYTES);
+        UdpConfig { coalescing: self.coalescing, unsent_bytes_max, ..UdpConfig::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r2p2_over_ip_is_refused_with_what_to_take_instead() {
+        let opening = Opening { datapath: DatapathKind::Ip, ..Opening::default() };
+        let mut driver = Driver::new(Wait::default()).expect("a driver");
+        let error =
+            opening.add(&mut driver, ([127, 0, 0, 1], 0).into()).expect_err("no such thing");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("homa"), "{error}");
+    }
+}
