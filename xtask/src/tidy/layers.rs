@@ -94,10 +94,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "tailcut-instrument",
         &["tailcut", "tailcut-measure", "tailcut-net", "tailcut-proto", "tailcut-wire"],
     ),
+    ("tailcut-experiments", &["tailcut-measure", "tailcut-proto", "tailcut-sim"]),
     (
         "tailcut-cli",
         &[
             "tailcut",
+            "tailcut-experiments",
             "tailcut-instrument",
             "tailcut-measure",
             "tailcut-net",

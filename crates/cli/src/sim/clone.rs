@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use tailcut_experiments::cores;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
 use tailcut_sim::PS_PER_NS;
@@ -12,8 +13,8 @@ use tailcut_sim::cloning::{
 };
 use tailcut_sim::sojourn::Estimate;
 
+use super::Outcome;
 use super::figures::{NAMES, errors_json, estimates, values_json};
-use super::{Outcome, cores};
 use crate::distribution_file::{parse_delay_ns, parse_times};
 use crate::output;
 

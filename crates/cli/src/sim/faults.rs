@@ -6,13 +6,14 @@ use std::panic;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
+use tailcut_experiments::cores;
 use tailcut_net::clock::Clock;
 use tailcut_sim::faults::plan::Plan;
 use tailcut_sim::faults::{
     self, Coverage, Invariant, Minimised, Options, Report, Sabotage, Violation,
 };
 
-use super::{Outcome, cores};
+use super::Outcome;
 use crate::output;
 
 /// Prove R2P2 or Homa under random faults

@@ -6,7 +6,6 @@
 
 mod chip;
 mod clone;
-mod cores;
 mod faults;
 mod figures;
 mod homa;

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tailcut_experiments::cores::over_seeds;
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
@@ -14,7 +15,6 @@ use tailcut_sim::queue::{Jitter, Run, System, TieRule, WORKERS_MAX};
 use tailcut_sim::sojourn::{Estimate, Figures};
 
 use super::Outcome;
-use super::cores::over_seeds;
 use super::figures::{NAMES, errors_json, estimates, values_json};
 use crate::distribution_file::{parse_delay_ns, parse_times};
 use crate::output;

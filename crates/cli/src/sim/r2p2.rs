@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use tailcut_experiments::cores::over_seeds;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::{parse_count, parse_size_bytes};
 use tailcut_proto::policy::PolicySpec;
@@ -12,7 +13,6 @@ use tailcut_sim::network::HostDelays;
 use tailcut_sim::r2p2::{Experiment, FabricPlan, Findings, run as simulate};
 use tailcut_sim::sojourn::Figures;
 
-use super::cores::over_seeds;
 use super::{Outcome, figures};
 use crate::distribution_file::{parse_delay_ns, parse_positive_ns, parse_times};
 use crate::output;

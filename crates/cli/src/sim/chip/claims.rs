@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tailcut_experiments::cores;
 use tailcut_sim::chip::reference::{TAIL_CHIPS, TAILS, THROUGHPUT, THROUGHPUT_CHIPS};
 use tailcut_sim::chip::workload::Preset;
 use tailcut_sim::chip::{Chip, ChipError, Layout, simulate, slo_throughput};
 use tailcut_sim::sojourn::Estimate;
 
-use super::super::{Outcome, cores};
+use super::super::Outcome;
 use super::{Runs, estimate_text};
 use crate::output;
 

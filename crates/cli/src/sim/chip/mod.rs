@@ -6,14 +6,15 @@ use std::num::NonZeroU32;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
+use tailcut_experiments::cores;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::{Unit, parse_count};
 use tailcut_sim::chip::workload::{Preset, Workload};
 use tailcut_sim::chip::{Chip, Layout, Point, Source, simulate, slo_throughput};
 use tailcut_sim::sojourn::{Estimate, Figures};
 
+use super::Outcome;
 use super::figures::{NAMES, errors_json, estimates, values_json};
-use super::{Outcome, cores};
 use crate::distribution_file::{parse_positive_ns, parse_times};
 use crate::output;
 

@@ -7,8 +7,8 @@ use tailcut_measure::quantity::Unit;
 use tailcut_sim::cloning::{CloningError, Config, Outcome, Scheme, simulate};
 use tailcut_sim::sojourn::Estimate;
 
+use super::cores::over_seeds;
 use super::effort::Effort;
-use crate::sim::cores::over_seeds;
 
 /// The runs of a point.
 pub(super) struct Point(Vec<Outcome>);

@@ -2,36 +2,37 @@
 
 /// The share of a full reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Effort {
+pub struct Effort {
     /// One request in so many.
     divisor: u32,
-    pub(super) seed: u64,
+    /// Seed of the first run of each point.
+    pub seed: u64,
 }
 
 impl Effort {
     /// As many requests as the published figures have.
-    pub(super) fn full(seed: u64) -> Self {
+    pub fn full(seed: u64) -> Self {
         Self { divisor: 1, seed }
     }
 
     /// A sixteenth of the requests.
-    pub(super) fn quick(seed: u64) -> Self {
+    pub fn quick(seed: u64) -> Self {
         Self { divisor: 16, seed }
     }
 
     /// The same share of a run with another seed.
-    pub(super) fn with_seed(self, seed: u64) -> Self {
+    pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
     /// Requests where a full reproduction takes `full`.
-    pub(super) fn requests(self, full: u64) -> u64 {
+    pub fn requests(self, full: u64) -> u64 {
         (full / u64::from(self.divisor)).max(1)
     }
 
     /// By what a tolerance is wider than that of a full reproduction: the error of sampling grows
     /// with the root of the requests that are left out.
-    pub(super) fn widening(self) -> f64 {
+    pub fn widening(self) -> f64 {
         f64::from(self.divisor).sqrt()
     }
 }

@@ -19,11 +19,11 @@ use tailcut_measure::queueing::Sojourn;
 use tailcut_proto::policy::PolicySpec;
 use tailcut_sim::queue::{System, SystemError, TieRule};
 
+use super::cores::over_seeds;
 use super::effort::Effort;
 use super::figure::{Curve, Figure, Panel};
 use super::search::highest_load;
 use super::verdict::{Basis, Tolerance, Verdict};
-use crate::sim::cores::over_seeds;
 
 pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let run = |cell: Cell| {

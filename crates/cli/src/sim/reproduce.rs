@@ -1,34 +1,17 @@
 //! `tailcut sim reproduce`: published figures, simulated again, with a verdict on each value.
-//!
-//! A reproduction is a function from an [`Effort`] to a [`Figure`]. Its expected values are exact
-//! where there is a closed form, or published; each has the tolerance that its own error allows,
-//! and says in its module where it is from.
-
-mod bound;
-mod chip;
-mod cloning;
-mod effort;
-mod figure;
-mod homa;
-mod homa_short;
-mod laedge;
-mod netclone;
-mod queues;
-mod racksched;
-mod replication;
-mod search;
-mod verdict;
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use tailcut_experiments::figure::{Curve, Figure, Panel};
+use tailcut_experiments::verdict::Verdict;
+use tailcut_experiments::{Effort, REPRODUCTIONS, Reproduction};
 
-use self::effort::Effort;
-use self::figure::Figure;
-use self::verdict::Verdict;
 use super::Outcome;
+use crate::chart::{Axis, Chart, LineChart, Series, WIDE, look_of};
+use crate::output;
 
 /// Simulate published figures again, and compare
 ///
@@ -64,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let (mut json, mut text, mut verdicts) = (Vec::new(), String::new(), Vec::new());
     for Reproduction { name, about, run } in chosen {
         let figure = run(effort).with_context(|| format!("{name} cannot be simulated"))?;
-        for (ending, content) in [("csv", figure.csv()), ("svg", figure.svg(name))] {
+        for (ending, content) in [("csv", figure.csv()), ("svg", svg(&figure, name))] {
             let path = args.out.join(format!("{name}.{ending}"));
             fs::write(&path, content)
                 .with_context(|| format!("cannot write {}", path.display()))?;
@@ -74,7 +57,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
             "about": about,
             "verdicts": figure.verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
         }));
-        text += &format!("{name}: {about}\n\n{}\n", verdict::table(&figure.verdicts));
+        text += &format!("{name}: {about}\n\n{}\n", table(&figure.verdicts));
         verdicts.extend(figure.verdicts);
     }
     Ok(Outcome {
@@ -107,105 +90,38 @@ fn failure(verdicts: &[Verdict]) -> Option<String> {
     (!failed.is_empty()).then(|| format!("not reproduced: {}", failed.join("; ")))
 }
 
-/// A published figure.
-struct Reproduction {
-    name: &'static str,
-    about: &'static str,
-    run: fn(Effort) -> Result<Figure>,
+/// The verdicts for people.
+fn table(verdicts: &[Verdict]) -> String {
+    let head = Verdict::HEAD.map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> =
+        [head].into_iter().chain(verdicts.iter().map(Verdict::cells)).collect();
+    output::table(&rows, 2)
 }
 
-const REPRODUCTIONS: [Reproduction; 18] = [
-    Reproduction {
-        name: "rpcvalet-queues",
-        about: "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
-        run: queues::figure,
-    },
-    Reproduction {
-        name: "rpcvalet-chip",
-        about: "RPCValet's chip: throughput under its SLO, and the tail",
-        run: chip::figure,
-    },
-    Reproduction {
-        name: "jbsq-bound",
-        about: "R2P2's router: the load that keeps a p99 of 10 services, by bound and delay",
-        run: bound::figure,
-    },
-    Reproduction {
-        name: "netclone-exp25",
-        about: "NetClone and what it is compared with, exponential services of 25 us",
-        run: netclone::exponential,
-    },
-    Reproduction {
-        name: "netclone-bimodal",
-        about: "NetClone with bimodal services, where nobody waits",
-        run: netclone::bimodal,
-    },
-    Reproduction {
-        name: "laedge",
-        about: "LAEDGE's coordinator, with a slot for each server and for each worker",
-        run: laedge::figure,
-    },
-    Reproduction {
-        name: "racksched-hetero",
-        about: "RackSched where servers differ, over random placement",
-        run: racksched::figure,
-    },
-    Reproduction {
-        name: "replication-threshold",
-        about: "the load up to which sending every request twice helps",
-        run: replication::figure,
-    },
-    Reproduction {
-        name: "homa-w1",
-        about: "W1 at a load of 0.8: Homa, plain messages, streams, and the bound",
-        run: homa::w1,
-    },
-    Reproduction {
-        name: "homa-w2",
-        about: "W2 at a load of 0.8: Homa, plain messages, streams, and the bound",
-        run: homa::w2,
-    },
-    Reproduction {
-        name: "homa-w3",
-        about: "W3 at a load of 0.8 against the published curve, and the same messages by others",
-        run: homa::w3,
-    },
-    Reproduction {
-        name: "homa-w4",
-        about: "W4 at a load of 0.8 against the published curve, and the same messages by others",
-        run: homa::w4,
-    },
-    Reproduction {
-        name: "homa-w5",
-        about: "W5 at a load of 0.8: Homa, plain messages, streams, and the bound",
-        run: homa::w5,
-    },
-    Reproduction {
-        name: "homa-priorities",
-        about: "Homa on W3 with 1, 2, 4 and 8 priorities",
-        run: homa::priorities,
-    },
-    Reproduction {
-        name: "homa-overcommitment",
-        about: "Homa on W4 with one message granted at a time, and with seven",
-        run: homa::overcommitment,
-    },
-    Reproduction {
-        name: "homa-basic",
-        about: "Homa's echoes without priorities and without a limit of messages at once",
-        run: homa::basic,
-    },
-    Reproduction {
-        name: "homa-single-switch",
-        about: "Homa's echoes between 8 clients and 8 servers at one switch",
-        run: homa::single_switch,
-    },
-    Reproduction {
-        name: "homa-short-packets",
-        about: "Homa on W3 and W4 with packets of half the length, over as published",
-        run: homa_short::figure,
-    },
-];
+/// The panels below each other, as a file of its own.
+fn svg(figure: &Figure, name: &str) -> String {
+    let panels: Vec<(String, Chart)> =
+        figure.panels.iter().map(|panel| (panel.title.clone(), chart(panel))).collect();
+    let title = format!("{name}: lines are simulated here, marks are published or exact");
+    Chart::stacked(&panels, title).standalone()
+}
+
+fn chart(panel: &Panel) -> Chart {
+    let series: Vec<Series> =
+        panel.curves.iter().enumerate().map(|(index, curve)| series(index, curve)).collect();
+    let points = || series.iter().flat_map(|series| series.curve.iter().chain(&series.points));
+    let x = Axis::covering(panel.x.to_owned(), points().map(|point| point.0));
+    let y_max = panel.y_max.unwrap_or(f64::INFINITY);
+    let y = Axis::from_zero(panel.y.to_owned(), points().map(|point| point.1.min(y_max)));
+    let marker_title = |label: &str, (x, y): (f64, f64)| format!("{label}: {y} at {x}");
+    LineChart { series: &series, x, y, marker_title: &marker_title }.draw(WIDE, panel.title.clone())
+}
+
+fn series(index: usize, curve: &Curve) -> Series {
+    let Curve { label, obtained, expected } = curve.clone();
+    let look = look_of(index);
+    Series { label, look, curve: obtained, points: expected, ranges: Vec::new() }
+}
 
 const AFTER_HELP: &str = "\
 Figures:
@@ -230,7 +146,8 @@ Examples:
 
 #[cfg(test)]
 mod tests {
-    use super::verdict::{Basis, Tolerance};
+    use tailcut_experiments::verdict::{Basis, Tolerance};
+
     use super::*;
 
     /// In one line of the help, `homa-w1 ... homa-w5`.
@@ -258,5 +175,40 @@ mod tests {
             verdict("mean", Tolerance::Absolute(1.5)),
         ];
         assert_eq!(failure(&failed), Some("not reproduced: p99".to_owned()));
+    }
+
+    #[test]
+    fn every_curve_has_a_path() {
+        let curve = |label: &str| Curve {
+            label: label.to_owned(),
+            obtained: vec![(0.5, 1.0), (0.9, 3.0)],
+            expected: vec![(0.9, 3.1)],
+        };
+        let panel = |title: &str| Panel {
+            title: title.to_owned(),
+            x: "load",
+            y: "p99 (mean service times)",
+            y_max: None,
+            curves: vec![curve("1x16"), curve("a, b")],
+        };
+        let figure = Figure { panels: vec![panel("fixed"), panel("exp")], verdicts: vec![] };
+        let svg = svg(&figure, "test");
+        // A sample in the legend and the curve itself, in both panels.
+        assert_eq!(svg.matches("<polyline class=\"line s2\"").count(), 4);
+        assert_eq!(svg.matches("<svg ").count(), 1);
+    }
+
+    #[test]
+    fn the_table_says_what_fails() {
+        let rows = [4.04, 4.05].map(|obtained| {
+            let (what, tolerance) = ("a figure".to_owned(), Tolerance::Relative(0.01));
+            Verdict::new(Effort::full(1), what, (Basis::Exact, 4.0), obtained, tolerance)
+        });
+        let text = table(&rows);
+        assert!(
+            text.contains("+1.000 %    1.000 %     pass")
+                && text.contains("+1.250 %    1.000 %     FAIL"),
+            "{text}"
+        );
     }
 }

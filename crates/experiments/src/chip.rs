@@ -16,10 +16,10 @@ use tailcut_sim::chip::workload::Preset;
 use tailcut_sim::chip::{Chip, ChipError, Layout, simulate, slo_throughput};
 use tailcut_sim::sojourn::Estimate;
 
+use super::cores::over_seeds;
 use super::effort::Effort;
 use super::figure::{Curve, Figure, Panel};
 use super::verdict::{Basis, Tolerance, Verdict};
-use crate::sim::cores::over_seeds;
 
 pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let throughput = throughput(effort)?;

@@ -21,12 +21,12 @@ use tailcut_measure::queueing::{EkM1, Jbsq, MDk, MMk, Sojourn};
 use tailcut_proto::policy::PolicySpec;
 use tailcut_sim::queue::{System, SystemError, TieRule};
 
+use super::cores::over_seeds;
+use super::cores::{self, NAMES};
 use super::effort::Effort;
 use super::figure::{Curve, Figure, Panel};
 use super::search::{highest_load, highest_load_between};
 use super::verdict::{Basis, Tolerance, Verdict};
-use crate::sim::cores::over_seeds;
-use crate::sim::figures::{self, NAMES};
 
 pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let mut verdicts = exact_figures(effort)?;
@@ -235,7 +235,7 @@ fn run_exactly(effort: Effort, system: &System, seeds: u64) -> Result<[f64; 5]> 
     let runs = runs.into_iter().collect::<Result<Vec<_>, SystemError>>()?;
     let figures: Vec<_> =
         runs.iter().map(|run| run.sojourns.figures(run.service_mean_ps)).collect();
-    Ok(figures::estimates(&figures).map(|estimate| estimate.value))
+    Ok(cores::estimates(&figures).map(|estimate| estimate.value))
 }
 
 fn tolerance(load: f64) -> Tolerance {

@@ -3,22 +3,25 @@
 use serde_json::{Value, json};
 
 use super::effort::Effort;
-use crate::output;
 
 /// One comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Verdict {
+pub struct Verdict {
     /// The figure, such as `M/M/16 at 0.8: p99`.
-    pub(super) what: String,
-    pub(super) basis: Basis,
-    pub(super) expected: f64,
-    pub(super) obtained: f64,
-    pub(super) tolerance: Tolerance,
+    pub what: String,
+    /// Where the expected value is from.
+    pub basis: Basis,
+    /// The expected value.
+    pub expected: f64,
+    /// The obtained value.
+    pub obtained: f64,
+    /// How far they may be apart.
+    pub tolerance: Tolerance,
 }
 
 /// Where an expected value is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Basis {
+pub enum Basis {
     /// Computed: a closed form, or a numeric solution.
     Exact,
     /// Simulated by others with a model of the same rules.
@@ -31,13 +34,16 @@ pub(super) enum Basis {
 
 /// How far an obtained value may be from the expected one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Tolerance {
+pub enum Tolerance {
     /// A share of the expected value.
     Relative(f64),
+    /// In the unit of the value.
     Absolute(f64),
     /// So much below the expected value, and so much above it.
     Sides {
+        /// Below.
         below: f64,
+        /// Above.
         above: f64,
     },
     /// The expected value is a lower bound.
@@ -65,7 +71,7 @@ impl Tolerance {
 
 impl Verdict {
     /// A comparison with the tolerance of a full reproduction, widened where the effort is less.
-    pub(super) fn new(
+    pub fn new(
         effort: Effort,
         what: String,
         expected: (Basis, f64),
@@ -77,7 +83,7 @@ impl Verdict {
 
     /// A comparison whose tolerance is not of sampling, so that requests neither widen nor narrow
     /// it.
-    pub(super) fn fixed(
+    pub fn fixed(
         what: String,
         (basis, expected): (Basis, f64),
         obtained: f64,
@@ -87,13 +93,13 @@ impl Verdict {
     }
 
     /// Whether there is a tolerance at all.
-    pub(super) fn is_judged(&self) -> bool {
+    pub fn is_judged(&self) -> bool {
         self.tolerance != Tolerance::Shown
     }
 
     /// Whether the obtained value is within the tolerance, if there is one. Nothing that is no
     /// number passes it.
-    pub(super) fn passes(&self) -> bool {
+    pub fn passes(&self) -> bool {
         let difference = (self.obtained - self.expected).abs();
         match self.tolerance {
             Tolerance::Relative(share) => difference <= share * self.expected.abs() + ROUNDING,
@@ -107,7 +113,8 @@ impl Verdict {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    /// It for programs.
+    pub fn json(&self) -> Value {
         let (kind, tolerance) = match self.tolerance {
             Tolerance::Relative(share) => ("relative", json!(share)),
             Tolerance::Absolute(limit) => ("absolute", json!(limit)),
@@ -125,7 +132,12 @@ impl Verdict {
         })
     }
 
-    fn cells(&self) -> Vec<String> {
+    /// The heads of [`Verdict::cells`].
+    pub const HEAD: [&str; 7] =
+        ["figure", "basis", "expected", "obtained", "deviation", "tolerance", "verdict"];
+
+    /// It as a row of a table.
+    pub fn cells(&self) -> Vec<String> {
         let tolerance = match self.tolerance {
             Tolerance::Relative(share) => format!("{:.3} %", 100.0 * share),
             Tolerance::Absolute(limit) => format!("{limit:.4}"),
@@ -169,16 +181,6 @@ impl Basis {
     }
 }
 
-/// The verdicts for people.
-pub(super) fn table(verdicts: &[Verdict]) -> String {
-    let head = ["figure", "basis", "expected", "obtained", "deviation", "tolerance", "verdict"]
-        .map(str::to_owned)
-        .to_vec();
-    let rows: Vec<Vec<String>> =
-        [head].into_iter().chain(verdicts.iter().map(Verdict::cells)).collect();
-    output::table(&rows, 2)
-}
-
 /// So that a difference of just the tolerance passes.
 const ROUNDING: f64 = 1e-12;
 
@@ -209,18 +211,6 @@ mod tests {
         let of = |tolerance| verdict(Effort::quick(1), tolerance, 4.15).tolerance;
         assert_eq!(of(Tolerance::Relative(0.01)), Tolerance::Relative(0.04));
         assert_eq!(of(Tolerance::AtLeast), Tolerance::AtLeast);
-    }
-
-    #[test]
-    fn the_table_says_what_fails() {
-        let rows = [4.04, 4.05]
-            .map(|obtained| verdict(Effort::full(1), Tolerance::Relative(0.01), obtained));
-        let text = table(&rows);
-        assert!(
-            text.contains("+1.000 %    1.000 %     pass")
-                && text.contains("+1.250 %    1.000 %     FAIL"),
-            "{text}"
-        );
     }
 
     fn check(tolerance: Tolerance, obtained: f64, passes: bool) {
