@@ -119,7 +119,7 @@ impl Endpoint {
             }
             slot.phase = Phase::Hearing;
             // The server has all of the request, whatever it was to be sent again.
-            self.sendable.remove(&mut self.sendable_places, index);
+            self.egress.unrank(index);
             if header.message_length.get() as usize > self.config.single_len_max() {
                 self.metrics.failed += 1;
                 return self.fail(index, Failure::ReplyTooLarge);
@@ -189,6 +189,7 @@ impl Endpoint {
             AckAction::Waits => {}
             // Before the server asks.
             AckAction::Later => self
+                .egress
                 .acks_due
                 .push_back((now.saturating_add(self.config.recovery.need_ack_ns / 2), peer)),
             AckAction::Now => self.push_control(Control::Acks { peer }),
@@ -197,8 +198,8 @@ impl Endpoint {
 
     /// Has those acknowledgements said that no packet has taken along.
     pub(super) fn say_late_acks(&mut self, now: Time) {
-        while let Some(&(_, peer)) = self.acks_due.front().filter(|(at, _)| *at <= now) {
-            self.acks_due.pop_front();
+        while let Some(&(_, peer)) = self.egress.acks_due.front().filter(|(at, _)| *at <= now) {
+            self.egress.acks_due.pop_front();
             if self.peers[peer].state.acks.expire() {
                 self.push_control(Control::Acks { peer });
             }

@@ -81,7 +81,8 @@ impl Endpoint {
             slot.out.grant(to, priority);
         }
         // The end of what was sent may not have left yet; a hole below it has.
-        let is_waiting = to >= slot.out.sent_len() && self.device.may_hold(now, slot.sent_at);
+        let is_waiting =
+            to >= slot.out.sent_len() && self.egress.device.may_hold(now, slot.sent_at);
         let resent = if is_waiting { 0 } else { slot.out.resend(from, to, priority) };
         self.metrics.resent_bytes += u64::from(resent);
         if resent == 0 {
@@ -195,8 +196,8 @@ impl Endpoint {
 
     /// Queues a packet that must not go out without bound.
     pub(super) fn push_control(&mut self, control: Control) {
-        if self.control.len() < self.config.control_len_max {
-            self.control.push_back(control);
+        if self.egress.control.len() < self.config.control_len_max {
+            self.egress.control.push_back(control);
         } else {
             self.metrics.control_dropped_queue_full += 1;
         }

@@ -33,6 +33,8 @@ pub(super) struct Book {
     fifo_claim: u64,
     /// When a peer may be given its next grant.
     pub(super) wake_at: Option<Time>,
+    /// When data of each priority came last; 0 before.
+    pub(super) data_at: [Time; 8],
 }
 
 impl Book {
@@ -290,7 +292,7 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         if !slot.is_grant_queued {
             slot.is_grant_queued = true;
-            self.control.push_back(Control::Grant { rpc: self.slots.key(index) });
+            self.egress.control.push_back(Control::Grant { rpc: self.slots.key(index) });
         }
         if was_idle {
             // Now there is something to be silent about.

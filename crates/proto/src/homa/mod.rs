@@ -17,6 +17,7 @@ mod client;
 mod config;
 mod control;
 mod cutoffs;
+mod egress;
 mod grants;
 mod ids;
 mod incoming;
@@ -49,16 +50,14 @@ pub use crate::call::counters::Counters;
 pub use crate::peer::limits::{Holdings, Serving};
 
 use self::cutoffs::Advice;
+use self::egress::Egress;
 use self::grants::Book;
 use self::ids::Sessions;
-use self::link::{Device, NicQueue};
 use self::peers::HomaPeer;
-use self::slot::{Phase, Role, Slot, rank};
-use self::transmit::Control;
+use self::slot::{Phase, Role, Slot};
 use crate::buffers::Buffers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
-use crate::order::heap::{Heap, Places};
 use crate::order::wheel::Wheel;
 use crate::peer::table::{PeerId, Table};
 use crate::peer::validation::Tokens;
@@ -79,16 +78,7 @@ pub struct Endpoint {
     sessions: Sessions,
     advice: Advice,
     book: Book,
-    /// Messages of which something may be sent.
-    sendable: Heap,
-    sendable_places: Places,
-    nic: NicQueue,
-    device: Device,
-    control: VecDeque<Control>,
-    /// When data of each priority came last; 0 before.
-    data_at: [Time; 8],
-    /// When which peers are told of calls that have ended, at the latest; at most one entry a peer.
-    acks_due: VecDeque<(Time, PeerId)>,
+    egress: Egress,
     wheel: Wheel,
     /// Messages begun so far, in and out: what ranks them by age.
     births: u32,
@@ -136,13 +126,7 @@ impl Endpoint {
             sessions: Sessions::new(&config.secret),
             advice: Advice::new(now, &config),
             book: Book::default(),
-            sendable: Heap::default(),
-            sendable_places: Places::default(),
-            nic: NicQueue::new(config.link),
-            device: Device::default(),
-            control: VecDeque::new(),
-            data_at: [0; 8],
-            acks_due: VecDeque::new(),
+            egress: Egress::new(config.link),
             wheel: Wheel::new(TICK_BITS),
             births: 0,
             buffers: Buffers::new(config.pool_bytes_max),
@@ -278,7 +262,7 @@ impl Endpoint {
         let (peer, local_id) = (slot.peer, slot.local_id());
         self.live.remove(&(peer, local_id));
         self.wheel.disarm(index);
-        self.sendable.remove(&mut self.sendable_places, index);
+        self.egress.unrank(index);
         self.unwant(index);
         if !matches!(self.slots[index].role, Role::Whole) {
             self.leave_long(index);
@@ -306,12 +290,7 @@ impl Endpoint {
 
     /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
     fn rank_out(&mut self, index: SlotId) {
-        let out = &self.slots[index].out;
-        if out.is_sendable() {
-            self.sendable.set(&mut self.sendable_places, index, rank(out.remaining(), out.birth));
-        } else {
-            self.sendable.remove(&mut self.sendable_places, index);
-        }
+        self.egress.rank(&self.slots, index);
     }
 
     fn pad(&mut self, index: SlotId, len: u32) {
@@ -389,7 +368,7 @@ impl Node for Endpoint {
 
     #[inline]
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        if !self.control.is_empty()
+        if !self.egress.control.is_empty()
             && let Some(transmit) = self.write_control(now, buffer)
         {
             return Some(transmit);
@@ -398,11 +377,8 @@ impl Node for Endpoint {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let nic = self.sendable.peek().and_then(|_| self.nic.opens_at());
-        let acks = self.acks_due.front().map(|&(at, _)| at);
-        let timers =
-            self.wheel.next_due().into_iter().chain(self.book.wake_at).chain(nic).chain(acks);
-        timers.min()
+        let timers = [self.wheel.next_due(), self.book.wake_at, self.egress.next_due()];
+        timers.into_iter().flatten().min()
     }
 }
 

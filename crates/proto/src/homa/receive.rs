@@ -45,7 +45,7 @@ impl Endpoint {
                 self.book.expected_bytes -= u64::from(new);
                 slot.progress_at = now;
                 let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);
-                self.data_at[usize::from(level & 7)] = now;
+                self.book.data_at[usize::from(level & 7)] = now;
                 let has_asked = std::mem::take(&mut slot.attempts) > 0;
                 self.sample_round_trip(now, index);
                 if arrival == Arrival::New {

@@ -186,7 +186,8 @@ impl Endpoint {
             return since;
         }
         let level = slot.inc.level_of(slot.inc.highest(), &self.advice.cutoffs);
-        let better_at = self.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
+        let better_at =
+            self.book.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
         better_at.min(since.saturating_add(self.config.recovery.crowding_ns_max)).max(since)
     }
 

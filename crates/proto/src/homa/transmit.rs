@@ -71,11 +71,11 @@ pub(super) enum Control {
 impl Endpoint {
     /// Writes the next control packet.
     pub(super) fn write_control(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        while let Some(&control) = self.control.front() {
+        while let Some(&control) = self.egress.control.front() {
             if buffer.len() < CONTROL_LEN_MAX {
                 return None;
             }
-            self.control.pop_front();
+            self.egress.control.pop_front();
             if let Control::Acks { peer } = control {
                 match self.write_acks(peer, buffer) {
                     Some(transmit) => return Some(transmit),
@@ -97,14 +97,14 @@ impl Endpoint {
         let mut train_priority = None;
         let count_max = self.config.train_len_max.clamp(1, TRAIN_DATAGRAMS_MAX);
         let lens = (self.config.framing.unscheduled_len, self.config.framing.scheduled_len);
-        while let Some((_, index)) = self.sendable.peek() {
+        while let Some(index) = self.egress.first() {
             let slot = &self.slots[index];
             let Some(piece) = slot.out.peek(lens).filter(|_| train.count() < count_max) else {
                 break;
             };
             let priority = self.priority_of(index, piece);
             if train_priority.is_some_and(|same| same != priority)
-                || !self.nic.takes(now, slot.out.len())
+                || !self.egress.nic.takes(now, slot.out.len())
             {
                 break;
             }
@@ -115,7 +115,7 @@ impl Endpoint {
             }
             let Some(room) = train.room(self.path_of(index), len) else {
                 if train.count() == 0 {
-                    self.device.refuse(now);
+                    self.egress.device.refuse(now);
                 }
                 break;
             };
@@ -177,8 +177,8 @@ impl Endpoint {
         let to = Path { local: slot.local, peer: peer.address };
         disguise(self.config.carrier, to, room);
         let framing = &self.config.framing;
-        self.nic.add(now, piece.len + framing.unscheduled_overhead);
-        self.device.send(now, piece.len);
+        self.egress.nic.add(now, piece.len + framing.unscheduled_overhead);
+        self.egress.device.send(now, piece.len);
         self.metrics.data_bytes_out += u64::from(piece.len);
         self.rank_out(index);
         if !self.slots[index].out.is_sendable() {
@@ -190,7 +190,7 @@ impl Endpoint {
     /// A reply must wait until its client's address is proven: tell it the version to tell back.
     fn hold_back(&mut self, now: Time, index: SlotId) {
         self.metrics.amplification_limited += 1;
-        self.sendable.remove(&mut self.sendable_places, index);
+        self.egress.unrank(index);
         self.advise(now, index);
     }
 
@@ -205,7 +205,7 @@ impl Endpoint {
                 .then(|| train.room(to, size_of::<AckPacket>()))
                 .flatten()
             else {
-                self.control.push_front(Control::Acks { peer });
+                self.egress.control.push_front(Control::Acks { peer });
                 break;
             };
             let first = acks.pop().unwrap_or_default();

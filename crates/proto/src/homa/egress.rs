@@ -1,0 +1,71 @@
+//! What waits to be sent: control packets, messages in the order of SRPT, and acknowledgements that
+//! no packet has taken along, before the queues of the NIC.
+//!
+//! Invariant: a message is ranked exactly while something of it may be sent.
+
+use std::collections::VecDeque;
+
+use super::config::Link;
+use super::link::{Device, NicQueue};
+use super::slot::{Slot, rank};
+use super::transmit::Control;
+use crate::call::slab::{Slab, SlotId};
+use crate::node::Time;
+use crate::order::heap::{Heap, Places};
+use crate::peer::table::PeerId;
+
+/// What an endpoint is to send.
+#[derive(Debug)]
+pub(super) struct Egress {
+    /// Control packets, which go first.
+    pub(super) control: VecDeque<Control>,
+    /// When which peers are told of calls that have ended, at the latest; at most one entry a peer.
+    pub(super) acks_due: VecDeque<(Time, PeerId)>,
+    /// The link's queue, where its speed is known.
+    pub(super) nic: NicQueue,
+    /// What the device may still hold.
+    pub(super) device: Device,
+    /// RPCs of whose message something may be sent, the one with the fewest bytes left first.
+    sendable: Heap,
+    places: Places,
+}
+
+impl Egress {
+    pub(super) fn new(link: Option<Link>) -> Self {
+        Self {
+            control: VecDeque::new(),
+            acks_due: VecDeque::new(),
+            nic: NicQueue::new(link),
+            device: Device::default(),
+            sendable: Heap::default(),
+            places: Places::default(),
+        }
+    }
+
+    /// The RPC whose message goes next.
+    pub(super) fn first(&self) -> Option<SlotId> {
+        self.sendable.peek().map(|(_, index)| index)
+    }
+
+    /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
+    pub(super) fn rank(&mut self, slots: &Slab<Slot>, index: SlotId) {
+        let out = &slots[index].out;
+        if out.is_sendable() {
+            self.sendable.set(&mut self.places, index, rank(out.remaining(), out.birth));
+        } else {
+            self.unrank(index);
+        }
+    }
+
+    /// Takes the message of an RPC out; harmless when it is not ranked.
+    pub(super) fn unrank(&mut self, index: SlotId) {
+        self.sendable.remove(&mut self.places, index);
+    }
+
+    /// When something may be sent that cannot be now, or acknowledgements are due.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        let nic = self.sendable.peek().and_then(|_| self.nic.opens_at());
+        let acks = self.acks_due.front().map(|&(at, _)| at);
+        nic.into_iter().chain(acks).min()
+    }
+}
