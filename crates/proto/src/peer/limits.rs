@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use super::table::Peer;
 use crate::address::Prefix;
 
 /// Configuration of the server half of an endpoint.
@@ -97,27 +96,5 @@ impl Default for Serving {
             session_idle_ns: 5_000_000_000,
             transit_ns_max: 10_000_000,
         }
-    }
-}
-
-impl Holdings {
-    /// Whether one more request of `client` would exceed a limit, if it holds `bytes`.
-    pub(crate) fn is_full<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
-        self.requests >= serving.requests_max
-            || client.requests >= serving.requests_per_client_max
-            || self.is_crowded(client, bytes, serving)
-    }
-
-    /// Whether `bytes` more for a request of `client` would exceed a limit.
-    pub(crate) fn is_crowded<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
-        self.held_bytes + bytes > serving.held_bytes_max
-            || client.held_bytes + bytes > serving.held_bytes_per_client_max
-    }
-
-    /// Takes note that a request of `client`, which held `held` bytes, holds `bytes`.
-    pub(crate) fn hold<T>(&mut self, client: &mut Peer<T>, held: &mut usize, bytes: usize) {
-        self.held_bytes = self.held_bytes - *held + bytes;
-        client.held_bytes = client.held_bytes - *held + bytes;
-        *held = bytes;
     }
 }

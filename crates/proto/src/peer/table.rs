@@ -17,7 +17,7 @@ use std::ops::{Index, IndexMut};
 
 use foldhash::fast::FixedState;
 
-use super::limits::Serving;
+use super::limits::{Holdings, Serving};
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start};
 use crate::address::AddressKey;
 use crate::node::Time;
@@ -269,6 +269,28 @@ impl<T> IndexMut<PeerId> for Table<T> {
     #[inline]
     fn index_mut(&mut self, peer: PeerId) -> &mut Peer<T> {
         &mut self.peers[peer.index()]
+    }
+}
+
+impl Holdings {
+    /// Whether one more request of `client` would exceed a limit, if it holds `bytes`.
+    pub(crate) fn is_full<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
+        self.requests >= serving.requests_max
+            || client.requests >= serving.requests_per_client_max
+            || self.is_crowded(client, bytes, serving)
+    }
+
+    /// Whether `bytes` more for a request of `client` would exceed a limit.
+    pub(crate) fn is_crowded<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
+        self.held_bytes + bytes > serving.held_bytes_max
+            || client.held_bytes + bytes > serving.held_bytes_per_client_max
+    }
+
+    /// Takes note that a request of `client`, which held `held` bytes, holds `bytes`.
+    pub(crate) fn hold<T>(&mut self, client: &mut Peer<T>, held: &mut usize, bytes: usize) {
+        self.held_bytes = self.held_bytes - *held + bytes;
+        client.held_bytes = client.held_bytes - *held + bytes;
+        *held = bytes;
     }
 }
 
