@@ -12,6 +12,7 @@ mod counters;
 mod demo;
 mod dissect;
 mod distribution_file;
+mod log;
 mod measure;
 mod network;
 mod output;
@@ -35,6 +36,10 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "tailcut", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
+    /// Log state changes and limits that bite, on standard error; TAILCUT_LOG filters by target and
+    /// level, as in `warn` or `info,tailcut_net=off`
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log: Option<log::Format>,
     #[command(subcommand)]
     command: Command,
 }
@@ -68,7 +73,12 @@ struct DissectArgs {
 
 fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    if let Err(error) = log::init(cli.log) {
+        eprintln!("tailcut: {error:#}");
+        return ExitCode::FAILURE;
+    }
+    let result = match cli.command {
         Command::Serve(args) => serve::run(args).map(done),
         Command::Route(args) => route::run(args).map(done),
         Command::Control(args) => control::run(&args).map(done),

@@ -22,6 +22,7 @@ use crate::control::protocol::{self, Reply, Request};
 use crate::control::socket::ControlSocket;
 use crate::counters::{self, Counters};
 use crate::distribution_file::parse_positive_ns;
+use crate::log::RouterLog;
 use crate::network::{self, Polling};
 use crate::{output, signals};
 
@@ -93,10 +94,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         waker.wake();
     })?;
     output::print(&format!("listening {}\n", service.listen))?;
+    let mut log = RouterLog::default();
     while !stop.load(Ordering::Relaxed) {
-        let now = service.driver.turn()?.now;
-        service.handle_orders(now);
-        service.driver.wait(None, None)?;
+        let turn = service.driver.turn()?;
+        service.handle_orders(turn.now);
+        let look_at = log.look(&service.driver, turn);
+        service.driver.wait(None, look_at)?;
     }
     eprint!("routed:\n{}", counters::lines(&service.counters()));
     Ok(())

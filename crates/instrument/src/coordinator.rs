@@ -160,7 +160,10 @@ impl AgentSession {
                 clocks.take(&stamps, &stamped);
             }
             AgentEvent::Done => self.state = State::Done,
-            AgentEvent::Failed(reason) => self.state = State::Lost(reason),
+            AgentEvent::Failed(reason) => {
+                tracing::warn!(reason, "an agent is lost");
+                self.state = State::Lost(reason);
+            }
         }
     }
 

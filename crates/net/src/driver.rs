@@ -187,6 +187,11 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         self.stations.len() - 1
     }
 
+    /// How many nodes have been added.
+    pub fn count(&self) -> usize {
+        self.stations.len()
+    }
+
     /// A node. Panics for a number that was never given.
     pub fn node(&self, index: usize) -> &N {
         &self.stations[index].node

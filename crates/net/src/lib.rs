@@ -17,6 +17,7 @@
 //! | [`workers`] | worker threads behind one I/O thread, fed from one queue |
 //! | [`entropy`] | secrets |
 //! | [`affinity`] | pins threads and raises their priority |
+//! | [`log`] | log lines about counters that mean trouble, once a second at most |
 //! | [`bare`] | the least that the kernel's UDP costs: the floor that benches compare with |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the
@@ -34,6 +35,7 @@ pub mod datagram;
 pub mod datapath;
 pub mod driver;
 pub mod entropy;
+pub mod log;
 pub mod open;
 pub mod probe;
 pub mod raw;

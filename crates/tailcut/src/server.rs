@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tailcut_net::datapath::Datapath;
-use tailcut_net::driver::{Driver, Waker};
+use tailcut_net::driver::{Driver, Turn, Waker};
+use tailcut_net::log::{self, DriverLog};
 use tailcut_net::workers::{Job, Workers};
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
@@ -20,6 +21,7 @@ use crate::options::ServerBuilder;
 pub struct Server {
     driver: Driver<Endpoint>,
     stop: Arc<AtomicBool>,
+    log: DriverLog,
 }
 
 /// Stops a server from another thread.
@@ -52,7 +54,7 @@ impl Server {
     }
 
     pub(crate) fn new(driver: Driver<Endpoint>) -> Self {
-        Self { driver, stop: Arc::new(AtomicBool::new(false)) }
+        Self { driver, stop: Arc::new(AtomicBool::new(false)), log: DriverLog::default() }
     }
 
     /// The server's address.
@@ -78,8 +80,9 @@ impl Server {
     /// [`Error::Io`] when the socket has become useless.
     pub fn run(&mut self, mut handler: impl FnMut(Request<'_>)) -> Result<(), Error> {
         while !self.stop.load(Ordering::Relaxed) {
-            self.turn(&mut handler)?;
-            self.driver.wait(None, None)?;
+            let turn = self.turn_once(&mut handler)?;
+            let look_at = self.look(turn);
+            self.driver.wait(None, look_at)?;
         }
         Ok(())
     }
@@ -91,7 +94,18 @@ impl Server {
     ///
     /// [`Error::Io`] when the socket has become useless.
     pub fn turn(&mut self, handler: &mut impl FnMut(Request<'_>)) -> Result<(), Error> {
-        self.driver.turn_with(|_, endpoint, now| {
+        let turn = self.turn_once(handler)?;
+        self.look(turn);
+        Ok(())
+    }
+
+    /// Logs what has gone wrong; returns when it wants to look again.
+    fn look(&mut self, turn: Turn) -> Option<Time> {
+        self.log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()))
+    }
+
+    fn turn_once(&mut self, handler: &mut impl FnMut(Request<'_>)) -> Result<Turn, Error> {
+        let turn = self.driver.turn_with(|_, endpoint, now| {
             while let Some(event) = endpoint.poll_event() {
                 if let Event::Request { id, client, payload, deadline } = event {
                     handler(Request {
@@ -106,7 +120,7 @@ impl Server {
                 }
             }
         })?;
-        Ok(())
+        Ok(turn)
     }
 
     /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a
@@ -128,7 +142,7 @@ impl Server {
             let mut workers = Workers::start(scope, count, &waker, &handler)?;
             while !self.stop.load(Ordering::Relaxed) {
                 let mut health = Ok(());
-                self.driver.turn_with(|_, endpoint, now| {
+                let turn = self.driver.turn_with(|_, endpoint, now| {
                     health = workers.poll_done(now, |job| {
                         // A request that is gone by now needs no answer.
                         let _ = endpoint.reply(now, job.id, job.reply);
@@ -146,7 +160,8 @@ impl Server {
                     }
                 })?;
                 health?;
-                self.driver.wait(None, None)?;
+                let look_at = self.look(turn);
+                self.driver.wait(None, look_at)?;
             }
             Ok(())
         })

@@ -11,6 +11,7 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
+use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::endpoint::Endpoint;
@@ -48,17 +49,19 @@ impl Endpoints {
     }
 
     pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+        let mut log = DriverLog::default();
         while !stop.load(Ordering::Relaxed) {
             let desks = &mut self.desks;
             let mut left = Left::Nothing;
-            self.driver.turn_with(|index, endpoint, now| {
+            let turn = self.driver.turn_with(|index, endpoint, now| {
                 if desks[index].work(endpoint, now) == Left::Requests {
                     left = Left::Requests;
                 }
             })?;
+            let look_at = log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()));
             if left == Left::Nothing {
-                let next_finish = desks.iter().filter_map(CallDesk::next_finish).min();
-                self.driver.wait(None, next_finish)?;
+                let next_finish = desks.iter().filter_map(CallDesk::next_finish);
+                self.driver.wait(None, next_finish.chain(look_at).min())?;
             }
         }
         Ok(())

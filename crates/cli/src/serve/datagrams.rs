@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
+use tailcut_net::log::DriverLog;
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};
 
@@ -50,9 +51,10 @@ impl Ports {
     }
 
     pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+        let mut log = DriverLog::default();
         while !stop.load(Ordering::Relaxed) {
             let mut left = Left::Nothing;
-            self.driver.turn_with(|_, port, _| {
+            let turn = self.driver.turn_with(|_, port, _| {
                 // One service a turn, as over R2P2: what has arrived meanwhile is received before
                 // the next.
                 if let Some((path, task)) = port.desk.spin_one() {
@@ -62,8 +64,9 @@ impl Ports {
                     left = Left::Requests;
                 }
             })?;
+            let look_at = log.look(&self.driver, turn, |_, _| []);
             if left == Left::Nothing {
-                self.driver.wait(None, None)?;
+                self.driver.wait(None, look_at)?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@ use crate::harness::{run, succeed};
 
 #[test]
 fn mistakes_of_the_command_line_exit_with_2() {
-    check(&[], 2, "Usage: tailcut <COMMAND>");
+    check(&[], 2, "Usage: tailcut [OPTIONS] <COMMAND>");
     check(&["serve", "--app", "echo"], 2, "--listen <ADDR>");
     check(&["serve", "--listen", "127.0.0.1:0", "--app", "http"], 2, "write echo, synthetic");
     check(

@@ -5,6 +5,7 @@ mod compare;
 mod freezer;
 mod harness;
 mod live;
+mod log;
 #[path = "../../../measure/tests/it/servers/port.rs"]
 mod port;
 mod route;

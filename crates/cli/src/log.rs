@@ -1,0 +1,134 @@
+//! The log on standard error: `--log` and `TAILCUT_LOG`, and what a router has to tell.
+//!
+//! Without either nothing is logged, and nothing listens.
+
+use std::env::{self, VarError};
+use std::io::stderr;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use tailcut_net::driver::{Driver, Turn};
+use tailcut_net::log::{DriverLog, Trouble};
+use tailcut_proto::node::Time;
+use tailcut_proto::router::{Router, RouterMetrics, ServerState};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, registry};
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A line for people
+    Text,
+    /// An object of JSON a line
+    Json,
+}
+
+/// Begins to log where it was asked for, by either means.
+pub(crate) fn init(format: Option<Format>) -> Result<()> {
+    let filter = match env::var(FILTER) {
+        Ok(filter) => Some(filter),
+        Err(VarError::NotPresent) => None,
+        Err(VarError::NotUnicode(_)) => bail!("{FILTER} is not UTF-8"),
+    };
+    if format.is_none() && filter.is_none() {
+        return Ok(());
+    }
+    let filter: Targets = filter.as_deref().unwrap_or("info").parse().with_context(|| {
+        format!("{FILTER} is a level, or TARGET=LEVEL and more after commas, as in info,tailcut_net=warn")
+    })?;
+    let lines = fmt::layer().with_ansi(false).with_writer(stderr);
+    let lines = match format {
+        Some(Format::Json) => lines.json().flatten_event(true).boxed(),
+        _ => lines.boxed(),
+    };
+    registry().with(lines.with_filter(filter)).init();
+    Ok(())
+}
+
+/// The log of a router: its counters, and its servers as they change their state.
+#[derive(Debug, Default)]
+pub(crate) struct RouterLog {
+    counters: DriverLog,
+    /// As they were last seen.
+    servers: Vec<(SocketAddr, ServerState)>,
+    /// When they are next looked at.
+    look_at: Time,
+}
+
+impl RouterLog {
+    /// To call after each turn; returns when it wants to be called again.
+    pub(crate) fn look(&mut self, driver: &Driver<Router>, turn: Turn) -> Option<Time> {
+        if !tracing::enabled!(tracing::Level::WARN) {
+            return None;
+        }
+        if turn.now >= self.look_at {
+            self.look_at = turn.now.saturating_add(LOOK_INTERVAL_NS);
+            self.look_at_servers(driver.node(0));
+        }
+        let counters_at = self.counters.look(driver, turn, |_, node| troubles(&node.metrics()));
+        Some(counters_at.map_or(self.look_at, |at| at.min(self.look_at)))
+    }
+
+    fn look_at_servers(&mut self, router: &Router) {
+        let found = router.status().servers;
+        for server in &found {
+            let before = self.servers.iter().find(|before| before.0 == server.addr);
+            if before.is_none_or(|&(_, state)| state != server.state) {
+                let (addr, outstanding) = (server.addr, server.outstanding);
+                match server.state {
+                    ServerState::InService => {
+                        tracing::info!(server = %addr, outstanding, "server in service");
+                    }
+                    ServerState::Draining => {
+                        tracing::info!(server = %addr, outstanding, "server drained");
+                    }
+                    ServerState::Silent => {
+                        tracing::warn!(server = %addr, outstanding, "server silent");
+                    }
+                }
+            }
+        }
+        for (gone, _) in &self.servers {
+            if !found.iter().any(|server| server.addr == *gone) {
+                tracing::info!(server = %gone, "server removed");
+            }
+        }
+        self.servers.clear();
+        self.servers.extend(found.iter().map(|server| (server.addr, server.state)));
+    }
+}
+
+/// What a router counts as trouble.
+fn troubles(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
+    let refused = &metrics.refused;
+    [
+        ("malformed", "datagrams that are no packets", metrics.malformed.total()),
+        ("refused_overload", "requests refused: the queue or the table is full", refused.overload),
+        ("refused_too_large", "requests refused: longer than the limit", refused.too_large),
+        ("refused_expired", "requests refused: held too long", refused.expired),
+        ("refused_no_server", "requests refused: no server in service", refused.no_server),
+        ("refused_uncertain", "requests refused: they may have run before", refused.uncertain),
+        ("refused_v1_annotate", "version 1 requests cannot be annotated", refused.v1_annotate),
+        ("feedback_stranger", "feedback from an address of no server", metrics.feedback_stranger),
+        (
+            "feedback_mismatched",
+            "version 1 servers report with the extension",
+            metrics.feedback_mismatched,
+        ),
+        ("server_restarts", "servers restarted", metrics.server_restarts),
+        ("untracked", "requests forwarded untracked: the table is full", metrics.untracked),
+        ("outbox_full", "datagrams dropped: the outbox is full", metrics.outbox_full),
+        ("oversize", "datagrams dropped: longer than a buffer", metrics.oversize),
+    ]
+    .into_iter()
+    .map(|(counter, text, total)| Trouble { counter, text, total })
+}
+
+/// The variable that filters the log.
+const FILTER: &str = "TAILCUT_LOG";
+
+/// Between two looks at the servers.
+const LOOK_INTERVAL_NS: u64 = 100_000_000;
