@@ -20,8 +20,6 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use tailcut_proto::node::Time;
-
 use crate::sys;
 
 /// Which stamps a socket asks for.
@@ -322,12 +320,6 @@ pub(crate) enum Transport {
     Connection,
     /// Datagrams.
     Datagrams,
-}
-
-/// Now by the kernel's clock of stamps, CLOCK_REALTIME, ns. Unlike [`crate::clock::Clock`] it may
-/// be set at any time: only for comparing with stamps.
-pub fn kernel_time() -> Time {
-    sys::realtime_ns()
 }
 
 #[cfg(test)]

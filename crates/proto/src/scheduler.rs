@@ -11,7 +11,7 @@
 //!
 //! | a worker is | event | then |
 //! |---|---|---|
-//! | in service | `set_in_service(.., Out)`, `drain_worker` | out of service: it gets nothing, what it has counts on |
+//! | in service | `set_in_service(.., Out)` | out of service: it gets nothing, what it has counts on |
 //! | out of service | `set_in_service(.., In)` | in service |
 //! | any | `remove_worker` | removed: its index is given to the next worker that is added |
 //!
@@ -139,13 +139,6 @@ impl<T, P: Policy> Scheduler<T, P> {
         self.queue.remove(ticket)
     }
 
-    /// Takes out the first held item, in queue order, that `wanted` accepts. Looks at every held
-    /// item: where the caller can keep a ticket, [`Scheduler::remove`] is cheaper.
-    pub fn remove_if(&mut self, wanted: impl FnMut(&T) -> bool) -> Option<T> {
-        let ticket = self.queue.find(wanted)?;
-        self.queue.remove(ticket)
-    }
-
     /// Adds a worker, in service and with nothing outstanding. It takes the lowest index that is
     /// free.
     pub fn add_worker(&mut self) -> WorkerId {
@@ -162,12 +155,6 @@ impl<T, P: Policy> Scheduler<T, P> {
         self.workers[index].outstanding = 0;
         self.set_state(worker, State::In);
         worker
-    }
-
-    /// Gives the worker nothing more; what it has is concluded as before. The same as taking it out
-    /// of service.
-    pub fn drain_worker(&mut self, worker: WorkerId) {
-        self.set_in_service(worker, Service::Out);
     }
 
     /// Forgets the worker and what it has outstanding; its index may be given to another. Harmless
@@ -340,13 +327,6 @@ impl<T> Queue<T> {
         self.expiries.peek().map(|((expiry, _), _)| expiry)
     }
 
-    fn find(&self, mut wanted: impl FnMut(&T) -> bool) -> Option<Ticket> {
-        self.order.iter().copied().find(|ticket| {
-            let item = self.slots.find(ticket.0).and_then(|slot| self.slots[slot].as_ref());
-            item.is_some_and(&mut wanted)
-        })
-    }
-
     fn remove(&mut self, ticket: Ticket) -> Option<T> {
         let slot = self.slots.find(ticket.0)?;
         self.slots.release(slot);
@@ -464,17 +444,10 @@ mod tests {
     }
 
     #[test]
-    fn remove_if_takes_the_first_match() {
-        let (mut scheduler, _) = held(&[500, 500, 500]);
-        assert_eq!(scheduler.remove_if(|&item| item > 1), Some(2));
-        assert_eq!(scheduler.remove_if(|&item| item > 9), None);
-    }
-
-    #[test]
     fn a_worker_out_of_service_gets_nothing_and_keeps_its_count() {
         let mut scheduler = scheduler("jbsq:2", 2, 10);
         assert_eq!(scheduler.offer(1, 100, 0), Outcome::Placed(one(0), 1));
-        scheduler.drain_worker(WorkerId(0));
+        scheduler.set_in_service(WorkerId(0), Service::Out);
         assert_eq!(scheduler.in_service_count(), 1);
         assert_eq!(scheduler.offer(2, 100, 0), Outcome::Placed(one(1), 2));
         assert_eq!(scheduler.offer(3, 100, 0), Outcome::Placed(one(1), 3));

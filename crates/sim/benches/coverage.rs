@@ -10,11 +10,16 @@
 //! "inherent" is the part of that which the queue's own memory costs any interval, from the
 //! variance over all runs.
 
+#[path = "../tests/it/instrument/subject.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod subject;
+
 use tailcut_measure::control::Settings;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{MMk, Sojourn};
-use tailcut_sim::instrument::Subject;
+
+use self::subject::Subject;
 
 fn main() {
     let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some();

@@ -8,7 +8,6 @@
 //! | [`queue`] | at the grain of queues: a policy before workers |
 //! | [`chip`] | at the grain of queues: a 16-core chip whose network interface dispatches to its cores |
 //! | [`cloning`] | at the grain of queues: cloning and in-network scheduling |
-//! | [`instrument`] | at the grain of queues: servers with habits, for the instrument to be tried on |
 //! | [`fabric`] | links and switches, in picoseconds |
 //! | [`impair`] | what a path does to datagrams |
 //! | [`clock`] | a host's clock that is wrong |
@@ -17,7 +16,6 @@
 //! | [`r2p2`] | at the grain of packets: an experiment with clients, a router and servers |
 //! | [`homa`] | at the grain of packets: messages under load, over the network of Homa's published simulation |
 //! | [`faults`] | random runs under faults, and what must hold in them |
-//! | [`pair`] | two endpoints and an application, for protocol tests |
 //!
 //! Invariant: the same seed gives the same run, to the byte. Virtual time never meets the clock.
 
@@ -29,10 +27,8 @@ pub mod fabric;
 pub mod faults;
 pub mod homa;
 pub mod impair;
-pub mod instrument;
 pub mod member;
 pub mod network;
-pub mod pair;
 pub mod queue;
 pub mod r2p2;
 pub mod sojourn;

@@ -14,7 +14,7 @@
 //! | [`drift`] | is the second half like the first? |
 //! | [`dickey_fuller`] | does the level wander? |
 //! | [`stationarity`] | both of these, and the decision |
-//! | [`rank`], [`autocorrelation`] | how alike are neighbours? |
+//! | [`autocorrelation`] | how alike are neighbours? |
 //! | [`mod@reference`] | Student's t, the beta and the normal distribution |
 //!
 //! Invariant: nothing is drawn at random, so the same samples give the same figures; and a
@@ -29,7 +29,6 @@ pub mod dickey_fuller;
 pub mod difference;
 pub mod drift;
 pub mod quantile;
-pub mod rank;
 pub mod reference;
 pub mod series;
 pub mod stationarity;

@@ -6,7 +6,6 @@ use tailcut_measure::statistics::arrival_fit::anderson_darling;
 use tailcut_measure::statistics::autocorrelation::autocorrelation;
 use tailcut_measure::statistics::dickey_fuller::dickey_fuller;
 use tailcut_measure::statistics::quantile::estimate;
-use tailcut_measure::statistics::rank::spearman_at;
 use tailcut_measure::statistics::reference::{
     beta_cdf, beta_quantile, normal_cdf, student_beyond, student_within,
 };
@@ -47,18 +46,6 @@ fn autocorrelations_are_those_of_statsmodels() {
             .enumerate()
         {
             check(&format!("{} at {lag}", series.name), *ours, theirs);
-        }
-    }
-}
-
-#[test]
-fn rank_correlations_are_those_of_scipy() {
-    for series in series() {
-        for expected in series.case["spearman"].as_array().unwrap() {
-            let lag = expected["lag"].as_u64().unwrap() as usize;
-            let ours = spearman_at(&series.samples, lag).unwrap();
-            check(&series.name, ours.correlation, expected["correlation"].as_f64().unwrap());
-            check(&series.name, ours.p_value, expected["p_value"].as_f64().unwrap());
         }
     }
 }

@@ -46,11 +46,6 @@ def dickey_fuller(values):
     return {"statistic": statistic, "p_value": p_value, "lags": int(lags), "observations": int(observations)}
 
 
-def spearman(values, lag):
-    found = stats.spearmanr(values[: len(values) - lag], values[lag:])
-    return {"lag": lag, "correlation": found.statistic, "p_value": found.pvalue}
-
-
 def anderson_darling(values, samples):
     """Against the uniform distribution that is known in full; the p-value is from random samples."""
     found = stats.goodness_of_fit(
@@ -92,7 +87,6 @@ def main():
                 "values": list(values),
                 "autocorrelation": list(acf(values, nlags=12, adjusted=False, fft=False)),
                 "dickey_fuller": dickey_fuller(values),
-                "spearman": [spearman(values, lag) for lag in (1, 2, 10)],
             }
             for name, values in series().items()
         ],

@@ -23,7 +23,7 @@ pub(crate) use receive::{Message, NetworkError, Notes, ReceiveBatch, take_error}
 pub(crate) use send::{Outgoing, SendBatch, send_one};
 pub(crate) use stream::{receive_stamped, send_stamped};
 pub(crate) use thread::{
-    event_fd, monotonic_ns, poll, realtime_ns, set_affinity, set_scheduler, set_timer_slack,
+    event_fd, monotonic_ns, poll, set_affinity, set_scheduler, set_timer_slack,
 };
 
 use std::io;

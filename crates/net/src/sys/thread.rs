@@ -16,15 +16,6 @@ pub(crate) fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// CLOCK_REALTIME in nanoseconds.
-pub(crate) fn realtime_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer
-    // is good.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 /// Sleeps until a descriptor is ready or `timeout_ns` have passed, `None` for never; returns how
 /// many are ready. A signal ends the sleep with none ready.
 pub(crate) fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> io::Result<usize> {

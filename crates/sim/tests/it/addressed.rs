@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use crate::pair::Transport;
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{Call, CallOptions, Event};
 use tailcut_proto::{homa, r2p2};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::{Network, Turn};
-use tailcut_sim::pair::Transport;
 
 #[test]
 fn r2p2_answers_at_both_addresses() {

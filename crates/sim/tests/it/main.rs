@@ -11,6 +11,7 @@ mod faults_homa;
 mod homa_published;
 mod instrument;
 mod network;
+mod pair;
 mod proto_hardening;
 mod proto_homa_hijacked;
 mod proto_homa_pair;

@@ -1,8 +1,8 @@
 //! A bad day for a client and a server of R2P2, in virtual time. Each began as a failing test.
 
+use crate::pair::{Handler, Pair};
 use tailcut_proto::rpc::CallOptions;
 use tailcut_sim::impair::Impairment;
-use tailcut_sim::pair::{Handler, Pair};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;

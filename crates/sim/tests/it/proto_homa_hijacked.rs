@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::pair::{EndpointPair, Transport};
 use tailcut_proto::homa::{Carrier, Config, Endpoint, Metrics};
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::rpc::{
     AnswerError, Call, CallError, CallId, CallOptions, Event, RequestId, Rpc,
 };
 use tailcut_sim::impair::Impairment;
-use tailcut_sim::pair::{EndpointPair, Transport};
 use tailcut_wire::homa::{Body, OFFSET_IN_SEQUENCE, Packet, is_hijacked, tcp_checksum};
 use tailcut_wire::r2p2::DropReason;
 

@@ -1,11 +1,11 @@
 //! Two Homa endpoints over an impaired path: what is promised when packets are lost, doubled,
 //! reordered and damaged.
 
+use crate::pair::{Handler, HomaPair, Outcome};
 use tailcut_proto::homa::{Adaptive, Config, Cutoffs, GrantPolicy, Pull};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{CallOptions, Failure};
 use tailcut_sim::impair::Impairment;
-use tailcut_sim::pair::{Handler, HomaPair, Outcome};
 
 const MS: Time = 1_000_000;
 const SECOND: Time = 1000 * MS;

@@ -1,9 +1,9 @@
 //! What calls promise over either transport: the same tests for an R2P2 and a Homa endpoint.
 
+use crate::pair::{EndpointPair, Handler, Transport};
 use tailcut_proto::rpc::{CallOptions, Failure};
 use tailcut_proto::{homa, r2p2};
 use tailcut_sim::impair::Impairment;
-use tailcut_sim::pair::{EndpointPair, Handler, Transport};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;

@@ -1,8 +1,8 @@
 //! Calls between two endpoints over impaired paths, in virtual time.
 
+use crate::pair::{Outcome, Pair};
 use tailcut_proto::rpc::CallOptions;
 use tailcut_sim::impair::Impairment;
-use tailcut_sim::pair::{Outcome, Pair};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;

@@ -6,13 +6,13 @@
 
 use std::net::SocketAddr;
 
+use crate::pair::Transport;
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::Failure;
 use tailcut_proto::stream::{Config, Fault, Holdings, StreamId, Streams};
 use tailcut_proto::{homa, r2p2};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::{Damage, Network, Statistics};
-use tailcut_sim::pair::Transport;
 
 const MS: Time = 1_000_000;
 const SECOND: Time = 1000 * MS;

@@ -10,11 +10,11 @@ use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, RequestId, Rpc};
 use tailcut_proto::{homa, r2p2};
 
-use crate::impair::Impairment;
-use crate::network::{Network, Statistics};
+use tailcut_sim::impair::Impairment;
+use tailcut_sim::network::{Network, Statistics};
 
 /// A transport whose endpoints can be paired.
-pub trait Transport: Rpc + Sized {
+pub(crate) trait Transport: Rpc + Sized {
     /// Its configuration.
     type Config;
     /// Its counters.
@@ -65,66 +65,66 @@ impl Transport for homa::Endpoint {
 }
 
 /// Two R2P2 endpoints.
-pub type Pair = EndpointPair<r2p2::Endpoint>;
+pub(crate) type Pair = EndpointPair<r2p2::Endpoint>;
 
 /// Two Homa endpoints.
-pub type HomaPair = EndpointPair<homa::Endpoint>;
+pub(crate) type HomaPair = EndpointPair<homa::Endpoint>;
 
 /// Two endpoints over an impaired path.
 #[derive(Debug)]
-pub struct EndpointPair<E> {
+pub(crate) struct EndpointPair<E> {
     network: Network<E>,
     /// How the server's application behaves.
-    pub handler: Handler,
+    pub(crate) handler: Handler,
     /// What the client's application has heard, in order.
-    pub outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<Outcome>,
     /// How often the server has run each request, by the number in its first 8 bytes.
-    pub runs: Vec<u32>,
+    pub(crate) runs: Vec<u32>,
     /// Requests that the server's application was told are cancelled.
-    pub cancelled: u64,
+    pub(crate) cancelled: u64,
     waiting: Vec<(Time, RequestId, Vec<u8>)>,
     /// Replies that were refused because the request was gone.
-    pub gone: u64,
+    pub(crate) gone: u64,
 }
 
 /// How the server's application behaves.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Handler {
+pub(crate) struct Handler {
     /// Time between a request and its answer.
-    pub service_ns: u64,
+    pub(crate) service_ns: u64,
     /// Bytes of the answer where it is not the request in reverse.
-    pub reply_len: Option<usize>,
+    pub(crate) reply_len: Option<usize>,
     /// Never answers.
-    pub is_silent: bool,
+    pub(crate) is_silent: bool,
 }
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// [`Call::context`].
-    pub context: u64,
+    pub(crate) context: u64,
     /// When.
-    pub at: Time,
+    pub(crate) at: Time,
     /// The reply's bytes or the failure.
-    pub result: Result<Vec<u8>, Failure>,
+    pub(crate) result: Result<Vec<u8>, Failure>,
 }
 
 impl<E: Transport> EndpointPair<E> {
     /// When the first call can be made.
-    pub const START: Time = 1_000_000_000;
+    pub(crate) const START: Time = 1_000_000_000;
     /// The client's address.
-    pub const CLIENT: &'static str = "10.0.0.1:33000";
+    pub(crate) const CLIENT: &'static str = "10.0.0.1:33000";
     /// The server's address.
-    pub const SERVER: &'static str = "10.0.0.2:8000";
+    pub(crate) const SERVER: &'static str = "10.0.0.2:8000";
 
     /// Two endpoints with default configurations.
-    pub fn new(impairment: Impairment, seed: u64) -> Self {
+    pub(crate) fn new(impairment: Impairment, seed: u64) -> Self {
         Self::with_config(impairment, seed, |_, _| {})
     }
 
     /// Two endpoints whose configurations, the client's and the server's, `adjust` changes. They
     /// have been up for a second.
-    pub fn with_config(
+    pub(crate) fn with_config(
         impairment: Impairment,
         seed: u64,
         adjust: impl FnOnce(&mut E::Config, &mut E::Config),
@@ -158,33 +158,33 @@ impl<E: Transport> EndpointPair<E> {
     }
 
     /// The virtual time.
-    pub fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         self.network.now()
     }
 
     /// The network, to impair it or look at what went over it.
-    pub fn network(&mut self) -> &mut Network<E> {
+    pub(crate) fn network(&mut self) -> &mut Network<E> {
         &mut self.network
     }
 
     /// What went over the network.
-    pub fn statistics(&self) -> Statistics {
+    pub(crate) fn statistics(&self) -> Statistics {
         self.network.statistics()
     }
 
     /// The client's counters.
-    pub fn client_metrics(&self) -> E::Metrics {
+    pub(crate) fn client_metrics(&self) -> E::Metrics {
         self.network.node(0).counters()
     }
 
     /// The server's counters.
-    pub fn server_metrics(&self) -> E::Metrics {
+    pub(crate) fn server_metrics(&self) -> E::Metrics {
         self.network.node(1).counters()
     }
 
     /// Begins a call numbered `context` with a request of `len` bytes (at least 8: they hold the
     /// number).
-    pub fn call(
+    pub(crate) fn call(
         &mut self,
         context: u64,
         len: usize,
@@ -206,14 +206,14 @@ impl<E: Transport> EndpointPair<E> {
     }
 
     /// Gives up a call.
-    pub fn cancel(&mut self, id: CallId) {
+    pub(crate) fn cancel(&mut self, id: CallId) {
         let now = self.network.now();
         self.network.node_mut(0).cancel(now, id);
         self.network.flush(0);
     }
 
     /// Runs for `duration_ns` of virtual time.
-    pub fn run_for(&mut self, duration_ns: u64) {
+    pub(crate) fn run_for(&mut self, duration_ns: u64) {
         let until = self.network.now() + duration_ns;
         loop {
             let earliest = (0..self.waiting.len()).min_by_key(|&place| self.waiting[place].0);
@@ -231,7 +231,7 @@ impl<E: Transport> EndpointPair<E> {
     }
 
     /// Runs until every call has ended, or for a minute of virtual time.
-    pub fn run_to_end(&mut self, calls: usize) {
+    pub(crate) fn run_to_end(&mut self, calls: usize) {
         let limit = self.network.now() + 60_000_000_000;
         while self.outcomes.len() < calls && self.network.now() < limit {
             self.run_for(1_000_000);
@@ -239,7 +239,7 @@ impl<E: Transport> EndpointPair<E> {
     }
 
     /// The bytes that a correct reply to call `context` of `len` bytes has.
-    pub fn expected_reply(&self, context: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn expected_reply(&self, context: u64, len: usize) -> Vec<u8> {
         answer_to(&self.handler, request(context, len))
     }
 

@@ -2,13 +2,16 @@
 //! verdicts tell a steady server from one that drifts or pauses.
 //! `cargo bench -p tailcut-sim --bench coverage -- 200` prints the table with 200 runs each.
 
+mod subject;
+
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::control::{Correction, Report, Settings};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{MG1, MMk, Sojourn};
 use tailcut_measure::verdict::Reason;
-use tailcut_sim::instrument::{Bench, Habit, Subject};
+
+use self::subject::{Bench, Habit, Subject};
 
 /// Of 40 runs with a true coverage of 95 %, fewer than 35 cover in one of 70 cases; seeds are
 /// fixed.

@@ -27,19 +27,19 @@ use tailcut_measure::statistics::departures::Departures;
 
 /// A server and the load on it.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub(crate) struct Subject {
     /// Workers behind the one queue.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// A request's service time; base unit ns.
-    pub service: Distribution,
+    pub(crate) service: Distribution,
     /// What the server does besides serving.
-    pub habit: Habit,
+    pub(crate) habit: Habit,
     /// The shape of the gaps between intended sends.
-    pub arrivals: Process,
+    pub(crate) arrivals: Process,
     /// Requests a second.
-    pub rate_per_s: f64,
+    pub(crate) rate_per_s: f64,
     /// Requests that the client has outstanding at most; the next leaves when one is answered.
-    pub connections: u32,
+    pub(crate) connections: u32,
 }
 
 impl Subject {
@@ -48,7 +48,7 @@ impl Subject {
     ///
     /// # Panics
     /// Where the service has no finite mean above zero.
-    pub fn steady(workers: usize, service: Distribution, load: f64) -> Self {
+    pub(crate) fn steady(workers: usize, service: Distribution, load: f64) -> Self {
         let mean_ns =
             service.mean().filter(|&mean| mean > 0.0).expect("a load needs a mean service time");
         let rate_per_s = load * workers as f64 * 1e9 / mean_ns;
@@ -67,7 +67,7 @@ impl Subject {
     /// # Errors
     ///
     /// What is wrong with the arrivals or their rate.
-    pub fn measure(&self, settings: Settings, seed: u64) -> Result<Report, ArrivalsError> {
+    pub(crate) fn measure(&self, settings: Settings, seed: u64) -> Result<Report, ArrivalsError> {
         let mut bench = Bench::new(self.clone(), seed)?;
         let mut controller = Controller::new(settings);
         let mut step = controller.start();
@@ -84,7 +84,7 @@ impl Subject {
 
 /// What a server does besides serving.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Habit {
+pub(crate) enum Habit {
     /// Nothing.
     Steady,
     /// Its services take longer by this share of the first ones with every second.
@@ -103,7 +103,7 @@ pub enum Habit {
 
 /// A subject under load.
 #[derive(Debug)]
-pub struct Bench {
+pub(crate) struct Bench {
     load: LoadLoop<VirtualClock, SimulatedServer>,
     asked: Option<Asked>,
     /// Length of a slice, ns.
@@ -122,7 +122,7 @@ impl Bench {
     /// # Panics
     ///
     /// Never: the requests are those of an application that is known.
-    pub fn new(subject: Subject, seed: u64) -> Result<Self, ArrivalsError> {
+    pub(crate) fn new(subject: Subject, seed: u64) -> Result<Self, ArrivalsError> {
         let Subject { arrivals, rate_per_s, .. } = &subject;
         let asked = Asked::new(arrivals, *rate_per_s).ok();
         let slice_ns = (SLICE_REQUESTS * 1e9 / rate_per_s) as u64;
@@ -147,7 +147,7 @@ impl Bench {
     }
 
     /// Loads for so long, in whole slices, and until all requests of these are answered.
-    pub fn load(&mut self, for_ns: u64) -> Window {
+    pub(crate) fn load(&mut self, for_ns: u64) -> Window {
         let slices = for_ns.div_ceil(self.slice_ns).max(1);
         let until = self.slice + slices as u32;
         let (mut leg, mut departures) = (LegRecord::default(), Departures::default());
