@@ -13,7 +13,7 @@ use tailcut_net::entropy;
 use tailcut_net::raw::RawPort;
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_proto::router::{
     Forward, Router, RouterConfig, RouterError, ServerConfig, ServerState, ServerStatus, Speaks,
 };
@@ -32,13 +32,13 @@ use crate::{output, signals};
 /// Replies go from the server to the client directly. Prints `listening 127.0.0.1:8000` when it is
 /// ready, and its counters on standard error when SIGINT or SIGTERM ends it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = after_help())]
 pub(crate) struct Args {
     /// Address to route at; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     listen: String,
-    /// Where requests go: random, rr, jsq:D, jbsq:N or jbsq:auto
     #[arg(long, value_name = "POLICY", default_value = "jbsq:auto")]
+    #[arg(help = format!("Where requests go: {}", policy::grammar()))]
     policy: PolicySpec,
     /// A server, or ADDR+COUNT for consecutive ports. May be repeated
     #[arg(long, value_name = "ADDR")]
@@ -278,14 +278,11 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
 /// The driver's only node.
 const ROUTER: usize = 0;
 
-const AFTER_HELP: &str = "\
-Policies:
-  random     any server
-  rr         servers take turns
-  jsq:D      the fewest outstanding of D random servers
-  jbsq:N     the fewest outstanding, at most N at each; the rest wait in one queue
-  jbsq:auto  the same, with N from measured round trips and service times
+fn after_help() -> String {
+    format!("Policies:\n{}{EXAMPLES}", policy::help())
+}
 
+const EXAMPLES: &str = "
 Examples:
   tailcut route --listen 10.0.0.1:8000 --server 10.0.0.2:8000+16 --server 10.0.0.3:8000+16
   tailcut route --listen 10.0.0.1:8000 --policy jbsq:3 --server 10.0.0.2:8000 --control /run/tailcut.sock

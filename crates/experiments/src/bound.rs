@@ -11,12 +11,14 @@
 //! and not rounded: what is obtained here lies above them by 0.009 on average. So the tolerance is
 //! 0.02 around the middle of a published value's hundredth: 0.015 below the value, and 0.025 above.
 
+use std::num::NonZeroU32;
+
 use anyhow::Result;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::Sojourn;
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{PolicySpec, QueueModel};
 use tailcut_sim::queue::{System, SystemError, TieRule};
 
 use super::cores::over_seeds;
@@ -68,7 +70,7 @@ impl Cell {
         let system =
             System::new(16, self.policy, Distribution::parse(self.service.form, Unit::Time)?);
         let one_way_ps = (0.5 * self.delay.services * SERVICE_PS).round() as u64;
-        let ties = matches!(self.policy, PolicySpec::Jbsq(_)).then_some(TieRule::Random);
+        let ties = self.bound().map(|_| TieRule::Random);
         let system = System { to_worker_ps: one_way_ps, feedback_ps: one_way_ps, ties, ..system };
         match system.at_load(load).for_requests(REQUESTS).run(seed) {
             Ok(run) => Ok(run.percentile(0.99) <= self.delay.limit),
@@ -79,8 +81,8 @@ impl Cell {
 
     /// The bound, where the policy has one.
     fn bound(&self) -> Option<u32> {
-        match self.policy {
-            PolicySpec::Jbsq(bound) => Some(bound.get()),
+        match self.policy.model() {
+            QueueModel::Bounded(bound) => bound.map(NonZeroU32::get),
             _ => None,
         }
     }

@@ -18,7 +18,7 @@ use rayon::iter::{IntoParallelIterator, IntoParallelRefIterator, ParallelIterato
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{EkM1, Jbsq, MDk, MMk, Sojourn};
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{self, PolicySpec, QueueModel, Random, RoundRobin};
 use tailcut_sim::queue::{System, SystemError, TieRule};
 
 use super::cores::over_seeds;
@@ -86,9 +86,9 @@ fn models() -> Vec<Model> {
         model("M/D/16", 1, jbsq(1), fixed, |load| Ok(Box::new(MDk::new(16, load)?))),
         model("M/M/4", 4, jbsq(1), exp, |load| Ok(Box::new(MMk::new(4, load)?))),
         model("M/D/4", 4, jbsq(1), fixed, |load| Ok(Box::new(MDk::new(4, load)?))),
-        model("M/M/1", 1, PolicySpec::Random, exp, |load| Ok(Box::new(MMk::new(1, load)?))),
-        model("M/D/1", 1, PolicySpec::Random, fixed, |load| Ok(Box::new(MDk::new(1, load)?))),
-        model("E16/M/1", 1, PolicySpec::RoundRobin, exp, |load| Ok(Box::new(EkM1::new(16, load)?))),
+        model("M/M/1", 1, Random::SPEC, exp, |load| Ok(Box::new(MMk::new(1, load)?))),
+        model("M/D/1", 1, Random::SPEC, fixed, |load| Ok(Box::new(MDk::new(1, load)?))),
+        model("E16/M/1", 1, RoundRobin::SPEC, exp, |load| Ok(Box::new(EkM1::new(16, load)?))),
         model("JBSQ(2)", 1, jbsq(2), exp, |load| Ok(Box::new(Jbsq::new(16, 2, load)?))),
         model("JBSQ(3)", 1, jbsq(3), exp, |load| Ok(Box::new(Jbsq::new(16, 3, load)?))),
         model("JBSQ(4)", 1, jbsq(4), exp, |load| Ok(Box::new(Jbsq::new(16, 4, load)?))),
@@ -97,14 +97,8 @@ fn models() -> Vec<Model> {
 
 /// The 99th percentiles of [`TAILS`].
 fn simulated_tails(effort: Effort) -> Result<Vec<Verdict>> {
-    let policies = [
-        jbsq(1),
-        jbsq(2),
-        jbsq(3),
-        PolicySpec::Jsq(bound(2)),
-        PolicySpec::RoundRobin,
-        PolicySpec::Random,
-    ];
+    let policies =
+        [jbsq(1), jbsq(2), jbsq(3), policy::Jsq::spec(bound(2)), RoundRobin::SPEC, Random::SPEC];
     let all = TAILS.iter().flat_map(|(service, load, row)| {
         policies.iter().zip(row).map(move |cell| (*service, *load, cell))
     });
@@ -120,9 +114,11 @@ fn simulated_tails(effort: Effort) -> Result<Vec<Verdict>> {
 
 /// Whether [`models`] has the queue.
 fn is_exact(service: &str, policy: PolicySpec) -> bool {
-    match policy {
-        PolicySpec::Random | PolicySpec::RoundRobin => service == EXP || service == FIXED,
-        PolicySpec::Jbsq(bound) => service == EXP || service == FIXED && bound.get() == 1,
+    match policy.model() {
+        QueueModel::Independent | QueueModel::Cyclic => service == EXP || service == FIXED,
+        QueueModel::Bounded(limit) => {
+            service == EXP || service == FIXED && limit == Some(NonZeroU32::MIN)
+        }
         _ => false,
     }
 }
@@ -216,13 +212,14 @@ fn panel(effort: Effort, service: &str, slo: &[SloCell]) -> Result<Panel> {
 /// values do.
 fn system(groups: usize, policy: PolicySpec, service: &str) -> Result<System> {
     let system = System::new(16 / groups, policy, Distribution::parse(service, Unit::Time)?);
-    let ties = matches!(policy, PolicySpec::Jbsq(_)).then_some(TieRule::Random);
+    let ties = matches!(policy.model(), QueueModel::Bounded(_)).then_some(TieRule::Random);
     Ok(System { groups, ties, ..system })
 }
 
 /// The figures of [`NAMES`] over 2 M requests a seed, after 200,000 more.
 fn run(effort: Effort, system: &System) -> Result<[f64; 5]> {
-    let is_private = matches!(system.policy, PolicySpec::Random | PolicySpec::RoundRobin);
+    let model = system.policy.model();
+    let is_private = matches!(model, QueueModel::Independent | QueueModel::Cyclic);
     let seeds = if is_private { SEEDS_PRIVATE } else { SEEDS };
     let (requests, warmup) = (effort.requests(2_000_000), effort.requests(200_000));
     run_exactly(effort, &System { requests: requests + warmup, warmup, ..system.clone() }, seeds)
@@ -243,7 +240,7 @@ fn tolerance(load: f64) -> Tolerance {
 }
 
 fn jbsq(n: u32) -> PolicySpec {
-    PolicySpec::Jbsq(bound(n))
+    policy::Jbsq::spec(bound(n))
 }
 
 fn bound(n: u32) -> NonZeroU32 {

@@ -20,14 +20,14 @@ use std::thread::{Scope, Thread};
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::Jbsq;
+use tailcut_proto::policy::{Jbsq, Policy, WorkerId};
 use tailcut_proto::rpc::RequestId;
-use tailcut_proto::scheduler::{Outcome, Scheduler};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
 
 use crate::driver::Waker;
 
 /// A request on its way to a worker, or its reply on the way back.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Job {
     /// The request.
     pub id: RequestId,
@@ -39,8 +39,10 @@ pub struct Job {
 
 /// The I/O thread's side of its workers.
 #[derive(Debug)]
-pub struct Workers {
-    scheduler: Scheduler<Job, Jbsq>,
+pub struct Workers<P = Jbsq> {
+    /// The queue, and what each worker has.
+    scheduler: Scheduler<Job, P>,
+    /// The rings of each worker, by its index in the scheduler.
     lanes: Vec<Lane>,
 }
 
@@ -74,8 +76,25 @@ impl Workers {
     where
         F: Fn(&[u8], &mut Vec<u8>) + Send + Sync,
     {
-        let mut workers =
-            Self { scheduler: Scheduler::new(Jbsq::new(BOUND), QUEUE_LEN_MAX), lanes: Vec::new() };
+        Self::start_with(scope, Jbsq::new(BOUND), count, waker, handler)
+    }
+}
+
+impl<P: Policy> Workers<P> {
+    /// As [`Workers::start`], with another policy, which bounds what a worker has to
+    /// `RING_LEN`.
+    fn start_with<'scope, F>(
+        scope: &'scope Scope<'scope, '_>,
+        policy: P,
+        count: usize,
+        waker: &Waker,
+        handler: &'scope F,
+    ) -> io::Result<Self>
+    where
+        F: Fn(&[u8], &mut Vec<u8>) + Send + Sync,
+    {
+        let scheduler = Scheduler::new(Box::new(policy), QUEUE_LEN_MAX);
+        let mut workers = Self { scheduler, lanes: Vec::new() };
         for index in 0..count.max(1) {
             let (jobs, theirs) = RingBuffer::new(RING_LEN);
             let (done, results) = RingBuffer::new(RING_LEN);
@@ -90,14 +109,17 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Gives a request to a worker or queues it until `deadline`.
+    /// Gives a request to a worker or queues it until `deadline`. No policy makes it run twice: a
+    /// job does not say that it may.
     ///
     /// # Errors
     ///
     /// The job, when the queue is full.
     pub fn offer(&mut self, job: Job, deadline: Time) -> Result<(), Job> {
-        match self.scheduler.offer(job, deadline, 0) {
-            Outcome::Placed(workers, job) => self.lanes[workers.first.index()].push(job),
+        match self.scheduler.offer(job, Cloning::Forbidden, deadline, 0) {
+            Outcome::Placed(workers, job) => {
+                workers.each(job, |worker, job| self.lanes[worker.index()].push(job));
+            }
             Outcome::Held(_) => {}
             Outcome::Full(job) => return Err(job),
         }
@@ -114,7 +136,7 @@ impl Workers {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             let is_gone = lane.done.is_abandoned();
             while let Ok(job) = lane.done.pop() {
-                self.scheduler.conclude(tailcut_proto::policy::WorkerId::at(index));
+                self.scheduler.conclude(WorkerId::at(index));
                 reply(job);
             }
             if is_gone {
@@ -124,13 +146,13 @@ impl Workers {
         // An expired request has left the endpoint too.
         while self.scheduler.poll_expired(now).is_some() {}
         while let Some((workers, job)) = self.scheduler.poll_placed(now, 0) {
-            self.lanes[workers.first.index()].push(job);
+            workers.each(job, |worker, job| self.lanes[worker.index()].push(job));
         }
         Ok(())
     }
 }
 
-impl Drop for Workers {
+impl<P> Drop for Workers<P> {
     fn drop(&mut self) {
         for lane in &self.lanes {
             lane.signals.is_stopping.store(true, Ordering::SeqCst);
@@ -209,3 +231,45 @@ const QUEUE_LEN_MAX: usize = 65_536;
 
 /// About 20 us of spinning, a wake-up's worth.
 const IDLE_SPINS_MAX: u32 = 500;
+
+#[cfg(test)]
+mod tests {
+    use tailcut_proto::policy::{Loads, Placement};
+
+    use super::*;
+
+    /// A policy that clones whatever it is asked for.
+    #[derive(Debug)]
+    struct Cloner;
+
+    impl Policy for Cloner {
+        fn place(&mut self, _: Loads<'_>, _: u64) -> Placement {
+            Placement::Two(WorkerId(0), WorkerId(1))
+        }
+    }
+
+    #[test]
+    fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
+        let waker = Waker::new().unwrap();
+        let handler = |request: &[u8], reply: &mut Vec<u8>| reply.extend_from_slice(request);
+        std::thread::scope(|scope| {
+            let mut workers = Workers::start_with(scope, Cloner, 2, &waker, &handler).unwrap();
+            let mut replies = Vec::new();
+            for id in 0..100 {
+                let job = Job { id: RequestId(id), request: vec![id as u8], reply: Vec::new() };
+                workers.offer(job, Time::MAX).unwrap();
+                // Nothing is pushed to a ring that may be full.
+                while replies.len() as u64 <= id {
+                    workers.poll_done(0, |job| replies.push((job.id, job.reply))).unwrap();
+                    std::thread::yield_now();
+                }
+            }
+            workers.poll_done(0, |job| replies.push((job.id, job.reply))).unwrap();
+            let expected: Vec<_> = (0..100).map(|id| (RequestId(id), vec![id as u8])).collect();
+            assert_eq!(replies, expected);
+            for worker in [0, 1] {
+                assert_eq!(workers.scheduler.outstanding(WorkerId(worker)), 0);
+            }
+        });
+    }
+}

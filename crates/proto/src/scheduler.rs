@@ -1,4 +1,4 @@
-//! The central queue, the outstanding counts and a policy: who runs next, and where.
+//! The central queue, the loads of the workers and a policy: who runs next, and where.
 //!
 //! | an item is | event | then |
 //! |---|---|---|
@@ -18,15 +18,19 @@
 //! It serves three times unchanged: the router over its servers, the host over its cores, and the
 //! simulator for both. So it knows nothing of what it queues.
 //!
+//! Where the policy clones and the item may be cloned, the item counts at two workers, and the
+//! caller gives it to both: [`Workers`] can be walked or handed out, and says no more.
+//!
 //! Invariant: items leave in the order in which they came, no item leaves by placement at or after
 //! its expiry, and no worker that is out of service gets one.
 
 use std::collections::VecDeque;
+use std::{iter, option};
 
 use crate::call::slab::{Slab, SlotKey};
 use crate::node::Time;
 use crate::order::heap::{Heap, Places};
-use crate::policy::{AnyPolicy, OUT_OF_SERVICE, Placement, Policy, WorkerId};
+use crate::policy::{Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 /// What became of an offered item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +43,56 @@ pub enum Outcome<T> {
     Full(T),
 }
 
-/// The one or two workers that an item goes to.
+/// The one or two workers that an item goes to, each of which concludes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers {
     /// The worker.
-    pub first: WorkerId,
-    /// The worker of the clone, where the policy clones.
-    pub second: Option<WorkerId>,
+    first: WorkerId,
+    /// The worker of the clone, where there is one; another than `first`.
+    second: Option<WorkerId>,
+}
+
+impl Workers {
+    /// The workers of a placement; `None` where it holds. What may not be cloned goes to the first
+    /// of two alone.
+    #[inline]
+    pub fn of(placement: Placement, cloning: Cloning) -> Option<Self> {
+        let (first, second) = match placement {
+            Placement::Hold => return None,
+            Placement::One(first) => (first, None),
+            Placement::Two(first, second) => (first, Some(second)),
+        };
+        Some(Self { first, second: second.filter(|_| cloning == Cloning::Allowed) })
+    }
+
+    /// Gives the item to each of the workers.
+    pub fn each<T: Clone>(self, item: T, mut give: impl FnMut(WorkerId, T)) {
+        if let Some(second) = self.second {
+            give(self.first, item.clone());
+            give(second, item);
+        } else {
+            give(self.first, item);
+        }
+    }
+}
+
+impl IntoIterator for Workers {
+    type Item = WorkerId;
+    type IntoIter = iter::Chain<iter::Once<WorkerId>, option::IntoIter<WorkerId>>;
+
+    #[inline]
+    fn into_iter(self) -> Self::IntoIter {
+        iter::once(self.first).chain(self.second)
+    }
+}
+
+/// Whether an item may go to two workers at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cloning {
+    /// It may: the item is idempotent.
+    Allowed,
+    /// It goes to one worker, the first that the policy names.
+    Forbidden,
 }
 
 /// Names a held item. A ticket whose item has left names nothing, also when its place has been used
@@ -64,25 +111,27 @@ pub enum Service {
 
 /// A bounded FIFO queue in front of workers, with a policy that pairs them.
 #[derive(Debug)]
-pub struct Scheduler<T, P = AnyPolicy> {
+pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     /// Pairs the first of the queue with a worker.
-    policy: P,
+    policy: Box<P>,
     /// The held items.
-    queue: Queue<T>,
+    queue: Queue<(T, Cloning)>,
     /// What the policy sees: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
     loads: Vec<u32>,
+    /// The load that each worker last reported. As long as `workers`.
+    reported: Vec<u32>,
     /// Every worker that was ever added.
     workers: Vec<Worker>,
     /// Workers in service.
     in_service_count: u32,
 }
 
-impl<T, P: Policy> Scheduler<T, P> {
+impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// A scheduler without workers that holds at most `queue_len_max` items.
     ///
     /// # Panics
     /// When `queue_len_max` does not fit 31 bits.
-    pub fn new(policy: P, queue_len_max: usize) -> Self {
+    pub fn new(policy: Box<P>, queue_len_max: usize) -> Self {
         assert!(
             queue_len_max < u32::MAX as usize / 2,
             "a queue of {queue_len_max} items is not supported"
@@ -91,6 +140,7 @@ impl<T, P: Policy> Scheduler<T, P> {
             policy,
             queue: Queue::new(queue_len_max),
             loads: Vec::new(),
+            reported: Vec::new(),
             workers: Vec::new(),
             in_service_count: 0,
         }
@@ -99,34 +149,40 @@ impl<T, P: Policy> Scheduler<T, P> {
     /// Places `item`, or holds it behind those that are held. `random` is 64 uniform bits, fresh
     /// for each call. After [`Scheduler::conclude`] or a change of workers, drain
     /// [`Scheduler::poll_placed`] first, or the item queues for nothing.
-    pub fn offer(&mut self, item: T, expires_at: Time, random: u64) -> Outcome<T> {
+    pub fn offer(
+        &mut self,
+        item: T,
+        cloning: Cloning,
+        expires_at: Time,
+        random: u64,
+    ) -> Outcome<T> {
         if self.queue.len() == 0
-            && let Some(workers) = self.place(random)
+            && let Some(workers) = self.place(cloning, random)
         {
             return Outcome::Placed(workers, item);
         }
-        match self.queue.push(item, expires_at) {
+        match self.queue.push((item, cloning), expires_at) {
             Ok(ticket) => Outcome::Held(ticket),
-            Err(item) => Outcome::Full(item),
+            Err((item, _)) => Outcome::Full(item),
         }
     }
 
     /// The next held item that may go now. `None` when there is none, or while an expired item has
     /// not been taken by [`Scheduler::poll_expired`].
     pub fn poll_placed(&mut self, now: Time, random: u64) -> Option<(Workers, T)> {
-        let ticket = self.queue.first()?;
+        let (ticket, &(_, cloning)) = self.queue.first()?;
         if self.queue.next_expiry().is_some_and(|expiry| expiry <= now) {
             return None;
         }
-        let workers = self.place(random)?;
-        let item = self.queue.remove(ticket).expect("the first of the queue is held");
+        let workers = self.place(cloning, random)?;
+        let (item, _) = self.queue.remove(ticket).expect("the first of the queue is held");
         Some((workers, item))
     }
 
     /// A held item whose expiry has passed, the earliest expiry first.
     pub fn poll_expired(&mut self, now: Time) -> Option<T> {
         let (ticket, expiry) = self.queue.earliest()?;
-        if expiry > now { None } else { self.queue.remove(ticket) }
+        if expiry > now { None } else { self.remove(ticket) }
     }
 
     /// When the next held item expires.
@@ -136,7 +192,7 @@ impl<T, P: Policy> Scheduler<T, P> {
 
     /// Takes a held item out; `None` when it has left.
     pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        self.queue.remove(ticket)
+        self.queue.remove(ticket).map(|(item, _)| item)
     }
 
     /// Adds a worker, in service and with nothing outstanding. It takes the lowest index that is
@@ -150,14 +206,16 @@ impl<T, P: Policy> Scheduler<T, P> {
         if index == self.workers.len() {
             self.workers.push(Worker { outstanding: 0, state: State::Removed });
             self.loads.push(OUT_OF_SERVICE);
+            self.reported.push(0);
         }
         let worker = WorkerId::at(index);
         self.workers[index].outstanding = 0;
+        self.reported[index] = 0;
         self.set_state(worker, State::In);
         worker
     }
 
-    /// Forgets the worker and what it has outstanding; its index may be given to another. Harmless
+    /// Releases the worker and what it has outstanding; its index may be given to another. Harmless
     /// when it is removed.
     pub fn remove_worker(&mut self, worker: WorkerId) {
         self.set_state(worker, State::Removed);
@@ -178,6 +236,11 @@ impl<T, P: Policy> Scheduler<T, P> {
         if slot.state == State::In {
             self.loads[worker.index()] = slot.outstanding;
         }
+    }
+
+    /// Notes the load that a worker has reported.
+    pub fn set_reported(&mut self, worker: WorkerId, reported: u32) {
+        self.reported[worker.index()] = reported;
     }
 
     /// One item of the worker has ended. Harmless when it has none.
@@ -218,13 +281,10 @@ impl<T, P: Policy> Scheduler<T, P> {
     }
 
     #[inline]
-    fn place(&mut self, random: u64) -> Option<Workers> {
-        let workers = match self.policy.place(&self.loads, random) {
-            Placement::Hold => return None,
-            Placement::One(first) => Workers { first, second: None },
-            Placement::Two(first, second) => Workers { first, second: Some(second) },
-        };
-        for worker in [Some(workers.first), workers.second].into_iter().flatten() {
+    fn place(&mut self, cloning: Cloning, random: u64) -> Option<Workers> {
+        let loads = Loads { outstanding: &self.loads, reported: &self.reported };
+        let workers = Workers::of(self.policy.place(loads, random), cloning)?;
+        for worker in workers {
             let load = &mut self.loads[worker.index()];
             assert!(*load < OUT_OF_SERVICE, "a policy places on workers in service");
             *load = (*load + 1).min(OUT_OF_SERVICE - 1);
@@ -308,14 +368,15 @@ impl<T> Queue<T> {
     }
 
     /// The first in order of arrival.
-    fn first(&mut self) -> Option<Ticket> {
-        while let Some(&ticket) = self.order.front() {
-            if self.holds(ticket) {
-                return Some(ticket);
-            }
+    fn first(&mut self) -> Option<(Ticket, &T)> {
+        while let Some(&ticket) = self.order.front()
+            && !self.holds(ticket)
+        {
             self.order.pop_front();
         }
-        None
+        let &ticket = self.order.front()?;
+        let slot = self.slots.find(ticket.0)?;
+        Some((ticket, self.slots[slot].as_ref()?))
     }
 
     fn earliest(&self) -> Option<(Ticket, Time)> {
@@ -357,7 +418,7 @@ const SWEEP_SLACK: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::PolicySpec;
+    use crate::policy::{NetClone, PolicySpec};
     use proptest::prelude::*;
 
     fn scheduler(policy: &str, workers: usize, queue_len_max: usize) -> Scheduler<u32> {
@@ -374,17 +435,17 @@ mod tests {
     }
 
     fn drain(scheduler: &mut Scheduler<u32>, now: Time) -> Vec<(u32, u32)> {
-        std::iter::from_fn(|| scheduler.poll_placed(now, 0))
-            .map(|(workers, item)| (workers.first.0, item))
+        iter::from_fn(|| scheduler.poll_placed(now, 0))
+            .flat_map(|(workers, item)| workers.into_iter().map(move |worker| (worker.0, item)))
             .collect()
     }
 
     /// One worker with one item, and the items 1.. held with these expiries.
     fn held(expiries: &[Time]) -> (Scheduler<u32>, Vec<Ticket>) {
         let mut scheduler = scheduler("jbsq:1", 1, 100);
-        assert_eq!(scheduler.offer(0, 1_000, 0), Outcome::Placed(one(0), 0));
+        assert_eq!(scheduler.offer(0, Cloning::Allowed, 1_000, 0), Outcome::Placed(one(0), 0));
         let tickets = expiries.iter().zip(1..).map(|(&expiry, item)| {
-            match scheduler.offer(item, expiry, 0) {
+            match scheduler.offer(item, Cloning::Allowed, expiry, 0) {
                 Outcome::Held(ticket) => ticket,
                 outcome => panic!("{outcome:?}"),
             }
@@ -396,10 +457,10 @@ mod tests {
     #[test]
     fn an_item_goes_at_once_where_there_is_room() {
         let mut scheduler = scheduler("jbsq:1", 2, 1);
-        assert_eq!(scheduler.offer(7, 100, 0), Outcome::Placed(one(0), 7));
-        assert_eq!(scheduler.offer(8, 100, 0), Outcome::Placed(one(1), 8));
-        assert!(matches!(scheduler.offer(9, 100, 0), Outcome::Held(_)));
-        assert_eq!(scheduler.offer(10, 100, 0), Outcome::Full(10));
+        assert_eq!(scheduler.offer(7, Cloning::Allowed, 100, 0), Outcome::Placed(one(0), 7));
+        assert_eq!(scheduler.offer(8, Cloning::Allowed, 100, 0), Outcome::Placed(one(1), 8));
+        assert!(matches!(scheduler.offer(9, Cloning::Allowed, 100, 0), Outcome::Held(_)));
+        assert_eq!(scheduler.offer(10, Cloning::Allowed, 100, 0), Outcome::Full(10));
     }
 
     #[test]
@@ -416,7 +477,7 @@ mod tests {
     fn a_newcomer_does_not_overtake_the_held() {
         let (mut scheduler, _) = held(&[500]);
         scheduler.conclude(WorkerId(0));
-        assert!(matches!(scheduler.offer(2, 500, 0), Outcome::Held(_)));
+        assert!(matches!(scheduler.offer(2, Cloning::Allowed, 500, 0), Outcome::Held(_)));
         assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
     }
 
@@ -438,7 +499,7 @@ mod tests {
         let (mut scheduler, tickets) = held(&[500, 500]);
         assert_eq!(scheduler.remove(tickets[0]), Some(1));
         assert_eq!(scheduler.remove(tickets[0]), None);
-        assert!(matches!(scheduler.offer(3, 500, 0), Outcome::Held(_)));
+        assert!(matches!(scheduler.offer(3, Cloning::Allowed, 500, 0), Outcome::Held(_)));
         assert_eq!(scheduler.remove(tickets[0]), None);
         assert_eq!(scheduler.queue_len(), 2);
     }
@@ -446,12 +507,12 @@ mod tests {
     #[test]
     fn a_worker_out_of_service_gets_nothing_and_keeps_its_count() {
         let mut scheduler = scheduler("jbsq:2", 2, 10);
-        assert_eq!(scheduler.offer(1, 100, 0), Outcome::Placed(one(0), 1));
+        assert_eq!(scheduler.offer(1, Cloning::Allowed, 100, 0), Outcome::Placed(one(0), 1));
         scheduler.set_in_service(WorkerId(0), Service::Out);
         assert_eq!(scheduler.in_service_count(), 1);
-        assert_eq!(scheduler.offer(2, 100, 0), Outcome::Placed(one(1), 2));
-        assert_eq!(scheduler.offer(3, 100, 0), Outcome::Placed(one(1), 3));
-        assert!(matches!(scheduler.offer(4, 100, 0), Outcome::Held(_)));
+        assert_eq!(scheduler.offer(2, Cloning::Allowed, 100, 0), Outcome::Placed(one(1), 2));
+        assert_eq!(scheduler.offer(3, Cloning::Allowed, 100, 0), Outcome::Placed(one(1), 3));
+        assert!(matches!(scheduler.offer(4, Cloning::Allowed, 100, 0), Outcome::Held(_)));
         assert_eq!(scheduler.outstanding(WorkerId(0)), 1);
         scheduler.set_in_service(WorkerId(0), Service::In);
         assert_eq!(drain(&mut scheduler, 10), [(0, 4)]);
@@ -475,22 +536,57 @@ mod tests {
         assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
     }
 
-    #[test]
-    fn a_clone_counts_at_both_workers() {
-        #[derive(Debug)]
-        struct Cloner;
-        impl Policy for Cloner {
-            fn place(&mut self, _: &[u32], _: u64) -> Placement {
-                Placement::Two(WorkerId(0), WorkerId(2))
-            }
+    /// A policy that always names the same two workers.
+    #[derive(Debug)]
+    struct Cloner;
+
+    impl Policy for Cloner {
+        fn place(&mut self, _: Loads<'_>, _: u64) -> Placement {
+            Placement::Two(WorkerId(0), WorkerId(2))
         }
-        let mut scheduler = Scheduler::new(Cloner, 1);
+    }
+
+    fn cloner() -> Scheduler<u32, Cloner> {
+        let mut scheduler = Scheduler::new(Box::new(Cloner), 1);
         for _ in 0..3 {
             scheduler.add_worker();
         }
-        let workers = Workers { first: WorkerId(0), second: Some(WorkerId(2)) };
-        assert_eq!(scheduler.offer(1, 100, 0), Outcome::Placed(workers, 1));
-        assert_eq!([0, 1, 2].map(|index| scheduler.outstanding(WorkerId(index))), [1, 0, 1]);
+        scheduler
+    }
+
+    fn outstanding(scheduler: &Scheduler<u32, Cloner>) -> [u32; 3] {
+        [0, 1, 2].map(|index| scheduler.outstanding(WorkerId(index)))
+    }
+
+    #[test]
+    fn a_clone_counts_at_both_workers_until_each_concludes() {
+        let mut scheduler = cloner();
+        let outcome = scheduler.offer(1, Cloning::Allowed, 100, 0);
+        let Outcome::Placed(workers, 1) = outcome else { panic!("{outcome:?}") };
+        assert!(workers.into_iter().eq([WorkerId(0), WorkerId(2)]));
+        assert_eq!(outstanding(&scheduler), [1, 0, 1]);
+        workers.into_iter().for_each(|worker| scheduler.conclude(worker));
+        assert_eq!(outstanding(&scheduler), [0, 0, 0]);
+    }
+
+    #[test]
+    fn what_may_not_be_cloned_counts_at_the_first_worker_alone() {
+        let mut scheduler = cloner();
+        assert_eq!(scheduler.offer(1, Cloning::Forbidden, 100, 0), Outcome::Placed(one(0), 1));
+        assert_eq!(outstanding(&scheduler), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_policy_sees_what_workers_report() {
+        let mut scheduler = Scheduler::new(Box::new(NetClone::with_racksched()), 1);
+        for _ in 0..2 {
+            scheduler.add_worker();
+        }
+        scheduler.set_reported(WorkerId(0), 3);
+        for item in 0..10u64 {
+            let outcome = scheduler.offer(item, Cloning::Allowed, 100, item);
+            assert_eq!(outcome, Outcome::Placed(one(1), item));
+        }
     }
 
     /// Exact identity (ii) of the RPCValet tables: with a fixed service JBSQ's rotation is the
@@ -499,7 +595,10 @@ mod tests {
     fn rotation_is_a_circle_under_fixed_service() {
         let mut scheduler = scheduler("jbsq:2", 4, 10);
         for round in 0..20u32 {
-            assert_eq!(scheduler.offer(round, 1_000, 0), Outcome::Placed(one(round % 4), round));
+            assert_eq!(
+                scheduler.offer(round, Cloning::Allowed, 1_000, 0),
+                Outcome::Placed(one(round % 4), round)
+            );
             if round >= 5 {
                 scheduler.conclude(WorkerId((round - 5) % 4));
             }
@@ -532,7 +631,7 @@ mod tests {
             let mut now = 0;
             for (item, step) in (0u32..).zip(steps) {
                 match step {
-                    Step::Offer(lifetime) => match scheduler.offer(item, now + lifetime, 0) {
+                    Step::Offer(lifetime) => match scheduler.offer(item, Cloning::Allowed, now + lifetime, 0) {
                         Outcome::Placed(..) => prop_assert!(list.is_empty()),
                         Outcome::Held(ticket) => list.push((item, now + lifetime, ticket)),
                         Outcome::Full(_) => prop_assert_eq!(list.len(), 16),

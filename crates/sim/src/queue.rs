@@ -29,7 +29,7 @@ mod tokens;
 use rand::Rng;
 use tailcut_measure::generator::generator;
 use tailcut_measure::queueing::Sojourn;
-use tailcut_proto::policy::{Draws, Jbsq, Jsq, Policy, PolicySpec, Random, RoundRobin, Ties};
+use tailcut_proto::policy::{Draws, Jbsq, Policy, Ties};
 
 pub use self::requests::{Request, Requests};
 pub use self::system::{Jitter, REQUESTS_MAX, System, SystemError, TieRule, WORKERS_MAX};
@@ -104,23 +104,19 @@ impl System {
         seed: u64,
         observe: impl FnMut(u64, u64),
     ) -> Result<Run, SystemError> {
-        match (self.policy, self.ties) {
-            (PolicySpec::Random, _) => self.run_policy(seed, || Random, observe),
-            (PolicySpec::RoundRobin, _) => self.run_policy(seed, RoundRobin::default, observe),
-            (PolicySpec::Jsq(d), _) => self.run_policy(seed, || Jsq::new(d), observe),
-            (PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto, ties) => {
-                let bound = self.bound().expect("the policy has a bound");
-                let ties = match ties.unwrap_or_default() {
-                    TieRule::Rotate => Ties::Rotate,
-                    TieRule::Random => Ties::Random,
-                    TieRule::Lowest => Ties::Lowest,
-                    TieRule::Tokens => {
-                        return self.run_policy(seed, || Tokens::new(self.workers, bound), observe);
-                    }
-                };
-                self.run_policy(seed, || Jbsq::with_ties(bound, ties), observe)
+        let Some(bound) = self.bound().filter(|_| self.has_ties()) else {
+            return self.run_policy(seed, || self.fixed_policy().build(), observe);
+        };
+        let ties = match self.ties.unwrap_or_default() {
+            TieRule::Rotate => Ties::Rotate,
+            TieRule::Random => Ties::Random,
+            TieRule::Lowest => Ties::Lowest,
+            TieRule::Tokens => {
+                let tokens = || Box::new(Tokens::new(self.workers, bound));
+                return self.run_policy(seed, tokens, observe);
             }
-        }
+        };
+        self.run_policy(seed, || Box::new(Jbsq::with_ties(bound, ties)), observe)
     }
 
     /// As [`System::run_observed`], with a policy for each scheduler from `policy` instead of the
@@ -129,10 +125,10 @@ impl System {
     /// # Errors
     ///
     /// As [`System::run`].
-    pub fn run_policy<P: Policy>(
+    pub fn run_policy<P: Policy + ?Sized>(
         &self,
         seed: u64,
-        policy: impl Fn() -> P,
+        policy: impl Fn() -> Box<P>,
         mut observe: impl FnMut(u64, u64),
     ) -> Result<Run, SystemError> {
         let mut requests = self.requests(seed)?;
@@ -158,7 +154,7 @@ impl System {
         self.gather(&groups, sojourns)
     }
 
-    fn gather<P: Policy>(
+    fn gather<P: Policy + ?Sized>(
         &self,
         groups: &[Group<P>],
         sojourns: Sojourns,

@@ -20,13 +20,13 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::workers::FifoWorker;
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::{AnyPolicy, Draws, PolicySpec, WorkerId};
+use tailcut_proto::policy::{Draws, PolicySpec, WorkerId};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{
     Forward, Router, RouterConfig, RouterError, RouterMetrics, ServerConfig, Speaks,
 };
 use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
-use tailcut_proto::scheduler::{Outcome, Scheduler};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
 
 use crate::WARMUP_SHARE;
 use crate::fabric::port::PortCounters;
@@ -309,7 +309,7 @@ struct Client {
 
 /// The application of a server: a scheduler before its cores.
 struct Server {
-    scheduler: Scheduler<Job, AnyPolicy>,
+    scheduler: Scheduler<Job>,
     cores: Vec<FifoWorker>,
     /// Requests at a core, by the word of their alarm.
     running: Vec<Option<(WorkerId, Job)>>,
@@ -320,6 +320,7 @@ struct Server {
     started: Vec<(Time, u64)>,
 }
 
+#[derive(Clone)]
 struct Job {
     id: RequestId,
     payload: Vec<u8>,
@@ -495,18 +496,19 @@ impl<'a> Hosts<'a> {
             while let Some((workers, job)) =
                 server.scheduler.poll_placed(turn.now, server.draws.word())
             {
-                server.start(turn.now, workers.first, job);
+                workers.each(job, |worker, job| server.start(turn.now, worker, job));
             }
         }
         while let Some(event) = endpoint.poll_event() {
             let Event::Request { id, payload, .. } = event else { continue };
             let service_ns = self.experiment.service.sample_whole(&mut server.services);
-            match server.scheduler.offer(
-                Job { id, payload, service_ns },
-                Time::MAX,
-                server.draws.word(),
-            ) {
-                Outcome::Placed(workers, job) => server.start(turn.now, workers.first, job),
+            let job = Job { id, payload, service_ns };
+            let random = server.draws.word();
+            // A request does not say to its host whether it may run twice.
+            match server.scheduler.offer(job, Cloning::Forbidden, Time::MAX, random) {
+                Outcome::Placed(workers, job) => {
+                    workers.each(job, |worker, job| server.start(turn.now, worker, job));
+                }
                 Outcome::Held(_) => {}
                 Outcome::Full(job) => {
                     let _ = endpoint.refuse(turn.local, job.id, DropReason::Overload);

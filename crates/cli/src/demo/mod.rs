@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use tailcut_measure::quantity::Unit;
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{self, PolicySpec};
 
 use self::measurement::Measurement;
 use self::plan::Point;
@@ -55,8 +55,8 @@ pub(crate) struct Args {
     /// Shares of the servers' capacity to load them with
     #[arg(long, value_name = "L,...", value_delimiter = ',', default_value = "0.5,0.7,0.85", value_parser = plan::parse_load)]
     loads: Vec<f64>,
-    /// Policies of the router to compare: random, rr, jsq:D, jbsq:N
     #[arg(
+        help = format!("Policies of the router to compare: {}", policy::grammar()),
         long,
         value_name = "P,...",
         value_delimiter = ',',

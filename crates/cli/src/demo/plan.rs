@@ -8,7 +8,7 @@
 //! Invariant: a plan has at least one point, and none twice.
 
 use anyhow::{Result, bail};
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{PolicySpec, QueueModel};
 
 /// One policy under one load.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,8 +41,9 @@ pub(super) fn points(
     loads: &[f64],
     duration_ns: Option<u64>,
 ) -> Result<Vec<Point>> {
-    if policies.contains(&PolicySpec::JbsqAuto) {
-        bail!("the bound of jbsq:auto moves, so nothing predicts it; give one, such as jbsq:2");
+    let moves = |policy: &&PolicySpec| policy.model() == QueueModel::Bounded(None);
+    if let Some(policy) = policies.iter().find(moves) {
+        bail!("the bound of {policy} moves, so nothing predicts it; give one, such as jbsq:2");
     }
     let mut points: Vec<Point> = Vec::new();
     for &policy in policies {
@@ -95,11 +96,11 @@ fn needed_ns(policy: PolicySpec, load: f64) -> u64 {
     } else {
         10_000
     };
-    let percent = match policy {
-        PolicySpec::Random => 170,
-        PolicySpec::RoundRobin => 120,
-        PolicySpec::Jsq(_) => 100,
-        PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto => 70,
+    let percent = match policy.model() {
+        QueueModel::Independent => 170,
+        QueueModel::Cyclic => 120,
+        QueueModel::Sampled(_) | QueueModel::Other => 100,
+        QueueModel::Bounded(_) => 70,
     };
     base_ms * percent / 100 * NS_PER_MS
 }
@@ -121,6 +122,8 @@ const LOAD_MAX: f64 = 0.95;
 
 #[cfg(test)]
 mod tests {
+    use tailcut_proto::policy::{Jbsq, Random};
+
     use super::*;
 
     #[test]
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_point_is_run_once() {
-        assert_eq!(points(&[PolicySpec::Random; 2], &[0.5, 0.5], None).unwrap().len(), 1);
+        assert_eq!(points(&[Random::SPEC; 2], &[0.5, 0.5], None).unwrap().len(), 1);
     }
 
     #[test]
@@ -150,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_bound_that_moves_is_refused() {
-        assert!(points(&[PolicySpec::JbsqAuto], &[0.5], None).is_err());
+        assert!(points(&[Jbsq::AUTO], &[0.5], None).is_err());
     }
 
     #[test]

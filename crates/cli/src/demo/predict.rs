@@ -1,4 +1,4 @@
-//! What theory says about a policy, without the network.
+//! Theory's answer for a policy, without the network.
 //!
 //! [`exact`] has the model of a policy where there is one; `jsq:D` has none and is simulated, and
 //! so is `jbsq:N` from a bound of 5 on, where the chain is large. One queue before all workers is
@@ -11,7 +11,7 @@ use serde::Serialize;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{self, Exact, MMk, Sojourn, exact};
-use tailcut_proto::policy::{BoundEstimator, PolicySpec};
+use tailcut_proto::policy::{PolicySpec, QueueModel};
 use tailcut_sim::queue::{Run, System};
 
 use super::plan::WORKERS;
@@ -64,18 +64,12 @@ fn sojourn(policy: PolicySpec, load: f64, requests: u64) -> Result<Box<dyn Sojou
     if let Some(exact) = reference(policy, load).with_context(context)? {
         return Ok(exact.sojourn);
     }
-    // Without measurements the bound is the one that a router begins with.
-    let policy = if policy == PolicySpec::JbsqAuto {
-        PolicySpec::Jbsq(BoundEstimator::INITIAL)
-    } else {
-        policy
-    };
     Ok(Box::new(simulated(policy, load, requests).with_context(context)?))
 }
 
 /// The exact answer for the demo's workers behind a policy.
 fn reference(policy: PolicySpec, load: f64) -> Result<Option<Exact>> {
-    if matches!(policy, PolicySpec::Jbsq(bound) if bound.get() > CHAIN_BOUND_MAX) {
+    if matches!(policy.model(), QueueModel::Bounded(Some(bound)) if bound.get() > CHAIN_BOUND_MAX) {
         return Ok(None);
     }
     Ok(exact(&queueing::System {

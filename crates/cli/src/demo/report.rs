@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use minijinja::context;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{PolicySpec, QueueModel};
 
 use super::chart::{self, Group};
 use super::measurement::Measurement;
@@ -234,13 +234,13 @@ impl Report {
     /// The figures of the text, where random placement and a bounded shortest queue were both run.
     fn story(&self) -> Option<Story> {
         let load = self.bar_load();
-        let find = |is_wanted: fn(PolicySpec) -> bool| {
+        let find = |is_wanted: fn(QueueModel) -> bool| {
             self.results
                 .iter()
-                .find(|result| is_wanted(result.point.policy) && result.point.load == load)
+                .find(|result| is_wanted(result.point.policy.model()) && result.point.load == load)
         };
-        let random = find(|policy| policy == PolicySpec::Random)?;
-        let jbsq = find(|policy| matches!(policy, PolicySpec::Jbsq(_)))?;
+        let random = find(|model| model == QueueModel::Independent)?;
+        let jbsq = find(|model| matches!(model, QueueModel::Bounded(_)))?;
         let (_, ideal) = self.ideals.iter().find(|(ideal_load, _)| *ideal_load == load)?;
         let one = |figure: f64| format!("{figure:.1}");
         Some(Story {
@@ -255,9 +255,15 @@ impl Report {
     }
 }
 
+/// A policy and what it does.
+fn described(policy: PolicySpec) -> (String, String) {
+    (policy.to_string(), policy.describe())
+}
+
 /// Whether `--check` looks at a point.
 pub(super) fn is_checked(point: &Point) -> bool {
-    matches!(point.policy, PolicySpec::Random | PolicySpec::Jbsq(_)) && point.load == CHECK_LOAD
+    matches!(point.policy.model(), QueueModel::Independent | QueueModel::Bounded(_))
+        && point.load == CHECK_LOAD
 }
 
 /// In mean service times.
@@ -320,24 +326,6 @@ fn point_json(result: &PointResult) -> Value {
         "p99_over_predicted": result.ratio(),
         "departs": result.departs(),
     })
-}
-
-/// A policy and what it does.
-fn described(policy: PolicySpec) -> (String, String) {
-    let words = match policy {
-        PolicySpec::Random => "any server, by lot".to_owned(),
-        PolicySpec::RoundRobin => "servers take turns".to_owned(),
-        PolicySpec::Jsq(samples) => format!("the shortest queue of {samples} servers drawn by lot"),
-        PolicySpec::Jbsq(bound) => {
-            format!(
-                "the shortest queue of all, with at most {bound} requests at a server; the rest wait at the router"
-            )
-        }
-        PolicySpec::JbsqAuto => {
-            "the shortest queue of all, with a bound from measurements".to_owned()
-        }
-    };
-    (policy.to_string(), words)
 }
 
 const HEAD: [&str; 9] =

@@ -24,7 +24,7 @@ use tailcut_measure::workers::FifoWorker;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::rpc::RequestId;
-use tailcut_proto::scheduler::{Outcome, Scheduler, Ticket, Workers};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Workers};
 
 /// A request and its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) struct Emulated<W> {
 impl<W: Copy> Emulated<W> {
     /// Idle workers; at most `queue_len_max` requests wait.
     pub(super) fn new(worker_count: u32, queue_len_max: usize) -> Self {
-        let mut scheduler = Scheduler::new(Jbsq::new(NonZeroU32::MIN), queue_len_max);
+        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(NonZeroU32::MIN)), queue_len_max);
         for _ in 0..worker_count {
             scheduler.add_worker();
         }
@@ -67,7 +67,7 @@ impl<W: Copy> Emulated<W> {
 
     /// Takes a request; false when the queue is full. Drain [`Emulated::poll_finished`] first.
     pub(super) fn offer(&mut self, job: Job<W>, deadline: Time) -> bool {
-        match self.scheduler.offer(job, deadline, NO_RANDOM) {
+        match self.scheduler.offer(job, Cloning::Forbidden, deadline, NO_RANDOM) {
             Outcome::Placed(workers, job) => self.start(job.arrived_at, workers, job),
             Outcome::Held(ticket) => self.held.extend([(job.id, ticket)]),
             Outcome::Full(_) => return false,
@@ -102,9 +102,10 @@ impl<W: Copy> Emulated<W> {
     }
 
     fn start(&mut self, at: Time, workers: Workers, job: Job<W>) {
-        let worker = workers.first;
-        let finish_at = self.workers[worker.index()].serve(at, job.service_ns);
-        self.running.push(Reverse(Running { finish_at, worker, job }));
+        for worker in workers {
+            let finish_at = self.workers[worker.index()].serve(at, job.service_ns);
+            self.running.push(Reverse(Running { finish_at, worker, job }));
+        }
     }
 
     /// Their clients no longer wait, and the endpoint has given them up.

@@ -9,7 +9,7 @@ use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
 use tailcut_measure::queueing::{self, Exact, Sojourn, exact};
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_sim::WARMUP_SHARE;
 use tailcut_sim::queue::{Jitter, Run, System, TieRule, WORKERS_MAX};
 use tailcut_sim::sojourn::{Estimate, Figures};
@@ -34,10 +34,10 @@ pub(crate) struct Args {
     /// [default: 1x16, or 1xN]
     #[arg(long, value_name = "QxU")]
     layout: Option<Layout>,
-    /// Who gets a request: random, rr, jsq:D, jbsq:N, jbsq:auto
     #[arg(long, value_name = "POLICY", default_value = "jbsq:2")]
+    #[arg(help = format!("Worker that gets a request: {}", policy::grammar()))]
     policy: PolicySpec,
-    /// Who gets it where several have the fewest, with jbsq: rotate, random, lowest, or tokens
+    /// Worker that gets it where several have the fewest, with jbsq: rotate, random, lowest, or tokens
     /// [default: rotate]
     #[arg(long, value_name = "RULE")]
     ties: Option<TieRule>,
@@ -253,11 +253,10 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
     if !is_plain {
         return Ok(None);
     }
-    let policy = system.bound().map_or(system.policy, PolicySpec::Jbsq);
     let reference = queueing::System {
         groups: system.groups,
         servers: system.workers,
-        policy,
+        policy: system.fixed_policy(),
         service: &system.service,
         load: system.load,
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tailcut_experiments::cores::over_seeds;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::{parse_count, parse_size_bytes};
-use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_sim::fabric::topology::{Link, Spreading, Switch, SwitchBuffer};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
@@ -33,9 +33,11 @@ pub(crate) struct Args {
     /// Workers of each server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     workers: u32,
-    /// The router's policy: random, rr, jsq:D, jbsq:N, jbsq:auto; or `none` for no router, clients
-    /// draw a server for each call
     #[arg(long, value_name = "POLICY", default_value = "jbsq:3", value_parser = parse_policy)]
+    #[arg(help = format!(
+        "The router's policy: {}; or `none` for no router, clients draw a server for each call",
+        policy::grammar(),
+    ))]
     policy: Placing,
     /// How a server gives requests to its workers
     #[arg(long, value_name = "POLICY", default_value = "jbsq:1")]
@@ -296,7 +298,7 @@ fn parse_policy(text: &str) -> Result<Placing, String> {
     }
     text.parse()
         .map(|policy| Placing(Some(policy)))
-        .map_err(|error: tailcut_proto::policy::PolicyParseError| error.to_string())
+        .map_err(|error: policy::PolicyParseError| error.to_string())
 }
 
 fn parse_len(text: &str) -> Result<usize, String> {

@@ -1,4 +1,5 @@
-//! Which model answers for a system, and its answer.
+//! The model that answers for a system, and its answer. Policies are known by the
+//! [`QueueModel`] that their entry in the registry names.
 //!
 //! | policy in a group of U servers | service | model |
 //! |---|---|---|
@@ -10,7 +11,9 @@
 //!
 //! Everything else has no exact answer here, and neither have delays, unequal servers or jitter.
 
-use tailcut_proto::policy::PolicySpec;
+use std::num::NonZeroU32;
+
+use tailcut_proto::policy::{PolicySpec, QueueModel};
 
 use super::{EkM1, Jbsq, MDk, MG1, MMk, QueueingError, Sojourn, check_count, check_load};
 use crate::distribution::{Distribution, Form};
@@ -61,32 +64,25 @@ pub fn exact(system: &System<'_>) -> Result<Option<Exact>, QueueingError> {
 
 fn solve(system: &System<'_>) -> Result<Option<Exact>, QueueingError> {
     let &System { servers, policy, service, load, .. } = system;
-    let answer = match (policy, Shape::of(service)) {
-        (policy, shape) if servers == 1 || is_blind(policy) => single(shape, service, load)?,
-        (PolicySpec::RoundRobin, Shape::Exponential) => {
+    let answer = match (policy.model(), Shape::of(service)) {
+        (model, shape) if servers == 1 || model == QueueModel::Independent => {
+            single(shape, service, load)?
+        }
+        (QueueModel::Cyclic, Shape::Exponential) => {
             Exact::new(format!("E{servers}/M/1"), EkM1::new(servers, load)?)
         }
-        (PolicySpec::RoundRobin, Shape::Fixed) => fixed(servers, load)?,
-        (PolicySpec::Jbsq(bound), Shape::Fixed) if bound.get() == 1 => fixed(servers, load)?,
-        (PolicySpec::Jbsq(bound), Shape::Exponential) if bound.get() == 1 => {
+        (QueueModel::Cyclic, Shape::Fixed) => fixed(servers, load)?,
+        (QueueModel::Bounded(Some(NonZeroU32::MIN)), Shape::Fixed) => fixed(servers, load)?,
+        (QueueModel::Bounded(Some(NonZeroU32::MIN)), Shape::Exponential) => {
             exponential(servers, load)?
         }
-        (PolicySpec::Jbsq(bound), Shape::Exponential) => Exact::new(
+        (QueueModel::Bounded(Some(bound)), Shape::Exponential) => Exact::new(
             format!("JBSQ({bound}) chain"),
             Jbsq::new(servers, bound.get() as usize, load)?,
         ),
         _ => return Ok(None),
     };
     Ok(Some(answer))
-}
-
-/// Whether each request is placed at random, whatever the servers have.
-fn is_blind(policy: PolicySpec) -> bool {
-    match policy {
-        PolicySpec::Random => true,
-        PolicySpec::Jsq(samples) => samples.get() == 1,
-        _ => false,
-    }
 }
 
 fn single(shape: Shape, service: &Distribution, load: f64) -> Result<Exact, QueueingError> {

@@ -1,5 +1,5 @@
-//! What a router is told: [`RouterConfig`], a default and a reason for each of its limits, and what
-//! is wrong with one.
+//! A router's configuration: [`RouterConfig`], a default and a reason for each of its limits, and
+//! what is wrong with one.
 //!
 //! | limit | what happens when it is reached |
 //! |---|---|
@@ -14,7 +14,7 @@
 use std::net::SocketAddr;
 
 use crate::node::Time;
-use crate::policy::PolicySpec;
+use crate::policy::{Jbsq, PolicySpec};
 
 /// One server behind the router: one queue, at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct RouterConfig {
     pub outbox_len_max: usize,
     /// Most RPC ids remembered. Default 524,288: room for requests at the rate of `table_len_max`
     /// over their deadline and a thousandth of `lifetime_ns_max`, which is how late an id is
-    /// forgotten. It takes about 200 bytes an id.
+    /// released. It takes about 200 bytes an id.
     pub table_len_max: usize,
     /// Longest that an RPC id is remembered, and how long where the request has no deadline.
     /// Default 60 s. Longer deadlines are at most once only for so long.
@@ -84,7 +84,7 @@ pub struct RouterConfig {
     /// know where it went. Default 10 ms: more than a datacenter's queues hold.
     pub transit_ns_max: u64,
     /// Time between two probes of a server, less up to an eighth at random. Default 10 ms: a lost
-    /// request or feedback is forgotten after that, for 100 small packets a second and server.
+    /// request or feedback is made good after that, for 100 small packets a second and server.
     /// Raise it with hundreds of servers.
     pub probe_interval_ns: u64,
     /// How long a server may be at its bound without feedback before it is probed out of turn.
@@ -114,7 +114,7 @@ pub struct RouterConfig {
 impl Default for RouterConfig {
     fn default() -> Self {
         Self {
-            policy: PolicySpec::JbsqAuto,
+            policy: Jbsq::AUTO,
             forward: Forward::Annotate,
             servers: Vec::new(),
             queue_len_max: 4_096,

@@ -3,14 +3,14 @@
 //!
 //! | an id is | event | then |
 //! |---|---|---|
-//! | unknown | entered | undecided, until the caller says where it is or forgets it |
+//! | unknown | entered | undecided, until the caller says where it is or releases it |
 //! | undecided | the request is held | waiting |
 //! | undecided, waiting | the request is placed | placed |
 //! | undecided, waiting | the request is refused | refused |
 //! | waiting, placed | entered again | known, and nothing changes |
 //! | refused | entered again | known |
 //! | placed, refused, past its expiry | entered again | undecided, as if unknown |
-//! | any | forgotten, or reaped after its expiry | unknown |
+//! | any | released, or reaped after its expiry | unknown |
 //!
 //! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps
 //! a few that are past.
@@ -58,7 +58,7 @@ pub(super) struct ServerKey {
 
 /// Where a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whereabouts {
+pub(super) enum PlacementState {
     /// Being decided.
     Undecided,
     /// Held: in the queue of this lane, under this ticket.
@@ -69,7 +69,7 @@ pub(super) enum Whereabouts {
     Refused(DropReason),
 }
 
-/// Names an entry. Once the entry is forgotten it names nothing.
+/// Names an entry. Once the entry is released it names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryId {
     index: u32,
@@ -80,8 +80,8 @@ pub(super) struct EntryId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
     /// The id is known.
-    Known(EntryId, Whereabouts),
-    /// The id is new; the caller must [`Table::set`] or [`Table::forget`] it.
+    Known(EntryId, PlacementState),
+    /// The id is new; the caller must [`Table::set`] or [`Table::release`] it.
     New(EntryId),
     /// The id is new and the table is full.
     Full,
@@ -109,7 +109,7 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: RequestKey,
-    whereabouts: Whereabouts,
+    state: PlacementState,
     /// When the entry means nothing more.
     expires_at: Time,
     /// Counts the keys that the entry has had.
@@ -148,11 +148,11 @@ impl Table {
                 let index = *occupied.get();
                 let entry = &self.entries[index as usize];
                 let is_here =
-                    matches!(entry.whereabouts, Whereabouts::Undecided | Whereabouts::Waiting(..));
+                    matches!(entry.state, PlacementState::Undecided | PlacementState::Waiting(..));
                 if entry.expires_at > now || is_here {
                     return Entered::Known(
                         EntryId { index, generation: entry.generation },
-                        entry.whereabouts,
+                        entry.state,
                     );
                 }
                 self.unlink(index);
@@ -166,7 +166,7 @@ impl Table {
             }
         };
         let entry = &mut self.entries[index as usize];
-        entry.whereabouts = Whereabouts::Undecided;
+        entry.state = PlacementState::Undecided;
         entry.expires_at = expires_at;
         let generation = entry.generation;
         self.link(index);
@@ -174,21 +174,21 @@ impl Table {
     }
 
     /// Where the request of this key is; `None` when it is not known.
-    pub(super) fn find(&self, now: Time, key: RequestKey) -> Option<(EntryId, Whereabouts)> {
+    pub(super) fn find(&self, now: Time, key: RequestKey) -> Option<(EntryId, PlacementState)> {
         let &index = self.map.get(&key)?;
         let entry = &self.entries[index as usize];
         (entry.expires_at > now)
-            .then_some((EntryId { index, generation: entry.generation }, entry.whereabouts))
+            .then_some((EntryId { index, generation: entry.generation }, entry.state))
     }
 
     /// Says where the request is. Harmless when the entry is gone.
-    pub(super) fn set(&mut self, id: EntryId, whereabouts: Whereabouts) {
+    pub(super) fn set(&mut self, id: EntryId, state: PlacementState) {
         if let Some(entry) = self
             .entries
             .get_mut(id.index as usize)
             .filter(|entry| entry.generation == id.generation)
         {
-            entry.whereabouts = whereabouts;
+            entry.state = state;
         }
     }
 
@@ -202,24 +202,24 @@ impl Table {
         {
             self.unlink(id.index);
             let entry = &mut self.entries[id.index as usize];
-            entry.whereabouts = Whereabouts::Refused(reason);
+            entry.state = PlacementState::Refused(reason);
             entry.expires_at = until;
             self.link(id.index);
         }
     }
 
-    /// Forgets the request. Harmless when the entry is gone.
-    pub(super) fn forget(&mut self, id: EntryId) {
+    /// Releases the entry of the request. Harmless when the entry is gone.
+    pub(super) fn release(&mut self, id: EntryId) {
         if self
             .entries
             .get(id.index as usize)
             .is_some_and(|entry| entry.generation == id.generation)
         {
-            self.release(id.index);
+            self.vacate(id.index);
         }
     }
 
-    /// Forgets at most `count` entries whose expiry has passed, and passes over the empty ticks
+    /// Releases at most `count` entries whose expiry has passed, and passes over the empty ticks
     /// between them.
     fn reap(&mut self, now: Time, count: usize) {
         let now_tick = now / self.tick_ns;
@@ -237,7 +237,7 @@ impl Table {
             }
             left -= 1;
             if self.entries[index as usize].expires_at <= now {
-                self.release(index);
+                self.vacate(index);
             } else {
                 self.unlink(index);
                 self.link(index);
@@ -271,7 +271,7 @@ impl Table {
         }
     }
 
-    fn release(&mut self, index: u32) {
+    fn vacate(&mut self, index: u32) {
         self.unlink(index);
         let entry = &mut self.entries[index as usize];
         entry.generation = entry.generation.wrapping_add(1);
@@ -290,16 +290,8 @@ fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
         entry.key = key;
         return index;
     }
-    let (whereabouts, expires_at, generation) = (Whereabouts::Undecided, 0, 0);
-    entries.push(Entry {
-        key,
-        whereabouts,
-        expires_at,
-        generation,
-        next: NONE,
-        previous: NONE,
-        tick: 0,
-    });
+    let (state, expires_at, generation) = (PlacementState::Undecided, 0, 0);
+    entries.push(Entry { key, state, expires_at, generation, next: NONE, previous: NONE, tick: 0 });
     u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
 }
 
@@ -330,7 +322,7 @@ mod tests {
         }
     }
 
-    const PLACED: Whereabouts = Whereabouts::Placed(ServerKey { slot: 3, serial: 5 });
+    const PLACED: PlacementState = PlacementState::Placed(ServerKey { slot: 3, serial: 5 });
 
     #[test]
     fn an_id_is_known_until_it_expires() {
@@ -359,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_entry_names_nothing() {
+    fn a_released_entry_names_nothing() {
         let mut table = Table::new(2, LIFETIME, 1);
         let Entered::New(old) = table.enter(0, key(1), 500) else { panic!("new") };
-        table.forget(old);
+        table.release(old);
         assert_eq!(table.find(0, key(1)), None);
         enter_placed(&mut table, 0, 2, 500);
-        table.forget(old);
-        table.set(old, Whereabouts::Undecided);
+        table.release(old);
+        table.set(old, PlacementState::Undecided);
         assert!(matches!(table.find(0, key(2)), Some((_, PLACED))));
     }
 
@@ -392,7 +384,7 @@ mod tests {
                 now += wait;
                 let known = list.get(&id).is_some_and(|&expiry| expiry > now);
                 match table.enter(now, key(id), now + lifetime) {
-                    Entered::Known(_, whereabouts) => prop_assert!(known && whereabouts == PLACED),
+                    Entered::Known(_, state) => prop_assert!(known && state == PLACED),
                     Entered::New(entry) => {
                         prop_assert!(!known);
                         table.set(entry, PLACED);

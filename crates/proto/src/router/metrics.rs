@@ -57,7 +57,7 @@ pub struct RouterMetrics {
     pub feedback_mismatched: u64,
     /// Feedback from an address that is no server's.
     pub feedback_stranger: u64,
-    /// Feedback that told of a server's restart.
+    /// Feedback that shows a restart of the server.
     pub server_restarts: u64,
     /// Leases that expired without feedback, or gave way to newer ones.
     pub leases_expired: u64,
@@ -203,6 +203,8 @@ pub struct ServerStatus {
     pub state: ServerState,
     /// Requests placed and not known to be concluded.
     pub outstanding: u32,
+    /// Load that the server reported last: requests queued or running there. 0 for version 1.
+    pub reported: u32,
     /// Requests placed since it was added.
     pub placed: u64,
     /// Of these, known to be concluded; expired leases are not among them.

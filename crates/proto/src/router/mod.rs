@@ -8,13 +8,13 @@
 //! | new | no server in service, queue or table full, uncertain | refused by a DROP |
 //! | held | a server has room and it is the first in the queue | placed |
 //! | held | its deadline or `hold_ns_max` passes | refused: expired |
-//! | held | cancelled | forgotten |
+//! | held | cancelled | released |
 //! | held | its id arrives again | held, the newcomer is dropped |
 //! | refused, not idempotent | its id arrives again, within twice `transit_ns_max` | refused again |
 //! | placed | its id arrives again | forwarded to the same server again |
 //! | placed | its id arrives again, and the server is out or removed | idempotent: placed anew; else refused: uncertain |
 //! | placed | cancelled | the cancel is forwarded to the server |
-//! | placed | its deadline passes | forgotten |
+//! | placed | its deadline passes | released |
 //!
 //! What the server answers goes to the client directly; the router sees only feedback, from which
 //! it knows what each server has: absolutely from tailcut servers, by leases from those of version
@@ -22,6 +22,9 @@
 //! reference would take the extension for payload: tailcut requests go to tailcut servers only,
 //! version 1 requests to version 1 servers, or to tailcut servers where no version 1 server is in
 //! service. Both schedulers number the servers alike.
+//!
+//! Where the policy clones, a request that is idempotent goes to two servers; both answer the
+//! client, which takes the first reply. Any other goes to the first of them alone.
 //!
 //! Invariant: as long as the id is remembered (to the deadline, at most `lifetime_ns_max`), a
 //! request that is not idempotent reaches one server only. A server's worker in a scheduler has the
@@ -49,13 +52,13 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use self::ids::{Entered, EntryId, RequestKey, ServerKey, Table, Whereabouts};
+use self::ids::{Entered, EntryId, PlacementState, RequestKey, ServerKey, Table};
 use self::outbox::{Datagram, Outbox};
-use self::server::{ProbeCause, Server, Told};
+use self::server::{ProbeCause, Server, Shown};
 use crate::address::AddressKey;
 use crate::node::{Node, Path, Source, Time, Transmit, is_unanswerable};
-use crate::policy::{BoundEstimator, Draws, PolicySpec, WorkerId};
-use crate::scheduler::{Outcome, Scheduler, Service, Ticket};
+use crate::policy::{BoundEstimator, Draws, QueueModel, WorkerId};
+use crate::scheduler::{Cloning, Outcome, Scheduler, Service, Ticket, Workers};
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -115,7 +118,8 @@ impl Router {
             ),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             draws,
-            estimator: (config.policy == PolicySpec::JbsqAuto).then(BoundEstimator::new),
+            estimator: (config.policy.model() == QueueModel::Bounded(None))
+                .then(BoundEstimator::new),
             servers_at: now,
             trial_at: Time::MAX,
             pump_at: None,
@@ -168,7 +172,7 @@ impl Router {
         self.set_draining(now, addr, Service::In)
     }
 
-    /// Forgets the server. Of the requests placed there, those that arrive again are placed anew if
+    /// Releases the server. Of the requests placed there, those that arrive again are placed anew if
     /// they are idempotent, else refused as uncertain.
     pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
         let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
@@ -243,12 +247,12 @@ impl Router {
         // The last copy leaves by the deadline, and the network may hold it.
         let remembered_until = arrival.deadline.saturating_add(self.config.transit_ns_max);
         match self.table.enter(now, RequestKey::new(rpc_id, arrival.client), remembered_until) {
-            Entered::Known(entry, whereabouts) => {
+            Entered::Known(entry, state) => {
                 arrival.entry = Some(entry);
-                self.handle_duplicate(now, arrival, whereabouts, bytes);
+                self.handle_duplicate(now, arrival, state, bytes);
             }
             Entered::New(entry) if !arrival.is_idempotent && self.predates(now, &arrival) => {
-                self.table.forget(entry);
+                self.table.release(entry);
                 self.refuse(&arrival, DropReason::Uncertain);
             }
             Entered::New(entry) => {
@@ -312,13 +316,13 @@ impl Router {
         &mut self,
         now: Time,
         arrival: Arrival,
-        whereabouts: Whereabouts,
+        state: PlacementState,
         bytes: &[u8],
     ) {
-        let key = match whereabouts {
-            Whereabouts::Placed(key) => key,
-            Whereabouts::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
-            Whereabouts::Undecided | Whereabouts::Waiting(..) => {
+        let key = match state {
+            PlacementState::Placed(key) => key,
+            PlacementState::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
+            PlacementState::Undecided | PlacementState::Waiting(..) => {
                 self.metrics.duplicates_held += 1;
                 return;
             }
@@ -358,8 +362,11 @@ impl Router {
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
         let expires_at = arrival.deadline.min(now.saturating_add(self.config.hold_ns_max));
-        match self.schedulers[lane as usize].offer(request, expires_at, self.draws.word()) {
-            Outcome::Placed(workers, request) => self.forward(now, slot_of(workers.first), request),
+        // A request that may run once reaches one server, whatever the policy answers.
+        let cloning = if arrival.is_idempotent { Cloning::Allowed } else { Cloning::Forbidden };
+        let random = self.draws.word();
+        match self.schedulers[lane as usize].offer(request, cloning, expires_at, random) {
+            Outcome::Placed(workers, request) => self.forward_to_each(now, workers, request),
             Outcome::Held(ticket) => self.note_held(lane, arrival, ticket),
             Outcome::Full(request) => {
                 self.outbox.recycle(request.bytes);
@@ -371,7 +378,7 @@ impl Router {
     fn note_held(&mut self, lane: Lane, arrival: Arrival, ticket: Ticket) {
         self.metrics.held += 1;
         if let Some(entry) = arrival.entry {
-            self.table.set(entry, Whereabouts::Waiting(lane as usize, ticket));
+            self.table.set(entry, PlacementState::Waiting(lane as usize, ticket));
         }
     }
 
@@ -433,6 +440,28 @@ impl Router {
         chosen
     }
 
+    /// Sends a request to each server that it was placed on. Later copies of it and a cancel go to
+    /// the first.
+    fn forward_to_each(&mut self, now: Time, workers: Workers, request: Request) {
+        let mut workers = workers.into_iter();
+        let first = workers.next().expect("a placement names a worker");
+        let clone = workers.next().map(|worker| {
+            let arrival = Arrival { entry: None, ..request.arrival };
+            (worker, Request { arrival, bytes: self.outbox.buffer(&request.bytes) })
+        });
+        self.forward(now, slot_of(first), request);
+        match clone {
+            Some((worker, clone)) if self.outbox.is_full() => {
+                self.metrics.outbox_full += 1;
+                self.outbox.recycle(clone.bytes);
+                // Takes back what the scheduler has counted for the clone.
+                self.refresh(now, slot_of(worker));
+            }
+            Some((worker, clone)) => self.forward(now, slot_of(worker), clone),
+            None => {}
+        }
+    }
+
     /// Sends a request to a server and counts it there. The caller has seen that the outbox has
     /// room.
     fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
@@ -447,7 +476,7 @@ impl Router {
             self.metrics.leases_expired += 1;
         }
         if let Some(entry) = request.arrival.entry {
-            self.table.set(entry, Whereabouts::Placed(server.key));
+            self.table.set(entry, PlacementState::Placed(server.key));
         }
         let (to, server_local) = (server.addr(), server.local);
         let from = self.source(request.arrival.path.peer, server_local);
@@ -465,18 +494,22 @@ impl Router {
             self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         let was_silent = server.is_silent;
         server.local = path.local;
+        let reported = match packet.kind {
+            Kind::Reply { header } => header.server_load.get(),
+            Kind::Request { .. } | Kind::V1 => 0,
+        };
         match (packet.feedback(), server.speaks()) {
             (Some(_), Speaks::V1) => {
                 self.metrics.feedback_mismatched += 1;
                 return;
             }
             (Some(body), Speaks::Extension) => {
-                let Ok(told) = server.take_feedback(now, body, &self.config) else {
+                let Ok(shown) = server.take_feedback(now, body, reported, &self.config) else {
                     self.metrics.feedback_stale += 1;
                     return;
                 };
                 self.metrics.feedback_taken += 1;
-                self.learn(told);
+                self.learn(shown);
             }
             (None, _) if server.conclude_lease() => self.metrics.feedback_taken += 1,
             (None, _) => self.metrics.feedback_unmatched += 1,
@@ -489,16 +522,16 @@ impl Router {
     }
 
     /// Derives the bound anew from what a feedback has shown.
-    fn learn(&mut self, told: Told) {
-        self.metrics.server_restarts += u64::from(told.is_restart);
+    fn learn(&mut self, shown: Shown) {
+        self.metrics.server_restarts += u64::from(shown.is_restart);
         let Some(estimator) = &mut self.estimator else {
             return;
         };
-        if told.delay_ns.is_none() && told.service_ns.is_none() {
+        if shown.delay_ns.is_none() && shown.service_ns.is_none() {
             return;
         }
-        told.delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
-        told.service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
+        shown.delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
+        shown.service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
         for scheduler in &mut self.schedulers {
             scheduler.set_bound(estimator.bound());
         }
@@ -507,14 +540,14 @@ impl Router {
     fn handle_cancel(&mut self, now: Time, peer: SocketAddr, packet: &Packet, bytes: &[u8]) {
         let key = RequestKey::new(packet.rpc_id().unwrap_or_default(), peer);
         match self.table.find(now, key) {
-            Some((entry, Whereabouts::Waiting(lane, ticket))) => {
+            Some((entry, PlacementState::Waiting(lane, ticket))) => {
                 if let Some(request) = self.schedulers[lane].remove(ticket) {
                     self.outbox.recycle(request.bytes);
                 }
-                self.table.forget(entry);
+                self.table.release(entry);
                 self.metrics.cancelled_held += 1;
             }
-            Some((_, Whereabouts::Placed(key))) => self.forward_cancel(key, peer, bytes),
+            Some((_, PlacementState::Placed(key))) => self.forward_cancel(key, peer, bytes),
             _ => self.metrics.cancels_unknown += 1,
         }
     }
@@ -565,7 +598,7 @@ impl Router {
         let placed = scheduler.poll_placed(now, self.draws.word());
         let has_left = placed.is_some();
         if let Some((workers, request)) = placed {
-            self.forward(now, slot_of(workers.first), request);
+            self.forward_to_each(now, workers, request);
         }
         has_left
     }
@@ -612,7 +645,7 @@ impl Router {
         self.metrics.stall_probes += u64::from(cause == ProbeCause::Stall);
     }
 
-    /// Tells the scheduler what a server has and whether it is in service, and notes when something
+    /// Gives the scheduler the load of a server and whether it is in service, and notes when something
     /// is due there.
     fn refresh(&mut self, now: Time, slot: u16) {
         let server = self.servers[usize::from(slot)]
@@ -623,16 +656,17 @@ impl Router {
         let service = if server.is_in_service() { Service::In } else { Service::Out };
         scheduler.set_in_service(worker, service);
         scheduler.set_outstanding(worker, server.outstanding());
+        scheduler.set_reported(worker, server.reported);
         server.watch_bound(now, scheduler.bound(), &self.config);
         self.servers_at = self.servers_at.min(server.next_event());
     }
 
     /// Refuses a request that has run nowhere, and every copy of it that may reach this router once
     /// the client knows: the refusal and the last copy may each be under way for `transit_ns_max`.
-    /// One that may run again is forgotten.
+    /// One that may run again is released.
     fn refuse_for_good(&mut self, now: Time, arrival: Arrival, reason: DropReason) {
         match arrival.entry {
-            Some(entry) if arrival.is_idempotent => self.table.forget(entry),
+            Some(entry) if arrival.is_idempotent => self.table.release(entry),
             Some(entry) => {
                 self.table.refuse(entry, reason, now.saturating_add(2 * self.config.transit_ns_max))
             }
@@ -746,9 +780,9 @@ struct Request {
 /// What the router has read of a request.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
-    /// Who sent the datagram, and where it arrived: a refusal leaves from there.
+    /// Way of the datagram: a refusal leaves from where it arrived.
     path: Path,
-    /// Who waits for the reply: another than the peer behind a chain of routers.
+    /// Receiver of the reply: another than the peer behind a chain of routers.
     client: SocketAddr,
     rid: u16,
     /// `None` for version 1.
@@ -760,7 +794,7 @@ struct Arrival {
     /// How long ago it was first sent, if it was sent before.
     age_ns: Option<u64>,
     arrived_at: Time,
-    /// When the client stops waiting, or its id is forgotten.
+    /// When the client stops waiting, or its id expires.
     deadline: Time,
 }
 

@@ -53,6 +53,9 @@ pub(super) struct Server {
     seen: u32,
     /// The newest feedback taken.
     heard: Option<FeedbackBody>,
+    /// Load that the newest feedback reports: requests queued or running at the server. 0 before
+    /// the first, and for version 1.
+    pub(super) reported: u32,
     /// The epoch before that of `heard`, and until when it is ignored: it can only be an old
     /// packet.
     retired_epoch: Option<(u32, Time)>,
@@ -88,9 +91,9 @@ pub(super) struct Server {
     service_ns: Option<u64>,
 }
 
-/// What a taken feedback has told.
+/// What a taken feedback shows besides the counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Shown {
     /// The server has restarted.
     pub(super) is_restart: bool,
     /// The server does not know this router's placements.
@@ -127,6 +130,7 @@ impl Server {
             placed,
             seen: placed,
             heard: None,
+            reported: 0,
             retired_epoch: None,
             leases: VecDeque::new(),
             failures: 0,
@@ -219,9 +223,10 @@ impl Server {
         &mut self,
         now: Time,
         body: &FeedbackBody,
+        reported: u16,
         config: &RouterConfig,
-    ) -> Result<Told, Stale> {
-        let mut told = Told::default();
+    ) -> Result<Shown, Stale> {
+        let mut shown = Shown::default();
         self.catch_up(body.placement_seen.get());
         let at_server = body.received.get().wrapping_sub(body.concluded.get());
         let in_flight = self.placed.wrapping_sub(body.placement_seen.get());
@@ -238,7 +243,7 @@ impl Server {
                 }
                 let newly = body.concluded.get().wrapping_sub(heard.concluded.get());
                 self.concluded_total += u64::from(newly);
-                told.service_ns = self.lone_service(now, body.concluded.get());
+                shown.service_ns = self.lone_service(now, body.concluded.get());
             }
             Some(heard) => {
                 let is_retired = self
@@ -255,28 +260,29 @@ impl Server {
                 self.retired_epoch =
                     Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
                 self.lone_request = None;
-                told.is_restart = true;
+                shown.is_restart = true;
             }
             None => self.lone_request = None,
         }
         if in_flight > IN_FLIGHT_MAX || is_backward {
-            told.is_unaware = true;
+            shown.is_unaware = true;
         } else {
             self.seen = body.placement_seen.get();
         }
         self.heard = Some(*body);
+        self.reported = reported.into();
         self.heard_at = now;
         self.unanswered = 0;
         self.is_silent = false;
-        if told.is_unaware {
+        if shown.is_unaware {
             // Not at once: a server that never learns would be probed for each answer to a probe.
             let soonest = self.probed_at.map_or(now, |at| at.saturating_add(config.stall_probe_ns));
             self.probe_at = self.probe_at.min(soonest.max(now));
         } else {
-            told.delay_ns = self.idle_probe.take().map(|sent_at| now.saturating_sub(sent_at));
-            self.rtt_ns = smooth(self.rtt_ns, told.delay_ns);
+            shown.delay_ns = self.idle_probe.take().map(|sent_at| now.saturating_sub(sent_at));
+            self.rtt_ns = smooth(self.rtt_ns, shown.delay_ns);
         }
-        Ok(told)
+        Ok(shown)
     }
 
     /// Numbers placements on from where the server is, if it is ahead. It can only be so because it
@@ -359,6 +365,7 @@ impl Server {
                 (false, false) => ServerState::InService,
             },
             outstanding: self.outstanding(),
+            reported: self.reported,
             placed: self.placed_total,
             concluded: self.concluded_total,
             rtt_ns: self.rtt_ns,
@@ -440,6 +447,7 @@ mod tests {
             let taken = server.take_feedback(
                 1,
                 &body(epoch, PLACED.wrapping_add(seen), received, concluded),
+                0,
                 &config,
             );
             assert_eq!(taken.is_ok(), expected.is_some(), "{steps:?}");
@@ -502,7 +510,7 @@ mod tests {
         for (now, epoch, is_ok) in
             [(0, 1, true), (10, 2, true), (20, 1, false), (10 + config.silent_ns, 1, true)]
         {
-            let taken = server.take_feedback(now, &body(epoch, PLACED, 0, 0), &config);
+            let taken = server.take_feedback(now, &body(epoch, PLACED, 0, 0), 0, &config);
             assert_eq!(taken.is_ok(), is_ok, "epoch {epoch} at {now}");
         }
     }
@@ -531,13 +539,13 @@ mod tests {
     #[test]
     fn a_lone_request_measures_the_service_and_an_idle_probe_the_round_trip() {
         let (mut server, config) = server();
-        server.take_feedback(0, &body(1, PLACED, 0, 0), &config).unwrap();
+        server.take_feedback(0, &body(1, PLACED, 0, 0), 0, &config).unwrap();
         server.probe(100, 0, &config);
-        let told = server.take_feedback(150, &body(1, PLACED, 0, 0), &config).unwrap();
-        assert_eq!(told.delay_ns, Some(50));
+        let shown = server.take_feedback(150, &body(1, PLACED, 0, 0), 0, &config).unwrap();
+        assert_eq!(shown.delay_ns, Some(50));
         let placement = server.place(200);
-        let told = server.take_feedback(500, &body(1, placement, 1, 1), &config).unwrap();
-        assert_eq!(told.service_ns, Some(250));
+        let shown = server.take_feedback(500, &body(1, placement, 1, 1), 0, &config).unwrap();
+        assert_eq!(shown.service_ns, Some(250));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! State machines against packets made by hand; two of them together are tested in `tailcut-sim`.
 
+mod added_policy;
 mod hardening;
 mod homa_hardening;
 mod router_accounting;

@@ -1,6 +1,9 @@
 //! What the router believes to be outstanding, when packets are lost, repeated or late and servers
 //! come and go.
 
+use tailcut_proto::policy::{
+    Argument, Entry, Form, Loads, Placement, Policy, PolicySpec, QueueModel, Scope, WorkerId,
+};
 use tailcut_proto::router::{Forward, ServerConfig, ServerState, Speaks};
 use tailcut_wire::r2p2::{DropReason, Flags};
 
@@ -276,4 +279,70 @@ fn the_bound_follows_what_is_measured() {
     bench.live(&mut [&mut fake], 5 * MS);
     bench.send(server(0), &fake.conclude(1));
     assert_eq!(bench.router.status().bound, Some(2));
+}
+
+/// A policy that clones whatever it is asked for.
+#[derive(Debug)]
+struct Cloner;
+
+impl Policy for Cloner {
+    fn place(&mut self, _: Loads<'_>, _: u64) -> Placement {
+        Placement::Two(WorkerId(1), WorkerId(0))
+    }
+}
+
+const CLONER: Entry = Entry {
+    name: "cloner",
+    forms: &[Form { parameter: "", about: "the first two servers" }],
+    scope: Scope::Simulated,
+    build: |_| Box::new(Cloner),
+    model: |_| QueueModel::Other,
+};
+
+/// A router that clones, over three servers.
+fn cloning() -> (Bench, [FakeServer; 3]) {
+    let policy = PolicySpec::new(&CLONER, Argument::None);
+    let mut bench = Bench::new(Speaks::Extension, 3, |config| config.policy = policy);
+    let mut servers = [0, 1, 2].map(FakeServer::new);
+    let [first, second, third] = &mut servers;
+    bench.live(&mut [first, second, third], 20 * MS);
+    (bench, servers)
+}
+
+#[test]
+fn a_clone_goes_to_both_servers_and_leaves_nothing_outstanding() {
+    let (mut bench, mut servers) = cloning();
+    for id in 1..20 {
+        let request = Ask { flags: Flags::IDEMPOTENT, ..Ask::id(id) }.bytes();
+        let sent = bench.send(client(), &request);
+        let targets: Vec<_> = sent.iter().map(|sent| sent.to).collect();
+        assert_eq!(targets, [server(1), server(0)]);
+        assert_eq!(bench.outstanding(), [1, 1, 0]);
+        for (sent, index) in sent.iter().zip([1, 0]) {
+            assert!(servers[index].take(&sent.bytes).is_none());
+            bench.send(sent.to, &servers[index].conclude(1));
+        }
+        assert_eq!(bench.outstanding(), [0, 0, 0]);
+    }
+    assert_eq!(bench.metrics().forwarded, 38);
+}
+
+#[test]
+fn a_copy_of_a_cloned_request_goes_to_the_first_server_again() {
+    let (mut bench, _) = cloning();
+    let request = Ask { flags: Flags::IDEMPOTENT, ..Ask::id(1) }.bytes();
+    assert_eq!(bench.send(client(), &request).len(), 2);
+    assert_eq!(bench.place(&request), Some(1));
+    assert_eq!(bench.outstanding(), [1, 2, 0]);
+}
+
+#[test]
+fn a_request_that_may_run_once_is_never_cloned() {
+    let (mut bench, mut servers) = cloning();
+    let sent = bench.send(client(), &Ask::id(1).bytes());
+    assert_eq!(sent.iter().map(|sent| sent.to).collect::<Vec<_>>(), [server(1)]);
+    assert_eq!(bench.outstanding(), [0, 1, 0]);
+    assert!(servers[1].take(&sent[0].bytes).is_none());
+    bench.send(server(1), &servers[1].conclude(1));
+    assert_eq!(bench.outstanding(), [0, 0, 0]);
 }

@@ -360,6 +360,7 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
                     seen,
                     received,
                     concluded,
+                    load: 0,
                 }
                 .feedback()
             }

@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
-use tailcut_proto::scheduler::{Outcome, Scheduler};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
 
 use super::mesh::{Backend, COLUMNS, CORES, Core, DISPATCHER, ROWS};
 use crate::agenda::Agenda;
@@ -309,7 +309,7 @@ impl<'a> Machine<'a> {
 
 impl Dispatcher {
     fn new(backend: Backend, cores: std::ops::Range<usize>, bound: NonZeroU32) -> Self {
-        let mut scheduler = Scheduler::new(Jbsq::new(bound), QUEUE_LEN_MAX);
+        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX);
         let first_core = Core(cores.start);
         for _ in cores {
             scheduler.add_worker();
@@ -335,7 +335,7 @@ impl Dispatcher {
         while placed.is_none()
             && let Some(message) = self.undecided.pop_front()
         {
-            match self.scheduler.offer(message, Time::MAX, NO_DRAW) {
+            match self.scheduler.offer(message, Cloning::Forbidden, Time::MAX, NO_DRAW) {
                 Outcome::Placed(workers, message) => placed = Some((workers, message)),
                 Outcome::Held(_) => {}
                 Outcome::Full(_) => {
@@ -343,7 +343,10 @@ impl Dispatcher {
                 }
             }
         }
-        placed.map(|(workers, message)| (Core(self.first_core.0 + workers.first.index()), message))
+        let (workers, message) = placed?;
+        // An RPC runs at one core.
+        let worker = workers.into_iter().next()?;
+        Some((Core(self.first_core.0 + worker.index()), message))
     }
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Laedge, WorkerId};
-use tailcut_proto::scheduler::{Outcome, Scheduler, Workers};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Workers};
 
 use super::client::Answered;
 use super::events::Packet;
@@ -31,7 +31,7 @@ impl Station {
             Slots::Worker => config.servers[0],
         };
         let policy = Laedge::new(NonZeroU32::new(slots).expect("every server has a worker"));
-        let mut scheduler = Scheduler::new(policy, config.requests as usize);
+        let mut scheduler = Scheduler::new(Box::new(policy), config.requests as usize);
         for _ in &config.servers {
             scheduler.add_worker();
         }
@@ -55,7 +55,7 @@ impl Station {
 
     /// Where a request goes; `None` while it is held.
     pub(super) fn place(&mut self, packet: Packet, random: u64) -> Option<Workers> {
-        match self.scheduler.offer(packet, Time::MAX, random) {
+        match self.scheduler.offer(packet, Cloning::Allowed, Time::MAX, random) {
             Outcome::Placed(servers, _) => Some(servers),
             Outcome::Held(_) => None,
             Outcome::Full(_) => unreachable!("the queue has a place for every request"),

@@ -37,6 +37,7 @@ use std::str::FromStr;
 use tailcut_measure::arrivals::ArrivalsError;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
+use tailcut_proto::policy::{self, Argument, Policy, Random};
 use thiserror::Error;
 
 use crate::PS_PER_NS;
@@ -268,6 +269,15 @@ impl Scheme {
     /// Whether a request may have two copies.
     pub fn clones(self) -> bool {
         matches!(self, Self::CClone | Self::NetClone | Self::NetCloneRackSched | Self::Laedge)
+    }
+
+    /// The policy of its switch. LAEDGE's only forwards to the coordinator, so it never asks.
+    fn policy(self) -> Box<dyn Policy> {
+        let name = SCHEMES.iter().find(|(scheme, _)| *scheme == self).map_or("", |(_, name)| name);
+        match policy::find(name) {
+            Some(entry) if self != Self::Laedge => (entry.build)(Argument::None),
+            _ => Box::new(Random),
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use rand::{Rng, RngExt};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
-use tailcut_proto::policy::{Placement, WorkerId};
-use tailcut_proto::scheduler::Workers;
+use tailcut_proto::policy::WorkerId;
+use tailcut_proto::scheduler::{Cloning, Workers};
 
 use super::client::{Answered, Departures};
 use super::coordinator::Station;
@@ -151,42 +151,28 @@ impl<'a> Run<'a> {
             return;
         }
         let placement = self.switch.place(self.placements.next_u64());
+        let servers = Workers::of(placement, Cloning::Allowed).expect("every server is in service");
         let reached_ps = now_ps.saturating_add(self.config.delays.switch_server_ps);
-        match placement {
-            Placement::One(server) => {
-                self.events.send(Link::Requests, reached_ps, Event::Reached(server, packet))
-            }
-            Placement::Two(first, second) => {
-                self.send_copies(reached_ps, Workers { first, second: Some(second) }, packet)
-            }
-            Placement::Hold => unreachable!("every server is in service"),
-        }
+        self.send_copies(reached_ps, servers, packet);
     }
 
-    /// Sends both copies of a request, of which the original will come to its server at
-    /// `reached_ps`.
+    /// Sends a request to each of its servers; the original will come to its own at `reached_ps`.
     fn send_copies(&mut self, reached_ps: u64, servers: Workers, packet: Packet) {
-        let is_switch_clone =
-            matches!(self.config.scheme, Scheme::NetClone | Scheme::NetCloneRackSched);
-        let mark = if is_switch_clone { Mark::Original } else { Mark::Sole };
-        self.events.send(
-            Link::Requests,
-            reached_ps,
-            Event::Reached(servers.first, Packet { mark, ..packet }),
-        );
-        let Some(second) = servers.second else {
-            return;
-        };
-        self.counts.cloned += self.measured(&packet);
-        if is_switch_clone {
-            let clone_ps = reached_ps.saturating_add(self.config.delays.recirculation_ps);
-            self.events.send(
-                Link::Clones,
-                clone_ps,
-                Event::Reached(second, Packet { mark: Mark::Clone, ..packet }),
-            );
-        } else {
-            self.events.send(Link::Requests, reached_ps, Event::Reached(second, packet));
+        let is_cloned = servers.into_iter().count() > 1;
+        if is_cloned {
+            self.counts.cloned += self.measured(&packet);
+        }
+        let is_switch = matches!(self.config.scheme, Scheme::NetClone | Scheme::NetCloneRackSched);
+        // A client or a coordinator sends both at once; a switch recirculates the clone.
+        let marks =
+            if is_cloned && is_switch { [Mark::Original, Mark::Clone] } else { [Mark::Sole; 2] };
+        for (server, mark) in servers.into_iter().zip(marks) {
+            let (link, delay_ps) = match mark {
+                Mark::Sole | Mark::Original => (Link::Requests, 0),
+                Mark::Clone => (Link::Clones, self.config.delays.recirculation_ps),
+            };
+            let reached = Event::Reached(server, Packet { mark, ..packet });
+            self.events.send(link, reached_ps.saturating_add(delay_ps), reached);
         }
     }
 

@@ -4,7 +4,7 @@
 //! and two servers are compared. Both copies are written at the same instant, so one is enough
 //! here.
 
-use tailcut_proto::policy::{CClone, NetClone, Placement, Policy, RackSched, Random, WorkerId};
+use tailcut_proto::policy::{Loads, Placement, Policy, WorkerId};
 
 use super::Scheme;
 use super::events::{Mark, Packet};
@@ -15,42 +15,28 @@ use super::filter::{Filter, Verdict};
 pub(super) struct Switch {
     /// The last report of each server; 0 at the start.
     reports: Vec<u32>,
-    decider: Decider,
+    /// What a switch knows to be outstanding: it counts nothing.
+    outstanding: Vec<u32>,
+    /// Decides by the reports, or by nothing.
+    policy: Box<dyn Policy>,
     filter: Filter,
-}
-
-/// The policies that act on reports, or on nothing.
-#[derive(Clone, Copy, Debug)]
-enum Decider {
-    Random(Random),
-    CClone(CClone),
-    NetClone(NetClone),
-    RackSched(RackSched),
 }
 
 impl Switch {
     /// A switch that takes every server for idle.
     pub(super) fn new(scheme: Scheme, servers: usize) -> Self {
-        let decider = match scheme {
-            Scheme::CClone => Decider::CClone(CClone),
-            Scheme::NetClone => Decider::NetClone(NetClone::new()),
-            Scheme::RackSched => Decider::RackSched(RackSched),
-            Scheme::NetCloneRackSched => Decider::NetClone(NetClone::with_racksched()),
-            // LAEDGE's switch only forwards, to its coordinator.
-            Scheme::None | Scheme::Laedge => Decider::Random(Random),
-        };
-        Self { reports: vec![0; servers], decider, filter: Filter::new() }
+        Self {
+            reports: vec![0; servers],
+            outstanding: vec![0; servers],
+            policy: scheme.policy(),
+            filter: Filter::new(),
+        }
     }
 
     /// Where a request goes.
     pub(super) fn place(&mut self, random: u64) -> Placement {
-        let loads = &self.reports;
-        match &mut self.decider {
-            Decider::Random(policy) => policy.place(loads, random),
-            Decider::CClone(policy) => policy.place(loads, random),
-            Decider::NetClone(policy) => policy.place(loads, random),
-            Decider::RackSched(policy) => policy.place(loads, random),
-        }
+        let loads = Loads { outstanding: &self.outstanding, reported: &self.reports };
+        self.policy.place(loads, random)
     }
 
     /// Takes the report of a response that passes, and judges the response.

@@ -6,13 +6,14 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::rc::Rc;
 
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::{PolicySpec, WorkerId};
+use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId};
-use tailcut_proto::scheduler::{Outcome, Scheduler, Ticket};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
 
 use super::host::Station;
 use super::plan::{CallPlan, Host, Plan, ServerPlan};
@@ -48,7 +49,8 @@ enum CallState {
 /// The handlers of a server since it started.
 #[derive(Debug)]
 struct Handlers {
-    scheduler: Scheduler<RequestId>,
+    /// The queue before the workers.
+    scheduler: Scheduler<RequestId, Jbsq>,
     /// What each worker runs.
     running: Vec<Option<RequestId>>,
     jobs: BTreeMap<u64, Job>,
@@ -223,8 +225,11 @@ impl<'a> Applications<'a> {
         self.watch.borrow_mut().runs_at(server, number);
         let handlers = &mut self.handlers[server];
         handlers.jobs.insert(id.0, Job { number, ticket: None });
-        match handlers.scheduler.offer(id, deadline, self.plan.calls[number as usize].word) {
-            Outcome::Placed(workers, id) => self.begin_service(server, workers.first, id, turn),
+        let random = self.plan.calls[number as usize].word;
+        match handlers.scheduler.offer(id, Cloning::Forbidden, deadline, random) {
+            Outcome::Placed(workers, id) => {
+                workers.each(id, |worker, id| self.begin_service(server, worker, id, turn));
+            }
             Outcome::Held(ticket) => {
                 handlers.jobs.insert(id.0, Job { number, ticket: Some(ticket) });
             }
@@ -277,7 +282,7 @@ impl<'a> Applications<'a> {
         while let Some((workers, id)) =
             self.handlers[server].scheduler.poll_placed(turn.local, alarm)
         {
-            self.begin_service(server, workers.first, id, turn);
+            workers.each(id, |worker, id| self.begin_service(server, worker, id, turn));
         }
     }
 
@@ -361,8 +366,7 @@ impl<'a> Applications<'a> {
 
 impl Handlers {
     fn new(server: &ServerPlan, incarnation: u32) -> Self {
-        let one_each: PolicySpec = "jbsq:1".parse().unwrap_or_else(|error| panic!("{error}"));
-        let mut scheduler = Scheduler::new(one_each.build(), QUEUE_LEN_MAX);
+        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(NonZeroU32::MIN)), QUEUE_LEN_MAX);
         for _ in 0..server.workers {
             scheduler.add_worker();
         }

@@ -15,7 +15,7 @@ use rand::Rng;
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Draws, Policy, WorkerId};
-use tailcut_proto::scheduler::{Outcome, Scheduler};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Workers};
 
 use super::departures::Departures;
 use super::requests::Request;
@@ -23,7 +23,7 @@ use super::{PLACEMENTS, System};
 
 /// A scheduler, its workers and what will leave them.
 #[derive(Debug)]
-pub(super) struct Group<P> {
+pub(super) struct Group<P: ?Sized> {
     scheduler: Scheduler<(u64, Request), P>,
     workers: Vec<Worker>,
     /// When the scheduler hears of each worker's next conclusion.
@@ -53,9 +53,9 @@ struct Worker {
     busy_ps: u64,
 }
 
-impl<P: Policy> Group<P> {
+impl<P: Policy + ?Sized> Group<P> {
     /// Group `index` of a system that has been checked.
-    pub(super) fn new(system: &System, index: usize, policy: P, seed: u64) -> Self {
+    pub(super) fn new(system: &System, index: usize, policy: Box<P>, seed: u64) -> Self {
         let mut scheduler = Scheduler::new(policy, system.requests as usize);
         let first = index * system.workers;
         let workers = (first..first + system.workers).map(|number| {
@@ -88,10 +88,9 @@ impl<P: Policy> Group<P> {
         record: &mut impl FnMut(u64, u64),
     ) {
         self.handle_conclusions(request.arrived_ps, record);
-        match self.scheduler.offer((number, request), Time::MAX, self.placements.word()) {
-            Outcome::Placed(workers, held) => {
-                self.start(workers.first, held, request.arrived_ps, record)
-            }
+        let random = self.placements.word();
+        match self.scheduler.offer((number, request), Cloning::Allowed, Time::MAX, random) {
+            Outcome::Placed(workers, held) => self.start(workers, held, request.arrived_ps, record),
             Outcome::Held(_) => {
                 self.held += 1;
                 self.queue_len_max = self.queue_len_max.max(self.scheduler.queue_len());
@@ -127,28 +126,33 @@ impl<P: Policy> Group<P> {
                 && let Some((workers, held)) =
                     self.scheduler.poll_placed(now, self.placements.word())
             {
-                self.start(workers.first, held, now, record);
+                self.start(workers, held, now, record);
             }
         }
     }
 
+    /// Gives a request to its workers; of a clone, which takes as long, the first to finish counts.
     #[inline]
     fn start(
         &mut self,
-        worker: WorkerId,
+        workers: Workers,
         (number, request): (u64, Request),
         now: u64,
         record: &mut impl FnMut(u64, u64),
     ) {
-        let index = worker.index();
-        let worker = &mut self.workers[index];
-        let finish = worker.serve(now.saturating_add(self.to_worker_ps), request.service_ps);
-        let known_at = finish.saturating_add(self.feedback_ps).min(self.time_last_ps);
-        match self.scheduler.outstanding(WorkerId(index as u32)) {
-            1 => self.departures.begin(index, known_at),
-            _ => worker.later_ps.push_back(known_at),
+        let mut first_finish = u64::MAX;
+        for id in workers {
+            let index = id.index();
+            let worker = &mut self.workers[index];
+            let finish = worker.serve(now.saturating_add(self.to_worker_ps), request.service_ps);
+            let known_at = finish.saturating_add(self.feedback_ps).min(self.time_last_ps);
+            match self.scheduler.outstanding(id) {
+                1 => self.departures.begin(index, known_at),
+                _ => worker.later_ps.push_back(known_at),
+            }
+            first_finish = first_finish.min(finish);
         }
-        record(number, finish - request.arrived_ps);
+        record(number, first_finish - request.arrived_ps);
     }
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
-use tailcut_proto::policy::{BoundEstimator, PolicySpec};
+use tailcut_proto::policy::{BoundEstimator, Jbsq, PolicySpec, QueueModel};
 use thiserror::Error;
 
 use super::departures::Departures;
@@ -20,7 +20,7 @@ pub struct System {
     pub groups: usize,
     /// U of a layout Q x U: workers in each group.
     pub workers: usize,
-    /// Who gets a request. `jbsq:auto` takes the bound that [`BoundEstimator`] derives from the
+    /// The policy that places requests. `jbsq:auto` takes the bound that [`BoundEstimator`] derives from the
     /// delays and the mean service.
     pub policy: PolicySpec,
     /// Who gets it where several workers have the fewest outstanding; for JBSQ alone. Default: the
@@ -89,7 +89,7 @@ impl FromStr for TieRule {
 }
 
 impl TieRule {
-    /// The rule as people write it.
+    /// The rule in text form.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rotate => "rotate",
@@ -162,8 +162,7 @@ impl System {
         {
             return Err(SystemError::Speed(speed));
         }
-        if self.ties.is_some() && !matches!(self.policy, PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto)
-        {
+        if self.ties.is_some() && !self.has_ties() {
             return Err(SystemError::Ties(self.policy));
         }
         if self.ties == Some(TieRule::Tokens)
@@ -175,11 +174,11 @@ impl System {
         self.check_load()
     }
 
-    /// The bound of JBSQ; `None` for the other policies.
+    /// The bound of a policy that has one.
     pub fn bound(&self) -> Option<NonZeroU32> {
-        match self.policy {
-            PolicySpec::Jbsq(bound) => Some(bound),
-            PolicySpec::JbsqAuto => {
+        match self.policy.model() {
+            QueueModel::Bounded(Some(bound)) => Some(bound),
+            QueueModel::Bounded(None) => {
                 let mut estimator = BoundEstimator::new();
                 estimator.sample_delay((self.delay_ps() / PS_PER_NS as f64) as u64);
                 estimator.sample_service((self.service_mean_ps() / PS_PER_NS as f64) as u64);
@@ -187,6 +186,16 @@ impl System {
             }
             _ => None,
         }
+    }
+
+    /// The policy with the bound that it has in this system.
+    pub fn fixed_policy(&self) -> PolicySpec {
+        self.bound().map_or(self.policy, |bound| self.policy.with_bound(bound))
+    }
+
+    /// Whether a tie rule means anything to the policy: JBSQ has one.
+    pub(super) fn has_ties(&self) -> bool {
+        self.policy.name() == Jbsq::AUTO.name()
     }
 
     /// The mean service time at a speed of 1, jitter included; picoseconds. Infinite where the
@@ -270,13 +279,14 @@ impl System {
     /// of it, see [`System::check`]. In requests per mean service.
     fn served(&self, speeds: &[f64]) -> f64 {
         let delay = self.delay_ps() / self.service_mean_ps();
-        match self.policy {
-            PolicySpec::Random | PolicySpec::RoundRobin => served_by_samples(speeds, 1),
-            PolicySpec::Jsq(d) => served_by_samples(speeds, d.get() as usize),
-            PolicySpec::Jbsq(_) | PolicySpec::JbsqAuto => {
+        match self.policy.model() {
+            QueueModel::Independent | QueueModel::Cyclic => served_by_samples(speeds, 1),
+            QueueModel::Sampled(samples) => served_by_samples(speeds, samples.get() as usize),
+            QueueModel::Bounded(_) => {
                 let bound = f64::from(self.bound().expect("the policy has a bound").get());
                 speeds.iter().map(|speed| speed.min(bound / (1.0 / speed + delay))).sum()
             }
+            QueueModel::Other => speeds.iter().sum(),
         }
     }
 }

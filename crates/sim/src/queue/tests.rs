@@ -6,6 +6,8 @@ use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 
+use tailcut_proto::policy::{PolicySpec, Random, RoundRobin};
+
 use super::*;
 
 #[test]
@@ -55,7 +57,7 @@ fn what_has_no_answer_is_refused() {
 fn a_tie_rule_is_for_jbsq_alone() {
     let ties = |system: &mut System| system.ties = Some(TieRule::Lowest);
     check_refused(
-        |system| (ties(system), system.policy = PolicySpec::Random).0,
+        |system| (ties(system), system.policy = Random::SPEC).0,
         "a tie rule is for jbsq alone, not for random",
     );
     assert_eq!("oldest".parse::<TieRule>(), Err(SystemError::TieRule("oldest".to_owned())));
@@ -68,11 +70,11 @@ fn a_load_that_some_worker_cannot_serve_is_refused() {
     let slow =
         |system: &mut System| (system.load, system.speeds) = (0.5, vec![0.25, 0.75, 0.75, 0.75]);
     check_refused(
-        |system| (slow(system), system.policy = PolicySpec::Random).0,
+        |system| (slow(system), system.policy = Random::SPEC).0,
         "must stay below 0.4000",
     );
     check_refused(
-        |system| (slow(system), system.policy = PolicySpec::RoundRobin).0,
+        |system| (slow(system), system.policy = RoundRobin::SPEC).0,
         "must stay below 0.4000",
     );
     check_accepted(|system| (slow(system), system.policy = "jsq:2".parse().unwrap()).0);
@@ -103,7 +105,7 @@ fn a_load_above_the_ceiling_of_a_bound_is_refused() {
 
 #[test]
 fn the_automatic_bound_follows_the_delays() {
-    let mut system = System::new(16, PolicySpec::JbsqAuto, service("exp:1us"));
+    let mut system = System::new(16, Jbsq::AUTO, service("exp:1us"));
     assert_eq!(system.bound(), NonZeroU32::new(2));
     (system.to_worker_ps, system.feedback_ps) = (1_500_000, 1_500_000);
     assert_eq!(system.bound(), NonZeroU32::new(5));
@@ -118,11 +120,9 @@ fn services_of_a_seed_are_the_same_for_every_policy() {
 #[test]
 fn arrivals_do_not_drift() {
     // A third of a picosecond is left out of each gap of 16 workers at load 0.75.
-    let system = System {
-        arrivals: Process::Fixed,
-        ..System::new(16, PolicySpec::Random, service("fixed:1ns"))
-    }
-    .at_load(0.75);
+    let system =
+        System { arrivals: Process::Fixed, ..System::new(16, Random::SPEC, service("fixed:1ns")) }
+            .at_load(0.75);
     let last = system.requests(1).unwrap().nth(12_000_000 - 1).unwrap();
     assert!(last.arrived_ps.abs_diff(1_000_000_000) <= 1, "{last:?}");
 }
@@ -151,11 +151,9 @@ fn a_policy_without_a_bound_holds_nothing() {
 #[test]
 fn delays_add_up_for_a_request_that_meets_nobody() {
     // At a load of 1 in 10,000 with equal gaps.
-    let mut system = System {
-        arrivals: Process::Fixed,
-        ..System::new(4, PolicySpec::Random, service("fixed:1us"))
-    }
-    .at_load(1e-4);
+    let mut system =
+        System { arrivals: Process::Fixed, ..System::new(4, Random::SPEC, service("fixed:1us")) }
+            .at_load(1e-4);
     (system.to_worker_ps, system.feedback_ps, system.requests, system.warmup) =
         (250_000, 400_000, 100, 0);
     let mut sojourns_ps = Vec::new();
@@ -188,8 +186,7 @@ fn a_time_without_end_is_refused() {
     // The mean is short, but a sample is not.
     let samples = vec![1.0; 100_000].into_iter().chain([5e17]).collect();
     let service = Distribution::empirical("long", samples, Unit::Time).unwrap();
-    let system =
-        System::new(1, PolicySpec::Random, service).at_load(0.999_999).for_requests(400_000);
+    let system = System::new(1, Random::SPEC, service).at_load(0.999_999).for_requests(400_000);
     assert_eq!(system.run(1).map(|_| ()), Err(SystemError::TooLong));
 }
 

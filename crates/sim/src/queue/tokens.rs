@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
-use tailcut_proto::policy::{OUT_OF_SERVICE, Placement, Policy, WorkerId};
+use tailcut_proto::policy::{Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 /// The bounded queue that goes by the oldest returned token instead of by the counts.
 #[derive(Clone, Debug)]
@@ -32,7 +32,8 @@ impl Tokens {
 }
 
 impl Policy for Tokens {
-    fn place(&mut self, loads: &[u32], _random: u64) -> Placement {
+    fn place(&mut self, loads: Loads<'_>, _random: u64) -> Placement {
+        let loads = loads.outstanding;
         let first = self.free.iter().position(|worker| loads[worker.index()] != OUT_OF_SERVICE);
         first.and_then(|first| self.free.remove(first)).map_or(Placement::Hold, Placement::One)
     }
@@ -50,10 +51,15 @@ impl Policy for Tokens {
 mod tests {
     use super::*;
 
+    /// Loads of workers that report nothing.
+    fn loads(outstanding: &[u32; 2]) -> Loads<'_> {
+        Loads { outstanding, reported: &[0, 0] }
+    }
+
     #[test]
     fn the_oldest_token_goes_first() {
         let mut tokens = Tokens::new(2, NonZeroU32::new(2).unwrap());
-        let place = |tokens: &mut Tokens| tokens.place(&[0, 0], 0);
+        let place = |tokens: &mut Tokens| tokens.place(loads(&[0, 0]), 0);
         let taken: Vec<_> = (0..5).map(|_| place(&mut tokens)).collect();
         let one = |worker| Placement::One(WorkerId(worker));
         assert_eq!(taken, [one(0), one(1), one(0), one(1), Placement::Hold]);
@@ -65,8 +71,8 @@ mod tests {
     #[test]
     fn a_token_of_a_worker_out_of_service_waits() {
         let mut tokens = Tokens::new(2, NonZeroU32::MIN);
-        assert_eq!(tokens.place(&[OUT_OF_SERVICE, 0], 0), Placement::One(WorkerId(1)));
-        assert_eq!(tokens.place(&[OUT_OF_SERVICE, 0], 0), Placement::Hold);
-        assert_eq!(tokens.place(&[0, 0], 0), Placement::One(WorkerId(0)));
+        assert_eq!(tokens.place(loads(&[OUT_OF_SERVICE, 0]), 0), Placement::One(WorkerId(1)));
+        assert_eq!(tokens.place(loads(&[OUT_OF_SERVICE, 0]), 0), Placement::Hold);
+        assert_eq!(tokens.place(loads(&[0, 0]), 0), Placement::One(WorkerId(0)));
     }
 }

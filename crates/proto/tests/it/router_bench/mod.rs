@@ -122,11 +122,13 @@ pub(crate) struct FakeServer {
     pub(crate) seen: u32,
     pub(crate) received: u32,
     pub(crate) concluded: u32,
+    /// Load that it reports.
+    pub(crate) load: u16,
 }
 
 impl FakeServer {
     pub(crate) fn new(index: u16) -> Self {
-        Self { addr: server(index), epoch: 1, seen: 0, received: 0, concluded: 0 }
+        Self { addr: server(index), epoch: 1, seen: 0, received: 0, concluded: 0, load: 0 }
     }
 
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
@@ -157,7 +159,8 @@ impl FakeServer {
             received: self.received.into(),
             concluded: self.concluded.into(),
         };
-        let header = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0)).header();
+        let report = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0));
+        let header = ReplyRepr { server_load: self.load, ..report }.header();
         [header.as_bytes(), body.as_bytes()].concat()
     }
 }

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use tailcut_measure::queueing::{EkM1, Sojourn};
-use tailcut_proto::policy::{Draws, Jbsq, Placement, Policy, Ties, WorkerId};
+use tailcut_proto::policy::{Draws, Jbsq, Loads, Placement, Policy, Ties, WorkerId};
 use tailcut_sim::queue::{System, TieRule};
 
 use super::{service, sojourns_ps};
@@ -66,10 +66,10 @@ fn an_unreachable_bound_is_the_shortest_of_all_queues() {
 #[test]
 fn an_unreachable_bound_is_the_shortest_of_all_queues_with_random_ties() {
     let system = system("jbsq:1000", "exp:1us", 0.9);
-    let bounded = || Jbsq::with_ties(NonZeroU32::new(1000).unwrap(), Ties::Random);
+    let bounded = || Box::new(Jbsq::with_ties(NonZeroU32::new(1000).unwrap(), Ties::Random));
     let (mut with, mut without) = (Vec::new(), Vec::new());
     system.run_policy(4, bounded, |_, sojourn_ps| with.push(sojourn_ps)).unwrap();
-    system.run_policy(4, || Shortest, |_, sojourn_ps| without.push(sojourn_ps)).unwrap();
+    system.run_policy(4, || Box::new(Shortest), |_, sojourn_ps| without.push(sojourn_ps)).unwrap();
     assert_eq!(with, without);
 }
 
@@ -145,10 +145,12 @@ fn shortest_of_all(system: &System, seed: u64) -> Vec<u64> {
 }
 
 /// The fewest outstanding, ties at random, without a bound.
+#[derive(Debug)]
 struct Shortest;
 
 impl Policy for Shortest {
-    fn place(&mut self, loads: &[u32], random: u64) -> Placement {
+    fn place(&mut self, loads: Loads<'_>, random: u64) -> Placement {
+        let loads = loads.outstanding;
         let fewest = loads.iter().min().unwrap();
         let tied: Vec<usize> = (0..loads.len()).filter(|&index| loads[index] == *fewest).collect();
         Placement::One(WorkerId::at(tied[Draws::new(random).below(tied.len() as u32) as usize]))

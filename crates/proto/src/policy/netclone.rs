@@ -1,0 +1,122 @@
+//! NetClone: a copy where nobody waits.
+
+use super::{Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, QueueModel, Scope};
+
+/// The switch clones where nobody waits at either server of the pair (NetClone, SIGCOMM'23).
+///
+/// It goes by reports alone, which are late by a response, because a switch counts nothing.
+/// NetClone's servers report the requests that wait, those that run left out, so that 0 says
+/// "nobody waits" and not "a worker is free".
+#[derive(Clone, Copy, Debug)]
+pub struct NetClone {
+    /// Which of the pair takes a request that is not cloned.
+    fallback: Fallback,
+}
+
+/// Which of a pair takes a request that is not cloned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fallback {
+    /// The first, which makes it random placement.
+    First,
+    /// The one that reported less, the first on a tie.
+    Shorter,
+}
+
+/// Its entries in the registry.
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "netclone",
+        forms: &[Form {
+            parameter: "",
+            about: "two random servers where both report 0, else the first of them",
+        }],
+        scope: Scope::Simulated,
+        build: |_| Box::new(NetClone::new()),
+        model: |_| QueueModel::Other,
+    },
+    Entry {
+        name: "netclone+racksched",
+        forms: &[Form {
+            parameter: "",
+            about: "two random servers where both report 0, else the one that reports less",
+        }],
+        scope: Scope::Simulated,
+        build: |_| Box::new(NetClone::with_racksched()),
+        model: |_| QueueModel::Other,
+    },
+];
+
+impl NetClone {
+    /// Plain NetClone: what is not cloned is placed at random.
+    pub fn new() -> Self {
+        Self { fallback: Fallback::First }
+    }
+
+    /// NetClone with RackSched: what is not cloned goes to the shorter of the pair.
+    pub fn with_racksched() -> Self {
+        Self { fallback: Fallback::Shorter }
+    }
+}
+
+impl Default for NetClone {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Policy for NetClone {
+    fn place(&mut self, loads: Loads<'_>, random: u64) -> Placement {
+        match loads.draw_pair(OUT_OF_SERVICE, random) {
+            Placement::Two(first, second)
+                if loads.of(first).reported > 0 || loads.of(second).reported > 0 =>
+            {
+                Placement::One(match self.fallback {
+                    Fallback::First => first,
+                    Fallback::Shorter => loads.shorter(first, second),
+                })
+            }
+            placement => placement,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{all_pairs_of_three, check_shares as check, one, two};
+    use super::*;
+
+    #[test]
+    fn netclone_clones_where_both_report_zero() {
+        check(NetClone::new(), &[0, 0, 0], &all_pairs_of_three());
+        check(NetClone::with_racksched(), &[0, 0, 0], &all_pairs_of_three());
+    }
+
+    #[test]
+    fn netclone_without_a_clone_is_random() {
+        check(NetClone::new(), &[0, 9], &[(one(0), 0.5), (one(1), 0.5)]);
+        check(NetClone::new(), &[1, 1], &[(one(0), 0.5), (one(1), 0.5)]);
+    }
+
+    #[test]
+    fn netclone_decides_by_the_pair_alone() {
+        let sixth = 1.0 / 6.0;
+        check(
+            NetClone::new(),
+            &[0, 0, 5],
+            &[
+                (two(0, 1), sixth),
+                (two(1, 0), sixth),
+                (one(0), sixth),
+                (one(1), sixth),
+                (one(2), 2.0 * sixth),
+            ],
+        );
+    }
+
+    #[test]
+    fn netclone_with_racksched_takes_the_shorter_where_it_cannot_clone() {
+        check(NetClone::with_racksched(), &[0, 9], &[(one(0), 1.0)]);
+        check(NetClone::with_racksched(), &[2, 1], &[(one(1), 1.0)]);
+        check(NetClone::with_racksched(), &[4, 4], &[(one(0), 0.5), (one(1), 0.5)]);
+    }
+}

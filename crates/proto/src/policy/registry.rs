@@ -1,0 +1,304 @@
+//! What is known of each policy beside its decisions: its text form, what it does in words, and the
+//! queue that it makes of its workers.
+//!
+//! Invariant: the text of a [`PolicySpec`] reads back to the same one.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use super::{Policy, REGISTRY};
+
+/// A policy in the registry.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name, which no other has; what stands before the colon.
+    pub name: &'static str,
+    /// The forms in which it is written, at least one.
+    pub forms: &'static [Form],
+    /// Where it may be asked for.
+    pub scope: Scope,
+    /// Makes it in its initial state.
+    pub build: fn(Argument) -> Box<dyn Policy>,
+    /// The queue that it makes of its workers.
+    pub model: fn(Argument) -> QueueModel,
+}
+
+/// One form in which a policy is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// What stands after the colon: nothing, `auto`, or a letter for a number from 1 to
+    /// [`COUNT_MAX`].
+    pub parameter: &'static str,
+    /// What it does, for people; `{}` stands for the number.
+    pub about: &'static str,
+}
+
+/// Where a policy may be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In routers, before workers and in every simulation.
+    Everywhere,
+    /// In `sim clone` alone: no data plane filters the second replies yet.
+    Simulated,
+}
+
+/// What stands after the colon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// Nothing.
+    None,
+    /// A number.
+    Count(NonZeroU32),
+    /// `auto`.
+    Auto,
+}
+
+impl Argument {
+    /// The number.
+    ///
+    /// # Panics
+    /// When it is none; a text form with a letter has one.
+    pub fn count(self) -> NonZeroU32 {
+        match self {
+            Self::Count(count) => count,
+            Self::None | Self::Auto => panic!("a policy of this form has a number, not {self:?}"),
+        }
+    }
+}
+
+/// The queue that a policy makes of its workers: by it theory and simulation know what load the
+/// workers can take, and which model answers exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueModel {
+    /// A queue at each worker, a request goes to any: M/G/1.
+    Independent,
+    /// A queue at each worker, requests go to them in turn: `E_k/G/1`.
+    Cyclic,
+    /// A queue at each worker, a request goes to the shortest of so many random ones.
+    Sampled(NonZeroU32),
+    /// One queue before workers that each hold at most so many; `None` where the bound is measured.
+    Bounded(Option<NonZeroU32>),
+    /// None that has an answer here.
+    Other,
+}
+
+/// A policy as it is configured, in text `random`, `rr`, `jsq:D`, `jbsq:N` or `jbsq:auto`.
+#[derive(Clone, Copy)]
+pub struct PolicySpec {
+    /// The policy.
+    entry: &'static Entry,
+    /// Its argument, of a form that the entry has.
+    argument: Argument,
+}
+
+impl PolicySpec {
+    /// A policy with its argument, which is of a form that the entry has. The entry need not be in
+    /// the registry: a program may bring its own.
+    pub const fn new(entry: &'static Entry, argument: Argument) -> Self {
+        Self { entry, argument }
+    }
+
+    /// The policy's name.
+    pub fn name(self) -> &'static str {
+        self.entry.name
+    }
+
+    /// The policy in its initial state.
+    pub fn build(self) -> Box<dyn Policy> {
+        (self.entry.build)(self.argument)
+    }
+
+    /// The queue that it makes of its workers.
+    pub fn model(self) -> QueueModel {
+        (self.entry.model)(self.argument)
+    }
+
+    /// The same policy with a bound, where its own is measured.
+    pub fn with_bound(self, bound: NonZeroU32) -> Self {
+        match self.argument {
+            Argument::Auto => Self { argument: Argument::Count(bound), ..self },
+            Argument::None | Argument::Count(_) => self,
+        }
+    }
+
+    /// What it does, for people.
+    pub fn describe(self) -> String {
+        let is_form = |form: &&Form| match self.argument {
+            Argument::None => form.parameter.is_empty(),
+            Argument::Count(_) => form.takes_count(),
+            Argument::Auto => form.parameter == AUTO,
+        };
+        let form = self.entry.forms.iter().find(is_form).expect("the argument is of a form");
+        match self.argument {
+            Argument::Count(count) => form.about.replace("{}", &count.to_string()),
+            Argument::None | Argument::Auto => form.about.to_owned(),
+        }
+    }
+}
+
+impl PartialEq for PolicySpec {
+    fn eq(&self, other: &Self) -> bool {
+        (self.entry.name, self.argument) == (other.entry.name, other.argument)
+    }
+}
+
+impl Eq for PolicySpec {}
+
+impl fmt::Debug for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PolicySpec({self})")
+    }
+}
+
+impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.argument {
+            Argument::None => f.write_str(self.entry.name),
+            Argument::Count(count) => write!(f, "{}:{count}", self.entry.name),
+            Argument::Auto => write!(f, "{}:{AUTO}", self.entry.name),
+        }
+    }
+}
+
+impl FromStr for PolicySpec {
+    type Err = PolicyParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, argument) =
+            text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
+        let entry = find(name).filter(|entry| entry.scope == Scope::Everywhere);
+        let entry = entry.ok_or_else(|| PolicyParseError::Unknown { name: name.to_owned() })?;
+        let has = |parameter| entry.forms.iter().any(|form| form.parameter == parameter);
+        let argument = match argument {
+            None if has("") => Argument::None,
+            None => return Err(PolicyParseError::NoArgument { name: name.to_owned() }),
+            Some(AUTO) if has(AUTO) => Argument::Auto,
+            Some(number) if entry.forms.iter().any(Form::takes_count) => {
+                Argument::Count(parse_count(text, number)?)
+            }
+            Some(_) => return Err(PolicyParseError::Argument { text: text.to_owned() }),
+        };
+        Ok(Self { entry, argument })
+    }
+}
+
+/// Why a text is not a policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyParseError {
+    /// The name is none that is known.
+    #[error("no policy is called {name:?}; there are {}", grammar())]
+    Unknown {
+        /// What stands before the colon.
+        name: String,
+    },
+    /// The policy takes no argument.
+    #[error("{text:?}: this policy takes no argument")]
+    Argument {
+        /// The whole text.
+        text: String,
+    },
+    /// The policy needs an argument.
+    #[error("{name:?} needs a number: {name}:2, for example")]
+    NoArgument {
+        /// The policy.
+        name: String,
+    },
+    /// The argument is not a number from 1 to [`COUNT_MAX`].
+    #[error("{text:?}: {argument:?} is not a whole number from 1 to {COUNT_MAX}")]
+    Number {
+        /// The whole text.
+        text: String,
+        /// What stands after the colon.
+        argument: String,
+    },
+}
+
+impl Form {
+    fn takes_count(&self) -> bool {
+        !self.parameter.is_empty() && self.parameter != AUTO
+    }
+}
+
+/// The policy of this name, in whatever scope.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    REGISTRY.iter().copied().flatten().find(|entry| entry.name == name)
+}
+
+/// The text forms that a [`PolicySpec`] is read from: "random, rr, jsq:D, jbsq:N and jbsq:auto".
+pub fn grammar() -> String {
+    let forms: Vec<String> = forms().map(|(form, _)| form).collect();
+    let (last, others) = forms.split_last().expect("there are policies");
+    format!("{} and {last}", others.join(", "))
+}
+
+/// A line for each text form and what it does, for a help text.
+pub fn help() -> String {
+    let forms: Vec<(String, String)> = forms().collect();
+    let width = forms.iter().map(|(form, _)| form.len()).max().unwrap_or(0);
+    forms.iter().map(|(form, about)| format!("  {form:width$}  {about}\n")).collect()
+}
+
+/// The text forms of every scope but simulations, and what they do.
+fn forms() -> impl Iterator<Item = (String, String)> {
+    let entries = REGISTRY.iter().copied().flatten();
+    entries.filter(|entry| entry.scope == Scope::Everywhere).flat_map(|entry| {
+        entry.forms.iter().map(|form| {
+            let colon = if form.parameter.is_empty() { "" } else { ":" };
+            let text = format!("{}{colon}{}", entry.name, form.parameter);
+            (text, form.about.replace("{}", form.parameter))
+        })
+    })
+}
+
+fn parse_count(text: &str, argument: &str) -> Result<NonZeroU32, PolicyParseError> {
+    let number = argument.parse::<NonZeroU32>().ok().filter(|number| number.get() <= COUNT_MAX);
+    number.ok_or_else(|| PolicyParseError::Number {
+        text: text.to_owned(),
+        argument: argument.to_owned(),
+    })
+}
+
+/// Largest D of `jsq:D` and N of `jbsq:N`: more outstanding at one worker than any queue here may
+/// hold.
+pub const COUNT_MAX: u32 = 1 << 20;
+
+/// The argument of a policy that measures what it needs.
+const AUTO: &str = "auto";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn specs_read_and_print_alike() {
+        for text in ["random", "rr", "jsq:2", "jsq:16", "jbsq:1", "jbsq:3", "jbsq:auto"] {
+            assert_eq!(text.parse::<PolicySpec>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn bad_specs_say_what_is_wrong() {
+        check_refused(
+            "",
+            "no policy is called \"\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto",
+        );
+        check_refused(
+            "fifo:2",
+            "no policy is called \"fifo\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto",
+        );
+        check_refused("rr:2", "\"rr:2\": this policy takes no argument");
+        check_refused("jbsq", "\"jbsq\" needs a number: jbsq:2, for example");
+        check_refused("jsq:0", "\"jsq:0\": \"0\" is not a whole number from 1 to 1048576");
+        check_refused("jsq:auto", "\"jsq:auto\": \"auto\" is not a whole number from 1 to 1048576");
+        check_refused("jbsq:-1", "\"jbsq:-1\": \"-1\" is not a whole number from 1 to 1048576");
+        check_refused(
+            "jbsq:9999999999",
+            "\"jbsq:9999999999\": \"9999999999\" is not a whole number from 1 to 1048576",
+        );
+    }
+
+    fn check_refused(text: &str, message: &str) {
+        assert_eq!(text.parse::<PolicySpec>().unwrap_err().to_string(), message);
+    }
+}
