@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR")]
     listen: String,
     #[arg(long, value_name = "POLICY", default_value = "jbsq:auto")]
-    #[arg(help = format!("Where requests go: {}", policy::grammar()))]
+    #[arg(help = format!("Where requests go: {}", policy::grammar("or")))]
     policy: PolicySpec,
     /// A server, or ADDR+COUNT for consecutive ports. May be repeated
     #[arg(long, value_name = "ADDR")]

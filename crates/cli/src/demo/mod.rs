@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "L,...", value_delimiter = ',', default_value = "0.5,0.7,0.85", value_parser = plan::parse_load)]
     loads: Vec<f64>,
     #[arg(
-        help = format!("Policies of the router to compare: {}", policy::grammar()),
+        help = format!("Policies of the router to compare: {}", policy::grammar("or")),
         long,
         value_name = "P,...",
         value_delimiter = ',',

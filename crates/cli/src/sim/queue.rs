@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QxU")]
     layout: Option<Layout>,
     #[arg(long, value_name = "POLICY", default_value = "jbsq:2")]
-    #[arg(help = format!("Worker that gets a request: {}", policy::grammar()))]
+    #[arg(help = format!("Worker that gets a request: {}", policy::grammar("or")))]
     policy: PolicySpec,
     /// Worker that gets it where several have the fewest, with jbsq: rotate, random, lowest, or tokens
     /// [default: rotate]

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", default_value = "jbsq:3", value_parser = parse_policy)]
     #[arg(help = format!(
         "The router's policy: {}; or `none` for no router, clients draw a server for each call",
-        policy::grammar(),
+        policy::grammar("or"),
     ))]
     policy: Placing,
     /// How a server gives requests to its workers

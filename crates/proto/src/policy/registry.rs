@@ -187,7 +187,7 @@ impl FromStr for PolicySpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyParseError {
     /// The name is none that is known.
-    #[error("no policy is called {name:?}; there are {}", grammar())]
+    #[error("no policy is called {name:?}; there are {}", grammar("and"))]
     Unknown {
         /// What stands before the colon.
         name: String,
@@ -225,11 +225,12 @@ pub fn find(name: &str) -> Option<&'static Entry> {
     REGISTRY.iter().copied().flatten().find(|entry| entry.name == name)
 }
 
-/// The text forms that a [`PolicySpec`] is read from: "random, rr, jsq:D, jbsq:N and jbsq:auto".
-pub fn grammar() -> String {
+/// The text forms that a [`PolicySpec`] is read from, such as "random, rr, jsq:D, jbsq:N or
+/// jbsq:auto", with the word before the last.
+pub fn grammar(conjunction: &str) -> String {
     let forms: Vec<String> = forms().map(|(form, _)| form).collect();
     let (last, others) = forms.split_last().expect("there are policies");
-    format!("{} and {last}", others.join(", "))
+    format!("{} {conjunction} {last}", others.join(", "))
 }
 
 /// A line for each text form and what it does, for a help text.

@@ -6,7 +6,7 @@ use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 
-use tailcut_proto::policy::{PolicySpec, Random, RoundRobin};
+use tailcut_proto::policy::{Random, RoundRobin};
 
 use super::*;
 

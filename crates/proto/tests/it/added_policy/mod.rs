@@ -7,6 +7,7 @@ use tailcut_proto::router::Speaks;
 use crate::router_bench::{Ask, Bench, FakeServer, MS};
 
 /// The place of a file under policy/, with the same names in reach.
+#[expect(unreachable_pub, reason = "a policy of the crate is public")]
 mod policy {
     pub(super) use tailcut_proto::policy::*;
 
