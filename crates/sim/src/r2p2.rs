@@ -29,8 +29,9 @@ use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestI
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
 
 use crate::WARMUP_SHARE;
+use crate::fabric::port::Link;
 use crate::fabric::port::PortCounters;
-use crate::fabric::topology::{Link, Spreading, Switch, Topology};
+use crate::fabric::topology::{Spreading, Switch, Topology};
 use crate::impair::Impairment;
 use crate::member::Member;
 use crate::network::{HostDelays, Network, Statistics, Turn};

@@ -67,6 +67,22 @@ struct CallState {
     task: Option<std::task::Waker>,
 }
 
+impl ClientBuilder {
+    /// A client of the server or router at `target` for asynchronous callers; it runs a thread of
+    /// its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub fn connect_async(
+        &self,
+        target: impl ToSocketAddrs + std::fmt::Debug,
+    ) -> Result<AsyncClient, Error> {
+        let (target, driver) = self.open(target)?;
+        AsyncClient::new(target, driver, self)
+    }
+}
+
 impl AsyncClient {
     /// A client of the server or router at `target`, with the defaults of [`ClientBuilder`].
     ///

@@ -58,6 +58,19 @@ enum Slot {
     Failed(Failure),
 }
 
+impl ClientBuilder {
+    /// A client of the server or router at `target`. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when no socket is to be
+    /// had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
+    pub fn connect(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Client, Error> {
+        let (target, driver) = self.open(target)?;
+        Ok(Client::new(target, driver, self))
+    }
+}
+
 impl Client {
     /// A client of the server or router at `target`, with the defaults of [`ClientBuilder`].
     /// Nothing is sent yet.

@@ -11,10 +11,7 @@ use tailcut_proto::homa;
 use tailcut_proto::r2p2::Config;
 use tailcut_proto::rpc::CallOptions;
 
-use crate::async_client::AsyncClient;
-use crate::client::Client;
 use crate::error::Error;
-use crate::server::Server;
 
 /// Opens clients.
 #[derive(Clone, Debug)]
@@ -27,12 +24,12 @@ pub struct ClientBuilder {
 /// Opens servers.
 #[derive(Clone, Debug, Default)]
 pub struct ServerBuilder {
-    setup: Setup,
+    pub(crate) setup: Setup,
 }
 
 /// What clients and servers have in common.
 #[derive(Clone, Debug, Default)]
-struct Setup {
+pub(crate) struct Setup {
     wait: Wait,
     opening: Opening,
 }
@@ -131,31 +128,8 @@ impl ClientBuilder {
         self
     }
 
-    /// A client of the server or router at `target`. Nothing is sent yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when no socket is to be
-    /// had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
-    pub fn connect(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Client, Error> {
-        let (target, driver) = self.open(target)?;
-        Ok(Client::new(target, driver, self))
-    }
-
-    /// The same for asynchronous callers; it runs a thread of its own.
-    ///
-    /// # Errors
-    ///
-    /// As [`ClientBuilder::connect`].
-    pub fn connect_async(
-        &self,
-        target: impl ToSocketAddrs + std::fmt::Debug,
-    ) -> Result<AsyncClient, Error> {
-        let (target, driver) = self.open(target)?;
-        AsyncClient::new(target, driver, self)
-    }
-
-    fn open(
+    /// The address that `target` resolves to, and the driver of an endpoint for calls to it.
+    pub(crate) fn open(
         &self,
         target: impl ToSocketAddrs + std::fmt::Debug,
     ) -> Result<(SocketAddr, Driver<Endpoint>), Error> {
@@ -177,46 +151,27 @@ impl ServerBuilder {
     pub fn new() -> Self {
         Self::default()
     }
-
-    /// A server at `address`; port 0 takes a free one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when the port is taken or
-    /// not to be had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
-    pub fn bind(&self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, Error> {
-        Ok(Server::new(self.setup.open(resolve(address)?)?))
-    }
-
-    /// `count` servers that share one port, one for each thread that will run it. All calls of a
-    /// client's session reach the same one; a client draws a new session now and then; over Homa
-    /// all calls of a client do. Not for servers behind a router, whose trains mix sessions: give
-    /// each of these a port of its own.
-    ///
-    /// # Errors
-    ///
-    /// As [`ServerBuilder::bind`]; [`Error::Io`] of kind Unsupported for Homa directly over IP.
-    pub fn bind_group(
-        &self,
-        address: impl ToSocketAddrs + std::fmt::Debug,
-        count: usize,
-    ) -> Result<Vec<Server>, Error> {
-        let Setup { wait, opening } = &self.setup;
-        let drivers = opening.group(*wait, resolve(address)?, count)?;
-        Ok(drivers.into_iter().map(Server::new).collect())
-    }
 }
 
 impl Setup {
     /// An endpoint at `address`, and what drives it.
-    fn open(&self, address: SocketAddr) -> Result<Driver<Endpoint>, Error> {
+    pub(crate) fn open(&self, address: SocketAddr) -> Result<Driver<Endpoint>, Error> {
         let mut driver = Driver::new(self.wait)?;
         self.opening.add(&mut driver, address)?;
         Ok(driver)
     }
+
+    /// Drivers of `count` endpoints on ports of one address.
+    pub(crate) fn open_group(
+        &self,
+        address: SocketAddr,
+        count: usize,
+    ) -> Result<Vec<Driver<Endpoint>>, Error> {
+        Ok(self.opening.group(self.wait, address, count)?)
+    }
 }
 
-fn resolve(name: impl ToSocketAddrs + std::fmt::Debug) -> Result<SocketAddr, Error> {
+pub(crate) fn resolve(name: impl ToSocketAddrs + std::fmt::Debug) -> Result<SocketAddr, Error> {
     let described = format!("{name:?}");
     name.to_socket_addrs()?.next().ok_or(Error::NoAddress(described))
 }

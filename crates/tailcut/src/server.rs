@@ -14,7 +14,7 @@ use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{AnswerError, DropReason, Event, RequestId, Rpc};
 
 use crate::error::Error;
-use crate::options::ServerBuilder;
+use crate::options::{ServerBuilder, resolve};
 
 /// A server on one port.
 #[derive(Debug)]
@@ -41,6 +41,35 @@ pub struct Request<'a> {
     deadline: Time,
     payload: Vec<u8>,
     is_answered: bool,
+}
+
+impl ServerBuilder {
+    /// A server at `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when the port is taken or
+    /// not to be had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
+    pub fn bind(&self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, Error> {
+        Ok(Server::new(self.setup.open(resolve(address)?)?))
+    }
+
+    /// `count` servers that share one port, one for each thread that will run it. All calls of a
+    /// client's session reach the same one; a client draws a new session now and then; over Homa
+    /// all calls of a client do. Not for servers behind a router, whose trains mix sessions: give
+    /// each of these a port of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`ServerBuilder::bind`]; [`Error::Io`] of kind Unsupported for Homa directly over IP.
+    pub fn bind_group(
+        &self,
+        address: impl ToSocketAddrs + std::fmt::Debug,
+        count: usize,
+    ) -> Result<Vec<Server>, Error> {
+        let drivers = self.setup.open_group(resolve(address)?, count)?;
+        Ok(drivers.into_iter().map(Server::new).collect())
+    }
 }
 
 impl Server {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::error::AppError;
 use super::reply::{Malformed, Outcome, Reply};
-use super::serving::TaskForm;
 use crate::distribution::Distribution;
 use crate::generator::Generator;
 use crate::quantity::Unit;
@@ -62,30 +61,6 @@ pub trait Codec: fmt::Debug + fmt::Display + Send + Sync {
     fn service_times(&self) -> Option<&Distribution> {
         None
     }
-}
-
-/// The registration of an application under a name.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    /// The name in front of the colon.
-    pub name: &'static str,
-    /// Its text form, for people.
-    pub form: &'static str,
-    /// Reads what stands behind the colon; `load` gives the samples of files.
-    pub parse: fn(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError>,
-    /// The server's side, where `tailcut serve` has it.
-    pub serves: Serves,
-}
-
-/// The server's side of an application.
-#[derive(Clone, Copy, Debug)]
-pub enum Serves {
-    /// None: it measures other programs.
-    Nothing,
-    /// Bytes go back as they come.
-    Echo,
-    /// Requests are tasks of this form.
-    Tasks(&'static dyn TaskForm),
 }
 
 /// A source of the samples of `file:PATH`, in the base unit of what is drawn; or the reason why it

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::codec::{
-    Codec, DatagramFramer, Entry, Expected, Framer, Loader, Serves, Setting, Write,
-};
+use super::codec::{Codec, DatagramFramer, Expected, Framer, Loader, Setting, Write};
+use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::payload::{
     Counted, MESSAGE_BYTES_MAX, TAG_BYTES, Tagged, payload_bounds, write_payload,

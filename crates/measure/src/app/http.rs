@@ -13,7 +13,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::codec::{Codec, Entry, Expected, Framer, Loader, Serves, Setting, Write};
+use super::codec::{Codec, Expected, Framer, Loader, Setting, Write};
+use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::lines::{Line, Lines, decimal, skip};
 use super::options::{Options, quoted};

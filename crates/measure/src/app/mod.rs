@@ -33,6 +33,7 @@
 
 mod codec;
 mod echo;
+mod entry;
 mod error;
 mod exchange;
 mod http;
@@ -49,9 +50,9 @@ mod stss;
 mod synthetic;
 
 pub use self::codec::{
-    Carrier, Codec, DatagramFramer, Entry, Expected, Framer, Key, Loader, Login, Preload, Serves,
-    Setting, Write,
+    Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Setting, Write,
 };
+pub use self::entry::{Entry, Serves};
 pub use self::error::AppError;
 pub use self::exchange::{Datagrams, Replies, Requests, Step};
 pub use self::registry::{App, CODECS};

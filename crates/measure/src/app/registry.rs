@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::codec::{Codec, Entry, Expected, Loader, Login, Serves};
+use super::codec::{Codec, Expected, Loader, Login};
+use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::{echo, http, memcached, redis, stss, synthetic};
 use crate::distribution::Distribution;

@@ -6,9 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::codec::{
-    Carrier, Codec, DatagramFramer, Entry, Expected, Framer, Loader, Serves, Setting, Write,
-    distribution,
+    Carrier, Codec, DatagramFramer, Expected, Framer, Loader, Setting, Write, distribution,
 };
+use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::payload::{Counted, TAG_BYTES, Tagged};
 use super::reply::Malformed;

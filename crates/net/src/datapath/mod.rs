@@ -11,6 +11,7 @@
 //! Invariants: what arrives from the network makes no call fail, it is counted instead; a datagram
 //! whose path says at which of this host's addresses it arrived can be answered from there.
 
+mod config;
 pub mod ip;
 mod receive;
 mod send;

@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use super::socket::take_errors;
-use super::udp::UdpMetrics;
+use super::config::UdpMetrics;
+use crate::stamps::Stamps;
 use crate::sys;
 
 /// The receiving half of a port.
@@ -114,3 +114,22 @@ fn failed(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics, error: io::Error) -> io:
 /// over a driver that sleeps between messages, where no call is ever empty; with four, only one
 /// call in five is a recvmmsg there.
 const DENSE_AFTER: u32 = 4;
+
+/// Empties the error queue, at most 64 entries a call so that the work is bounded; returns how many
+/// came from the network.
+pub(super) fn take_errors(
+    fd: BorrowedFd<'_>,
+    metrics: &mut UdpMetrics,
+    mut stamped: impl FnMut(u32, Stamps),
+) -> usize {
+    let mut count = 0;
+    for entry in std::iter::from_fn(|| sys::take_error(fd).ok()).take(64) {
+        match entry {
+            sys::NetworkError::Icmp(_) => count += 1,
+            sys::NetworkError::Stamp(number, stamps) => stamped(number, stamps),
+            sys::NetworkError::Local => {}
+        }
+    }
+    metrics.icmp_errors += count as u64;
+    count
+}

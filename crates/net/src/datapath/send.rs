@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use tailcut_proto::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
 
-use super::socket::take_errors;
-use super::udp::{Coalescing, UdpMetrics};
+use super::config::{Coalescing, UdpMetrics};
+use super::receive::take_errors;
 use crate::sys::{self, Outgoing};
 
 /// Datagrams that wait for the burst to leave.

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::Socket;
 use tailcut_proto::node::{Path, Transmit};
 
-use super::receive::Receiver;
+use super::config::{Coalescing, UdpConfig, UdpMetrics};
+use super::receive::{Receiver, take_errors};
 use super::send::{Queue, Sender, is_writable_within};
-use super::udp::{Coalescing, UdpConfig, UdpMetrics};
 use super::{Datapath, Frame};
 use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
 use crate::sys;
@@ -269,25 +269,6 @@ pub(crate) fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
     local.ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "the socket is not bound to an IP address")
     })
-}
-
-/// Empties the error queue, at most 64 entries a call so that the work is bounded; returns how many
-/// came from the network.
-pub(super) fn take_errors(
-    fd: BorrowedFd<'_>,
-    metrics: &mut UdpMetrics,
-    mut stamped: impl FnMut(u32, Stamps),
-) -> usize {
-    let mut count = 0;
-    for entry in std::iter::from_fn(|| sys::take_error(fd).ok()).take(64) {
-        match entry {
-            sys::NetworkError::Icmp(_) => count += 1,
-            sys::NetworkError::Stamp(number, stamps) => stamped(number, stamps),
-            sys::NetworkError::Local => {}
-        }
-    }
-    metrics.icmp_errors += count as u64;
-    count
 }
 
 /// Marked transmits that a port remembers: some milliseconds of them, at 300,000 datagrams a

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::cutoffs::Cutoffs;
+use super::cutoffs::{Cutoffs, Priorities, UnscheduledRank};
 pub use crate::address::Prefix;
 use crate::peer::limits::Serving;
 
@@ -161,43 +161,6 @@ pub struct Pull {
     pub grant_ns: u64,
 }
 
-/// How peers choose the priorities of what they send here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Priorities {
-    /// Levels of the network that are used, 1 to 8, from the lowest. Default 8.
-    pub levels: u8,
-    /// What the cutoffs are, or at first are.
-    pub cutoffs: Cutoffs,
-    /// How many of the lower levels are for scheduled data, or at first are. Default 4, with the
-    /// module's cutoffs.
-    pub scheduled_levels: u8,
-    /// Recomputes both from the traffic; `None` keeps them. Default after 10 000 messages, at most
-    /// once a second.
-    pub adaptive: Option<Adaptive>,
-    /// By what the unscheduled priority of a packet is chosen from a peer's cutoffs. Default
-    /// [`UnscheduledRank::Message`].
-    pub rank: UnscheduledRank,
-}
-
-/// When cutoffs are recomputed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Adaptive {
-    /// Messages that must have come since the last time.
-    pub messages_min: u64,
-    /// Time that must have passed since the last time.
-    pub interval_ns: u64,
-}
-
-/// What is compared with a peer's cutoffs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnscheduledRank {
-    /// The message's length, as the module does it.
-    Message,
-    /// What is left of the message at that packet, as the simulations of SIGCOMM'18 did it. As
-    /// there, a granted packet then also has the priority of its own grant, and not of the last.
-    Remaining,
-}
-
 /// The link below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -349,18 +312,6 @@ impl Default for Grants {
 impl Default for Pull {
     fn default() -> Self {
         Self { rtt_bytes: 10_000, grant_len: 1396, grant_ns: 1231 }
-    }
-}
-
-impl Default for Priorities {
-    fn default() -> Self {
-        Self {
-            levels: 8,
-            cutoffs: Cutoffs::MODULE,
-            scheduled_levels: 4,
-            adaptive: Some(Adaptive { messages_min: 10_000, interval_ns: 1_000_000_000 }),
-            rank: UnscheduledRank::Message,
-        }
     }
 }
 

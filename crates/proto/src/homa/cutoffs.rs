@@ -11,7 +11,6 @@
 
 use tailcut_wire::homa::LEVELS;
 
-use super::config::{Adaptive, Config, Priorities};
 use crate::node::Time;
 
 /// The longest message, by level, whose unscheduled bytes go there.
@@ -22,6 +21,43 @@ pub struct Cutoffs {
     pub by_level: [u32; LEVELS],
     /// Tells versions of one receiver apart; 0 for a guess.
     pub version: u16,
+}
+
+/// How peers choose the priorities of what they send here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priorities {
+    /// Levels of the network that are used, 1 to 8, from the lowest. Default 8.
+    pub levels: u8,
+    /// What the cutoffs are, or at first are.
+    pub cutoffs: Cutoffs,
+    /// How many of the lower levels are for scheduled data, or at first are. Default 4, with the
+    /// module's cutoffs.
+    pub scheduled_levels: u8,
+    /// Recomputes both from the traffic; `None` keeps them. Default after 10 000 messages, at most
+    /// once a second.
+    pub adaptive: Option<Adaptive>,
+    /// By what the unscheduled priority of a packet is chosen from a peer's cutoffs. Default
+    /// [`UnscheduledRank::Message`].
+    pub rank: UnscheduledRank,
+}
+
+/// When cutoffs are recomputed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adaptive {
+    /// Messages that must have come since the last time.
+    pub messages_min: u64,
+    /// Time that must have passed since the last time.
+    pub interval_ns: u64,
+}
+
+/// What is compared with a peer's cutoffs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnscheduledRank {
+    /// The message's length, as the module does it.
+    Message,
+    /// What is left of the message at that packet, as the simulations of SIGCOMM'18 did it. As
+    /// there, a granted packet then also has the priority of its own grant, and not of the last.
+    Remaining,
 }
 
 impl Cutoffs {
@@ -53,6 +89,18 @@ impl Cutoffs {
     }
 }
 
+impl Default for Priorities {
+    fn default() -> Self {
+        Self {
+            levels: 8,
+            cutoffs: Cutoffs::MODULE,
+            scheduled_levels: 4,
+            adaptive: Some(Adaptive { messages_min: 10_000, interval_ns: 1_000_000_000 }),
+            rank: UnscheduledRank::Message,
+        }
+    }
+}
+
 /// What an endpoint tells its senders.
 #[derive(Debug)]
 pub(super) struct Advice {
@@ -70,15 +118,15 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    pub(super) fn new(now: Time, config: &Config) -> Self {
-        let Priorities { levels, cutoffs, scheduled_levels, adaptive, .. } = config.priorities;
+    pub(super) fn new(now: Time, priorities: Priorities, unscheduled_len: u32) -> Self {
+        let Priorities { levels, cutoffs, scheduled_levels, adaptive, .. } = priorities;
         let levels = levels.clamp(1, LEVELS as u8);
         Self {
             cutoffs,
             scheduled_levels: scheduled_levels.clamp(1, levels),
             levels,
             adaptive,
-            unscheduled_len: config.unscheduled_len,
+            unscheduled_len,
             unscheduled_bytes: Box::new([0; CLASSES]),
             total_bytes: 0,
             messages: 0,
@@ -170,6 +218,7 @@ fn longest(class: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::homa::Config;
 
     fn check(length: u32, level: u8) {
         assert_eq!(Cutoffs::MODULE.level(length), level, "{length}");
@@ -212,7 +261,7 @@ mod tests {
         let adaptive = Some(Adaptive { messages_min: 11, interval_ns: 10 });
         let mut config = Config::default();
         config.priorities.adaptive = adaptive;
-        let mut advice = Advice::new(0, &config);
+        let mut advice = Advice::new(0, config.priorities, config.unscheduled_len);
         (0..10).for_each(|_| assert!(!advice.observe(5, 100)));
         assert!(advice.observe(20, 1000));
         assert_eq!((advice.scheduled_levels, advice.cutoffs.version), (1, 2));
@@ -228,7 +277,7 @@ mod tests {
     fn long_messages_leave_the_levels_to_grants() {
         let mut config = Config::default();
         config.priorities.adaptive = Some(Adaptive { messages_min: 1, interval_ns: 0 });
-        let mut advice = Advice::new(0, &config);
+        let mut advice = Advice::new(0, config.priorities, config.unscheduled_len);
         assert!(advice.observe(1, 1_000_000));
         assert_eq!(advice.scheduled_levels, 7);
         assert_eq!([1, 1_000_000].map(|length| advice.cutoffs.level(length)), [7, 7]);

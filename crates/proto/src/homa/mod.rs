@@ -41,10 +41,9 @@ use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
 use tailcut_wire::r2p2::DropReason;
 
 pub use self::config::{
-    Adaptive, Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Priorities,
-    Pull, Recovery, UnscheduledRank,
+    Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Pull, Recovery,
 };
-pub use self::cutoffs::Cutoffs;
+pub use self::cutoffs::{Adaptive, Cutoffs, Priorities, UnscheduledRank};
 pub use self::metrics::Metrics;
 pub use crate::call::counters::Counters;
 pub use crate::peer::limits::{Holdings, Serving};
@@ -124,7 +123,7 @@ impl Endpoint {
             peers: Table::new(now, config.peers_max, &config.serving, seed),
             tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36)),
             sessions: Sessions::new(&config.secret),
-            advice: Advice::new(now, &config),
+            advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),
             egress: Egress::new(config.link),
             wheel: Wheel::new(TICK_BITS),

@@ -22,8 +22,9 @@ pub mod topology;
 
 use tailcut_proto::policy::Draws;
 
+use self::port::Element;
 use self::port::{Admission, Port, PortCounters};
-use self::topology::{Element, Map, Topology};
+use self::topology::{Map, Topology};
 use crate::agenda::Agenda;
 
 /// A packet as links and switches see it.

@@ -1,6 +1,7 @@
 //! Times, orders and counts that can be computed by hand.
 
-use super::topology::{Link, Spreading, Switch, SwitchBuffer};
+use super::port::{Link, SwitchBuffer};
+use super::topology::{Spreading, Switch};
 use super::*;
 
 /// 10 Gbit/s and 5 ns a hop, 250 ns in the switch: 1,000 bytes take 2 x (800 + 5) + 250 ns.

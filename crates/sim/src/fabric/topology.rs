@@ -7,57 +7,7 @@
 use tailcut_proto::policy::Draws;
 
 use super::Packet;
-use super::port::Port;
-
-/// What a link leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
-    /// A host.
-    Host(u32),
-    /// A switch with hosts behind it; the only one of a single switch.
-    Leaf(u32),
-    /// A switch with only leaves behind it.
-    Spine(u32),
-}
-
-/// A link in one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// Time on the wire for each byte: 800 at 10 Gbit/s, 80 at 100 Gbit/s; 0 for a link without a
-    /// rate.
-    pub ps_per_byte: u32,
-    /// Propagation.
-    pub delay_ps: u64,
-}
-
-impl Link {
-    /// A link of `gbit_per_s` (rounded to a whole picosecond for each byte) and `delay_ns`.
-    ///
-    /// # Panics
-    /// At a rate that is not above 0.
-    pub fn new(gbit_per_s: f64, delay_ns: u64) -> Self {
-        assert!(gbit_per_s > 0.0, "a link of {gbit_per_s} Gbit/s");
-        Self {
-            ps_per_byte: (8000.0 / gbit_per_s).round() as u32,
-            delay_ps: delay_ns * crate::PS_PER_NS,
-        }
-    }
-}
-
-/// The buffer of each egress of a switch. The default has no end and marks nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwitchBuffer {
-    /// Bytes that may wait, over all priorities; what comes then is dropped.
-    pub capacity_bytes: u64,
-    /// Bytes from which packets are marked (ECN).
-    pub mark_bytes: u64,
-}
-
-impl Default for SwitchBuffer {
-    fn default() -> Self {
-        Self { capacity_bytes: u64::MAX, mark_bytes: u64::MAX }
-    }
-}
+use super::port::{Element, Link, Port, SwitchBuffer};
 
 /// A switch: how long it takes a packet to its egress, and what each egress can hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

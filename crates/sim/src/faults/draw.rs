@@ -16,7 +16,8 @@ use super::plan::{
     CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
 };
 use crate::clock::Clock;
-use crate::fabric::topology::{Link, Spreading, Switch, SwitchBuffer, Topology};
+use crate::fabric::port::{Link, SwitchBuffer};
+use crate::fabric::topology::{Spreading, Switch, Topology};
 use crate::network::Damage;
 
 impl Plan {

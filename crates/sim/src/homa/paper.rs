@@ -14,7 +14,8 @@
 
 use tailcut_measure::workload::Workload;
 
-use crate::fabric::topology::{Link, Spreading, Switch, Topology};
+use crate::fabric::port::Link;
+use crate::fabric::topology::{Spreading, Switch, Topology};
 use crate::network::HostDelays;
 
 /// Hosts of a rack.

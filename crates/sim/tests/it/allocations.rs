@@ -9,7 +9,8 @@ use tailcut_proto::policy::Draws;
 use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Call, CallOptions, Event as RpcEvent, Rpc};
 use tailcut_sim::agenda::Agenda;
-use tailcut_sim::fabric::topology::{Link, Spreading, Switch, Topology};
+use tailcut_sim::fabric::port::Link;
+use tailcut_sim::fabric::topology::{Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
 use tailcut_wire::r2p2::{MessageType, RequestRepr, RpcId, Segment, SessionId};
 

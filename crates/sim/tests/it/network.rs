@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_sim::clock::Clock;
-use tailcut_sim::fabric::topology::{Link, Switch, Topology};
+use tailcut_sim::fabric::port::Link;
+use tailcut_sim::fabric::topology::{Switch, Topology};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::{Carriage, HostDelays, Network};
 

@@ -4,7 +4,8 @@
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{Jbsq, MMk, Sojourn};
-use tailcut_sim::fabric::topology::{Link, Spreading, Switch, SwitchBuffer};
+use tailcut_sim::fabric::port::{Link, SwitchBuffer};
+use tailcut_sim::fabric::topology::{Spreading, Switch};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
 use tailcut_sim::r2p2::{Experiment, ExperimentError, FabricPlan, Findings, run};

@@ -12,9 +12,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::codec::{
-    Carrier, Codec, DatagramFramer, Entry, Expected, Framer, Loader, Preload, Serves, Setting,
-    Write,
+    Carrier, Codec, DatagramFramer, Expected, Framer, Loader, Preload, Setting, Write,
 };
+use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::options::Options;
 use super::payload::DATAGRAM_BYTES_MAX;

@@ -7,9 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::template::{Filling, Template};
-use super::codec::{
-    Carrier, Codec, Entry, Expected, Framer, Loader, Login, Preload, Serves, Setting, Write,
-};
+use super::codec::{Carrier, Codec, Expected, Framer, Loader, Login, Preload, Setting, Write};
+use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::options::{Options, quoted};
 use super::payload::MESSAGE_BYTES_MAX;

@@ -1,0 +1,31 @@
+//! The registration of an application: its name, its parser, and the server's side of it.
+
+use std::sync::Arc;
+
+use super::codec::{Codec, Loader};
+use super::error::AppError;
+use super::serving::TaskForm;
+
+/// The registration of an application under a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The name in front of the colon.
+    pub name: &'static str,
+    /// Its text form, for people.
+    pub form: &'static str,
+    /// Reads what stands behind the colon; `load` gives the samples of files.
+    pub parse: fn(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError>,
+    /// The server's side, where `tailcut serve` has it.
+    pub serves: Serves,
+}
+
+/// The server's side of an application.
+#[derive(Clone, Copy, Debug)]
+pub enum Serves {
+    /// None: it measures other programs.
+    Nothing,
+    /// Bytes go back as they come.
+    Echo,
+    /// Requests are tasks of this form.
+    Tasks(&'static dyn TaskForm),
+}
