@@ -3,6 +3,7 @@
 //! A rule is a function from the tree to its violations. All rules run, and all violations are
 //! listed, sorted by place.
 
+mod circles;
 mod fresh;
 mod layers;
 mod links;
@@ -33,6 +34,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 }
 
 const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
+    circles::files_import_in_no_circle,
     layers::dependency_direction,
     links::relative_links_resolve,
     rust::functions_are_short,
