@@ -4,6 +4,7 @@
 //! listed, sorted by place.
 
 mod circles;
+mod fields;
 mod fresh;
 mod layers;
 mod links;
@@ -35,6 +36,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
     circles::files_import_in_no_circle,
+    fields::fields_have_docs,
     layers::dependency_direction,
     links::relative_links_resolve,
     rust::functions_are_short,

@@ -1,0 +1,160 @@
+//! The rule that each field of the structs of proto and net says its unit and invariant.
+
+use syn::visit::{self, Visit};
+
+use crate::tree::{Tree, Violation};
+
+/// Refuses a named field without a doc in the source of proto and net, tests apart.
+pub(super) fn fields_have_docs(tree: &Tree) -> Vec<Violation> {
+    fields_are_said(tree, WITHOUT_DOCS)
+}
+
+/// As [`fields_have_docs`], but for the files in `allowed`; one that needs no allowance is refused
+/// in it.
+fn fields_are_said(tree: &Tree, allowed: &[&str]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut unused = allowed.to_vec();
+    for (path, text) in tree.texts_of(&["rs"]) {
+        let is_source = SOURCES.iter().any(|source| path.starts_with(source));
+        // What cannot be parsed is refused by the rules of functions.
+        let Some(file) = syn::parse_file(text).ok().filter(|_| is_source && !is_test(path)) else {
+            continue;
+        };
+        let mut survey = Survey::default();
+        survey.visit_file(&file);
+        if allowed.contains(&path) {
+            unused.retain(|unused| *unused != path || survey.silent.is_empty());
+            continue;
+        }
+        violations.extend(survey.silent.into_iter().map(|(line, name)| {
+            Violation::new(path, line, format!("field `{name}` has no doc: its unit and invariant"))
+        }));
+    }
+    violations.extend(unused.into_iter().map(|path| {
+        Violation::new(path, 1, "each field has its doc: take the file off WITHOUT_DOCS")
+    }));
+    violations
+}
+
+/// Lines and names of fields without a doc.
+#[derive(Default)]
+struct Survey {
+    silent: Vec<(usize, String)>,
+}
+
+impl<'ast> Visit<'ast> for Survey {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if item.ident != "tests" {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        let syn::Fields::Named(fields) = &item.fields else { return };
+        for field in &fields.named {
+            let has_doc = field.attrs.iter().any(|attribute| attribute.path().is_ident("doc"));
+            let name = field.ident.as_ref().filter(|_| !has_doc);
+            self.silent.extend(name.map(|name| (name.span().start().line, name.to_string())));
+        }
+    }
+}
+
+/// Whether a file of a crate's source holds tests.
+fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+const SOURCES: &[&str] = &["crates/net/src/", "crates/proto/src/"];
+
+/// Files with fields that have none: this list only shrinks.
+const WITHOUT_DOCS: &[&str] = &[
+    "crates/net/src/bare.rs",
+    "crates/net/src/datagram.rs",
+    "crates/net/src/datapath/ip.rs",
+    "crates/net/src/datapath/mod.rs",
+    "crates/net/src/datapath/receive.rs",
+    "crates/net/src/datapath/send.rs",
+    "crates/net/src/datapath/socket.rs",
+    "crates/net/src/driver.rs",
+    "crates/net/src/raw.rs",
+    "crates/net/src/stamps.rs",
+    "crates/net/src/stream/link.rs",
+    "crates/net/src/stream/mod.rs",
+    "crates/net/src/stream/table.rs",
+    "crates/net/src/stream/tls.rs",
+    "crates/net/src/sys/epoll.rs",
+    "crates/net/src/sys/receive.rs",
+    "crates/net/src/sys/send.rs",
+    "crates/net/src/waker.rs",
+    "crates/net/src/workers.rs",
+    "crates/proto/src/buffers.rs",
+    "crates/proto/src/call/slab.rs",
+    "crates/proto/src/homa/cutoffs.rs",
+    "crates/proto/src/homa/egress.rs",
+    "crates/proto/src/homa/grants.rs",
+    "crates/proto/src/homa/ids.rs",
+    "crates/proto/src/homa/incoming.rs",
+    "crates/proto/src/homa/link.rs",
+    "crates/proto/src/homa/mod.rs",
+    "crates/proto/src/homa/outgoing.rs",
+    "crates/proto/src/homa/peers.rs",
+    "crates/proto/src/homa/slot.rs",
+    "crates/proto/src/order/heap.rs",
+    "crates/proto/src/order/list.rs",
+    "crates/proto/src/order/wheel.rs",
+    "crates/proto/src/peer/once.rs",
+    "crates/proto/src/peer/sessions.rs",
+    "crates/proto/src/peer/table.rs",
+    "crates/proto/src/peer/validation.rs",
+    "crates/proto/src/r2p2/bits.rs",
+    "crates/proto/src/r2p2/client.rs",
+    "crates/proto/src/r2p2/incoming.rs",
+    "crates/proto/src/r2p2/mod.rs",
+    "crates/proto/src/r2p2/outgoing.rs",
+    "crates/proto/src/r2p2/routers.rs",
+    "crates/proto/src/r2p2/server.rs",
+    "crates/proto/src/r2p2/servers.rs",
+    "crates/proto/src/r2p2/session.rs",
+    "crates/proto/src/r2p2/shared.rs",
+    "crates/proto/src/router/ids.rs",
+    "crates/proto/src/router/mod.rs",
+    "crates/proto/src/rtt.rs",
+    "crates/proto/src/scheduler.rs",
+    "crates/proto/src/stream/half.rs",
+    "crates/proto/src/stream/mod.rs",
+    "crates/proto/src/stream/slot.rs",
+    "crates/proto/src/train.rs",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: &str = "crates/net/src/a.rs";
+
+    /// The lines that the rule refuses.
+    fn check(path: &str, text: &str, allowed: &[&str]) -> Vec<usize> {
+        let violations = fields_are_said(&Tree::from([(path, text)]), allowed);
+        violations.iter().map(|violation| violation.line).collect()
+    }
+
+    #[test]
+    fn a_field_without_a_doc_is_refused() {
+        let text = "struct A {\n/// Bytes.\na: u8,\nb: u8 }\nstruct B(u8);";
+        assert_eq!(check(PATH, text, &[]), [4]);
+    }
+
+    #[test]
+    fn fields_of_tests_and_other_crates_pass() {
+        assert_eq!(check(PATH, "mod tests { struct A { a: u8 } }", &[]), []);
+        assert_eq!(check("crates/net/src/a/tests.rs", "struct A { a: u8 }", &[]), []);
+        assert_eq!(check("crates/cli/src/a.rs", "struct A { a: u8 }", &[]), []);
+    }
+
+    #[test]
+    fn an_allowance_lasts_as_long_as_it_is_needed() {
+        assert_eq!(check(PATH, "struct A { a: u8 }", &[PATH]), []);
+        assert_eq!(check(PATH, "\nstruct A;", &[PATH]), [1]);
+        assert_eq!(check("crates/net/src/b.rs", "", &[PATH]), [1]);
+    }
+}
