@@ -20,8 +20,9 @@ impl<'a> Train<'a> {
 
     /// Room for one more datagram of `len` bytes along `path`; `None` when it must go in another
     /// train.
+    #[inline]
     pub(crate) fn room(&mut self, path: Path, len: usize) -> Option<&mut [u8]> {
-        match self.path {
+        match &self.path {
             None => {
                 if len > self.buffer.len() {
                     return None;
@@ -32,7 +33,7 @@ impl<'a> Train<'a> {
             Some(first) => {
                 let fits = self.len + len <= self.buffer.len().min(TRAIN_BYTES_MAX)
                     && self.count < TRAIN_DATAGRAMS_MAX;
-                if self.is_closed || first != path || len > self.segment_len || !fits {
+                if self.is_closed || *first != path || len > self.segment_len || !fits {
                     return None;
                 }
                 self.is_closed = len < self.segment_len;

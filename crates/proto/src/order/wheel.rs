@@ -47,17 +47,18 @@ impl Wheel {
 
     /// Sets the timer of `slot` to `at`, replacing an earlier setting.
     pub(crate) fn arm(&mut self, slot: SlotId, at: Time) {
-        let tick = at.div_ceil(1 << self.tick_bits).max(self.cursor);
+        let round_up = (1 << self.tick_bits) - 1;
+        let tick = (at.saturating_add(round_up) >> self.tick_bits).max(self.cursor);
         if self.timers.len() <= slot.index() {
-            self.timers.resize(
-                slot.index() + 1,
-                Timer { tick: IDLE, previous: SlotId::NONE, next: SlotId::NONE },
-            );
+            self.grow(slot);
         }
-        if self.timers[slot.index()].tick == tick {
+        let set = self.timers[slot.index()].tick;
+        if set == tick {
             return;
         }
-        self.disarm(slot);
+        if set != IDLE {
+            self.disarm(slot);
+        }
         self.armed_count += 1;
         self.earliest = self.earliest.min(tick);
         let bucket = tick as usize % BUCKETS;
@@ -68,6 +69,12 @@ impl Wheel {
         self.heads[bucket] = slot;
         self.occupied[bucket / 64] |= 1 << (bucket % 64);
         self.timers[slot.index()] = Timer { tick, previous: SlotId::NONE, next };
+    }
+
+    #[cold]
+    fn grow(&mut self, slot: SlotId) {
+        let idle = Timer { tick: IDLE, previous: SlotId::NONE, next: SlotId::NONE };
+        self.timers.resize(slot.index() + 1, idle);
     }
 
     /// Sets the timer of `slot` to `at`, unless it is set to an earlier time: for who looks again

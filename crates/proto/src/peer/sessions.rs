@@ -74,6 +74,7 @@ pub(super) struct Start {
 
 impl Session {
     /// Takes a sequence that runs or is refused.
+    #[inline]
     pub(crate) fn take(
         &mut self,
         sequence: u32,

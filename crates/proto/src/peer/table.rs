@@ -95,6 +95,7 @@ impl<T> Table<T> {
         self.budget.bytes()
     }
 
+    #[inline]
     pub(crate) fn find(&mut self, address: SocketAddr) -> Option<PeerId> {
         if let Some((last, peer)) = self.last
             && last == address
@@ -186,6 +187,7 @@ impl<T> Table<T> {
 
     /// Takes a sequence of a session that runs or is refused. One of a session that has expired
     /// meanwhile is refused by its age.
+    #[inline]
     pub(crate) fn take(&mut self, peer: PeerId, id: u64, sequence: u32) -> Result<(), Denied> {
         let account = self.account(peer);
         let sessions = &mut self.peers[peer.index()].sessions;

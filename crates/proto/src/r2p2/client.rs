@@ -357,6 +357,7 @@ impl Client {
 
     /// Remembers where the peer answers to, and the token that it gave, for it and for the target
     /// that leads to it.
+    #[inline]
     fn learn(&mut self, index: SlotId, path: Path, token: u64) {
         self.slots[index].local = path.local;
         if token == 0 {

@@ -467,6 +467,7 @@ impl Server {
 
     /// Remembers a request that runs or is refused. One that is not idempotent must not run where
     /// there is no memory for it, nor be refused for good.
+    #[inline]
     fn take(
         &mut self,
         client: PeerId,
@@ -567,6 +568,7 @@ impl Server {
     }
 
     /// The first packet of an admitted request.
+    #[inline]
     fn begin(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
         let mut payload = shared.buffers.take();
         if packet.count == 1 {

@@ -46,10 +46,16 @@ impl Servers {
 
     /// The record of `address`. Once the table is full, newcomers share one record, which costs
     /// them precise timeouts.
+    #[inline]
     pub(super) fn find_or_add(&mut self, address: SocketAddr) -> PeerId {
-        if self.peers[self.last.index()].address == Some(address) {
-            return self.last;
+        match &self.peers[self.last.index()].address {
+            Some(last) if *last == address => self.last,
+            _ => self.search(address),
         }
+    }
+
+    /// Finds or adds a peer that is not the last one.
+    fn search(&mut self, address: SocketAddr) -> PeerId {
         if let Some(&found) = self.index.get(&AddressKey(address)) {
             self.last = found;
             return found;
