@@ -1,8 +1,11 @@
 //! `tailcut sim clone`: who gets a request and who a copy of it, and what that does to the tail.
 
+use std::str::FromStr;
+
 use anyhow::{Result, bail};
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
+use strum::VariantNames;
 use tailcut_experiments::cores;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
@@ -14,7 +17,7 @@ use tailcut_sim::cloning::{
 use tailcut_sim::sojourn::Estimate;
 
 use super::Outcome;
-use super::figures::{NAMES, errors_json, estimates, values_json};
+use super::figures::{NAMES, errors_json, estimates, named, values_json};
 use crate::distribution_file::{parse_delay_ns, parse_times};
 use crate::output;
 
@@ -55,15 +58,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
     /// Whether each copy draws its service, or both share one and draw their jitter
-    #[arg(long, value_enum, default_value_t = CopiesArg::Fresh)]
-    copies: CopiesArg,
+    #[arg(long, default_value_t, value_parser = one_of::<Copies>())]
+    copies: Copies,
     /// How clients send: Poisson, or two clients with uniform gaps as those of the NetClone
     /// artifact
-    #[arg(long, value_enum, default_value_t = ArrivalsArg::Poisson)]
-    arrivals: ArrivalsArg,
+    #[arg(long, default_value_t, value_parser = one_of::<Sending>())]
+    arrivals: Sending,
     /// What servers report: waiting requests (NetClone's), or those that run too (RackSched's)
-    #[arg(long, value_enum, default_value_t = ReportArg::Waiting)]
-    report: ReportArg,
+    #[arg(long, default_value_t, value_parser = one_of::<Report>())]
+    report: Report,
     /// Keep clones that find a queue
     #[arg(long)]
     no_discard: bool,
@@ -96,32 +99,8 @@ struct NetworkArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     /// A server is busy with one request, or with one a worker (laedge)
-    #[arg(long, value_enum, default_value_t = SlotsArg::Server)]
-    slots: SlotsArg,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum CopiesArg {
-    Fresh,
-    Shared,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ArrivalsArg {
-    Poisson,
-    Artifact,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ReportArg {
-    Waiting,
-    Outstanding,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum SlotsArg {
-    Server,
-    Worker,
+    #[arg(long, default_value_t, value_parser = one_of::<Slots>())]
+    slots: Slots,
 }
 
 /// What `--workers` says.
@@ -163,19 +142,10 @@ fn config(args: &Args) -> Result<Config> {
     Ok(Config {
         jitter: args.jitter,
         requests: args.requests,
-        copies: match args.copies {
-            CopiesArg::Fresh => Copies::Fresh,
-            CopiesArg::Shared => Copies::Shared,
-        },
-        sending: match args.arrivals {
-            ArrivalsArg::Poisson => Sending::Poisson,
-            ArrivalsArg::Artifact => Sending::Artifact,
-        },
+        copies: args.copies,
+        sending: args.arrivals,
         discard: if args.no_discard { Discard::Off } else { Discard::On },
-        report: match args.report {
-            ReportArg::Waiting => Report::Waiting,
-            ReportArg::Outstanding => Report::Outstanding,
-        },
+        report: args.report,
         delays: Delays {
             client_switch_ps: network.client_delay * PS_PER_NS,
             switch_server_ps: network.server_delay * PS_PER_NS,
@@ -185,10 +155,7 @@ fn config(args: &Args) -> Result<Config> {
         coordinator: Coordinator {
             packet_ps: network.packet_cost * PS_PER_NS,
             threads: network.threads,
-            slots: match network.slots {
-                SlotsArg::Server => Slots::Server,
-                SlotsArg::Worker => Slots::Worker,
-            },
+            slots: network.slots,
         },
         ..Config::new(args.scheme, servers(args)?, args.service.clone(), args.load)
     })
@@ -283,9 +250,9 @@ fn config_json(args: &Args, config: &Config) -> Value {
         "requests": config.requests,
         "seed": args.seed,
         "seeds": args.seeds,
-        "copies": name(&args.copies),
-        "arrivals": name(&args.arrivals),
-        "report": name(&args.report),
+        "copies": config.copies.to_string(),
+        "arrivals": config.sending.to_string(),
+        "report": config.report.to_string(),
         "discard": config.discard == Discard::On,
         "delays_us": {
             "client_switch": us(config.delays.client_switch_ps),
@@ -296,7 +263,7 @@ fn config_json(args: &Args, config: &Config) -> Value {
         "coordinator": {
             "packet_us": us(config.coordinator.packet_ps),
             "threads": config.coordinator.threads,
-            "slots": name(&args.network.slots),
+            "slots": config.coordinator.slots.to_string(),
         },
     })
 }
@@ -311,21 +278,6 @@ fn counts_json(summary: &Summary) -> Value {
         "duplicates": summary.total(|counts| counts.duplicates),
         "held": summary.total(|counts| counts.held),
     })
-}
-
-/// How an option's value is written.
-fn name(value: &impl ValueEnum) -> Option<String> {
-    value.to_possible_value().map(|value| value.get_name().to_owned())
-}
-
-/// Values under the names of figures; what is not finite is null.
-fn named(values: [f64; 5]) -> Value {
-    NAMES
-        .iter()
-        .map(|name| (*name).to_owned())
-        .zip(values.map(Value::from))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
 }
 
 /// The exact figures, us; not a number on a knife edge.
@@ -376,6 +328,15 @@ fn shares(summary: &Summary) -> Vec<Vec<String>> {
         rows.push(("coordinator's queue", format!("{:.1}", summary.mean(Run::queue_len_mean))));
     }
     rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect()
+}
+
+/// Any of the names of an enum, as they are listed in the help.
+fn one_of<T>() -> impl TypedValueParser<Value = T>
+where
+    T: VariantNames + FromStr + Clone + Send + Sync + 'static,
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(T::VARIANTS).try_map(|name| name.parse())
 }
 
 fn parse_workers(text: &str) -> Result<Workers, String> {

@@ -125,7 +125,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         .for_each(|(all, first)| all.extend(first.clone()));
     let beside = carriers.iter().zip(&found).skip(1).map(|(carrier, findings)| {
         let mut one = found_json(findings);
-        one["transport"] = json!(carrier.name());
+        one["transport"] = json!(name_of(*carrier));
         one
     });
     json["beside"] = beside.collect();
@@ -184,8 +184,8 @@ impl Args {
             "hosts": self.hosts,
             "duration_ns": self.duration,
             "warmup_ns": self.warmup_ns(),
-            "transport": self.transport.name(),
-            "beside": self.beside.iter().map(|carrier| carrier.name()).collect::<Vec<_>>(),
+            "transport": name_of(self.transport),
+            "beside": self.beside.iter().map(|&carrier| name_of(carrier)).collect::<Vec<_>>(),
             "priorities": self.priorities,
             "overcommit": self.settings().overcommit(&self.workload),
             "policy": name_of(self.policy),
@@ -197,15 +197,6 @@ impl Args {
 }
 
 impl Carrier {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Homa => "homa",
-            Self::Plain => "plain",
-            Self::Streams => "streams",
-            Self::Oracle => "oracle",
-        }
-    }
-
     fn transport(self, settings: Settings) -> Transport {
         match self {
             Self::Homa => Transport::Homa(settings),
@@ -260,7 +251,7 @@ fn homa_json(said: &Said) -> Value {
 
 fn text(carrier: Carrier, found: &Findings) -> String {
     let head = [
-        format!("{}: size up to", carrier.name()),
+        format!("{}: size up to", name_of(carrier)),
         "messages".into(),
         "mean".into(),
         "p50".into(),

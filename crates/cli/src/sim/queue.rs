@@ -15,7 +15,7 @@ use tailcut_sim::queue::{Jitter, Run, System, TieRule, WORKERS_MAX};
 use tailcut_sim::sojourn::{Estimate, Figures};
 
 use super::Outcome;
-use super::figures::{NAMES, errors_json, estimates, values_json};
+use super::figures::{NAMES, errors_json, estimates, named, values_json};
 use crate::distribution_file::{parse_delay_ns, parse_times};
 use crate::output;
 
@@ -118,13 +118,9 @@ impl Findings {
     fn json(&self, args: &Args, system: &System) -> Value {
         let mean_ns = system.service_mean_ps() / 1e3;
         let exact = self.exact.as_ref().map(|exact| {
-            let values = NAMES
-                .iter()
-                .map(|name| (*name).to_owned())
-                .zip(exact_figures(exact).map(|value| json!(value)));
-            let mut object: serde_json::Map<_, _> = values.collect();
-            object.insert("model".to_owned(), json!(exact.model));
-            Value::Object(object)
+            let mut object = named(exact_figures(exact));
+            object["model"] = json!(exact.model);
+            object
         });
         json!({
             "schema": "tailcut.sim.queue/1",
@@ -210,7 +206,7 @@ impl Args {
             "layout": format!("{}x{}", system.groups, system.workers),
             "policy": self.policy.to_string(),
             "bound": system.bound(),
-            "ties": system.bound().map(|_| system.ties.unwrap_or_default().name()),
+            "ties": system.bound().map(|_| system.ties.unwrap_or_default().to_string()),
             "service": self.service.to_string(),
             "arrivals": arrivals_text(&self.arrivals),
             "load": self.load,

@@ -33,9 +33,9 @@ pub mod workload;
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::str::FromStr;
 
 use rand::RngExt;
+use strum::{Display, EnumString, VariantArray};
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::{Generator, generator};
 use thiserror::Error;
@@ -47,57 +47,31 @@ use crate::sojourn::{Figures, Sojourns};
 use crate::{PS_PER_NS, WARMUP_SHARE};
 
 /// Who shares a queue, and how it is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantArray)]
+#[strum(parse_err_ty = ChipError, parse_err_fn = layout_unknown)]
 pub enum Layout {
     /// One dispatcher in hardware for all cores: `1x16`.
+    #[strum(serialize = "1x16")]
     Single,
     /// A dispatcher in hardware for each row of four cores, which gets the messages of its own
     /// backend: `4x4`.
+    #[strum(serialize = "4x4")]
     Rows,
     /// Messages go to a random core: `16x1`.
+    #[strum(serialize = "16x1")]
     Private,
     /// One queue in memory, from which cores take under a lock: `sw`.
+    #[strum(serialize = "sw")]
     Software,
     /// One queue without any delay: `ideal`.
+    #[strum(serialize = "ideal")]
     Ideal,
 }
 
 impl Layout {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Single, Self::Rows, Self::Private, Self::Software, Self::Ideal];
-
-    /// How people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Single => "1x16",
-            Self::Rows => "4x4",
-            Self::Private => "16x1",
-            Self::Software => "sw",
-            Self::Ideal => "ideal",
-        }
-    }
-
     /// Whether the threshold matters.
     pub fn has_threshold(self) -> bool {
         matches!(self, Self::Single | Self::Rows)
-    }
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Layout {
-    type Err = ChipError;
-
-    fn from_str(text: &str) -> Result<Self, ChipError> {
-        Self::ALL
-            .into_iter()
-            .find(|layout| layout.name() == text)
-            .ok_or_else(|| ChipError::LayoutUnknown(text.to_owned()))
     }
 }
 
@@ -319,6 +293,10 @@ pub enum ChipError {
     /// A name that no preset has.
     #[error("no workload is called {0:?}; there are fixed, uniform, exp, gev, herd and masstree")]
     PresetUnknown(String),
+}
+
+fn layout_unknown(text: &str) -> ChipError {
+    ChipError::LayoutUnknown(text.to_owned())
 }
 
 /// Above 1 the queue grows for as long as the run lasts, which shows what the cores can do.

@@ -10,7 +10,7 @@ use crate::PS_PER_NS;
 
 #[test]
 fn every_message_is_concluded_once() {
-    for layout in Layout::ALL {
+    for &layout in Layout::VARIANTS {
         for load in [0.9, 1.3] {
             let mut concluded = vec![0; 20_000];
             for rpc in rpcs(Chip::with_threshold(layout, 2), load, concluded.len()) {
@@ -23,7 +23,7 @@ fn every_message_is_concluded_once() {
 
 #[test]
 fn a_core_runs_one_message_at_a_time() {
-    for layout in Layout::ALL {
+    for &layout in Layout::VARIANTS {
         let by_core = by_core(rpcs(Chip::with_threshold(layout, 2), 0.9, 20_000));
         let gaps = by_core
             .iter()
@@ -156,7 +156,7 @@ fn the_ideal_chip_is_a_single_queue() {
 
 #[test]
 fn a_seed_replays_and_another_differs() {
-    for layout in Layout::ALL {
+    for &layout in Layout::VARIANTS {
         let run = |seed| {
             simulate(Chip::with_threshold(layout, 2), &Preset::Herd.workload(), 0.7, 20_000, seed)
                 .unwrap()
@@ -176,7 +176,7 @@ fn every_layout_sees_the_same_messages() {
         messages.sort_unstable_by_key(|message| message.number);
         messages
     };
-    for layout in Layout::ALL {
+    for &layout in Layout::VARIANTS {
         assert_eq!(messages(layout), messages(Layout::Ideal), "{layout}");
     }
 }
@@ -221,8 +221,8 @@ fn what_has_no_answer_is_refused() {
 
 #[test]
 fn a_layout_reads_back() {
-    for layout in Layout::ALL {
-        assert_eq!(layout.name().parse(), Ok(layout));
+    for &layout in Layout::VARIANTS {
+        assert_eq!(layout.to_string().parse(), Ok(layout));
     }
     assert_eq!("2x8".parse::<Layout>(), Err(ChipError::LayoutUnknown("2x8".to_owned())));
 }

@@ -1,9 +1,9 @@
 //! What the chip is asked to do: the work that a message emulates, and the published mixes of it.
 
 use std::fmt;
-use std::str::FromStr;
 
 use rand::{Rng, RngExt};
+use strum::{Display, EnumString, VariantArray};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 
@@ -122,15 +122,18 @@ pub(super) struct Work {
 /// with which the reference 99th percentiles come out, all five within 1 %. Of Masstree's gets only
 /// the mean is; they are taken as constant, and exponential gets change the throughput by less than
 /// 4 %. Scans are not counted in Masstree's latency.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantArray)]
+#[strum(serialize_all = "lowercase", parse_err_ty = ChipError, parse_err_fn = preset_unknown)]
 pub enum Preset {
     /// The core loop and 600 ns, always.
     Fixed,
     /// Uniform variation.
     Uniform,
     /// Exponential variation.
+    #[strum(serialize = "exp")]
     Exponential,
     /// Variation with an infinite variance: its tail at 16x1 does not converge.
+    #[strum(serialize = "gev")]
     ExtremeValue,
     /// A key-value store with short requests.
     Herd,
@@ -139,28 +142,6 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// All of them, in the order of the reference table.
-    pub const ALL: [Self; 6] = [
-        Self::Fixed,
-        Self::Uniform,
-        Self::Exponential,
-        Self::ExtremeValue,
-        Self::Herd,
-        Self::Masstree,
-    ];
-
-    /// How people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Uniform => "uniform",
-            Self::Exponential => "exp",
-            Self::ExtremeValue => "gev",
-            Self::Herd => "herd",
-            Self::Masstree => "masstree",
-        }
-    }
-
     /// The workload.
     pub fn workload(self) -> Workload {
         let text = match self {
@@ -192,19 +173,8 @@ impl Preset {
     }
 }
 
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Preset {
-    type Err = ChipError;
-
-    fn from_str(text: &str) -> Result<Self, ChipError> {
-        let named = Self::ALL.into_iter().find(|preset| preset.name() == text);
-        named.ok_or_else(|| ChipError::PresetUnknown(text.to_owned()))
-    }
+fn preset_unknown(text: &str) -> ChipError {
+    ChipError::PresetUnknown(text.to_owned())
 }
 
 fn parse(text: &str) -> Distribution {
@@ -226,15 +196,17 @@ mod tests {
     /// The published capacities, to the digits that they have.
     #[test]
     fn the_presets_have_the_published_capacities() {
-        let capacities: Vec<String> =
-            Preset::ALL.map(|preset| format!("{:.1}", preset.workload().capacity_mrps())).into();
+        let capacities: Vec<String> = Preset::VARIANTS
+            .iter()
+            .map(|preset| format!("{:.1}", preset.workload().capacity_mrps()))
+            .collect();
         assert_eq!(capacities, ["19.5", "19.5", "19.5", "19.5", "29.1", "6.8"]);
     }
 
     #[test]
     fn a_name_reads_back() {
-        for preset in Preset::ALL {
-            assert_eq!(preset.name().parse(), Ok(preset));
+        for &preset in Preset::VARIANTS {
+            assert_eq!(preset.to_string().parse(), Ok(preset));
         }
         assert_eq!("redis".parse::<Preset>(), Err(ChipError::PresetUnknown("redis".to_owned())));
     }

@@ -31,9 +31,7 @@ mod server;
 mod switch;
 mod zero_load;
 
-use std::fmt;
-use std::str::FromStr;
-
+use strum::{Display, EnumString, VariantNames};
 use tailcut_measure::arrivals::ArrivalsError;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
@@ -46,7 +44,8 @@ use crate::sojourn::Sojourns;
 pub use self::zero_load::ZeroLoad;
 
 /// Who decides where a request goes, and who clones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = SchemeParseError, parse_err_fn = no_scheme)]
 pub enum Scheme {
     /// A random server, no clone: the baseline.
     None,
@@ -58,13 +57,15 @@ pub enum Scheme {
     /// The shorter of a random pair by reported load, no clone.
     RackSched,
     /// NetClone, and RackSched where it cannot clone.
+    #[strum(serialize = "netclone+racksched")]
     NetCloneRackSched,
     /// A coordinator clones while two servers are idle, and queues while none is.
     Laedge,
 }
 
 /// How the service times of two copies of a request belong together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Copies {
     /// Each copy draws its service when it starts, base and jitter: the artifact. A clone then also
     /// escapes the request's own size.
@@ -76,7 +77,8 @@ pub enum Copies {
 }
 
 /// How the clients send.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Sending {
     /// Poisson arrivals.
     #[default]
@@ -97,7 +99,8 @@ pub enum Discard {
 }
 
 /// What a server reports as its load in a response.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Report {
     /// The requests that wait, those that run left out: NetClone's servers.
     #[default]
@@ -136,7 +139,8 @@ pub struct Coordinator {
 }
 
 /// Outstanding requests at which LAEDGE takes a server for busy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
+#[strum(serialize_all = "lowercase")]
 pub enum Slots {
     /// One: the busy bit of the artifact.
     #[default]
@@ -265,6 +269,10 @@ pub enum CloningError {
 )]
 pub struct SchemeParseError(String);
 
+fn no_scheme(text: &str) -> SchemeParseError {
+    SchemeParseError(text.to_owned())
+}
+
 impl Scheme {
     /// Whether a request may have two copies.
     pub fn clones(self) -> bool {
@@ -273,28 +281,10 @@ impl Scheme {
 
     /// The policy of its switch. LAEDGE's only forwards to the coordinator, so it never asks.
     fn policy(self) -> Box<dyn Policy> {
-        let name = SCHEMES.iter().find(|(scheme, _)| *scheme == self).map_or("", |(_, name)| name);
-        match policy::find(name) {
+        match policy::find(&self.to_string()) {
             Some(entry) if self != Self::Laedge => (entry.build)(Argument::None),
             _ => Box::new(Random),
         }
-    }
-}
-
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (_, name) =
-            SCHEMES.iter().find(|(scheme, _)| scheme == self).expect("every scheme has a name");
-        f.write_str(name)
-    }
-}
-
-impl FromStr for Scheme {
-    type Err = SchemeParseError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = SCHEMES.iter().find(|(_, name)| *name == text);
-        found.map(|&(scheme, _)| scheme).ok_or_else(|| SchemeParseError(text.to_owned()))
     }
 }
 
@@ -459,15 +449,6 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The schemes and their names.
-const SCHEMES: [(Scheme, &str); 6] = [
-    (Scheme::None, "none"),
-    (Scheme::CClone, "cclone"),
-    (Scheme::NetClone, "netclone"),
-    (Scheme::RackSched, "racksched"),
-    (Scheme::NetCloneRackSched, "netclone+racksched"),
-    (Scheme::Laedge, "laedge"),
-];
 /// What jitter multiplies a service time by: a garbage collection, a compaction, an interrupt.
 pub const JITTER_FACTOR: f64 = 15.0;
 /// 50 days, which leaves as many again before times saturate.
@@ -483,6 +464,16 @@ const PS_PER_S: f64 = 1e12;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The schemes and their names.
+    const SCHEMES: [(Scheme, &str); 6] = [
+        (Scheme::None, "none"),
+        (Scheme::CClone, "cclone"),
+        (Scheme::NetClone, "netclone"),
+        (Scheme::RackSched, "racksched"),
+        (Scheme::NetCloneRackSched, "netclone+racksched"),
+        (Scheme::Laedge, "laedge"),
+    ];
 
     fn config(scheme: Scheme, load: f64) -> Config {
         let service = Distribution::parse("exp:25us", Unit::Time).unwrap();

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 
+use strum::EnumCount;
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
@@ -31,7 +32,7 @@ pub(super) struct Applications<'a> {
     calls: Vec<CallState>,
     /// Calls under way: the virtual time by which they must have ended, and their numbers.
     due: BTreeSet<(Time, u32)>,
-    endings: [u64; Ending::ALL.len()],
+    endings: [u64; Ending::COUNT],
     /// Requests handed to each server's application.
     served: Vec<u64>,
     /// Mixed over how each call ended, and when.
@@ -76,7 +77,7 @@ impl<'a> Applications<'a> {
             handlers: plan.servers.iter().map(|server| Handlers::new(server, 0)).collect(),
             calls: vec![CallState::Planned; plan.calls.len()],
             due: BTreeSet::new(),
-            endings: [0; Ending::ALL.len()],
+            endings: [0; Ending::COUNT],
             served: vec![0; plan.servers.len()],
             hash: 0,
         }

@@ -4,9 +4,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use strum::{Display, EnumString, VariantNames};
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::Router;
 use tailcut_proto::rpc::{Event, Failure, Rpc};
@@ -18,7 +18,8 @@ use super::plan::Host;
 use super::watch::Watch;
 
 /// A bug that is put into every host it concerns, to show that it is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantNames)]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = no_sabotage)]
 pub enum Sabotage {
     /// Servers report one request less as concluded than have been, for ever.
     LostFeedbackLeaksSlot,
@@ -38,28 +39,8 @@ pub enum Sabotage {
     RunsDiffer,
 }
 
-impl Sabotage {
-    /// All, with the names that the command line knows them by.
-    pub const ALL: [(&'static str, Self); 8] = [
-        ("lost-feedback-leaks-slot", Self::LostFeedbackLeaksSlot),
-        ("duplicate-runs-twice", Self::DuplicateRunsTwice),
-        ("reply-is-changed", Self::ReplyIsChanged),
-        ("call-never-ends", Self::CallNeverEnds),
-        ("answers-are-multiplied", Self::AnswersAreMultiplied),
-        ("bound-is-passed", Self::BoundIsPassed),
-        ("replies-are-kept", Self::RepliesAreKept),
-        ("runs-differ", Self::RunsDiffer),
-    ];
-}
-
-impl FromStr for Sabotage {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == text);
-        let names = Self::ALL.map(|(name, _)| name).join(", ");
-        found.map(|(_, sabotage)| *sabotage).ok_or_else(|| format!("`{text}` is none of {names}"))
-    }
+fn no_sabotage(text: &str) -> String {
+    format!("`{text}` is none of {}", Sabotage::VARIANTS.join(", "))
 }
 
 /// A node at its host.

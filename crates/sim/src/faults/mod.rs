@@ -39,6 +39,7 @@ mod watch;
 
 use std::fmt;
 
+use strum::{EnumCount, VariantNames};
 use tailcut_proto::node::Time;
 
 pub use self::host::Sabotage;
@@ -101,10 +102,10 @@ pub struct Report {
 /// What happened in one or more runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Calls by how they ended, in the order of [`Ending::ALL`].
-    pub endings: [u64; Ending::ALL.len()],
-    /// Faults by kind, in the order of [`FaultKind::NAMES`].
-    pub faults: [u64; FaultKind::NAMES.len()],
+    /// Calls by how they ended, in the order of [`Ending`].
+    pub endings: [u64; Ending::COUNT],
+    /// Faults by kind, in the order of [`FaultKind`].
+    pub faults: [u64; FaultKind::COUNT],
     /// What the network did.
     pub network: Statistics,
     /// Requests handed to handlers.
@@ -130,7 +131,8 @@ pub struct Coverage {
 }
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 #[allow(
     missing_docs,
     reason = "the names of `rpc::Failure` and `rpc::DropReason`, and those below"
@@ -154,26 +156,6 @@ pub enum Ending {
     ClientDied,
     /// In another way, which tailcut peers do not give.
     Other,
-}
-
-impl Ending {
-    /// All, with their names in results.
-    pub const ALL: [(&'static str, Self); 14] = [
-        ("replied", Self::Replied),
-        ("deadline", Self::Deadline),
-        ("overload", Self::Overload),
-        ("too_large", Self::TooLarge),
-        ("too_old", Self::TooOld),
-        ("expired", Self::Expired),
-        ("no_server", Self::NoServer),
-        ("application", Self::Application),
-        ("uncertain", Self::Uncertain),
-        ("reply_too_large", Self::ReplyTooLarge),
-        ("cancelled", Self::Cancelled),
-        ("not_made", Self::NotMade),
-        ("client_died", Self::ClientDied),
-        ("other", Self::Other),
-    ];
 }
 
 impl Report {
@@ -206,14 +188,8 @@ impl Coverage {
 
     /// Everything that is counted, under stable names: `calls.*`, `faults.*`, `effects.*`.
     pub fn figures(&self) -> Vec<(String, u64)> {
-        let calls = Ending::ALL
-            .iter()
-            .zip(self.endings)
-            .map(|((name, _), count)| (format!("calls.{name}"), count));
-        let faults = FaultKind::NAMES
-            .iter()
-            .zip(self.faults)
-            .map(|(name, count)| (format!("faults.{name}"), count));
+        let calls = named("calls", Ending::VARIANTS, &self.endings);
+        let faults = named("faults", FaultKind::VARIANTS, &self.faults);
         let network = &self.network;
         let effects = [
             ("lost", network.lost),
@@ -238,6 +214,11 @@ impl Coverage {
             .chain(effects.map(|(name, count)| (format!("effects.{name}"), count)))
             .collect()
     }
+}
+
+/// Counts under their names in a group.
+fn named(group: &str, names: &[&str], counts: &[u64]) -> impl Iterator<Item = (String, u64)> {
+    names.iter().zip(counts).map(move |(name, &count)| (format!("{group}.{name}"), count))
 }
 
 /// Runs the plan of a seed, twice where the seed is a multiple of `twice_each`: the same seed must

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use strum::{EnumCount, EnumDiscriminants, VariantNames};
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::{GrantPolicy, Pull};
@@ -143,7 +144,9 @@ pub struct Fault {
 }
 
 /// What can go wrong. `from` is the host whose datagrams suffer, `None` for those of all hosts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, EnumCount, EnumDiscriminants, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+#[strum_discriminants(vis())]
 pub enum FaultKind {
     /// Datagrams are lost, each for itself.
     Loss {
@@ -357,38 +360,9 @@ impl Plan {
 }
 
 impl FaultKind {
-    /// The names, in the order of [`FaultKind::index`].
-    pub const NAMES: [&str; 12] = [
-        "loss",
-        "bursts",
-        "duplicates",
-        "corruption",
-        "jitter",
-        "reordering",
-        "one_way_partition",
-        "partition",
-        "crash",
-        "slowness",
-        "drain",
-        "removal",
-    ];
-
-    /// Its place in [`FaultKind::NAMES`].
+    /// Its place in [`FaultKind::VARIANTS`](strum::VariantNames::VARIANTS).
     pub fn index(&self) -> usize {
-        match self {
-            Self::Loss { .. } => 0,
-            Self::Bursts { .. } => 1,
-            Self::Duplicates { .. } => 2,
-            Self::Corruption { .. } => 3,
-            Self::Jitter { .. } => 4,
-            Self::Reordering { .. } => 5,
-            Self::OneWayPartition { .. } => 6,
-            Self::Partition { .. } => 7,
-            Self::Crash { .. } => 8,
-            Self::Slowness { .. } => 9,
-            Self::Drain { .. } => 10,
-            Self::Removal { .. } => 11,
-        }
+        FaultKindDiscriminants::from(self) as usize
     }
 
     /// Whether it is one of the router's, or something that happens to the router.

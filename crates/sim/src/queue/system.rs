@@ -1,8 +1,8 @@
 //! What is simulated: the configuration of a system and what has no answer.
 
 use std::num::NonZeroU32;
-use std::str::FromStr;
 
+use strum::{Display, EnumString};
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
@@ -65,7 +65,8 @@ impl Default for Jitter {
 }
 
 /// Who takes a request where several workers have the fewest outstanding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "lowercase", parse_err_ty = SystemError, parse_err_fn = no_tie_rule)]
 pub enum TieRule {
     /// The first of them after the worker that was placed on last: `rotate`.
     #[default]
@@ -76,28 +77,6 @@ pub enum TieRule {
     Lowest,
     /// No counts at all, but the oldest returned token ([`Tokens`](super::Tokens)): `tokens`.
     Tokens,
-}
-
-impl FromStr for TieRule {
-    type Err = SystemError;
-
-    fn from_str(text: &str) -> Result<Self, SystemError> {
-        let rules = [Self::Rotate, Self::Random, Self::Lowest, Self::Tokens];
-        let rule = rules.into_iter().find(|rule| rule.name() == text);
-        rule.ok_or_else(|| SystemError::TieRule(text.to_owned()))
-    }
-}
-
-impl TieRule {
-    /// The rule in text form.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rotate => "rotate",
-            Self::Random => "random",
-            Self::Lowest => "lowest",
-            Self::Tokens => "tokens",
-        }
-    }
 }
 
 impl System {
@@ -357,6 +336,10 @@ pub enum SystemError {
     /// Virtual time has an end.
     #[error("the run would last for more than {} days of virtual time, or longer than so many workers allow", LENGTH_MAX_PS / 8.64e16)]
     TooLong,
+}
+
+fn no_tie_rule(text: &str) -> SystemError {
+    SystemError::TieRule(text.to_owned())
 }
 
 /// A request goes to one of `samples` random workers, so it cannot leave a subset of the workers

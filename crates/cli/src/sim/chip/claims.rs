@@ -212,9 +212,9 @@ fn answer_json(answer: &Answer) -> Value {
         Ask::Tail(load) => ("p99_ns", json!({ "load": load })),
     };
     json!({
-        "layout": chip.layout.name(),
+        "layout": chip.layout.to_string(),
         "threshold": chip.layout.has_threshold().then_some(chip.threshold),
-        "workload": preset.name(),
+        "workload": preset.to_string(),
         "at": at,
         "figure": figure,
         "reference": reference,

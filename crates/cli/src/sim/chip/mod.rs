@@ -194,9 +194,9 @@ fn heading(setting: &Setting) -> String {
 fn config_json(setting: &Setting) -> Value {
     let Setting { chip, preset, workload, runs } = setting;
     json!({
-        "layout": chip.layout.name(),
+        "layout": chip.layout.to_string(),
         "threshold": chip.layout.has_threshold().then_some(chip.threshold),
-        "workload": preset.map(Preset::name),
+        "workload": preset.map(|preset| preset.to_string()),
         "service": workload.to_string(),
         "service_mean_ns": workload.service_mean_ns(),
         "requests": runs.requests,
