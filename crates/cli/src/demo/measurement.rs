@@ -125,59 +125,31 @@ pub(super) fn measure(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Mea
 }
 
 fn serve_words() -> Vec<String> {
-    words(&[
-        "serve",
-        "--listen",
-        ANY_PORT,
-        "--ports",
-        &WORKERS.to_string(),
-        "--app",
-        "synthetic",
-        "--spin-ns",
-        SPIN_NS,
-    ])
+    words(&format!(
+        "serve --listen {ANY_PORT} --ports {WORKERS} --app synthetic --spin-ns {SPIN_NS}"
+    ))
 }
 
 fn route_words(point: &Point, servers: &[String]) -> Vec<String> {
-    let mut words = words(&[
-        "route",
-        "--listen",
-        ANY_PORT,
-        "--policy",
-        &point.policy.to_string(),
-        "--spin-ns",
-        SPIN_NS,
-    ]);
-    words.extend(
-        ["--probe-interval", PROBE_INTERVAL, "--silent-after", SILENT_AFTER].map(str::to_owned),
-    );
-    words.extend(servers.iter().flat_map(|address| ["--server".to_owned(), address.clone()]));
-    words
+    let servers: String = servers.iter().map(|address| format!(" --server {address}")).collect();
+    words(&format!(
+        "route --listen {ANY_PORT} --policy {} --spin-ns {SPIN_NS} --probe-interval {PROBE_INTERVAL} \
+         --silent-after {SILENT_AFTER}{servers}",
+        point.policy
+    ))
 }
 
 fn measure_words(point: &Point, seed: u64, target: &str) -> Vec<String> {
-    let (app, seed) = (format!("synthetic:{SERVICE}"), seed.to_string());
-    let (rate, duration) = (point.rate_per_s().to_string(), format!("{}ns", point.duration_ns));
-    let warmup = format!("{WARMUP_NS}ns");
-    let load = [
-        "--rate",
-        &rate,
-        "--duration",
-        &duration,
-        "--warmup",
-        &warmup,
-        "--seed",
-        &seed,
-        "--spin-ns",
-        SPIN_NS,
-        "--json",
-        "-",
-    ];
-    words(&[&["measure", "--target", target, "--app", &app][..], &load].concat())
+    let (rate, duration_ns) = (point.rate_per_s(), point.duration_ns);
+    words(&format!(
+        "measure --target {target} --app synthetic:{SERVICE} --rate {rate} --duration {duration_ns}ns \
+         --warmup {WARMUP_NS}ns --seed {seed} --spin-ns {SPIN_NS} --json -"
+    ))
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
+/// The words of a command line, none of which holds a space.
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tailcut_instrument::agent::spec::AgentSpec;
 use tailcut_instrument::distribution_file::read as read_samples;
 use tailcut_instrument::job::{Role, Transport};
@@ -15,7 +16,7 @@ use tailcut_measure::objective::{Objective, parse_percentile};
 use tailcut_measure::quantity::{parse_duration_ns, parse_rate_per_s};
 
 use super::written::{Read, Written};
-use crate::distribution_file;
+use crate::distribution_file::parse_positive_ns;
 
 /// Everything that repeats a measurement. What is absent has the default that its help says.
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
@@ -27,108 +28,85 @@ pub(crate) struct Flags {
     pub(crate) target: Vec<String>,
     /// What carries requests [default: r2p2]
     #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) transport: Option<Transport>,
     /// What to ask: echo:BYTES, synthetic:DIST, memcached-binary, memcached-ascii, redis,
     /// http:/PATH; with options, see below
     #[arg(long, value_name = "APP")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) app: Option<Written<AppText>>,
     /// Fill the target's store with every key before the load
     #[arg(long)]
     pub(crate) preload: bool,
     /// Requests per second on average
     #[arg(long, value_name = "R")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rate: Option<Written<Rate>>,
     /// Closed loop instead of --rate: this many requests outstanding at any time. It measures
     /// capacity, not users' latency
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["rate", "arrivals", "pattern"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outstanding: Option<u32>,
     /// Instead of --rate: steps:FROM:TO:BY, find:FROM:TO (the highest rate that meets --slo), or
     /// sweep:FROM:TO or sweep:FROM:TO:POINTS, whose points settle around the knee
     #[arg(long, value_name = "PATTERN", conflicts_with = "rate")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pattern: Option<Pattern>,
     /// What to find the highest rate for, such as 'p99<200us'
     #[arg(long, value_name = "OBJECTIVE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) slo: Option<Written<ObjectiveText>>,
     /// Highest rate accepted, which guards against typing errors [default: 1M]
     #[arg(long, value_name = "R")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rate_max: Option<Written<Rate>>,
     /// Gaps between requests: poisson, fixed, or a distribution of plain numbers, whose mean is
     /// scaled to the rate
     /// [default: poisson]
     #[arg(long, value_name = "GAPS")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) arrivals: Option<Written<Gaps>>,
     /// Connections over all threads and targets [default: one a thread]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connections: Option<u32>,
     /// The client may open up to so many connections where it sends late [default: those it has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) connections_max: Option<u32>,
     /// Load threads [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) threads: Option<u32>,
     /// Requests outstanding on a connection at most [default: 1 for http, 1024 for tcp and tls,
     /// else 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pipeline: Option<u32>,
     /// Measure for just so long, instead of until the percentile is known well enough
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration: Option<Written<PositiveTime>>,
     /// How long to load before measuring [default: 1s, and longer while the latency moves]
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warmup: Option<Written<Time>>,
     /// The percentile to know [default: that of --slo, or p99]
     #[arg(long, value_name = "P")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) percentile: Option<Written<PercentileText>>,
     /// How well to know it: half of its 95 % interval, as a share of it (5%) or a time (10us)
     /// [default: 5%]
     #[arg(long, value_name = "WIDTH")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) precision: Option<Written<PrecisionText>>,
     /// The first look at the percentile comes after so long; what comes round less often stays
     /// unseen [default: 10s]
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_min: Option<Written<PositiveTime>>,
     /// Measure for so long at most [default: 60s]
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) duration_max: Option<Written<PositiveTime>>,
     /// Take so long at most for everything: warm-ups, and measurements that begin again [default:
     /// no limit]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "pattern"])]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) time_max: Option<Written<PositiveTime>>,
     /// When to give a request up, counted from when it leaves; at most 60s [default: 1s]
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<Written<Timeout>>,
     /// Stamp one request in N as the kernel sends it, where it does; 0 for none [default: 16, or
     /// 500 stamps a second if that is fewer]
     #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stamp_every: Option<u32>,
     /// TLS: certificates to trust, PEM
     #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<String>,
     /// TLS: the name to ask for and to verify [default: the target's]
     #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_name: Option<String>,
     /// TLS: trust whatever the server shows
     #[arg(long, conflicts_with = "ca")]
@@ -142,7 +120,6 @@ pub(crate) struct Flags {
     pub(crate) v1: bool,
     /// Seed of arrivals and requests [default: 1]
     #[arg(long, value_name = "N")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seed: Option<u64>,
     /// Poll without ever sleeping: takes a whole core for each thread, and no wake-up is in any
     /// latency
@@ -152,7 +129,6 @@ pub(crate) struct Flags {
     /// and server share a core
     /// [default: 200000]
     #[arg(long, value_name = "N", conflicts_with = "busy_poll")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) spin_ns: Option<u64>,
     /// Who loads: local, tcp:HOST:PORT or ssh:USER@HOST, each with
     /// ,role=symmetric|throughput|latency; may be repeated
@@ -162,7 +138,6 @@ pub(crate) struct Flags {
     pub(crate) agent: Vec<Written<AgentText>>,
     /// The key that is shared with agents at tcp:HOST:PORT
     #[arg(long, value_name = "FILE")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_file: Option<PathBuf>,
     /// Exit with status 4 where this does not hold, such as 'p99<200us'; may be repeated
     #[arg(long, value_name = "OBJECTIVE")]
@@ -188,6 +163,15 @@ impl Flags {
     /// As a file.
     pub(crate) fn to_toml(&self) -> Result<String> {
         toml::to_string(self).context("cannot write the experiment")
+    }
+
+    /// As the configuration of a result: what is absent has no key.
+    pub(crate) fn to_json(&self) -> Result<Value> {
+        let mut json = serde_json::to_value(self).context("cannot write the experiment")?;
+        if let Some(keys) = json.as_object_mut() {
+            keys.retain(|_, value| !value.is_null());
+        }
+        Ok(json)
     }
 
     /// What `self` says, and what the file says of the rest.
@@ -298,122 +282,45 @@ impl Flags {
     }
 }
 
-/// `--app`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AppText;
+/// Kinds of values that are kept as they were written: what comes of the text, and what reads it.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident: $value:ty = $read:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $kind;
 
-impl Read for AppText {
-    type Value = App;
+        impl Read for $kind {
+            type Value = $value;
 
-    fn read(text: &str) -> Result<App, String> {
-        App::parse_with(text, &mut read_samples).map_err(|error| error.to_string())
-    }
-}
-
-/// `--agent`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AgentText;
-
-impl Read for AgentText {
-    type Value = AgentSpec;
-
-    fn read(text: &str) -> Result<AgentSpec, String> {
-        text.parse()
-    }
-}
-
-/// Requests a second.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate;
-
-impl Read for Rate {
-    type Value = f64;
-
-    fn read(text: &str) -> Result<f64, String> {
-        parse_rate_per_s(text).map_err(|error| error.to_string())
-    }
-}
-
-/// A time in ns.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Time;
-
-impl Read for Time {
-    type Value = u64;
-
-    fn read(text: &str) -> Result<u64, String> {
-        parse_duration_ns(text).map_err(|error| error.to_string())
-    }
-}
-
-/// A time above zero, in ns.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PositiveTime;
-
-impl Read for PositiveTime {
-    type Value = u64;
-
-    fn read(text: &str) -> Result<u64, String> {
-        distribution_file::parse_positive_ns(text)
-    }
-}
-
-/// A time from 1 ns to 60 s, in ns.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeout;
-
-impl Read for Timeout {
-    type Value = u64;
-
-    fn read(text: &str) -> Result<u64, String> {
-        match distribution_file::parse_positive_ns(text) {
-            Ok(timeout_ns) if timeout_ns > TIMEOUT_NS_MAX => {
-                Err("a request waits for 60s at most".to_owned())
+            fn read(text: &str) -> Result<$value, String> {
+                ($read)(text).map_err(|error| error.to_string())
             }
-            parsed => parsed,
         }
-    }
+    )*};
 }
 
-/// Gaps between requests.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Gaps;
-
-impl Read for Gaps {
-    type Value = Process;
-
-    fn read(text: &str) -> Result<Process, String> {
-        Process::parse(text).map_err(|error| error.to_string())
-    }
+kinds! {
+    /// `--app`.
+    AppText: App = |text| App::parse_with(text, &mut read_samples);
+    /// `--agent`.
+    AgentText: AgentSpec = str::parse::<AgentSpec>;
+    /// Requests a second.
+    Rate: f64 = parse_rate_per_s;
+    /// A time in ns.
+    Time: u64 = parse_duration_ns;
+    /// A time above zero, in ns.
+    PositiveTime: u64 = parse_positive_ns;
+    /// A time from 1 ns to 60 s, in ns.
+    Timeout: u64 = parse_timeout_ns;
+    /// Gaps between requests.
+    Gaps: Process = Process::parse;
+    /// An objective.
+    ObjectiveText: Objective = str::parse::<Objective>;
+    /// A percentile as a share.
+    PercentileText: f64 = parse_percentile;
+    /// Half the width of an interval.
+    PrecisionText: Precision = parse_precision;
 }
-
-/// An objective.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ObjectiveText;
-
-impl Read for ObjectiveText {
-    type Value = Objective;
-
-    fn read(text: &str) -> Result<Objective, String> {
-        text.parse().map_err(|error| format!("{error}"))
-    }
-}
-
-/// A percentile as a share.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PercentileText;
-
-impl Read for PercentileText {
-    type Value = f64;
-
-    fn read(text: &str) -> Result<f64, String> {
-        parse_percentile(text).map_err(|error| error.to_string())
-    }
-}
-
-/// Half the width of an interval.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PrecisionText;
 
 /// What [`PrecisionText`] says.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -424,22 +331,24 @@ pub(crate) enum Precision {
     Nanoseconds(f64),
 }
 
-impl Read for PrecisionText {
-    type Value = Precision;
-
-    fn read(text: &str) -> Result<Precision, String> {
-        let Some(percent) = text.strip_suffix('%') else {
-            return distribution_file::parse_positive_ns(text)
-                .map(|ns| Precision::Nanoseconds(ns as f64));
-        };
-        match percent.trim().parse::<f64>() {
-            Ok(percent) if percent > 0.0 && percent <= 100.0 => {
-                Ok(Precision::Share(percent / 100.0))
-            }
-            _ => Err(format!(
-                "{text:?} is no precision; write a share such as 5% or a time such as 10us"
-            )),
+fn parse_timeout_ns(text: &str) -> Result<u64, String> {
+    match parse_positive_ns(text) {
+        Ok(timeout_ns) if timeout_ns > TIMEOUT_NS_MAX => {
+            Err("a request waits for 60s at most".to_owned())
         }
+        parsed => parsed,
+    }
+}
+
+fn parse_precision(text: &str) -> Result<Precision, String> {
+    let Some(percent) = text.strip_suffix('%') else {
+        return parse_positive_ns(text).map(|ns| Precision::Nanoseconds(ns as f64));
+    };
+    match percent.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Precision::Share(percent / 100.0)),
+        _ => Err(format!(
+            "{text:?} is no precision; write a share such as 5% or a time such as 10us"
+        )),
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::charts::{self, Curve};
-use super::text::{figure, range, short_verdict};
+use super::text::{AGENT_HEAD, LOAD_HEAD, agent_rows, figure, load_rows, range};
 use crate::output::four_digits;
 use crate::page::sections::{Download, Judgement, Page, Reason, Section, Tile};
 use tailcut_instrument::hdr;
@@ -32,9 +32,13 @@ pub(crate) fn render(result: &MeasureResult) -> Result<String> {
     sections.push(count_table(point));
     sections.extend(timestamp_table(point));
     sections.extend(
-        [agent_table(point), load_table(&result.points), assertion_table(result)]
-            .into_iter()
-            .flatten(),
+        [
+            table_of("Agents", &AGENT_HEAD, agent_rows(point)),
+            table_of("Loads", &LOAD_HEAD, load_rows(&result.points)),
+            assertion_table(result),
+        ]
+        .into_iter()
+        .flatten(),
     );
     let page = Page {
         title: title(&result.config),
@@ -322,42 +326,17 @@ fn timestamp_table(point: &Point) -> Option<Section> {
     )
 }
 
-fn agent_table(point: &Point) -> Option<Section> {
-    let head = ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
-    let rows = point.agents.iter().map(|agent| {
-        let counts =
-            [u64::from(agent.threads), u64::from(agent.connections), agent.sent, agent.replied];
-        let lost = agent.lost.as_ref().map_or_else(String::new, |why| format!("lost: {why}"));
-        let names = vec![agent.name.clone(), agent.role.clone()];
-        [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]]
-            .concat()
-    });
-    let rows: Vec<Vec<String>> = rows.collect();
-    (!rows.is_empty()).then(|| Section::table("Agents", &head, rows))
-}
-
-fn load_table(points: &[Point]) -> Option<Section> {
-    let head = ["offered/s", "achieved/s", "p50, us", "p99, us", "p99 interval", "verdict"];
-    let rows = points.iter().map(|point| {
-        let latency = &point.latency_us.intended;
-        let interval = point.intervals_us.get("p99").map_or_else(|| "-".to_owned(), range);
-        let rates = [point.rate_per_s.offered, point.rate_per_s.achieved].map(four_digits).to_vec();
-        [
-            rates,
-            vec![figure(latency.p50), figure(latency.p99), interval, short_verdict(&point.verdict)],
-        ]
-        .concat()
-    });
-    (!points.is_empty()).then(|| Section::table("Loads", &head, rows.collect()))
-}
-
 fn assertion_table(result: &MeasureResult) -> Option<Section> {
     let rows = result.assertions.iter().map(|assertion| {
         let word = if assertion.holds { "holds" } else { "fails" };
         vec![assertion.asked.clone(), word.to_owned(), assertion.found.clone()]
     });
-    let rows: Vec<Vec<String>> = rows.collect();
-    (!rows.is_empty()).then(|| Section::table("Assertions", &["asked", "", "found"], rows))
+    table_of("Assertions", &["asked", "", "found"], rows.collect())
+}
+
+/// A table that has rows.
+fn table_of(title: &str, head: &[&str], rows: Vec<Vec<String>>) -> Option<Section> {
+    (!rows.is_empty()).then(|| Section::table(title, head, rows))
 }
 
 fn facts(environment: &Environment, config: &Value) -> Vec<(String, String)> {

@@ -36,7 +36,7 @@ pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
     experiment.settings = settings(flags, experiment.job.connections);
     experiment.objective = flags.slo.as_deref().copied();
     experiment.assertions = flags.assert.iter().map(|assertion| **assertion).collect();
-    experiment.config = serde_json::to_value(flags).context("cannot write the experiment")?;
+    experiment.config = flags.to_json()?;
     Ok(experiment)
 }
 

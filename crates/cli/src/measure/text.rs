@@ -9,7 +9,7 @@ use std::io::{IsTerminal as _, stderr, stdout};
 use crate::output::{four_digits, printable, table};
 use tailcut_instrument::percentile::{self, PERCENTILES};
 use tailcut_instrument::result::{
-    Interval, Latency, MeasureResult, Point, SamplesFile, Timestamps, Verdict,
+    Agent, Interval, Latency, MeasureResult, Point, SamplesFile, Timestamps, Verdict,
 };
 
 /// How text is set off.
@@ -227,9 +227,12 @@ fn agents(point: &Point) -> String {
     if point.agents.len() < 2 && point.agents.iter().all(|agent| agent.lost.is_none()) {
         return String::new();
     }
-    let head = ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(point.agents.iter().map(|agent| {
+    table(&[vec![AGENT_HEAD.map(str::to_owned).to_vec()], agent_rows(point)].concat(), 2)
+}
+
+/// A row for each agent, under [`AGENT_HEAD`].
+pub(crate) fn agent_rows(point: &Point) -> Vec<Vec<String>> {
+    let row = |agent: &Agent| {
         let lost =
             agent.lost.as_ref().map_or_else(String::new, |why| format!("lost: {}", printable(why)));
         let counts =
@@ -237,17 +240,20 @@ fn agents(point: &Point) -> String {
         let names = vec![printable(&agent.name), printable(&agent.role)];
         [names, counts.map(|count| count.to_string()).to_vec(), vec![figure(agent.p99_us), lost]]
             .concat()
-    }));
-    table(&rows, 2)
+    };
+    point.agents.iter().map(row).collect()
 }
 
 fn points(points: &[Point]) -> String {
     if points.is_empty() {
         return String::new();
     }
-    let head = ["offered/s", "achieved/s", "p50, us", "p99, us", "p99 interval", "verdict"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(points.iter().map(|point| {
+    table(&[vec![LOAD_HEAD.map(str::to_owned).to_vec()], load_rows(points)].concat(), 0)
+}
+
+/// A row for each load, under [`LOAD_HEAD`].
+pub(crate) fn load_rows(points: &[Point]) -> Vec<Vec<String>> {
+    let row = |point: &Point| {
         let latency = &point.latency_us.intended;
         vec![
             four_digits(point.rate_per_s.offered),
@@ -257,8 +263,8 @@ fn points(points: &[Point]) -> String {
             point.intervals_us.get("p99").map_or_else(|| "-".to_owned(), range),
             short_verdict(&point.verdict),
         ]
-    }));
-    table(&rows, 0)
+    };
+    points.iter().map(row).collect()
 }
 
 fn search(result: &MeasureResult) -> String {
@@ -312,6 +318,11 @@ pub(crate) fn range(interval: &Interval) -> String {
 pub(crate) fn figure(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), four_digits)
 }
+
+pub(crate) const AGENT_HEAD: [&str; 8] =
+    ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
+pub(crate) const LOAD_HEAD: [&str; 6] =
+    ["offered/s", "achieved/s", "p50, us", "p99, us", "p99 interval", "verdict"];
 
 #[cfg(test)]
 mod tests {

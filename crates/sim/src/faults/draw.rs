@@ -201,8 +201,8 @@ fn fault(dice: &mut Dice, plan: &Plan, calls_ns: u64) -> Fault {
             delay_ns: dice.log_between(1_000, MS / 2),
             factor: dice.log_between(1, 50),
         },
-        10 => FaultKind::Drain { server: dice.index(plan.servers.len()) },
-        _ => FaultKind::Removal { server: dice.index(plan.servers.len()) },
+        10 => FaultKind::Drain { host: Host::Server(dice.index(plan.servers.len())) },
+        _ => FaultKind::Removal { host: Host::Server(dice.index(plan.servers.len())) },
     };
     Fault { at, lasts_ns, kind }
 }

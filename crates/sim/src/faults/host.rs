@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -52,8 +53,9 @@ pub(super) struct Station {
     bug: Option<Bug>,
 }
 
+/// What a host runs.
 #[derive(Debug)]
-enum Kind {
+pub(super) enum Kind {
     R2p2(Box<r2p2::Endpoint>),
     Homa(Box<homa::Endpoint>),
     Router(Box<Router>),
@@ -73,25 +75,7 @@ struct Bug {
 }
 
 impl Station {
-    pub(super) fn r2p2(
-        host: Host,
-        node: r2p2::Endpoint,
-        watch: &Rc<RefCell<Watch>>,
-        sabotage: Option<Sabotage>,
-    ) -> Self {
-        Self::endpoint(host, Kind::R2p2(Box::new(node)), watch, sabotage)
-    }
-
-    pub(super) fn homa(
-        host: Host,
-        node: homa::Endpoint,
-        watch: &Rc<RefCell<Watch>>,
-        sabotage: Option<Sabotage>,
-    ) -> Self {
-        Self::endpoint(host, Kind::Homa(Box::new(node)), watch, sabotage)
-    }
-
-    fn endpoint(
+    pub(super) fn new(
         host: Host,
         node: Kind,
         watch: &Rc<RefCell<Watch>>,
@@ -109,24 +93,14 @@ impl Station {
         Self { host, node, watch: Rc::clone(watch), bug }
     }
 
-    pub(super) fn router(node: Router, watch: &Rc<RefCell<Watch>>) -> Self {
-        Self {
-            host: Host::Router,
-            node: Kind::Router(Box::new(node)),
-            watch: Rc::clone(watch),
-            bug: None,
-        }
-    }
-
     /// What an endpoint still holds, where it holds anything.
     pub(super) fn holds(&self) -> Option<String> {
+        fn text<H: Default + PartialEq + Debug>(held: H) -> Option<String> {
+            (held != H::default()).then(|| format!("{held:?}"))
+        }
         match &self.node {
-            Kind::R2p2(node) => Some(node.holdings())
-                .filter(|held| *held != Default::default())
-                .map(|held| format!("{held:?}")),
-            Kind::Homa(node) => Some(node.holdings())
-                .filter(|held| *held != Default::default())
-                .map(|held| format!("{held:?}")),
+            Kind::R2p2(node) => text(node.holdings()),
+            Kind::Homa(node) => text(node.holdings()),
             Kind::Router(_) => None,
         }
     }
@@ -286,12 +260,7 @@ impl Bug {
             matches!(packet.body, homa_wire::Body::Data { .. }) && !packet.is_from_client();
         match self.sabotage {
             Sabotage::ReplyIsChanged if is_reply => {
-                self.replies += 1;
-                if self.replies.is_multiple_of(16)
-                    && let Some(byte) = bytes.get_mut(homa_wire::DATA_LEN)
-                {
-                    *byte ^= 1;
-                }
+                self.change_reply(bytes.get_mut(homa_wire::DATA_LEN));
             }
             // The window means nothing to anybody.
             Sabotage::RunsDiffer if is_reply => {
@@ -315,17 +284,20 @@ impl Bug {
                 bytes[CONCLUDED_AT..][..4].copy_from_slice(&received);
             }
             (Sabotage::ReplyIsChanged, MessageType::Response) => {
-                self.replies += 1;
-                if self.replies.is_multiple_of(16)
-                    && let Some(byte) = bytes.get_mut(EXTENDED_LEN)
-                {
-                    *byte ^= 1;
-                }
+                self.change_reply(bytes.get_mut(EXTENDED_LEN));
             }
             (Sabotage::RunsDiffer, MessageType::Response) => {
                 bytes[SERVER_LOAD_AT] = RUNS.fetch_add(1, Ordering::Relaxed)
             }
             _ => {}
+        }
+    }
+
+    /// Flips a bit in the first byte of every sixteenth reply that has one.
+    fn change_reply(&mut self, first: Option<&mut u8>) {
+        self.replies += 1;
+        if let Some(byte) = first.filter(|_| self.replies.is_multiple_of(16)) {
+            *byte ^= 1;
         }
     }
 

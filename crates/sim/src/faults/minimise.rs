@@ -161,7 +161,7 @@ fn without(plan: &Plan, range: std::ops::Range<usize>) -> Plan {
 /// router clients call servers.
 fn without_host(plan: &Plan, host: Host) -> Option<Plan> {
     let mut left = plan.clone();
-    let is_about = |fault: &Fault| fault.kind.hosts().contains(&Some(host));
+    let is_about = |fault: &Fault| fault.kind.hosts().contains(&host);
     left.faults.retain(|fault| !is_about(fault));
     match host {
         Host::Router => {
@@ -188,7 +188,8 @@ fn without_host(plan: &Plan, host: Host) -> Option<Plan> {
         (Host::Client(gone), Host::Client(index)) if index > gone => Host::Client(index - 1),
         (_, other) => other,
     };
-    left.faults.iter_mut().for_each(|fault| fault.kind = fault.kind.rename(name));
+    let named = left.faults.iter_mut().flat_map(|fault| fault.kind.hosts_mut());
+    named.for_each(|host| *host = name(*host));
     (!left.servers.is_empty() && !left.clients.is_empty()).then_some(left)
 }
 

@@ -225,12 +225,12 @@ pub enum FaultKind {
     /// The router is told to drain a server, and to resume it.
     Drain {
         /// The server.
-        server: usize,
+        host: Host,
     },
     /// The router is told to remove a server, and to add it again.
     Removal {
         /// The server.
-        server: usize,
+        host: Host,
     },
 }
 
@@ -368,52 +368,30 @@ impl FaultKind {
     /// Whether it is one of the router's, or something that happens to the router.
     fn concerns_router(&self) -> bool {
         matches!(self, Self::Drain { .. } | Self::Removal { .. })
-            || self.hosts().contains(&Some(Host::Router))
+            || self.hosts().contains(&Host::Router)
     }
 
     /// Every host that it names.
-    pub fn hosts(&self) -> [Option<Host>; 2] {
-        match *self {
+    pub fn hosts(mut self) -> Vec<Host> {
+        self.hosts_mut().into_iter().map(|host| *host).collect()
+    }
+
+    /// Every host that it names, to be renamed.
+    pub(super) fn hosts_mut(&mut self) -> Vec<&mut Host> {
+        match self {
             Self::Loss { from, .. }
             | Self::Bursts { from, .. }
             | Self::Duplicates { from, .. }
             | Self::Corruption { from, .. }
             | Self::Jitter { from, .. }
-            | Self::Reordering { from, .. } => [from, None],
-            Self::OneWayPartition { from, to } => [Some(from), Some(to)],
-            Self::Partition { one, other } => [Some(one), Some(other)],
-            Self::Crash { host } | Self::Slowness { host, .. } => [Some(host), None],
-            Self::Drain { server } | Self::Removal { server } => [Some(Host::Server(server)), None],
-        }
-    }
-
-    /// The same with every host renamed.
-    pub(super) fn rename(self, name: impl Fn(Host) -> Host) -> Self {
-        let index = |server| match name(Host::Server(server)) {
-            Host::Server(index) => index,
-            Host::Router | Host::Client(_) => server,
-        };
-        match self {
-            Self::Loss { from, share } => Self::Loss { from: from.map(name), share },
-            Self::Bursts { from, begin, end } => Self::Bursts { from: from.map(name), begin, end },
-            Self::Duplicates { from, share } => Self::Duplicates { from: from.map(name), share },
-            Self::Corruption { from, share } => Self::Corruption { from: from.map(name), share },
-            Self::Jitter { from, most_ns } => Self::Jitter { from: from.map(name), most_ns },
-            Self::Reordering { from, share, held_ns } => {
-                Self::Reordering { from: from.map(name), share, held_ns }
+            | Self::Reordering { from, .. } => from.iter_mut().collect(),
+            Self::OneWayPartition { from: one, to: other } | Self::Partition { one, other } => {
+                vec![one, other]
             }
-            Self::OneWayPartition { from, to } => {
-                Self::OneWayPartition { from: name(from), to: name(to) }
-            }
-            Self::Partition { one, other } => {
-                Self::Partition { one: name(one), other: name(other) }
-            }
-            Self::Crash { host } => Self::Crash { host: name(host) },
-            Self::Slowness { host, delay_ns, factor } => {
-                Self::Slowness { host: name(host), delay_ns, factor }
-            }
-            Self::Drain { server } => Self::Drain { server: index(server) },
-            Self::Removal { server } => Self::Removal { server: index(server) },
+            Self::Crash { host }
+            | Self::Slowness { host, .. }
+            | Self::Drain { host }
+            | Self::Removal { host } => vec![host],
         }
     }
 }
@@ -561,10 +539,8 @@ impl fmt::Display for Fault {
             FaultKind::Slowness { host, delay_ns, factor } => {
                 write!(f, "{host} is slow by {} and {factor} times", Span(delay_ns))
             }
-            FaultKind::Drain { server } => write!(f, "server {server} is drained"),
-            FaultKind::Removal { server } => {
-                write!(f, "server {server} is removed from the router")
-            }
+            FaultKind::Drain { host } => write!(f, "{host} is drained"),
+            FaultKind::Removal { host } => write!(f, "{host} is removed from the router"),
         }
     }
 }

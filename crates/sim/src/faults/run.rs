@@ -10,7 +10,7 @@ use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
 
 use super::application::Applications;
-use super::host::Station;
+use super::host::{Kind, Station};
 use super::plan::{Fault, FaultKind, Host, Plan, RouterPlan, Transport};
 use super::watch::Watch;
 use super::{Coverage, Invariant, Options, Report, Violation};
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
             }
             FaultKind::Crash { .. } => {}
             FaultKind::Slowness { host, .. } => self.slow(host),
-            FaultKind::Drain { server } | FaultKind::Removal { server } => self.reconfigure(server),
+            FaultKind::Drain { host } | FaultKind::Removal { host } => self.reconfigure(host),
         }
     }
 
@@ -255,12 +255,12 @@ impl<'a> Run<'a> {
 
     /// Tells the router of a server what the active faults say. Whatever it was told before may be
     /// so already.
-    fn reconfigure(&mut self, server: usize) {
-        let is_removed = self.active().any(|kind| kind == FaultKind::Removal { server });
-        let is_drained = self.active().any(|kind| kind == FaultKind::Drain { server });
+    fn reconfigure(&mut self, host: Host) {
+        let is_removed = self.active().any(|kind| kind == FaultKind::Removal { host });
+        let is_drained = self.active().any(|kind| kind == FaultKind::Drain { host });
         let place = self.plan.place(Host::Router);
         let local = self.network.local(place);
-        let addr = Host::Server(server).address();
+        let addr = host.address();
         let Some(router) = self.network.node_mut(place).as_router_mut() else { return };
         if is_removed {
             let _ = router.remove_server(addr);
@@ -379,7 +379,12 @@ impl<'a> Run<'a> {
                 local,
                 homa::Config { secret, ..self.homa_config(host, policy) },
             );
-            return Station::homa(host, node, &self.watch, self.options.sabotage);
+            return Station::new(
+                host,
+                Kind::Homa(Box::new(node)),
+                &self.watch,
+                self.options.sabotage,
+            );
         }
         let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
         match host {
@@ -407,7 +412,8 @@ impl<'a> Run<'a> {
                 config.serving.is_enabled = false;
             }
         }
-        Station::r2p2(host, Endpoint::new(local, config), &self.watch, self.options.sabotage)
+        let node = Kind::R2p2(Box::new(Endpoint::new(local, config)));
+        Station::new(host, node, &self.watch, self.options.sabotage)
     }
 
     fn homa_config(&self, host: Host, policy: homa::GrantPolicy) -> homa::Config {
@@ -439,7 +445,7 @@ impl<'a> Run<'a> {
 
     fn router(&self, local: Time) -> Station {
         let is_removed = |server: &usize| {
-            self.active().any(|kind| kind == FaultKind::Removal { server: *server })
+            self.active().any(|kind| kind == FaultKind::Removal { host: Host::Server(*server) })
         };
         let servers = (0..self.plan.servers.len()).filter(|server| !is_removed(server));
         let addresses = servers.map(|server| ServerConfig {
@@ -450,7 +456,8 @@ impl<'a> Run<'a> {
         let config = self.plan.router.map(|router| router_config(&router)).unwrap_or_default();
         let router =
             Router::new(local, RouterConfig { servers: addresses.collect(), seed, ..config });
-        Station::router(router.unwrap_or_else(|error| panic!("{error}")), &self.watch)
+        let node = Kind::Router(Box::new(router.unwrap_or_else(|error| panic!("{error}"))));
+        Station::new(Host::Router, node, &self.watch, None)
     }
 }
 
