@@ -79,7 +79,7 @@ fn verdict_of(report: &Report) -> Verdict {
 }
 
 fn counts(record: &Record, client: &ClientCounts) -> Counts {
-    let tailcut_measure::recorder::Counts { sent, replied, lost, refused, timeout } = record.counts;
+    let tailcut_measure::outcome::Counts { sent, replied, lost, refused, timeout } = record.counts;
     let errors = ErrorKind::ALL.iter().zip(record.tally.errors).filter(|&(_, count)| count > 0);
     Counts {
         sent,

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::control::{Controller, Leg, Report, Settings, Step, Window};
 use tailcut_measure::leg::LegRecord;
-use tailcut_measure::recorder::Counts;
+use tailcut_measure::outcome::Counts;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
 use tailcut_measure::statistics::departures::{Departures, Gaps};

@@ -4,7 +4,7 @@
 use hdrhistogram::Histogram;
 use tailcut_measure::app::Tally;
 use tailcut_measure::load::Rates;
-use tailcut_measure::recorder::{Counts, LATENCY_MAX_NS};
+use tailcut_measure::outcome::{Counts, LATENCY_MAX_NS};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::arrival_fit::ArrivalFit;
 use tailcut_measure::statistics::series::{Series, Timed};

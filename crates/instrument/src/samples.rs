@@ -203,7 +203,7 @@ const BUFFER_LEN: usize = 1 << 20;
 mod tests {
     use std::fs;
 
-    use tailcut_measure::recorder::Failure;
+    use tailcut_measure::outcome::Failure;
     use tailcut_measure::slices::{Unanswered, Unusual};
     use tailcut_measure::statistics::series::Timed;
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::app::{Outcome, Tally};
-use crate::recorder::{Counts, Failure};
+use crate::outcome::{Counts, Failure};
 use crate::slices::{Slice, Unanswered, Unusual};
 use crate::stamps::{Latencies, MatchCounts};
 use crate::statistics::series::Timed;

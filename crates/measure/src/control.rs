@@ -10,7 +10,7 @@
 //! // Stands for agents, or for a simulator: loads for so long, and returns the samples in the order of their intended sends.
 //! fn load(for_ns: u64) -> Window {
 //!     # use tailcut_measure::load::Rates;
-//!     # use tailcut_measure::recorder::Counts;
+//!     # use tailcut_measure::outcome::Counts;
 //!     # use tailcut_measure::statistics::series::Timed;
 //!     # let sample = |index: u64| Timed { intended_ns: index * 100_000, latency_ns: 9_000 + index * 7_919 % 1_000, late_ns: 0 };
 //!     # let count = for_ns / 100_000;
@@ -63,7 +63,7 @@ pub use self::glance::Glance;
 
 use crate::load::Rates;
 use crate::objective::Objective;
-use crate::recorder::Counts;
+use crate::outcome::Counts;
 use crate::statistics::arrival_fit::ArrivalFit;
 use crate::statistics::quantile::Estimate;
 use crate::statistics::series::Timed;

@@ -3,7 +3,7 @@
 use crate::app::Tally;
 use crate::control::Window;
 use crate::load::Rates;
-use crate::recorder::Counts;
+use crate::outcome::Counts;
 use crate::slices::Slice;
 use crate::statistics::arrival_fit::ArrivalFit;
 use crate::statistics::series::{Timed, merge};

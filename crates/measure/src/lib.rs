@@ -14,12 +14,12 @@
 //! - [`distribution`]: the grammar of distributions, their samples, moments, tails and quantiles.
 //! - [`generator`]: the named, seeded generator of random numbers.
 //! - [`arrivals`]: intended send times.
-//! - [`load`]: open and closed loops, and the phases of a run.
+//! - [`load`]: open and closed loops.
 //! - [`slices`]: a load without an end, and what became of it slice by slice.
 //! - [`load_loop`]: the loop of a load thread, over any clock and transport; [`leg`]: its slices, as
 //!   [`control`] wants them.
 //! - [`codec`]: slices and counts as bytes, for agents that are elsewhere.
-//! - [`recorder`]: latencies and counts, and the percentiles that they support.
+//! - [`outcome`]: what became of requests.
 //! - [`search`]: the highest load that meets an objective, and sweeps.
 //! - [`statistics`]: intervals and tests that hold for latencies, whose neighbours are alike.
 //! - [`stamps`]: transmit and receive timestamps of several clocks, matched to requests.
@@ -40,9 +40,9 @@ pub mod leg;
 pub mod load;
 pub mod load_loop;
 pub mod objective;
+pub mod outcome;
 pub mod quantity;
 pub mod queueing;
-pub mod recorder;
 pub mod search;
 pub mod slices;
 pub mod stamps;

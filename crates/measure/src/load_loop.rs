@@ -11,7 +11,7 @@
 //! or is late because no connection has room for it, which its latency shows.
 
 use crate::app::{Expected, Requests};
-use crate::recorder::Failure;
+use crate::outcome::Failure;
 use crate::slices::{Slice, Slices};
 
 /// The clock that a loop goes by.

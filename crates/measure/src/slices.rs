@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 
 use crate::app::{Outcome, Tally};
 use crate::load::{Load, Sample};
-use crate::recorder::{Counts, Failure};
+use crate::outcome::{Counts, Failure};
 use crate::statistics::series::Timed;
 
 /// What became of the requests whose intended sends lie in one slice of time.

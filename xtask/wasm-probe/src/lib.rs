@@ -9,9 +9,11 @@ use std::net::SocketAddr;
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::generator;
-use tailcut_measure::load::{Plan, Run};
+use tailcut_measure::app::Outcome;
+use tailcut_measure::load::{Load, OpenLoop};
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{Jbsq, MG1, Sojourn};
+use tailcut_measure::slices::Slices;
 use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{Router, RouterConfig};
@@ -59,7 +61,7 @@ fn route(seed: u64) -> u64 {
     router.handle_datagram(
         seed,
         Path::from(SocketAddr::from(([127, 0, 0, 1], 1))),
-        &seed.to_le_bytes(),
+        &mut seed.to_le_bytes(),
     );
     router.handle_timeout(seed + 1);
     router.metrics().received
@@ -71,12 +73,11 @@ fn measure(seed: u64) -> u64 {
     let mut random = generator(seed, 1);
     let sample = distribution.sample(&mut random);
     let Ok(arrivals) = Arrivals::new(Process::Poisson, sample, random) else { return 0 };
-    let plan = Plan { start_ns: seed, warmup_ns: 0, duration_ns: 1000, drain_ns: 1000 };
-    let mut run = Run::open(plan, arrivals);
-    let sent = run.handle_sent(seed);
-    run.handle_reply(sent, seed + 10);
-    let (recorder, _) = run.finish();
+    let mut slices = Slices::new(Load::Open(OpenLoop::new(arrivals, seed)), seed, 1000);
+    let sent = slices.handle_sent(seed);
+    slices.handle_reply(sent, Outcome::Ok, seed + 10);
+    let replied = slices.poll_slice(seed + 1_000_000).map_or(0, |slice| slice.counts.replied);
     let predicted = Jbsq::new(4, 2, 0.5).map_or(0.0, |jbsq| jbsq.percentile(0.99));
     let transformed = MG1::new(&distribution, 0.5).map_or(0.0, |queue| queue.percentile(0.99));
-    recorder.counts().replied + (predicted + transformed) as u64
+    replied + (predicted + transformed) as u64
 }

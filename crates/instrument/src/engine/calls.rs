@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use tailcut_measure::app::{Expected, Preload, Replies};
 use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
-use tailcut_measure::recorder::Failure;
+use tailcut_measure::outcome::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Observer, Wait};

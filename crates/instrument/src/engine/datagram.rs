@@ -20,7 +20,7 @@ use foldhash::fast::FixedState;
 use tailcut_measure::app::{App, Datagrams as Framer, Expected, Key, Preload, Step};
 use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
-use tailcut_measure::recorder::Failure;
+use tailcut_measure::outcome::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams, FlowId};

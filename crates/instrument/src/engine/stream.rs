@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use tailcut_measure::app::{After, App, Expected, Outcome, Preload, Replies, Step};
 use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
-use tailcut_measure::recorder::Failure;
+use tailcut_measure::outcome::Failure;
 use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;

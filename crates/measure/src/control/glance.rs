@@ -7,7 +7,7 @@
 //! say.
 
 use super::totals::{Totals, lateness};
-use crate::recorder::Counts;
+use crate::outcome::Counts;
 use crate::verdict::{Reason, Verdict};
 
 /// Where a measurement stands.

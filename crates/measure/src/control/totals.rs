@@ -2,7 +2,7 @@
 
 use super::Window;
 use crate::load::Rates;
-use crate::recorder::Counts;
+use crate::outcome::Counts;
 use crate::statistics::arrival_fit::ArrivalFit;
 use crate::verdict::Reason;
 

@@ -5,7 +5,7 @@ use tailcut_measure::control::{
 };
 use tailcut_measure::load::Rates;
 use tailcut_measure::objective::Objective;
-use tailcut_measure::recorder::Counts;
+use tailcut_measure::outcome::Counts;
 use tailcut_measure::statistics::series::Timed;
 use tailcut_measure::verdict::Reason;
 

@@ -9,7 +9,7 @@
 use hdrhistogram::Histogram;
 use tailcut_measure::control::{Glance, Leg};
 use tailcut_measure::objective::percentile_name;
-use tailcut_measure::recorder::{Counts, LATENCY_MAX_NS};
+use tailcut_measure::outcome::{Counts, LATENCY_MAX_NS};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::quantile::Estimate;
 use tailcut_measure::verdict::Verdict;

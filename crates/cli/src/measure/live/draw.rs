@@ -296,7 +296,7 @@ const FIGURE_WIDTH: u16 = 9;
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use tailcut_measure::recorder::Counts;
+    use tailcut_measure::outcome::Counts;
     use tailcut_measure::slices::Slice;
     use tailcut_measure::statistics::quantile::estimate;
 

@@ -13,7 +13,7 @@ use tailcut_instrument::engine::LocalAgent;
 use tailcut_instrument::job::{
     Agent, AgentEvent, ClientCounts, Job, LoadShare, R2p2, Role, StampKind, Tls, Transport,
 };
-use tailcut_measure::recorder::Counts;
+use tailcut_measure::outcome::Counts;
 use tailcut_measure::stamps::{Bias, Latencies, MatchCounts};
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use tailcut_measure::recorder::Counts;
+use tailcut_measure::outcome::Counts;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::MatchCounts;
 use tailcut_measure::statistics::series::Timed;
