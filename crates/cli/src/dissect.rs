@@ -16,8 +16,12 @@
 //! whole and shows as `not R2P2: Length`: capture at the receiver, or with segmentation offload
 //! disabled.
 //!
+//! A comment on a record of pcapng, such as `--trace` writes, stands behind the packet, or alone where
+//! the record has none.
+//!
 //! Invariant: no file makes this panic or hold more than [`RECORD_LEN_MAX`] of it in memory.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +30,10 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use etherparse::{EtherType, IpNumber, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
-use pcap_parser::{Block, IDB_MAGIC, Linktype, PcapBlockOwned, PcapError, create_reader};
+use pcap_parser::{
+    Block, EnhancedPacketBlock, IDB_MAGIC, Linktype, OptionCode, PcapBlockOwned, PcapError,
+    create_reader,
+};
 use tailcut_wire::{homa, r2p2};
 
 /// Prints every UDP datagram and every Homa packet of the capture at `path` to `out`: when, counted
@@ -64,6 +71,22 @@ struct Interface {
     resolution: u8,
     /// Seconds to add to every time.
     offset_s: i64,
+}
+
+/// A record that may hold a frame.
+struct Record<'a> {
+    link: Linktype,
+    /// Nanoseconds, where it has a time.
+    at_ns: Option<i128>,
+    frame: &'a [u8],
+    /// Printable; empty for none.
+    comment: Cow<'a, str>,
+}
+
+impl<'a> Record<'a> {
+    fn new(link: Linktype, at_ns: Option<i128>, frame: &'a [u8]) -> Self {
+        Self { link, at_ns, frame, comment: Cow::Borrowed("") }
+    }
 }
 
 /// Frames without a line of their own.
@@ -177,7 +200,7 @@ impl Session {
                 let unit_ns = if interface.resolution == 9 { 1 } else { 1000 };
                 let at_ns =
                     i128::from(record.ts_sec) * NS_PER_S + i128::from(record.ts_usec) * unit_ns;
-                self.handle_frame(interface.link, Some(at_ns), record.data, out)?;
+                self.handle_record(&Record::new(interface.link, Some(at_ns), record.data), out)?;
             }
             PcapBlockOwned::NG(Block::SectionHeader(_)) => self.interfaces.clear(),
             PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
@@ -196,14 +219,17 @@ impl Session {
                     Some(interface) => {
                         let at_ns = interface
                             .time_ns(u64::from(record.ts_high) << 32 | u64::from(record.ts_low));
-                        self.handle_frame(interface.link, at_ns, record.packet_data(), out)?;
+                        let frame = Record::new(interface.link, at_ns, record.packet_data());
+                        let comment = comment(&record).into();
+                        self.handle_record(&Record { comment, ..frame }, out)?;
                     }
                     None => self.skipped.unreadable += 1,
                 }
             }
             PcapBlockOwned::NG(Block::SimplePacket(record)) => match self.interfaces.first() {
                 Some(interface) => {
-                    self.handle_frame(interface.link, None, record.packet_data(), out)?
+                    let record = Record::new(interface.link, None, record.packet_data());
+                    self.handle_record(&record, out)?
                 }
                 None => self.skipped.unreadable += 1,
             },
@@ -212,20 +238,23 @@ impl Session {
         Ok(())
     }
 
-    fn handle_frame(
-        &mut self,
-        link: Linktype,
-        at_ns: Option<i128>,
-        frame: &[u8],
-        out: &mut impl Write,
-    ) -> anyhow::Result<()> {
+    fn handle_record(&mut self, record: &Record, out: &mut impl Write) -> anyhow::Result<()> {
         if self.start_ns.is_none() {
-            self.start_ns = at_ns;
+            self.start_ns = record.at_ns;
         }
-        match slice(link, frame).and_then(|packet| datagram(&packet)) {
+        let since_ns = record.at_ns.zip(self.start_ns).map(|(at_ns, start_ns)| at_ns - start_ns);
+        let comment = &record.comment;
+        if record.frame.is_empty() && !comment.is_empty() {
+            write_time(out, since_ns).context("cannot write the packets")?;
+            return writeln!(out, " # {comment}").context("cannot write the packets");
+        }
+        match slice(record.link, record.frame).and_then(|packet| datagram(&packet)) {
             Ok(datagram) => {
-                let since_ns = at_ns.zip(self.start_ns).map(|(at_ns, start_ns)| at_ns - start_ns);
-                write_line(out, since_ns, &datagram).context("cannot write the packets")?;
+                let mark = if comment.is_empty() { "" } else { " # " };
+                write_time(out, since_ns)
+                    .and_then(|()| write_datagram(out, &datagram))
+                    .and_then(|()| writeln!(out, "{mark}{comment}"))
+                    .context("cannot write the packets")?;
             }
             Err(Skip::Unreadable) => self.skipped.unreadable += 1,
             Err(Skip::Foreign) => self.skipped.foreign += 1,
@@ -337,20 +366,27 @@ fn ip_payload_len(packet: &LaxSlicedPacket) -> usize {
     }
 }
 
-fn write_line(
-    out: &mut impl Write,
-    since_ns: Option<i128>,
-    datagram: &Datagram,
-) -> std::io::Result<()> {
+/// A packet's comments, on one line.
+fn comment(record: &EnhancedPacketBlock) -> String {
+    let comments = record.options.iter().filter(|option| option.code == OptionCode::Comment);
+    let texts: Vec<&str> = comments.filter_map(|option| option.as_str().ok()).collect();
+    // A file must not steer the terminal.
+    texts.join("; ").replace(char::is_control, " ")
+}
+
+fn write_time(out: &mut impl Write, since_ns: Option<i128>) -> std::io::Result<()> {
     match since_ns {
         Some(ns) => {
             let sign = if ns < 0 { "-" } else { "" };
             let (seconds, fraction) =
                 (ns.unsigned_abs() / NS_PER_S as u128, ns.unsigned_abs() % NS_PER_S as u128);
-            write!(out, "{sign}{seconds}.{fraction:09}")?;
+            write!(out, "{sign}{seconds}.{fraction:09}")
         }
-        None => write!(out, "-")?,
+        None => write!(out, "-"),
     }
+}
+
+fn write_datagram(out: &mut impl Write, datagram: &Datagram) -> std::io::Result<()> {
     let (from, to) = (datagram.from, datagram.to);
     match datagram.carrier {
         Carrier::Udp(source, target) => {
@@ -361,17 +397,17 @@ fn write_line(
     }
     let captured = datagram.payload.len();
     if captured < datagram.len {
-        return writeln!(out, "cut by the capture to {captured} of {} B", datagram.len);
+        return write!(out, "cut by the capture to {captured} of {} B", datagram.len);
     }
     if is_homa(datagram) {
         return match homa::Packet::parse(datagram.payload) {
-            Ok(packet) => writeln!(out, "{packet}"),
-            Err(reason) => writeln!(out, "not Homa: {reason:?}"),
+            Ok(packet) => write!(out, "{packet}"),
+            Err(reason) => write!(out, "not Homa: {reason:?}"),
         };
     }
     match r2p2::Packet::parse(datagram.payload) {
-        Ok(packet) => writeln!(out, "{packet}"),
-        Err(reason) => writeln!(out, "not R2P2: {reason:?}"),
+        Ok(packet) => write!(out, "{packet}"),
+        Err(reason) => write!(out, "not R2P2: {reason:?}"),
     }
 }
 
@@ -746,6 +782,29 @@ mod tests {
             );
             check(&file, &expected);
         }
+    }
+
+    #[test]
+    fn comments_stand_behind_their_packet_or_alone() {
+        let commented = |frame: &[u8], text: &[u8]| {
+            let len = frame.len() as u32;
+            let mut body: Vec<u8> =
+                [0, 0, 7, len, len].iter().flat_map(|&each| word(each, false)).collect();
+            body.extend(frame);
+            body.resize(body.len().next_multiple_of(4), 0);
+            body.extend([half(1, false), half(text.len() as u16, false)].concat());
+            body.extend(text);
+            body.resize(body.len().next_multiple_of(4) + 4, 0);
+            block(6, &body, false)
+        };
+        let file = [
+            section(false),
+            interface(9, 0, false),
+            commented(&request(), b"placed"),
+            commented(&[], b"resent +1\x1b[2J"),
+        ];
+        let expected = format!("{} # placed\n0.000000000 # resent +1 [2J\n", LINE.trim_end());
+        check(&file.concat(), &expected);
     }
 
     #[test]
