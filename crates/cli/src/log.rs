@@ -101,6 +101,23 @@ impl RouterLog {
     }
 }
 
+/// What a router has decided, for a trace.
+pub(crate) fn decisions(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
+    [
+        ("held", metrics.held),
+        ("duplicates_forwarded", metrics.duplicates_forwarded),
+        ("duplicates_held", metrics.duplicates_held),
+        ("duplicates_moved", metrics.duplicates_moved),
+        ("cancelled_held", metrics.cancelled_held),
+        ("leases_expired", metrics.leases_expired),
+        ("servers_silenced", metrics.servers_silenced),
+        ("servers_returned", metrics.servers_returned),
+    ]
+    .into_iter()
+    .map(|(counter, total)| Trouble { counter, text: "", total })
+    .chain(troubles(metrics))
+}
+
 /// What a router counts as trouble.
 fn troubles(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
     let refused = &metrics.refused;

@@ -25,6 +25,7 @@ mod signals;
 mod sim;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::io::stdout;
 use std::path::PathBuf;

@@ -22,8 +22,9 @@ use crate::control::protocol::{self, Reply, Request};
 use crate::control::socket::ControlSocket;
 use crate::counters::{self, Counters};
 use crate::distribution_file::parse_positive_ns;
-use crate::log::RouterLog;
+use crate::log::{self, RouterLog};
 use crate::network::{self, Polling};
+use crate::trace::TraceFlags;
 use crate::{output, signals};
 
 /// Route requests to servers, so that none waits behind another while a server is free
@@ -74,6 +75,8 @@ pub(crate) struct Args {
     transit: u64,
     #[command(flatten)]
     polling: Polling,
+    #[command(flatten)]
+    trace: TraceFlags,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -86,7 +89,11 @@ enum ForwardMode {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    let mut trace = args.trace.create()?;
     let mut service = open(&args)?;
+    if let Some(trace) = &mut trace {
+        trace.watch(&service.driver);
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let (flag, waker) = (stop.clone(), service.driver.waker());
     signals::on_stop(move || {
@@ -96,7 +103,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     output::print(&format!("listening {}\n", service.listen))?;
     let mut log = RouterLog::default();
     while !stop.load(Ordering::Relaxed) {
-        let turn = service.driver.turn()?;
+        let turn = match &mut trace {
+            Some(trace) => {
+                let turn = service.driver.turn_observed(trace, |_, _, _| ())?;
+                trace.look(&service.driver, turn, |node| log::decisions(&node.metrics()));
+                turn
+            }
+            None => service.driver.turn()?,
+        };
         service.handle_orders(turn.now);
         let look_at = log.look(&service.driver, turn);
         service.driver.wait(None, look_at)?;

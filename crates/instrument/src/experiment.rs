@@ -91,6 +91,7 @@ impl Experiment {
             preload: false,
             busy_poll: false,
             spin_ns: SPIN_NS,
+            trace: None,
         };
         Ok(Self {
             job,
@@ -125,6 +126,8 @@ impl Experiment {
                 role: spec.role,
                 first_stream: index as u64 * u64::from(threads) * STREAMS_PER_THREAD,
                 preload: self.job.preload && index == 0,
+                // One file has one writer.
+                trace: self.job.trace.clone().filter(|_| index == 0),
                 ..self.job.clone()
             };
             if spec.role == Role::Latency {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
+use tailcut_net::trace::TraceConfig;
 
 use super::result::Host;
 
@@ -53,6 +54,9 @@ pub struct Job {
     /// How long to spin after the last traffic before sleeping, ns; where it does not spin for
     /// ever.
     pub spin_ns: u64,
+    /// What the first thread traces of its endpoints. Only an agent of this process does.
+    #[serde(skip)]
+    pub trace: Option<TraceConfig>,
 }
 
 /// What carries requests, and their replies.
@@ -87,6 +91,11 @@ impl Transport {
 }
 
 impl Transport {
+    /// Whether endpoints of R2P2 or Homa run at its ends.
+    pub fn has_endpoints(self) -> bool {
+        matches!(self, Self::R2p2 | Self::Homa | Self::HomaIp)
+    }
+
     /// As people write it.
     pub fn name(self) -> &'static str {
         match self {

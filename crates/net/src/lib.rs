@@ -18,6 +18,7 @@
 //! | [`entropy`] | secrets |
 //! | [`affinity`] | pins threads and raises their priority |
 //! | [`log`] | log lines about counters that mean trouble, once a second at most |
+//! | [`trace`] | packets and decisions of one connection, into a capture file |
 //! | [`bare`] | the least that the kernel's UDP costs: the floor that benches compare with |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the
@@ -42,6 +43,7 @@ pub mod raw;
 pub mod reuseport;
 pub mod stamps;
 pub mod stream;
+pub mod trace;
 pub use datapath::{ip, udp};
 mod waker;
 pub mod workers;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result, bail};
+use tailcut_instrument::agent::spec::Place;
 use tailcut_instrument::experiment::Experiment;
 use tailcut_instrument::network::{is_private, resolve};
 use tailcut_instrument::record::Keep;
@@ -40,6 +41,7 @@ use tailcut_measure::quantity::parse_count;
 use self::flags::Flags;
 use self::live::Live;
 use self::progress::progress;
+use crate::trace::TraceFlags;
 use crate::{output, signals};
 
 /// Load a server or a router, and report its latency with a verdict on it
@@ -84,6 +86,8 @@ pub(crate) struct Args {
     /// Write so many requests at most; those that come later are counted
     #[arg(long, value_name = "N", default_value = "10M", value_parser = parse_count, requires = "samples")]
     samples_max: u64,
+    #[command(flatten)]
+    trace: TraceFlags,
 }
 
 /// Runs the command; the status says what the verdict is.
@@ -110,6 +114,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     experiment.samples =
         args.samples.as_deref().map(|path| Samples::create(path, args.samples_max)).transpose()?;
+    experiment.job.trace = args.trace.config()?;
+    if experiment.job.trace.is_some() {
+        check_traced(&experiment)?;
+    }
     experiment.keep = if args.hdr.is_some() { Keep::Both } else { Keep::Intended };
     experiment.command = command_line();
     let raised = Arc::clone(&experiment.is_interrupted);
@@ -171,6 +179,17 @@ fn check_harmless(flags: &Flags) -> Result<()> {
                 "{target} is neither on this machine nor in a private network; add --i-own-this-target if it is yours to load"
             );
         }
+    }
+    Ok(())
+}
+
+/// One agent traces, and it runs here.
+fn check_traced(experiment: &Experiment) -> Result<()> {
+    if !experiment.job.transport.has_endpoints() {
+        bail!("--trace is for endpoints of R2P2 and Homa; leave it out, or change --transport");
+    }
+    if experiment.agents.first().is_none_or(|agent| agent.place != Place::Local) {
+        bail!("--trace is of this process; leave it out, or name `local` as the first --agent");
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
 use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
+use tailcut_net::trace::{self, Trace};
 use tailcut_net::udp::Coalescing;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
@@ -30,6 +31,7 @@ use crate::{network, output};
 pub(super) struct Endpoints {
     pub(super) driver: Driver<Endpoint>,
     desks: Vec<CallDesk>,
+    trace: Option<Trace>,
 }
 
 impl Endpoints {
@@ -45,7 +47,11 @@ impl Endpoints {
             desks
                 .push(CallDesk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
         }
-        Ok(Self { driver, desks })
+        let mut trace = args.trace.create()?;
+        if let Some(trace) = &mut trace {
+            trace.watch(&driver);
+        }
+        Ok(Self { driver, desks, trace })
     }
 
     pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
@@ -53,11 +59,19 @@ impl Endpoints {
         while !stop.load(Ordering::Relaxed) {
             let desks = &mut self.desks;
             let mut left = Left::Nothing;
-            let turn = self.driver.turn_with(|index, endpoint, now| {
+            let work = |index: usize, endpoint: &mut Endpoint, now: Time| {
                 if desks[index].work(endpoint, now) == Left::Requests {
                     left = Left::Requests;
                 }
-            })?;
+            };
+            let turn = match &mut self.trace {
+                Some(trace) => {
+                    let turn = self.driver.turn_observed(trace, work)?;
+                    trace.look(&self.driver, turn, |node| trace::of_endpoint(&node.metrics()));
+                    turn
+                }
+                None => self.driver.turn_with(work)?,
+            };
             let look_at = log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()));
             if left == Left::Nothing {
                 let next_finish = desks.iter().filter_map(CallDesk::next_finish);

@@ -24,6 +24,7 @@ use self::datagrams::Ports;
 use crate::counters::{self, Counters};
 use crate::distribution_file::parse_positive_ns;
 use crate::network::{self, Polling};
+use crate::trace::TraceFlags;
 use crate::{output, signals};
 use tailcut_instrument::job::Transport;
 
@@ -90,6 +91,8 @@ pub(crate) struct Args {
     no_coalescing: bool,
     #[command(flatten)]
     polling: Polling,
+    #[command(flatten)]
+    trace: TraceFlags,
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -183,6 +186,9 @@ fn check(args: &Args) -> Result<()> {
         bail!(
             "--router, --trust and --pool-key-file are R2P2's; take --transport r2p2, or leave them out"
         );
+    }
+    if args.trace.trace.is_some() && !args.transport.has_endpoints() {
+        bail!("--trace is for endpoints of R2P2 and Homa; leave it out, or change --transport");
     }
     if args.transport != Transport::Tls && (args.cert.is_some() || args.self_signed.is_some()) {
         bail!("--cert, --key and --self-signed are TLS's; take --transport tls");

@@ -12,3 +12,4 @@ mod route;
 mod serve_and_measure;
 mod several;
 mod stalls;
+mod trace;

@@ -35,6 +35,7 @@ pub(super) fn job() -> Job {
         preload: false,
         busy_poll: false,
         spin_ns: 20_000,
+        trace: None,
     }
 }
 

@@ -19,6 +19,7 @@ use tailcut_net::driver::{Driver, Observer, Wait};
 use tailcut_net::open::Opening;
 use tailcut_net::probe::{Arrived, Probe};
 use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};
+use tailcut_net::trace::{self, Trace};
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Time, Transmit};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
@@ -59,6 +60,7 @@ pub(super) struct Endpoints {
     timeout_ns: u64,
     counts: ClientCounts,
     sampler: Sampler,
+    trace: Option<Trace>,
     /// What happened in this turn: to which lane, and when.
     events: Vec<(usize, Time, Event)>,
     /// When the last call was made that has not been flushed yet.
@@ -93,6 +95,7 @@ impl Endpoints {
             timeout_ns: plan.timeout_ns,
             counts: ClientCounts::default(),
             sampler,
+            trace: plan.trace()?,
             events: Vec::new(),
             called_at: None,
         })
@@ -102,6 +105,9 @@ impl Endpoints {
         let lane = &mut self.lanes[index];
         add_endpoint(&mut self.driver, &self.opening, lane.target)?;
         self.sampler.begin(index);
+        if let Some(trace) = &mut self.trace {
+            trace.watch(&self.driver);
+        }
         self.ready.add(index);
         Ok(())
     }
@@ -231,21 +237,28 @@ impl Observer for Seeing {
     }
 }
 
-/// Watches the packets of calls that are stamped.
+/// Watches the packets of calls that are stamped, and those that are traced.
 struct Observed<'a> {
     wire: Wire,
     lanes: &'a mut [Lane],
     sampler: &'a mut Sampler,
+    trace: Option<&'a mut Trace>,
 }
 
 impl Observer for Observed<'_> {
-    fn handle_received(&mut self, node: usize, _peer: SocketAddr, bytes: &[u8], stamps: Seen) {
+    fn handle_received(&mut self, node: usize, peer: SocketAddr, bytes: &[u8], stamps: Seen) {
+        if let Some(trace) = &mut self.trace {
+            trace.handle_received(node, peer, bytes, stamps);
+        }
         if let Some(key) = self.lanes[node].watch.key_of_reply(self.wire, bytes) {
             self.sampler.handle_packet(node, key, stamps);
         }
     }
 
     fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]) {
+        if let Some(trace) = &mut self.trace {
+            trace.handle_transmit(node, transmit, bytes);
+        }
         let watch = &mut self.lanes[node].watch;
         if !watch.is_waiting() {
             return;
@@ -314,9 +327,10 @@ impl ClientTransport for Endpoints {
         // Only what was called now: a node that is given an old time arms its timers in the past,
         // and resends for ever.
         let Some(now) = self.called_at.take() else { return };
-        let Self { driver, lanes, sampler, wire, .. } = self;
-        if sampler.is_on() {
-            driver.flush_observed(&mut Observed { wire: *wire, lanes, sampler }, now);
+        let Self { driver, lanes, sampler, trace, wire, .. } = self;
+        if sampler.is_on() || trace.is_some() {
+            let trace = trace.as_mut();
+            driver.flush_observed(&mut Observed { wire: *wire, lanes, sampler, trace }, now);
         } else {
             driver.flush(now);
         }
@@ -331,12 +345,16 @@ impl ClientTransport for Endpoints {
                 events.push((index, now, event));
             }
         };
-        let Self { driver, lanes, sampler, wire, .. } = self;
-        let turn = if sampler.is_on() {
-            driver.turn_observed(&mut Observed { wire: *wire, lanes, sampler }, note)?
+        let Self { driver, lanes, sampler, trace, wire, .. } = self;
+        let turn = if sampler.is_on() || trace.is_some() {
+            let trace = trace.as_mut();
+            driver.turn_observed(&mut Observed { wire: *wire, lanes, sampler, trace }, note)?
         } else {
             driver.turn_with(note)?
         };
+        if let Some(trace) = trace {
+            trace.look(driver, turn, |node| trace::of_endpoint(&node.metrics()));
+        }
         for (index, now, event) in events.drain(..) {
             self.handle(index, now, event, slices);
         }

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use tailcut_measure::app::{App, Carrier, Preload};
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
 use tailcut_measure::load::{ClosedLoop, Load, OpenLoop};
 use tailcut_net::stamps::StampSource;
+use tailcut_net::trace::Trace;
 use tailcut_proto::node::Time;
 
 use crate::job::{Job, LoadShare, STREAMS_PER_THREAD, Transport};
@@ -98,6 +99,13 @@ impl Plan {
                 Ok(Load::Closed(ClosedLoop::new(share as usize, start_ns)))
             }
         }
+    }
+
+    /// The trace that the first thread writes, if any is asked for.
+    pub(super) fn trace(&self) -> Result<Option<Trace>> {
+        let config = self.job.trace.as_ref().filter(|_| self.index == 0);
+        let create = |config| Trace::create(config).context("cannot write the trace");
+        config.map(create).transpose()
     }
 
     /// The stream of the seed that requests are drawn from.

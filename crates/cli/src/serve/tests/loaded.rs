@@ -62,6 +62,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         preload: false,
         busy_poll: false,
         spin_ns: 20_000,
+        trace: None,
     }
 }
 

@@ -1,0 +1,345 @@
+//! A trace: the packets of one connection and the decisions of its node, written as pcapng.
+//!
+//! | record | what it has |
+//! |---|---|
+//! | a packet | its bytes, under IP and UDP headers that are made up: the real ones are the kernel's |
+//! | its comment | where a router placed it, and for whom |
+//! | a comment alone | which counters of decisions rose in a turn, and how far |
+//!
+//! The connection is a node and a peer, the first that a packet other than a router's own chatter
+//! goes to or comes from. A router's traces the client: its requests, and where they went.
+//!
+//! Invariant: a driver that has no trace runs unobserved and pays nothing; one that has writes on
+//! its own thread, and never more than [`TraceConfig::bytes_max`].
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tailcut_proto::endpoint::Metrics;
+use tailcut_proto::node::{Source, Transmit};
+use tailcut_wire::homa;
+use tailcut_wire::r2p2::{Kind, MessageType, Packet};
+
+use crate::clock::Clock;
+use crate::datapath::{AnyDatapath, Datapath};
+use crate::driver::{Driver, Observer, Turn};
+use crate::log::{self, Trouble};
+use crate::stamps::Stamps;
+
+/// What is traced, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceConfig {
+    /// The file, which is overwritten.
+    pub path: PathBuf,
+    /// The peer whose packets are traced; the first one seen by default.
+    pub peer: Option<SocketAddr>,
+    /// Bytes of the file at most; the last record then says that it ends there.
+    pub bytes_max: u64,
+}
+
+/// A trace that is being written: an [`Observer`]. What is buffered is written when it is dropped.
+#[derive(Debug)]
+pub struct Trace {
+    /// Nothing once the file is full, or could not be written.
+    out: Option<BufWriter<File>>,
+    /// Bytes that the file may still take.
+    left: u64,
+    /// Nanoseconds from the monotonic clock to the time of day.
+    offset_ns: u64,
+    /// Address and IP protocol of each node's port, by node.
+    ports: Vec<(SocketAddr, u8)>,
+    /// The node that is traced, once a packet was seen.
+    node: Option<usize>,
+    /// The other end, once known.
+    peer: Option<SocketAddr>,
+    /// This end, as the peer sees it.
+    own: SocketAddr,
+    /// Totals of the node's counters at the end of the last turn.
+    totals: Vec<u64>,
+    /// The node may have worked for others before it is traced.
+    is_late: bool,
+    /// A packet has been written in this turn.
+    is_touched: bool,
+}
+
+impl Trace {
+    /// A trace into a new file.
+    ///
+    /// # Errors
+    ///
+    /// What the system says when the file cannot be made.
+    pub fn create(config: &TraceConfig) -> io::Result<Self> {
+        let mut trace = Self {
+            out: Some(BufWriter::new(File::create(&config.path)?)),
+            left: config.bytes_max,
+            offset_ns: time_of_day_ns().saturating_sub(Clock.now()),
+            ports: Vec::new(),
+            node: None,
+            peer: config.peer.map(canonical),
+            own: SocketAddr::from(([0, 0, 0, 0], 0)),
+            totals: Vec::new(),
+            is_late: config.peer.is_some(),
+            is_touched: false,
+        };
+        trace.write(&SECTION);
+        trace.write(&INTERFACE);
+        Ok(trace)
+    }
+
+    /// Learns of the ports that a driver has; to call after ports were added.
+    pub fn watch<N: tailcut_proto::node::Node>(&mut self, driver: &Driver<N>) {
+        for index in self.ports.len()..driver.count() {
+            let port = driver.port(index);
+            let protocol = match port {
+                AnyDatapath::Udp(_) => UDP,
+                AnyDatapath::Ip(_) => homa::IP_PROTOCOL,
+            };
+            self.ports.push((port.local_address(), protocol));
+        }
+    }
+
+    /// To call after each turn: writes which counters have risen, where the turn had a packet of
+    /// the connection or a timeout. `read` gives a node's counters, always in the same order.
+    pub fn look<N: tailcut_proto::node::Node, T: IntoIterator<Item = Trouble>>(
+        &mut self,
+        driver: &Driver<N>,
+        turn: Turn,
+        read: impl Fn(&N) -> T,
+    ) {
+        let Some(node) = self.node.filter(|_| !turn.is_idle() && self.out.is_some()) else {
+            return;
+        };
+        // Counters are the node's: what rose while it was busy with others is not said of this one.
+        let is_told = std::mem::take(&mut self.is_touched) || turn.timeouts > 0;
+        let mut comment = String::new();
+        for (place, Trouble { counter, total, .. }) in
+            read(driver.node(node)).into_iter().enumerate()
+        {
+            if place == self.totals.len() {
+                // What rose earlier is not this connection's.
+                self.totals.push(if self.is_late { total } else { 0 });
+            }
+            let before = std::mem::replace(&mut self.totals[place], total);
+            if is_told && total > before {
+                let comma = if comment.is_empty() { "" } else { ", " };
+                let _ = write!(comment, "{comma}{counter} +{}", total - before);
+            }
+        }
+        if !comment.is_empty() {
+            self.record(&[], &comment);
+        }
+    }
+
+    /// Whether a packet to or from `peer` is the connection's; the first one decides which it is.
+    fn is_traced(&mut self, node: usize, peer: SocketAddr, bytes: &[u8]) -> bool {
+        let peer = canonical(peer);
+        let is_first = self.node.is_none()
+            && self.peer.is_none_or(|wanted| wanted == peer)
+            && !is_background(bytes);
+        if is_first {
+            (self.node, self.peer) = (Some(node), Some(peer));
+            self.own = source_towards(self.ports[node].0, peer);
+        }
+        self.node == Some(node) && self.peer == Some(peer)
+    }
+
+    /// Writes a packet of the traced node.
+    fn packet(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &[u8], comment: &str) {
+        self.is_touched = true;
+        let protocol = self.node.map_or(UDP, |node| self.ports[node].1);
+        let mut frame = Vec::with_capacity(HEADERS_LEN_MAX + bytes.len());
+        let udp_len = if protocol == UDP { UDP_HEADER_LEN } else { 0 };
+        let payload_len = (udp_len + bytes.len()) as u16;
+        match (from.ip(), to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let [high, low] = (IPV4_HEADER_LEN + payload_len).to_be_bytes();
+                frame.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+                frame.extend(from.octets().into_iter().chain(to.octets()));
+            }
+            (from, to) => {
+                let [high, low] = payload_len.to_be_bytes();
+                frame.extend([0x60, 0, 0, 0, high, low, protocol, 64]);
+                frame.extend([from, to].into_iter().flat_map(mapped));
+            }
+        }
+        if protocol == UDP {
+            let words = [from.port(), to.port(), payload_len, 0];
+            frame.extend(words.into_iter().flat_map(u16::to_be_bytes));
+        }
+        frame.extend_from_slice(bytes);
+        self.record(&frame, comment);
+    }
+
+    /// Writes an enhanced packet block, unless the file would become too long: then its end.
+    fn record(&mut self, frame: &[u8], comment: &str) {
+        let at = Clock.now().wrapping_add(self.offset_ns);
+        let block = enhanced_packet(at, frame, comment);
+        if block.len() as u64 + END_LEN <= self.left {
+            return self.write(&block);
+        }
+        if self.out.is_some() {
+            tracing::warn!("the trace is full and ends");
+            self.write(&enhanced_packet(at, &[], END));
+            self.out = None;
+        }
+    }
+
+    fn write(&mut self, block: &[u8]) {
+        let Some(out) = &mut self.out else { return };
+        self.left = self.left.saturating_sub(block.len() as u64);
+        if let Err(error) = out.write_all(block) {
+            tracing::warn!(%error, "the trace cannot be written and ends");
+            self.out = None;
+        }
+    }
+}
+
+impl Observer for Trace {
+    fn handle_received(&mut self, node: usize, peer: SocketAddr, bytes: &[u8], _stamps: Stamps) {
+        if self.out.is_some() && self.is_traced(node, peer, bytes) {
+            self.packet((canonical(peer), self.own), bytes, "");
+        }
+    }
+
+    fn handle_transmit(&mut self, node: usize, transmit: &mut Transmit, bytes: &[u8]) {
+        if self.out.is_none() {
+            return;
+        }
+        let to = canonical(transmit.to);
+        for datagram in bytes.chunks(transmit.segment_len.max(1)) {
+            let client = routed_client(transmit.from, datagram);
+            // What a router sends on is its client's, wherever it goes.
+            if !self.is_traced(node, client.unwrap_or(to), datagram) {
+                continue;
+            }
+            let from = match transmit.from {
+                Source::Any => self.own,
+                Source::Local(ip) => canonical(SocketAddr::new(ip, self.own.port())),
+                Source::Spoofed(from) => canonical(from),
+            };
+            let comment = client.map(|client| format!("placed on {to} for {client}"));
+            self.packet((from, to), datagram, comment.as_deref().unwrap_or_default());
+        }
+    }
+
+    fn handle_sent(&mut self, _node: usize, _token: u64, _stamps: Stamps) {}
+}
+
+/// An endpoint's counters of trouble and of decisions, for [`Trace::look`].
+pub fn of_endpoint(metrics: &Metrics) -> impl Iterator<Item = Trouble> + use<> {
+    let decisions = match metrics {
+        Metrics::R2p2(metrics) => vec![
+            ("resent", metrics.resent),
+            ("validations", metrics.validations),
+            ("cancelled", metrics.common.cancelled),
+        ],
+        Metrics::Homa(metrics) => vec![
+            ("resent_bytes", metrics.resent_bytes),
+            ("grants", metrics.grants),
+            ("resends", metrics.resends),
+            ("busy", metrics.busy),
+            ("need_acks", metrics.need_acks),
+            ("cutoffs_changed", metrics.cutoffs_changed),
+            ("cancelled", metrics.common.cancelled),
+        ],
+    };
+    let decision = |(counter, total)| Trouble { counter, text: "", total };
+    decisions.into_iter().map(decision).chain(log::of_endpoint(metrics))
+}
+
+/// The client that a router sends a request on for, by either way of sending on.
+fn routed_client(from: Source, datagram: &[u8]) -> Option<SocketAddr> {
+    if let Source::Spoofed(client) = from {
+        return Some(canonical(client));
+    }
+    match Packet::parse(datagram).ok()?.kind {
+        Kind::Request { route: Some(route), .. } if route.client_port.get() != 0 => {
+            Some(canonical(SocketAddr::new(route.client_ip.into(), route.client_port.get())))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a packet belongs to no call: what routers and servers exchange.
+fn is_background(bytes: &[u8]) -> bool {
+    Packet::parse(bytes).is_ok_and(|packet| {
+        matches!(packet.message_type, MessageType::Probe | MessageType::Feedback)
+    })
+}
+
+/// The address that packets from `own` to `peer` have as their source: the kernel chooses where
+/// `own` has none.
+fn source_towards(own: SocketAddr, peer: SocketAddr) -> SocketAddr {
+    let routed = || {
+        let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0)).ok()?;
+        socket.connect(peer).ok()?;
+        Some(SocketAddr::new(socket.local_addr().ok()?.ip(), own.port()))
+    };
+    canonical(if own.ip().is_unspecified() { routed().unwrap_or(own) } else { own })
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn mapped(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+/// The time of day, so that traces and captures of several hosts can be merged.
+#[expect(clippy::disallowed_methods, reason = "a capture's times are of the day")]
+fn time_of_day_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// An enhanced packet block of pcapng, with a comment unless that is empty.
+fn enhanced_packet(at_ns: u64, frame: &[u8], comment: &str) -> Vec<u8> {
+    let padded = |bytes: &[u8]| bytes.len().next_multiple_of(4);
+    let options_len = if comment.is_empty() { 0 } else { 8 + padded(comment.as_bytes()) };
+    let len = EMPTY_PACKET_LEN + padded(frame) + options_len;
+    let frame_len = frame.len() as u32;
+    let mut block = Vec::with_capacity(len);
+    for word in [6, len as u32, 0, (at_ns >> 32) as u32, at_ns as u32, frame_len, frame_len] {
+        block.extend(word.to_le_bytes());
+    }
+    block.extend_from_slice(frame);
+    block.resize(block.len().next_multiple_of(4), 0);
+    if !comment.is_empty() {
+        block.extend([1_u16, comment.len() as u16].into_iter().flat_map(u16::to_le_bytes));
+        block.extend_from_slice(comment.as_bytes());
+        // Padding, then the end of the options.
+        block.resize(block.len().next_multiple_of(4) + 4, 0);
+    }
+    block.extend((len as u32).to_le_bytes());
+    block
+}
+
+/// A section header block: little-endian, version 1.0, of unknown length.
+const SECTION: [u8; 28] = [
+    0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 28, 0, 0, 0,
+];
+
+/// An interface description block: raw IP (link type 101), no limit, times in nanoseconds.
+const INTERFACE: [u8; 32] = [
+    1, 0, 0, 0, 32, 0, 0, 0, 101, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 32, 0,
+    0, 0,
+];
+
+/// The last record of a file that is full, and room for it.
+const END: &str = "the trace is full and ends here";
+const END_LEN: u64 = (EMPTY_PACKET_LEN + 8 + END.len().next_multiple_of(4)) as u64;
+
+/// Bytes of an enhanced packet block without packet and options.
+const EMPTY_PACKET_LEN: usize = 32;
+const UDP: u8 = 17;
+const UDP_HEADER_LEN: usize = 8;
+const IPV4_HEADER_LEN: u16 = 20;
+const HEADERS_LEN_MAX: usize = 48;
