@@ -179,7 +179,8 @@ pub struct R2p2 {
 }
 
 /// What an agent tells.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum AgentEvent {
     /// Its connections are open and its store is filled: it can start.
     Ready {
@@ -189,6 +190,7 @@ pub enum AgentEvent {
         stamps: StampKind,
     },
     /// What became of a thread's requests in one slice.
+    #[serde(skip)]
     Slice {
         /// Number of the thread.
         thread: u32,
@@ -197,6 +199,7 @@ pub enum AgentEvent {
     },
     /// What threads counted since they last told, and the latencies of requests that several clocks
     /// have stamped.
+    #[serde(skip)]
     Client {
         /// Counted by threads.
         client: ClientCounts,

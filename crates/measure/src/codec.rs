@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
     ///
     /// When there is none of this type.
     #[inline]
-    fn value<T: Deserialize<'a>>(&mut self) -> Result<T, Malformed> {
+    pub fn value<T: Deserialize<'a>>(&mut self) -> Result<T, Malformed> {
         let (value, rest) = postcard::take_from_bytes(self.bytes).map_err(|error| match error {
             postcard::Error::DeserializeUnexpectedEnd => Malformed::Cut,
             _ => Malformed::Beyond,
@@ -224,7 +224,8 @@ pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Vec<Latencie
     Ok((counts, stamped))
 }
 
-fn put<T: Serialize>(value: &T, bytes: &mut Vec<u8>) {
+/// Appends a value as postcard writes it.
+pub fn put<T: Serialize>(value: &T, bytes: &mut Vec<u8>) {
     *bytes = postcard::to_extend(value, std::mem::take(bytes))
         .expect("memory takes what is put, and all lengths are known");
 }

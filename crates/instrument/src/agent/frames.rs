@@ -1,21 +1,25 @@
-//! Frames: a length, a body, and a tag that proves who sent it and that nothing is missing,
-//! repeated, moved or changed.
+//! Frames: a length and a body, inside the TLS of a session, which hides them and proves who sent
+//! them and that nothing is missing, repeated, moved or changed.
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 4 | length of the body, little endian |
 //! | so many | the body |
-//! | 32 | HMAC-SHA-256, under the direction's key, of the frame's number (8 bytes from 0), the length and the body |
 //!
-//! Invariant: a body's buffer grows with what has arrived, whatever the length says, and no body
-//! that fails its tag is handed out. After any error the stream is of no more use.
+//! One thread seals while another opens: TLS is locked to do either, never while a socket is waited
+//! for.
+//!
+//! Invariant: a body's buffer grows with what has arrived, whatever the length says, and nothing
+//! that TLS refuses is handed out. After any error the stream is of no more use.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ring::hmac;
+use rustls::Connection;
 use thiserror::Error;
 
-use super::key::{TAG_LEN, tag_of};
+use super::stream::Hurried;
 
 /// Why there is no next frame.
 #[derive(Debug, Error)]
@@ -25,7 +29,7 @@ pub(super) enum Broken {
     #[error("sent a frame of {0} bytes, which is too long")]
     TooLong(u32),
     #[error(
-        "sent a frame that was not made with the key of this session, or that was changed on its way"
+        "sent a frame that was not made with the keys of this session, or that was changed on its way"
     )]
     Forged,
     #[error("cannot be read from: {0}")]
@@ -38,32 +42,38 @@ impl From<io::Error> for Broken {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 Self::Ended
             }
+            // What TLS refuses; sockets have no such error.
+            ErrorKind::InvalidData => Self::Forged,
             _ => Self::Failed(error),
         }
     }
 }
 
+/// The TLS of a session, after its handshake.
+pub(super) type Tls = Arc<Mutex<Connection>>;
+
 /// Writes frames.
 #[derive(Debug)]
 pub(super) struct Sealer<W> {
     writer: W,
-    key: hmac::Key,
-    number: u64,
+    tls: Tls,
     frame: Vec<u8>,
+    /// What TLS has made of a part of the frame.
+    sealed: Vec<u8>,
 }
 
 impl<W: Write> Sealer<W> {
-    pub(super) fn new(writer: W, key: hmac::Key) -> Self {
-        Self { writer, key, number: 0, frame: Vec::new() }
+    pub(super) fn new(writer: W, tls: Tls) -> Self {
+        Self { writer, tls, frame: Vec::new(), sealed: Vec::new() }
     }
 
     /// Sends a frame whose body `write` appends.
     pub(super) fn send(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
-        self.frame.clear();
-        self.frame.extend(self.number.to_le_bytes());
-        self.frame.extend([0; LENGTH_LEN]);
-        write(&mut self.frame);
-        let body_len = self.frame.len() - HEAD_LEN;
+        let mut frame = mem::take(&mut self.frame);
+        frame.clear();
+        frame.extend([0; LENGTH_LEN]);
+        write(&mut frame);
+        let body_len = frame.len() - LENGTH_LEN;
         let length = u32::try_from(body_len).ok().filter(|&length| length <= BODY_LEN_MAX);
         let Some(length) = length else {
             return Err(io::Error::new(
@@ -71,28 +81,41 @@ impl<W: Write> Sealer<W> {
                 format!("a message of {body_len} bytes is too long"),
             ));
         };
-        self.frame[NUMBER_LEN..HEAD_LEN].copy_from_slice(&length.to_le_bytes());
-        let tag = tag_of(&hmac::sign(&self.key, &self.frame));
-        self.frame.extend(tag);
-        self.number += 1;
-        self.writer.write_all(&self.frame[NUMBER_LEN..])
+        frame[..LENGTH_LEN].copy_from_slice(&length.to_le_bytes());
+        self.write(&frame)?;
+        self.frame = frame;
+        Ok(())
+    }
+
+    /// Seals and sends bytes as they are.
+    pub(super) fn write(&mut self, plain: &[u8]) -> io::Result<()> {
+        for part in plain.chunks(PART_LEN_MAX) {
+            self.sealed.clear();
+            let mut tls = lock(&self.tls);
+            tls.writer().write_all(part)?;
+            while tls.wants_write() {
+                tls.write_tls(&mut self.sealed)?;
+            }
+            drop(tls);
+            self.writer.write_all(&self.sealed)?;
+        }
+        Ok(())
     }
 }
 
 /// Reads frames.
 #[derive(Debug)]
 pub(super) struct Opener<R> {
-    reader: R,
-    key: hmac::Key,
-    number: u64,
+    reader: Opened<R>,
     body_len_max: u32,
     frame: Vec<u8>,
 }
 
 impl<R: Read> Opener<R> {
     /// Takes bodies of so many bytes at most.
-    pub(super) fn new(reader: R, key: hmac::Key, body_len_max: u32) -> Self {
-        Self { reader, key, number: 0, body_len_max, frame: Vec::new() }
+    pub(super) fn new(reader: R, tls: Tls, body_len_max: u32) -> Self {
+        let reader = Opened { reader: BufReader::new(reader), tls };
+        Self { reader, body_len_max, frame: Vec::new() }
     }
 
     /// Waits for the next frame and gives its body.
@@ -104,59 +127,85 @@ impl<R: Read> Opener<R> {
             return Err(Broken::TooLong(body_len));
         }
         self.frame.clear();
-        self.frame.extend(self.number.to_le_bytes());
-        self.frame.extend(length);
         let read = (&mut self.reader).take(u64::from(body_len)).read_to_end(&mut self.frame)?;
-        let mut tag = [0; TAG_LEN];
-        self.reader.read_exact(&mut tag)?;
         if read < body_len as usize {
             return Err(Broken::Ended);
         }
-        hmac::verify(&self.key, &self.frame, &tag).map_err(|_| Broken::Forged)?;
-        self.number += 1;
-        Ok(&self.frame[HEAD_LEN..])
+        Ok(&self.frame)
     }
+}
 
-    /// The same frames from another reader of the same stream.
-    pub(super) fn map<S>(self, change: impl FnOnce(R) -> io::Result<S>) -> io::Result<Opener<S>> {
-        let Self { reader, key, number, body_len_max, frame } = self;
-        Ok(Opener { reader: change(reader)?, key, number, body_len_max, frame })
+impl Opener<Hurried> {
+    /// Waits for as long as it takes from now on.
+    pub(super) fn relax(&mut self) -> io::Result<()> {
+        self.reader.reader.get_mut().relax()
     }
+}
+
+/// What TLS has opened of what a reader gives.
+#[derive(Debug)]
+struct Opened<R> {
+    reader: BufReader<R>,
+    tls: Tls,
+}
+
+impl<R: Read> Read for Opened<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut tls = lock(&self.tls);
+            // An error stays, so that what came before it can be handed out first.
+            let state = tls.process_new_packets();
+            match tls.reader().read(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            drop(tls);
+            state.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            // All that was opened has been handed out, so TLS takes more.
+            let mut sealed = self.reader.fill_buf()?;
+            let sealed_len = sealed.len();
+            lock(&self.tls).read_tls(&mut sealed)?;
+            let taken = sealed_len - sealed.len();
+            self.reader.consume(taken);
+        }
+    }
+}
+
+/// What is locked is whole whenever a thread may panic.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The longest body that is sent: a slice of about two million samples.
 pub(super) const BODY_LEN_MAX: u32 = 16 << 20;
 
-const NUMBER_LEN: usize = 8;
 const LENGTH_LEN: usize = 4;
-const HEAD_LEN: usize = NUMBER_LEN + LENGTH_LEN;
+/// A record of TLS, after which the other thread may have its turn.
+const PART_LEN_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::agent::key::tests::shake_hands;
 
-    fn key() -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, b"key")
-    }
-
-    fn sealed(bodies: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let mut sealer = Sealer::new(&mut bytes, key());
-        bodies.iter().for_each(|body| sealer.send(|frame| frame.extend(*body)).unwrap());
-        let mut rest = bytes.as_slice();
+    /// Both ends, and each frame as it is on its way.
+    fn sealed(bodies: &[&[u8]]) -> (Tls, Vec<Vec<u8>>) {
+        let (coordinator, agent) = shake_hands(&[7; 32], &[7; 32]).unwrap();
+        let mut sealer = Sealer::new(Vec::new(), Arc::new(Mutex::new(coordinator)));
         let frame = |body: &&[u8]| {
-            let (frame, after) = rest.split_at(LENGTH_LEN + body.len() + TAG_LEN);
-            rest = after;
-            frame.to_vec()
+            sealer.send(|frame| frame.extend(*body)).unwrap();
+            mem::take(&mut sealer.writer)
         };
-        bodies.iter().map(frame).collect()
+        let frames = bodies.iter().map(frame).collect();
+        (Arc::new(Mutex::new(agent)), frames)
     }
 
-    fn check_forged(frames: &[&[u8]], opened_first: usize) {
-        let bytes = frames.concat();
-        let mut opener = Opener::new(bytes.as_slice(), key(), 100);
+    fn check_forged(choose: impl FnOnce([Vec<u8>; 3]) -> Vec<Vec<u8>>, opened_first: usize) {
+        let (tls, frames) = sealed(&[b"one", b"two", b"three"]);
+        let bytes = choose(frames.try_into().unwrap()).concat();
+        let mut opener = Opener::new(bytes.as_slice(), tls, 100);
         for _ in 0..opened_first {
             opener.receive().unwrap();
         }
@@ -165,59 +214,88 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_repeated_moved_or_left_out_is_refused() {
-        let frames = sealed(&[b"one", b"two", b"three"]);
-        let [one, two, three] = [0, 1, 2].map(|place| frames[place].as_slice());
-        check_forged(&[one, one], 1);
-        check_forged(&[two, one], 0);
-        check_forged(&[one, three], 1);
+        check_forged(|[one, _, _]| vec![one.clone(), one], 1);
+        check_forged(|[one, two, _]| vec![two, one], 0);
+        check_forged(|[one, _, three]| vec![one, three], 1);
+    }
+
+    #[test]
+    fn what_is_sent_cannot_be_read_on_its_way() {
+        let (_, frames) = sealed(&[b"a token in a header"]);
+        assert!(!frames[0].windows(5).any(|bytes| bytes == b"token"));
+    }
+
+    /// An opener that takes so much, of bytes that were sealed as they are.
+    fn check_claim(plain: &[u8], body_len_max: u32, check: impl FnOnce(Opener<&[u8]>)) {
+        let (coordinator, agent) = shake_hands(&[7; 32], &[7; 32]).unwrap();
+        let mut sealer = Sealer::new(Vec::new(), Arc::new(Mutex::new(coordinator)));
+        sealer.write(plain).unwrap();
+        check(Opener::new(&sealer.writer, Arc::new(Mutex::new(agent)), body_len_max));
     }
 
     #[test]
     fn a_claim_beyond_the_limit_is_refused_before_anything_is_kept() {
-        let bytes = [0xff; 64];
-        let mut opener = Opener::new(bytes.as_slice(), key(), 100);
-        assert!(matches!(opener.receive(), Err(Broken::TooLong(u32::MAX))));
-        assert_eq!(opener.frame.capacity(), 0);
+        check_claim(&[0xff; 64], 100, |mut opener| {
+            assert!(matches!(opener.receive(), Err(Broken::TooLong(u32::MAX))));
+            assert_eq!(opener.frame.capacity(), 0);
+        });
     }
 
     #[test]
     fn a_claim_within_the_limit_takes_memory_for_what_has_come() {
-        let bytes = [&BODY_LEN_MAX.to_le_bytes()[..], &[7; 100]].concat();
-        let mut opener = Opener::new(bytes.as_slice(), key(), BODY_LEN_MAX);
-        assert!(matches!(opener.receive(), Err(Broken::Ended)));
-        assert!(opener.frame.capacity() < 1_000);
+        let plain = [&BODY_LEN_MAX.to_le_bytes()[..], &[7; 100]].concat();
+        check_claim(&plain, BODY_LEN_MAX, |mut opener| {
+            assert!(matches!(opener.receive(), Err(Broken::Ended)));
+            assert!(opener.frame.capacity() < 1_000);
+        });
+    }
+
+    #[test]
+    fn a_body_of_many_parts_arrives() {
+        let body: Vec<u8> = (0..1_000_000_u32).map(|place| (place % 251) as u8).collect();
+        let (tls, frames) = sealed(&[&body]);
+        let mut opener = Opener::new(frames[0].as_slice(), tls, BODY_LEN_MAX);
+        assert!(opener.receive().unwrap() == body);
     }
 
     #[test]
     fn a_body_beyond_the_limit_is_not_sent() {
-        let mut bytes = Vec::new();
-        let mut sealer = Sealer::new(&mut bytes, key());
+        let (tls, _) = sealed(&[]);
+        let mut sealer = Sealer::new(Vec::new(), tls);
         assert!(sealer.send(|frame| frame.resize(BODY_LEN_MAX as usize + 100, 0)).is_err());
-        assert!(bytes.is_empty());
+        assert!(sealer.writer.is_empty());
     }
 
     proptest! {
         #[test]
         fn frames_arrive_as_they_were_sent(bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..8)) {
-            let bytes = sealed(&bodies.iter().map(Vec::as_slice).collect::<Vec<_>>()).concat();
-            let mut opener = Opener::new(bytes.as_slice(), key(), 100);
+            let (tls, frames) = sealed(&bodies.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let bytes = frames.concat();
+            let mut opener = Opener::new(bytes.as_slice(), tls, 100);
             for body in &bodies {
                 prop_assert_eq!(opener.receive().unwrap(), body.as_slice());
             }
             prop_assert!(matches!(opener.receive(), Err(Broken::Ended)));
         }
 
+        /// TLS reads past the type and the version that a record's first three bytes say, which
+        /// are the same in all: another changes nothing of what is handed out.
         #[test]
         fn a_frame_with_any_bit_changed_is_refused(body in prop::collection::vec(any::<u8>(), 1..100), place in 0..1_000_usize) {
-            let mut bytes = sealed(&[&body]).concat();
+            let (tls, frames) = sealed(&[&body]);
+            let mut bytes = frames.concat();
             let bit = place % (8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Opener::new(bytes.as_slice(), key(), 1_000).receive().is_err());
+            match Opener::new(bytes.as_slice(), tls, 1_000).receive() {
+                Ok(arrived) => prop_assert!(bit / 8 < 3 && arrived == body),
+                Err(_) => {}
+            }
         }
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Opener::new(bytes.as_slice(), key(), 100).receive().is_err());
+            let (tls, _) = sealed(&[]);
+            prop_assert!(Opener::new(bytes.as_slice(), tls, 100).receive().is_err());
         }
     }
 }

@@ -2,23 +2,25 @@
 //!
 //! | from | what |
 //! |---|---|
-//! | coordinator | its hello: magic, version, whether it has a key, a random number |
+//! | coordinator | its hello: magic, version, whether it has a key |
 //! | agent | its hello |
-//! | agent | its proof of the key, over both hellos |
-//! | coordinator | its proof |
+//! | both | the handshake of TLS 1.3, the coordinator being the client; each shows that it has the key |
 //!
 //! After that come frames. An agent that speaks another version, or that differs about the key,
-//! ends after its hello, from which the coordinator can say why.
+//! ends after its hello, from which the coordinator can say why. Whoever changes a hello on its way
+//! gains no more than a refusal, for nothing follows from one but whether to go on.
 //!
-//! Invariant: the agent acts on nothing before the coordinator's proof, and keeps no more than a
-//! hello and a proof until then.
+//! Invariant: the agent acts on nothing before it has seen that the coordinator has the key, and
+//! keeps no more than a hello and a handshake, which TLS bounds, until then.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::sync::{Arc, Mutex};
 
+use rustls::{AlertDescription, Connection};
 use thiserror::Error;
 
 use super::frames::{BODY_LEN_MAX, Opener, Sealer};
-use super::key::{KEY_LEN, Key, Purpose, TAG_LEN, random};
+use super::key::Key;
 use super::stream::{Hurried, Stream};
 
 /// Both directions of a session that has begun.
@@ -60,6 +62,15 @@ impl From<io::Error> for Refusal {
                 Self::Ended
             }
             ErrorKind::TimedOut => Self::Slow,
+            // What TLS refuses; sockets have no such error.
+            ErrorKind::InvalidData => match error.get_ref().and_then(|why| why.downcast_ref()) {
+                // Seen here, or said by the other side.
+                Some(
+                    rustls::Error::InvalidCertificate(_)
+                    | rustls::Error::AlertReceived(AlertDescription::DecryptError),
+                ) => Self::OtherKey,
+                _ => Self::Failed(error.into()),
+            },
             _ => Self::Failed(error.into()),
         }
     }
@@ -85,26 +96,12 @@ pub(super) fn begin(
     key: Option<&Key>,
     before: Before,
 ) -> Result<Session, Refusal> {
-    let mut reader = Hurried::new(stream.clone(), patience_ns);
-    let mine = hello(key.is_some()).map_err(Refusal::Failed)?;
-    reader.write_all(&mine)?;
-    find_magic(&mut reader, before)?;
-    let mut theirs = [0; HELLO_LEN];
-    theirs[..MAGIC_LEN].copy_from_slice(MAGIC);
-    reader.read_exact(&mut theirs[MAGIC_LEN..])?;
-    check(&theirs, key.is_some())?;
-    let transcript = [mine, theirs].concat();
-    let key = key.cloned().unwrap_or_else(Key::public);
-    let mut proof = [0; TAG_LEN];
-    reader.read_exact(&mut proof)?;
-    if !key.verify(Purpose::AgentHasKey, &transcript, &proof) {
-        return Err(Refusal::OtherKey);
-    }
-    reader.write_all(&key.prove(Purpose::CoordinatorHasKey, &transcript))?;
-    Ok(Session {
-        sealer: Sealer::new(stream.clone(), key.session(Purpose::FromCoordinator, &transcript)),
-        opener: Opener::new(reader, key.session(Purpose::FromAgent, &transcript), BODY_LEN_MAX),
-    })
+    let mut hurried = Hurried::new(stream.clone(), patience_ns);
+    hurried.write_all(&hello(key.is_some()))?;
+    let theirs = hear(&mut hurried, before)?;
+    check(theirs, key.is_some())?;
+    let tls = key_or_public(key).and_then(|key| key.coordinator()).map_err(Refusal::Failed)?;
+    secure(tls, hurried, stream, BODY_LEN_MAX)
 }
 
 /// Begins as the agent.
@@ -113,48 +110,51 @@ pub(super) fn accept(
     patience_ns: u64,
     key: Option<&Key>,
 ) -> Result<Session, Refusal> {
-    let mut reader = Hurried::new(stream.clone(), patience_ns);
-    find_magic(&mut reader, Before::Nothing)?;
-    let mut theirs = [0; HELLO_LEN];
-    theirs[..MAGIC_LEN].copy_from_slice(MAGIC);
-    reader.read_exact(&mut theirs[MAGIC_LEN..])?;
-    let mine = hello(key.is_some()).map_err(Refusal::Failed)?;
-    reader.write_all(&mine)?;
-    check(&theirs, key.is_some())?;
-    let transcript = [theirs, mine].concat();
-    let key = key.cloned().unwrap_or_else(Key::public);
-    reader.write_all(&key.prove(Purpose::AgentHasKey, &transcript))?;
-    let mut proof = [0; TAG_LEN];
-    reader.read_exact(&mut proof)?;
-    if !key.verify(Purpose::CoordinatorHasKey, &transcript, &proof) {
-        return Err(Refusal::OtherKey);
-    }
+    let mut hurried = Hurried::new(stream.clone(), patience_ns);
+    let theirs = hear(&mut hurried, Before::Nothing)?;
+    hurried.write_all(&hello(key.is_some()))?;
+    check(theirs, key.is_some())?;
+    let tls = key_or_public(key).and_then(|key| key.agent()).map_err(Refusal::Failed)?;
+    secure(tls, hurried, stream, ORDER_LEN_MAX)
+}
+
+fn key_or_public(key: Option<&Key>) -> anyhow::Result<Key> {
+    key.cloned().map_or_else(Key::public, Ok)
+}
+
+/// Shakes hands, after which frames come with bodies of so many bytes at most.
+fn secure(
+    mut tls: Connection,
+    mut hurried: Hurried,
+    stream: &Stream,
+    body_len_max: u32,
+) -> Result<Session, Refusal> {
+    tls.complete_io(&mut hurried)?;
+    let tls = Arc::new(Mutex::new(tls));
     Ok(Session {
-        sealer: Sealer::new(stream.clone(), key.session(Purpose::FromAgent, &transcript)),
-        opener: Opener::new(
-            reader,
-            key.session(Purpose::FromCoordinator, &transcript),
-            ORDER_LEN_MAX,
-        ),
+        sealer: Sealer::new(stream.clone(), tls.clone()),
+        opener: Opener::new(hurried, tls, body_len_max),
     })
 }
 
-fn hello(keyed: bool) -> anyhow::Result<[u8; HELLO_LEN]> {
-    let mut hello = [0; HELLO_LEN];
-    let (magic, rest) = hello.split_at_mut(MAGIC_LEN);
-    magic.copy_from_slice(MAGIC);
-    rest[..2].copy_from_slice(&VERSION.to_le_bytes());
-    rest[2] = u8::from(keyed);
-    rest[3..].copy_from_slice(&random()?);
-    Ok(hello)
+fn hello(keyed: bool) -> Vec<u8> {
+    [&MAGIC[..], &VERSION.to_le_bytes(), &[u8::from(keyed)]].concat()
 }
 
-fn check(theirs: &[u8; HELLO_LEN], keyed: bool) -> Result<(), Refusal> {
-    let version = u16::from_le_bytes([theirs[MAGIC_LEN], theirs[MAGIC_LEN + 1]]);
+/// Reads a hello and gives what follows its magic.
+fn hear(reader: &mut impl Read, before: Before) -> Result<[u8; HELLO_LEN - MAGIC_LEN], Refusal> {
+    find_magic(reader, before)?;
+    let mut rest = [0; HELLO_LEN - MAGIC_LEN];
+    reader.read_exact(&mut rest)?;
+    Ok(rest)
+}
+
+fn check([low, high, has_key]: [u8; HELLO_LEN - MAGIC_LEN], keyed: bool) -> Result<(), Refusal> {
+    let version = u16::from_le_bytes([low, high]);
     if version != VERSION {
         return Err(Refusal::OtherVersion { theirs: version });
     }
-    match (theirs[MAGIC_LEN + 2] != 0, keyed) {
+    match (has_key != 0, keyed) {
         (true, false) => Err(Refusal::KeyWanted),
         (false, true) => Err(Refusal::NoKeyThere),
         _ => Ok(()),
@@ -187,14 +187,14 @@ fn find_magic(reader: &mut impl Read, before: Before) -> Result<(), Refusal> {
 }
 
 /// The version of the protocol: of the handshake, the frames and the messages.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// The longest body that a coordinator sends: a job with certificates.
 const ORDER_LEN_MAX: u32 = 1 << 20;
 const MAGIC_LEN: usize = 8;
 const MAGIC: &[u8; MAGIC_LEN] = b"tcagent\0";
-/// Magic, version, whether there is a key, random number.
-pub(super) const HELLO_LEN: usize = MAGIC_LEN + 2 + 1 + KEY_LEN;
+/// Magic, version, whether there is a key.
+pub(super) const HELLO_LEN: usize = MAGIC_LEN + 2 + 1;
 /// Longer than messages of the day.
 const NOISE_LEN_MAX: usize = 16 << 10;
 const LINE_LEN_MAX: u64 = 200;

@@ -1,22 +1,35 @@
-//! The key that a coordinator and its agents share, and what it proves.
+//! The key that a coordinator and its agents share, and the identity that it is in TLS.
 //!
-//! Each session has keys of its own, one for each direction, made from the shared key and from what
-//! both sides said first, which has a random number of each. So nothing of one session means
-//! anything in another, and nothing that one side sent can be sent back to it.
+//! Who has the key has the Ed25519 key pair that is made from it, and shows so in the handshake by
+//! a certificate that is its own root and the only one that is taken. The keys of a session are of
+//! that session alone and come from neither: whoever finds the shared key later reads no session
+//! that was recorded before.
 
-use std::fmt::Write as _;
+use std::array;
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use rcgen::{CertificateParams, KeyPair};
 use ring::hmac;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
+};
 use tailcut_net::entropy;
 
 /// A shared key.
 #[derive(Clone, Debug)]
-pub struct Key(hmac::Key);
+pub struct Key {
+    coordinator: Arc<ClientConfig>,
+    agent: Arc<ServerConfig>,
+}
 
 impl Key {
     /// Reads the file that [`Key::make`] wrote.
@@ -38,7 +51,7 @@ impl Key {
         let bytes = parse_hex(text.trim()).with_context(|| {
             format!("{shown} holds no key, which is {KEY_LEN} bytes in hexadecimal; make one with: tailcut agent --make-key FILE")
         })?;
-        Ok(Self::of(&bytes))
+        Self::of(&bytes)
     }
 
     /// Writes a new key to a new file that its owner alone can read.
@@ -55,97 +68,184 @@ impl Key {
             .mode(0o600)
             .open(path)
             .with_context(|| format!("cannot make {shown}"))?;
-        let mut text = String::new();
-        for byte in random()? {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text.push('\n');
-        file.write_all(text.as_bytes()).with_context(|| format!("cannot write {shown}"))
+        let secret = || entropy::secret().context("cannot draw a random number");
+        let halves = [secret()?, secret()?];
+        let text: String = halves.as_flattened().iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(file, "{text}").with_context(|| format!("cannot write {shown}"))
     }
 
     /// What takes the place of a key where none is needed: both sides know it, and so does
     /// everybody.
-    pub(super) fn public() -> Self {
+    pub(super) fn public() -> Result<Self> {
         Self::of(&[0; KEY_LEN])
     }
 
-    pub(super) fn of(bytes: &[u8; KEY_LEN]) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
+    pub(super) fn of(bytes: &[u8; KEY_LEN]) -> Result<Self> {
+        let (certificate, private) = identity(bytes)?;
+        Self::new((certificate.clone(), private), certificate).context("cannot set up TLS")
     }
 
-    /// What only a holder of the key can say about a transcript.
-    pub(super) fn prove(&self, purpose: Purpose, transcript: &[u8]) -> [u8; TAG_LEN] {
-        let mut context = hmac::Context::with_key(&self.0);
-        context.update(purpose.label());
-        context.update(transcript);
-        tag_of(&context.sign())
+    /// Shows an identity, and takes nothing but the certificate that is trusted.
+    fn new((certificate, private): Identity, trusted: CertificateDer<'static>) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted)?;
+        let roots = Arc::new(roots);
+        let provider = Arc::new(default_provider());
+        let coordinator = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(roots.clone())
+            .with_client_auth_cert(vec![certificate.clone()], private.clone_key())?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?;
+        let mut agent = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![certificate], private)?;
+        // Each session shows the key anew.
+        agent.send_tls13_tickets = 0;
+        Ok(Self { coordinator: Arc::new(coordinator), agent: Arc::new(agent) })
     }
 
-    /// Whether a proof is right; it takes the same time wherever it differs.
-    pub(super) fn verify(&self, purpose: Purpose, transcript: &[u8], proof: &[u8]) -> bool {
-        hmac::verify(&self.0, &[purpose.label(), transcript].concat(), proof).is_ok()
+    /// A coordinator's end of TLS.
+    pub(super) fn coordinator(&self) -> Result<Connection> {
+        let name = ServerName::try_from(NAME)?;
+        Ok(ClientConnection::new(self.coordinator.clone(), name)?.into())
     }
 
-    /// The key of one direction of a session.
-    pub(super) fn session(&self, purpose: Purpose, transcript: &[u8]) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &self.prove(purpose, transcript))
-    }
-}
-
-/// What something is proved, or a key made, for. What serves one purpose serves no other.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
-    AgentHasKey,
-    CoordinatorHasKey,
-    FromAgent,
-    FromCoordinator,
-}
-
-impl Purpose {
-    fn label(self) -> &'static [u8; 8] {
-        match self {
-            Self::AgentHasKey => b"proof  a",
-            Self::CoordinatorHasKey => b"proof  c",
-            Self::FromAgent => b"frames a",
-            Self::FromCoordinator => b"frames c",
-        }
+    /// An agent's end of TLS.
+    pub(super) fn agent(&self) -> Result<Connection> {
+        Ok(ServerConnection::new(self.agent.clone())?.into())
     }
 }
 
-/// Bytes that nobody can guess.
-pub(super) fn random() -> Result<[u8; KEY_LEN]> {
-    let mut bytes = [0; KEY_LEN];
-    for half in bytes.chunks_mut(KEY_LEN / 2) {
-        half.copy_from_slice(&entropy::secret().context("cannot draw a random number")?);
-    }
-    Ok(bytes)
-}
+/// What only a holder of the key can show: a certificate, and the private key that it is for.
+type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
-pub(super) fn tag_of(tag: &hmac::Tag) -> [u8; TAG_LEN] {
-    tag.as_ref().try_into().expect("HMAC-SHA-256 has 32 bytes")
+fn identity(bytes: &[u8; KEY_LEN]) -> Result<Identity> {
+    let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, bytes), SEED_LABEL);
+    let private = PrivatePkcs8KeyDer::from([PKCS8_ED25519, seed.as_ref()].concat());
+    let pair = KeyPair::try_from(&private)?;
+    let certificate = CertificateParams::new([NAME.to_owned()])?.self_signed(&pair)?;
+    Ok((certificate.der().clone(), private.into()))
 }
 
 fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
     if text.len() != 2 * KEY_LEN || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
-    let mut bytes = [0; KEY_LEN];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+    let digits = |place| u8::from_str_radix(&text[2 * place..][..2], 16);
+    Some(array::from_fn(|place| digits(place).expect("they are hexadecimal")))
 }
 
-pub(super) const KEY_LEN: usize = 32;
-pub(super) const TAG_LEN: usize = 32;
+const KEY_LEN: usize = 32;
+/// In every certificate, for TLS asks for a name; it tells nobody from another.
+const NAME: &str = "tailcut-agent";
+const SEED_LABEL: &[u8] = b"tailcut agents, Ed25519 seed";
+/// What comes before the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
+const PKCS8_ED25519: &[u8] = &[
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
     use super::*;
     use crate::agent::tests::Directory;
+
+    /// Both ends of a handshake between holders of two keys, and who refused it, if one did.
+    pub(in crate::agent) fn shake_hands(
+        coordinator: &[u8; KEY_LEN],
+        agent: &[u8; KEY_LEN],
+    ) -> Result<(Connection, Connection), Refused> {
+        shake(&Key::of(coordinator).unwrap(), &Key::of(agent).unwrap())
+    }
+
+    fn shake(coordinator: &Key, agent: &Key) -> Result<(Connection, Connection), Refused> {
+        let mut coordinator = coordinator.coordinator().unwrap();
+        let mut agent = agent.agent().unwrap();
+        let pass = |from: &mut Connection, to: &mut Connection| {
+            let mut bytes = Vec::new();
+            while from.wants_write() {
+                from.write_tls(&mut bytes).unwrap();
+            }
+            let mut bytes = bytes.as_slice();
+            while !bytes.is_empty() {
+                to.read_tls(&mut bytes).unwrap();
+                to.process_new_packets()?;
+            }
+            Ok::<(), rustls::Error>(())
+        };
+        while coordinator.is_handshaking() || agent.is_handshaking() {
+            pass(&mut coordinator, &mut agent).map_err(|_| Refused::ByAgent)?;
+            pass(&mut agent, &mut coordinator).map_err(|_| Refused::ByCoordinator)?;
+        }
+        Ok((coordinator, agent))
+    }
+
+    #[derive(Debug)]
+    pub(in crate::agent) enum Refused {
+        ByAgent,
+        ByCoordinator,
+    }
+
+    fn check_refused_by_agent(coordinator: &Key, agent: &Key) {
+        match shake(coordinator, agent) {
+            Err(Refused::ByAgent) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn check_refused_by_coordinator(coordinator: &Key, agent: &Key) {
+        match shake(coordinator, agent) {
+            Err(Refused::ByCoordinator) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Each side sees for itself, also where the other would take anybody.
+    #[test]
+    fn who_has_another_key_is_refused_by_either_side() {
+        let [mine, theirs] = [1, 2].map(|byte| identity(&[byte; KEY_LEN]).unwrap());
+        let key = Key::of(&[1; KEY_LEN]).unwrap();
+        let credulous = Key::new(theirs, mine.0).unwrap();
+        check_refused_by_agent(&credulous, &key);
+        check_refused_by_coordinator(&key, &credulous);
+    }
+
+    /// Whoever connects to an agent can see its certificate.
+    #[test]
+    fn who_has_the_certificate_alone_is_refused_by_either_side() {
+        let [mine, theirs] = [1, 2].map(|byte| identity(&[byte; KEY_LEN]).unwrap());
+        let signer = default_provider().key_provider.load_private_key(theirs.1).unwrap();
+        let stolen = CertifiedKey::new(vec![mine.0], signer);
+        let stolen = Arc::new(SingleCertAndKey::from(stolen));
+        let key = Key::of(&[1; KEY_LEN]).unwrap();
+        let mut coordinator = (*key.coordinator).clone();
+        coordinator.client_auth_cert_resolver = stolen.clone();
+        let mut agent = (*key.agent).clone();
+        agent.cert_resolver = stolen;
+        let thief = Key { coordinator: Arc::new(coordinator), agent: Arc::new(agent) };
+        check_refused_by_agent(&thief, &key);
+        check_refused_by_coordinator(&key, &thief);
+    }
+
+    /// With what it promises: TLS 1.3, in which no session's keys outlive it.
+    #[test]
+    fn sessions_of_one_key_have_version_1_3_and_keys_of_their_own() {
+        let exported = || {
+            let (coordinator, agent) = shake_hands(&[1; KEY_LEN], &[1; KEY_LEN]).unwrap();
+            assert_eq!(agent.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
+            let secret =
+                |end: &Connection| end.export_keying_material([0; KEY_LEN], b"test", None).unwrap();
+            assert_eq!(secret(&coordinator), secret(&agent));
+            assert_eq!(agent.handshake_kind(), Some(rustls::HandshakeKind::Full));
+            secret(&agent)
+        };
+        assert_ne!(exported(), exported());
+    }
 
     #[test]
     fn a_key_that_was_made_is_read_and_differs_from_the_next() {
@@ -154,12 +254,10 @@ mod tests {
         Key::make(&first).unwrap();
         Key::make(&second).unwrap();
         assert_eq!(fs::metadata(&first).unwrap().mode() & 0o777, 0o600);
-        let [first, second] = [first, second].map(|path| Key::read(&path).unwrap());
-        let proof = first.prove(Purpose::AgentHasKey, b"x");
-        assert!(first.verify(Purpose::AgentHasKey, b"x", &proof));
-        assert!(!first.verify(Purpose::CoordinatorHasKey, b"x", &proof));
-        assert!(!first.verify(Purpose::AgentHasKey, b"y", &proof));
-        assert!(!second.verify(Purpose::AgentHasKey, b"x", &proof));
+        let [first, again, second] = [&first, &first, &second].map(|path| Key::read(path).unwrap());
+        assert!(shake(&first, &again).is_ok());
+        check_refused_by_coordinator(&first, &second);
+        check_refused_by_coordinator(&second, &first);
     }
 
     #[test]
@@ -186,14 +284,12 @@ mod tests {
         }
     }
 
-    /// RFC 4231, test case 2, whose key is padded with zeroes as HMAC itself would.
+    /// As another implementation of HMAC and of Ed25519 makes it: both hosts must agree.
     #[test]
-    fn the_proof_is_hmac_sha_256() {
-        let mut bytes = [0; KEY_LEN];
-        bytes[..4].copy_from_slice(b"Jefe");
-        let tag = hmac::sign(&Key::of(&bytes).0, b"what do ya want for nothing?");
+    fn the_identity_of_a_key_is_what_it_always_was() {
+        let (certificate, _) = identity(&[1; KEY_LEN]).unwrap();
         let expected =
-            parse_hex("5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843").unwrap();
-        assert_eq!(tag_of(&tag), expected);
+            parse_hex("c62708892d9cd7f48e3ce3057ad5cb2e8983a536b178b06a6e3bbd3ccc3c4576").unwrap();
+        assert!(certificate.windows(KEY_LEN).any(|bytes| bytes == expected));
     }
 }

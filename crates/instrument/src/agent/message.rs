@@ -9,10 +9,10 @@
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use tailcut_measure::codec::{
-    Reader, put_number, put_numbers, put_slice, put_stamps, read_slice, read_stamps,
+    Reader, put, put_number, put_numbers, put_slice, put_stamps, read_slice, read_stamps,
 };
 
-use crate::job::{AgentEvent, ClientCounts, Job, StampKind};
+use crate::job::{AgentEvent, Job};
 use crate::result::Host;
 
 /// What a coordinator says.
@@ -48,7 +48,8 @@ impl Order {
 }
 
 /// What an agent says.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Report {
     Pong {
         sent_ns: u64,
@@ -59,50 +60,33 @@ pub(super) enum Report {
     Event { number: u64, told: AgentEvent },
 }
 
-/// Those that are rare.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum Rare {
-    Pong { sent_ns: u64, agent_ns: u64 },
-    Ready { number: u64, host: Host, stamps: StampKind },
-    Done { number: u64 },
-    Failed { number: u64, why: String },
-}
-
 impl Report {
     pub(super) fn put(&self, body: &mut Vec<u8>) {
-        let rare = match self {
-            &Self::Pong { sent_ns, agent_ns } => Rare::Pong { sent_ns, agent_ns },
-            Self::Event { number, told } => {
-                let number = *number;
-                match told {
-                    AgentEvent::Slice { thread, slice } => {
-                        body.push(SLICE);
-                        put_numbers(&[number, u64::from(*thread)], body);
-                        return put_slice(slice, body);
-                    }
-                    AgentEvent::Client { client, stamps, stamped } => {
-                        body.push(CLIENT);
-                        put_number(number, body);
-                        put_client(client, body);
-                        return put_stamps(stamps, stamped, body);
-                    }
-                    AgentEvent::Ready { host, stamps } => {
-                        Rare::Ready { number, host: host.clone(), stamps: *stamps }
-                    }
-                    AgentEvent::Done => Rare::Done { number },
-                    AgentEvent::Failed(why) => Rare::Failed { number, why: why.clone() },
-                }
+        match self {
+            Self::Event { number, told: AgentEvent::Slice { thread, slice } } => {
+                body.push(SLICE);
+                put_numbers(&[*number, u64::from(*thread)], body);
+                put_slice(slice, body);
             }
-        };
-        body.push(RARE);
-        serde_json::to_writer(body, &rare).expect("it has no maps and no failing parts");
+            Self::Event { number, told: AgentEvent::Client { client, stamps, stamped } } => {
+                body.push(CLIENT);
+                put_number(*number, body);
+                put(client, body);
+                put_stamps(stamps, stamped, body);
+            }
+            rare => {
+                body.push(RARE);
+                serde_json::to_writer(body, rare).expect("it has no maps and no failing parts");
+            }
+        }
     }
 
     pub(super) fn read(body: &[u8]) -> Result<Self> {
         let Some((&kind, rest)) = body.split_first() else { bail!("it is empty") };
         if kind == RARE {
-            return Ok(serde_json::from_slice::<Rare>(rest).context("it is no report")?.into());
+            return Ok(serde_json::from_slice::<Self>(rest)
+                .context("it is no report")?
+                .printable());
         }
         let mut reader = Reader::new(rest);
         let number = reader.number()?;
@@ -112,7 +96,10 @@ impl Report {
                 AgentEvent::Slice { thread, slice: read_slice(&mut reader)? }
             }
             CLIENT => {
-                let client = read_client(&mut reader)?;
+                // Its bytes are those of seven counts, none of which may be beyond its limit: a copy of
+                // the reader takes them, and the reader itself looks at each.
+                let client = { reader }.value()?;
+                reader.counts::<7>()?;
                 let (stamps, stamped) = read_stamps(&mut reader)?;
                 AgentEvent::Client { client, stamps, stamped }
             }
@@ -121,19 +108,16 @@ impl Report {
         reader.finish()?;
         Ok(Self::Event { number, told })
     }
-}
 
-impl From<Rare> for Report {
-    fn from(rare: Rare) -> Self {
-        let (number, told) = match rare {
-            Rare::Pong { sent_ns, agent_ns } => return Self::Pong { sent_ns, agent_ns },
-            Rare::Ready { number, host, stamps } => {
-                (number, AgentEvent::Ready { host: printable_host(&host), stamps })
+    fn printable(mut self) -> Self {
+        match &mut self {
+            Self::Event { told: AgentEvent::Ready { host, .. }, .. } => {
+                *host = printable_host(host);
             }
-            Rare::Done { number } => (number, AgentEvent::Done),
-            Rare::Failed { number, why } => (number, AgentEvent::Failed(printable(&why))),
-        };
-        Self::Event { number, told }
+            Self::Event { told: AgentEvent::Failed(why), .. } => *why = printable(why),
+            _ => {}
+        }
+        self
     }
 }
 
@@ -154,36 +138,6 @@ fn printable_host(host: &Host) -> Host {
     }
 }
 
-fn put_client(client: &ClientCounts, body: &mut Vec<u8>) {
-    let ClientCounts {
-        reconnects,
-        mismatched,
-        saturated,
-        resent,
-        sleeps,
-        icmp_errors,
-        kernel_drops,
-    } = *client;
-    put_numbers(
-        &[reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops],
-        body,
-    );
-}
-
-fn read_client(reader: &mut Reader<'_>) -> Result<ClientCounts> {
-    let [reconnects, mismatched, saturated, resent, sleeps, icmp_errors, kernel_drops] =
-        reader.counts()?;
-    Ok(ClientCounts {
-        reconnects,
-        mismatched,
-        saturated,
-        resent,
-        sleeps,
-        icmp_errors,
-        kernel_drops,
-    })
-}
-
 const RARE: u8 = 0;
 const SLICE: u8 = 1;
 const CLIENT: u8 = 2;
@@ -199,6 +153,7 @@ mod tests {
 
     use super::*;
     use crate::agent::tests::job;
+    use crate::job::{ClientCounts, StampKind};
 
     fn check_order(order: &Order) {
         let mut body = Vec::new();
@@ -283,6 +238,12 @@ mod tests {
         body.push(0);
         assert!(Report::read(&body).is_err());
         assert!(Report::read(&[9, 1]).is_err());
+        let client = ClientCounts { kernel_drops: u64::MAX, ..ClientCounts::default() };
+        let told =
+            AgentEvent::Client { client, stamps: MatchCounts::default(), stamped: Vec::new() };
+        body.clear();
+        Report::Event { number: 7, told }.put(&mut body);
+        assert!(Report::read(&body).is_err());
         assert!(Order::read(br#"{"run":"sh"}"#).is_err());
         assert!(Order::read(&[b'['; 1 << 16]).is_err());
     }

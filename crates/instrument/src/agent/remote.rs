@@ -11,7 +11,7 @@ use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tailcut_net::clock::Clock;
 
 use super::clock::{EXCHANGES_MAX, Offsets};
-use super::frames::{Opener, Sealer};
+use super::frames::{Opener, Sealer, lock};
 use super::handshake::{Before, Session, begin};
 use super::inbox::Inbox;
 use super::key::Key;
@@ -131,7 +131,7 @@ impl RemoteAgent {
             heard_ns: AtomicU64::new(Clock.now()),
             ended: AtomicBool::new(false),
         });
-        let opener = opener.map(Hurried::relax).context("cannot read from it")?;
+        opener.relax().context("cannot read from it")?;
         let (beats, stop) = mpsc::channel();
         let mut agent =
             Self { link, beats: Some(beats), threads: Vec::new(), number: 0, uncertainty_ns: 0 };
@@ -222,7 +222,7 @@ impl Link {
     }
 
     /// Takes reports off the stream until it ends.
-    fn listen(&self, mut opener: Opener<Stream>) {
+    fn listen(&self, mut opener: Opener<Hurried>) {
         loop {
             let report = opener.receive().map_err(anyhow::Error::new).and_then(Report::read);
             self.heard_ns.store(Clock.now(), Ordering::Relaxed);
@@ -320,10 +320,6 @@ fn exchange(
         Report::Event { .. } => bail!("it tells something before it was asked"),
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);

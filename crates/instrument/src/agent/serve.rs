@@ -17,14 +17,14 @@ use std::io::{self, ErrorKind};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use tailcut_net::clock::Clock;
 
-use super::frames::{Opener, Sealer};
+use super::frames::{Opener, Sealer, lock};
 use super::handshake::Session;
 use super::limits::{Limits, check_connections};
 use super::message::{Order, Report};
@@ -63,11 +63,9 @@ pub(super) enum Watch {
 /// Serves a coordinator until it is gone, which it says by an error, or by [`Ok`] when it left in
 /// order.
 pub(super) fn serve(session: Session, service: Service, watch: Watch) -> Result<()> {
-    let link = Arc::new(Link {
-        sealer: Mutex::new(session.sealer),
-        heard_ns: AtomicU64::new(Clock.now()),
-    });
-    let opener = session.opener.map(Hurried::relax).context("cannot read from the coordinator")?;
+    let Session { sealer, mut opener } = session;
+    opener.relax().context("cannot read from the coordinator")?;
+    let link = Arc::new(Link { sealer: Mutex::new(sealer), heard_ns: AtomicU64::new(Clock.now()) });
     let (sender, orders) = mpsc::sync_channel(ORDERS_MAX);
     let ears = link.clone();
     let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -89,7 +87,7 @@ struct Link {
 
 impl Link {
     fn tell(&self, report: &Report) -> io::Result<()> {
-        self.sealer.lock().unwrap_or_else(PoisonError::into_inner).send(|body| report.put(body))
+        lock(&self.sealer).send(|body| report.put(body))
     }
 
     fn silence_ns(&self) -> u64 {
@@ -98,7 +96,7 @@ impl Link {
 }
 
 /// Takes orders off the stream until it ends, and hands on why it did.
-fn listen(mut opener: Opener<Stream>, link: &Link, orders: &SyncSender<Result<Order>>) {
+fn listen(mut opener: Opener<Hurried>, link: &Link, orders: &SyncSender<Result<Order>>) {
     loop {
         let order = opener.receive().map_err(|broken| anyhow!("it {broken}")).and_then(Order::read);
         link.heard_ns.store(Clock.now(), Ordering::Relaxed);

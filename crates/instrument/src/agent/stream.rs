@@ -84,24 +84,26 @@ impl Write for Stream {
 #[derive(Debug)]
 pub(super) struct Hurried {
     stream: Stream,
-    deadline_ns: u64,
+    /// `None` from when it waits for as long as it takes.
+    deadline_ns: Option<u64>,
 }
 
 impl Hurried {
     pub(super) fn new(stream: Stream, patience_ns: u64) -> Self {
-        Self { stream, deadline_ns: Clock.now() + patience_ns }
+        Self { stream, deadline_ns: Some(Clock.now() + patience_ns) }
     }
 
-    /// The stream again, without a deadline.
-    pub(super) fn relax(self) -> io::Result<Stream> {
-        self.stream.set_read_timeout(None)?;
-        Ok(self.stream)
+    /// Takes the deadline away.
+    pub(super) fn relax(&mut self) -> io::Result<()> {
+        self.deadline_ns = None;
+        self.stream.set_read_timeout(None)
     }
 }
 
 impl Read for Hurried {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let left_ns = self.deadline_ns.saturating_sub(Clock.now());
+        let Some(deadline_ns) = self.deadline_ns else { return self.stream.read(bytes) };
+        let left_ns = deadline_ns.saturating_sub(Clock.now());
         if left_ns == 0 {
             return Err(ErrorKind::TimedOut.into());
         }

@@ -1,6 +1,6 @@
 //! A door in this process, and who knocks.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
@@ -9,8 +9,8 @@ use tailcut_net::clock::Clock;
 use super::engine::{SERVICE, slice};
 use super::job;
 use crate::agent::frames::{Opener, Sealer};
-use crate::agent::handshake::{Before, HELLO_LEN, Session, VERSION, begin};
-use crate::agent::key::{Key, Purpose, TAG_LEN};
+use crate::agent::handshake::{Before, HELLO_LEN, Refusal, Session, VERSION, accept, begin};
+use crate::agent::key::Key;
 use crate::agent::listen::Door;
 use crate::agent::message::{Order, Report};
 use crate::agent::remote::connect;
@@ -28,7 +28,7 @@ fn agent(key: Option<u8>) -> String {
 }
 
 fn key(byte: u8) -> Key {
-    Key::of(&[byte; 32])
+    Key::of(&[byte; 32]).unwrap()
 }
 
 fn try_connect(address: &str, key: Option<u8>) -> anyhow::Result<Box<dyn Agent>> {
@@ -153,29 +153,40 @@ fn who_has_another_key_or_none_is_refused_and_is_told_why() {
     check_refused(&agent(None), Some(1), "has no key");
 }
 
+/// All that a coordinator says while it begins a session and gives signs of life.
+fn overhear(address: String) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let between = listener.local_addr().unwrap().to_string();
+    let ears = thread::spawn(move || {
+        let (mut coordinator, _) = listener.accept().unwrap();
+        let mut agent = TcpStream::connect(address).unwrap();
+        let mut back = [agent.try_clone().unwrap(), coordinator.try_clone().unwrap()];
+        thread::spawn(move || {
+            let [from, to] = &mut back;
+            io::copy(from, to)
+        });
+        let mut heard = Vec::new();
+        let mut bytes = [0; 4096];
+        while let Ok(len @ 1..) = coordinator.read(&mut bytes) {
+            heard.extend(&bytes[..len]);
+            agent.write_all(&bytes[..len]).unwrap();
+        }
+        heard
+    });
+    drop(try_connect(&between, Some(1)).unwrap());
+    ears.join().unwrap()
+}
+
 #[test]
 fn a_session_that_was_listened_to_is_not_begun_again() {
-    let address = agent(Some(1));
-    let hello = hello(VERSION, true);
-    let attempt = |proof: Option<Vec<u8>>| {
-        let mut stream = TcpStream::connect(&address).unwrap();
-        stream.write_all(&hello).unwrap();
-        let mut theirs = [0; HELLO_LEN + TAG_LEN];
-        stream.read_exact(&mut theirs).unwrap();
-        let transcript = [hello.as_slice(), &theirs[..HELLO_LEN]].concat();
-        let right = key(1).prove(Purpose::CoordinatorHasKey, &transcript).to_vec();
-        stream.write_all(proof.as_ref().unwrap_or(&right)).unwrap();
-        let ping_key = key(1).session(Purpose::FromCoordinator, &transcript);
-        // It may have hung up already.
-        let _ = Sealer::new(stream.try_clone().unwrap(), ping_key)
-            .send(|body| Order::Ping { sent_ns: 1 }.put(body));
-        let answered = stream.read_exact(&mut [0; 4]).is_ok();
-        (right, answered)
-    };
-    let (proof, answered) = attempt(None);
-    assert!(answered);
-    let (_, answered) = attempt(Some(proof));
-    assert!(!answered);
+    let heard = overhear(agent(Some(1)));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut replaying = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    replaying.write_all(&heard).unwrap();
+    let stream = Stream::tcp(listener.accept().unwrap().0).unwrap();
+    let refused = accept(&stream, 10 * SECOND_NS, Some(&key(1))).map(|_| ()).unwrap_err();
+    let Refusal::Failed(why) = &refused else { panic!("{refused:?}") };
+    assert!(why.to_string().contains("decrypt"), "{why}");
 }
 
 #[test]
@@ -225,8 +236,8 @@ fn a_stranger_who_talks_garbage_or_nothing_keeps_nobody_out() {
 #[test]
 fn a_frame_that_claims_four_gigabytes_ends_its_session_alone() {
     let address = agent(None);
-    let (_, mut opener, mut stream) = session(&address);
-    stream.write_all(&u32::MAX.to_le_bytes()).unwrap();
+    let (mut sealer, mut opener, _stream) = session(&address);
+    sealer.write(&u32::MAX.to_le_bytes()).unwrap();
     assert!(opener.receive().is_err());
     serve_soon(&address);
 }
@@ -235,7 +246,7 @@ fn a_frame_that_claims_four_gigabytes_ends_its_session_alone() {
 fn garbage_after_the_handshake_ends_its_session_alone() {
     let address = agent(None);
     let (_, mut opener, mut stream) = session(&address);
-    stream.write_all(&[&10_u32.to_le_bytes()[..], &[0x5a; 10 + TAG_LEN]].concat()).unwrap();
+    stream.write_all(&[&10_u32.to_le_bytes()[..], &[0x5a; 42]].concat()).unwrap();
     assert!(opener.receive().is_err());
     serve_soon(&address);
 }
@@ -302,8 +313,7 @@ fn a_coordinator_does_not_take_slices_out_of_order() {
     let answering = thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let stream = Stream::tcp(stream).unwrap();
-        let Session { mut sealer, mut opener } =
-            crate::agent::handshake::accept(&stream, 10 * SECOND_NS, None).unwrap();
+        let Session { mut sealer, mut opener } = accept(&stream, 10 * SECOND_NS, None).unwrap();
         while let Ok(body) = opener.receive() {
             let report = match Order::read(body).unwrap() {
                 Order::Ping { sent_ns } => Report::Pong { sent_ns, agent_ns: 0 },
