@@ -495,12 +495,9 @@ impl Datagrams {
             (true, false) => self.receiver.receive_one(flow.socket.as_fd()).map(|()| 1),
             (false, false) => flow.socket.recv(&mut self.buffer).map(|len| {
                 let is_truncated = len > self.config.datagram_len_max;
-                hand_out(
-                    id,
-                    (&self.buffer[..len], Stamps::default()),
-                    is_truncated,
-                    (&mut self.metrics, f),
-                );
+                if count_received(len, is_truncated, &mut self.metrics) {
+                    f(id, DatagramEvent::Bytes(&self.buffer[..len], Stamps::default()));
+                }
                 0
             }),
         };
@@ -513,12 +510,10 @@ impl Datagrams {
                         .as_ref()
                         .map(|ledger| ledger.received(message.notes.stamps()))
                         .unwrap_or_default();
-                    hand_out(
-                        id,
-                        (&*message.bytes, stamps),
-                        message.is_truncated,
-                        (&mut self.metrics, f),
-                    );
+                    if count_received(message.bytes.len(), message.is_truncated, &mut self.metrics)
+                    {
+                        f(id, DatagramEvent::Bytes(&*message.bytes, stamps));
+                    }
                 });
                 Ok(flow.adapt(many))
             }
@@ -711,23 +706,16 @@ impl Queue {
     }
 }
 
+/// Counts a datagram that came in; tells whether it is whole and to be handed out.
 #[inline]
-fn hand_out<F>(
-    id: FlowId,
-    datagram: (&[u8], Stamps),
-    is_truncated: bool,
-    (metrics, f): (&mut DatagramMetrics, &mut F),
-) where
-    F: FnMut(FlowId, DatagramEvent<'_>),
-{
+fn count_received(len: usize, is_truncated: bool, metrics: &mut DatagramMetrics) -> bool {
     if is_truncated {
         metrics.truncated += 1;
-        return;
+        return false;
     }
-    let (bytes, stamps) = datagram;
     metrics.datagrams_in += 1;
-    metrics.bytes_in += bytes.len() as u64;
-    f(id, DatagramEvent::Bytes(bytes, stamps));
+    metrics.bytes_in += len as u64;
+    true
 }
 
 #[inline]

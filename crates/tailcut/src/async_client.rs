@@ -106,8 +106,7 @@ impl AsyncClient {
             inbox: theirs,
             orders: VecDeque::new(),
             target,
-            calls: Vec::new(),
-            free: Vec::new(),
+            calls: Calls::default(),
         };
         let thread = std::thread::Builder::new()
             .name("tailcut-client".to_owned())
@@ -206,8 +205,7 @@ struct Engine {
     /// Taken from the inbox and not carried out yet.
     orders: VecDeque<Order>,
     target: SocketAddr,
-    calls: Table,
-    free: Vec<usize>,
+    calls: Calls,
 }
 
 impl Engine {
@@ -220,13 +218,11 @@ impl Engine {
                 }
                 self.orders.append(&mut inbox.orders);
             }
-            let Self { driver, target, calls, free, orders, .. } = &mut self;
+            let Self { driver, target, calls, orders, .. } = &mut self;
             let turned = driver.turn_with(|_, node, now| {
                 // Events first: an order may free a place that an event still speaks of.
-                take_events(node, calls, free);
-                orders
-                    .drain(..)
-                    .for_each(|order| take_order(node, (now, *target), order, (calls, free)));
+                take_events(node, calls);
+                orders.drain(..).for_each(|order| take_order(node, now, *target, order, calls));
             });
             if turned.is_err() || driver.wait(None, None).is_err() {
                 break;
@@ -247,61 +243,71 @@ impl Drop for Engine {
                 end(&state, Err(Error::Closed));
             }
         }
-        self.calls.drain(..).flatten().for_each(|(_, state)| end(&state, Err(Error::Closed)));
+        self.calls
+            .places
+            .drain(..)
+            .flatten()
+            .for_each(|(_, state)| end(&state, Err(Error::Closed)));
     }
 }
 
 /// Calls by place, which is their context.
-type Table = Vec<Option<(CallId, Arc<Mutex<CallState>>)>>;
+#[derive(Default)]
+struct Calls {
+    places: Vec<Option<(CallId, Arc<Mutex<CallState>>)>>,
+    /// Places without a call.
+    free: Vec<usize>,
+}
 
-fn take_order(
-    node: &mut Endpoint,
-    (now, target): (u64, SocketAddr),
-    order: Order,
-    (calls, free): (&mut Table, &mut Vec<usize>),
-) {
+impl Calls {
+    /// Takes the call out of a place, if it still is the one of that id.
+    fn remove(&mut self, place: usize, id: CallId) -> Option<Arc<Mutex<CallState>>> {
+        let (_, state) = self.places[place].take_if(|(known, _)| *known == id)?;
+        self.free.push(place);
+        Some(state)
+    }
+}
+
+fn take_order(node: &mut Endpoint, now: u64, target: SocketAddr, order: Order, calls: &mut Calls) {
     match order {
         Order::Call { payload, options, timeout_ns, state } => {
             if lock(&state).is_cancelled {
                 return;
             }
-            let place = free.pop().unwrap_or_else(|| {
-                calls.push(None);
-                calls.len() - 1
+            let place = calls.free.pop().unwrap_or_else(|| {
+                calls.places.push(None);
+                calls.places.len() - 1
             });
             let deadline = now.saturating_add(timeout_ns);
             match node.call(now, Call { target, payload, deadline, context: place as u64, options })
             {
                 Ok(id) => {
                     lock(&state).place = Some((place, id));
-                    calls[place] = Some((id, state));
+                    calls.places[place] = Some((id, state));
                 }
                 Err(error) => {
-                    free.push(place);
+                    calls.free.push(place);
                     end(&state, Err(error.into()));
                 }
             }
         }
         Order::Cancel(state) => {
             let Some((place, id)) = lock(&state).place else { return };
-            if calls[place].as_ref().is_some_and(|(known, _)| *known == id) {
+            if calls.remove(place, id).is_some() {
                 node.cancel(now, id);
-                calls[place] = None;
-                free.push(place);
             }
         }
     }
 }
 
-fn take_events(node: &mut Endpoint, calls: &mut Table, free: &mut Vec<usize>) {
+fn take_events(node: &mut Endpoint, calls: &mut Calls) {
     while let Some(event) = node.poll_event() {
         let (id, context, result) = match event {
             Event::Replied { id, context, payload, .. } => (id, context, Ok(payload)),
             Event::Failed { id, context, failure, .. } => (id, context, Err(failure.into())),
             Event::Request { .. } | Event::Cancelled { .. } => continue,
         };
-        if let Some((_, state)) = calls[context as usize].take_if(|(known, _)| *known == id) {
-            free.push(context as usize);
+        if let Some(state) = calls.remove(context as usize, id) {
             end(&state, result);
         }
     }

@@ -202,17 +202,12 @@ const ARGUMENTS_MAX: usize = 5;
 const MANY_ARGUMENTS: &[(&str, &str)] = &[
     ("crates/experiments/src/chip.rs", "new"),
     ("crates/experiments/src/verdict.rs", "new"),
-    ("crates/measure/src/queueing/mg_1.rs", "halved"),
-    ("crates/net/src/datagram.rs", "hand_out"),
     ("crates/proto/src/r2p2/client.rs", "receive"),
-    ("crates/proto/src/r2p2/client.rs", "write_end"),
     ("crates/proto/src/r2p2/server.rs", "admit"),
     ("crates/proto/tests/it/stream_messages.rs", "message"),
-    ("crates/tailcut/src/async_client.rs", "take_order"),
     ("crates/wire/src/r2p2/packet.rs", "check"),
     ("crates/wire/tests/it/golden/extended.rs", "sack"),
     ("crates/wire/tests/it/golden/homa.rs", "data"),
-    ("crates/wire/tests/it/properties.rs", "v1"),
 ];
 
 /// The probe exports a symbol, and an edition-2024 export is spelled `#[unsafe(no_mangle)]`.

@@ -137,20 +137,29 @@ impl Grid {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell([f64; 3]);
 
+/// A point of the service's tail.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    time: f64,
+    /// The share of services that are longer.
+    tail: f64,
+}
+
 impl Cell {
     /// Between two times, where the tail of the service is `tail`: of unit mean, the service has
     /// its tail for the residual's density.
     fn between(from: f64, to: f64, tail: &impl Fn(f64) -> f64) -> Self {
-        Self::halved((from, tail(from)), (to, tail(to)), SPLITS_MAX, tail)
+        let point = |time| Point { time, tail: tail(time) };
+        Self::halved(point(from), point(to), SPLITS_MAX, tail)
     }
 
     /// By Gauss's rule of two points, in halves where the tail falls steeply: at a jump down to
     /// 2^-[`SPLITS_MAX`] of the cell.
-    fn halved(from: (f64, f64), to: (f64, f64), splits: u32, tail: &impl Fn(f64) -> f64) -> Self {
-        let half = (to.0 - from.0) / 2.0;
-        let middle = from.0 + half;
-        if from.1 - to.1 > FALL_MAX && splits > 0 {
-            let middle = (middle, tail(middle));
+    fn halved(from: Point, to: Point, splits: u32, tail: &impl Fn(f64) -> f64) -> Self {
+        let half = (to.time - from.time) / 2.0;
+        let middle = from.time + half;
+        if from.tail - to.tail > FALL_MAX && splits > 0 {
+            let middle = Point { time: middle, tail: tail(middle) };
             return Self::merged(&[
                 Self::halved(from, middle, splits - 1, tail),
                 Self::halved(middle, to, splits - 1, tail),

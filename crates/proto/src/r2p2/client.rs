@@ -324,7 +324,7 @@ impl Client {
                     None => true,
                 },
                 Item::End { to, token, rid, rpc_id, end } => {
-                    write_end(&mut train, to, token, (rid, rpc_id), end)
+                    end.write(&mut train, to, token, rid, rpc_id)
                 }
             };
             if !is_written {
@@ -638,31 +638,34 @@ impl Client {
     }
 }
 
+impl End {
+    /// Writes the control packet that tells the server; whether there was room for it.
+    fn write(self, train: &mut Train, to: Path, token: u64, rid: u16, rpc_id: RpcId) -> bool {
+        let (kind, sack) = match self {
+            Self::Received(count) => {
+                let bitmap = [0; SackBody::BITMAP_LEN];
+                (
+                    MessageType::ReplyAck,
+                    Some(SackBody { base: count.into(), granted: count.into(), bitmap }),
+                )
+            }
+            Self::Cancelled => (MessageType::Cancel, None),
+        };
+        let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
+        let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
+            return false;
+        };
+        let repr = RequestRepr { token, ..RequestRepr::control(kind, rid, rpc_id) };
+        repr.emit(room).copy_from_slice(body);
+        true
+    }
+}
+
 impl Slot {
     /// The way to `peer`.
     pub(super) fn path(&self, peer: SocketAddr) -> Path {
         Path { local: self.local, peer }
     }
-}
-
-fn write_end(train: &mut Train, to: Path, token: u64, call: (u16, RpcId), end: End) -> bool {
-    let (kind, sack) = match end {
-        End::Received(count) => {
-            let bitmap = [0; SackBody::BITMAP_LEN];
-            (
-                MessageType::ReplyAck,
-                Some(SackBody { base: count.into(), granted: count.into(), bitmap }),
-            )
-        }
-        End::Cancelled => (MessageType::Cancel, None),
-    };
-    let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
-    let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
-        return false;
-    };
-    let repr = RequestRepr { token, ..RequestRepr::control(kind, call.0, call.1) };
-    repr.emit(room).copy_from_slice(body);
-    true
 }
 
 /// What is left until `deadline`, in whole microseconds, at least one: 0 would mean none.

@@ -231,17 +231,10 @@ fn data_type() -> impl Strategy<Value = MessageType> {
     prop_oneof![Just(MessageType::Request), Just(MessageType::Response)]
 }
 
-fn v1(
-    message_type: MessageType,
-    policy: Policy,
-    rid: u16,
-    place: (u16, u16),
-    payload: &[u8],
-) -> Built {
-    let (index, count) = place;
+fn v1(repr: V1Repr, payload: &[u8]) -> Built {
+    let V1Repr { kind: message_type, policy, rid, index, count } = repr;
     let is_last = index + 1 == count;
     let mut bytes = vec![0xff; BASE_LEN + payload.len()];
-    let repr = V1Repr { kind: message_type, policy, rid, index, count };
     repr.emit(&mut bytes).copy_from_slice(payload);
     Built {
         bytes,
@@ -262,7 +255,8 @@ fn v1_data() -> impl Strategy<Value = Built> {
     let place = (1..=V1_PACKETS_MAX).prop_flat_map(|count| (0..count, Just(count)));
     (data_type(), policy(), any::<u16>(), place, vec(any::<u8>(), 0..100)).prop_map(
         |(message_type, policy, rid, place, payload)| {
-            v1(message_type, policy, rid, place, &payload)
+            let (index, count) = place;
+            v1(V1Repr { kind: message_type, policy, rid, index, count }, &payload)
         },
     )
 }
@@ -274,7 +268,8 @@ fn v1_control() -> impl Strategy<Value = Built> {
         } else {
             (MessageType::Drop, &V1_DROP[..])
         };
-        v1(message_type, Policy::Fixed, rid, (0, 1), payload)
+        let policy = Policy::Fixed;
+        v1(V1Repr { kind: message_type, policy, rid, index: 0, count: 1 }, payload)
     })
 }
 
@@ -283,8 +278,16 @@ fn v1_feedback() -> impl Strategy<Value = Built> {
     (any::<[u8; 6]>(), 0u8..16, any::<(u16, u16, [u8; 4])>()).prop_map(
         |(garbage, policy, (rid, port, client_ip))| {
             let body = FeedbackV1 { rid: rid.into(), client_port: port.into(), client_ip };
-            let mut built =
-                v1(MessageType::Feedback, Policy::Unrestricted, 0, (0, 1), body.as_bytes());
+            let mut built = v1(
+                V1Repr {
+                    kind: MessageType::Feedback,
+                    policy: Policy::Unrestricted,
+                    rid: 0,
+                    index: 0,
+                    count: 1,
+                },
+                body.as_bytes(),
+            );
             built.bytes[1] = garbage[0];
             built.bytes[2] |= policy;
             built.bytes[3..8].copy_from_slice(&garbage[1..]);
