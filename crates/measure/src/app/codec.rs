@@ -78,8 +78,11 @@ pub struct Preload {
     pub key_count: u64,
     /// Appends the request that sets the key of an index below that. Several connections share the
     /// work.
-    pub write: Arc<dyn Fn(u64, &mut Vec<u8>) -> Expected + Send + Sync>,
+    pub write: WriteKey,
 }
+
+/// A writer of the request that sets the key of an index; it returns the reply that is due.
+pub type WriteKey = Arc<dyn Fn(u64, &mut Vec<u8>) -> Expected + Send + Sync>;
 
 /// A framer of the replies on one connection, whatever fragments they come in.
 pub trait Framer: fmt::Debug + Send {

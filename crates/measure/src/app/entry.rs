@@ -14,10 +14,13 @@ pub struct Entry {
     /// Its text form, for people.
     pub form: &'static str,
     /// Reads what stands behind the colon; `load` gives the samples of files.
-    pub parse: fn(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError>,
+    pub parse: Parse,
     /// The server's side, where `tailcut serve` has it.
     pub serves: Serves,
 }
+
+/// A reader of an application's text form.
+pub type Parse = fn(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError>;
 
 /// The server's side of an application.
 #[derive(Clone, Copy, Debug)]

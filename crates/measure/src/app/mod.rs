@@ -51,8 +51,9 @@ mod synthetic;
 
 pub use self::codec::{
     Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Setting, Write,
+    WriteKey,
 };
-pub use self::entry::{Entry, Serves};
+pub use self::entry::{Entry, Parse, Serves};
 pub use self::error::AppError;
 pub use self::exchange::{Datagrams, Replies, Requests, Step};
 pub use self::registry::{App, CODECS};

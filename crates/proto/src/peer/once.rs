@@ -149,10 +149,10 @@ impl Once {
             let (place, bit) = (self.floor % CHUNK_BITS / 64, self.floor % 64);
             let run = (first.bits[place as usize] >> bit).trailing_ones();
             self.floor += run;
-            if self.floor % 64 != 0 || run == 0 {
+            if !self.floor.is_multiple_of(64) || run == 0 {
                 return;
             }
-            if self.floor % CHUNK_BITS == 0 {
+            if self.floor.is_multiple_of(CHUNK_BITS) {
                 self.chunks.remove(0);
             }
         }

@@ -17,8 +17,8 @@
 //! | placed | its deadline passes | released |
 //!
 //! What the server answers goes to the client directly; the router sees only feedback, from which
-//! it knows what each server has: absolutely from tailcut servers, by leases from those of version
-//! 1. A router speaks both generations. Each has its own scheduler, because a server of the
+//! it knows what each server has: absolutely from tailcut servers, by leases from those of
+//! version 1. A router speaks both generations. Each has its own scheduler, because a server of the
 //! reference would take the extension for payload: tailcut requests go to tailcut servers only,
 //! version 1 requests to version 1 servers, or to tailcut servers where no version 1 server is in
 //! service. Both schedulers number the servers alike.
