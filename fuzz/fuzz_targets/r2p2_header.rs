@@ -11,11 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert!(packet.payload.len() <= bytes.len(), "the payload is a part of the datagram");
     assert!(packet.count == 0 || packet.index < packet.count, "the index lies within the count");
-    assert_eq!(
-        packet.rpc_id().is_some(),
-        packet.is_extended(),
-        "the extension carries the id"
-    );
+    assert_eq!(packet.rpc_id().is_some(), packet.is_extended(), "the extension carries the id");
     if let Some(sack) = packet.sack() {
         sack.has(packet.index);
     }

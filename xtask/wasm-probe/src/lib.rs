@@ -6,10 +6,10 @@
 
 use std::net::SocketAddr;
 
+use tailcut_measure::app::Outcome;
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::generator;
-use tailcut_measure::app::Outcome;
 use tailcut_measure::load::{Load, OpenLoop};
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{Jbsq, MG1, Sojourn};
