@@ -1,5 +1,5 @@
 //! A Homa endpoint in the face of anything: it never panics, never sends more than three bytes for
-//! each byte of an address that has not proven itself, and lets go of everything in the end.
+//! each byte of an address that has not been validated, and releases everything in the end.
 #![no_main]
 
 mod stage;

@@ -9,7 +9,7 @@
 use std::net::SocketAddr;
 
 use libfuzzer_sys::fuzz_target;
-use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
         ..RouterConfig::default()
     };
     let mut router = Router::new(0, config).unwrap();
-    let mut buffer = vec![0; TRAIN_BYTES_MAX];
+    let mut buffer = vec![0; GSO_BYTES_MAX];
     let (mut now, mut paid_in, mut paid_out) = (1, 0, 0);
     let mut drain = |router: &mut Router, now: Time| {
         while let Some(transmit) = router.poll_transmit(now, &mut buffer) {

@@ -1,6 +1,6 @@
 //! Streams while peers send anything and answer anything, and the application does whatever it may:
 //! they never panic, hold no more than their windows, say nothing to an address that has not shown
-//! that it hears, and let go of everything in the end.
+//! that it hears, and release everything in the end.
 //!
 //! The input is a list of steps: a byte that says what happens, a byte that says to or from whom, a
 //! length, and the bytes.

@@ -114,8 +114,8 @@ pub(crate) fn of_udp(metrics: &UdpMetrics) -> Counters {
 fn datagrams(metrics: &UdpMetrics) -> Counters {
     #[rustfmt::skip]
     let counters = listed!(*metrics, UdpMetrics {
-        datagrams_in, bytes_in, trains_in, truncated, nameless, datagrams_out, bytes_out, trains_out, without_room, would_block,
-        dropped_full, dropped_no_buffers, dropped_too_large, dropped_unreachable, dropped_other, trains_refused,
+        datagrams_in, bytes_in, gso_batches_in, truncated, nameless, datagrams_out, bytes_out, gso_batches_out, without_room, would_block,
+        dropped_full, dropped_no_buffers, dropped_too_large, dropped_unreachable, dropped_other, gso_batches_refused,
         icmp_errors, receive_errors,
     });
     counters

@@ -11,7 +11,7 @@ use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
 use tailcut_net::raw::RawPort;
-use tailcut_net::udp::Coalescing;
+use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_proto::router::{
@@ -193,7 +193,7 @@ fn open(args: &Args) -> Result<Service> {
         ForwardMode::Keep => Forward::Keep,
         ForwardMode::Annotate => Forward::Annotate,
     };
-    let port = network::bind(network::resolve(&args.listen)?, Coalescing::On)?;
+    let port = network::bind(network::resolve(&args.listen)?, SegmentedSend::On)?;
     let listen = port.local_address();
     let raw = match forward {
         Forward::Keep => Some(

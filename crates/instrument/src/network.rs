@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use anyhow::{Context, Result, anyhow};
 use tailcut_net::datapath::AnyDatapath;
 use tailcut_net::open::Opening;
-use tailcut_net::udp::Coalescing;
+use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::r2p2::Prefix;
 
 /// The first address of a name such as `localhost:8000`, `10.0.0.1:8000` or `[::1]:8000`.
@@ -27,8 +27,8 @@ pub fn resolve(name: &str) -> Result<SocketAddr> {
 /// # Errors
 ///
 /// That it cannot be had.
-pub fn bind(address: SocketAddr, coalescing: Coalescing) -> Result<AnyDatapath> {
-    let opening = Opening { coalescing, ..Opening::default() };
+pub fn bind(address: SocketAddr, segmented_send: SegmentedSend) -> Result<AnyDatapath> {
+    let opening = Opening { segmented_send, ..Opening::default() };
     opening.bind(address).with_context(|| format!("cannot listen at {address}"))
 }
 

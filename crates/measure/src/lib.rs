@@ -10,14 +10,14 @@
 //! generator or does IO; the same seed and the same calls give the same numbers. Time is a `u64`
 //! of nanoseconds.
 //!
-//! - [`quantity`]: times, sizes and rates as people write them.
+//! - [`quantity`]: times, sizes and rates in text form.
 //! - [`distribution`]: the grammar of distributions, their samples, moments, tails and quantiles.
 //! - [`generator`]: the named, seeded generator of random numbers.
 //! - [`arrivals`]: intended send times.
 //! - [`load`]: open and closed loops.
 //! - [`slices`]: a load without an end, and what became of it slice by slice.
-//! - [`load_loop`]: the loop of a load thread, over any clock and transport; [`leg`]: its slices, as
-//!   [`control`] wants them.
+//! - [`load_loop`]: the loop of a load thread, over any clock and transport; [`leg`]: its slices,
+//!   as [`control`] wants them.
 //! - [`codec`]: slices and counts as bytes, for agents that are elsewhere.
 //! - [`outcome`]: what became of requests.
 //! - [`search`]: the highest load that meets an objective, and sweeps.

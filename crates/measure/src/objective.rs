@@ -1,4 +1,4 @@
-//! What a tail is held to, as people write it: `p99<200us`.
+//! What a tail is held to, in text form: `p99<200us`.
 //!
 //! Invariant: an objective is met or missed only where the whole interval of its percentile says
 //! so.

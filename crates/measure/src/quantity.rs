@@ -1,4 +1,4 @@
-//! Times, sizes and rates as people write them.
+//! Times, sizes and rates in text form.
 //!
 //! A number may carry a unit: `300ns`, `25us`, `1ms`, `2s` for times; `64`, `64B`, `100kB`,
 //! `1MiB` for sizes; `10k`, `2.5M` for rates and other plain numbers. Exponents, signs of infinity

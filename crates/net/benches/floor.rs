@@ -19,8 +19,8 @@ use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
-use tailcut_net::udp::Coalescing;
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};
+use tailcut_net::udp::SegmentedSend;
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time, Transmit};
 use toy::{Echo, Pinger, V4};
 
 fn main() {
@@ -58,19 +58,19 @@ fn comparisons() -> [(&'static str, &'static str, Side, Side); 7] {
             our_ping(slice, Wait::default())
         }),
         ("64 outstanding 32 B, a message each", "M/s", bare_batched, |slice| {
-            our_exchange(slice, Coalescing::Off)
+            our_exchange(slice, SegmentedSend::Off)
         }),
-        ("64 outstanding 32 B, in trains", "M/s", bare_trains, |slice| {
-            our_exchange(slice, Coalescing::On)
+        ("64 outstanding 32 B, in GSO batches", "M/s", bare_gso_batches, |slice| {
+            our_exchange(slice, SegmentedSend::On)
         }),
-        ("stream of 1,024 B in trains of 56", "M/s", bare_stream, our_stream),
+        ("stream of 1,024 B in GSO batches of 56", "M/s", bare_stream, our_stream),
     ]
 }
 
 fn our_ping(slice_ns: u64, wait: Wait) -> f64 {
-    let server = toy::driver(V4, Echo::new(Coalescing::On), wait);
+    let server = toy::driver(V4, Echo::new(SegmentedSend::On), wait);
     with_driver(server, |target| {
-        let mut pinger = Pinger::new(target, 32, 1, Coalescing::On);
+        let mut pinger = Pinger::new(target, 32, 1, SegmentedSend::On);
         pinger.round_trips.reserve(ROUND_TRIPS);
         let mut client = toy::driver(V4, pinger, wait);
         run_for(&mut client, slice_ns);
@@ -79,15 +79,19 @@ fn our_ping(slice_ns: u64, wait: Wait) -> f64 {
     .1
 }
 
-fn our_exchange(slice_ns: u64, coalescing: Coalescing) -> f64 {
+fn our_exchange(slice_ns: u64, segmented_send: SegmentedSend) -> f64 {
     let driver = |node| {
         let mut driver = Driver::new(Wait::BusyPoll).expect("a driver");
-        driver.add(node, toy::port(V4, coalescing), None);
+        driver.add(node, toy::port(V4, segmented_send), None);
         driver
     };
-    with_driver(driver(Echo::new(coalescing)), |target| {
+    with_driver(driver(Echo::new(segmented_send)), |target| {
         let mut client = Driver::new(Wait::BusyPoll).expect("a driver");
-        client.add(Pinger::new(target, 32, 64, coalescing), toy::port(V4, coalescing), None);
+        client.add(
+            Pinger::new(target, 32, 64, segmented_send),
+            toy::port(V4, segmented_send),
+            None,
+        );
         let elapsed_ns = run_for(&mut client, slice_ns);
         client.node(0).completed as f64 * 1e3 / elapsed_ns as f64
     })
@@ -143,7 +147,7 @@ fn run_for<N: Node>(driver: &mut Driver<N>, slice_ns: u64) -> u64 {
     }
 }
 
-/// Sends trains without end.
+/// Sends GSO batches without end.
 struct Source {
     target: SocketAddr,
 }
@@ -154,8 +158,8 @@ impl Node for Source {
     fn handle_timeout(&mut self, _now: Time) {}
 
     fn poll_transmit(&mut self, _now: Time, _buffer: &mut [u8]) -> Option<Transmit> {
-        let len = STREAM_TRAIN * 1024;
-        const { assert!(STREAM_TRAIN * 1024 <= TRAIN_BYTES_MAX) };
+        let len = STREAM_BATCH * 1024;
+        const { assert!(STREAM_BATCH * 1024 <= GSO_BYTES_MAX) };
         Some(Transmit { segment_len: 1024, ..Transmit::single(self.target, len) })
     }
 

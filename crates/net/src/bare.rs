@@ -7,8 +7,8 @@
 //! | ping-pong, blocking | [`ping_blocking`] | [`echo_blocking`] |
 //! | ping-pong over TCP, polling | [`ping_stream_spin`] | [`echo_stream_spin`] |
 //! | many outstanding, a message each | [`exchange_batched`] | [`echo_batched`] |
-//! | many outstanding, in trains | [`exchange_trains`] | [`echo_trains`] |
-//! | one-way stream of trains | [`stream_send`] | [`stream_receive`] |
+//! | many outstanding, in GSO batches | [`exchange_trains`] | [`echo_trains`] |
+//! | one-way stream of GSO batches | [`stream_send`] | [`stream_receive`] |
 //! | a hop between two | [`ping_spin`] and [`echo_spin`] | [`hop_spin`] |
 //!
 //! Each function runs for a slice of time or until its stop flag is set, so that a bench can
@@ -30,7 +30,7 @@ pub struct Load {
     pub target: SocketAddr,
     /// Payload bytes of a datagram.
     pub payload_len: usize,
-    /// Datagrams on their way at a time; at most 64, and within one train of 65,507 bytes for
+    /// Datagrams on their way at a time; at most 64, and within one GSO batch of 65,507 bytes for
     /// [`exchange_trains`].
     pub outstanding: usize,
     /// How long to go on.
@@ -68,7 +68,7 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Lets a socket receive trains whole.
+/// Lets a socket receive GSO batches whole.
 ///
 /// # Errors
 ///
@@ -218,13 +218,13 @@ pub fn exchange_batched(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
     })
 }
 
-/// Sends each message back as it came, as a train where it is one, polling. Needs [`set_gro`].
+/// Sends each message back as it came, as a GSO batch where it is one, polling. Needs [`set_gro`].
 ///
 /// # Errors
 ///
 /// What the kernel says.
 pub fn echo_trains(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
-    let mut batches = Batches::new(TRAIN_LEN);
+    let mut batches = Batches::new(BATCH_LEN);
     while !stop.load(Ordering::Relaxed) {
         if batches.receive_one(socket)? > 0 {
             batches.send_back(socket, 1)?;
@@ -233,19 +233,19 @@ pub fn echo_trains(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     Ok(())
 }
 
-/// Keeps datagrams on their way to an echo, in trains, polling. Needs [`set_gro`] and an
+/// Keeps datagrams on their way to an echo, in GSO batches, polling. Needs [`set_gro`] and an
 /// unconnected socket.
 ///
 /// # Errors
 ///
 /// What the kernel says.
 pub fn exchange_trains(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
-    let mut batches = Batches::new(TRAIN_LEN);
+    let mut batches = Batches::new(BATCH_LEN);
     let payload = vec![0x5a; load.payload_len * load.outstanding];
     batches.sender.send(
         socket.as_fd(),
         &payload,
-        &[train(load.target, payload.len(), load.payload_len)],
+        &[batch(load.target, payload.len(), load.payload_len)],
     )?;
     count(load.slice_ns, || {
         let datagrams = batches.receive_one(socket)?;
@@ -256,7 +256,7 @@ pub fn exchange_trains(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
     })
 }
 
-/// Sends trains of `outstanding` datagrams as fast as the kernel takes them.
+/// Sends GSO batches of `outstanding` datagrams as fast as the kernel takes them.
 ///
 /// # Errors
 ///
@@ -264,21 +264,21 @@ pub fn exchange_trains(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
 pub fn stream_send(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
     let mut sender = SendBatch::new(1);
     let payload = vec![0x5a; load.payload_len * load.outstanding];
-    let message = [train(load.target, payload.len(), load.payload_len)];
+    let message = [batch(load.target, payload.len(), load.payload_len)];
     count(load.slice_ns, || {
         sender.send(socket.as_fd(), &payload, &message)?;
         Ok(load.outstanding as u64)
     })
 }
 
-/// Receives trains, polling, until the stop flag is set and nothing waits any more. Needs
+/// Receives GSO batches, polling, until the stop flag is set and nothing waits any more. Needs
 /// [`set_gro`].
 ///
 /// # Errors
 ///
 /// What the kernel says.
 pub fn stream_receive(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<Moved> {
-    let mut batches = Batches::new(TRAIN_LEN);
+    let mut batches = Batches::new(BATCH_LEN);
     let (mut moved, mut first, mut last) = (Moved::default(), None, 0);
     loop {
         let datagrams = batches.receive_one(socket)?;
@@ -349,7 +349,7 @@ impl Batches {
         for index in 0..count {
             let message = self.receiver.message(index);
             let Some(to) = message.peer else { continue };
-            let answer = train(to, message.bytes.len(), message.segment_len);
+            let answer = batch(to, message.bytes.len(), message.segment_len);
             self.answers.push(Outgoing { offset: self.receiver.offset(index), ..answer });
         }
         let mut rest = &self.answers[..];
@@ -403,7 +403,7 @@ fn count(slice_ns: u64, mut step: impl FnMut() -> io::Result<u64>) -> io::Result
     Ok(moved)
 }
 
-fn train(to: SocketAddr, len: usize, segment_len: usize) -> Outgoing {
+fn batch(to: SocketAddr, len: usize, segment_len: usize) -> Outgoing {
     Outgoing {
         to: Some(to),
         from: None,
@@ -433,8 +433,8 @@ const BURST: usize = 64;
 /// More than the benches' datagrams have.
 const SMALL_LEN: usize = 2048;
 
-/// The longest train.
-const TRAIN_LEN: usize = 1 << 16;
+/// The longest GSO batch.
+const BATCH_LEN: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

@@ -98,7 +98,7 @@ pub struct Turn {
     pub received: usize,
     /// Nodes whose deadline was due.
     pub timeouts: usize,
-    /// Transmits sent; a train is one.
+    /// Transmits sent; a GSO batch is one.
     pub sent: usize,
 }
 
@@ -509,5 +509,5 @@ const OVERTAKING_LEN_MAX: usize = 1000;
 /// be received waits for 170 us at most.
 const TURN_TRANSMITS_MAX: usize = 64;
 
-/// Bytes of one node in one turn: eight of the longest trains, which cost about 6 us each.
+/// Bytes of one node in one turn: eight of the longest GSO batches, which cost about 6 us each.
 const TURN_BYTES_MAX: usize = 1 << 19;

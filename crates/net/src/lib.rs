@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`clock`] | the monotonic clock |
 //! | [`mod@datapath`] | what moves datagrams: the trait, and either of these |
-//! | [`udp`] | a UDP socket that moves bursts and trains (GSO, GRO) |
+//! | [`udp`] | a UDP socket that moves bursts and GSO batches (GSO, GRO) |
 //! | [`ip`] | a raw socket of IP protocol 146, Homa's, or of TCP's in its disguise |
 //! | [`open`] | opens endpoints on datapaths |
 //! | [`datagram`] | many connected UDP sockets |

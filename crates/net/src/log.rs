@@ -159,7 +159,11 @@ fn of_port(port: &AnyDatapath) -> impl Iterator<Item = Trouble> {
         ("dropped_too_large", "datagrams exceed the path's MTU", metrics.dropped_too_large),
         ("dropped_unreachable", "destinations are unreachable", metrics.dropped_unreachable),
         ("dropped_other", "sends fail", metrics.dropped_other),
-        ("trains_refused", "the device lacks segmented sends (GSO)", metrics.trains_refused),
+        (
+            "gso_batches_refused",
+            "the device lacks segmented sends (GSO)",
+            metrics.gso_batches_refused,
+        ),
         ("receive_errors", "receives fail", metrics.receive_errors),
     ]
     .into_iter()

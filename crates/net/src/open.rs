@@ -13,7 +13,7 @@ use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::{homa, r2p2};
 
 use crate::datapath::ip::IpPort;
-use crate::datapath::udp::{Coalescing, UdpConfig, UdpPort};
+use crate::datapath::udp::{SegmentedSend, UdpConfig, UdpPort};
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Wait};
 use crate::entropy;
@@ -51,7 +51,7 @@ pub struct Opening {
     /// Default UDP.
     pub datapath: DatapathKind,
     /// Whether consecutive datagrams to one peer leave as one message. Default on.
-    pub coalescing: Coalescing,
+    pub segmented_send: SegmentedSend,
     /// Timestamps of what is sent and received. Default none.
     pub stamps: StampConfig,
     /// The limits and timers of R2P2.
@@ -65,7 +65,7 @@ impl Default for Opening {
         Self {
             protocol: Protocol::default(),
             datapath: DatapathKind::default(),
-            coalescing: Coalescing::On,
+            segmented_send: SegmentedSend::On,
             stamps: StampConfig::default(),
             r2p2: r2p2::Config::default(),
             homa: homa::Config::default(),
@@ -159,7 +159,7 @@ impl Opening {
     fn socket(&self) -> UdpConfig {
         let is_homa = self.protocol == Protocol::Homa;
         let unsent_bytes_max = is_homa.then_some(UdpConfig::HOMA_UNSENT_BYTES);
-        UdpConfig { coalescing: self.coalescing, unsent_bytes_max, ..UdpConfig::default() }
+        UdpConfig { segmented_send: self.segmented_send, unsent_bytes_max, ..UdpConfig::default() }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The IP and UDP headers are written here: kernel UDP refuses a source that is not the socket's.
 //! The datagrams carry a full UDP checksum, the DF bit (IPv6 routers never fragment) and 64 hops.
-//! Trains leave datagram by datagram: raw sockets know no segmentation.
+//! GSO batches leave datagram by datagram: raw sockets know no segmentation.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -45,8 +45,8 @@ impl RawPort {
         })
     }
 
-    /// Sends a datagram or a train from its [`Source::Spoofed`]. What cannot be sent is counted in
-    /// [`RawMetrics`] and dropped.
+    /// Sends a datagram or a GSO batch from its [`Source::Spoofed`]. What cannot be sent is counted
+    /// in [`RawMetrics`] and dropped.
     ///
     /// # Panics
     ///

@@ -8,11 +8,11 @@
 //! | too short for its form | the first socket, which counts it as malformed |
 //!
 //! So all packets of an RPC reach one thread, and so do all RPCs of a client's session. The session
-//! and not the RPC, because a train is steered whole by its first datagram: a client's trains hold
-//! RPCs of one session, but not of one id.
+//! and not the RPC, because a GSO batch is steered whole by its first datagram: a client's GSO
+//! batches hold RPCs of one session, but not of one id.
 //!
-//! Whoever sends trains to such a port must therefore keep each train to one session, and to one
-//! request id where it speaks version 1: a router before a group sends single datagrams.
+//! Whoever sends GSO batches to such a port must therefore keep each GSO batch to one session, and
+//! to one request id where it speaks version 1: a router before a group sends single datagrams.
 
 use std::io;
 use std::net::SocketAddr;

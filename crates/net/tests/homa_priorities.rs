@@ -26,7 +26,7 @@ use std::sync::mpsc;
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Wait};
-use tailcut_net::udp::Coalescing;
+use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::homa::{Config, Endpoint, Framing, GrantPolicy, Grants, Pull, Recovery};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use veth::{VethPair, enter, run};
@@ -216,14 +216,14 @@ impl Clients {
     }
 }
 
-/// Endpoints on ports of their own at an address. No trains: to a switch every packet is one.
+/// Endpoints on ports of their own at an address. No GSO batches: to a switch every packet is one.
 fn open(carrier: Carrier, ip: &str, count: usize) -> Driver<Endpoint> {
     let ip: IpAddr = ip.parse().expect("an address");
     let address = SocketAddr::new(ip, 0).to_string();
     let mut driver = Driver::new(Wait::Block { spin_ns: 0 }).expect("a driver");
     for _ in 0..count {
         let port: AnyDatapath = match carrier {
-            Carrier::Udp => toy::port(&address, Coalescing::Off).into(),
+            Carrier::Udp => toy::port(&address, SegmentedSend::Off).into(),
             Carrier::Ip => {
                 toy::ip_port(&address).expect("who makes namespaces may open raw sockets").into()
             }

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
@@ -33,7 +33,7 @@ impl Ends {
             client: endpoint(1),
             server: endpoint(2),
             addresses,
-            buffer: vec![0; TRAIN_BYTES_MAX],
+            buffer: vec![0; GSO_BYTES_MAX],
         }
     }
 

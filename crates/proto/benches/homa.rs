@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tailcut_proto::homa::{Config, Cutoffs, Endpoint};
-use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
 const SECOND: Time = 1_000_000_000;
@@ -24,7 +24,7 @@ impl Ends {
         let nodes = [1, 2]
             .map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..config.clone() }));
         let addresses = [([10, 0, 0, 1], 33_000).into(), ([10, 0, 0, 2], 8000).into()];
-        Self { now: 1, nodes, addresses, buffer: vec![0; TRAIN_BYTES_MAX], packets: 0 }
+        Self { now: 1, nodes, addresses, buffer: vec![0; GSO_BYTES_MAX], packets: 0 }
     }
 
     /// `outstanding` calls of `len` bytes, begun together and answered as they come.

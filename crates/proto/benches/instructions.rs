@@ -12,7 +12,7 @@
 use std::hint::black_box;
 use std::net::SocketAddr;
 
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_proto::{homa, r2p2};
@@ -84,7 +84,7 @@ impl Place {
 
 impl<E: Rpc> Network<E> {
     fn new(client: E, server: E, router: Option<Router>) -> Self {
-        Self { now: 1, client, server, router, buffer: vec![0; TRAIN_BYTES_MAX] }
+        Self { now: 1, client, server, router, buffer: vec![0; GSO_BYTES_MAX] }
     }
 
     fn calls(&mut self, count: u64, outstanding: u64, len: usize) {

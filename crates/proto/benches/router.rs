@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_wire::r2p2::{
     FeedbackBody, MessageType, ROUTED_LEN, ReplyRepr, RequestRepr, Route, RpcId, Segment,
@@ -45,7 +45,7 @@ impl Bench {
             request,
             requests: 0,
             counts: vec![0; servers],
-            buffer: vec![0; TRAIN_BYTES_MAX],
+            buffer: vec![0; GSO_BYTES_MAX],
         }
     }
 

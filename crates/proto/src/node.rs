@@ -62,7 +62,7 @@ impl From<Option<IpAddr>> for Source {
     }
 }
 
-/// One datagram, or a train of datagrams to one destination, that a node wrote to the driver's
+/// One datagram, or a GSO batch of datagrams to one destination, that a node wrote to the driver's
 /// buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
@@ -72,8 +72,8 @@ pub struct Transmit {
     pub from: Source,
     /// Bytes written to the buffer.
     pub len: usize,
-    /// Bytes of each datagram of the train but the last, which may be shorter. Equal to `len` for a
-    /// single datagram.
+    /// Bytes of each datagram of the GSO batch but the last, which may be shorter. Equal to `len`
+    /// for a single datagram.
     pub segment_len: usize,
     /// Network priority, 0 lowest to 7.
     pub priority: u8,
@@ -88,19 +88,19 @@ impl Transmit {
         Self { to: peer, from: local.into(), len, segment_len: len, priority: 0, token: 0 }
     }
 
-    /// Datagrams in the train.
+    /// Datagrams in the GSO batch.
     pub fn datagram_count(&self) -> usize {
         self.len.div_ceil(self.segment_len.max(1))
     }
 }
 
-/// Most datagrams in one train. The kernel takes 64; half of that lets the peer work on one train
-/// while the next is made, which carried 1.6 times as many small calls with 64 outstanding
+/// Most datagrams in one GSO batch. The kernel takes 64; half of that lets the peer work on one GSO
+/// batch while the next is made, which carried 1.6 times as many small calls with 64 outstanding
 /// (docs/perf-notes.md).
-pub const TRAIN_DATAGRAMS_MAX: usize = 32;
+pub const GSO_DATAGRAMS_MAX: usize = 32;
 
-/// Most bytes in one train: the largest UDP payload over IPv4.
-pub const TRAIN_BYTES_MAX: usize = 65_507;
+/// Most bytes in one GSO batch: the largest UDP payload over IPv4.
+pub const GSO_BYTES_MAX: usize = 65_507;
 
 /// Whether no single host answers at `ip`: nothing is sent there.
 pub(crate) fn is_unanswerable(ip: IpAddr) -> bool {
@@ -117,7 +117,7 @@ pub trait Node {
     /// Does what is due at `now`; harmless when nothing is.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Writes the next datagram, or a train of datagrams of equal size to one destination, to
+    /// Writes the next datagram, or a GSO batch of datagrams of equal size to one destination, to
     /// `buffer`. `None` when there is nothing to send. A buffer of one datagram's size yields
     /// single datagrams.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;

@@ -1,4 +1,4 @@
-//! What a request costs at the queue grain: requests a second on one core, exponential service,
+//! What a request costs at the request level: requests a second on one core, exponential service,
 //! load 0.8.
 //!
 //! Systems are timed in turns, so that a slow moment of the machine hits all of them, and a rate is

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_proto::address::AddressKey;
-use tailcut_proto::node::{Node, Path, Source, TRAIN_BYTES_MAX, Time, Transmit};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Source, Time, Transmit};
 
 use crate::PS_PER_NS;
 use crate::agenda::Agenda;
@@ -269,7 +269,7 @@ impl<N: Node> Network<N> {
             head_len_max: usize::MAX,
             statistics: Statistics::default(),
         };
-        Self { members: Vec::new(), wire, buffer: vec![0; TRAIN_BYTES_MAX], whole: Vec::new() }
+        Self { members: Vec::new(), wire, buffer: vec![0; GSO_BYTES_MAX], whole: Vec::new() }
     }
 
     /// Adds a node; tells its place.
@@ -416,7 +416,7 @@ impl<N: Node> Network<N> {
     /// Later, when impairments flip a bit that is not kept.
     pub fn keep_heads(&mut self, head_len_max: usize) {
         self.wire.head_len_max = head_len_max;
-        self.whole = vec![0; TRAIN_BYTES_MAX];
+        self.whole = vec![0; GSO_BYTES_MAX];
     }
 
     /// Nothing that `from` sends reaches `to` from now on; the other way is open.

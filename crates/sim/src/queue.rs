@@ -1,4 +1,4 @@
-//! The queue grain: a request is a token. Arrivals, a [`Scheduler`] with a policy, workers and
+//! The request level: a request is a token. Arrivals, a [`Scheduler`] with a policy, workers and
 //! delays, without packets, for tens of millions of requests.
 //!
 //! | layout | what it is |
@@ -38,8 +38,8 @@ pub use self::tokens::Tokens;
 use self::group::Group;
 use crate::sojourn::Sojourns;
 
-/// What a simulation of the queue grain found. As a [`Sojourn`] it is in units of the mean service
-/// time.
+/// What a simulation of the request level found. As a [`Sojourn`] it is in units of the mean
+/// service time.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Sojourn times after the warm-up, in picoseconds.

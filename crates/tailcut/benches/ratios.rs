@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 
 use support::*;
-use tailcut::{Client, ClientBuilder, Coalescing, Pending, Protocol, ServerBuilder, Wait};
+use tailcut::{Client, ClientBuilder, Pending, Protocol, SegmentedSend, ServerBuilder, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
@@ -58,10 +58,10 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 9] {
             ping(slice, Wait::default())
         }),
         ("B4 64 outstanding, a datagram a message", "M/s", bare_batched, |slice| {
-            exchange(slice, Coalescing::Off)
+            exchange(slice, SegmentedSend::Off)
         }),
         ("B5 64 outstanding, coalesced", "M/s", bare_batched, |slice| {
-            exchange(slice, Coalescing::On)
+            exchange(slice, SegmentedSend::On)
         }),
         ("B11 1 MB messages: goodput", "GB/s", stream_goodput, |slice| {
             message_goodput(slice, Protocol::R2p2)
@@ -109,12 +109,12 @@ fn ping_over(slice_ns: u64, (protocol, wait): (Protocol, Wait), request: &[u8]) 
     })
 }
 
-fn exchange(slice_ns: u64, coalescing: Coalescing) -> f64 {
-    let server = ServerBuilder::new().busy_poll().coalescing(coalescing);
+fn exchange(slice_ns: u64, segmented_send: SegmentedSend) -> f64 {
+    let server = ServerBuilder::new().busy_poll().segmented_send(segmented_send);
     with_server(server, |target| {
         let client = ClientBuilder::new()
             .busy_poll()
-            .coalescing(coalescing)
+            .segmented_send(segmented_send)
             .connect(target)
             .expect("a client");
         keep_outstanding(&client, (64, &[1; 32]), slice_ns)

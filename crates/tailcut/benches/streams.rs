@@ -1,5 +1,5 @@
-//! A byte stream against TCP, and against datagrams in bare trains: goodput of one stream, and a
-//! ping-pong.
+//! A byte stream against TCP, and against datagrams in bare GSO batches: goodput of one stream, and
+//! a ping-pong.
 //!
 //! Slices of the baseline and of streams alternate on the same two cores; the client's task and
 //! thread share one of them, the server's the other. Tasks run on tokio, current thread, over
@@ -221,7 +221,7 @@ fn exchange<const LEN: usize>(kind: Kind, slice_ns: u64) -> f64 {
     })
 }
 
-/// Bytes a nanosecond of datagrams of 1024 bytes in trains, with nothing above them.
+/// Bytes a nanosecond of datagrams of 1024 bytes in GSO batches, with nothing above them.
 fn bare_goodput(slice_ns: u64) -> f64 {
     bare_stream(slice_ns) * 1024.0 / 1e3
 }

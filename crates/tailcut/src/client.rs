@@ -147,8 +147,8 @@ impl Client {
 
     /// Starts a call that leaves with the next [`Client::flush`] or [`Client::start`], or the next
     /// [`Pending::wait`] or [`Pending::is_done`] of a call that has not ended, so that several
-    /// leave together: as one train where their sizes are equal. The timeout of all of them counts
-    /// from the first.
+    /// leave together: as one GSO batch where their sizes are equal. The timeout of all of them
+    /// counts from the first.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ pub mod stream;
 
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::open::{DatapathKind, Protocol};
-pub use tailcut_net::udp::Coalescing;
+pub use tailcut_net::udp::SegmentedSend;
 pub use tailcut_proto::endpoint::Metrics;
 pub use tailcut_proto::r2p2::{Config, Pool, Prefix, Serving};
 pub use tailcut_proto::rpc::{AnswerError, CallError, CallOptions, Failure};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
-use tailcut_net::udp::Coalescing;
+use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::homa;
 use tailcut_proto::r2p2::Config;
@@ -55,8 +55,8 @@ macro_rules! shared_setters {
             /// Whether consecutive datagrams to one peer leave as one message. Default: they do.
             /// Turn it off only to measure.
             #[must_use]
-            pub fn coalescing(mut self, coalescing: Coalescing) -> Self {
-                self.setup.opening.coalescing = coalescing;
+            pub fn segmented_send(mut self, segmented_send: SegmentedSend) -> Self {
+                self.setup.opening.segmented_send = segmented_send;
                 self
             }
 

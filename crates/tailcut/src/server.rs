@@ -56,8 +56,8 @@ impl ServerBuilder {
 
     /// `count` servers that share one port, one for each thread that will run it. All calls of a
     /// client's session reach the same one; a client draws a new session now and then; over Homa
-    /// all calls of a client do. Not for servers behind a router, whose trains mix sessions: give
-    /// each of these a port of its own.
+    /// all calls of a client do. Not for servers behind a router, whose GSO batches mix sessions:
+    /// give each of these a port of its own.
     ///
     /// # Errors
     ///

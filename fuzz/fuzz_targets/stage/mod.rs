@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use tailcut_proto::node::{TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
 /// What is a protocol's own.
@@ -21,14 +21,14 @@ pub struct Manner {
 ///
 /// # Panics
 ///
-/// When the endpoint sends more than three bytes for each that it got of addresses that have not
-/// proven themselves, when a call does not end, or when the endpoint still waits for something in
+/// When the endpoint sends more than three bytes for each that it got of addresses that are not
+/// validated, when a call does not end, or when the endpoint still waits for something in
 /// the end.
 pub fn play<E: Rpc>(endpoint: E, manner: &Manner, input: &[u8]) -> E {
     let mut stage = Stage {
         now: 1,
         endpoint,
-        buffer: vec![0; TRAIN_BYTES_MAX],
+        buffer: vec![0; GSO_BYTES_MAX],
         paid_in: 0,
         paid_out: 0,
         calls: 0,
@@ -115,5 +115,5 @@ impl<E: Rpc> Stage<E> {
     }
 }
 
-/// So long after the last step all must be let go, s.
+/// So long after the last step all must be released, s.
 const END_S: u32 = 200;

@@ -123,7 +123,6 @@ const WITHOUT_DOCS: &[&str] = &[
     "crates/proto/src/stream/half.rs",
     "crates/proto/src/stream/mod.rs",
     "crates/proto/src/stream/slot.rs",
-    "crates/proto/src/train.rs",
 ];
 
 #[cfg(test)]

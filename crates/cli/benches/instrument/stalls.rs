@@ -35,8 +35,8 @@ pub(crate) fn print_frozen(run_ms: u64) {
     }
 }
 
-/// Prints how many of `runs` runs were called trustworthy before a server that stands still for 1 s
-/// in 10, and before one whose service grows by a twentieth a second.
+/// Prints how many of `runs` runs were called trustworthy before a server that pauses for 1
+/// s in 10, and before one whose service grows by a twentieth a second.
 pub(crate) fn print_unsteady(runs: u32) {
     let server = Server::start("udp");
     let freezer =

@@ -80,9 +80,9 @@ impl App {
     }
 }
 
-/// What a desk is told besides its application.
+/// What a handler is told besides its application.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DeskConfig {
+pub(super) struct HandlerConfig {
     pub(super) worker_count: u32,
     pub(super) queue_len_max: usize,
     /// What a request may ask for.
@@ -93,9 +93,9 @@ pub(super) struct DeskConfig {
     pub(super) stream: u64,
 }
 
-/// What a desk has counted.
+/// What a handler has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct DeskCounts {
+pub(super) struct HandlerCounts {
     pub(super) requests: u64,
     pub(super) replies: u64,
     /// Requests that are none, or that ask for more than the limits.
@@ -103,26 +103,26 @@ pub(super) struct DeskCounts {
     /// Requests that found the queue full.
     pub(super) overload: u64,
     /// Replies that could not be said: nobody waits for them, or too many others do.
-    pub(super) unsaid: u64,
+    pub(super) dropped_queue_full: u64,
 }
 
 /// The application of one port, whose requests `W` tells apart.
 #[derive(Debug)]
-pub(super) struct Desk<W> {
+pub(super) struct RequestHandler<W> {
     app: App,
     emulated: Emulated<(W, Task)>,
     /// Services that had ended before a request came and that nobody has polled yet.
     finished: VecDeque<(W, Task)>,
     /// What waits for this thread to compute.
     spun: VecDeque<(W, Task)>,
-    config: DeskConfig,
+    config: HandlerConfig,
     rng: Generator,
     next_id: u64,
-    pub(super) counts: DeskCounts,
+    pub(super) counts: HandlerCounts,
 }
 
-impl<W: Copy> Desk<W> {
-    pub(super) fn new(app: App, config: DeskConfig) -> Self {
+impl<W: Copy> RequestHandler<W> {
+    pub(super) fn new(app: App, config: HandlerConfig) -> Self {
         Self {
             app,
             emulated: Emulated::new(config.worker_count, config.queue_len_max),
@@ -131,7 +131,7 @@ impl<W: Copy> Desk<W> {
             config,
             rng: generator(config.seed, config.stream),
             next_id: 0,
-            counts: DeskCounts::default(),
+            counts: HandlerCounts::default(),
         }
     }
 

@@ -14,23 +14,23 @@ use tailcut_net::entropy;
 use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
 use tailcut_net::trace::{self, Trace};
-use tailcut_net::udp::Coalescing;
+use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Event, RequestId, Rpc};
 use tailcut_wire::r2p2::DropReason;
 
-use super::app::{App, DeskConfig, spin};
+use super::app::{App, HandlerConfig, spin};
 use super::emulated::{Emulated, Job};
-use super::{Args, Left, MESSAGE_BYTES_MAX, desk_config, ports};
+use super::{Args, Left, MESSAGE_BYTES_MAX, handler_config, ports};
 use crate::counters::{self, Counters};
 use crate::{network, output};
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
     pub(super) driver: Driver<Endpoint>,
-    desks: Vec<CallDesk>,
+    handlers: Vec<CallDesk>,
     trace: Option<Trace>,
 }
 
@@ -38,29 +38,31 @@ impl Endpoints {
     pub(super) fn open(args: &Args) -> Result<Self> {
         let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
         let mut opening = opening(args)?;
-        let mut desks = Vec::new();
+        let mut handlers = Vec::new();
         for (index, address) in ports(args)?.into_iter().enumerate() {
             opening.r2p2.pool.server_id = args.server_id.wrapping_add(index as u32);
             opening
                 .add(&mut driver, address)
                 .with_context(|| format!("cannot listen at {address}"))?;
-            desks
-                .push(CallDesk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
+            handlers.push(CallDesk::new(
+                args.app.clone(),
+                handler_config(args, index, MESSAGE_BYTES_MAX),
+            ));
         }
         let mut trace = args.trace.create()?;
         if let Some(trace) = &mut trace {
             trace.watch(&driver);
         }
-        Ok(Self { driver, desks, trace })
+        Ok(Self { driver, handlers, trace })
     }
 
     pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut log = DriverLog::default();
         while !stop.load(Ordering::Relaxed) {
-            let desks = &mut self.desks;
+            let handlers = &mut self.handlers;
             let mut left = Left::Nothing;
             let work = |index: usize, endpoint: &mut Endpoint, now: Time| {
-                if desks[index].work(endpoint, now) == Left::Requests {
+                if handlers[index].work(endpoint, now) == Left::Requests {
                     left = Left::Requests;
                 }
             };
@@ -74,7 +76,7 @@ impl Endpoints {
             };
             let look_at = log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()));
             if left == Left::Nothing {
-                let next_finish = desks.iter().filter_map(CallDesk::next_finish);
+                let next_finish = handlers.iter().filter_map(CallDesk::next_finish);
                 self.driver.wait(None, next_finish.chain(look_at).min())?;
             }
         }
@@ -82,7 +84,7 @@ impl Endpoints {
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
-        (0..self.desks.len()).map(|index| self.driver.port(index).local_address()).collect()
+        (0..self.handlers.len()).map(|index| self.driver.port(index).local_address()).collect()
     }
 
     /// The counters of all ports together, and each port's share of the requests.
@@ -107,7 +109,8 @@ impl Endpoints {
 
 fn opening(args: &Args) -> Result<Opening> {
     let mut opening = args.transport.opening();
-    opening.coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
+    opening.segmented_send =
+        if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
     if opening.protocol == Protocol::R2p2 {
         opening.r2p2 = r2p2_config(args)?;
     }
@@ -153,7 +156,7 @@ enum Answer {
 }
 
 impl CallDesk {
-    fn new(app: App, config: DeskConfig) -> Self {
+    fn new(app: App, config: HandlerConfig) -> Self {
         let emulated = Emulated::new(config.worker_count, config.queue_len_max);
         Self { app, emulated, rng: generator(config.seed, config.stream), limits: config.limits }
     }

@@ -24,15 +24,15 @@ use tailcut_net::stream::{
 };
 use tailcut_proto::node::Time;
 
-use super::app::Desk;
-use super::{Args, MESSAGE_BYTES_MAX, desk_config, ports, report_desks};
+use super::app::RequestHandler;
+use super::{Args, MESSAGE_BYTES_MAX, handler_config, ports, report_desks};
 use crate::counters;
 
 /// The ports and their connections.
 pub(super) struct Listeners {
     pub(super) streams: Streams,
     ids: Vec<ListenerId>,
-    desks: Vec<Desk<Who>>,
+    handlers: Vec<RequestHandler<Who>>,
     /// By the index of the connection.
     lines: Vec<Option<Line>>,
     /// Connections with replies that had no room.
@@ -50,7 +50,7 @@ struct Who {
 /// A connection's requests.
 struct Line {
     id: ConnectionId,
-    desk: usize,
+    handler: usize,
     /// Nothing for echo.
     tasks: Option<Tasks>,
     /// Requests whose replies have not been written, in order; those that have been served hold
@@ -67,24 +67,27 @@ impl Listeners {
         let config = StreamConfig { connections_max: CONNECTIONS_MAX, ..StreamConfig::default() };
         let mut streams =
             Streams::new(args.polling.wait(), config).context("cannot set up polling")?;
-        let (mut ids, mut desks) = (Vec::new(), Vec::new());
+        let (mut ids, mut handlers) = (Vec::new(), Vec::new());
         for (index, address) in ports(args)?.into_iter().enumerate() {
             let id = streams.listen(address, tls.cloned());
             ids.push(id.with_context(|| format!("cannot listen at {address}"))?);
-            desks.push(Desk::new(args.app.clone(), desk_config(args, index, MESSAGE_BYTES_MAX)));
+            handlers.push(RequestHandler::new(
+                args.app.clone(),
+                handler_config(args, index, MESSAGE_BYTES_MAX),
+            ));
         }
-        Ok(Self { streams, ids, desks, lines: Vec::new(), stuck: Vec::new() })
+        Ok(Self { streams, ids, handlers, lines: Vec::new(), stuck: Vec::new() })
     }
 
     pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
             self.take_events()?;
             let now = Clock.now();
-            for index in 0..self.desks.len() {
-                while let Some((who, task)) = self.desks[index].poll_finished(now) {
+            for index in 0..self.handlers.len() {
+                while let Some((who, task)) = self.handlers[index].poll_finished(now) {
                     self.finish(index, who, task);
                 }
-                if let Some((who, task)) = self.desks[index].spin_one() {
+                if let Some((who, task)) = self.handlers[index].spin_one() {
                     self.finish(index, who, task);
                 }
             }
@@ -101,22 +104,22 @@ impl Listeners {
     }
 
     pub(super) fn report(&self) -> Result<String> {
-        let counts = self.desks.iter().map(|desk| desk.counts);
+        let counts = self.handlers.iter().map(|handler| handler.counts);
         Ok(report_desks(&self.addresses()?, counts, counters::of_streams(&self.streams.metrics())))
     }
 
     /// When there is something to do besides events.
     fn next(&self) -> Option<Time> {
-        if self.desks.iter().any(Desk::has_to_spin) {
+        if self.handlers.iter().any(RequestHandler::has_to_spin) {
             return Some(0);
         }
         let stuck = (!self.stuck.is_empty()).then(|| Clock.now() + STUCK_AGAIN_NS);
-        self.desks.iter().filter_map(Desk::next_finish).chain(stuck).min()
+        self.handlers.iter().filter_map(RequestHandler::next_finish).chain(stuck).min()
     }
 
     fn take_events(&mut self) -> Result<()> {
         let next = self.next();
-        let Self { streams, ids, desks, lines, .. } = self;
+        let Self { streams, ids, handlers, lines, .. } = self;
         streams.poll(next, |connection, event| {
             let id = connection.id();
             if lines.len() <= id.index() {
@@ -125,12 +128,12 @@ impl Listeners {
             let place = &mut lines[id.index()];
             match event {
                 Event::Accepted(listener) => {
-                    let desk = ids.iter().position(|&id| id == listener).unwrap_or(0);
-                    *place = Some(Line::new(id, desk, desks[desk].tasks()));
+                    let handler = ids.iter().position(|&id| id == listener).unwrap_or(0);
+                    *place = Some(Line::new(id, handler, handlers[handler].tasks()));
                 }
                 Event::Bytes(bytes) => {
                     let Some(line) = place else { return };
-                    if !line.take(bytes, connection, &mut desks[line.desk]) {
+                    if !line.take(bytes, connection, &mut handlers[line.handler]) {
                         connection.close();
                         *place = None;
                     }
@@ -150,14 +153,14 @@ impl Listeners {
     }
 
     /// A service has ended; says it, unless an earlier one of the connection has not.
-    fn finish(&mut self, desk: usize, who: Who, task: Task) {
+    fn finish(&mut self, handler: usize, who: Who, task: Task) {
         let line = self
             .lines
             .get_mut(who.id.index())
             .and_then(Option::as_mut)
             .filter(|line| line.id == who.id);
         let Some(line) = line else {
-            self.desks[desk].counts.unsaid += 1;
+            self.handlers[handler].counts.dropped_queue_full += 1;
             return;
         };
         if let Some(place) = line.due.get_mut((who.number - line.first) as usize) {
@@ -168,7 +171,7 @@ impl Listeners {
 
     /// Writes the replies that are next, as far as there is room.
     fn say(&mut self, id: ConnectionId) {
-        let Self { streams, desks, lines, stuck, .. } = self;
+        let Self { streams, handlers, lines, stuck, .. } = self;
         let Some(place) = lines.get_mut(id.index()) else { return };
         let Some(line) = place.as_mut().filter(|line| line.id == id) else { return };
         while let Some(Some(task)) = line.due.front() {
@@ -177,7 +180,7 @@ impl Listeners {
                 break;
             };
             task.write_reply(output);
-            desks[line.desk].counts.replies += 1;
+            handlers[line.handler].counts.replies += 1;
             line.due.pop_front();
             line.first += 1;
         }
@@ -190,8 +193,8 @@ impl Listeners {
 }
 
 impl Line {
-    fn new(id: ConnectionId, desk: usize, tasks: Option<Tasks>) -> Self {
-        Self { id, desk, tasks, due: VecDeque::new(), first: 0, is_finished: false }
+    fn new(id: ConnectionId, handler: usize, tasks: Option<Tasks>) -> Self {
+        Self { id, handler, tasks, due: VecDeque::new(), first: 0, is_finished: false }
     }
 
     /// Takes bytes; false where the connection is of no more use.
@@ -199,7 +202,7 @@ impl Line {
         &mut self,
         mut bytes: &[u8],
         connection: &mut Connection<'_>,
-        desk: &mut Desk<Who>,
+        handler: &mut RequestHandler<Who>,
     ) -> bool {
         let Some(tasks) = &mut self.tasks else {
             connection.output().extend_from_slice(bytes);
@@ -211,12 +214,12 @@ impl Line {
                 TaskStep::More => return true,
                 TaskStep::Task(task) => task,
                 TaskStep::Malformed(_) => {
-                    desk.counts.malformed += 1;
+                    handler.counts.malformed += 1;
                     return false;
                 }
             };
             let who = Who { id: self.id, number: self.first + self.due.len() as u64 };
-            if self.due.len() >= DUE_MAX || !desk.offer(now, who, task) {
+            if self.due.len() >= DUE_MAX || !handler.offer(now, who, task) {
                 return false;
             }
             self.due.push_back(None);

@@ -3,7 +3,7 @@
 //! UDP can refuse nothing: a request that is malformed, or that finds the queue full, is dropped
 //! and counted.
 //!
-//! Invariant: replies that wait to be sent are bounded; what is beyond is counted as unsaid.
+//! Invariant: replies that wait to be sent are bounded; what is beyond is dropped and counted.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use anyhow::{Context, Result};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::log::DriverLog;
-use tailcut_net::udp::Coalescing;
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time, Transmit};
+use tailcut_net::udp::SegmentedSend;
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time, Transmit};
 
-use super::app::{App, Desk};
-use super::{Args, DATAGRAM_BYTES_MAX, Left, desk_config, ports, report_desks};
+use super::app::{App, RequestHandler};
+use super::{Args, DATAGRAM_BYTES_MAX, Left, handler_config, ports, report_desks};
 use crate::counters::{self, Counters};
 use crate::network;
 
@@ -29,7 +29,7 @@ pub(super) struct Ports {
 
 /// A port's application, driven as any node.
 pub(super) struct Port {
-    desk: Desk<Path>,
+    handler: RequestHandler<Path>,
     /// Replies that are to be sent.
     outbox: VecDeque<(Path, Vec<u8>)>,
     /// Buffers of replies that have been sent.
@@ -42,10 +42,14 @@ impl Ports {
         let addresses = ports(args)?;
         let count = addresses.len();
         for (index, address) in addresses.into_iter().enumerate() {
-            let coalescing = if args.no_coalescing { Coalescing::Off } else { Coalescing::On };
-            let desk = Desk::new(args.app.clone(), desk_config(args, index, DATAGRAM_BYTES_MAX));
-            let node = Port { desk, outbox: VecDeque::new(), spare: Vec::new() };
-            driver.add(node, network::bind(address, coalescing)?, None);
+            let segmented_send =
+                if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
+            let handler = RequestHandler::new(
+                args.app.clone(),
+                handler_config(args, index, DATAGRAM_BYTES_MAX),
+            );
+            let node = Port { handler, outbox: VecDeque::new(), spare: Vec::new() };
+            driver.add(node, network::bind(address, segmented_send)?, None);
         }
         Ok(Self { driver, count })
     }
@@ -57,10 +61,10 @@ impl Ports {
             let turn = self.driver.turn_with(|_, port, _| {
                 // One service a turn, as over R2P2: what has arrived meanwhile is received before
                 // the next.
-                if let Some((path, task)) = port.desk.spin_one() {
+                if let Some((path, task)) = port.handler.spin_one() {
                     port.reply(path, |out| task.write_reply(out));
                 }
-                if port.desk.has_to_spin() {
+                if port.handler.has_to_spin() {
                     left = Left::Requests;
                 }
             })?;
@@ -84,25 +88,25 @@ impl Ports {
             counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
             counters::add(&mut all, &counters);
         }
-        let desks = (0..self.count).map(|index| self.driver.node(index).desk.counts);
-        report_desks(&self.addresses(), desks, all)
+        let handlers = (0..self.count).map(|index| self.driver.node(index).handler.counts);
+        report_desks(&self.addresses(), handlers, all)
     }
 }
 
 impl Port {
     fn reply(&mut self, path: Path, write: impl FnOnce(&mut Vec<u8>)) {
         if self.outbox.len() >= OUTBOX_MAX {
-            self.desk.counts.unsaid += 1;
+            self.handler.counts.dropped_queue_full += 1;
             return;
         }
         let mut reply = self.spare.pop().unwrap_or_default();
         write(&mut reply);
-        self.desk.counts.replies += 1;
+        self.handler.counts.replies += 1;
         self.outbox.push_back((path, reply));
     }
 
     fn reply_finished(&mut self, now: Time) {
-        while let Some((path, task)) = self.desk.poll_finished(now) {
+        while let Some((path, task)) = self.handler.poll_finished(now) {
             self.reply(path, |out| task.write_reply(out));
         }
     }
@@ -110,16 +114,16 @@ impl Port {
 
 impl Node for Port {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
-        if matches!(self.desk.app(), App::Echo) {
-            self.desk.counts.requests += 1;
+        if matches!(self.handler.app(), App::Echo) {
+            self.handler.counts.requests += 1;
             self.reply(path, |out| out.extend_from_slice(bytes));
             return;
         }
         self.reply_finished(now);
-        match self.desk.read(bytes) {
+        match self.handler.read(bytes) {
             // The queue counts what it does not take.
-            Ok(task) => drop(self.desk.offer(now, path, task)),
-            Err(_) => self.desk.counts.malformed += 1,
+            Ok(task) => drop(self.handler.offer(now, path, task)),
+            Err(_) => self.handler.counts.malformed += 1,
         }
     }
 
@@ -139,14 +143,14 @@ impl Node for Port {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.desk.next_finish()
+        self.handler.next_finish()
     }
 }
 
-/// Replies that may wait to be sent: one turn receives at most 64 messages, and each may be a train
-/// of 64.
+/// Replies that may wait to be sent: one turn receives at most 64 messages, and each may be a GSO
+/// batch of 64.
 const OUTBOX_MAX: usize = 8_192;
 
 /// Buffers kept for reuse, and how long each may be.
 const SPARE_MAX: usize = 256;
-const SPARE_BYTES_MAX: usize = TRAIN_BYTES_MAX;
+const SPARE_BYTES_MAX: usize = GSO_BYTES_MAX;

@@ -17,7 +17,7 @@ use tailcut_measure::app::serving::Limits;
 use tailcut_net::driver::Waker;
 use tailcut_proto::r2p2::Prefix;
 
-use self::app::{App, DeskConfig, DeskCounts};
+use self::app::{App, HandlerConfig, HandlerCounts};
 use self::calls::Endpoints;
 use self::connections::Listeners;
 use self::datagrams::Ports;
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     /// Seed of the drawn service times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Send every datagram as a message of its own, to measure what trains are worth
+    /// Send every datagram as a message of its own, to measure what GSO batches are worth
     #[arg(long)]
     no_coalescing: bool,
     #[command(flatten)]
@@ -209,8 +209,8 @@ fn ports(args: &Args) -> Result<Vec<SocketAddr>> {
 }
 
 /// What the application of a port is told, where a message has so many bytes at most.
-fn desk_config(args: &Args, index: usize, message_bytes_max: u64) -> DeskConfig {
-    DeskConfig {
+fn handler_config(args: &Args, index: usize, message_bytes_max: u64) -> HandlerConfig {
+    HandlerConfig {
         worker_count: args.workers,
         queue_len_max: args.queue as usize,
         limits: Limits {
@@ -227,19 +227,19 @@ fn desk_config(args: &Args, index: usize, message_bytes_max: u64) -> DeskConfig 
 /// requests.
 fn report_desks(
     addresses: &[SocketAddr],
-    desks: impl Iterator<Item = DeskCounts>,
+    handlers: impl Iterator<Item = HandlerCounts>,
     transport: Counters,
 ) -> String {
     let mut all = Counters::new();
     let mut shares = Vec::new();
-    for (address, counts) in addresses.iter().zip(desks) {
-        let DeskCounts { requests, replies, malformed, overload, unsaid } = counts;
+    for (address, counts) in addresses.iter().zip(handlers) {
+        let HandlerCounts { requests, replies, malformed, overload, dropped_queue_full } = counts;
         let named = [
             ("requests", requests),
             ("replied", replies),
             ("malformed", malformed),
             ("overload", overload),
-            ("unsaid", unsaid),
+            ("dropped_queue_full", dropped_queue_full),
         ];
         counters::add(&mut all, &named.map(|(name, count)| (name.to_owned(), count)).to_vec());
         shares.push(vec![format!("  {address}"), requests.to_string()]);

@@ -13,7 +13,7 @@ pub(crate) struct Freezer {
 }
 
 impl Freezer {
-    /// Process `pid` stands still for `frozen` at the end of each `period`.
+    /// Process `pid` pauses for `frozen` at the end of each `period`.
     pub(crate) fn start(pid: u32, period: Duration, frozen: Duration) -> Self {
         let (stop, stopped) = channel::<()>();
         let runs_on =

@@ -1,9 +1,9 @@
-//! Agents on other hosts: what loads on behalf of a coordinator elsewhere, and the coordinator's end
-//! of it.
+//! Agents on other hosts: what loads on behalf of a coordinator elsewhere, and the coordinator's
+//! end of it.
 //!
 //! | module | what |
 //! |---|---|
-//! | `spec` | agents as people write them |
+//! | `spec` | agents in text form |
 //! | `remote`, `ssh` | the coordinator's end, and how it starts agents on other hosts |
 //! | `listen`, `serve`, `limits` | the agent's end, and what it refuses |
 //! | `handshake`, `key`, `frames`, `message`, `stream` | the protocol between them |

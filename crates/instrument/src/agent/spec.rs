@@ -1,4 +1,4 @@
-//! Agents as people write them: `local`, `tcp:HOST:PORT`, `ssh:USER@HOST`, each with options after
+//! Agents in text form: `local`, `tcp:HOST:PORT`, `ssh:USER@HOST`, each with options after
 //! commas.
 //!
 //! Invariant: what is accepted as a destination of ssh holds no character that ssh, or a shell,

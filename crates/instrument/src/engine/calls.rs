@@ -267,7 +267,7 @@ impl Observer for Observed<'_> {
             let Some((number, called_at)) = watch.take_picked(self.wire, datagram) else {
                 continue;
             };
-            // A train has one stamp, and so one sample.
+            // A GSO batch has one stamp, and so one sample.
             if transmit.token == 0 && self.sampler.handle_request(node, watch.next_key(), called_at)
             {
                 transmit.token = watch.mark(number);

@@ -82,7 +82,7 @@ pub(super) struct Flows {
 }
 
 /// What an outcome is written to.
-struct Books<'a> {
+struct Accounting<'a> {
     index: usize,
     now: Time,
     names: &'a mut Names,
@@ -167,14 +167,14 @@ impl Flows {
             let now = clock.now();
             let index = flow.index();
             let lane = &mut lanes[index];
-            let mut books = Books { index, now, names, slices, sampler };
+            let mut accounting = Accounting { index, now, names, slices, sampler };
             match event {
                 DatagramEvent::Bytes(bytes, seen) => {
-                    counts.mismatched += u64::from(!lane.take(bytes, seen, &mut books));
+                    counts.mismatched += u64::from(!lane.take(bytes, seen, &mut accounting));
                 }
-                DatagramEvent::Refused => lane.fail(lane.first, Failure::Refused, &mut books),
-                DatagramEvent::Unreachable => lane.fail(lane.first, Failure::Lost, &mut books),
-                DatagramEvent::Sent(sent) => books.sampler.handle_sent(index, &sent),
+                DatagramEvent::Refused => lane.fail(lane.first, Failure::Refused, &mut accounting),
+                DatagramEvent::Unreachable => lane.fail(lane.first, Failure::Lost, &mut accounting),
+                DatagramEvent::Sent(sent) => accounting.sampler.handle_sent(index, &sent),
             }
             if lane.has_room(*pipeline) {
                 ready.add(index);
@@ -207,9 +207,14 @@ impl Flows {
     fn expire(&mut self, now: Time, slices: &mut Slices) {
         while let Some((index, number)) = self.expiries.pop(now) {
             let lane = &mut self.lanes[index];
-            let mut books =
-                Books { index, now, names: &mut self.names, slices, sampler: &mut self.sampler };
-            lane.fail(number, Failure::Timeout, &mut books);
+            let mut accounting = Accounting {
+                index,
+                now,
+                names: &mut self.names,
+                slices,
+                sampler: &mut self.sampler,
+            };
+            lane.fail(number, Failure::Timeout, &mut accounting);
             self.ready.add(index);
         }
     }
@@ -252,7 +257,7 @@ impl ClientTransport for Flows {
         let is_prompt = slices.next_send().is_some_and(|due| now.saturating_sub(due) <= PROMPT_NS);
         let leaves_alone = is_prompt && !is_picked && self.datagrams.is_flushed();
         if leaves_alone {
-            // Before it is entered in the books.
+            // Before it is entered in the accounting.
             self.datagrams.send(flow, &self.buffer);
         }
         let sample = slices.handle_sent(now);
@@ -347,9 +352,9 @@ impl Lane {
     }
 
     /// Takes a datagram; tells whether it is one that was waited for.
-    fn take(&mut self, bytes: &[u8], seen: Seen, books: &mut Books<'_>) -> bool {
+    fn take(&mut self, bytes: &[u8], seen: Seen, accounting: &mut Accounting<'_>) -> bool {
         let number = match self.framer.key(bytes) {
-            Ok(Key::Tag(tag)) => books.names.get(&(books.index, tag)).copied(),
+            Ok(Key::Tag(tag)) => accounting.names.get(&(accounting.index, tag)).copied(),
             Ok(Key::Oldest) => Some(self.first),
             Err(_) => None,
         };
@@ -361,32 +366,32 @@ impl Lane {
         let reply = match self.framer.take(bytes, pending.expected) {
             Step::More => {
                 if is_stamped {
-                    books.sampler.handle_packet(books.index, number, seen);
+                    accounting.sampler.handle_packet(accounting.index, number, seen);
                 }
                 return true;
             }
             Step::Malformed(_) => {
-                self.fail(number, Failure::Lost, books);
+                self.fail(number, Failure::Lost, accounting);
                 return false;
             }
             Step::Reply(reply) => reply,
         };
         let Some((sample, expected)) = self.resolve(number) else { return false };
         if is_stamped {
-            books.sampler.handle_reply(books.index, number, seen, books.now);
+            accounting.sampler.handle_reply(accounting.index, number, seen, accounting.now);
         }
-        books.names.remove(&(books.index, expected.tag));
-        books.slices.handle_reply(sample, reply.outcome, books.now);
+        accounting.names.remove(&(accounting.index, expected.tag));
+        accounting.slices.handle_reply(sample, reply.outcome, accounting.now);
         true
     }
 
     /// Gives a request up, if it still waits.
-    fn fail(&mut self, number: u64, failure: Failure, books: &mut Books<'_>) {
+    fn fail(&mut self, number: u64, failure: Failure, accounting: &mut Accounting<'_>) {
         if let Some((sample, expected)) = self.resolve(number) {
             self.framer.forget(expected.tag);
-            books.names.remove(&(books.index, expected.tag));
-            books.sampler.handle_failure(books.index, number);
-            books.slices.handle_failure(sample, failure, books.now);
+            accounting.names.remove(&(accounting.index, expected.tag));
+            accounting.sampler.handle_failure(accounting.index, number);
+            accounting.slices.handle_failure(sample, failure, accounting.now);
         }
     }
 

@@ -41,7 +41,7 @@ struct Pending {
 }
 
 /// What an outcome is written to; before the load there are no slices.
-struct Books<'a, 'b> {
+struct Accounting<'a, 'b> {
     index: usize,
     now: Time,
     slices: &'a mut Option<&'b mut Slices>,
@@ -203,7 +203,7 @@ impl StreamLanes {
             let now = clock.now();
             let index = by_connection[connection.id().index()];
             let lane = &mut lanes[index];
-            let mut books = Books { index, now, slices, sampler, counts };
+            let mut accounting = Accounting { index, now, slices, sampler, counts };
             match event {
                 Event::Connected => {
                     *is_answered = true;
@@ -211,7 +211,7 @@ impl StreamLanes {
                 }
                 Event::Bytes(bytes) => {
                     lane.heard_at = now;
-                    if lane.take(bytes, connection.received(), &mut books) == After::Close {
+                    if lane.take(bytes, connection.received(), &mut accounting) == After::Close {
                         closing.push(index);
                         return;
                     }
@@ -221,9 +221,9 @@ impl StreamLanes {
                 Event::Closed(reason) => {
                     *last_reason = Some(reason);
                     lane.id = None;
-                    lane.end(&mut books);
+                    lane.end(&mut accounting);
                 }
-                Event::Sent(sent) => books.sampler.handle_sent(index, &sent),
+                Event::Sent(sent) => accounting.sampler.handle_sent(index, &sent),
                 Event::Accepted(_) => {}
             }
             if lane.has_room(*pipeline) {
@@ -241,7 +241,7 @@ impl StreamLanes {
         if let Some(id) = lane.id.take() {
             self.streams.close(id);
             let (now, sampler, counts) = (self.clock.now(), &mut self.sampler, &mut self.counts);
-            lane.end(&mut Books { index, now, slices, sampler, counts });
+            lane.end(&mut Accounting { index, now, slices, sampler, counts });
         }
     }
 
@@ -427,17 +427,17 @@ impl Lane {
     }
 
     /// Takes replies; tells whether the connection is of further use.
-    fn take(&mut self, mut bytes: &[u8], seen: Seen, books: &mut Books<'_, '_>) -> After {
+    fn take(&mut self, mut bytes: &[u8], seen: Seen, accounting: &mut Accounting<'_, '_>) -> After {
         while !bytes.is_empty() {
             match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected))
             {
                 Step::More => return After::Keep,
                 Step::Malformed(_) => {
-                    books.counts.mismatched += 1;
+                    accounting.counts.mismatched += 1;
                     return After::Close;
                 }
                 Step::Reply(reply) => {
-                    self.resolve(reply.outcome, seen, books);
+                    self.resolve(reply.outcome, seen, accounting);
                     if reply.after == After::Close {
                         return After::Close;
                     }
@@ -447,22 +447,22 @@ impl Lane {
         After::Keep
     }
 
-    fn resolve(&mut self, outcome: Outcome, seen: Seen, books: &mut Books<'_, '_>) {
+    fn resolve(&mut self, outcome: Outcome, seen: Seen, accounting: &mut Accounting<'_, '_>) {
         let Some(Pending { what, stamped, .. }) = self.queue.pop_front() else { return };
         self.first += 1;
         if let Some(key) = stamped {
-            books.sampler.handle_reply(books.index, key, seen, books.now);
+            accounting.sampler.handle_reply(accounting.index, key, seen, accounting.now);
         }
-        if let (Asked::Load(sample), Some(slices)) = (what, &mut books.slices) {
-            slices.handle_reply(sample, outcome, books.now);
+        if let (Asked::Load(sample), Some(slices)) = (what, &mut accounting.slices) {
+            slices.handle_reply(sample, outcome, accounting.now);
         }
     }
 
     /// The connection has ended: what it waited for is lost, and what was not filled in is filled
     /// in again.
-    fn end(&mut self, books: &mut Books<'_, '_>) {
-        let now = books.now;
-        books.counts.reconnects += u64::from(self.is_open);
+    fn end(&mut self, accounting: &mut Accounting<'_, '_>) {
+        let now = accounting.now;
+        accounting.counts.reconnects += u64::from(self.is_open);
         // A server that has closed after its reply, as HTTP servers do, is asked again at once.
         let is_orderly = self.is_open && self.queue.is_empty();
         self.open_at = if is_orderly { now } else { now + REOPEN_NS };
@@ -471,9 +471,9 @@ impl Lane {
         self.first += self.queue.len() as u64;
         for Pending { what, stamped, .. } in self.queue.drain(..) {
             if let Some(key) = stamped {
-                books.sampler.handle_failure(books.index, key);
+                accounting.sampler.handle_failure(accounting.index, key);
             }
-            match (what, &mut books.slices) {
+            match (what, &mut accounting.slices) {
                 (Asked::Load(sample), Some(slices)) => {
                     slices.handle_failure(sample, Failure::Lost, now)
                 }

@@ -55,7 +55,7 @@ fn a_sender_passes_that_is_late_by_what_a_send_takes() {
     }
 }
 
-/// A sender that stands still for the time of ten requests now and then, as if for every tenth of
+/// A sender that pauses for the time of ten requests now and then, as if for every tenth of
 /// them, and catches up.
 #[test]
 fn a_sender_is_found_that_holds_a_tenth_of_its_requests_back() {
@@ -189,7 +189,7 @@ fn departs_wrong(process: &str, rate_per_s: f64, habits: Sender, seed: u64) -> b
 struct Sender {
     /// What a send takes.
     send_ns: u64,
-    /// It stands still for ten mean gaps at a time, and for this share of the time.
+    /// It pauses for ten mean gaps at a time, and for this share of the time.
     still: f64,
     /// But not before this share of the run.
     from: f64,

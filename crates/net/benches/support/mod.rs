@@ -71,7 +71,7 @@ pub fn bare_batched(slice_ns: u64) -> f64 {
     bare_exchange(slice_ns, bare::echo_batched, bare::exchange_batched)
 }
 
-pub fn bare_trains(slice_ns: u64) -> f64 {
+pub fn bare_gso_batches(slice_ns: u64) -> f64 {
     bare_exchange(slice_ns, bare::echo_trains, bare::exchange_trains)
 }
 
@@ -95,7 +95,7 @@ pub fn bare_stream(slice_ns: u64) -> f64 {
         Ok(())
     };
     with_bare(receive, |target| {
-        let load = Load { target, payload_len: 1024, outstanding: STREAM_TRAIN, slice_ns };
+        let load = Load { target, payload_len: 1024, outstanding: STREAM_BATCH, slice_ns };
         bare::stream_send(&gro_socket(), &load).expect("the sender's calls");
     });
     received.into_inner() as f64 / 1e3
@@ -183,5 +183,5 @@ pub fn loopback() -> SocketAddr {
 pub const SERVER_CORE: usize = 0;
 pub const CLIENT_CORE: usize = 1;
 pub const ROUND_TRIPS: usize = 100_000;
-pub const STREAM_TRAIN: usize = 56;
+pub const STREAM_BATCH: usize = 56;
 pub const CORE_ROUNDS: u64 = 100_000;

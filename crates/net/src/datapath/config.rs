@@ -11,8 +11,9 @@ pub struct UdpConfig {
     /// Kernel memory for datagrams on their way to the device. Default 4 MiB: 3 ms of a 10 Gb/s
     /// link.
     pub send_buffer_bytes: usize,
-    /// Longest message received, a datagram or a train. Default 64 KiB, as much as a train can
-    /// have; longer ones are counted and dropped. Less saves memory where coalescing is off.
+    /// Longest message received, a datagram or a GSO batch. Default 64 KiB, as much as a GSO batch
+    /// can have; longer ones are counted and dropped. Less saves memory where segmented sends are
+    /// off.
     pub message_len_max: usize,
     /// Bytes, by the kernel's own accounting, that may wait for the device: above that a driver
     /// asks its node only for what is short, so that the rest waits in the node, where what is more
@@ -22,8 +23,9 @@ pub struct UdpConfig {
     /// Messages that one receive or one send moves. Default 64: above it, no call gets cheaper, and
     /// the others wait longer. Costs `message_len_max` bytes of memory each, once used.
     pub burst_max: usize,
-    /// Whether trains travel as one message. Default on; off to measure one datagram a message.
-    pub coalescing: Coalescing,
+    /// Whether GSO batches travel as one message. Default on; off to measure one datagram a
+    /// message.
+    pub segmented_send: SegmentedSend,
     /// How long a burst may wait for room in the send buffer before it is dropped. Default 1 ms, in
     /// which a 10 Gb/s link drains a third of the buffer: longer, and the peer's datagrams wait
     /// behind ours.
@@ -31,8 +33,8 @@ pub struct UdpConfig {
 }
 
 impl UdpConfig {
-    /// What Homa lets wait for the device: two long trains. A link of 25 Gbit/s drains them in 40
-    /// us, to which the kernel's module keeps its queue.
+    /// What Homa lets wait for the device: two long GSO batches. A link of 25 Gbit/s drains them in
+    /// 40 us, to which the kernel's module keeps its queue.
     pub const HOMA_UNSENT_BYTES: usize = 128 << 10;
 }
 
@@ -44,7 +46,7 @@ impl Default for UdpConfig {
             unsent_bytes_max: None,
             message_len_max: 1 << 16,
             burst_max: 64,
-            coalescing: Coalescing::On,
+            segmented_send: SegmentedSend::On,
             send_wait_ns: 1_000_000,
         }
     }
@@ -52,8 +54,8 @@ impl Default for UdpConfig {
 
 /// Whether several datagrams may travel the kernel as one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coalescing {
-    /// Trains leave by GSO and arrive by GRO.
+pub enum SegmentedSend {
+    /// GSO batches leave by GSO and arrive by GRO.
     On,
     /// Each datagram is a message of its own.
     Off,
@@ -67,7 +69,7 @@ pub struct UdpMetrics {
     /// Their bytes.
     pub bytes_in: u64,
     /// Messages that held more than one of them.
-    pub trains_in: u64,
+    pub gso_batches_in: u64,
     /// Messages dropped because they were longer than [`UdpConfig::message_len_max`].
     pub truncated: u64,
     /// Messages dropped because the kernel named no sender.
@@ -77,7 +79,7 @@ pub struct UdpMetrics {
     /// Their bytes.
     pub bytes_out: u64,
     /// Messages that held more than one of them.
-    pub trains_out: u64,
+    pub gso_batches_out: u64,
     /// Looks that found more waiting for the device than [`UdpConfig::unsent_bytes_max`].
     pub without_room: u64,
     /// Sends that found no room in the send buffer at first.
@@ -92,8 +94,8 @@ pub struct UdpMetrics {
     pub dropped_unreachable: u64,
     /// Datagrams dropped for another reason: a filter, an address of the other family, port 0.
     pub dropped_other: u64,
-    /// Trains that the kernel refused to segment and that left as single datagrams.
-    pub trains_refused: u64,
+    /// GSO batches that the kernel refused to segment and that left as single datagrams.
+    pub gso_batches_refused: u64,
     /// ICMP errors that came back: nobody listens at the peer's port, no route there.
     pub icmp_errors: u64,
     /// Receives that failed for a reason that came from the network or the device.

@@ -12,8 +12,8 @@
 //! same port, counted and ignored. And since the kernel knows nothing of Homa's ports, a name in
 //! the network namespace (an abstract Unix socket) keeps two processes from taking the same one.
 //!
-//! Bursts, errors, metrics and the kernel's timestamps are those of a UDP port. Trains leave packet
-//! by packet, in bursts: raw sockets know no segmentation.
+//! Bursts, errors, metrics and the kernel's timestamps are those of a UDP port. GSO batches leave
+//! packet by packet, in bursts: raw sockets know no segmentation.
 //!
 //! In disguise the kernel's own TCP gets every packet too, and drops it, since RST is set: it
 //! answers nothing and no listener on the same port sees it.
@@ -34,7 +34,7 @@ use tailcut_proto::node::Path;
 use tailcut_wire::homa;
 
 use super::socket::{Framing, SocketPort};
-use super::udp::{Coalescing, UdpConfig};
+use super::udp::{SegmentedSend, UdpConfig};
 use crate::entropy;
 use crate::sys;
 
@@ -79,7 +79,7 @@ impl Framing for HomaIp {
 
 impl IpPort {
     /// Opens a raw socket at an address and Homa port; port 0 takes a free one of those for
-    /// clients, 32,768 and up. Of `config`, coalescing has no effect.
+    /// clients, 32,768 and up. Of `config`, segmented sends have no effect.
     ///
     /// # Errors
     ///
@@ -112,7 +112,12 @@ impl IpPort {
         socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
         forget_strangers(&socket);
         let framing = HomaIp { local, form, _claim: claim, strays: Strays::default() };
-        Self::new(socket, local, framing, UdpConfig { coalescing: Coalescing::Off, ..config })
+        Self::new(
+            socket,
+            local,
+            framing,
+            UdpConfig { segmented_send: SegmentedSend::Off, ..config },
+        )
     }
 
     /// What came and was not handed out.

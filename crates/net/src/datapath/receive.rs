@@ -1,4 +1,4 @@
-//! Receiving: how many messages to ask for, and splitting trains.
+//! Receiving: how many messages to ask for, and splitting GSO batches.
 
 use std::io;
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ where
     }
     let datagrams = message.bytes.chunks_mut(message.segment_len);
     let count = datagrams.len();
-    metrics.trains_in += 1;
+    metrics.gso_batches_in += 1;
     metrics.datagrams_in += count as u64;
     datagrams.for_each(|datagram| f(peer, datagram, message.notes));
     count

@@ -4,15 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use tailcut_proto::node::{TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
+use tailcut_proto::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Transmit};
 
-use super::config::{Coalescing, UdpMetrics};
+use super::config::{SegmentedSend, UdpMetrics};
 use super::receive::take_errors;
 use crate::sys::{self, Outgoing};
 
 /// Datagrams that wait for the burst to leave.
 ///
-/// Invariant: after [`Queue::space`] there is room for the longest train and for one more message.
+/// Invariant: after [`Queue::space`] there is room for the longest GSO batch and for one more
+/// message.
 #[derive(Debug)]
 pub(super) struct Queue {
     arena: Vec<u8>,
@@ -26,7 +27,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(burst_max: usize) -> Self {
-        let messages = Vec::with_capacity(burst_max + TRAIN_DATAGRAMS_MAX);
+        let messages = Vec::with_capacity(burst_max + GSO_DATAGRAMS_MAX);
         Self { arena: vec![0; ARENA_LEN], used: 0, messages, burst_max, stamp_flags: 0 }
     }
 
@@ -37,20 +38,21 @@ impl Queue {
 
     #[inline]
     pub(super) fn space(&mut self) -> &mut [u8] {
-        &mut self.arena[self.used..self.used + TRAIN_BYTES_MAX]
+        &mut self.arena[self.used..self.used + GSO_BYTES_MAX]
     }
 
     /// Queues what was written to the space; returns whether the burst must leave before there is
     /// space again.
     #[inline]
-    pub(super) fn push(&mut self, transmit: &Transmit, coalescing: Coalescing) -> bool {
-        assert!(transmit.len <= TRAIN_BYTES_MAX, "the transmit fits the space it was written to");
+    pub(super) fn push(&mut self, transmit: &Transmit, segmented_send: SegmentedSend) -> bool {
+        assert!(transmit.len <= GSO_BYTES_MAX, "the transmit fits the space it was written to");
         let mut message = outgoing(transmit, self.used);
         message.stamp_flags = if transmit.token == 0 { 0 } else { self.stamp_flags };
         self.used += transmit.len.next_multiple_of(ALIGNMENT);
         let is_train = message.is_train();
         if !is_train
-            || (coalescing == Coalescing::On && transmit.datagram_count() <= TRAIN_DATAGRAMS_MAX)
+            || (segmented_send == SegmentedSend::On
+                && transmit.datagram_count() <= GSO_DATAGRAMS_MAX)
         {
             self.messages.push(message);
         } else {
@@ -58,7 +60,7 @@ impl Queue {
         }
         is_train
             || self.messages.len() >= self.burst_max
-            || self.used + TRAIN_BYTES_MAX > self.arena.len()
+            || self.used + GSO_BYTES_MAX > self.arena.len()
     }
 
     /// Hands the burst to `send` and forgets it.
@@ -76,8 +78,8 @@ impl Queue {
 #[derive(Debug)]
 pub(super) struct Sender {
     batch: sys::SendBatch,
-    /// Off when it was never wanted, or from the first train on that the kernel refused.
-    coalescing: Coalescing,
+    /// Off when it was never wanted, or from the first GSO batch on that the kernel refused.
+    segmented_send: SegmentedSend,
     send_wait_ns: u64,
     /// The last wait for room was in vain: the next datagrams do not wait too, or a burst would
     /// stall for 64 waits.
@@ -93,7 +95,7 @@ impl Sender {
         let batch = sys::SendBatch::new(burst_max);
         Self {
             batch,
-            coalescing: Coalescing::Off,
+            segmented_send: SegmentedSend::Off,
             send_wait_ns,
             is_congested: false,
             marked: Vec::new(),
@@ -101,13 +103,13 @@ impl Sender {
         }
     }
 
-    pub(super) fn set_coalescing(&mut self, coalescing: Coalescing) {
-        self.coalescing = coalescing;
+    pub(super) fn set_segmented_send(&mut self, segmented_send: SegmentedSend) {
+        self.segmented_send = segmented_send;
     }
 
     #[inline]
-    pub(super) fn coalescing(&self) -> Coalescing {
-        self.coalescing
+    pub(super) fn segmented_send(&self) -> SegmentedSend {
+        self.segmented_send
     }
 
     /// Takes the tokens of the marked messages that the kernel has taken since the last call, in
@@ -194,7 +196,7 @@ impl Sender {
         self.batch.class() == traffic_class
     }
 
-    /// After a failure: a train leaves as single datagrams when the kernel cannot segment it,
+    /// After a failure: a GSO batch leaves as single datagrams when the kernel cannot segment it,
     /// anything else gets one more chance.
     #[cold]
     fn recover(
@@ -209,7 +211,7 @@ impl Sender {
             self.retry(fd, message, error, metrics);
             return;
         }
-        metrics.trains_refused += 1;
+        metrics.gso_batches_refused += 1;
         let sent_before = metrics.datagrams_out;
         for datagram in datagrams(outgoing) {
             match self.attempt(fd, arena, &[datagram]) {
@@ -219,7 +221,7 @@ impl Sender {
         }
         // Where the parts pass and the whole does not, it is segmentation that is refused.
         if metrics.datagrams_out > sent_before {
-            self.coalescing = Coalescing::Off;
+            self.segmented_send = SegmentedSend::Off;
         }
     }
 
@@ -270,12 +272,12 @@ fn outgoing(transmit: &Transmit, offset: usize) -> Outgoing {
     }
 }
 
-/// The single datagrams of a train.
-fn datagrams(train: &Outgoing) -> impl Iterator<Item = Outgoing> + use<> {
-    let train = *train;
-    (0..train.len).step_by(train.segment_len).map(move |start| {
-        let len = train.segment_len.min(train.len - start);
-        Outgoing { offset: train.offset + start, len, segment_len: len, ..train }
+/// The single datagrams of a GSO batch.
+fn datagrams(batch: &Outgoing) -> impl Iterator<Item = Outgoing> + use<> {
+    let batch = *batch;
+    (0..batch.len).step_by(batch.segment_len).map(move |start| {
+        let len = batch.segment_len.min(batch.len - start);
+        Outgoing { offset: batch.offset + start, len, segment_len: len, ..batch }
     })
 }
 
@@ -288,7 +290,7 @@ pub(crate) fn is_writable_within(fd: BorrowedFd<'_>, wait_ns: u64) -> bool {
 fn count_sent(message: &Outgoing, metrics: &mut UdpMetrics) {
     metrics.bytes_out += message.len as u64;
     if message.is_train() {
-        metrics.trains_out += 1;
+        metrics.gso_batches_out += 1;
         metrics.datagrams_out += message.len.div_ceil(message.segment_len) as u64;
     } else {
         metrics.datagrams_out += 1;
@@ -317,7 +319,7 @@ fn count_dropped(message: &Outgoing, error: &io::Error, metrics: &mut UdpMetrics
 /// more than they save.
 const ADOPT_AFTER: u32 = 16;
 
-/// Bytes of a burst: the longest train after as many again of single datagrams.
+/// Bytes of a burst: the longest GSO batch after as many again of single datagrams.
 const ARENA_LEN: usize = 2 * (1 << 16);
 
 /// Datagrams begin at multiples of this, so that copying them never splits a word.
@@ -327,12 +329,12 @@ const ALIGNMENT: usize = 16;
 mod tests {
     use super::*;
 
-    fn train(len: usize, segment_len: usize) -> Transmit {
+    fn batch(len: usize, segment_len: usize) -> Transmit {
         Transmit { segment_len, ..Transmit::single(SocketAddr::from(([127, 0, 0, 1], 9)), len) }
     }
 
     fn lens(len: usize, segment_len: usize) -> Vec<usize> {
-        datagrams(&outgoing(&train(len, segment_len), 0)).map(|datagram| datagram.len).collect()
+        datagrams(&outgoing(&batch(len, segment_len), 0)).map(|datagram| datagram.len).collect()
     }
 
     #[test]
@@ -345,19 +347,20 @@ mod tests {
     #[test]
     fn single_datagrams_wait_for_the_burst() {
         let mut queue = Queue::new(3);
-        let full: Vec<bool> = (0..3).map(|_| queue.push(&train(64, 64), Coalescing::On)).collect();
+        let full: Vec<bool> =
+            (0..3).map(|_| queue.push(&batch(64, 64), SegmentedSend::On)).collect();
         assert_eq!(full, [false, false, true]);
     }
 
     #[test]
     fn a_train_does_not_wait() {
-        assert!(Queue::new(8).push(&train(128, 64), Coalescing::On));
+        assert!(Queue::new(8).push(&batch(128, 64), SegmentedSend::On));
     }
 
     #[test]
     fn a_refused_train_is_queued_as_single_datagrams() {
         let mut queue = Queue::new(2);
-        queue.push(&train(250, 100), Coalescing::Off);
+        queue.push(&batch(250, 100), SegmentedSend::Off);
         let mut bursts = Vec::new();
         queue.flush(|_, messages| {
             bursts.push(messages.iter().map(|message| message.len).collect::<Vec<_>>())
@@ -368,7 +371,7 @@ mod tests {
     #[test]
     fn more_datagrams_than_the_kernel_takes_are_queued_alone() {
         let mut queue = Queue::new(64);
-        queue.push(&train(65, 1), Coalescing::On);
+        queue.push(&batch(65, 1), SegmentedSend::On);
         let mut count = 0;
         queue.flush(|_, messages| count += messages.len());
         assert_eq!(count, 65);
@@ -378,8 +381,8 @@ mod tests {
     fn there_is_always_space_for_the_longest_train() {
         let mut queue = Queue::new(1000);
         for _ in 0..1000 {
-            assert_eq!(queue.space().len(), TRAIN_BYTES_MAX);
-            if queue.push(&train(9000, 9000), Coalescing::On) {
+            assert_eq!(queue.space().len(), GSO_BYTES_MAX);
+            if queue.push(&batch(9000, 9000), SegmentedSend::On) {
                 queue.flush(|_, _| ());
             }
         }
@@ -387,8 +390,8 @@ mod tests {
 
     #[test]
     fn priorities_are_class_selectors() {
-        let top = Transmit { priority: 7, ..train(1, 1) };
+        let top = Transmit { priority: 7, ..batch(1, 1) };
         assert_eq!(outgoing(&top, 0).traffic_class, 0xe0);
-        assert_eq!(outgoing(&train(1, 1), 0).traffic_class, 0);
+        assert_eq!(outgoing(&batch(1, 1), 0).traffic_class, 0);
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::Socket;
 use tailcut_proto::node::{Path, Transmit};
 
-use super::config::{Coalescing, UdpConfig, UdpMetrics};
+use super::config::{SegmentedSend, UdpConfig, UdpMetrics};
 use super::receive::{Receiver, take_errors};
 use super::send::{Queue, Sender, is_writable_within};
 use super::{Datapath, Frame};
@@ -33,7 +33,7 @@ pub struct SocketPort<F> {
     /// The socket stands at all addresses of this host: what arrives says at which, and what leaves
     /// says from which. A socket at one address has no such control messages.
     is_everywhere: bool,
-    coalescing: Coalescing,
+    segmented_send: SegmentedSend,
     pub(super) receiver: Receiver,
     queue: Queue,
     sender: Sender,
@@ -75,7 +75,7 @@ impl<F: Framing> SocketPort<F> {
             framing,
             local,
             is_everywhere,
-            coalescing: Coalescing::Off,
+            segmented_send: SegmentedSend::Off,
             receiver: Receiver::new(config.burst_max, config.message_len_max),
             queue: Queue::new(config.burst_max),
             sender: Sender::new(config.burst_max, config.send_wait_ns),
@@ -84,39 +84,40 @@ impl<F: Framing> SocketPort<F> {
             unasked_bytes: 0,
             metrics: UdpMetrics::default(),
         };
-        port.set_coalescing(config.coalescing)?;
+        port.set_segmented_send(config.segmented_send)?;
         Ok(port)
     }
 
-    /// Whether trains travel as one message. A kernel without GRO or GSO is not an error: datagrams
-    /// then travel alone.
+    /// Whether GSO batches travel as one message. A kernel without GRO or GSO is not an error:
+    /// datagrams then travel alone.
     ///
     /// # Errors
     ///
     /// What the kernel says, except that it does not know the option.
-    pub fn set_coalescing(&mut self, coalescing: Coalescing) -> io::Result<()> {
-        self.coalescing = coalescing;
-        self.sender.set_coalescing(coalescing);
-        let value = i32::from(coalescing == Coalescing::On);
+    pub fn set_segmented_send(&mut self, segmented_send: SegmentedSend) -> io::Result<()> {
+        self.segmented_send = segmented_send;
+        self.sender.set_segmented_send(segmented_send);
+        let value = i32::from(segmented_send == SegmentedSend::On);
         match sys::set_int_option(self.as_fd(), (libc::SOL_UDP, libc::UDP_GRO), value) {
             Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Whether trains leave as one message at present: as configured, until the kernel refuses one.
-    pub fn coalescing(&self) -> Coalescing {
-        self.sender.coalescing()
+    /// Whether GSO batches leave as one message at present: as configured, until the kernel refuses
+    /// one.
+    pub fn segmented_send(&self) -> SegmentedSend {
+        self.sender.segmented_send()
     }
 
-    /// Sends a datagram or a train at once, and what is queued before it. What cannot be sent is
-    /// counted in [`UdpMetrics`] and dropped: the protocol recovers. A spoofed
+    /// Sends a datagram or a GSO batch at once, and what is queued before it. What cannot be sent
+    /// is counted in [`UdpMetrics`] and dropped: the protocol recovers. A spoofed
     /// [`Transmit::from`] is for [`crate::raw`] and is not looked at.
     ///
     /// # Panics
     ///
     /// When [`Transmit::len`] is more than there are bytes or than
-    /// [`tailcut_proto::node::TRAIN_BYTES_MAX`].
+    /// [`tailcut_proto::node::GSO_BYTES_MAX`].
     pub fn send(&mut self, transmit: &Transmit, bytes: &[u8]) {
         self.queue.space()[..transmit.len].copy_from_slice(&bytes[..transmit.len]);
         self.queue(transmit);
@@ -176,7 +177,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
     }
 
     /// Takes one message while traffic is sparse and up to [`UdpConfig::burst_max`] while it is
-    /// dense; a message is a datagram or a train.
+    /// dense; a message is a datagram or a GSO batch.
     #[inline]
     fn recv_burst(&mut self, mut f: impl FnMut(Path, &mut [u8])) -> io::Result<usize> {
         self.receive(|path, bytes, _| f(path, bytes), |_, _| Stamps::default())
@@ -189,21 +190,21 @@ impl<F: Framing> Datapath for SocketPort<F> {
         })
     }
 
-    /// Always [`tailcut_proto::node::TRAIN_BYTES_MAX`] bytes.
+    /// Always [`tailcut_proto::node::GSO_BYTES_MAX`] bytes.
     #[inline]
     fn frame(&mut self, headroom: usize, tailroom: usize) -> Frame<'_> {
         Frame::new(self.queue.space(), headroom, tailroom)
     }
 
     /// Single datagrams leave in one burst at [`Datapath::flush`] or when the burst is full; a
-    /// train leaves now, after those queued before it.
+    /// GSO batch leaves now, after those queued before it.
     #[inline]
     fn queue(&mut self, transmit: &Transmit) {
         self.unasked_bytes += transmit.len;
         let local = if self.is_everywhere { transmit.from.local() } else { None };
         let to = F::destination(transmit.to);
         let transmit = Transmit { to, from: local.into(), ..*transmit };
-        if self.queue.push(&transmit, self.sender.coalescing()) {
+        if self.queue.push(&transmit, self.sender.segmented_send()) {
             self.flush();
         }
     }

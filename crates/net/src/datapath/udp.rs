@@ -1,9 +1,9 @@
-//! A UDP socket that moves bursts and trains.
+//! A UDP socket that moves bursts and GSO batches.
 //!
 //! A datagram costs the kernel 2.7 us and a system call 0.13 us of it, so that batching calls gains
-//! little and only fewer, larger messages gain much: a train of equal datagrams to one peer travels
-//! the kernel as one message (GSO on the way out, GRO on the way in). A lone datagram takes the
-//! shortest calls there are, sendto without control messages and one recvmsg, because in a
+//! little and only fewer, larger messages gain much: a GSO batch of equal datagrams to one peer
+//! travels the kernel as one message (GSO on the way out, GRO on the way in). A lone datagram takes
+//! the shortest calls there are, sendto without control messages and one recvmsg, because in a
 //! ping-pong nothing else counts. Its priority is the socket's where several in a row have the
 //! same, and a control message where it changes.
 //!
@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | sparse | one recvmsg, then back | one sendto |
 //! | dense: several messages in a row without an empty call | recvmmsg of up to 64 messages | sendmmsg of up to 64 |
-//! | trains | the same, split by the kernel's segment size | sendmsg with UDP_SEGMENT |
+//! | GSO batches | the same, split by the kernel's segment size | sendmsg with UDP_SEGMENT |
 //!
 //! Own calls instead of a library: the shortest calls above, the source address for raw sends and
 //! the steering program are not to be had through one.
@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 use tailcut_proto::node::Path;
 
-pub use super::config::{Coalescing, UdpConfig, UdpMetrics};
+pub use super::config::{SegmentedSend, UdpConfig, UdpMetrics};
 use super::socket::{Framing, SocketPort, local_address};
 
 /// A UDP socket of one address family.
@@ -99,13 +99,16 @@ mod tests {
         // Without checksums the kernel refuses to segment.
         sys::set_int_option(sender.as_fd(), (libc::SOL_SOCKET, libc::SO_NO_CHECK), 1)
             .expect("the option");
-        let train =
+        let batch =
             Transmit { segment_len: 100, ..Transmit::single(receiver.local_address(), 250) };
-        sender.send(&train, &[7; 250]);
-        sender.send(&train, &[7; 250]);
+        sender.send(&batch, &[7; 250]);
+        sender.send(&batch, &[7; 250]);
         let metrics = sender.metrics();
-        assert_eq!((metrics.trains_refused, metrics.trains_out, metrics.datagrams_out), (1, 0, 6));
-        assert_eq!(sender.coalescing(), Coalescing::Off);
+        assert_eq!(
+            (metrics.gso_batches_refused, metrics.gso_batches_out, metrics.datagrams_out),
+            (1, 0, 6)
+        );
+        assert_eq!(sender.segmented_send(), SegmentedSend::Off);
         let mut lens = Vec::new();
         while lens.len() < 6 {
             receiver.recv_burst(|_, bytes| lens.push(bytes.len())).expect("a receive");
@@ -118,11 +121,14 @@ mod tests {
         let mut sender = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
         let to = SocketAddr::new(loopback().ip(), 0);
         sender.send(&Transmit { segment_len: 100, ..Transmit::single(to, 250) }, &[0; 250]);
-        assert_eq!((sender.metrics().dropped_other, sender.coalescing()), (3, Coalescing::On));
+        assert_eq!(
+            (sender.metrics().dropped_other, sender.segmented_send()),
+            (3, SegmentedSend::On)
+        );
     }
 
     /// Sends datagrams of 100 bytes, and returns the traffic class of each as it arrived, and how
-    /// many trains there were.
+    /// many GSO batches there were.
     fn classes(address: &str, sends: &[(u8, usize)]) -> (Vec<Option<u8>>, u64) {
         let address: SocketAddr = address.parse().expect("an address");
         let mut receiver = UdpPort::bind(address, UdpConfig::default()).expect("a port");
@@ -143,7 +149,7 @@ mod tests {
             let note = |_, _: &mut [u8], notes: sys::Notes<'_>| classes.push(notes.traffic_class());
             receiver.receive(socket.as_fd(), metrics, note).expect("a receive");
         }
-        (classes, sender.metrics().trains_out)
+        (classes, sender.metrics().gso_batches_out)
     }
 
     #[test]

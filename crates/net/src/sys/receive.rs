@@ -23,7 +23,7 @@ pub(crate) struct ReceiveBatch {
     used: usize,
 }
 
-/// A received message: a datagram, or a train of them from one peer.
+/// A received message: a datagram, or a GSO batch of them from one peer.
 pub(crate) struct Message<'a> {
     /// Who sent it; `None` when the kernel named nobody that IP knows.
     pub(crate) peer: Option<SocketAddr>,

@@ -1,4 +1,4 @@
-//! Sending: one datagram by sendto, a train by sendmsg, a burst by sendmmsg.
+//! Sending: one datagram by sendto, a GSO batch by sendmsg, a burst by sendmmsg.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use super::check;
 use super::control::{Control, PKTINFO_V4, PKTINFO_V6, TIMESTAMPING};
 use super::options::set_int_option;
 
-/// A datagram or a train, whose bytes stand in an arena.
+/// A datagram or a GSO batch, whose bytes stand in an arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outgoing {
     /// Destination; `None` for the peer that the socket is connected to.
@@ -20,7 +20,7 @@ pub(crate) struct Outgoing {
     pub(crate) offset: usize,
     /// Bytes.
     pub(crate) len: usize,
-    /// Bytes of each datagram of a train but the last; `len` or more for a single datagram.
+    /// Bytes of each datagram of a GSO batch but the last; `len` or more for a single datagram.
     pub(crate) segment_len: usize,
     /// The IP header's traffic class (TOS) byte; 0 for a connected socket.
     pub(crate) traffic_class: u8,

@@ -10,7 +10,7 @@ use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::raw::RawPort;
-use tailcut_net::udp::{Coalescing, UdpPort};
+use tailcut_net::udp::{SegmentedSend, UdpPort};
 use tailcut_proto::node::{Source, Transmit};
 
 use crate::toy::{self, Alarm, Echo, PATIENCE_NS, Pinger, V4, V6};
@@ -27,13 +27,13 @@ fn an_echo_answers_over_ipv6() {
 
 #[test]
 fn many_outstanding_travel_as_trains() {
-    let (sent, trains) = check_echo(V4, 64, 1000);
-    assert!(trains > 0, "{trains} trains of {sent} datagrams");
+    let (sent, batches) = check_echo(V4, 64, 1000);
+    assert!(batches > 0, "{batches} GSO batches of {sent} datagrams");
 }
 
 #[test]
 fn a_sleeping_echo_answers() {
-    let mut server = toy::driver(V4, Echo::new(Coalescing::On), SLEEPY);
+    let mut server = toy::driver(V4, Echo::new(SegmentedSend::On), SLEEPY);
     let target = server.port(0).local_address();
     let waker = server.waker();
     let (done, is_done) = mpsc::channel();
@@ -44,7 +44,7 @@ fn a_sleeping_echo_answers() {
         }
         server.metrics().sleeps
     });
-    let mut client = toy::driver(V4, Pinger::new(target, 32, 1, Coalescing::On), SLEEPY);
+    let mut client = toy::driver(V4, Pinger::new(target, 32, 1, SegmentedSend::On), SLEEPY);
     let deadline = Clock.now() + PATIENCE_NS;
     while client.node(0).completed < 100 {
         client.turn().expect("a turn");
@@ -123,10 +123,10 @@ fn a_deadline_is_never_early_and_seldom_late() {
 #[test]
 fn the_spin_time_passes_before_a_sleep() {
     let mut server =
-        toy::driver(V4, Echo::new(Coalescing::On), Wait::Block { spin_ns: PATIENCE_NS });
+        toy::driver(V4, Echo::new(SegmentedSend::On), Wait::Block { spin_ns: PATIENCE_NS });
     let mut client = toy::driver(
         V4,
-        Pinger::new(server.port(0).local_address(), 32, 1, Coalescing::On),
+        Pinger::new(server.port(0).local_address(), 32, 1, SegmentedSend::On),
         Wait::BusyPoll,
     );
     toy::turn_until(&mut server, &mut client, |server, _| server.received > 0);
@@ -138,12 +138,12 @@ fn the_spin_time_passes_before_a_sleep() {
 fn several_nodes_share_a_thread() {
     let mut servers = Driver::new(SLEEPY).expect("a driver");
     for _ in 0..5 {
-        servers.add(Echo::new(Coalescing::On), toy::port(V4, Coalescing::On), None);
+        servers.add(Echo::new(SegmentedSend::On), toy::port(V4, SegmentedSend::On), None);
     }
     for index in 0..5 {
         let target = servers.port(index).local_address();
         let mut client =
-            toy::driver(V4, Pinger::new(target, 32, 4, Coalescing::On), Wait::BusyPoll);
+            toy::driver(V4, Pinger::new(target, 32, 4, SegmentedSend::On), Wait::BusyPoll);
         let deadline = Clock.now() + PATIENCE_NS;
         while client.node(0).completed < 100 {
             client.turn().expect("a turn");
@@ -157,16 +157,16 @@ fn several_nodes_share_a_thread() {
 
 #[test]
 fn work_is_called_for_each_node_and_leaves_in_the_same_burst() {
-    let mut receiver = toy::port(V4, Coalescing::On);
+    let mut receiver = toy::port(V4, SegmentedSend::On);
     let mut driver = toy::driver(
         V4,
-        Pinger::new(receiver.local_address(), 32, 0, Coalescing::On),
+        Pinger::new(receiver.local_address(), 32, 0, SegmentedSend::On),
         Wait::BusyPoll,
     );
     let turn = driver
         .turn_with(|index, node, now| {
             assert_eq!(index, 0);
-            *node = Pinger::new(receiver.local_address(), 32, 3, Coalescing::On);
+            *node = Pinger::new(receiver.local_address(), 32, 3, SegmentedSend::On);
             assert!(now > 0);
         })
         .expect("a turn");
@@ -176,9 +176,9 @@ fn work_is_called_for_each_node_and_leaves_in_the_same_burst() {
 
 #[test]
 fn a_full_burst_leaves_the_rest_for_the_next_turn_and_forbids_sleep() {
-    let mut receiver = toy::port(V4, Coalescing::On);
+    let mut receiver = toy::port(V4, SegmentedSend::On);
     let mut driver =
-        toy::driver(V4, Pinger::new(receiver.local_address(), 32, 100, Coalescing::Off), SLEEPY);
+        toy::driver(V4, Pinger::new(receiver.local_address(), 32, 100, SegmentedSend::Off), SLEEPY);
     assert_eq!(driver.turn().expect("a turn").sent, 64);
     driver.wait(None, None).expect("no sleep");
     assert_eq!(driver.turn().expect("a turn").sent, 36);
@@ -188,8 +188,8 @@ fn a_full_burst_leaves_the_rest_for_the_next_turn_and_forbids_sleep() {
 
 #[test]
 fn a_foreign_source_needs_a_raw_port() {
-    let mut client = toy::port(V4, Coalescing::On);
-    let mut echo = Echo::new(Coalescing::On);
+    let mut client = toy::port(V4, SegmentedSend::On);
+    let mut echo = Echo::new(SegmentedSend::On);
     echo.from = Source::Spoofed("127.0.0.9:4444".parse().expect("an address"));
     let mut server = toy::driver(V4, echo, Wait::BusyPoll);
     client.send(&Transmit::single(server.port(0).local_address(), 2), b"hi");
@@ -206,12 +206,12 @@ fn a_foreign_source_is_honoured_by_a_raw_port() {
             return;
         }
     };
-    let mut client = toy::port(V4, Coalescing::On);
-    let mut echo = Echo::new(Coalescing::On);
+    let mut client = toy::port(V4, SegmentedSend::On);
+    let mut echo = Echo::new(SegmentedSend::On);
     let from = "127.0.0.9:4444".parse().expect("an address");
     echo.from = Source::Spoofed(from);
     let mut server = Driver::new(Wait::BusyPoll).expect("a driver");
-    server.add(echo, toy::port(V4, Coalescing::On), Some(raw));
+    server.add(echo, toy::port(V4, SegmentedSend::On), Some(raw));
     client.send(&Transmit::single(server.port(0).local_address(), 2), b"hi");
     while server.turn().expect("a turn").received == 0 {}
     let peers = receive(&mut client, 1);
@@ -220,8 +220,8 @@ fn a_foreign_source_is_honoured_by_a_raw_port() {
 
 #[test]
 fn a_dead_peer_does_not_keep_a_driver_awake() {
-    let closed = toy::port(V4, Coalescing::On).local_address();
-    let mut driver = toy::driver(V4, Pinger::new(closed, 32, 1, Coalescing::On), SLEEPY);
+    let closed = toy::port(V4, SegmentedSend::On).local_address();
+    let mut driver = toy::driver(V4, Pinger::new(closed, 32, 1, SegmentedSend::On), SLEEPY);
     driver.turn().expect("a turn");
     let deadline = Clock.now() + 5_000_000;
     while Clock.now() < deadline {
@@ -232,15 +232,18 @@ fn a_dead_peer_does_not_keep_a_driver_awake() {
     assert!(driver.metrics().sleeps < 10, "{} sleeps", driver.metrics().sleeps);
 }
 
-/// Exchanges datagrams with an echo; returns how many the client sent, and in how many trains.
+/// Exchanges datagrams with an echo; returns how many the client sent, and in how many GSO batches.
 fn check_echo(address: &str, outstanding: usize, len: usize) -> (u64, u64) {
-    let mut server = toy::driver(address, Echo::new(Coalescing::On), Wait::BusyPoll);
+    let mut server = toy::driver(address, Echo::new(SegmentedSend::On), Wait::BusyPoll);
     let target = server.port(0).local_address();
-    let mut client =
-        toy::driver(address, Pinger::new(target, len, outstanding, Coalescing::On), Wait::BusyPoll);
+    let mut client = toy::driver(
+        address,
+        Pinger::new(target, len, outstanding, SegmentedSend::On),
+        Wait::BusyPoll,
+    );
     toy::turn_until(&mut server, &mut client, |_, client| client.completed >= 1000);
     let metrics = client.port(0).metrics();
-    (metrics.datagrams_out, metrics.trains_out)
+    (metrics.datagrams_out, metrics.gso_batches_out)
 }
 
 /// Waits for `count` datagrams; returns who sent them.

@@ -46,9 +46,12 @@ fn long_messages_travel_as_trains_and_nothing_is_asked_for_again() {
     assert!(exchange(&mut server, &mut client, &requests) == requests);
     for driver in [&server, &client] {
         let sent = driver.port(0).metrics();
-        // Two trains of 28 full packets for a round trip's bytes would be the best; grants that
-        // come piecemeal cut them.
-        assert!(sent.trains_out > 0 && sent.datagrams_out > 4 * sent.trains_out, "{sent:?}");
+        // Two GSO batches of 28 full packets for a round trip's bytes would be the best; grants
+        // that come piecemeal cut them.
+        assert!(
+            sent.gso_batches_out > 0 && sent.datagrams_out > 4 * sent.gso_batches_out,
+            "{sent:?}"
+        );
         let metrics = driver.node(0).metrics();
         assert_eq!(
             (metrics.gaps, metrics.duplicates, metrics.resent_bytes),
@@ -197,7 +200,7 @@ fn udp(config: UdpConfig) -> Driver<Endpoint> {
 /// `None` where the process may not open the port; it has been said.
 fn open(carrier: Carrier, address: &str) -> Option<Driver<Endpoint>> {
     match carrier {
-        Carrier::Udp => Some(drive(toy::port(address, tailcut_net::udp::Coalescing::On).into())),
+        Carrier::Udp => Some(drive(toy::port(address, tailcut_net::udp::SegmentedSend::On).into())),
         Carrier::Ip => ip_port(address).map(|port| drive(port.into())),
     }
 }

@@ -48,10 +48,10 @@ fn a_train_leaves_packet_by_packet() {
         return;
     };
     let (to, from) = (receiver.local_address(), sender.local_address());
-    let train = packet(from.port(), to.port()).repeat(3);
-    queue(&mut sender, Transmit { segment_len: 28, ..Transmit::single(to, 3 * 28) }, &train);
+    let batch = packet(from.port(), to.port()).repeat(3);
+    queue(&mut sender, Transmit { segment_len: 28, ..Transmit::single(to, 3 * 28) }, &batch);
     sender.flush();
-    assert_eq!((collect(&mut receiver, 3).len(), sender.metrics().trains_out), (3, 0));
+    assert_eq!((collect(&mut receiver, 3).len(), sender.metrics().gso_batches_out), (3, 0));
 }
 
 #[test]

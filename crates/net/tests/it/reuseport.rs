@@ -44,9 +44,9 @@ fn a_train_reaches_the_thread_of_its_session() {
     let mut client =
         UdpPort::bind("127.0.0.1:0".parse().expect("an address"), UdpConfig::default())
             .expect("a port");
-    let train: Vec<u8> =
+    let batch: Vec<u8> =
         (0..32).flat_map(|sequence| extended(0xabcd_ef01_2300_0000 | sequence)).collect();
-    client.send(&Transmit { segment_len: 48, ..Transmit::single(to, train.len()) }, &train);
+    client.send(&Transmit { segment_len: 48, ..Transmit::single(to, batch.len()) }, &batch);
     let reached = read_all(&mut group, 32);
     assert!(reached.iter().all(|(thread, _)| *thread == reached[0].0));
 }

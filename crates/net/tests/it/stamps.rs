@@ -16,7 +16,7 @@ use tailcut_net::driver::{Driver, Observer, Wait};
 use tailcut_net::probe::{Arrived, Probe};
 use tailcut_net::stamps::{FakeInterface, StampConfig, StampSource, Stamping, Stamps as Seen};
 use tailcut_net::stream::{Connection, Event, StreamConfig, Streams};
-use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
+use tailcut_net::udp::{SegmentedSend, UdpConfig, UdpPort};
 use tailcut_proto::node::Transmit;
 
 use crate::toy::Pinger;
@@ -382,7 +382,7 @@ fn sample_port(to: SocketAddr, stamps: StampConfig, promised: Promised) -> Sampl
     let mut port = UdpPort::bind(any, UdpConfig::default()).expect("a port");
     port.set_stamps(stamps).expect("stamps");
     let mut driver = Driver::new(Wait::BusyPoll).expect("a driver");
-    driver.add(Pinger::new(to, 64, 1, Coalescing::Off), port, None);
+    driver.add(Pinger::new(to, 64, 1, SegmentedSend::Off), port, None);
     let mut watch = Watch { run: Run::new(promised) };
     until(|| {
         driver.turn_observed(&mut watch, |_, _, _| ()).expect("a turn");

@@ -4,8 +4,8 @@ use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
-use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
-use tailcut_proto::node::{TRAIN_DATAGRAMS_MAX, Transmit};
+use tailcut_net::udp::{SegmentedSend, UdpConfig, UdpPort};
+use tailcut_proto::node::{GSO_DATAGRAMS_MAX, Transmit};
 
 /// A layer around a node writes its header and trailer where the node left room for them.
 #[test]
@@ -40,37 +40,37 @@ fn an_empty_datagram_arrives() {
 
 #[test]
 fn a_train_arrives_as_its_datagrams() {
-    let (lens, trains) = train_lens(UdpConfig::default(), TRAIN_DATAGRAMS_MAX * 1000, 1000);
-    assert_eq!((lens, trains), (vec![1000; TRAIN_DATAGRAMS_MAX], (1, 1)));
+    let (lens, batches) = batch_lens(UdpConfig::default(), GSO_DATAGRAMS_MAX * 1000, 1000);
+    assert_eq!((lens, batches), (vec![1000; GSO_DATAGRAMS_MAX], (1, 1)));
 }
 
 #[test]
 fn the_last_datagram_of_a_train_may_be_shorter() {
-    let (lens, trains) = train_lens(UdpConfig::default(), 250, 100);
-    assert_eq!((lens, trains), (vec![100, 100, 50], (1, 1)));
+    let (lens, batches) = batch_lens(UdpConfig::default(), 250, 100);
+    assert_eq!((lens, batches), (vec![100, 100, 50], (1, 1)));
 }
 
 #[test]
 fn without_coalescing_no_train_travels() {
-    let config = UdpConfig { coalescing: Coalescing::Off, ..UdpConfig::default() };
-    let (lens, trains) = train_lens(config, 250, 100);
-    assert_eq!((lens, trains), (vec![100, 100, 50], (0, 0)));
+    let config = UdpConfig { segmented_send: SegmentedSend::Off, ..UdpConfig::default() };
+    let (lens, batches) = batch_lens(config, 250, 100);
+    assert_eq!((lens, batches), (vec![100, 100, 50], (0, 0)));
 }
 
 #[test]
 fn a_train_to_a_receiver_without_coalescing_is_split_by_the_kernel() {
     let (mut sender, mut receiver) = pair(UdpConfig::default());
-    receiver.set_coalescing(Coalescing::Off).expect("the option");
-    sender.send(&train(&receiver, 250, 100), &[0; 250]);
+    receiver.set_segmented_send(SegmentedSend::Off).expect("the option");
+    sender.send(&batch(&receiver, 250, 100), &[0; 250]);
     let lens: Vec<usize> = collect(&mut receiver, 3).iter().map(Vec::len).collect();
-    assert_eq!((lens, receiver.metrics().trains_in), (vec![100, 100, 50], 0));
+    assert_eq!((lens, receiver.metrics().gso_batches_in), (vec![100, 100, 50], 0));
 }
 
 #[test]
 fn the_bytes_of_a_train_are_in_order() {
     let (mut sender, mut receiver) = pair(UdpConfig::default());
     let bytes: Vec<u8> = (0..=255).cycle().take(36_000).collect();
-    sender.send(&train(&receiver, bytes.len(), 1200), &bytes);
+    sender.send(&batch(&receiver, bytes.len(), 1200), &bytes);
     assert_eq!(collect(&mut receiver, 30).concat(), bytes);
 }
 
@@ -117,7 +117,7 @@ fn a_prioritised_datagram_arrives() {
     for address in [V4, V6] {
         let mut sender = port(address, UdpConfig::default());
         let mut receiver = port(address, UdpConfig::default());
-        sender.send(&Transmit { priority: 5, ..train(&receiver, 250, 100) }, &[0; 250]);
+        sender.send(&Transmit { priority: 5, ..batch(&receiver, 250, 100) }, &[0; 250]);
         assert_eq!(collect(&mut receiver, 3).len(), 3);
     }
 }
@@ -180,12 +180,12 @@ fn check_echo(address: &str) {
     assert_eq!(receive_one(&mut client), (server.local_address(), bytes));
 }
 
-/// The datagrams' lengths, and the trains that were sent and received.
-fn train_lens(config: UdpConfig, len: usize, segment_len: usize) -> (Vec<usize>, (u64, u64)) {
+/// The datagrams' lengths, and the GSO batches that were sent and received.
+fn batch_lens(config: UdpConfig, len: usize, segment_len: usize) -> (Vec<usize>, (u64, u64)) {
     let (mut sender, mut receiver) = pair(config);
-    sender.send(&train(&receiver, len, segment_len), &vec![0; len]);
+    sender.send(&batch(&receiver, len, segment_len), &vec![0; len]);
     let lens = collect(&mut receiver, len.div_ceil(segment_len)).iter().map(Vec::len).collect();
-    (lens, (sender.metrics().trains_out, receiver.metrics().trains_in))
+    (lens, (sender.metrics().gso_batches_out, receiver.metrics().gso_batches_in))
 }
 
 fn send_many(sender: &mut UdpPort, to: SocketAddr, count: usize) {
@@ -216,7 +216,7 @@ fn collect(port: &mut UdpPort, count: usize) -> Vec<Vec<u8>> {
     received
 }
 
-fn train(receiver: &UdpPort, len: usize, segment_len: usize) -> Transmit {
+fn batch(receiver: &UdpPort, len: usize, segment_len: usize) -> Transmit {
     Transmit { segment_len, ..Transmit::single(receiver.local_address(), len) }
 }
 

@@ -15,11 +15,11 @@ pub struct Config {
     pub carrier: Carrier,
     /// Longest message taken or sent, in bytes. Default 8 MiB. Above
     /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which is all that one Homa message carries, a call
-    /// is carried by several RPCs; its peer must be of this make.
+    /// is carried by several RPCs; its peer must be of this implementation.
     pub message_len_max: usize,
     /// Longest message of one RPC, in bytes. Default [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which
-    /// is all that other makes take; only simulations, where every endpoint is of this make, have a
-    /// reason for more. At least the default.
+    /// is all that other implementations take; only simulations, where every endpoint is of this
+    /// implementation, have a reason for more. At least the default.
     pub rpc_len_max: u32,
     /// Bytes of a message that are sent without waiting for a grant. Default 40 000, as the
     /// module's: a round trip of 30 us at 10 Gbit/s. SIGCOMM'18 has 9328, for one of 7.8 us.
@@ -40,9 +40,9 @@ pub struct Config {
     /// overtake. Default `None`: whoever drives the endpoint asks for datagrams only when there is
     /// room.
     pub link: Option<Link>,
-    /// Most datagrams in one train. Default [`crate::node::TRAIN_DATAGRAMS_MAX`]; 1 where each is
+    /// Most datagrams in one GSO batch. Default [`crate::node::GSO_DATAGRAMS_MAX`]; 1 where each is
     /// to be chosen by itself.
-    pub train_len_max: usize,
+    pub gso_batch_len_max: usize,
     /// When what was lost is sent again.
     pub recovery: Recovery,
     /// Calls outstanding at once. Default 16 384.
@@ -54,7 +54,7 @@ pub struct Config {
     pub lifetime_ns_max: u64,
     /// Bytes of capacity kept for reuse. Default 64 MiB.
     pub pool_bytes_max: usize,
-    /// Peers remembered. Default 4096. Above half of it, only peers that are trusted or have proven
+    /// Peers remembered. Default 4096. Above half of it, only peers that are trusted or validated
     /// their address are added.
     pub peers_max: usize,
     /// Control packets of no live RPC that wait to be sent. Default 4096.
@@ -233,7 +233,7 @@ impl Config {
                 rank,
             },
             assumed: cutoffs,
-            train_len_max: 1,
+            gso_batch_len_max: 1,
             ..Self::default()
         }
     }
@@ -253,7 +253,7 @@ impl Default for Config {
             priorities: Priorities::default(),
             assumed: Cutoffs::UNKNOWN,
             link: None,
-            train_len_max: crate::node::TRAIN_DATAGRAMS_MAX,
+            gso_batch_len_max: crate::node::GSO_DATAGRAMS_MAX,
             recovery: Recovery::default(),
             calls_max: 16_384,
             calls_per_peer_max: 16_384,

@@ -7,7 +7,7 @@
 //! | RPC_UNKNOWN | client that has asked: all goes again | who has asked: the RPC ends | nothing |
 //! | NEED_ACK | | client: asks for what is missing; BUSY when it has just come or been asked for | ACK |
 //! | ACK | server: the RPC ends | server: the RPC ends | nothing |
-//! | CUTOFFS | the peer's priorities; told twice, the address is proven | the same | nothing |
+//! | CUTOFFS | the peer's priorities; told twice, the address is validated | the same | nothing |
 
 use tailcut_wire::homa::{Ack, CutoffsPacket, GrantPacket, PacketType, Ports, RESEND_ALL, Resend};
 use tailcut_wire::r2p2::DropReason;
@@ -116,7 +116,7 @@ impl Endpoint {
                 self.rank_out(index);
             }
             Phase::Hearing => {
-                // The server has let go of the reply.
+                // The server has released the reply.
                 self.metrics.refused += 1;
                 self.fail(index, Failure::Refused(DropReason::Uncertain));
             }
@@ -134,7 +134,7 @@ impl Endpoint {
         let version = packet.version.get();
         if peer.state.cutoffs.version == version && slot.phase == Phase::Calling {
             // It tells them again, since it wants to hear the version back: our address is not
-            // proven.
+            // validated.
             let priority = peer.state.cutoffs.level(slot.out.len());
             let first_len = self.config.framing.unscheduled_len;
             slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);

@@ -41,7 +41,7 @@ pub struct Metrics {
     pub cutoffs: u64,
     /// Times that the cutoffs were recomputed and changed.
     pub cutoffs_changed: u64,
-    /// Server: replies let go since their client acknowledged nothing.
+    /// Server: replies released since their client acknowledged nothing.
     pub unacknowledged: u64,
 }
 

@@ -1,5 +1,5 @@
-//! What a Homa endpoint remembers of each peer: its cutoffs, its round trips, the ids of calls to it
-//! and the acknowledgements that it is owed.
+//! What a Homa endpoint remembers of each peer: its cutoffs, its round trips, the ids of calls to
+//! it and the acknowledgements that it is owed.
 //!
 //! An address is validated when its peer tells back the version of our cutoffs, to which a keyed
 //! hash of the address is added, the salt.
@@ -180,7 +180,7 @@ fn salted(version: u16, salt: u16) -> u16 {
 
 /// Calls that have ended and that a client keeps to itself at most: those of several GSO batches of
 /// replies, so that under load each goes with a request and none needs a packet of its own.
-const ACKS_HELD_MAX: usize = 4 * crate::node::TRAIN_DATAGRAMS_MAX;
+const ACKS_HELD_MAX: usize = 4 * crate::node::GSO_DATAGRAMS_MAX;
 
 /// Bytes of replies that a server keeps for them at most.
 const REPLY_BYTES_HELD_MAX: usize = 100_000;

@@ -1,12 +1,12 @@
-//! Timers: what is asked for when nothing comes, and what is let go of when nothing will.
+//! Timers: what is asked for when nothing comes, and what is released when nothing will.
 //!
 //! | where the RPC stands | due | then |
 //! |---|---|---|
 //! | calling | silence | RESEND for all of the reply, which makes the server say what it knows |
 //! | hearing, receiving | silence, or a hole that is old | RESEND for every hole and the granted tail |
-//! | receiving | no progress for long | let go |
+//! | receiving | no progress for long | released |
 //! | waiting | the deadline | taken from the application |
-//! | replying, all sent | silence | NEED_ACK; after so many, or at the deadline, let go |
+//! | replying, all sent | silence | NEED_ACK; after so many, or at the deadline, released |
 //!
 //! While data of the same priority or a better one comes, granted data that does not come is not
 //! missed for a while: it waits in the network. Silences double with every question until something

@@ -175,7 +175,7 @@ impl Endpoint {
         self.holdings.hold(&mut self.peers[slot.peer], &mut slot.held_bytes, 0);
     }
 
-    /// Sends on what was held back until the client's address was proven.
+    /// Sends on what was held back until the client's address was validated.
     pub(super) fn resume(&mut self, index: SlotId) {
         if self.slots[index].phase == Phase::Replying {
             self.rank_out(index);

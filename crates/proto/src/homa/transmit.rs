@@ -11,9 +11,9 @@ use super::ids::ClientId;
 use super::outgoing::{Level, Piece};
 use super::{Carrier, Endpoint, Phase, UnscheduledRank};
 use crate::call::slab::{SlotId, SlotKey};
-use crate::node::{Path, TRAIN_DATAGRAMS_MAX, Time, Transmit};
+use crate::gso_batch::GsoBatch;
+use crate::node::{GSO_DATAGRAMS_MAX, Path, Time, Transmit};
 use crate::peer::table::PeerId;
-use crate::train::Train;
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
 /// not at all when it has ended.
@@ -91,15 +91,15 @@ impl Endpoint {
         None
     }
 
-    /// Writes data: a train of equal packets to one peer at one priority, in the order of SRPT.
+    /// Writes data: a GSO batch of equal packets to one peer at one priority, in the order of SRPT.
     pub(super) fn write_data(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let mut train = Train::new(buffer);
+        let mut batch = GsoBatch::new(buffer);
         let mut train_priority = None;
-        let count_max = self.config.train_len_max.clamp(1, TRAIN_DATAGRAMS_MAX);
+        let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
         let lens = (self.config.framing.unscheduled_len, self.config.framing.scheduled_len);
         while let Some(index) = self.egress.first() {
             let slot = &self.slots[index];
-            let Some(piece) = slot.out.peek(lens).filter(|_| train.count() < count_max) else {
+            let Some(piece) = slot.out.peek(lens).filter(|_| batch.count() < count_max) else {
                 break;
             };
             let priority = self.priority_of(index, piece);
@@ -113,8 +113,8 @@ impl Endpoint {
                 self.hold_back(now, index);
                 continue;
             }
-            let Some(room) = train.room(self.path_of(index), len) else {
-                if train.count() == 0 {
+            let Some(room) = batch.room(self.path_of(index), len) else {
+                if batch.count() == 0 {
                     self.egress.device.refuse(now);
                 }
                 break;
@@ -122,9 +122,9 @@ impl Endpoint {
             self.write_piece(now, index, piece, room);
             train_priority = Some(priority);
         }
-        self.metrics.datagrams_out += train.count() as u64;
+        self.metrics.datagrams_out += batch.count() as u64;
         let priority = train_priority.unwrap_or(0);
-        train.finish().map(|transmit| Transmit { priority, ..transmit })
+        batch.finish().map(|transmit| Transmit { priority, ..transmit })
     }
 
     fn priority_of(&self, index: SlotId, piece: Piece) -> u8 {
@@ -187,22 +187,22 @@ impl Endpoint {
         }
     }
 
-    /// A reply must wait until its client's address is proven: tell it the version to tell back.
+    /// A reply must wait until its client's address is validated: tell it the version to tell back.
     fn hold_back(&mut self, now: Time, index: SlotId) {
         self.metrics.amplification_limited += 1;
         self.egress.unrank(index);
         self.advise(now, index);
     }
 
-    /// Writes what a server is to be told of RPCs that have ended, as a train; `None` when other
-    /// packets have taken them along.
+    /// Writes what a server is to be told of RPCs that have ended, as a GSO batch; `None` when
+    /// other packets have taken them along.
     fn write_acks(&mut self, peer: PeerId, buffer: &mut [u8]) -> Option<Transmit> {
-        let count_max = self.config.train_len_max.clamp(1, TRAIN_DATAGRAMS_MAX);
-        let (mut train, to) = (Train::new(buffer), Path::from(self.peers[peer].address));
+        let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
+        let (mut batch, to) = (GsoBatch::new(buffer), Path::from(self.peers[peer].address));
         let acks = &mut self.peers[peer].state.acks;
         while !acks.is_empty() {
-            let Some(room) = (train.count() < count_max)
-                .then(|| train.room(to, size_of::<AckPacket>()))
+            let Some(room) = (batch.count() < count_max)
+                .then(|| batch.room(to, size_of::<AckPacket>()))
                 .flatten()
             else {
                 self.egress.control.push_front(Control::Acks { peer });
@@ -216,9 +216,9 @@ impl Endpoint {
             put(room, &AckPacket { common, num_acks: (count as u16).into(), acks: others });
             disguise(self.config.carrier, to, room);
         }
-        self.metrics.acks += train.count() as u64;
-        self.metrics.datagrams_out += train.count() as u64;
-        train.finish().map(|transmit| Transmit { priority: CONTROL_PRIORITY, ..transmit })
+        self.metrics.acks += batch.count() as u64;
+        self.metrics.datagrams_out += batch.count() as u64;
+        batch.finish().map(|transmit| Transmit { priority: CONTROL_PRIORITY, ..transmit })
     }
 
     /// Writes a control packet; `None` when there is no longer a reason to.
@@ -278,7 +278,7 @@ impl Endpoint {
                     put(buffer, &AckPacket { common, num_acks: (count as u16).into(), acks }),
                 ))
             }
-            // Written as trains.
+            // Written as GSO batches.
             Control::Acks { .. } => None,
             Control::Prove { to, ports, id } => {
                 self.metrics.cutoffs += 1;

@@ -3,7 +3,7 @@
 //! | state of a call | what is known | what the timer does |
 //! |---|---|---|
 //! | asking | nothing | sends packet 0 to the target again |
-//! | sending | a server has receipted part of the request | sends again what it has not receipted |
+//! | sending | a server has acknowledged part of the request | sends again what it has not acknowledged |
 //! | held | a server has all of the request | sends packet 0 to that server again, which makes it say what it knows |
 //! | receiving | part of the reply | tells what has arrived and asks for the rest |
 //!
@@ -29,12 +29,12 @@ use super::servers::Servers;
 use super::session::Sessions;
 use super::shared::Shared;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::gso_batch::GsoBatch;
 use crate::message::Arrival;
 use crate::node::{Path, Time, Transmit};
 use crate::order::wheel::Wheel;
 use crate::peer::table::PeerId;
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
-use crate::train::Train;
 
 /// The calls of an endpoint.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ pub(super) struct Slot {
 enum Item {
     /// Whatever a call's request may send.
     Data(SlotKey),
-    /// A call's receipt for its reply.
+    /// A call's ACK for its reply.
     Sack(SlotKey),
     /// The last word on a call that has ended.
     End { to: Path, token: u64, rid: u16, rpc_id: RpcId, end: End },
@@ -215,7 +215,7 @@ impl Client {
         self.receive(now, index, (packet.index, lengths), packet.payload, shared);
     }
 
-    /// A server's receipt and credit for the request.
+    /// A server's ACK and credit for the request.
     pub(super) fn handle_ack(
         &mut self,
         now: Time,
@@ -243,7 +243,7 @@ impl Client {
             slot.server = Some(peer);
             slot.server_peer = server_peer;
             if slot.request.is_under_way() && !slot.reply.is_begun() {
-                // It has let go of what it had, or never had it.
+                // It has released what it had, or never had it.
                 slot.request.restart();
             } else {
                 slot.request.resend_first();
@@ -255,7 +255,7 @@ impl Client {
             slot.server_peer = server_peer;
         }
         if let Some(sample) = round_trip_ns(now, header) {
-            self.servers.peer_mut(server_peer).receipt.sample(sample);
+            self.servers.peer_mut(server_peer).ack.sample(sample);
         }
         if slot.request.apply(sack) {
             slot.attempt = 0;
@@ -312,19 +312,19 @@ impl Client {
         buffer: &mut [u8],
         shared: &mut Shared,
     ) -> Option<Transmit> {
-        let mut train = Train::new(buffer);
+        let mut batch = GsoBatch::new(buffer);
         while let Some(&item) = self.queue.front() {
             let is_written = match item {
                 Item::Data(key) => match self.slots.find(key) {
-                    Some(index) => self.write_data(now, index, &mut train, shared),
+                    Some(index) => self.write_data(now, index, &mut batch, shared),
                     None => true,
                 },
                 Item::Sack(key) => match self.slots.find(key) {
-                    Some(index) => self.write_sack(index, &mut train),
+                    Some(index) => self.write_sack(index, &mut batch),
                     None => true,
                 },
                 Item::End { to, token, rid, rpc_id, end } => {
-                    end.write(&mut train, to, token, rid, rpc_id)
+                    end.write(&mut batch, to, token, rid, rpc_id)
                 }
             };
             if !is_written {
@@ -332,8 +332,8 @@ impl Client {
             }
             self.queue.pop_front();
         }
-        shared.metrics.datagrams_out += train.count() as u64;
-        train.finish()
+        shared.metrics.datagrams_out += batch.count() as u64;
+        batch.finish()
     }
 
     fn take_slot(&mut self, shared: &mut Shared) -> Result<SlotId, CallError> {
@@ -395,7 +395,7 @@ impl Client {
             Arrival::New => {
                 slot.attempt = 0;
                 shared.extend_credit(&mut slot.reply);
-                let guard_ns = self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS);
+                let guard_ns = self.servers.peer(slot.server_peer).ack.smoothed_or(GUARD_NS);
                 if slot.reply.has_gap(shared.config.reorder_packets)
                     && now >= slot.mended_at + guard_ns
                 {
@@ -410,11 +410,10 @@ impl Client {
         }
     }
 
-    /// Sends again the holes that the server's receipts show, each at most once in a round trip.
+    /// Sends again the holes that the server's ACKs show, each at most once in a round trip.
     fn mend_request(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
         let slot = &mut self.slots[index];
-        let guard_ns =
-            self.servers.peer(slot.server_peer).receipt.smoothed_or(GUARD_NS).max(GUARD_NS);
+        let guard_ns = self.servers.peer(slot.server_peer).ack.smoothed_or(GUARD_NS).max(GUARD_NS);
         if now >= slot.mended_at + guard_ns {
             let marked = slot.request.resend_holes(shared.config.reorder_packets);
             if marked > 0 {
@@ -457,12 +456,12 @@ impl Client {
 
     pub(super) fn arm_retry(&mut self, now: Time, index: SlotId, config: &Config) {
         let slot = &mut self.slots[index];
-        let is_receipted =
+        let is_acknowledged =
             slot.server.is_some() && !slot.request.is_complete() || slot.reply.is_begun();
         let timeout_ns = if slot.options.v1 && !slot.options.idempotent {
             u64::MAX / 2
-        } else if is_receipted {
-            self.servers.peer(slot.server_peer).receipt.timeout_ns(config.timeouts(), slot.attempt)
+        } else if is_acknowledged {
+            self.servers.peer(slot.server_peer).ack.timeout_ns(config.timeouts(), slot.attempt)
         } else {
             self.servers.peer(slot.target_peer).reply.timeout_ns(config.timeouts(), slot.attempt)
         };
@@ -558,14 +557,14 @@ impl Client {
         &mut self,
         now: Time,
         index: SlotId,
-        train: &mut Train,
+        batch: &mut GsoBatch,
         shared: &mut Shared,
     ) -> bool {
         while let Some(packet) = self.slots[index].request.peek() {
             let is_written = if self.slots[index].options.v1 {
-                self.write_packet_v1(index, packet, train)
+                self.write_packet_v1(index, packet, batch)
             } else {
-                self.write_packet(now, index, packet, train)
+                self.write_packet(now, index, packet, batch)
             };
             if !is_written {
                 return false;
@@ -584,7 +583,7 @@ impl Client {
         true
     }
 
-    fn write_packet(&self, now: Time, index: SlotId, packet: u16, train: &mut Train) -> bool {
+    fn write_packet(&self, now: Time, index: SlotId, packet: u16, batch: &mut GsoBatch) -> bool {
         let slot = &self.slots[index];
         let (Some(to), true) = (slot.server.or(slot.target), packet == 0 || slot.server.is_some())
         else {
@@ -612,19 +611,19 @@ impl Client {
             let age_ms = now.saturating_sub(slot.first_sent_at).div_ceil(1_000_000);
             repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
         }
-        let Some(room) = train.room(slot.path(to), repr.header_len() + payload.len()) else {
+        let Some(room) = batch.room(slot.path(to), repr.header_len() + payload.len()) else {
             return false;
         };
         repr.emit(room).copy_from_slice(payload);
         true
     }
 
-    fn write_sack(&mut self, index: SlotId, train: &mut Train) -> bool {
+    fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
         let slot = &mut self.slots[index];
         let Some(to) = slot.server else {
             return true;
         };
-        let Some(room) = train.room(slot.path(to), EXTENDED_LEN + size_of::<SackBody>()) else {
+        let Some(room) = batch.room(slot.path(to), EXTENDED_LEN + size_of::<SackBody>()) else {
             return false;
         };
         let repr = RequestRepr {
@@ -640,7 +639,7 @@ impl Client {
 
 impl End {
     /// Writes the control packet that tells the server; whether there was room for it.
-    fn write(self, train: &mut Train, to: Path, token: u64, rid: u16, rpc_id: RpcId) -> bool {
+    fn write(self, batch: &mut GsoBatch, to: Path, token: u64, rid: u16, rpc_id: RpcId) -> bool {
         let (kind, sack) = match self {
             Self::Received(count) => {
                 let bitmap = [0; SackBody::BITMAP_LEN];
@@ -652,7 +651,7 @@ impl End {
             Self::Cancelled => (MessageType::Cancel, None),
         };
         let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
-        let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
+        let Some(room) = batch.room(to, EXTENDED_LEN + body.len()) else {
             return false;
         };
         let repr = RequestRepr { token, ..RequestRepr::control(kind, rid, rpc_id) };

@@ -11,9 +11,9 @@ use super::client::Client;
 use super::incoming::InOrder;
 use super::shared::Shared;
 use crate::call::slab::SlotId;
+use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Time};
 use crate::rpc::Failure;
-use crate::train::Train;
 
 impl Client {
     /// Gives the call a request id that is free, and its packets.
@@ -89,13 +89,13 @@ impl Client {
     }
 
     /// Writes packet `packet` of the call; `false` when it did not fit.
-    pub(super) fn write_packet_v1(&self, index: SlotId, packet: u16, train: &mut Train) -> bool {
+    pub(super) fn write_packet_v1(&self, index: SlotId, packet: u16, batch: &mut GsoBatch) -> bool {
         let slot = &self.slots[index];
         let Some(to) = (if packet == 0 { slot.target } else { slot.server }) else {
             return true;
         };
         let (payload, count) = (slot.request.segment(packet), slot.request.count());
-        let Some(room) = train.room(slot.path(to), BASE_LEN + payload.len()) else {
+        let Some(room) = batch.room(slot.path(to), BASE_LEN + payload.len()) else {
             return false;
         };
         let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };

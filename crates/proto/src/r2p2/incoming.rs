@@ -162,7 +162,7 @@ impl Incoming {
         self.base.saturating_add(reorder) < self.end
     }
 
-    /// The receipt and credit to send.
+    /// The ACK and credit to send.
     pub(super) fn sack(&mut self) -> SackBody {
         self.announced = self.granted;
         let mut bitmap = [0; SackBody::BITMAP_LEN];
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_names_what_has_arrived() {
+    fn an_ack_names_what_has_arrived() {
         let mut message = Incoming::default();
         message.begin(Vec::new(), 1000, 10, 100);
         for index in [0, 1, 3, 9, 70] {

@@ -147,7 +147,7 @@ impl Outgoing {
         &self.payload[offset.saturating_sub(lead)..(offset + len).saturating_sub(lead)]
     }
 
-    /// Takes a receipt; tells whether anything is new in it.
+    /// Takes an ACK; tells whether anything is new in it.
     pub(super) fn apply(&mut self, sack: &SackBody) -> bool {
         let before = (self.base, self.arrived_end, self.granted);
         let mut is_new = false;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_receipt_is_no_progress() {
+    fn a_repeated_ack_is_no_progress() {
         let mut message = message(4, 4);
         drain(&mut message);
         assert!(message.apply(&sack(1, &[2], 4)));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_beyond_the_message_is_harmless() {
+    fn an_ack_beyond_the_message_is_harmless() {
         let mut message = message(4, 4);
         message.apply(&sack(60_000, &[60_100], 65_535));
         assert!(message.is_complete());

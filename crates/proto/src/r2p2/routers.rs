@@ -42,7 +42,7 @@ pub(super) struct Via {
 
 /// Whose packet told of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Witness {
+pub(super) enum FeedbackSource {
     /// The router's own.
     Router,
     /// A client's, as far as its source says.
@@ -63,7 +63,7 @@ impl Routers {
         now: Time,
         path: Path,
         placement: u32,
-        witness: Witness,
+        source: FeedbackSource,
     ) -> Option<Via> {
         let place = match self.records.iter().position(|record| record.address == path.peer) {
             Some(place) => place,
@@ -74,7 +74,7 @@ impl Routers {
         if ahead < LEAP {
             record.placement_seen = placement;
         } else if ahead.wrapping_neg() >= LEAP {
-            if witness == Witness::Client {
+            if source == FeedbackSource::Client {
                 return None;
             }
             record.epoch = self.next_epoch;
@@ -201,7 +201,7 @@ mod tests {
     fn counts_are_absolute_and_reported_once_for_a_burst() {
         let mut routers = Routers::new(4, None, 77);
         for placement in 1000..1010 {
-            let via = routers.see(0, router(), placement, Witness::Router).unwrap();
+            let via = routers.see(0, router(), placement, FeedbackSource::Router).unwrap();
             routers.receive(via);
             routers.conclude(via);
         }
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn a_reordered_placement_does_not_go_back() {
         let mut routers = Routers::new(4, None, 77);
-        routers.see(0, router(), u32::MAX, Witness::Router);
-        routers.see(0, router(), 2, Witness::Router);
-        let via = routers.see(0, router(), 1, Witness::Router).unwrap();
+        routers.see(0, router(), u32::MAX, FeedbackSource::Router);
+        routers.see(0, router(), 2, FeedbackSource::Router);
+        let via = routers.see(0, router(), 1, FeedbackSource::Router).unwrap();
         routers.ask(via);
         assert_eq!(counts(&routers).0, 2);
     }
@@ -223,9 +223,9 @@ mod tests {
     #[test]
     fn a_restarted_router_begins_a_new_epoch_and_old_requests_do_not_count() {
         let mut routers = Routers::new(4, None, 77);
-        let before = routers.see(0, router(), 5, Witness::Router).unwrap();
+        let before = routers.see(0, router(), 5, FeedbackSource::Router).unwrap();
         routers.receive(before);
-        let after = routers.see(0, router(), 1 << 30, Witness::Router).unwrap();
+        let after = routers.see(0, router(), 1 << 30, FeedbackSource::Router).unwrap();
         routers.receive(after);
         routers.conclude(before);
         assert!(routers.peek_report().is_none());
@@ -236,23 +236,23 @@ mod tests {
     #[test]
     fn strangers_cannot_fill_the_table_for_ever() {
         let mut routers = Routers::new(1, None, 77);
-        assert!(routers.see(0, router(), 5, Witness::Router).is_some());
-        assert!(routers.see(1, other(), 5, Witness::Router).is_none());
-        assert!(routers.see(IDLE_NS + 1, other(), 5, Witness::Router).is_some());
+        assert!(routers.see(0, router(), 5, FeedbackSource::Router).is_some());
+        assert!(routers.see(1, other(), 5, FeedbackSource::Router).is_none());
+        assert!(routers.see(IDLE_NS + 1, other(), 5, FeedbackSource::Router).is_some());
     }
 
     #[test]
     fn strangers_never_take_the_place_of_the_configured_router() {
         let mut routers = Routers::new(1, Some(router().peer), 77);
-        assert!(routers.see(0, other(), 5, Witness::Router).is_some());
-        assert!(routers.see(1, router(), 5, Witness::Router).is_some());
+        assert!(routers.see(0, other(), 5, FeedbackSource::Router).is_some());
+        assert!(routers.see(1, router(), 5, FeedbackSource::Router).is_some());
     }
 
     #[test]
     fn a_client_cannot_begin_the_counts_anew() {
         let mut routers = Routers::new(4, None, 77);
-        let before = routers.see(0, router(), 5, Witness::Router);
-        assert_eq!(routers.see(0, router(), 1 << 30, Witness::Client), None);
-        assert_eq!(routers.see(0, router(), 6, Witness::Client), before);
+        let before = routers.see(0, router(), 5, FeedbackSource::Router);
+        assert_eq!(routers.see(0, router(), 1 << 30, FeedbackSource::Client), None);
+        assert_eq!(routers.see(0, router(), 6, FeedbackSource::Client), before);
     }
 }

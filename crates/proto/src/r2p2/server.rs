@@ -2,14 +2,15 @@
 //!
 //! | phase of a request | enters | a packet of the request again | ends |
 //! |---|---|---|---|
-//! | receiving | its first packet of several | receipt and credit | complete; no progress for `partial_ns_max` |
-//! | waiting | complete, handed to the application | receipt that says "I have it" | answered; cancelled; deadline |
+//! | receiving | its first packet of several | ACK and credit | complete; no progress for `partial_ns_max` |
+//! | waiting | complete, handed to the application | ACK that says "I have it" | answered; cancelled; deadline |
 //! | replying | answered | the reply again | the client has the reply; cancelled; deadline |
 //!
 //! The server keeps no timer for recovery: it answers what the client asks. It runs no id twice
-//! that is not idempotent: a session's [`crate::peer::once`] remembers every sequence, also after the
-//! reply was released. To an address that is not validated it sends at most three bytes for each byte
-//! of that request. Version 1 requests live in the same table, by [`super::server_v1`]'s rules.
+//! that is not idempotent: a session's [`crate::peer::once`] remembers every sequence, also after
+//! the reply was released. To an address that is not validated it sends at most three bytes for
+//! each byte of that request. Version 1 requests live in the same table, by [`super::server_v1`]'s
+//! rules.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -23,7 +24,7 @@ use super::UNSCHEDULED_PACKETS;
 use super::config::{Config, Pool};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
-use super::routers::{Routers, Via, Witness};
+use super::routers::{FeedbackSource, Routers, Via};
 use super::shared::Shared;
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
@@ -49,8 +50,8 @@ pub(super) struct Server {
     pub(super) routers: Routers,
     pub(super) wheel: Wheel,
     pub(super) queue: VecDeque<Item>,
-    /// Trains since the reports were looked at: replies go first, but not for ever.
-    pub(super) trains_since_report: u32,
+    /// GSO batches since the reports were looked at: replies go first, but not for ever.
+    pub(super) batches_since_report: u32,
     pub(super) held: Holdings,
 }
 
@@ -76,7 +77,7 @@ pub(super) struct Slot {
     /// The client's clock to echo in the reply: of the packet that completed the request, or that
     /// asks for the reply again.
     pub(super) clock_us: u32,
-    /// The client's clock in the latest packet of the request, to echo in receipts.
+    /// The client's clock in the latest packet of the request, to echo in ACKs.
     pub(super) latest_clock_us: u32,
     pub(super) via: Option<Via>,
     pub(super) deadline: Time,
@@ -90,7 +91,7 @@ pub(super) struct Slot {
     kept: Option<Links>,
     pub(super) is_data_queued: bool,
     pub(super) is_sack_queued: bool,
-    /// The next receipt asks for the token.
+    /// The next ACK asks for the token.
     pub(super) is_validation_asked: bool,
 }
 
@@ -112,7 +113,7 @@ pub(super) enum Phase {
 pub(super) enum Item {
     /// Whatever a request's reply may send.
     Data(SlotKey),
-    /// A receipt and credit for a request.
+    /// An ACK and credit for a request.
     Sack(SlotKey),
     /// A refusal.
     Drop { to: Path, rid: u16, rpc_id: RpcId, reason: DropReason },
@@ -148,7 +149,7 @@ impl Server {
             routers: Routers::new(config.pool.routers_max, config.pool.router, seeds.1),
             wheel: Wheel::new(TICK_BITS),
             queue: VecDeque::new(),
-            trains_since_report: 0,
+            batches_since_report: 0,
             held: Holdings::default(),
         }
     }
@@ -218,7 +219,7 @@ impl Server {
         }
     }
 
-    /// A client's receipt and credit for a reply.
+    /// A client's ACK and credit for a reply.
     pub(super) fn handle_reply_ack(
         &mut self,
         peer: SocketAddr,
@@ -286,7 +287,7 @@ impl Server {
         };
         if serving.is_enabled
             && let Some(via) =
-                self.routers.see(now, path, u32::from_be_bytes(placed), Witness::Router)
+                self.routers.see(now, path, u32::from_be_bytes(placed), FeedbackSource::Router)
         {
             self.routers.ask(via);
         }
@@ -386,17 +387,16 @@ impl Server {
         };
         let placement = route.placement.get();
         if route.client_port.get() == 0 {
-            let via = pool
-                .router
-                .map(|router| Path { peer: router, ..path })
-                .and_then(|router| self.routers.see(now, router, placement, Witness::Client));
+            let via = pool.router.map(|router| Path { peer: router, ..path }).and_then(|router| {
+                self.routers.see(now, router, placement, FeedbackSource::Client)
+            });
             return (path.peer, via);
         }
         let ip = Ipv6Addr::from(route.client_ip);
         let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
         (
             SocketAddr::new(ip, route.client_port.get()),
-            self.routers.see(now, path, placement, Witness::Router),
+            self.routers.see(now, path, placement, FeedbackSource::Router),
         )
     }
 
@@ -602,7 +602,7 @@ impl Server {
                 self.queue_data(index);
             }
             Phase::Replying => {
-                // The receipt that said "I have it" was lost, and the reply too: packet 0 will ask
+                // The ACK that said "I have it" was lost, and the reply too: packet 0 will ask
                 // for it again.
                 shared.metrics.duplicates += 1;
                 self.queue_sack(index);
@@ -873,10 +873,10 @@ fn may_predate(now: Time, header: &RequestHeader, (since, transit_ns): (Time, u6
     Flags(header.flags).has(Flags::RETRANSMIT) && now.saturating_sub(age_ns + transit_ns) <= since
 }
 
-/// Refusals and the like are left unsaid while so much waits to be sent.
+/// Refusals and other control packets are dropped while so much waits to be sent.
 const CONTROL_LEN_MAX: usize = 8192;
 
-/// Packets that one receipt makes go again: 60 kB of full ones.
+/// Packets that one ACK makes go again: 60 kB of full ones.
 const RESEND_PACKETS_MAX: u16 = 44;
 
 /// Ticks of 2^20 ns, about 1 ms: what expires here is counted in seconds.

@@ -1,5 +1,5 @@
-//! What a server sends: replies within credit and within what an address has paid for, receipts,
-//! refusals, and reports to routers, gathered into trains.
+//! What a server sends: replies within credit and within what an address has paid for, ACKs,
+//! refusals, and reports to routers, gathered into GSO batches.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use super::config::Pool;
 use super::server::{Item, Phase, Server};
 use super::shared::Shared;
 use crate::call::slab::SlotId;
+use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Transmit};
-use crate::train::Train;
 
 impl Server {
     /// Whether there is nothing to send.
@@ -27,19 +27,19 @@ impl Server {
         buffer: &mut [u8],
         shared: &mut Shared,
     ) -> Option<Transmit> {
-        let mut train = Train::new(buffer);
-        self.trains_since_report += 1;
-        if self.trains_since_report >= TRAINS_BETWEEN_REPORTS {
-            self.write_reports(&mut train, shared);
+        let mut batch = GsoBatch::new(buffer);
+        self.batches_since_report += 1;
+        if self.batches_since_report >= TRAINS_BETWEEN_REPORTS {
+            self.write_reports(&mut batch, shared);
         }
         while let Some(&item) = self.queue.front() {
             let is_written = match item {
                 Item::Data(key) => match self.slots.find(key) {
-                    Some(index) => self.write_data(index, &mut train, shared),
+                    Some(index) => self.write_data(index, &mut batch, shared),
                     None => true,
                 },
                 Item::Sack(key) => match self.slots.find(key) {
-                    Some(index) => self.write_sack(index, &mut train),
+                    Some(index) => self.write_sack(index, &mut batch),
                     None => true,
                 },
                 Item::Drop { to, rid, rpc_id, reason } => {
@@ -49,14 +49,14 @@ impl Server {
                         to.peer,
                         &shared.config.pool,
                     );
-                    write_control(&mut train, to, &repr, &[reason as u8])
+                    write_control(&mut batch, to, &repr, &[reason as u8])
                 }
                 Item::Validate { to, rid, rpc_id } => {
                     let repr =
                         self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, &shared.config.pool);
-                    write_control(&mut train, to, &repr, EMPTY_SACK.as_bytes())
+                    write_control(&mut batch, to, &repr, EMPTY_SACK.as_bytes())
                 }
-                v1 => super::server_v1::write_item_v1(&mut train, v1),
+                v1 => super::server_v1::write_item_v1(&mut batch, v1),
             };
             if !is_written {
                 break;
@@ -64,10 +64,10 @@ impl Server {
             self.queue.pop_front();
         }
         if self.queue.is_empty() {
-            self.write_reports(&mut train, shared);
+            self.write_reports(&mut batch, shared);
         }
-        shared.metrics.datagrams_out += train.count() as u64;
-        train.finish()
+        shared.metrics.datagrams_out += batch.count() as u64;
+        batch.finish()
     }
 
     /// Whether `len` more bytes may go to the client of the request.
@@ -77,11 +77,11 @@ impl Server {
     }
 
     /// Writes the reply packets that may go; `false` when some did not fit.
-    fn write_data(&mut self, index: SlotId, train: &mut Train, shared: &mut Shared) -> bool {
+    fn write_data(&mut self, index: SlotId, batch: &mut GsoBatch, shared: &mut Shared) -> bool {
         while let Some(packet) = self.slots[index].reply.peek() {
             let slot = &self.slots[index];
             if slot.is_v1 {
-                if !super::server_v1::write_packet_v1(slot, packet, train) {
+                if !super::server_v1::write_packet_v1(slot, packet, batch) {
                     return false;
                 }
                 self.slots[index].reply.sent(packet);
@@ -92,7 +92,7 @@ impl Server {
             if !self.may_send(index, len) {
                 return self.hold_back(index, shared);
             }
-            let Some(room) = train.room(slot.path(), len) else {
+            let Some(room) = batch.room(slot.path(), len) else {
                 return false;
             };
             let repr = ReplyRepr {
@@ -121,7 +121,7 @@ impl Server {
         true
     }
 
-    /// The reply must wait until the address is proven: ask for the token instead.
+    /// The reply must wait until the address is validated: ask for the token instead.
     fn hold_back(&mut self, index: SlotId, shared: &mut Shared) -> bool {
         shared.metrics.amplification_limited += 1;
         let slot = &mut self.slots[index];
@@ -131,14 +131,14 @@ impl Server {
         true
     }
 
-    fn write_sack(&mut self, index: SlotId, train: &mut Train) -> bool {
+    fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
         let len = EXTENDED_LEN + size_of::<SackBody>();
         let slot = &self.slots[index];
         if !self.may_send(index, len) {
             self.slots[index].is_sack_queued = false;
             return true;
         }
-        let Some(room) = train.room(slot.path(), len) else {
+        let Some(room) = batch.room(slot.path(), len) else {
             return false;
         };
         let repr = ReplyRepr {
@@ -160,15 +160,15 @@ impl Server {
         true
     }
 
-    fn write_reports(&mut self, train: &mut Train, shared: &mut Shared) {
-        self.trains_since_report = 0;
+    fn write_reports(&mut self, batch: &mut GsoBatch, shared: &mut Shared) {
+        self.batches_since_report = 0;
         while let Some((to, body)) = self.routers.peek_report() {
             let repr = ReplyRepr {
                 server_load: self.load(),
                 server_id: shared.config.pool.server_id,
                 ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
             };
-            if !write_control(train, to, &repr, FeedbackBody::as_bytes(&body)) {
+            if !write_control(batch, to, &repr, FeedbackBody::as_bytes(&body)) {
                 return;
             }
             shared.metrics.feedback += 1;
@@ -198,21 +198,21 @@ impl Server {
     }
 }
 
-pub(super) fn write_control(train: &mut Train, to: Path, repr: &ReplyRepr, body: &[u8]) -> bool {
-    let Some(room) = train.room(to, EXTENDED_LEN + body.len()) else {
+pub(super) fn write_control(batch: &mut GsoBatch, to: Path, repr: &ReplyRepr, body: &[u8]) -> bool {
+    let Some(room) = batch.room(to, EXTENDED_LEN + body.len()) else {
         return false;
     };
     repr.emit(room).copy_from_slice(body);
     true
 }
 
-/// A receipt for nothing, with no credit: "say packet 0 again, with this token".
+/// An ACK for nothing, with no credit: "say packet 0 again, with this token".
 const EMPTY_SACK: SackBody =
     SackBody { base: U16::ZERO, granted: U16::ZERO, bitmap: [0; SackBody::BITMAP_LEN] };
 
-/// A receipt for every packet that a message can have.
+/// An ACK for every packet that a message can have.
 const HAVE_IT: SackBody =
     SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
 
-/// Trains of replies before reports to routers go first.
+/// GSO batches of replies before reports to routers go first.
 const TRAINS_BETWEEN_REPORTS: u32 = 8;

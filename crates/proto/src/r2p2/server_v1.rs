@@ -15,10 +15,10 @@ use super::server::{Admission, Item, Phase, Server, Slot, validate};
 use super::shared::Shared;
 use crate::address::AddressKey;
 use crate::call::slab::SlotId;
+use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Time};
 use crate::peer::limits::Serving;
 use crate::rpc::AnswerError;
-use crate::train::Train;
 
 impl Server {
     pub(super) fn handle_request_v1(
@@ -162,10 +162,10 @@ impl Server {
 }
 
 /// Writes packet `packet` of a version 1 reply; `false` when it did not fit.
-pub(super) fn write_packet_v1(slot: &Slot, packet: u16, train: &mut Train) -> bool {
+pub(super) fn write_packet_v1(slot: &Slot, packet: u16, batch: &mut GsoBatch) -> bool {
     let payload = slot.reply.segment(packet);
     let count = slot.reply.count();
-    let Some(room) = train.room(slot.path(), BASE_LEN + payload.len()) else {
+    let Some(room) = batch.room(slot.path(), BASE_LEN + payload.len()) else {
         return false;
     };
     let (kind, policy) = (MessageType::Response, Policy::Fixed);
@@ -175,7 +175,7 @@ pub(super) fn write_packet_v1(slot: &Slot, packet: u16, train: &mut Train) -> bo
 }
 
 /// Writes a version 1 item; `false` when it did not fit.
-pub(super) fn write_item_v1(train: &mut Train, item: Item) -> bool {
+pub(super) fn write_item_v1(batch: &mut GsoBatch, item: Item) -> bool {
     let ip_of = |client: SocketAddr| match client.ip() {
         IpAddr::V4(ip) => ip.octets(),
         IpAddr::V6(_) => [0; 4],
@@ -194,7 +194,7 @@ pub(super) fn write_item_v1(train: &mut Train, item: Item) -> bool {
         }
         _ => return true,
     };
-    let Some(room) = train.room(to, BASE_LEN + body.len()) else {
+    let Some(room) = batch.room(to, BASE_LEN + body.len()) else {
         return false;
     };
     V1Repr::control(kind, policy, rid).emit(room).copy_from_slice(body);

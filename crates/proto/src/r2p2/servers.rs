@@ -26,16 +26,15 @@ pub(super) struct Peer {
     pub(super) address: Option<SocketAddr>,
     /// 0 before the peer has given one.
     pub(super) token: u64,
-    /// From a packet to its receipt.
-    pub(super) receipt: Rtt,
+    /// From a packet to its ACK.
+    pub(super) ack: Rtt,
     /// From a request to its reply, service included.
     pub(super) reply: Rtt,
 }
 
 impl Servers {
     pub(super) fn new(peers_max: usize, seed: u64) -> Self {
-        let nobody =
-            Peer { address: None, token: 0, receipt: Rtt::default(), reply: Rtt::default() };
+        let nobody = Peer { address: None, token: 0, ack: Rtt::default(), reply: Rtt::default() };
         Self {
             index: HashMap::with_hasher(FixedState::with_seed(seed)),
             peers: vec![nobody],

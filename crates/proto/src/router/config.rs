@@ -161,7 +161,7 @@ impl RouterConfig {
             ("outbox_len_max", self.outbox_len_max, LEN_MAX),
             ("table_len_max", self.table_len_max, LEN_MAX),
             ("lease_len_max", self.lease_len_max, LEN_MAX),
-            ("packet_len_max", self.packet_len_max, crate::node::TRAIN_BYTES_MAX),
+            ("packet_len_max", self.packet_len_max, crate::node::GSO_BYTES_MAX),
             ("servers_max", self.servers_max, SERVERS_MAX),
         ];
         match at_most.into_iter().find(|&(_, value, limit)| value > limit) {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `push` | the datagram waits behind the others |
 //! | `poll`, the first is for a raw source | it goes alone |
-//! | `poll`, the next ones have its destination and length | they go with it as a train |
+//! | `poll`, the next ones have its destination and length | they go with it as a GSO batch |
 //! | `poll`, the first is longer than the driver's buffer | it is dropped and counted |
 //!
 //! Invariant: datagrams leave in the order in which they were pushed.
@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use crate::node::{Source, TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
+use crate::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Source, Transmit};
 
 /// A queue of datagrams and the buffers they are in.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Outbox {
         }
     }
 
-    /// Writes the next datagram or train to `buffer`.
+    /// Writes the next datagram or GSO batch to `buffer`.
     pub(super) fn poll(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let first = loop {
             let first = self.queue.pop_front()?;
@@ -86,7 +86,7 @@ impl Outbox {
         let mut transmit = Transmit { from: first.from, ..Transmit::single(first.to, segment_len) };
         buffer[..segment_len].copy_from_slice(&first.bytes);
         self.recycle(first.bytes);
-        let len_max = buffer.len().min(TRAIN_BYTES_MAX).min(segment_len * TRAIN_DATAGRAMS_MAX);
+        let len_max = buffer.len().min(GSO_BYTES_MAX).min(segment_len * GSO_DATAGRAMS_MAX);
         let is_spoofed = matches!(transmit.from, Source::Spoofed(_));
         while !is_spoofed && transmit.len + segment_len <= len_max {
             let fits = |next: &Datagram| {
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn a_train_ends_at_its_limit() {
         check(
-            &[(1, false, 10); TRAIN_DATAGRAMS_MAX + 1],
+            &[(1, false, 10); GSO_DATAGRAMS_MAX + 1],
             9_000,
-            &[(1, 10 * TRAIN_DATAGRAMS_MAX, 10), (1, 10, 10)],
+            &[(1, 10 * GSO_DATAGRAMS_MAX, 10), (1, 10, 10)],
         );
     }
 

@@ -304,7 +304,7 @@ impl Incoming {
         }
     }
 
-    /// What cannot be put in order any more is let go.
+    /// What cannot be put in order any more is released.
     pub(super) fn drop_early(&mut self) {
         self.early.clear();
         self.early_bytes = 0;

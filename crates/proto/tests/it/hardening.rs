@@ -2,7 +2,7 @@
 //! Each began as a failing test.
 
 use std::net::SocketAddr;
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::Speaks;
 use tailcut_proto::rpc::{CallOptions, Event, Rpc};
@@ -52,7 +52,7 @@ impl Lone {
                 let _ = self.node.reply(self.now, id, b"pong".to_vec());
             }
         }
-        let mut buffer = vec![0; TRAIN_BYTES_MAX];
+        let mut buffer = vec![0; GSO_BYTES_MAX];
         while let Some(t) = self.node.poll_transmit(self.now, &mut buffer) {
             self.sent.extend(buffer[..t.len].chunks(t.segment_len).map(|b| (t.to, b.to_vec())));
         }
@@ -205,7 +205,7 @@ fn a_moved_request_of_several_packets_goes_on_at_once() {
         )
         .unwrap();
     let collect = |client: &mut Lone| {
-        let mut buffer = vec![0; TRAIN_BYTES_MAX];
+        let mut buffer = vec![0; GSO_BYTES_MAX];
         let mut out: Vec<(SocketAddr, u16, RpcId)> = vec![];
         while let Some(t) = client.node.poll_transmit(client.now, &mut buffer) {
             for bytes in buffer[..t.len].chunks(t.segment_len) {
@@ -259,7 +259,7 @@ fn reports_leave_under_load() {
         RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header().as_bytes().to_vec();
     probe.extend_from_slice(&[0, 0, 0, 1]);
     let router: SocketAddr = "10.0.0.9:9000".parse().unwrap();
-    let mut buffer = vec![0; TRAIN_BYTES_MAX];
+    let mut buffer = vec![0; GSO_BYTES_MAX];
     let (mut reports, mut session, mut bytes_total) = (0, 0, 0);
     let (mut gap, mut gap_max) = (0, 0);
     for turn in 0..2000 {
@@ -342,7 +342,7 @@ fn path(from: &str) -> Path {
 /// 76 bytes from each of 100 000 sessions of 2000 clients, answered at once: what one host can send
 /// in an instant. Counts how often the request of each ran.
 fn flood(server: &mut Lone, runs: &mut [u8]) {
-    let mut buffer = vec![0; TRAIN_BYTES_MAX];
+    let mut buffer = vec![0; GSO_BYTES_MAX];
     for session in 0..runs.len() as u32 {
         let client = format!("127.0.0.{}:{}", 1 + session % 4, 10_000 + session % 2000);
         let payload = session.to_be_bytes();

@@ -1,11 +1,11 @@
 //! One Homa endpoint against packets made by hand: the traps of the protocol, forged packets,
-//! strangers, peers of other makes.
+//! strangers, peers of other implementations.
 
 use std::net::SocketAddr;
 use std::ops::Range;
 
 use tailcut_proto::homa::{Carrier, Config, Cutoffs, Endpoint, GrantPolicy, Link};
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
 use tailcut_proto::rpc::{
     AnswerError, Call, CallError, CallOptions, Event, Failure, RequestId, Rpc,
 };
@@ -94,7 +94,7 @@ impl Lone {
     }
 
     fn drain(&mut self) {
-        let mut buffer = vec![0; TRAIN_BYTES_MAX];
+        let mut buffer = vec![0; GSO_BYTES_MAX];
         while let Some(transmit) = self.node.poll_transmit(self.now, &mut buffer) {
             for bytes in buffer[..transmit.len].chunks(transmit.segment_len) {
                 self.sent.push(Sent { priority: transmit.priority, bytes: bytes.to_vec() });
@@ -307,7 +307,7 @@ fn both_offset_rules_are_followed() {
     let message: Vec<u8> = (0..200).collect();
     let mut server = Lone::new();
     server.give(CLIENT, &request(2, 200, 100, &message[100..]));
-    // Cut by a NIC: the sequence is that of the first part of the train.
+    // Cut by a NIC: the sequence is that of the first part of the GSO batch.
     let mut header = DataHeader::new(TO_SERVER, 2, 200, 0);
     header.incoming = 200.into();
     header.common.sequence = 77.into();
@@ -547,7 +547,7 @@ fn need_ack_for_half_a_reply_draws_a_resend() {
     assert_eq!((resend.offset, resend.length), (1396, 604));
 }
 
-/// The bytes that went to and came from a stranger, before it has proven its address and after.
+/// The bytes that went to and came from a stranger, before it has been validated and after.
 #[test]
 fn a_stranger_gets_three_bytes_for_one_until_it_tells_the_version_back() {
     let mut server = Lone::new();

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 
-use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
@@ -139,7 +139,7 @@ impl Stage {
                 Event::Failed { failure, .. } => self.outcomes.push(Err(failure.to_string())),
             }
         }
-        let mut buffer = vec![0; TRAIN_BYTES_MAX];
+        let mut buffer = vec![0; GSO_BYTES_MAX];
         while let Some(transmit) = endpoint.poll_transmit(now, &mut buffer) {
             self.sent.extend(
                 buffer[..transmit.len]

@@ -158,7 +158,7 @@ pub(super) fn run_hardware(
 /// under a lock.
 ///
 /// The interface appends for free. The lock is fair: cores take in the order in which they became
-/// free, one each [`Latencies::lock_ps`], and a core begins when it has let go of the lock.
+/// free, one each [`Latencies::lock_ps`], and a core begins when it has released the lock.
 pub(super) fn run_software(
     latencies: &Latencies,
     messages: impl Iterator<Item = Message>,

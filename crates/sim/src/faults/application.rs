@@ -302,7 +302,7 @@ impl<'a> Applications<'a> {
         }
     }
 
-    /// The endpoint has let go of a request.
+    /// The endpoint has released a request.
     fn forget_request(&mut self, server: usize, id: RequestId) {
         let handlers = &mut self.handlers[server];
         let Some(job) = handlers.jobs.remove(&id.0) else { return };

@@ -34,7 +34,7 @@ pub enum Sabotage {
     AnswersAreMultiplied,
     /// Servers report everything as concluded, so that the router goes past its bound.
     BoundIsPassed,
-    /// Servers forget their timers, and with them to let go of replies.
+    /// Servers forget their timers, and with them to release replies.
     RepliesAreKept,
     /// Servers write something into their replies that does not follow from the seed.
     RunsDiffer,

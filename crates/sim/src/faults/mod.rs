@@ -19,15 +19,15 @@
 //! | `Content` | a handler gets the request, a call the handler's reply | when they are handed over |
 //! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
 //! | `Bound` | a server has at most n requests placed by a router's JBSQ(n) | when one is handed over |
-//! | `Amplification` | three bytes out for each byte in, to who has not proven his address | at each datagram |
+//! | `Amplification` | three bytes out for each byte in, to an address that is not validated | at each datagram |
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
 //! | `Floor` | endpoints hold nothing | within 2 s after the faults |
 //! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
 //! | `NoPanic` | nothing panics | always |
 //!
 //! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline;
-//! that is "by its deadline". What a router remembers of calls is let go when later calls come, so
-//! it is no part of the floor.
+//! that is "by its deadline". What a router remembers of calls is released when later calls come,
+//! so it is no part of the floor.
 
 mod application;
 mod draw;
@@ -114,8 +114,8 @@ pub struct Coverage {
     pub excused: u64,
     /// Requests that a later placement or a probe overtook.
     pub overtaken: u64,
-    /// Replies held back until the client's address was proven.
-    pub held_back: u64,
+    /// Replies held back until the client's address was validated.
+    pub amplification_limited: u64,
     /// Packets that endpoints sent again.
     pub resent: u64,
     /// Requests that a router held.
@@ -178,7 +178,7 @@ impl Coverage {
         self.runs += other.runs;
         self.excused += other.excused;
         self.overtaken += other.overtaken;
-        self.held_back += other.held_back;
+        self.amplification_limited += other.amplification_limited;
         self.resent += other.resent;
         self.held += other.held;
         self.silenced += other.silenced;
@@ -200,7 +200,7 @@ impl Coverage {
             ("to_dead_hosts", network.unheard),
             ("overtaken", self.overtaken),
             ("excused", self.excused),
-            ("held_back", self.held_back),
+            ("amplification_limited", self.amplification_limited),
             ("resent", self.resent),
             ("held_by_router", self.held),
             ("silenced", self.silenced),

@@ -331,8 +331,8 @@ impl<'a> Run<'a> {
         coverage.shapes = [self.plan.router.is_none(), is_single, is_leaf_spine].map(u64::from);
         for place in self.plan.hosts().map(|host| self.plan.place(host)) {
             let station = self.network.node(place);
-            let (held_back, resent) = station.efforts();
-            coverage.held_back += held_back;
+            let (amplification_limited, resent) = station.efforts();
+            coverage.amplification_limited += amplification_limited;
             coverage.resent += resent;
             if let Some(metrics) = station.as_router().map(Router::metrics) {
                 coverage.held += metrics.held;

@@ -17,8 +17,8 @@
 //! **At most once** has a documented hole (docs/concepts.md): a first transmission carries no age,
 //! so that a second copy of it which reaches a server or a router after a restart runs again, as if
 //! it were new. The watch recognises exactly that and loses the copy on its way: a packet 0 without
-//! AGAIN of a call that is not idempotent, of which an earlier incarnation of the same host had a
-//! copy. To lose it is what a network may do at any time.
+//! RETRANSMIT of a call that is not idempotent, of which an earlier incarnation of the same host
+//! had a copy. To lose it is what a network may do at any time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -76,7 +76,7 @@ struct ServerBook {
     /// The token that each client was given, or 0.
     tokens: Vec<u64>,
     /// Clients that have echoed it.
-    proven: Vec<bool>,
+    validated: Vec<bool>,
     /// Bytes in and out of each call of a client that has not.
     ledger: BTreeMap<(usize, u64), (u64, u64)>,
     /// The router's placement that it has seen last.
@@ -118,7 +118,7 @@ impl Watch {
             is_trusting: server.is_trusting,
             is_pooled: server.is_pooled,
             tokens: vec![0; clients],
-            proven: vec![false; clients],
+            validated: vec![false; clients],
             ..ServerBook::default()
         };
         Self {
@@ -184,7 +184,7 @@ impl Watch {
                     ..ServerBook::default()
                 };
                 book.tokens = if kept.is_pooled { kept.tokens } else { vec![0; clients] };
-                book.proven = vec![false; clients];
+                book.validated = vec![false; clients];
             }
             Host::Client(_) => {}
         }
@@ -360,10 +360,10 @@ impl Watch {
         let Some(Host::Client(client)) = Host::at(client_of(from, packet)) else { return };
         let book = &mut self.servers[server];
         let token = packet.token();
-        if token != 0 && token == book.tokens[client] && !book.proven[client] {
-            book.proven[client] = true;
+        if token != 0 && token == book.tokens[client] && !book.validated[client] {
+            book.validated[client] = true;
         }
-        if !book.proven[client] {
+        if !book.validated[client] {
             let id = packet.rpc_id().map_or(0, |id| id.0);
             book.ledger.entry((client, id)).or_default().0 += len;
         }
@@ -402,7 +402,7 @@ impl Watch {
         let id = packet.common.sender_id.get();
         if let homa::Body::Data { header, .. } = packet.body {
             let token = u64::from(header.cutoff_version.get());
-            book.proven[client] |= token != 0 && token == book.tokens[client];
+            book.validated[client] |= token != 0 && token == book.tokens[client];
             let incarnation = self.incarnations.get(&host).copied().unwrap_or(0);
             let first = *self.had_ids.entry((host, id)).or_insert(incarnation);
             let is_once = !header.flags().has(homa::DataFlags::IDEMPOTENT);
@@ -412,7 +412,7 @@ impl Watch {
             }
         }
         let book = &mut self.servers[server];
-        if !book.proven[client] {
+        if !book.validated[client] {
             book.ledger.entry((client, id)).or_default().0 += len;
         }
         true
@@ -446,7 +446,7 @@ impl Watch {
     /// A server sends a client so many bytes of a call.
     fn pay(&mut self, server: usize, client: usize, (id, len): (u64, u64)) {
         let book = &mut self.servers[server];
-        if book.proven[client] || book.is_trusting {
+        if book.validated[client] || book.is_trusting {
             return;
         }
         let paid = book.ledger.entry((client, id)).or_default();

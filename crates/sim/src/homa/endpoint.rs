@@ -206,7 +206,7 @@ impl Settings {
         config.priorities.cutoffs = cutoffs;
         config.priorities.scheduled_levels = scheduled;
         config.assumed = cutoffs;
-        config.train_len_max = 1;
+        config.gso_batch_len_max = 1;
         unlimit(&mut config);
         if self.timers == Timers::Quiet {
             config.recovery.silence_initial_ns = QUIET_NS;

@@ -19,7 +19,7 @@ fn homa_answers_at_both_addresses() {
     check::<homa::Endpoint>(64, Impairment::default());
 }
 
-/// Grants, receipts, resends and acknowledgements too.
+/// Grants, resends and ACKs too.
 #[test]
 fn r2p2_mends_losses_at_both_addresses() {
     check::<r2p2::Endpoint>(60_000, lossy());

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use allocation_counter::measure;
 use tailcut_proto::homa::{Config, Cutoffs, Endpoint};
-use tailcut_proto::node::{Node, TRAIN_BYTES_MAX, Time};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
 use tailcut_proto::policy::Draws;
 use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Call, CallOptions, Event as RpcEvent, Rpc};
@@ -75,7 +75,7 @@ impl Ends {
         let nodes = [1, 2]
             .map(|secret| Endpoint::new(0, Config { secret: [secret; 16], ..config.clone() }));
         let addresses = [([10, 0, 0, 1], 33_000).into(), ([10, 0, 0, 2], 8000).into()];
-        Self { now: 1, nodes, addresses, buffer: vec![0; TRAIN_BYTES_MAX] }
+        Self { now: 1, nodes, addresses, buffer: vec![0; GSO_BYTES_MAX] }
     }
 
     /// Calls of these lengths, echoed.
@@ -139,7 +139,7 @@ fn homa_endpoints_allocate_nothing_when_warm() {
 /// MB in all. The memory of sessions is bounded apart from the bytes held, which are few here.
 #[test]
 fn a_hundred_thousand_sessions_cost_a_server_little_memory() {
-    let mut buffer = vec![0; TRAIN_BYTES_MAX];
+    let mut buffer = vec![0; GSO_BYTES_MAX];
     let counted = measure(|| {
         let config = r2p2::Config { secret: [9; 16], ..r2p2::Config::default() };
         let mut server = r2p2::Endpoint::new(0, config);

@@ -30,7 +30,7 @@ fn one_slow_call_does_not_make_the_server_refuse_the_fast_ones() {
 fn a_lost_partial_does_not_hang_the_call() {
     let mut pair = Pair::new(Impairment::default(), 1);
     pair.call(0, 100_000, 30 * SECOND, ONCE);
-    pair.run_for(12_000); // packet 0 there and the first receipt back
+    pair.run_for(12_000); // packet 0 there and the first ACK back
     pair.network().set_up(0, false);
     pair.run_for(3 * SECOND); // the client's process is stopped: its partial expires
     pair.network().set_up(0, true);

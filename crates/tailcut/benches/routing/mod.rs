@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tailcut::{ClientBuilder, Coalescing, ServerBuilder, Stop, Wait};
+use tailcut::{ClientBuilder, SegmentedSend, ServerBuilder, Stop, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
@@ -98,7 +98,7 @@ fn router_cost(slice_ns: u64) -> f64 {
         let wait = Wait::Block { spin_ns: 0 };
         let client = ClientBuilder::new()
             .wait(wait)
-            .coalescing(Coalescing::Off)
+            .segmented_send(SegmentedSend::Off)
             .connect(target)
             .expect("a client");
         keep_outstanding(&client, (ROUTED_OUTSTANDING, &[1; 32]), slice_ns);

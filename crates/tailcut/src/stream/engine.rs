@@ -245,7 +245,7 @@ impl Work<'_> {
         }
     }
 
-    /// Moves bytes between a stream and its task, and lets go of it when the task has.
+    /// Moves bytes between a stream and its task, and releases it when the task has.
     fn look(&mut self, pipe: &Arc<Pipe>) {
         let mut state = pipe.lock();
         let is_dropped = state.exchange(self.streams);

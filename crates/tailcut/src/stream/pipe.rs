@@ -128,7 +128,7 @@ impl State {
     }
 
     /// What the engine does with the stream whenever something has changed on either side. True
-    /// when the task has let go of it.
+    /// when the task has released it.
     pub(super) fn exchange<E: Rpc>(&mut self, streams: &mut Streams<E>) -> bool {
         let Some(id) = self.id else {
             return false;

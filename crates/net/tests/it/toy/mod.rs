@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::ip::IpPort;
-use tailcut_net::udp::{Coalescing, UdpConfig, UdpPort};
-use tailcut_proto::node::{Node, Path, Source, TRAIN_DATAGRAMS_MAX, Time, Transmit};
+use tailcut_net::udp::{SegmentedSend, UdpConfig, UdpPort};
+use tailcut_proto::node::{GSO_DATAGRAMS_MAX, Node, Path, Source, Time, Transmit};
 
-/// Sends each datagram back, as trains where consecutive ones are of one peer and one length.
+/// Sends each datagram back, as GSO batches where consecutive ones are of one peer and one length.
 pub(crate) struct Echo {
     /// As whom it answers, where it is not itself.
     pub(crate) from: Source,
@@ -26,8 +26,8 @@ pub(crate) struct Echo {
 }
 
 impl Echo {
-    pub(crate) fn new(coalescing: Coalescing) -> Self {
-        let datagrams_max = datagrams_max(coalescing);
+    pub(crate) fn new(segmented_send: SegmentedSend) -> Self {
+        let datagrams_max = datagrams_max(segmented_send);
         Self {
             from: Source::Any,
             received: 0,
@@ -94,9 +94,9 @@ impl Pinger {
         target: SocketAddr,
         len: usize,
         outstanding: usize,
-        coalescing: Coalescing,
+        segmented_send: SegmentedSend,
     ) -> Self {
-        let datagrams_max = datagrams_max(coalescing);
+        let datagrams_max = datagrams_max(segmented_send);
         Self {
             completed: 0,
             round_trips: Vec::new(),
@@ -167,12 +167,12 @@ impl Node for Alarm {
 /// A driver of one node on a port of its own.
 pub(crate) fn driver<N: Node>(address: &str, node: N, wait: Wait) -> Driver<N> {
     let mut driver = Driver::new(wait).expect("a driver");
-    driver.add(node, port(address, Coalescing::On), None);
+    driver.add(node, port(address, SegmentedSend::On), None);
     driver
 }
 
-pub(crate) fn port(address: &str, coalescing: Coalescing) -> UdpPort {
-    let config = UdpConfig { coalescing, ..UdpConfig::default() };
+pub(crate) fn port(address: &str, segmented_send: SegmentedSend) -> UdpPort {
+    let config = UdpConfig { segmented_send, ..UdpConfig::default() };
     UdpPort::bind(address.parse().expect("an address"), config).expect("a port")
 }
 
@@ -208,8 +208,8 @@ pub(crate) fn turn_until<A: Node, B: Node>(
     }
 }
 
-fn datagrams_max(coalescing: Coalescing) -> usize {
-    if coalescing == Coalescing::On { TRAIN_DATAGRAMS_MAX } else { 1 }
+fn datagrams_max(segmented_send: SegmentedSend) -> usize {
+    if segmented_send == SegmentedSend::On { GSO_DATAGRAMS_MAX } else { 1 }
 }
 
 pub(crate) const V4: &str = "127.0.0.1:0";

@@ -1,4 +1,4 @@
-//! The queue grain against theory, published tables and plain references.
+//! The request level against theory, published tables and plain references.
 
 mod allocations;
 mod delays;

@@ -70,7 +70,7 @@ fn short_calls() -> Vec<Datagram> {
 fn long_request() -> Vec<Datagram> {
     vec![
         // A long request: a packet by itself, two that a NIC has cut with the sequence of their
-        // train, the end of the unscheduled.
+        // GSO batch, the end of the unscheduled.
         to_server(4, data(&common(TO_SERVER, 0, "10", 104), LONG, NO_ACK, "0001 00", (0, 1424))),
         to_server(4, cut(1424, 1424, 1424)),
         to_server(4, cut(1424, 2848, 1424)),
@@ -272,7 +272,7 @@ fn strip(mut packet: Vec<u8>, offset: u32) -> Vec<u8> {
     packet
 }
 
-/// DATA of this make: a whole message.
+/// DATA of this implementation: a whole message.
 fn marked(id: u64, change: impl FnOnce(&mut DataHeader), message: Vec<u8>) -> Vec<u8> {
     let ports = Ports { source: 32_768, destination: 50_146 };
     let ports = if id & 1 == 0 {
@@ -302,6 +302,6 @@ const CUTOFFS: &str =
     "00000000 00000000 00000000 00000000 000f4240 00003a98 00000af0 000000c8 0001";
 const FIVE_ACKS: &str = "0005 000000000000005a 0063 000000000000005c 0063 000000000000005e 0063 0000000000000060 0063 \
                          0000000000000062 0064";
-/// An id of this make: session, sequence, and the bit that tells the ends apart.
+/// An id of this implementation: session, sequence, and the bit that tells the ends apart.
 const ID: u64 = 0x5e55_1000_0100_0010;
 const PART_LEN: u32 = PartHeader::PART_LEN as u32;

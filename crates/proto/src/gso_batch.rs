@@ -1,25 +1,31 @@
 //! Fills the driver's buffer with datagrams of equal size to one destination.
 
-use crate::node::{Path, TRAIN_BYTES_MAX, TRAIN_DATAGRAMS_MAX, Transmit};
+use crate::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Path, Transmit};
 
-/// A train of datagrams that is being written.
-pub(crate) struct Train<'a> {
+/// A GSO batch that is being written: datagrams of one length along one path, the last perhaps
+/// shorter.
+pub(crate) struct GsoBatch<'a> {
+    /// The driver's, filled from its beginning.
     buffer: &'a mut [u8],
+    /// That of the first datagram, and so of all.
     path: Option<Path>,
+    /// Bytes written.
     len: usize,
+    /// Length of the first datagram, and of all but the last.
     segment_len: usize,
+    /// Datagrams written.
     count: usize,
     /// A shorter datagram has ended it.
     is_closed: bool,
 }
 
-impl<'a> Train<'a> {
+impl<'a> GsoBatch<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
         Self { buffer, path: None, len: 0, segment_len: 0, count: 0, is_closed: false }
     }
 
     /// Room for one more datagram of `len` bytes along `path`; `None` when it must go in another
-    /// train.
+    /// GSO batch.
     #[inline]
     pub(crate) fn room(&mut self, path: Path, len: usize) -> Option<&mut [u8]> {
         match &self.path {
@@ -31,8 +37,8 @@ impl<'a> Train<'a> {
                 self.segment_len = len;
             }
             Some(first) => {
-                let fits = self.len + len <= self.buffer.len().min(TRAIN_BYTES_MAX)
-                    && self.count < TRAIN_DATAGRAMS_MAX;
+                let fits = self.len + len <= self.buffer.len().min(GSO_BYTES_MAX)
+                    && self.count < GSO_DATAGRAMS_MAX;
                 if self.is_closed || *first != path || len > self.segment_len || !fits {
                     return None;
                 }
@@ -71,15 +77,15 @@ mod tests {
         let [one, other] = ["10.0.0.1:1", "10.0.0.2:1"].map(to);
         let elsewhere = Path { local: Some([10, 0, 0, 3].into()), ..one };
         let mut buffer = [0; 1000];
-        let mut train = Train::new(&mut buffer);
-        assert!(train.room(one, 100).is_some());
-        assert!(train.room(one, 100).is_some());
-        assert!(train.room(other, 100).is_none());
-        assert!(train.room(elsewhere, 100).is_none(), "it leaves from another address");
-        assert!(train.room(one, 101).is_none());
-        assert!(train.room(one, 40).is_some());
-        assert!(train.room(one, 40).is_none());
-        let transmit = train.finish().unwrap();
+        let mut batch = GsoBatch::new(&mut buffer);
+        assert!(batch.room(one, 100).is_some());
+        assert!(batch.room(one, 100).is_some());
+        assert!(batch.room(other, 100).is_none());
+        assert!(batch.room(elsewhere, 100).is_none(), "it leaves from another address");
+        assert!(batch.room(one, 101).is_none());
+        assert!(batch.room(one, 40).is_some());
+        assert!(batch.room(one, 40).is_none());
+        let transmit = batch.finish().unwrap();
         assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (240, 100, 3));
     }
 
@@ -87,8 +93,8 @@ mod tests {
     fn a_buffer_of_one_datagram_yields_single_datagrams() {
         let to = to("10.0.0.1:1");
         let mut buffer = [0; 150];
-        let mut train = Train::new(&mut buffer);
-        assert!(train.room(to, 100).is_some());
-        assert!(train.room(to, 100).is_none());
+        let mut batch = GsoBatch::new(&mut buffer);
+        assert!(batch.room(to, 100).is_some());
+        assert!(batch.room(to, 100).is_none());
     }
 }
