@@ -30,7 +30,8 @@ local lens = { [DATA] = DATA_LEN, [GRANT] = GRANT_LEN, [RESEND] = RESEND_LEN, [C
 local kinds = { [0] = "part of a request", [1] = "fetch", [2] = "part of a reply" }
 local drop_reasons = {
     [0] = "Unspecified", [1] = "Overload", [2] = "TooLarge", [3] = "TooOld", [4] = "Expired", [5] = "NoServer",
-    [6] = "Application", [7] = "Uncertain", [8] = "Unvalidated",
+    [6] = "Application", [7] = "Uncertain", [8] = "Unvalidated", [9] = "Panicked", [10] = "Stopping",
+    [11] = "Unanswered",
 }
 local malformed_texts = {
     Truncated = "shorter than its header",

@@ -12,6 +12,8 @@ local BASE_LEN, EXTENDED_LEN, ROUTED_LEN = 8, 48, 72
 local EXTENSION_VERSION = 1
 local V1_PACKETS_MAX = 254
 local SACK_LEN, FEEDBACK_LEN, FEEDBACK_V1_LEN = 36, 16, 8
+-- A DROP that has the application's code, and the longest text after it.
+local DROP_CODE_LEN, DROP_LEN_MAX = 5, 1029
 -- The longest header and control payload: what a capture must hold of a packet for its fields to be read.
 local PREFIX_MAX = EXTENDED_LEN + SACK_LEN
 
@@ -27,7 +29,8 @@ local policies = { [0] = "unrestricted", [1] = "fixed" }
 local clone_marks = { [0] = "single", [1] = "original", [2] = "copy", [3] = "copy" }
 local drop_reasons = {
     [0] = "Unspecified", [1] = "Overload", [2] = "TooLarge", [3] = "TooOld", [4] = "Expired", [5] = "NoServer",
-    [6] = "Application", [7] = "Uncertain", [8] = "Unvalidated",
+    [6] = "Application", [7] = "Uncertain", [8] = "Unvalidated", [9] = "Panicked", [10] = "Stopping",
+    [11] = "Unanswered",
 }
 local malformed_texts = {
     Truncated = "shorter than its header",
@@ -66,6 +69,7 @@ local f = {
     clone = ProtoField.uint8("r2p2.ext.flags.clone", "Clone", base.DEC, clone_marks, 0x0c),
     resend = ProtoField.bool("r2p2.ext.flags.resend", "Resend", 8, nil, 0x10),
     resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, 0x20),
+    stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, 0x40),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
     server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
@@ -102,6 +106,8 @@ local f = {
     feedback_v1_ip = ProtoField.ipv4("r2p2.feedback_v1.client_ip", "Client address"),
 
     drop_reason = ProtoField.uint8("r2p2.drop.reason", "Reason", base.DEC, drop_reasons),
+    drop_code = ProtoField.uint32("r2p2.drop.code", "Code", base.DEC),
+    drop_text = ProtoField.string("r2p2.drop.text", "Text"),
     probe_placement = ProtoField.uint32("r2p2.probe.placement", "Placement", base.DEC),
     payload = ProtoField.bytes("r2p2.payload", "Payload"),
 
@@ -115,12 +121,12 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
-    "resend_tail", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms",
+    "resend_tail", "stopping", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms",
     "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
     "feedback_v1", "feedback_v1_rid", "feedback_v1_port", "feedback_v1_ip",
-    "drop_reason", "probe_placement", "payload", "index", "count", "payload_len", "reason", "summary",
+    "drop_reason", "drop_code", "drop_text", "probe_placement", "payload", "index", "count", "payload_len", "reason", "summary",
 }
 local fields = {}
 for position, name in ipairs(field_order) do fields[position] = f[name] end
@@ -161,7 +167,8 @@ local function control_len(packet)
     if packet.type == FEEDBACK then return packet.is_extended and FEEDBACK_LEN or FEEDBACK_V1_LEN end
     if packet.type == PROBE then return 4 end
     if packet.type == CANCEL then return 0 end
-    return packet.is_extended and 1 or nil
+    if not packet.is_extended or packet.payload_len >= DROP_CODE_LEN and packet.payload_len <= DROP_LEN_MAX then return nil end
+    return 1
 end
 
 -- Why a control packet is malformed, or nothing.
@@ -255,6 +262,7 @@ local function add_extension(tvb, tree)
     ext:add(f.message_len, tvb(16, 4))
     local flags = ext:add(f.ext_flags, tvb(20, 1))
     for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, tvb(20, 1)) end
+    if flag(tvb(20, 1):uint(), 0x40) then flags:add(f.stopping, tvb(20, 1)) end
     ext:add(f.version, tvb(21, 1))
     local is_reply = from_server[tvb(2, 1):bitfield(0, 4)]
     if is_reply then
@@ -317,6 +325,10 @@ local function add_payload(tvb, tree, packet)
         feedback:add(f.feedback_concluded, tvb(start + 12, 4))
     elseif packet.is_extended and packet.type == DROP then
         tree:add(f.drop_reason, tvb(start, 1))
+        if packet.payload_len >= DROP_CODE_LEN then tree:add(f.drop_code, tvb(start + 1, 4)) end
+        if packet.payload_len > DROP_CODE_LEN and tvb:len() > start + DROP_CODE_LEN then
+            tree:add(f.drop_text, tvb(start + DROP_CODE_LEN))
+        end
     elseif packet.type == PROBE then
         tree:add(f.probe_placement, tvb(start, 4))
     elseif packet.payload_len > 0 and tvb:len() > start then
@@ -330,6 +342,7 @@ local function flags_text(flags)
     if flag(flags, 0x02) then text = text .. " retransmit" end
     if flag(flags, 0x10) then text = text .. " resend" end
     if flag(flags, 0x20) then text = text .. " resend-tail" end
+    if flag(flags, 0x40) then text = text .. " stopping" end
     local clone = math.floor(flags / 4) % 4
     if clone == 1 then text = text .. " clone-original" end
     if clone >= 2 then text = text .. " clone-copy" end
@@ -345,7 +358,9 @@ local function body_text(tvb, packet)
         return string.format(" epoch %08x seen %d received %d concluded %d", tvb(start, 4):uint(), tvb(start + 4, 4):uint(),
             tvb(start + 8, 4):uint(), tvb(start + 12, 4):uint())
     elseif packet.type == DROP then
-        return " " .. (drop_reasons[tvb(start, 1):uint()] or "Unspecified")
+        local text = " " .. (drop_reasons[tvb(start, 1):uint()] or "Unspecified")
+        if packet.payload_len < DROP_CODE_LEN then return text end
+        return text .. string.format(" code %d", tvb(start + 1, 4):uint())
     end
     return ""
 end

@@ -88,6 +88,9 @@ impl RouterLog {
                     ServerState::Silent => {
                         tracing::warn!(server = %addr, outstanding, "server silent");
                     }
+                    ServerState::Stopping => {
+                        tracing::info!(server = %addr, outstanding, "server stopping");
+                    }
                 }
             }
         }

@@ -280,6 +280,7 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
             ServerState::InService => protocol::State::InService,
             ServerState::Draining => protocol::State::Draining,
             ServerState::Silent => protocol::State::Silent,
+            ServerState::Stopping => protocol::State::Stopping,
         },
         outstanding: server.outstanding,
         placed: server.placed,

@@ -188,7 +188,7 @@ const COMMON: [(&str, &str); 10] = [
 ];
 
 /// By [`DropReason`].
-const DROPS: [(&str, &str); DropReason::Unvalidated as usize + 1] = [
+const DROPS: [(&str, &str); DropReason::COUNT] = [
     ("drop_unspecified", "requests refused"),
     ("drop_overload", "requests refused: a queue or a table is full"),
     ("drop_too_large", "requests refused: longer than the limit"),
@@ -198,6 +198,9 @@ const DROPS: [(&str, &str); DropReason::Unvalidated as usize + 1] = [
     ("drop_application", "requests refused by the application, or nothing serves"),
     ("drop_uncertain", "requests refused: they may have run before"),
     ("drop_unvalidated", "requests refused: the client's address is not validated"),
+    ("drop_panicked", "requests refused: their handler panicked"),
+    ("drop_stopping", "requests refused: the server is stopping"),
+    ("drop_unanswered", "requests refused: their handler gave no answer"),
 ];
 
 /// Between two looks at the counters.

@@ -2,6 +2,7 @@
 //! endpoints: the choice is one branch a call, which always goes the same way.
 
 use crate::node::{Node, Path, Time, Transmit};
+use crate::r2p2::Holdings;
 use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, RequestId, Rpc};
 use crate::{homa, r2p2};
 
@@ -24,6 +25,16 @@ pub enum Metrics {
     Homa(homa::Metrics),
 }
 
+/// Calls the same method of whichever endpoint it is.
+macro_rules! either {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match $self {
+            Self::R2p2(endpoint) => endpoint.$method($($argument),*),
+            Self::Homa(endpoint) => endpoint.$method($($argument),*),
+        }
+    };
+}
+
 impl Endpoint {
     /// Counters since the start.
     pub fn metrics(&self) -> Metrics {
@@ -31,6 +42,23 @@ impl Endpoint {
             Self::R2p2(endpoint) => Metrics::R2p2(*endpoint.metrics()),
             Self::Homa(endpoint) => Metrics::Homa(*endpoint.metrics()),
         }
+    }
+
+    /// What it holds now.
+    pub fn holdings(&self) -> Holdings {
+        either!(self.holdings())
+    }
+
+    /// Takes no new requests from now on: they are refused with [`DropReason::Stopping`]. Requests
+    /// that it has are answered, and routers are told to place no more; what they placed before
+    /// they heard of it is taken for [`STOPPING_GRACE_NS`](r2p2::STOPPING_GRACE_NS).
+    pub fn stop(&mut self, now: Time) {
+        either!(self.stop(now));
+    }
+
+    /// Replies that have not arrived, as far as this side can know.
+    pub fn replies_under_way(&self) -> usize {
+        either!(self.replies_under_way())
     }
 }
 
@@ -70,16 +98,6 @@ impl From<homa::Endpoint> for Endpoint {
     fn from(endpoint: homa::Endpoint) -> Self {
         Self::Homa(Box::new(endpoint))
     }
-}
-
-/// Calls the same method of whichever endpoint it is.
-macro_rules! either {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match $self {
-            Self::R2p2(endpoint) => endpoint.$method($($argument),*),
-            Self::Homa(endpoint) => endpoint.$method($($argument),*),
-        }
-    };
 }
 
 impl Node for Endpoint {
@@ -123,6 +141,17 @@ impl Rpc for Endpoint {
     #[inline]
     fn refuse(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
         either!(self.refuse(now, id, reason))
+    }
+
+    #[inline]
+    fn reject(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        code: u32,
+        text: &[u8],
+    ) -> Result<(), AnswerError> {
+        either!(self.reject(now, id, code, text))
     }
 
     #[inline]

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-pub use tailcut_wire::r2p2::DropReason;
+pub use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use crate::node::{Node, Time};
 
@@ -58,6 +58,8 @@ pub enum Event {
         payload: Vec<u8>,
         /// When the client stops waiting.
         deadline: Time,
+        /// How the client lets the request be treated.
+        options: CallOptions,
     },
     /// The client gave up on a request before it was answered; an answer is now refused with
     /// [`AnswerError::Gone`].
@@ -84,6 +86,9 @@ pub enum Event {
         context: u64,
         /// Why.
         failure: Failure,
+        /// With [`Failure::Rejected`]: what the application said; else empty. Give it back by
+        /// [`Rpc::recycle`].
+        text: Vec<u8>,
     },
 }
 
@@ -98,6 +103,12 @@ pub enum Failure {
     /// idempotent and an earlier attempt ran elsewhere.
     #[error("refused: {0:?}")]
     Refused(DropReason),
+    /// The application refused it, with a code of its own and a text.
+    #[error("rejected by the application with code {code}")]
+    Rejected {
+        /// The application's number for why.
+        code: u32,
+    },
     /// The peer has said nothing for so long that it is taken for dead. The request may or may not
     /// have run.
     #[error("the peer is silent")]
@@ -171,6 +182,19 @@ pub trait Rpc: Node {
 
     /// Refuses a request that has not been answered.
     fn refuse(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError>;
+
+    /// Refuses a request that has not been answered, in the application's own words: a code and at
+    /// most [`Rejection::TEXT_LEN_MAX`] bytes of text; what is beyond is cut off. Without words where
+    /// an endpoint has none.
+    fn reject(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        _code: u32,
+        _text: &[u8],
+    ) -> Result<(), AnswerError> {
+        self.refuse(now, id, DropReason::Application)
+    }
 
     /// The next event; `None` when there is none.
     fn poll_event(&mut self) -> Option<Event>;

@@ -136,7 +136,7 @@ impl Server {
     fn turn_once(&mut self, handler: &mut impl FnMut(Request<'_>)) -> Result<Turn, Error> {
         let turn = self.driver.turn_with(|_, endpoint, now| {
             while let Some(event) = endpoint.poll_event() {
-                if let Event::Request { id, client, payload, deadline } = event {
+                if let Event::Request { id, client, payload, deadline, .. } = event {
                     handler(Request {
                         endpoint,
                         now,

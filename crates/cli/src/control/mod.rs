@@ -232,6 +232,7 @@ fn row(server: &Server) -> Vec<String> {
         State::InService => "in service",
         State::Draining => "draining",
         State::Silent => "silent",
+        State::Stopping => "stopping",
     };
     let us = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1} us"));
     vec![

@@ -89,6 +89,7 @@ pub(crate) enum State {
     InService,
     Draining,
     Silent,
+    Stopping,
 }
 
 /// The schema of [`Status`].

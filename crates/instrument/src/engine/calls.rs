@@ -180,7 +180,7 @@ fn number_of(endpoint: &Endpoint, id: CallId) -> Option<u64> {
 fn outcome_of(failure: CallFailure) -> Failure {
     match failure {
         CallFailure::Deadline | CallFailure::Unreachable => Failure::Timeout,
-        CallFailure::Refused(_) => Failure::Refused,
+        CallFailure::Refused(_) | CallFailure::Rejected { .. } => Failure::Refused,
         CallFailure::Broken | CallFailure::ReplyTooLarge => Failure::Lost,
     }
 }

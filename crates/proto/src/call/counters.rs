@@ -39,7 +39,7 @@ pub struct Counters {
     /// Server: requests that came again after their reply was released; they were not run again.
     pub duplicate_after_release: u64,
     /// Server: requests refused, by [`DropReason`].
-    pub drops: [u64; 9],
+    pub drops: [u64; DropReason::COUNT],
     /// Server: half-received requests that made no progress and expired.
     pub partials_expired: u64,
     /// Server: requests whose deadline passed before the application answered.

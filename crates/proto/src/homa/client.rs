@@ -8,7 +8,7 @@
 //! Every call ends by a reply, a refusal, its deadline or the peer's silence.
 
 use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
-use tailcut_wire::r2p2::DropReason;
+use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::peers::AckAction;
 use super::slot::{Role, Slot};
@@ -104,8 +104,17 @@ impl Endpoint {
         };
         self.note_proof(now, origin, index, header);
         if header.flags().has(DataFlags::REFUSED) {
+            if header.offset() != 0 {
+                // The reason is in the first packet.
+                return;
+            }
             self.metrics.refused += 1;
-            return self.fail(index, Failure::Refused(DropReason::from_payload(payload)));
+            let Some(Rejection { code, text }) = Rejection::from_payload(payload) else {
+                return self.fail(index, Failure::Refused(DropReason::from_payload(payload)));
+            };
+            let mut buffer = self.buffers.take();
+            buffer.extend_from_slice(&text[..text.len().min(Rejection::TEXT_LEN_MAX)]);
+            return self.fail_saying(index, Failure::Rejected { code }, buffer);
         }
         let slot = &mut self.slots[index];
         if slot.phase == Phase::Fetching {
@@ -136,7 +145,11 @@ impl Endpoint {
 
     /// Ends a call without an answer; that of which the RPC is a part, where it is one.
     pub(super) fn fail(&mut self, index: SlotId, failure: Failure) {
-        let is_answer = matches!(failure, Failure::Refused(_));
+        self.fail_saying(index, failure, Vec::new());
+    }
+
+    fn fail_saying(&mut self, index: SlotId, failure: Failure, text: Vec<u8>) {
+        let is_answer = matches!(failure, Failure::Refused(_) | Failure::Rejected { .. });
         if is_answer {
             self.acknowledge_reply(index, 1);
         }
@@ -145,7 +158,7 @@ impl Endpoint {
             _ => index,
         };
         let (id, context) = (CallId(self.handle_of(call)), self.slots[call].context);
-        self.events.push_back(Event::Failed { id, context, failure });
+        self.events.push_back(Event::Failed { id, context, failure, text });
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
     }
 

@@ -38,7 +38,7 @@ use std::hash::Hasher;
 use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher24;
 use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
-use tailcut_wire::r2p2::DropReason;
+use tailcut_wire::r2p2::{DropReason, Rejection};
 
 pub use self::config::{
     Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Pull, Recovery,
@@ -85,6 +85,8 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     metrics: Metrics,
     holdings: Holdings,
+    /// New requests are refused.
+    is_stopping: bool,
 }
 
 /// What a packet says of the RPC that it belongs to.
@@ -132,6 +134,7 @@ impl Endpoint {
             events: VecDeque::new(),
             metrics: Metrics::default(),
             holdings: Holdings::default(),
+            is_stopping: false,
             config,
         }
     }
@@ -185,6 +188,17 @@ impl Endpoint {
     /// What it holds now.
     pub fn holdings(&self) -> Holdings {
         Holdings { expected: self.book.expected_bytes, ..self.holdings }
+    }
+
+    /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`]. Homa has no
+    /// routers that would have to know.
+    pub fn stop(&mut self, _now: Time) {
+        self.is_stopping = true;
+    }
+
+    /// Replies that have not been acknowledged.
+    pub fn replies_under_way(&self) -> usize {
+        self.holdings.requests - self.holdings.waiting - self.holdings.partials
     }
 
     /// Bytes that it remembers of the sessions of its peers, to run no request twice.
@@ -396,6 +410,18 @@ impl Rpc for Endpoint {
 
     fn refuse(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
         self.refuse_request(now, id, reason)
+    }
+
+    fn reject(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        code: u32,
+        text: &[u8],
+    ) -> Result<(), AnswerError> {
+        let text = &text[..text.len().min(Rejection::TEXT_LEN_MAX)];
+        let [_, code @ ..] = Rejection::prefix(code);
+        self.refuse_saying(now, id, DropReason::Application, &[&code, text])
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -102,6 +102,17 @@ impl Endpoint {
         id: RequestId,
         reason: DropReason,
     ) -> Result<(), AnswerError> {
+        self.refuse_saying(now, id, reason, &[])
+    }
+
+    /// Refuses a request; `words` follow the reason.
+    pub(super) fn refuse_saying(
+        &mut self,
+        now: Time,
+        id: RequestId,
+        reason: DropReason,
+        words: &[&[u8]],
+    ) -> Result<(), AnswerError> {
         let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
         self.metrics.drop(reason);
         let slot = &mut self.slots[index];
@@ -114,6 +125,7 @@ impl Endpoint {
         slot.flags |= DataFlags::REFUSED;
         let mut payload = self.buffers.take();
         payload.push(reason as u8);
+        words.iter().for_each(|part| payload.extend_from_slice(part));
         self.send_reply(now, index, payload);
         Ok(())
     }
@@ -282,8 +294,8 @@ impl Endpoint {
         self.metrics.requests += 1;
         let slot = &self.slots[index];
         let (client, deadline) = (self.peers[slot.peer].address, slot.deadline);
-        let id = RequestId(self.handle_of(index));
-        self.events.push_back(Event::Request { id, client, payload, deadline });
+        let (id, options) = (RequestId(self.handle_of(index)), slot.options);
+        self.events.push_back(Event::Request { id, client, payload, deadline, options });
     }
 
     /// Whether a packet of an unknown request begins one; the peer if so.
@@ -307,7 +319,7 @@ impl Endpoint {
         let forgetful = Refusal::Drop(DropReason::Uncertain);
         let peer = self.peer_of(now, address).ok_or(forgetful)?;
         let id = ClientId(origin.common.sender_id.get());
-        let is_full = self.is_full(peer, header);
+        let is_full = self.is_stopping || self.is_full(peer, header);
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         let serving = &self.config.serving;
         let session = self.peers.session(now, peer, id.session(), serving).map_err(|denied| {
@@ -332,7 +344,8 @@ impl Endpoint {
                 forgetful
             })?;
         }
-        Err(Refusal::Drop(DropReason::Overload))
+        let reason = if self.is_stopping { DropReason::Stopping } else { DropReason::Overload };
+        Err(Refusal::Drop(reason))
     }
 
     /// Whether a request that this server believes to be new may have run before it knew the

@@ -16,8 +16,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, ReplyHeader, RequestRepr, RpcId,
-    SackBody, Segment, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
+    DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, Rejection, ReplyHeader,
+    RequestRepr, RpcId, SackBody, Segment, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
 };
 use zerocopy::IntoBytes;
 
@@ -279,7 +279,15 @@ impl Client {
             return;
         };
         shared.metrics.refused += 1;
-        self.fail(index, Failure::Refused(reason), shared);
+        let words = packet.is_extended().then(|| Rejection::from_payload(packet.payload)).flatten();
+        match words {
+            Some(Rejection { code, text }) => {
+                let mut buffer = shared.buffers.take();
+                buffer.extend_from_slice(text);
+                self.fail_saying(index, Failure::Rejected { code }, buffer, shared);
+            }
+            None => self.fail(index, Failure::Refused(reason), shared),
+        }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
@@ -492,9 +500,13 @@ impl Client {
     }
 
     pub(super) fn fail(&mut self, index: SlotId, failure: Failure, shared: &mut Shared) {
+        self.fail_saying(index, failure, Vec::new(), shared);
+    }
+
+    fn fail_saying(&mut self, index: SlotId, failure: Failure, text: Vec<u8>, shared: &mut Shared) {
         let id = self.call_id(index);
         let context = self.slots[index].context;
-        shared.events.push_back(Event::Failed { id, context, failure });
+        shared.events.push_back(Event::Failed { id, context, failure, text });
         self.release(index, shared);
     }
 

@@ -30,7 +30,7 @@ mod shared;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
-use tailcut_wire::r2p2::{DropReason, MessageType, Packet};
+use tailcut_wire::r2p2::{DropReason, MessageType, Packet, Rejection};
 
 pub use self::config::{Config, Pool, Prefix};
 pub use self::metrics::Metrics;
@@ -46,6 +46,10 @@ use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
 /// Reply packets that a server sends before the client has given credit, and that a client
 /// therefore takes.
 pub const UNSCHEDULED_PACKETS: u16 = 12;
+
+/// How long a server that stops still takes what routers send: five of their probes, each of which
+/// tells them to stop.
+pub const STOPPING_GRACE_NS: u64 = 50_000_000;
 
 /// An R2P2 client and server on one port.
 #[derive(Debug)]
@@ -79,6 +83,17 @@ impl Endpoint {
             expected: u64::from(self.shared.expected_packets()),
             ..self.server.held
         }
+    }
+
+    /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`].
+    pub fn stop(&mut self, now: Time) {
+        self.server.stop(now);
+    }
+
+    /// Replies of several packets that have not been acknowledged whole. Of a single packet a
+    /// server never hears whether it has arrived.
+    pub fn replies_under_way(&self) -> usize {
+        self.server.replies_under_way()
     }
 
     /// Bytes that it remembers of the sessions of its clients, to run no request twice.
@@ -150,6 +165,16 @@ impl Rpc for Endpoint {
 
     fn refuse(&mut self, _now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError> {
         self.server.refuse(id, reason, &mut self.shared)
+    }
+
+    fn reject(
+        &mut self,
+        _now: Time,
+        id: RequestId,
+        code: u32,
+        text: &[u8],
+    ) -> Result<(), AnswerError> {
+        self.server.reject(id, Rejection { code, text }, &mut self.shared)
     }
 
     fn poll_event(&mut self) -> Option<Event> {

@@ -110,6 +110,11 @@ impl Routers {
         }
     }
 
+    /// Every router is to have a report.
+    pub(super) fn ask_all(&mut self) {
+        self.records.iter_mut().for_each(|record| record.is_report_due = true);
+    }
+
     /// Whether any router is to have a report.
     pub(super) fn is_report_due(&self) -> bool {
         self.records.iter().any(|record| record.is_report_due)

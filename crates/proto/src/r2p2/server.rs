@@ -17,15 +17,16 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
-    DropReason, Flags, Kind, MessageType, Packet, RequestHeader, Route, RpcId, SessionId,
+    DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection, RequestHeader,
+    Route, RpcId, SessionId,
 };
 
-use super::UNSCHEDULED_PACKETS;
 use super::config::{Config, Pool};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::routers::{FeedbackSource, Routers, Via};
 use super::shared::Shared;
+use super::{STOPPING_GRACE_NS, UNSCHEDULED_PACKETS};
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::message::Arrival;
@@ -36,7 +37,7 @@ use crate::peer::limits::{Holdings, Serving};
 use crate::peer::once::Memory;
 use crate::peer::table::{Peer, PeerId, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
-use crate::rpc::{AnswerError, Event, RequestId};
+use crate::rpc::{AnswerError, CallOptions, Event, RequestId};
 
 /// The requests of an endpoint.
 #[derive(Debug)]
@@ -53,6 +54,10 @@ pub(super) struct Server {
     /// GSO batches since the reports were looked at: replies go first, but not for ever.
     pub(super) batches_since_report: u32,
     pub(super) held: Holdings,
+    /// What the refusals in the queue say that have words, in their order.
+    pub(super) rejections: VecDeque<Vec<u8>>,
+    /// When it began to take no new requests.
+    pub(super) stopping_since: Option<Time>,
 }
 
 /// What is remembered of a client besides what every protocol does.
@@ -69,6 +74,8 @@ pub(super) struct Slot {
     pub(super) rpc_id: RpcId,
     pub(super) rid: u16,
     pub(super) is_v1: bool,
+    /// How the client lets the request be treated.
+    pub(super) options: CallOptions,
     pub(super) client: PeerId,
     /// Where the reply goes.
     pub(super) address: SocketAddr,
@@ -117,6 +124,8 @@ pub(super) enum Item {
     Sack(SlotKey),
     /// A refusal.
     Drop { to: Path, rid: u16, rpc_id: RpcId, reason: DropReason },
+    /// A refusal in the application's words, which are the first of [`Server::rejections`].
+    Reject { to: Path, rid: u16, rpc_id: RpcId },
     /// A demand to validate the address before anything is kept.
     Validate { to: Path, rid: u16, rpc_id: RpcId },
     /// Version 1: the go-ahead, three bytes.
@@ -151,6 +160,8 @@ impl Server {
             queue: VecDeque::new(),
             batches_since_report: 0,
             held: Holdings::default(),
+            rejections: VecDeque::new(),
+            stopping_since: None,
         }
     }
 
@@ -204,6 +215,11 @@ impl Server {
                     let slot = &mut self.slots[index];
                     slot.rpc_id = rpc_id;
                     slot.is_v1 = false;
+                    slot.options = CallOptions {
+                        idempotent: packet.flags().has(Flags::IDEMPOTENT),
+                        fixed: packet.policy == Policy::Fixed,
+                        v1: false,
+                    };
                     slot.clock_us = header.client_clock_us.get();
                     slot.latest_clock_us = slot.clock_us;
                     slot.via = via;
@@ -350,6 +366,53 @@ impl Server {
         Ok(())
     }
 
+    /// Refuses a request in the application's own words. The refusal without words goes after it,
+    /// for clients that know no other; whom it would pay too much has that alone.
+    pub(super) fn reject(
+        &mut self,
+        id: RequestId,
+        rejection: Rejection<'_>,
+        shared: &mut Shared,
+    ) -> Result<(), AnswerError> {
+        let index = self.waiting(id).ok_or(AnswerError::Gone)?;
+        let slot = &self.slots[index];
+        let text = &rejection.text[..rejection.text.len().min(Rejection::TEXT_LEN_MAX)];
+        let len = 2 * EXTENDED_LEN + Rejection::PREFIX_LEN + text.len() + 1;
+        let is_affordable = self.is_validated(index) || slot.allowance.covers(len);
+        if !slot.is_v1 && is_affordable && self.queue.len() < CONTROL_LEN_MAX {
+            let mut words = shared.buffers.take();
+            words.extend_from_slice(&Rejection::prefix(rejection.code));
+            words.extend_from_slice(text);
+            self.queue.push_back(Item::Reject {
+                to: slot.path(),
+                rid: slot.rid,
+                rpc_id: slot.rpc_id,
+            });
+            self.rejections.push_back(words);
+        }
+        self.refuse(id, DropReason::Application, shared)
+    }
+
+    /// Takes no new requests from now on, and tells the routers.
+    pub(super) fn stop(&mut self, now: Time) {
+        self.stopping_since.get_or_insert(now);
+        self.routers.ask_all();
+    }
+
+    /// Replies of several packets that have not been acknowledged whole.
+    pub(super) fn replies_under_way(&self) -> usize {
+        let replies = self.slots.values().map(|slot| &slot.reply);
+        replies.filter(|reply| reply.count() > 1 && !reply.is_complete()).count()
+    }
+
+    /// Whether a new request comes too late: what a router placed before it heard of the stop is
+    /// still taken.
+    fn is_stopping(&self, now: Time, packet: &Packet) -> bool {
+        let is_routed =
+            matches!(packet.kind, Kind::Request { route: Some(route), .. } if route.routed != 0);
+        self.stopping_since.is_some_and(|since| !is_routed || now >= since + STOPPING_GRACE_NS)
+    }
+
     pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         while let Some(index) = self.wheel.pop_due(now) {
             match self.slots[index].phase {
@@ -439,7 +502,9 @@ impl Server {
         }
         self.release_below(client, session, header.floor.get(), shared);
         let len = header.message_len.get() as usize;
-        let is_full = self.is_full(client, len, packet.count > 1, &shared.config.serving);
+        let is_stopping = self.is_stopping(now, packet);
+        let is_full =
+            is_stopping || self.is_full(client, len, packet.count > 1, &shared.config.serving);
         let Some(session) = self.clients.known_session(client, session.0) else {
             return Err(overload);
         };
@@ -462,7 +527,11 @@ impl Server {
             }
             Memory::TooOld => return Err(Refusal::Drop(DropReason::TooOld)),
         }
-        if is_full { Err(Refusal::Drop(DropReason::Overload)) } else { Ok(client) }
+        match (is_stopping, is_full) {
+            (true, _) => Err(Refusal::Drop(DropReason::Stopping)),
+            (false, true) => Err(Refusal::Drop(DropReason::Overload)),
+            (false, false) => Ok(client),
+        }
     }
 
     /// Remembers a request that runs or is refused. One that is not idempotent must not run where
@@ -660,11 +729,11 @@ impl Server {
         let id = RequestId(self.slots.key(index).0);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Waiting;
-        let (client, deadline) = (slot.address, slot.deadline);
+        let (client, deadline, options) = (slot.address, slot.deadline, slot.options);
         self.held.waiting += 1;
         self.wheel.arm(index, deadline);
         shared.metrics.requests += 1;
-        shared.events.push_back(Event::Request { id, client, payload, deadline });
+        shared.events.push_back(Event::Request { id, client, payload, deadline, options });
     }
 
     /// The live request that a packet from its client speaks of.
@@ -814,6 +883,7 @@ impl Slot {
             rpc_id: RpcId(0),
             rid: 0,
             is_v1: false,
+            options: CallOptions::default(),
             client: PeerId::default(),
             address,
             local: None,

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, FeedbackBody, MessageType, ReplyRepr, RpcId, SackBody, Segment,
+    EXTENDED_LEN, FeedbackBody, Flags, MessageType, ReplyRepr, RpcId, SackBody, Segment,
 };
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
@@ -51,6 +51,10 @@ impl Server {
                     );
                     write_control(&mut batch, to, &repr, &[reason as u8])
                 }
+                Item::Reject { to, rid, rpc_id } => {
+                    let call = (rid, rpc_id);
+                    self.write_rejection(&mut batch, to, call, shared)
+                }
                 Item::Validate { to, rid, rpc_id } => {
                     let repr =
                         self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, &shared.config.pool);
@@ -68,6 +72,25 @@ impl Server {
         }
         shared.metrics.datagrams_out += batch.count() as u64;
         batch.finish()
+    }
+
+    /// Writes the refusal whose words are the first of those that wait; whether there was room.
+    fn write_rejection(
+        &mut self,
+        batch: &mut GsoBatch,
+        to: Path,
+        call: (u16, RpcId),
+        shared: &mut Shared,
+    ) -> bool {
+        let repr = self.refusal(MessageType::Drop, call, to.peer, &shared.config.pool);
+        let Some(words) = self.rejections.front() else {
+            return true;
+        };
+        if !write_control(batch, to, &repr, words) {
+            return false;
+        }
+        self.rejections.pop_front().into_iter().for_each(|words| shared.buffers.give(words));
+        true
     }
 
     /// Whether `len` more bytes may go to the client of the request.
@@ -166,6 +189,7 @@ impl Server {
             let repr = ReplyRepr {
                 server_load: self.load(),
                 server_id: shared.config.pool.server_id,
+                flags: if self.stopping_since.is_some() { Flags::STOPPING } else { 0 },
                 ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
             };
             if !write_control(batch, to, &repr, FeedbackBody::as_bytes(&body)) {

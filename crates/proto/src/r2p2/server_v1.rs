@@ -18,7 +18,7 @@ use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Time};
 use crate::peer::limits::Serving;
-use crate::rpc::AnswerError;
+use crate::rpc::{AnswerError, CallOptions};
 
 impl Server {
     pub(super) fn handle_request_v1(
@@ -78,6 +78,9 @@ impl Server {
         if !serving.is_enabled {
             return self.drop_v1(path, packet.rid, DropReason::Application, shared);
         }
+        if self.stopping_since.is_some() {
+            return self.drop_v1(path, packet.rid, DropReason::Stopping, shared);
+        }
         let client = match self.clients.find(peer) {
             None if self.clients.has_room_for_unvalidated(now, serving) => {
                 self.add_client(now, peer, serving)
@@ -97,6 +100,7 @@ impl Server {
         self.live_v1.insert((AddressKey(peer), packet.rid), index);
         let mut payload = shared.buffers.take();
         self.slots[index].is_v1 = true;
+        self.slots[index].options = CallOptions { v1: true, ..CallOptions::default() };
         if packet.count == 1 {
             payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);

@@ -224,4 +224,6 @@ pub enum ServerState {
     Draining,
     /// It does not, because it does not answer.
     Silent,
+    /// It does not, because it says that it is stopping.
+    Stopping,
 }

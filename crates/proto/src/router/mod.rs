@@ -508,6 +508,7 @@ impl Router {
                     self.metrics.feedback_stale += 1;
                     return;
                 };
+                server.is_stopping = packet.flags().has(Flags::STOPPING);
                 self.metrics.feedback_taken += 1;
                 self.learn(shown);
             }

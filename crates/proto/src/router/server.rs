@@ -5,6 +5,8 @@
 //! | in service | extended: its probes stay unanswered for `silent_ns` | silent |
 //! | in service | version 1: `v1_failures_max` leases expire in a row | silent, with a trial request now and then |
 //! | silent | feedback that is taken | in service |
+//! | in service | feedback that says that it is stopping | stopping |
+//! | stopping | feedback that does not, as of the server after its restart | in service |
 //! | in service, silent | `drain` | draining: no new requests, feedback counts on |
 //!
 //! Extended requests are accounted for absolutely: outstanding = (placed - seen) + (received -
@@ -46,6 +48,8 @@ pub(super) struct Server {
     pub(super) is_draining: bool,
     /// It gets no new requests, because it does not answer.
     pub(super) is_silent: bool,
+    /// It gets no new requests, because it says that it is stopping.
+    pub(super) is_stopping: bool,
     /// Placement number of the last extended request placed; begins at a random word. Wraps.
     placed: u32,
     /// Placement number up to which the server has seen or will never see; at most `placed`,
@@ -127,6 +131,7 @@ impl Server {
             local: None,
             is_draining: false,
             is_silent: false,
+            is_stopping: false,
             placed,
             seen: placed,
             heard: None,
@@ -159,7 +164,7 @@ impl Server {
 
     /// Whether it gets new requests.
     pub(super) fn is_in_service(&self) -> bool {
-        !self.is_draining && !self.is_silent
+        !self.is_draining && !self.is_silent && !self.is_stopping
     }
 
     /// Requests placed and not known to be concluded.
@@ -359,10 +364,11 @@ impl Server {
         ServerStatus {
             addr: self.config.addr,
             speaks: self.config.speaks,
-            state: match (self.is_draining, self.is_silent) {
-                (true, _) => ServerState::Draining,
-                (false, true) => ServerState::Silent,
-                (false, false) => ServerState::InService,
+            state: match () {
+                () if self.is_draining => ServerState::Draining,
+                () if self.is_silent => ServerState::Silent,
+                () if self.is_stopping => ServerState::Stopping,
+                () => ServerState::InService,
             },
             outstanding: self.outstanding(),
             reported: self.reported,

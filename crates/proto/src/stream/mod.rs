@@ -547,7 +547,7 @@ impl<E: Rpc> Streams<E> {
                 Event::Replied { id, context, payload, .. } => {
                     self.handle_reply(now, (id, context), payload)
                 }
-                Event::Failed { id, context, failure } => {
+                Event::Failed { id, context, failure, .. } => {
                     self.handle_failure(now, (id, context), failure)
                 }
                 // Every request has been answered when it came.

@@ -160,6 +160,49 @@ fn a_lost_refusal_is_said_again() {
     server.give("10.0.0.1:1", &ask);
     assert_eq!(server.drops().len(), 1, "the client waits for its deadline");
 }
+/// A client that knows no words takes the refusal without them, which goes second; an address that
+/// is not validated gets no more than three times what it paid.
+#[test]
+fn words_of_a_refusal_are_followed_by_the_reason_alone() {
+    for (from, text_len, expected) in [
+        ("127.0.0.1:1", 1024, vec![1077, 49]),
+        ("10.0.0.1:1", 4, vec![57, 49]),
+        ("10.0.0.1:1", 1000, vec![49]),
+    ] {
+        let mut server = Lone::new();
+        let ask = request(1, 0, 4, b"ping", Route::default());
+        server.node.handle_datagram(server.now, path(from), &mut ask.clone());
+        let Some(Event::Request { id, .. }) = server.node.poll_event() else { panic!() };
+        server.node.reject(server.now, id, 404, &vec![b'x'; text_len]).unwrap();
+        server.give(from, b"");
+        let lens: Vec<usize> = server.sent.iter().map(|(_, bytes)| bytes.len()).collect();
+        assert_eq!(lens, expected, "{from}");
+        assert!(server.drops().iter().all(|reason| *reason == DropReason::Application));
+        let (_, last) = server.sent.last().unwrap();
+        assert_eq!(last[48..], [6]);
+    }
+}
+
+/// What a router placed before it heard that the server stops still runs, for a moment.
+#[test]
+fn a_server_that_stops_takes_what_routers_send_for_a_moment_more() {
+    let mut server = Lone::new();
+    let mut route = Route { routed: 1, client_port: 53.into(), ..Route::default() };
+    route.client_ip = std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
+    server.give("10.0.0.9:9000", &request(1, 0, 4, b"ping", route));
+    server.sent.clear();
+    server.node.stop(server.now);
+    server.give("10.0.0.9:9000", &request(1, 1, 4, b"ping", route));
+    assert_eq!((server.runs, server.drops()), (2, vec![]));
+    let is_stopping = |bytes: &[u8]| Packet::parse(bytes).unwrap().flags().has(Flags::STOPPING);
+    let reports: Vec<_> = server.sent.iter().filter(|(_, bytes)| is_stopping(bytes)).collect();
+    assert!(!reports.is_empty() && reports.iter().all(|(to, _)| to.port() == 9000));
+    server.give("10.0.0.1:53", &request(1, 2, 4, b"ping", Route::default()));
+    server.pass(50 * MS);
+    server.give("10.0.0.9:9000", &request(1, 3, 4, b"ping", route));
+    assert_eq!((server.runs, server.drops()), (2, vec![DropReason::Stopping; 2]));
+}
+
 #[test]
 fn an_idempotent_id_again_and_again_holds_nothing() {
     let mut server = Lone::new();

@@ -122,6 +122,30 @@ fn a_silent_server_is_out_and_returns_with_its_first_feedback() {
 }
 
 #[test]
+fn a_server_that_stops_gets_nothing_new_until_it_is_back() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
+    let (mut stays, mut stops) = (FakeServer::new(0), FakeServer::new(1));
+    bench.live(&mut [&mut stays, &mut stops], 20 * MS);
+    let placed = [1, 2].map(|id| bench.place(&Ask::id(id).bytes()));
+    assert_eq!(placed.iter().flatten().sum::<u16>(), 1, "{placed:?}");
+    (stops.flags, stops.received) = (Flags::STOPPING, 1);
+    bench.live(&mut [&mut stays, &mut stops], 20 * MS);
+    assert_eq!(bench.states(), [ServerState::InService, ServerState::Stopping]);
+    // What it has counts on, and is no load once it is refused or answered.
+    assert_eq!(bench.outstanding()[1], 1);
+    bench.send(stops.addr, &stops.conclude(1));
+    assert_eq!((bench.outstanding()[1], bench.states()[1]), (0, ServerState::Stopping));
+    assert_eq!([3, 4].map(|id| bench.place(&Ask::id(id).bytes())), [Some(0); 2]);
+    // It ends, and another begins at its address.
+    bench.live(&mut [&mut stays], 300 * MS);
+    assert_eq!(bench.states()[1], ServerState::Silent);
+    let mut back = FakeServer { epoch: 2, ..FakeServer::new(1) };
+    bench.live(&mut [&mut stays, &mut back], 30 * MS);
+    assert_eq!(bench.states(), [ServerState::InService, ServerState::InService]);
+    assert_eq!(bench.place(&Ask::id(6).bytes()), Some(1));
+}
+
+#[test]
 fn without_a_server_requests_are_refused() {
     let mut bench = Bench::new(Speaks::Extension, 1, |_| {});
     bench.advance(70 * MS);

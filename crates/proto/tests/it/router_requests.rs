@@ -361,6 +361,7 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
                     received,
                     concluded,
                     load: 0,
+                    flags: 0,
                 }
                 .feedback()
             }

@@ -394,7 +394,7 @@ fn ending(failure: Failure) -> Ending {
     match failure {
         Failure::Deadline => Ending::Deadline,
         Failure::ReplyTooLarge => Ending::ReplyTooLarge,
-        Failure::Broken | Failure::Unreachable => Ending::Other,
+        Failure::Broken | Failure::Unreachable | Failure::Rejected { .. } => Ending::Other,
         Failure::Refused(reason) => match reason {
             DropReason::Overload => Ending::Overload,
             DropReason::TooLarge => Ending::TooLarge,
@@ -403,7 +403,11 @@ fn ending(failure: Failure) -> Ending {
             DropReason::NoServer => Ending::NoServer,
             DropReason::Application => Ending::Application,
             DropReason::Uncertain => Ending::Uncertain,
-            DropReason::Unspecified | DropReason::Unvalidated => Ending::Other,
+            DropReason::Unspecified
+            | DropReason::Unvalidated
+            | DropReason::Panicked
+            | DropReason::Stopping
+            | DropReason::Unanswered => Ending::Other,
         },
     }
 }

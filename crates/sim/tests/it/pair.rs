@@ -28,6 +28,9 @@ pub(crate) trait Transport: Rpc + Sized {
 
     /// Its counters so far.
     fn counters(&self) -> Self::Metrics;
+
+    /// Takes no new requests from now on; how many replies are under way.
+    fn end(&mut self, now: Time) -> usize;
 }
 
 impl Transport for r2p2::Endpoint {
@@ -45,6 +48,11 @@ impl Transport for r2p2::Endpoint {
     fn counters(&self) -> r2p2::Metrics {
         *self.metrics()
     }
+
+    fn end(&mut self, now: Time) -> usize {
+        self.stop(now);
+        self.replies_under_way()
+    }
 }
 
 impl Transport for homa::Endpoint {
@@ -61,6 +69,11 @@ impl Transport for homa::Endpoint {
 
     fn counters(&self) -> homa::Metrics {
         *self.metrics()
+    }
+
+    fn end(&mut self, now: Time) -> usize {
+        self.stop(now);
+        self.replies_under_way()
     }
 }
 
@@ -80,6 +93,8 @@ pub(crate) struct EndpointPair<E> {
     pub(crate) outcomes: Vec<Outcome>,
     /// How often the server has run each request, by the number in its first 8 bytes.
     pub(crate) runs: Vec<u32>,
+    /// What the server's application said when it refused.
+    pub(crate) texts: Vec<Vec<u8>>,
     /// Requests that the server's application was told are cancelled.
     pub(crate) cancelled: u64,
     waiting: Vec<(Time, RequestId, Vec<u8>)>,
@@ -96,6 +111,8 @@ pub(crate) struct Handler {
     pub(crate) reply_len: Option<usize>,
     /// Never answers.
     pub(crate) is_silent: bool,
+    /// Refuses with this code, and the request's bytes as the text.
+    pub(crate) code: Option<u32>,
 }
 
 /// How a call ended.
@@ -151,6 +168,7 @@ impl<E: Transport> EndpointPair<E> {
             handler: Handler::default(),
             outcomes,
             runs,
+            texts: Vec::new(),
             cancelled: 0,
             waiting,
             gone: 0,
@@ -205,6 +223,14 @@ impl<E: Transport> EndpointPair<E> {
         id.unwrap_or_else(|error| panic!("call {context}: {error}"))
     }
 
+    /// Stops the server; replies that are under way.
+    pub(crate) fn stop(&mut self) -> usize {
+        let now = self.network.now();
+        let under_way = self.network.node_mut(1).end(now);
+        self.network.flush(1);
+        under_way
+    }
+
     /// Gives up a call.
     pub(crate) fn cancel(&mut self, id: CallId) {
         let now = self.network.now();
@@ -244,14 +270,16 @@ impl<E: Transport> EndpointPair<E> {
     }
 
     fn run_network(&mut self, until: Time) {
-        let Self { network, handler, outcomes, runs, cancelled, waiting, .. } = self;
+        let Self { network, handler, outcomes, runs, texts, cancelled, waiting, .. } = self;
         network.run(until, |turn| {
             let (now, node) = (turn.now, &mut *turn.node);
             while let Some(event) = node.poll_event() {
                 match event {
                     Event::Request { id, payload, .. } => {
                         note_run(runs, &payload);
-                        if handler.service_ns > 0 && !handler.is_silent {
+                        if let Some(code) = handler.code {
+                            node.reject(now, id, code, &payload).expect("the client waits");
+                        } else if handler.service_ns > 0 && !handler.is_silent {
                             waiting.push((now + handler.service_ns, id, payload));
                         } else if !handler.is_silent {
                             // A request that is gone by now needs no answer.
@@ -262,7 +290,8 @@ impl<E: Transport> EndpointPair<E> {
                     Event::Replied { context, payload, .. } => {
                         outcomes.push(Outcome { context, at: now, result: Ok(payload) });
                     }
-                    Event::Failed { context, failure, .. } => {
+                    Event::Failed { context, failure, text, .. } => {
+                        texts.extend((!text.is_empty()).then_some(text));
                         outcomes.push(Outcome { context, at: now, result: Err(failure) });
                     }
                 }

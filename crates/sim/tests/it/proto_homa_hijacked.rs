@@ -124,6 +124,10 @@ impl Transport for Guarded {
     fn counters(&self) -> Metrics {
         *self.endpoint.metrics()
     }
+
+    fn end(&mut self, now: Time) -> usize {
+        self.endpoint.end(now)
+    }
 }
 
 fn place(setup: &mut Setup, address: &str, form: Form) {

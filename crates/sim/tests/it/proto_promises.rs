@@ -1,7 +1,7 @@
 //! What calls promise over either transport: the same tests for an R2P2 and a Homa endpoint.
 
 use crate::pair::{EndpointPair, Handler, Transport};
-use tailcut_proto::rpc::{CallOptions, Failure};
+use tailcut_proto::rpc::{CallOptions, DropReason, Failure};
 use tailcut_proto::{homa, r2p2};
 use tailcut_sim::impair::Impairment;
 
@@ -51,6 +51,53 @@ fn a_cancelled_call_is_taken_from_the_application() {
         pair.run_for(SECOND);
         assert!(pair.outcomes.is_empty());
         assert_eq!((pair.cancelled, pair.gone), (1, 1));
+    }
+    check::<r2p2::Endpoint>();
+    check::<homa::Endpoint>();
+}
+
+#[test]
+fn a_handler_refuses_in_its_own_words() {
+    fn check<E: Transport>() {
+        let mut pair = EndpointPair::<E>::new(Impairment::default(), 1);
+        for (len, expected) in [(32, 32), (1024, 1024), (5000, 1024)] {
+            pair.handler = Handler { code: Some(u32::MAX - 7), ..Handler::default() };
+            pair.call(len, len as usize, SECOND, ONCE);
+            pair.run_for(100 * MS);
+            let outcome = pair.outcomes.pop().expect("the call has ended");
+            assert_eq!(outcome.result, Err(Failure::Rejected { code: u32::MAX - 7 }));
+            let text = pair.texts.pop().expect("a text");
+            assert_eq!((text.len(), &text[..8]), (expected, &len.to_be_bytes()[..]));
+        }
+    }
+    check::<r2p2::Endpoint>();
+    check::<homa::Endpoint>();
+}
+
+#[test]
+fn a_server_that_stops_answers_what_it_has_and_refuses_the_rest() {
+    fn check<E: Transport>() {
+        let mut pair = EndpointPair::<E>::new(Impairment::default(), 1);
+        pair.handler =
+            Handler { service_ns: 50 * MS, reply_len: Some(100_000), ..Handler::default() };
+        pair.call(0, 32, SECOND, ONCE);
+        // Half of it has arrived when the server stops.
+        pair.call(1, 200_000, SECOND, ONCE);
+        pair.run_for(30_000);
+        assert_eq!(pair.stop(), 0);
+        for (number, options) in [(2, ONCE), (3, IDEMPOTENT)] {
+            pair.call(number, 32, SECOND, options);
+            pair.run_for(10 * MS);
+            let outcome = pair.outcomes.pop().expect("the call has ended");
+            assert_eq!(outcome.result, Err(Failure::Refused(DropReason::Stopping)));
+        }
+        pair.run_for(20 * MS);
+        assert!(pair.outcomes.is_empty());
+        pair.run_for(500 * MS);
+        let contexts: Vec<u64> = pair.outcomes.iter().map(|outcome| outcome.context).collect();
+        assert_eq!((contexts, &pair.runs[..]), (vec![0, 1], &[1, 1][..]));
+        assert!(pair.outcomes.iter().all(|outcome| outcome.result.is_ok()));
+        assert_eq!(pair.stop(), 0);
     }
     check::<r2p2::Endpoint>();
     check::<homa::Endpoint>();

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{DropReason, Flags, Kind, MessageType, Packet, Policy};
+use super::{DropReason, Flags, Kind, MessageType, Packet, Policy, Rejection};
 
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -52,6 +52,7 @@ fn write_flags(f: &mut fmt::Formatter<'_>, flags: Flags) -> fmt::Result {
         (Flags::RETRANSMIT, " retransmit"),
         (Flags::RESEND, " resend"),
         (Flags::RESEND_TAIL, " resend-tail"),
+        (Flags::STOPPING, " stopping"),
     ];
     for (flag, text) in named {
         if flags.has(flag) {
@@ -78,7 +79,10 @@ fn write_body(f: &mut fmt::Formatter<'_>, packet: &Packet) -> fmt::Result {
         );
     }
     if packet.message_type == MessageType::Drop && packet.is_extended() {
-        return write!(f, " {:?}", DropReason::from_payload(packet.payload));
+        write!(f, " {:?}", DropReason::from_payload(packet.payload))?;
+        if let Some(Rejection { code, .. }) = Rejection::from_payload(packet.payload) {
+            write!(f, " code {code}")?;
+        }
     }
     Ok(())
 }

@@ -221,6 +221,8 @@ impl Flags {
     pub const RESEND: u8 = 0x10;
     /// On a SACK: send everything that is granted and not received.
     pub const RESEND_TAIL: u8 = 0x20;
+    /// On a FEEDBACK: the server is stopping and takes no new requests.
+    pub const STOPPING: u8 = 0x40;
 
     /// Whether every bit of `flag` is set.
     pub fn has(self, flag: u8) -> bool {
@@ -374,9 +376,18 @@ pub enum DropReason {
     Uncertain = 7,
     /// The reply would exceed what may be sent to an address that is not validated.
     Unvalidated = 8,
+    /// The handler panicked: it may have run in part.
+    Panicked = 9,
+    /// The server is stopping and takes no new requests.
+    Stopping = 10,
+    /// The handler ended without an answer.
+    Unanswered = 11,
 }
 
 impl DropReason {
+    /// How many reasons there are.
+    pub const COUNT: usize = 12;
+
     /// The reason in a payload; unknown numbers read as [`DropReason::Unspecified`].
     pub fn from_payload(payload: &[u8]) -> Self {
         match payload.first() {
@@ -388,7 +399,39 @@ impl DropReason {
             Some(6) => Self::Application,
             Some(7) => Self::Uncertain,
             Some(8) => Self::Unvalidated,
+            Some(9) => Self::Panicked,
+            Some(10) => Self::Stopping,
+            Some(11) => Self::Unanswered,
             _ => Self::Unspecified,
         }
+    }
+}
+
+/// The application's own words in a refusal: after the reason, in an extended DROP and in a refused
+/// reply of Homa.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejection<'a> {
+    /// The application's number for why.
+    pub code: u32,
+    /// Text for people, meant to be UTF-8.
+    pub text: &'a [u8],
+}
+
+impl<'a> Rejection<'a> {
+    /// Bytes before the text: the reason and the code.
+    pub const PREFIX_LEN: usize = 5;
+    /// Most bytes of text, so that any packet holds them.
+    pub const TEXT_LEN_MAX: usize = 1024;
+
+    /// The rejection in a payload; `None` where it is a reason alone.
+    pub fn from_payload(payload: &'a [u8]) -> Option<Self> {
+        let (code, text) = payload.get(1..)?.split_first_chunk()?;
+        Some(Self { code: u32::from_be_bytes(*code), text })
+    }
+
+    /// The bytes before the text.
+    pub fn prefix(code: u32) -> [u8; 5] {
+        let [a, b, c, d] = code.to_be_bytes();
+        [DropReason::Application as u8, a, b, c, d]
     }
 }

@@ -16,7 +16,7 @@ mod packet;
 pub use emit::{ReplyRepr, RequestRepr, Segment, V1Repr};
 pub use header::{
     BaseHeader, CloneMark, DropReason, FeedbackBody, FeedbackV1, Flags, MessageType, Policy,
-    ReplyHeader, RequestHeader, Route, RpcId, SackBody, SessionId, position,
+    Rejection, ReplyHeader, RequestHeader, Route, RpcId, SackBody, SessionId, position,
 };
 pub use packet::{Kind, Malformed, Packet, packet_count, payload_span};
 

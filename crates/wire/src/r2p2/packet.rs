@@ -5,8 +5,8 @@ use zerocopy::FromBytes;
 
 use super::{
     BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1, Flags, MAGIC,
-    MessageType, Policy, ROUTED_LEN, ReplyHeader, RequestHeader, Route, RpcId, SackBody, V1_ACK,
-    V1_PACKETS_MAX, position,
+    MessageType, Policy, ROUTED_LEN, Rejection, ReplyHeader, RequestHeader, Route, RpcId, SackBody,
+    V1_ACK, V1_PACKETS_MAX, position,
 };
 
 /// A packet whose header is coherent with itself and with its length.
@@ -257,6 +257,11 @@ impl<'a> Packet<'a> {
             MessageType::Feedback => size_of::<FeedbackBody>(),
             MessageType::Probe => 4,
             MessageType::Cancel => 0,
+            MessageType::Drop if self.payload.len() >= Rejection::PREFIX_LEN => {
+                let is_within =
+                    self.payload.len() <= Rejection::PREFIX_LEN + Rejection::TEXT_LEN_MAX;
+                return if is_within { Ok(()) } else { Err(Malformed::Length) };
+            }
             MessageType::Drop => 1,
             MessageType::Request | MessageType::Response => return Ok(()),
         };

@@ -124,11 +124,21 @@ pub(crate) struct FakeServer {
     pub(crate) concluded: u32,
     /// Load that it reports.
     pub(crate) load: u16,
+    /// Flags of its reports.
+    pub(crate) flags: u8,
 }
 
 impl FakeServer {
     pub(crate) fn new(index: u16) -> Self {
-        Self { addr: server(index), epoch: 1, seen: 0, received: 0, concluded: 0, load: 0 }
+        Self {
+            addr: server(index),
+            epoch: 1,
+            seen: 0,
+            received: 0,
+            concluded: 0,
+            load: 0,
+            flags: 0,
+        }
     }
 
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
@@ -160,7 +170,7 @@ impl FakeServer {
             concluded: self.concluded.into(),
         };
         let report = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0));
-        let header = ReplyRepr { server_load: self.load, ..report }.header();
+        let header = ReplyRepr { server_load: self.load, flags: self.flags, ..report }.header();
         [header.as_bytes(), body.as_bytes()].concat()
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::rpc::{
-    AnswerError, Call, CallError, CallId, DropReason, Event, Failure, RequestId, Rpc,
+    AnswerError, Call, CallError, CallId, CallOptions, DropReason, Event, Failure, RequestId, Rpc,
 };
 
 /// The endpoint; clones are the same.
@@ -45,7 +45,13 @@ impl Fake {
         let mut state = self.0.borrow_mut();
         state.drawn += 1;
         let id = RequestId(state.drawn);
-        state.events.push_back(Event::Request { id, client, payload, deadline: Time::MAX });
+        state.events.push_back(Event::Request {
+            id,
+            client,
+            payload,
+            deadline: Time::MAX,
+            options: CallOptions::default(),
+        });
     }
 
     /// A call ends.
@@ -53,7 +59,7 @@ impl Fake {
         let (id, context) = (*id, call.context);
         let event = match result {
             Ok(payload) => Event::Replied { id, context, server: call.target, payload },
-            Err(failure) => Event::Failed { id, context, failure },
+            Err(failure) => Event::Failed { id, context, failure, text: Vec::new() },
         };
         self.0.borrow_mut().events.push_back(event);
     }

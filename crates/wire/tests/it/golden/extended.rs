@@ -1,8 +1,8 @@
 //! tailcut's extension: each message type, each mark, both forms of a router, IPv4 and IPv6.
 
 use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, Policy, ReplyRepr, RequestRepr,
-    Route, RpcId, SackBody, Segment, SessionId, packet_count, payload_span,
+    DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, Policy, Rejection, ReplyRepr,
+    RequestRepr, Route, RpcId, SackBody, Segment, SessionId, packet_count, payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -11,10 +11,8 @@ use super::message;
 
 /// Every conversation, one after the other.
 pub(crate) fn datagrams() -> Vec<Datagram> {
-    [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones(), over_ipv6()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let annotated = [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones()];
+    annotated.into_iter().chain([over_ipv6(), stopping()]).flatten().collect()
 }
 
 /// A message of a call, from which its packets are cut.
@@ -234,6 +232,35 @@ fn refusals() -> Vec<Datagram> {
             Datagram::new(SERVER, CLIENT, [&header[..], &[number]].concat())
         })
         .collect()
+}
+
+/// The end of a server: a report that it stops, the reasons of a handler's end, and a refusal in
+/// the application's own words.
+fn stopping() -> Vec<Datagram> {
+    let body = FeedbackBody {
+        epoch: 7.into(),
+        placement_seen: 3.into(),
+        received: 3.into(),
+        concluded: 2.into(),
+    };
+    let report = ReplyRepr {
+        flags: Flags::STOPPING,
+        ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
+    };
+    let drop = |payload: &[u8]| {
+        let header = control(MessageType::Drop, 9, 0);
+        Datagram::new(SERVER, CLIENT, [&header[..], payload].concat())
+    };
+    let rejection = [&Rejection::prefix(404)[..], b"no such key"].concat();
+    vec![
+        Datagram::new(SERVER, ROUTER, [report.header().as_bytes(), body.as_bytes()].concat()),
+        drop(&[DropReason::Panicked as u8]),
+        drop(&[DropReason::Stopping as u8]),
+        drop(&[DropReason::Unanswered as u8]),
+        drop(&rejection),
+        drop(&rejection[..1]),
+        drop(&Rejection::prefix(u32::MAX)),
+    ]
 }
 
 /// A request that a router cloned, its two copies, just before the count of placements wraps, and
