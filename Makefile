@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench bench-build setup
+.PHONY: help demo test bench setup
 
 BENCHES := $(addprefix --bench ,ratios streams queue engine coverage stamps instrument)
 
@@ -24,16 +24,11 @@ test:
 	scripts/setup test
 	cargo test --workspace -- --show-output
 	tools/wireshark/check.sh
-	python/check.sh
+	TAILCUT=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug/tailcut python/check.sh
 
 bench:
 	scripts/setup bench
 	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
-
-# Builds what `bench` runs, and the command.
-bench-build:
-	scripts/setup bench
-	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES) --no-run
 
 setup:
 	scripts/setup test

@@ -14,7 +14,7 @@ use tailcut_measure::load::{Load, OpenLoop};
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{Jbsq, MG1, Sojourn};
 use tailcut_measure::slices::Slices;
-use tailcut_proto::node::{Node, Path, TRAIN_BYTES_MAX};
+use tailcut_proto::node::{Node, Path, GSO_BYTES_MAX};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{Router, RouterConfig};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
@@ -40,7 +40,7 @@ fn call(seed: u64) -> u64 {
     let (payload, deadline, options) =
         (vec![7; seed as usize % 5000], seed + 1_000_000, CallOptions::default());
     let made = client.call(seed, Call { target, payload, deadline, context: seed, options });
-    let mut buffer = vec![0; TRAIN_BYTES_MAX];
+    let mut buffer = vec![0; GSO_BYTES_MAX];
     while let Some(transmit) = client.poll_transmit(seed, &mut buffer) {
         for datagram in buffer[..transmit.len].chunks_mut(transmit.segment_len) {
             server.handle_datagram(seed, Path::from(target), datagram);
