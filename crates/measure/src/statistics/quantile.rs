@@ -87,9 +87,9 @@ pub fn estimate(samples: &[f32], p: f64, confidence: f64) -> Result<Estimate, Un
     if count < needed {
         return Err(Unsupported::TooFew { samples: count, needed });
     }
-    let mut sorted = samples.to_vec();
-    let value = order_statistic(&mut sorted, p);
-    let inflation = inflation(samples, &mut sorted, p);
+    let mut ordered = Ordered::new(samples);
+    let inflation = inflation(samples, &mut ordered, p);
+    let value = ordered.statistic(p);
     let freedom = inflation.freedom;
     // A variance that is an estimate widens the interval as if there were fewer samples.
     let widening =
@@ -102,8 +102,8 @@ pub fn estimate(samples: &[f32], p: f64, confidence: f64) -> Result<Estimate, Un
     Ok(Estimate {
         p,
         value_ns: f64::from(value),
-        low_ns: f64::from(order_statistic(&mut sorted, low)).min(f64::from(value)),
-        high_ns: f64::from(order_statistic(&mut sorted, high)).max(f64::from(value)),
+        low_ns: f64::from(ordered.statistic(low)).min(f64::from(value)),
+        high_ns: f64::from(ordered.statistic(high)).max(f64::from(value)),
         confidence,
         samples: count,
         inflation: inflation.factor,
@@ -135,14 +135,14 @@ struct Inflation {
 /// Few bursts reach the percentile, and a run that has missed them takes its samples for
 /// independent. The same bursts show at lower percentiles many times more often, with about as much
 /// memory.
-fn inflation(samples: &[f32], sorted: &mut [f32], p: f64) -> Inflation {
+fn inflation(samples: &[f32], ordered: &mut Ordered, p: f64) -> Inflation {
     let known = Inflation { factor: 1.0, freedom: FREEDOM_KNOWN };
     let levels = WIDER
         .iter()
         .map(|wider| 1.0 - (1.0 - p) * wider)
         .filter(|&level| level == p || level >= MEDIAN);
     let at_levels =
-        levels.filter_map(|level| inflation_at(samples, order_statistic(sorted, level), level));
+        levels.filter_map(|level| inflation_at(samples, ordered.statistic(level), level));
     at_levels.fold(known, |most, at| if at.factor > most.factor { at } else { most })
 }
 
@@ -155,14 +155,36 @@ fn inflation_at(samples: &[f32], value: f32, p: f64) -> Option<Inflation> {
 
 /// The percentile `p` of samples alone; infinite without any.
 pub(super) fn percentile(samples: &[f32], p: f64) -> f32 {
-    if samples.is_empty() { f32::INFINITY } else { order_statistic(&mut samples.to_vec(), p) }
+    if samples.is_empty() { f32::INFINITY } else { Ordered::new(samples).statistic(p) }
 }
 
-/// The smallest value that at most a share of `1 - p` exceeds.
-fn order_statistic(samples: &mut [f32], p: f64) -> f32 {
-    let rank = (p * samples.len() as f64 - 1e-9).ceil().max(1.0) as usize;
-    let index = (rank - 1).min(samples.len() - 1);
-    *samples.select_nth_unstable_by(index, f32::total_cmp).1
+/// Samples, not none, in as much order as what was asked of them took.
+struct Ordered {
+    samples: Vec<f32>,
+    /// Where they are parted: nothing before such an index is larger than what lies there, and
+    /// nothing after it smaller. Ascending.
+    cuts: Vec<usize>,
+}
+
+impl Ordered {
+    fn new(samples: &[f32]) -> Self {
+        Self { samples: samples.to_vec(), cuts: Vec::new() }
+    }
+
+    /// The smallest value that at most a share of `1 - p` exceeds.
+    fn statistic(&mut self, p: f64) -> f32 {
+        let count = self.samples.len();
+        let rank = (p * count as f64 - 1e-9).ceil().max(1.0) as usize;
+        let index = (rank - 1).min(count - 1);
+        if let Err(place) = self.cuts.binary_search(&index) {
+            // The others of a tail are close by: what lies beyond the nearest cuts is left alone.
+            let from = place.checked_sub(1).map_or(0, |before| self.cuts[before] + 1);
+            let to = self.cuts.get(place).copied().unwrap_or(count);
+            self.samples[from..to].select_nth_unstable_by(index - from, f32::total_cmp);
+            self.cuts.insert(place, index);
+        }
+        self.samples[index]
+    }
 }
 
 /// Fewer independent samples beyond the percentile than this make it a matter of a few episodes,
@@ -170,8 +192,9 @@ fn order_statistic(samples: &mut [f32], p: f64) -> f32 {
 pub const BEYOND_MIN: f64 = 30.0;
 /// Fewer samples beyond a percentile than this leave it to chance.
 const SAMPLES_BEYOND_MIN: f64 = 10.0;
-/// How many times more samples lie beyond the levels at which bursts are looked for.
-const WIDER: [f64; 3] = [1.0, 3.0, 10.0];
+/// How many times more samples lie beyond the levels at which bursts are looked for. The lowest
+/// level comes first, so that the others are looked for above it alone.
+const WIDER: [f64; 3] = [10.0, 3.0, 1.0];
 /// Below it levels tell of the many, not of the slow.
 const MEDIAN: f64 = 0.5;
 /// Degrees of freedom at which a variance is as good as known.
