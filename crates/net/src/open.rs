@@ -157,9 +157,12 @@ impl Opening {
     }
 
     fn socket(&self) -> UdpConfig {
-        let is_homa = self.protocol == Protocol::Homa;
-        let unsent_bytes_max = is_homa.then_some(UdpConfig::HOMA_UNSENT_BYTES);
-        UdpConfig { segmented_send: self.segmented_send, unsent_bytes_max, ..UdpConfig::default() }
+        let (tells_local, unsent_bytes_max) = match self.protocol {
+            Protocol::R2p2 => (self.r2p2.serving.is_enabled, None),
+            Protocol::Homa => (self.homa.serving.is_enabled, Some(UdpConfig::HOMA_UNSENT_BYTES)),
+        };
+        let segmented_send = self.segmented_send;
+        UdpConfig { segmented_send, unsent_bytes_max, tells_local, ..UdpConfig::default() }
     }
 }
 

@@ -30,6 +30,10 @@ pub struct UdpConfig {
     /// which a 10 Gb/s link drains a third of the buffer: longer, and the peer's datagrams wait
     /// behind ours.
     pub send_wait_ns: u64,
+    /// Whether a socket at all addresses of the host says at which of them a datagram arrived, so
+    /// that the answer leaves from there. Default on; a node that only asks is spared a control
+    /// message with each answer.
+    pub tells_local: bool,
 }
 
 impl UdpConfig {
@@ -44,6 +48,7 @@ impl Default for UdpConfig {
             receive_buffer_bytes: 4 << 20,
             send_buffer_bytes: 4 << 20,
             unsent_bytes_max: None,
+            tells_local: true,
             message_len_max: 1 << 16,
             burst_max: 64,
             segmented_send: SegmentedSend::On,

@@ -31,8 +31,9 @@ pub struct SocketPort<F> {
     pub(super) framing: F,
     local: SocketAddr,
     /// The socket stands at all addresses of this host: what arrives says at which, and what leaves
-    /// says from which. A socket at one address has no such control messages.
-    is_everywhere: bool,
+    /// says from which. A socket at one address, or of a node that only asks, has no such control
+    /// messages.
+    tells_local: bool,
     segmented_send: SegmentedSend,
     pub(super) receiver: Receiver,
     queue: Queue,
@@ -61,8 +62,8 @@ impl<F: Framing> SocketPort<F> {
             ));
         }
         set_options(&socket, &config)?;
-        let is_everywhere = local.ip().is_unspecified();
-        if is_everywhere {
+        let tells_local = config.tells_local && local.ip().is_unspecified();
+        if tells_local {
             let option = if local.is_ipv4() {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO)
             } else {
@@ -74,7 +75,7 @@ impl<F: Framing> SocketPort<F> {
             socket,
             framing,
             local,
-            is_everywhere,
+            tells_local,
             segmented_send: SegmentedSend::Off,
             receiver: Receiver::new(config.burst_max, config.message_len_max),
             queue: Queue::new(config.burst_max),
@@ -137,10 +138,10 @@ impl<F: Framing> SocketPort<F> {
         mut f: impl FnMut(Path, &mut [u8], Stamps),
         stamps_of: impl Fn(&Option<Ledger>, sys::Notes<'_>) -> Stamps,
     ) -> io::Result<usize> {
-        let Self { socket, framing, is_everywhere, receiver, ledger, metrics, .. } = self;
+        let Self { socket, framing, tells_local, receiver, ledger, metrics, .. } = self;
         let mut count = 0;
         receiver.receive(socket.as_fd(), metrics, |peer, bytes, notes| {
-            let local = if *is_everywhere { notes.local_address() } else { None };
+            let local = if *tells_local { notes.local_address() } else { None };
             if let Some((path, payload)) = framing.unwrap(Path { local, peer }, bytes) {
                 count += 1;
                 f(path, payload, stamps_of(ledger, notes));
@@ -201,7 +202,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
     #[inline]
     fn queue(&mut self, transmit: &Transmit) {
         self.unasked_bytes += transmit.len;
-        let local = if self.is_everywhere { transmit.from.local() } else { None };
+        let local = if self.tells_local { transmit.from.local() } else { None };
         let to = F::destination(transmit.to);
         let transmit = Transmit { to, from: local.into(), ..*transmit };
         if self.queue.push(&transmit, self.sender.segmented_send()) {
