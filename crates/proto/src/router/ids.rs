@@ -19,9 +19,10 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
-use foldhash::fast::FixedState;
+use siphasher::sip::SipHasher13;
 use tailcut_wire::r2p2::{DropReason, RpcId};
 
 use crate::node::Time;
@@ -29,7 +30,7 @@ use crate::scheduler::Ticket;
 
 /// What identifies a request: its RPC id, and the client, so that one client's ids cannot be taken
 /// by another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestKey {
     rpc_id: RpcId,
     /// The client's address, IPv4 in its IPv6-mapped form.
@@ -44,6 +45,28 @@ impl RequestKey {
             IpAddr::V6(ip) => ip.to_bits(),
         };
         Self { rpc_id, ip, port: client.port() }
+    }
+}
+
+impl Hash for RequestKey {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.rpc_id.0);
+        hasher.write_u64(self.ip as u64);
+        hasher.write_u64((self.ip >> 64) as u64);
+        hasher.write_u64(self.port.into());
+    }
+}
+
+/// Hashes keys that strangers choose: without the secret nobody can choose many that collide, which
+/// would make every packet pay for all of them.
+#[derive(Clone, Copy, Debug)]
+struct Keyed(u64);
+
+impl BuildHasher for Keyed {
+    type Hasher = SipHasher13;
+
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, !self.0)
     }
 }
 
@@ -91,7 +114,7 @@ pub(super) enum Entered {
 #[derive(Debug)]
 pub(super) struct Table {
     /// Entry of each key.
-    map: HashMap<RequestKey, u32, FixedState>,
+    map: HashMap<RequestKey, u32, Keyed>,
     /// Entries, in use or free.
     entries: Vec<Entry>,
     /// First free entry, or `NONE`; the others follow by `Entry::next`.
@@ -123,9 +146,9 @@ struct Entry {
 
 impl Table {
     /// A table of at most `len_max` ids, none of which lives longer than `lifetime_ns_max`.
-    pub(super) fn new(len_max: usize, lifetime_ns_max: u64, seed: u64) -> Self {
+    pub(super) fn new(len_max: usize, lifetime_ns_max: u64, secret: u64) -> Self {
         Self {
-            map: HashMap::with_hasher(FixedState::with_seed(seed)),
+            map: HashMap::with_hasher(Keyed(secret)),
             entries: Vec::new(),
             free: NONE,
             len_max,
@@ -323,6 +346,19 @@ mod tests {
     }
 
     const PLACED: PlacementState = PlacementState::Placed(ServerKey { slot: 3, serial: 5 });
+
+    /// Keys that share a bucket of 128 under one secret are spread under another: 512 of 65,536 and
+    /// then 4 in a bucket are expected.
+    #[test]
+    fn keys_chosen_against_one_secret_do_not_collide_under_another() {
+        let bucket = |secret, key: &RequestKey| Keyed(secret).hash_one(key) % 128;
+        let chosen: Vec<_> = (0..1 << 16).map(key).filter(|key| bucket(1, key) == 0).collect();
+        assert!((400..640).contains(&chosen.len()), "{}", chosen.len());
+        for at in 0..128 {
+            let together = chosen.iter().filter(|key| bucket(2, key) == at).count();
+            assert!(together <= 16, "{together} keys in bucket {at}");
+        }
+    }
 
     #[test]
     fn an_id_is_known_until_it_expires() {
