@@ -1,19 +1,30 @@
 //! `tailcut agent`: loads on behalf of a coordinator elsewhere.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Result;
 use tailcut_instrument::agent::key::Key;
 use tailcut_instrument::agent::limits::{Limits, Targets};
-use tailcut_instrument::agent::{Service, listen, serve_stdio};
+use tailcut_instrument::agent::{Activity, Service, listen, serve_stdio};
 use tailcut_measure::quantity::parse_rate_per_s;
+use tailcut_net::clock::Clock;
+use tailcut_proto::node::Time;
 
-use crate::{network, output};
+use crate::admin::text::{Page, seconds};
+use crate::admin::{AdminFlags, Reading};
+use crate::life::{Life, LifeFlags};
+use crate::{log, network, output};
 
 /// Load servers on behalf of `tailcut measure` on another host
 ///
 /// Takes one coordinator at a time, which must have the same key. It does what a job says and
-/// nothing else: no command, no file. The load ends when the coordinator goes away. Over ssh,
+/// nothing else: no command, no file. The load ends when the coordinator goes away; SIGINT or
+/// SIGTERM lets the coordinator that is there finish. Over ssh,
 /// `tailcut measure --agent ssh:HOST` starts it by itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -38,6 +49,10 @@ pub(crate) struct Args {
     /// yours to load
     #[arg(long)]
     i_own_these_targets: bool,
+    #[command(flatten)]
+    life: LifeFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
 }
 
 /// Runs an agent.
@@ -47,14 +62,67 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let targets = if args.i_own_these_targets { Targets::Any } else { Targets::Private };
     let limits = Limits { rate_max_per_s: args.rate_max, targets };
-    let service = Service::new(limits, |note| eprintln!("tailcut: {note}"));
+    let service = Service::new(limits, log::note);
     if args.stdio {
         return serve_stdio(service);
     }
     let address = network::resolve(&args.listen)?;
     let key = args.key_file.as_deref().map(Key::read).transpose()?;
-    listen(address, key, service, &|bound| output::print(&format!("listening {bound}\n")))
+    let admin = args.admin.bind()?;
+    let (mut life, activity) = (Life::new(args.life), Activity::default());
+    let (teller, told) = mpsc::channel();
+    let (stop, door) = (teller.clone(), activity.clone());
+    // Nobody listens any more only when the process ends anyway.
+    life.heed_signals(move || stop.send(Told::Stop).unwrap_or_default(), || ())?;
+    thread::Builder::new().name("door".to_owned()).spawn(move || {
+        let announce = |bound| Ok(teller.send(Told::Listening(bound))?);
+        let ended = listen(address, key, service, door, &announce);
+        teller.send(Told::Ended(ended)).unwrap_or_default();
+    })?;
+    let mut admin = Some(admin);
+    let started_at = Clock.now();
+    loop {
+        match told.recv()? {
+            Told::Listening(bound) => {
+                output::print(&format!("listening {bound}\n"))?;
+                let (activity, stop) = (activity.clone(), life.stop_flag());
+                let read = move || Ok(reading(&activity, &stop, started_at));
+                admin.take().map_or(Ok(()), |admin| admin.start(read))?;
+            }
+            Told::Ended(ended) => return ended,
+            Told::Stop => break,
+        }
+    }
+    activity.close();
+    while !life.is_over(Clock.now(), || activity.has_coordinator()) {
+        thread::sleep(DRAIN_LOOK);
+    }
+    life.end("there is a coordinator")
 }
+
+/// What the main thread hears of the others.
+enum Told {
+    Listening(SocketAddr),
+    Ended(Result<()>),
+    Stop,
+}
+
+fn reading(activity: &Activity, stop: &AtomicBool, started_at: Time) -> Reading {
+    let is_draining = stop.load(Ordering::Relaxed);
+    let mut page = Page::new("tailcut_agent");
+    let uptime_ns = Clock.now().saturating_sub(started_at);
+    page.gauge("uptime_seconds", "Time since the start.").value(seconds(uptime_ns));
+    page.gauge("draining", "1 while it lets nobody new in.").value(u8::from(is_draining));
+    let is_taken = u8::from(activity.has_coordinator());
+    page.gauge("has_coordinator", "1 while it loads for a coordinator.").value(is_taken);
+    page.counter("coordinators", "Coordinators that were let in.").value(activity.admitted());
+    let help = "Connections that were not let in.";
+    page.counter("connections_refused", help).value(activity.refused());
+    Reading { unready: is_draining.then_some("draining"), metrics: page.end() }
+}
+
+/// Between two looks at whether the coordinator has left.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
 const AFTER_HELP: &str = "\
 Examples:

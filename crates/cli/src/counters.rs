@@ -67,14 +67,37 @@ fn named_drops(drops: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
     reasons.zip(drops).map(|(reason, &count)| (snake("drop", &format!("{reason:?}")), count))
 }
 
-/// What was counted at an endpoint's port, by it and by the kernel.
-pub(crate) fn of_port(port: &AnyDatapath) -> Counters {
-    let mut counters = match port {
-        AnyDatapath::Udp(port) => of_udp(&port.metrics()),
-        AnyDatapath::Ip(port) => of_ip(&port.metrics(), port.strays()),
-    };
-    counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
-    counters
+/// What was counted at a port, by it and by the kernel, at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PortSnapshot {
+    metrics: UdpMetrics,
+    /// Of a port directly over IP.
+    strays: Option<Strays>,
+    kernel_drops: u64,
+}
+
+impl PortSnapshot {
+    /// Reads a port's counters.
+    pub(crate) fn of(port: &AnyDatapath) -> Self {
+        let strays = match port {
+            AnyDatapath::Udp(_) => None,
+            AnyDatapath::Ip(port) => Some(port.strays()),
+        };
+        let kernel_drops = port.kernel_drops().map_or(0, u64::from);
+        Self { metrics: port.metrics(), strays, kernel_drops }
+    }
+
+    /// The counters by their names.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut counters = datagrams(&self.metrics);
+        let prefix = if self.strays.is_some() { "ip" } else { "udp" };
+        if let Some(strays) = self.strays {
+            counters.extend(listed!(strays, Strays { foreign, malformed }));
+        }
+        let mut counters = prefixed(prefix, counters);
+        counters.push(("kernel_drops".to_owned(), self.kernel_drops));
+        counters
+    }
 }
 
 /// A router's counters.
@@ -88,7 +111,7 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     }, refused, malformed);
     let refused = listed!(
         metrics.refused,
-        Refused { overload, too_large, expired, no_server, uncertain, v1_annotate }
+        Refused { overload, too_large, expired, no_server, uncertain, v1_annotate, stopping }
     );
     #[rustfmt::skip]
     let malformed = listed!(metrics.malformed, MalformedCounts {
@@ -98,17 +121,6 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     counters
         .extend(malformed.into_iter().map(|(name, count)| (format!("malformed_{name}"), count)));
     counters
-}
-
-fn of_ip(metrics: &UdpMetrics, strays: Strays) -> Counters {
-    let mut counters = datagrams(metrics);
-    counters.extend(listed!(strays, Strays { foreign, malformed }));
-    prefixed("ip", counters)
-}
-
-/// A UDP port's counters.
-pub(crate) fn of_udp(metrics: &UdpMetrics) -> Counters {
-    prefixed("udp", datagrams(metrics))
 }
 
 fn datagrams(metrics: &UdpMetrics) -> Counters {

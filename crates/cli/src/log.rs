@@ -1,6 +1,7 @@
 //! The log on standard error: `--log` and `TAILCUT_LOG`, and what a router has to tell.
 //!
-//! Without either nothing is logged, and nothing listens.
+//! Without either, commands that serve until they are told to end log warnings, and the others
+//! nothing.
 
 use std::env::{self, VarError};
 use std::io::stderr;
@@ -26,17 +27,19 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Begins to log where it was asked for, by either means.
-pub(crate) fn init(format: Option<Format>) -> Result<()> {
+/// Begins to log where it was asked for, by either means, or at the level `unasked` where a command
+/// has one.
+pub(crate) fn init(format: Option<Format>, unasked: Option<&'static str>) -> Result<()> {
     let filter = match env::var(FILTER) {
         Ok(filter) => Some(filter),
         Err(VarError::NotPresent) => None,
         Err(VarError::NotUnicode(_)) => bail!("{FILTER} is not UTF-8"),
     };
-    if format.is_none() && filter.is_none() {
+    let unfiltered = if format.is_some() { Some("info") } else { unasked };
+    let Some(filter) = filter.as_deref().or(unfiltered) else {
         return Ok(());
-    }
-    let filter: Targets = filter.as_deref().unwrap_or("info").parse().with_context(|| {
+    };
+    let filter: Targets = filter.parse().with_context(|| {
         format!("{FILTER} is a level, or TARGET=LEVEL and more after commas, as in info,tailcut_net=warn")
     })?;
     let lines = fmt::layer().with_ansi(false).with_writer(stderr);
@@ -54,6 +57,8 @@ pub(crate) struct RouterLog {
     counters: DriverLog,
     /// As they were last seen.
     servers: Vec<(SocketAddr, ServerState)>,
+    /// One of them was in service when they were last seen.
+    has_service: bool,
     /// When they are next looked at.
     look_at: Time,
 }
@@ -94,6 +99,11 @@ impl RouterLog {
                 }
             }
         }
+        let has_service = found.iter().any(|server| server.state == ServerState::InService);
+        if self.has_service && !has_service {
+            tracing::error!(servers = found.len(), "no server in service: requests are refused");
+        }
+        self.has_service = has_service;
         for (gone, _) in &self.servers {
             if !found.iter().any(|server| server.addr == *gone) {
                 tracing::info!(server = %gone, "server removed");
@@ -101,6 +111,16 @@ impl RouterLog {
         }
         self.servers.clear();
         self.servers.extend(found.iter().map(|server| (server.addr, server.state)));
+    }
+}
+
+/// What an agent's owner may want to know: who came and left, and why. It is on standard error also
+/// where nothing is logged.
+pub(crate) fn note(text: &str) {
+    if tracing::enabled!(tracing::Level::INFO) {
+        tracing::info!("{text}");
+    } else {
+        eprintln!("tailcut: {text}");
     }
 }
 
@@ -131,6 +151,7 @@ fn troubles(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
         ("refused_expired", "requests refused: held too long", refused.expired),
         ("refused_no_server", "requests refused: no server in service", refused.no_server),
         ("refused_uncertain", "requests refused: they may have run before", refused.uncertain),
+        ("refused_stopping", "requests refused: the router is about to end", refused.stopping),
         ("refused_v1_annotate", "version 1 requests cannot be annotated", refused.v1_annotate),
         ("feedback_stranger", "feedback from an address of no server", metrics.feedback_stranger),
         (

@@ -4,6 +4,7 @@
 //! asked, 1 when it could not, 2 when the command line makes no sense; 3 and 4 are for measurements
 //! that cannot be relied on or break an assertion.
 
+mod admin;
 mod agent;
 mod chart;
 mod compare;
@@ -12,9 +13,11 @@ mod counters;
 mod demo;
 mod dissect;
 mod distribution_file;
+mod life;
 mod log;
 mod measure;
 mod network;
+mod orders;
 mod output;
 mod page;
 mod route;
@@ -37,8 +40,8 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "tailcut", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
-    /// Log state changes and limits that bite, on standard error; TAILCUT_LOG filters by target and
-    /// level, as in `warn` or `info,tailcut_net=off`
+    /// Log state changes and limits that bite, on standard error; without it serve, route and agent
+    /// log warnings. TAILCUT_LOG filters by target and level, as in `off` or `info,tailcut_net=off`
     #[arg(long, global = true, value_name = "FORMAT")]
     log: Option<log::Format>,
     #[command(subcommand)]
@@ -60,6 +63,13 @@ enum Command {
     Man(shell::Man),
 }
 
+impl Command {
+    /// What is logged without being asked for: nobody watches those that serve.
+    fn log_level(&self) -> Option<&'static str> {
+        matches!(self, Self::Serve(_) | Self::Route(_) | Self::Agent(_)).then_some("warn")
+    }
+}
+
 /// Print the R2P2 and Homa packets of a capture, one line each
 ///
 /// Reads classic pcap and pcapng, and shows every UDP datagram, whatever its port, and every Homa
@@ -75,7 +85,7 @@ struct DissectArgs {
 fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
     let cli = Cli::parse();
-    if let Err(error) = log::init(cli.log) {
+    if let Err(error) = log::init(cli.log, cli.command.log_level()) {
         eprintln!("tailcut: {error:#}");
         return ExitCode::FAILURE;
     }

@@ -26,6 +26,7 @@ mod buffers;
 mod call;
 pub mod endpoint;
 mod gso_batch;
+pub mod histogram;
 pub mod homa;
 mod message;
 pub mod node;

@@ -8,52 +8,39 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use tailcut_net::driver::Waker;
 
 use super::protocol::{LINE_LEN_MAX, Reply, Request};
-
-/// A request to the router's thread, and where its reply goes.
-#[derive(Debug)]
-pub(crate) struct Order {
-    pub(crate) request: Request,
-    pub(crate) reply: SyncSender<Reply>,
-}
+use crate::life::leave_real_time;
+use crate::orders::Orderer;
+use crate::route::service::{Order, Setup, Snapshot};
 
 /// An open control socket. Its file goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     path: PathBuf,
-    orders: Receiver<Order>,
 }
 
 impl ControlSocket {
-    /// Opens the socket and its thread, which wakes the router's driver for each order.
-    pub(crate) fn open(path: &Path, waker: Waker) -> Result<Self> {
+    /// Opens the socket and its thread, which hands the router's loop an order at a time.
+    pub(crate) fn open(path: &Path, setup: Setup, orderer: Orderer<Order>) -> Result<Self> {
         let listener = bind(path)
             .with_context(|| format!("cannot open the control socket {}", path.display()))?;
-        // One order at a time: the thread waits for its reply.
-        let (sender, orders) = mpsc::sync_channel(1);
         let serve = move || {
+            leave_real_time();
             for stream in listener.incoming().flatten() {
                 // Whatever ends a connection is its client's to see.
-                let _ = converse(&stream, &sender, &waker);
+                let _ = converse(&stream, setup, &orderer);
             }
         };
         thread::Builder::new()
             .name("control".to_owned())
             .spawn(serve)
             .context("cannot start the thread for control")?;
-        Ok(Self { path: path.to_owned(), orders })
-    }
-
-    /// The next order, if there is one.
-    pub(crate) fn poll_order(&self) -> Option<Order> {
-        self.orders.try_recv().ok()
+        Ok(Self { path: path.to_owned() })
     }
 }
 
@@ -102,14 +89,14 @@ fn remove_stale(path: &Path) -> Result<()> {
 }
 
 /// Answers each line until the client hangs up or falls silent.
-fn converse(stream: &UnixStream, orders: &SyncSender<Order>, waker: &Waker) -> Result<()> {
+fn converse(stream: &UnixStream, setup: Setup, orderer: &Orderer<Order>) -> Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let mut lines = BufReader::new(stream.take(LINE_LEN_MAX));
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
         let reply = match serde_json::from_str(&line) {
-            Ok(request) => order(request, orders, waker)?,
+            Ok(request) => order(request, setup, orderer)?,
             Err(error) => Reply::Error(format!("this is no request: {error}")),
         };
         let mut text = serde_json::to_string(&reply)?;
@@ -120,11 +107,11 @@ fn converse(stream: &UnixStream, orders: &SyncSender<Order>, waker: &Waker) -> R
     Ok(())
 }
 
-fn order(request: Request, orders: &SyncSender<Order>, waker: &Waker) -> Result<Reply> {
-    let (reply, replies) = mpsc::sync_channel(1);
-    orders.send(Order { request, reply }).context("the router has ended")?;
-    waker.wake();
-    Ok(replies.recv()?)
+fn order(request: Request, setup: Setup, orderer: &Orderer<Order>) -> Result<Reply> {
+    match request {
+        Request::Status => Ok(Reply::Status(Box::new(Snapshot::ask(orderer)?.status(setup)))),
+        request => orderer.ask(|reply| Order::Change(request, reply)),
+    }
 }
 
 const SILENCE_MAX: Duration = Duration::from_secs(1);

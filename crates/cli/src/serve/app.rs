@@ -18,6 +18,7 @@ use tailcut_proto::node::Time;
 use tailcut_proto::rpc::RequestId;
 
 use super::emulated::{Emulated, Job};
+use super::times::Times;
 use crate::distribution_file;
 
 /// A served application, in text form `echo`, `synthetic`, `synthetic:DIST`, `spin`, `spin:DIST` or
@@ -102,6 +103,8 @@ pub(super) struct HandlerCounts {
     pub(super) malformed: u64,
     /// Requests that found the queue full.
     pub(super) overload: u64,
+    /// Requests that came while it drained.
+    pub(super) draining: u64,
     /// Replies that could not be said: nobody waits for them, or too many others do.
     pub(super) dropped_queue_full: u64,
 }
@@ -113,8 +116,12 @@ pub(super) struct RequestHandler<W> {
     emulated: Emulated<(W, Task)>,
     /// Services that had ended before a request came and that nobody has polled yet.
     finished: VecDeque<(W, Task)>,
-    /// What waits for this thread to compute.
-    spun: VecDeque<(W, Task)>,
+    /// What waits for this thread to compute, and since when.
+    spun: VecDeque<(W, Task, Time)>,
+    /// Of what this thread has computed.
+    spun_times: Times,
+    /// It drains: nothing new is taken.
+    is_closed: bool,
     config: HandlerConfig,
     rng: Generator,
     next_id: u64,
@@ -128,6 +135,8 @@ impl<W: Copy> RequestHandler<W> {
             emulated: Emulated::new(config.worker_count, config.queue_len_max),
             finished: VecDeque::new(),
             spun: VecDeque::new(),
+            spun_times: Times::default(),
+            is_closed: false,
             config,
             rng: generator(config.seed, config.stream),
             next_id: 0,
@@ -155,6 +164,28 @@ impl<W: Copy> RequestHandler<W> {
         }
     }
 
+    /// Takes nothing more.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Whether a request is to be left: it drains. Counts it.
+    pub(super) fn leaves(&mut self) -> bool {
+        self.counts.draining += u64::from(self.is_closed);
+        self.is_closed
+    }
+
+    /// Nothing waits or runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.emulated.is_idle() && self.finished.is_empty() && self.spun.is_empty()
+    }
+
+    /// Adds how long what has been served waited and ran.
+    pub(super) fn add_times(&self, times: &mut Times) {
+        times.add(self.emulated.times());
+        times.add(&self.spun_times);
+    }
+
     /// Takes a request; false where the queue is full.
     pub(super) fn offer(&mut self, now: Time, who: W, task: Task) -> bool {
         self.counts.requests += 1;
@@ -171,7 +202,7 @@ impl<W: Copy> RequestHandler<W> {
         } else {
             let has_room = self.spun.len() < self.config.queue_len_max;
             if has_room {
-                self.spun.push_back((who, task));
+                self.spun.push_back((who, task, now));
             }
             has_room
         };
@@ -186,8 +217,10 @@ impl<W: Copy> RequestHandler<W> {
 
     /// Computes one service, if one waits.
     pub(super) fn spin_one(&mut self) -> Option<(W, Task)> {
-        let (who, task) = self.spun.pop_front()?;
-        spin(Clock.now(), self.drawn_ns().unwrap_or(task.service_ns));
+        let (who, task, arrived_at) = self.spun.pop_front()?;
+        let (now, service_ns) = (Clock.now(), self.drawn_ns().unwrap_or(task.service_ns));
+        spin(now, service_ns);
+        self.spun_times.record(now.saturating_sub(arrived_at), service_ns);
         Some((who, task))
     }
 

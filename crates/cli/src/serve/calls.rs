@@ -1,9 +1,9 @@
 //! Serving over R2P2 or Homa: an endpoint at each port.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use tailcut_measure::app::serving::{Limits, Task, Tasks};
@@ -23,9 +23,11 @@ use tailcut_wire::r2p2::DropReason;
 
 use super::app::{App, HandlerConfig, spin};
 use super::emulated::{Emulated, Job};
-use super::{Args, Left, MESSAGE_BYTES_MAX, handler_config, ports};
-use crate::counters::{self, Counters};
-use crate::{network, output};
+use super::report::{self, Snapshot};
+use super::times::Times;
+use super::{Args, Left, MESSAGE_BYTES_MAX, Running, handler_config, ports};
+use crate::counters::PortSnapshot;
+use crate::network;
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
@@ -56,12 +58,16 @@ impl Endpoints {
         Ok(Self { driver, handlers, trace })
     }
 
-    pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+    pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
         let mut log = DriverLog::default();
-        while !stop.load(Ordering::Relaxed) {
+        loop {
             let handlers = &mut self.handlers;
             let mut left = Left::Nothing;
+            let is_draining = running.life.is_draining();
             let work = |index: usize, endpoint: &mut Endpoint, now: Time| {
+                if is_draining {
+                    endpoint.stop(now);
+                }
                 if handlers[index].work(endpoint, now) == Left::Requests {
                     left = Left::Requests;
                 }
@@ -74,36 +80,37 @@ impl Endpoints {
                 }
                 None => self.driver.turn_with(work)?,
             };
+            running.follow(turn.now, |snapshot| self.fill(snapshot));
+            if running.life.is_over(turn.now, || self.is_busy()) {
+                return Ok(());
+            }
             let look_at = log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()));
             if left == Left::Nothing {
-                let next_finish = handlers.iter().filter_map(CallDesk::next_finish);
-                self.driver.wait(None, next_finish.chain(look_at).min())?;
+                let finishes = self.handlers.iter().filter_map(CallDesk::next_finish);
+                let look_at = finishes.chain(look_at).chain(running.life.look_at()).min();
+                self.driver.wait(None, look_at)?;
             }
         }
-        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        (0..self.driver.count()).map(|index| self.driver.node(index)).any(|endpoint| {
+            let held = endpoint.holdings();
+            held.waiting > 0 || held.partials > 0 || endpoint.replies_under_way() > 0
+        })
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         (0..self.handlers.len()).map(|index| self.driver.port(index).local_address()).collect()
     }
 
-    /// The counters of all ports together, and each port's share of the requests.
-    pub(super) fn report(&self) -> String {
-        let mut all = Counters::new();
-        let mut shares = Vec::new();
-        for (index, address) in self.addresses().into_iter().enumerate() {
-            let metrics = self.driver.node(index).metrics();
-            let mut counters = counters::of_endpoint(&metrics);
-            counters.extend(counters::of_port(self.driver.port(index)));
-            counters::add(&mut all, &counters);
-            shares.push(vec![format!("  {address}"), metrics.requests().to_string()]);
+    pub(super) fn fill(&self, snapshot: &mut Snapshot) {
+        for (index, handler) in self.handlers.iter().enumerate() {
+            let port = PortSnapshot::of(self.driver.port(index));
+            snapshot.ports.push(report::Port::Calls(self.driver.node(index).metrics(), port));
+            snapshot.times.add(handler.emulated.times());
+            snapshot.times.add(&handler.spun_times);
         }
-        let shares = if shares.len() > 1 {
-            format!("requests by port:\n{}", output::table(&shares, 1))
-        } else {
-            String::new()
-        };
-        format!("served:\n{}{shares}", counters::lines(&all))
     }
 }
 
@@ -142,6 +149,10 @@ fn read_pool_key(path: &Path) -> Result<[u8; 16]> {
 struct CallDesk {
     app: App,
     emulated: Emulated<Answer>,
+    /// What waits for this thread to compute, first come first served.
+    spun: VecDeque<Job<Answer>>,
+    /// Of what this thread has computed.
+    spun_times: Times,
     rng: Generator,
     limits: Limits,
 }
@@ -158,7 +169,14 @@ enum Answer {
 impl CallDesk {
     fn new(app: App, config: HandlerConfig) -> Self {
         let emulated = Emulated::new(config.worker_count, config.queue_len_max);
-        Self { app, emulated, rng: generator(config.seed, config.stream), limits: config.limits }
+        Self {
+            app,
+            emulated,
+            spun: VecDeque::new(),
+            spun_times: Times::default(),
+            rng: generator(config.seed, config.stream),
+            limits: config.limits,
+        }
     }
 
     /// Answers what has finished and takes what has arrived.
@@ -167,17 +185,29 @@ impl CallDesk {
         while let Some(event) = endpoint.poll_event() {
             match event {
                 Event::Request { id, payload, deadline, .. } => {
-                    if self.take(endpoint, now, Arrived { id, payload, deadline }) == Left::Requests
-                    {
-                        return Left::Requests;
-                    }
+                    self.take(endpoint, now, Arrived { id, payload, deadline });
                 }
-                Event::Cancelled { id } => self.emulated.cancel(id),
+                Event::Cancelled { id } => {
+                    self.emulated.cancel(id);
+                    self.spun.retain(|job| job.id != id);
+                }
                 Event::Replied { .. } | Event::Failed { .. } => {}
             }
         }
         self.reply_finished(endpoint, now);
-        Left::Nothing
+        self.spin_one(endpoint, now)
+    }
+
+    /// Computes one service, if one waits. One a turn: its reply leaves, and what has arrived
+    /// meanwhile is received, before the next.
+    fn spin_one(&mut self, endpoint: &mut Endpoint, now: Time) -> Left {
+        let Some(job) = self.spun.pop_front() else { return Left::Nothing };
+        let (service_ns, arrived_at) = (job.service_ns, job.arrived_at);
+        let end = spin(now, service_ns);
+        let queueing_ns = end.saturating_sub(arrived_at).saturating_sub(service_ns);
+        self.spun_times.record(queueing_ns, service_ns);
+        reply(endpoint, end, job);
+        if self.spun.is_empty() { Left::Nothing } else { Left::Requests }
     }
 
     /// When the next emulated service ends.
@@ -191,31 +221,25 @@ impl CallDesk {
         }
     }
 
-    fn take(&mut self, endpoint: &mut Endpoint, now: Time, arrived: Arrived) -> Left {
+    fn take(&mut self, endpoint: &mut Endpoint, now: Time, arrived: Arrived) {
         let Arrived { id, payload, deadline } = arrived;
+        // What is refused or answered here may be gone already, and then needs neither.
         if matches!(self.app, App::Echo) {
-            // A request that is gone needs no reply.
             let _ = endpoint.reply(now, id, payload);
-            return Left::Nothing;
+            return;
         }
         let asked = self.read(&payload);
         endpoint.recycle(payload);
         let Some((service_ns, what)) = asked else {
             let _ = endpoint.refuse(now, id, DropReason::Application);
-            return Left::Nothing;
+            return;
         };
         let job = Job { id, what, arrived_at: now, service_ns };
         if !self.app.is_emulated() {
-            let end = spin(now, service_ns);
-            reply(endpoint, end, job);
-            // One service a turn: its reply leaves, and what has arrived meanwhile is received,
-            // before the next.
-            return Left::Requests;
-        }
-        if !self.emulated.offer(job, deadline) {
+            self.spun.push_back(job);
+        } else if !self.emulated.offer(job, deadline) {
             let _ = endpoint.refuse(now, id, DropReason::Overload);
         }
-        Left::Nothing
     }
 
     /// How long a request is served and what it is answered with; nothing for one that asks for too

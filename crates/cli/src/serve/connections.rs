@@ -8,13 +8,13 @@
 //! | says what is no request, or asks for more than the limits | it is closed |
 //! | finds the queue full, for a stream has no way to refuse | it is closed |
 //! | does not read its replies | it is not read from either |
+//! | is open when the server drains | it is closed when what it has asked for is answered |
 //!
 //! Invariant: what is held for a connection is bounded: requests in number, unsent replies in bytes
 //! but for the last one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use tailcut_measure::app::serving::{Task, TaskStep, Tasks};
@@ -25,18 +25,21 @@ use tailcut_net::stream::{
 use tailcut_proto::node::Time;
 
 use super::app::RequestHandler;
-use super::{Args, MESSAGE_BYTES_MAX, handler_config, ports, report_desks};
-use crate::counters;
+use super::report::{self, Snapshot};
+use super::{Args, MESSAGE_BYTES_MAX, Running, handler_config, ports};
 
 /// The ports and their connections.
 pub(super) struct Listeners {
     pub(super) streams: Streams,
     ids: Vec<ListenerId>,
+    addresses: Vec<SocketAddr>,
     handlers: Vec<RequestHandler<Who>>,
     /// By the index of the connection.
     lines: Vec<Option<Line>>,
     /// Connections with replies that had no room.
     stuck: Vec<ConnectionId>,
+    /// It drains.
+    is_closed: bool,
 }
 
 /// A request of a connection.
@@ -67,21 +70,31 @@ impl Listeners {
         let config = StreamConfig { connections_max: CONNECTIONS_MAX, ..StreamConfig::default() };
         let mut streams =
             Streams::new(args.polling.wait(), config).context("cannot set up polling")?;
-        let (mut ids, mut handlers) = (Vec::new(), Vec::new());
+        let (mut ids, mut addresses, mut handlers) = (Vec::new(), Vec::new(), Vec::new());
         for (index, address) in ports(args)?.into_iter().enumerate() {
             let id = streams.listen(address, tls.cloned());
-            ids.push(id.with_context(|| format!("cannot listen at {address}"))?);
+            let id = id.with_context(|| format!("cannot listen at {address}"))?;
+            addresses.push(streams.listen_address(id).context("cannot tell the address")?);
+            ids.push(id);
             handlers.push(RequestHandler::new(
                 args.app.clone(),
                 handler_config(args, index, MESSAGE_BYTES_MAX),
             ));
         }
-        Ok(Self { streams, ids, handlers, lines: Vec::new(), stuck: Vec::new() })
+        Ok(Self {
+            streams,
+            ids,
+            addresses,
+            handlers,
+            lines: Vec::new(),
+            stuck: Vec::new(),
+            is_closed: false,
+        })
     }
 
-    pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
-        while !stop.load(Ordering::Relaxed) {
-            self.take_events()?;
+    pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
+        loop {
+            self.take_events(running.life.look_at())?;
             let now = Clock.now();
             for index in 0..self.handlers.len() {
                 while let Some((who, task)) = self.handlers[index].poll_finished(now) {
@@ -94,18 +107,42 @@ impl Listeners {
             for id in std::mem::take(&mut self.stuck) {
                 self.say(id);
             }
+            running.follow(now, |snapshot| self.fill(snapshot));
+            if running.life.is_draining() && !self.is_closed {
+                self.close();
+            }
+            if running.life.is_over(now, || !self.streams.is_empty()) {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
-    pub(super) fn addresses(&self) -> Result<Vec<SocketAddr>> {
-        let addresses = self.ids.iter().map(|&id| self.streams.listen_address(id));
-        addresses.collect::<std::io::Result<_>>().context("cannot tell the addresses")
+    /// Takes no connection and no request any more, and closes those to which nothing is due; the
+    /// others close when they have been served.
+    fn close(&mut self) {
+        self.is_closed = true;
+        self.streams.close_listeners();
+        self.handlers.iter_mut().for_each(RequestHandler::close);
+        for place in &mut self.lines {
+            if let Some(line) = place
+                && line.finish()
+            {
+                self.streams.close(line.id);
+                *place = None;
+            }
+        }
     }
 
-    pub(super) fn report(&self) -> Result<String> {
-        let counts = self.handlers.iter().map(|handler| handler.counts);
-        Ok(report_desks(&self.addresses()?, counts, counters::of_streams(&self.streams.metrics())))
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.clone()
+    }
+
+    pub(super) fn fill(&self, snapshot: &mut Snapshot) {
+        snapshot.streams = Some(self.streams.metrics());
+        for handler in &self.handlers {
+            snapshot.ports.push(report::Port::Connections(handler.counts));
+            handler.add_times(&mut snapshot.times);
+        }
     }
 
     /// When there is something to do besides events.
@@ -117,8 +154,8 @@ impl Listeners {
         self.handlers.iter().filter_map(RequestHandler::next_finish).chain(stuck).min()
     }
 
-    fn take_events(&mut self) -> Result<()> {
-        let next = self.next();
+    fn take_events(&mut self, look_at: Option<Time>) -> Result<()> {
+        let next = self.next().into_iter().chain(look_at).min();
         let Self { streams, ids, handlers, lines, .. } = self;
         streams.poll(next, |connection, event| {
             let id = connection.id();
@@ -133,6 +170,10 @@ impl Listeners {
                 }
                 Event::Bytes(bytes) => {
                     let Some(line) = place else { return };
+                    // A connection that is about to close takes nothing more.
+                    if handlers[line.handler].leaves() {
+                        return;
+                    }
                     if !line.take(bytes, connection, &mut handlers[line.handler]) {
                         connection.close();
                         *place = None;
@@ -140,7 +181,7 @@ impl Listeners {
                 }
                 Event::Finished => {
                     // What is due is still said to a peer that may read it.
-                    if place.as_mut().is_none_or(|line| line.finish()) {
+                    if place.as_mut().is_none_or(Line::finish) {
                         connection.close();
                         *place = None;
                     }

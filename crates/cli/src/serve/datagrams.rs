@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use tailcut_net::datapath::Datapath;
@@ -17,8 +16,9 @@ use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time, Transmit};
 
 use super::app::{App, RequestHandler};
-use super::{Args, DATAGRAM_BYTES_MAX, Left, handler_config, ports, report_desks};
-use crate::counters::{self, Counters};
+use super::report::{self, Snapshot};
+use super::{Args, DATAGRAM_BYTES_MAX, Left, Running, handler_config, ports};
+use crate::counters::PortSnapshot;
 use crate::network;
 
 /// The ports.
@@ -54,11 +54,15 @@ impl Ports {
         Ok(Self { driver, count })
     }
 
-    pub(super) fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+    pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
         let mut log = DriverLog::default();
-        while !stop.load(Ordering::Relaxed) {
+        loop {
             let mut left = Left::Nothing;
+            let is_draining = running.life.is_draining();
             let turn = self.driver.turn_with(|_, port, _| {
+                if is_draining {
+                    port.handler.close();
+                }
                 // One service a turn, as over R2P2: what has arrived meanwhile is received before
                 // the next.
                 if let Some((path, task)) = port.handler.spin_one() {
@@ -68,28 +72,33 @@ impl Ports {
                     left = Left::Requests;
                 }
             })?;
+            running.follow(turn.now, |snapshot| self.fill(snapshot));
+            if running.life.is_over(turn.now, || self.is_busy()) {
+                return Ok(());
+            }
             let look_at = log.look(&self.driver, turn, |_, _| []);
             if left == Left::Nothing {
+                let look_at = look_at.into_iter().chain(running.life.look_at()).min();
                 self.driver.wait(None, look_at)?;
             }
         }
-        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        let mut ports = (0..self.count).map(|index| self.driver.node(index));
+        ports.any(|port| !port.handler.is_idle() || !port.outbox.is_empty())
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         (0..self.count).map(|index| self.driver.port(index).local_address()).collect()
     }
 
-    pub(super) fn report(&self) -> String {
-        let mut all = Counters::new();
+    pub(super) fn fill(&self, snapshot: &mut Snapshot) {
         for index in 0..self.count {
-            let port = self.driver.port(index);
-            let mut counters = counters::of_udp(&port.metrics());
-            counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
-            counters::add(&mut all, &counters);
+            let (handler, port) = (&self.driver.node(index).handler, self.driver.port(index));
+            snapshot.ports.push(report::Port::Datagrams(handler.counts, PortSnapshot::of(port)));
+            handler.add_times(&mut snapshot.times);
         }
-        let handlers = (0..self.count).map(|index| self.driver.node(index).handler.counts);
-        report_desks(&self.addresses(), handlers, all)
     }
 }
 
@@ -115,12 +124,16 @@ impl Port {
 impl Node for Port {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         if matches!(self.handler.app(), App::Echo) {
+            if self.handler.leaves() {
+                return;
+            }
             self.handler.counts.requests += 1;
             self.reply(path, |out| out.extend_from_slice(bytes));
             return;
         }
         self.reply_finished(now);
         match self.handler.read(bytes) {
+            Ok(_) if self.handler.leaves() => {}
             // The queue counts what it does not take.
             Ok(task) => drop(self.handler.offer(now, path, task)),
             Err(_) => self.handler.counts.malformed += 1,

@@ -26,6 +26,8 @@ use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Workers};
 
+use super::times::Times;
+
 /// A request and its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Job<W> {
@@ -48,6 +50,8 @@ pub(super) struct Emulated<W> {
     running: BinaryHeap<Reverse<Running<W>>>,
     /// Places in the queue, for cancels.
     held: HashMap<RequestId, Ticket, FixedState>,
+    /// Of what has finished.
+    times: Times,
 }
 
 impl<W: Copy> Emulated<W> {
@@ -62,6 +66,7 @@ impl<W: Copy> Emulated<W> {
             workers: vec![FifoWorker::new(); worker_count as usize],
             running: BinaryHeap::new(),
             held: HashMap::with_hasher(FixedState::with_seed(0)),
+            times: Times::default(),
         }
     }
 
@@ -87,6 +92,9 @@ impl<W: Copy> Emulated<W> {
         let &Reverse(finished) =
             self.running.peek().filter(|Reverse(running)| running.finish_at <= now)?;
         self.running.pop();
+        let (job, finish_at) = (&finished.job, finished.finish_at);
+        let started_at = finish_at.saturating_sub(job.service_ns);
+        self.times.record(started_at.saturating_sub(job.arrived_at), job.service_ns);
         self.scheduler.conclude(finished.worker);
         self.forget_expired(finished.finish_at);
         if let Some((workers, job)) = self.scheduler.poll_placed(finished.finish_at, NO_RANDOM) {
@@ -94,6 +102,16 @@ impl<W: Copy> Emulated<W> {
             self.start(finished.finish_at, workers, job);
         }
         Some(finished.job)
+    }
+
+    /// Nothing waits or runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// How long what has finished waited and ran.
+    pub(super) fn times(&self) -> &Times {
+        &self.times
     }
 
     /// When the next request finishes.

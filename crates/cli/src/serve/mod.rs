@@ -6,32 +6,38 @@ mod certificate;
 mod connections;
 mod datagrams;
 mod emulated;
+mod report;
+mod times;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 
 use anyhow::{Result, anyhow, bail};
+use tailcut_instrument::job::Transport;
 use tailcut_measure::app::serving::Limits;
+use tailcut_net::clock::Clock;
 use tailcut_net::driver::Waker;
+use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
 
-use self::app::{App, HandlerConfig, HandlerCounts};
+use self::app::{App, HandlerConfig};
 use self::calls::Endpoints;
 use self::connections::Listeners;
 use self::datagrams::Ports;
-use crate::counters::{self, Counters};
+use self::report::Snapshot;
+use crate::admin::AdminFlags;
 use crate::distribution_file::parse_positive_ns;
+use crate::life::{Life, LifeFlags};
 use crate::network::{self, Polling};
+use crate::orders::{self, Orderer, Orders};
+use crate::output;
 use crate::trace::TraceFlags;
-use crate::{output, signals};
-use tailcut_instrument::job::Transport;
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
-/// Prints one line for each port, `listening 127.0.0.1:8000`, when it is ready, and its counters on
-/// standard error when SIGINT or SIGTERM ends it.
+/// Prints one line for each port, `listening 127.0.0.1:8000`, when it is ready. SIGINT or SIGTERM
+/// drains it and ends it, with its counters on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -90,6 +96,10 @@ pub(crate) struct Args {
     #[arg(long)]
     no_coalescing: bool,
     #[command(flatten)]
+    life: LifeFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
+    #[command(flatten)]
     polling: Polling,
     #[command(flatten)]
     trace: TraceFlags,
@@ -97,17 +107,52 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let mut server = Server::open(&args)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (flag, waker) = (Arc::clone(&stop), server.waker());
-    signals::on_stop(move || {
-        flag.store(true, Ordering::Relaxed);
-        waker.wake();
-    })?;
-    let listening = server.addresses()?.into_iter().map(|address| format!("listening {address}\n"));
+    let admin = args.admin.bind()?;
+    let (orderer, mut running) = Running::new(args.life, server.waker());
+    let waker = server.waker();
+    running.life.heed_signals(move || waker.wake(), || ())?;
+    let addresses = server.addresses();
+    let listening = addresses.iter().map(|address| format!("listening {address}\n"));
     output::print(&listening.collect::<String>())?;
-    server.serve(&stop)?;
-    eprint!("{}", server.report()?);
-    Ok(())
+    let port_count = addresses.len();
+    admin.start(move || Ok(ask(&orderer, port_count)?.reading()))?;
+    server.serve(&mut running)?;
+    eprint!("{}", server.report());
+    running.life.end("requests are unanswered, or their replies not received")
+}
+
+/// A thread's request for a snapshot: what to fill in, and where it goes.
+type Order = (Box<Snapshot>, SyncSender<Box<Snapshot>>);
+
+fn ask(orderer: &Orderer<Order>, port_count: usize) -> Result<Box<Snapshot>> {
+    let empty = Box::new(Snapshot::new(port_count));
+    orderer.ask(|reply| (empty, reply))
+}
+
+/// What a loop heeds besides the network.
+struct Running {
+    life: Life,
+    orders: Orders<Order>,
+    started_at: Time,
+}
+
+impl Running {
+    fn new(flags: LifeFlags, waker: Waker) -> (Orderer<Order>, Self) {
+        let (orderer, orders) = orders::channel(waker);
+        (orderer, Self { life: Life::new(flags), orders, started_at: Clock.now() })
+    }
+
+    /// Answers who asks for a snapshot, which `fill` adds the ports to; to call after each turn.
+    #[inline]
+    fn follow(&self, now: Time, fill: impl Fn(&mut Snapshot)) {
+        while let Some((mut snapshot, reply)) = self.orders.poll() {
+            fill(&mut snapshot);
+            snapshot.uptime_ns = now.saturating_sub(self.started_at);
+            snapshot.is_draining = self.life.is_draining();
+            // Who has given up waiting gets none.
+            let _ = reply.try_send(snapshot);
+        }
+    }
 }
 
 /// The ports, by what carries their requests.
@@ -132,10 +177,10 @@ impl Server {
         }
     }
 
-    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+    fn addresses(&self) -> Vec<SocketAddr> {
         match self {
-            Self::Calls(endpoints) => Ok(endpoints.addresses()),
-            Self::Datagrams(ports) => Ok(ports.addresses()),
+            Self::Calls(endpoints) => endpoints.addresses(),
+            Self::Datagrams(ports) => ports.addresses(),
             Self::Connections(listeners) => listeners.addresses(),
         }
     }
@@ -148,22 +193,24 @@ impl Server {
         }
     }
 
-    /// Serves until it is stopped.
-    fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+    /// Serves until it has drained.
+    fn serve(&mut self, running: &mut Running) -> Result<()> {
         match self {
-            Self::Calls(endpoints) => endpoints.serve(stop),
-            Self::Datagrams(ports) => ports.serve(stop),
-            Self::Connections(listeners) => listeners.serve(stop),
+            Self::Calls(endpoints) => endpoints.serve(running),
+            Self::Datagrams(ports) => ports.serve(running),
+            Self::Connections(listeners) => listeners.serve(running),
         }
     }
 
     /// What was counted.
-    fn report(&self) -> Result<String> {
+    fn report(&self) -> String {
+        let mut snapshot = Snapshot::new(0);
         match self {
-            Self::Calls(endpoints) => Ok(endpoints.report()),
-            Self::Datagrams(ports) => Ok(ports.report()),
-            Self::Connections(listeners) => listeners.report(),
+            Self::Calls(endpoints) => endpoints.fill(&mut snapshot),
+            Self::Datagrams(ports) => ports.fill(&mut snapshot),
+            Self::Connections(listeners) => listeners.fill(&mut snapshot),
         }
+        snapshot.report(&self.addresses())
     }
 }
 
@@ -221,36 +268,6 @@ fn handler_config(args: &Args, index: usize, message_bytes_max: u64) -> HandlerC
         seed: args.seed,
         stream: index as u64,
     }
-}
-
-/// The counters of all ports together with those of the transport, and each port's share of the
-/// requests.
-fn report_desks(
-    addresses: &[SocketAddr],
-    handlers: impl Iterator<Item = HandlerCounts>,
-    transport: Counters,
-) -> String {
-    let mut all = Counters::new();
-    let mut shares = Vec::new();
-    for (address, counts) in addresses.iter().zip(handlers) {
-        let HandlerCounts { requests, replies, malformed, overload, dropped_queue_full } = counts;
-        let named = [
-            ("requests", requests),
-            ("replied", replies),
-            ("malformed", malformed),
-            ("overload", overload),
-            ("dropped_queue_full", dropped_queue_full),
-        ];
-        counters::add(&mut all, &named.map(|(name, count)| (name.to_owned(), count)).to_vec());
-        shares.push(vec![format!("  {address}"), requests.to_string()]);
-    }
-    all.extend(transport);
-    let shares = if shares.len() > 1 {
-        format!("requests by port:\n{}", output::table(&shares, 1))
-    } else {
-        String::new()
-    };
-    format!("served:\n{}{shares}", counters::lines(&all))
 }
 
 /// The longest message over R2P2, Homa and streams: what an endpoint takes by default.

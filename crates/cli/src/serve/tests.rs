@@ -2,6 +2,8 @@
 
 mod loaded;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -41,15 +43,15 @@ impl Drop for Served {
 /// A server with these arguments after `--listen`.
 fn serve(words: &[&str]) -> Served {
     let line = Line::try_parse_from(["serve", "--listen"].iter().chain(words)).expect("arguments");
-    let stop = Arc::new(AtomicBool::new(false));
     let (sender, receiver) = mpsc::channel();
-    let flag = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {
         let mut server = Server::open(&line.args).expect("a port");
-        sender.send((server.addresses().expect("addresses")[0], server.waker())).expect("the test");
-        server.serve(&flag).expect("it serves");
-        server.report().expect("a report")
+        let (_, mut running) = Running::new(line.args.life, server.waker());
+        let stop = running.life.stop_flag();
+        sender.send((server.addresses()[0], stop, server.waker())).expect("the test");
+        server.serve(&mut running).expect("it serves");
+        server.report()
     });
-    let (address, waker) = receiver.recv().expect("a server");
+    let (address, stop, waker) = receiver.recv().expect("a server");
     Served { address, stop, waker, thread: Some(thread) }
 }

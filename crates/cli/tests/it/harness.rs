@@ -1,7 +1,8 @@
 //! Runs the real binary: servers and routers that are waited for by what they print, and commands
 //! that end.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
@@ -18,9 +19,12 @@ pub(crate) struct Service {
 impl Service {
     /// Starts `tailcut` and waits until it listens at `ports` ports.
     pub(crate) fn start(args: &[&str], ports: usize) -> Self {
-        let mut command = tailcut();
+        Self::start_command(tailcut().args(args), ports)
+    }
+
+    /// Starts a command that ends in `tailcut`, as [`Service::start`].
+    pub(crate) fn start_command(command: &mut Command, ports: usize) -> Self {
         let mut child = command
-            .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -38,6 +42,13 @@ impl Service {
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its admin port, whose line follows those of its ports.
+    pub(crate) fn admin(&mut self) -> Admin {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("it is text");
+        Admin(line.trim_end().strip_prefix("admin ").expect("an admin port").to_owned())
     }
 
     /// Sends a signal by its name.
@@ -64,6 +75,36 @@ impl Drop for Service {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// An admin port.
+pub(crate) struct Admin(pub(crate) String);
+
+impl Admin {
+    /// The status and the body at a path.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.0).expect("an admin port");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: tailcut\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it is text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.expect("a status"), body.to_owned())
+    }
+
+    /// The value of a sample; 0 where there is none.
+    pub(crate) fn value(&self, sample: &str) -> f64 {
+        let (_, page) = self.get("/metrics");
+        let mut lines = page.lines().filter_map(|line| line.rsplit_once(' '));
+        let found = lines.find(|(name, _)| *name == sample);
+        found.map_or(0.0, |(_, value)| value.parse().expect("a number"))
+    }
+
+    /// Asks until a sample has reached a value.
+    pub(crate) fn wait_for(&self, sample: &str, least: f64) {
+        let has_come = (0..10_000).any(|_| self.value(sample) >= least);
+        assert!(has_come, "{sample} stays at {}", self.value(sample));
     }
 }
 

@@ -64,6 +64,19 @@ fn a_router_logs_a_server_that_is_silent() {
     assert_eq!(line["server"], "127.0.0.1:9");
 }
 
+/// Nobody watches a router: it warns without being asked.
+#[test]
+fn a_router_without_any_server_says_so_unasked() {
+    let args = ["--listen", "127.0.0.1:0", "--server", "127.0.0.1:9", "--silent-after", "20ms"];
+    let mut router = Logged::start(tailcut().arg("route").args(args));
+    let stderr = BufReader::new(router.child.stderr.as_mut().expect("it is piped"));
+    let mut lines = stderr.lines().map(|line| line.expect("it is text"));
+    let silent = lines.next().expect("a line");
+    assert!(silent.contains("WARN") && silent.contains("server silent"), "{silent}");
+    let none = lines.find(|line| line.contains("no server in service")).expect("a line");
+    assert!(none.contains("ERROR"), "{none}");
+}
+
 #[test]
 fn a_filter_that_is_none_is_named() {
     let output = tailcut().env("TAILCUT_LOG", "a=b=c").args(["dissect", "x"]).output().unwrap();

@@ -4,6 +4,7 @@ mod command_line;
 mod compare;
 mod freezer;
 mod harness;
+mod life;
 mod live;
 mod log;
 #[path = "../../../measure/tests/it/servers/port.rs"]

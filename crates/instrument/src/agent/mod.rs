@@ -31,13 +31,14 @@ use std::os::fd::AsFd;
 use anyhow::{Context, Result, anyhow, bail};
 
 use self::key::Key;
+pub use self::listen::Activity;
 use self::listen::Door;
 pub use self::serve::Service;
 use self::serve::Watch;
 use self::stream::Stream;
 
 /// Serves coordinators that connect to `address`, one after the other, for ever; without a key on
-/// loopback only. `announce` is told where it listens.
+/// loopback only. `announce` is told where it listens, and `activity` what goes on.
 ///
 /// # Errors
 ///
@@ -46,6 +47,7 @@ pub fn listen(
     address: SocketAddr,
     key: Option<Key>,
     service: Service,
+    activity: Activity,
     announce: &dyn Fn(SocketAddr) -> Result<()>,
 ) -> Result<()> {
     if key.is_none() && !address.ip().is_loopback() {
@@ -60,7 +62,7 @@ pub fn listen(
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     announce(listener.local_addr()?)?;
-    Door::new(key, service).keep(&listener)
+    Door::new(key, service, activity).keep(&listener)
 }
 
 /// Serves one coordinator on standard input and output, as ssh gives them. Whoever started this

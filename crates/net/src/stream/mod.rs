@@ -358,6 +358,13 @@ impl Streams {
         Ok(ListenerId(index))
     }
 
+    /// Listens nowhere any more: who connects from now on is refused. Connections stay, and no id of
+    /// a port names anything.
+    pub fn close_listeners(&mut self) {
+        // A socket that is closed leaves epoll.
+        self.listeners.clear();
+    }
+
     /// The address that is listened at, with the port that the kernel picked.
     ///
     /// # Errors

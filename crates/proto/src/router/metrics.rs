@@ -98,6 +98,8 @@ pub struct Refused {
     pub uncertain: u64,
     /// Version 1 requests at a router that annotates.
     pub v1_annotate: u64,
+    /// It is about to end.
+    pub stopping: u64,
 }
 
 impl Refused {
@@ -109,6 +111,7 @@ impl Refused {
             + self.no_server
             + self.uncertain
             + self.v1_annotate
+            + self.stopping
     }
 
     pub(super) fn count(&mut self, reason: DropReason) {
@@ -118,6 +121,7 @@ impl Refused {
             DropReason::NoServer => self.no_server += 1,
             DropReason::Uncertain => self.uncertain += 1,
             DropReason::Unspecified => self.v1_annotate += 1,
+            DropReason::Stopping => self.stopping += 1,
             _ => self.overload += 1,
         }
     }

@@ -9,6 +9,7 @@
 //! | held | a server has room and it is the first in the queue | placed |
 //! | held | its deadline or `hold_ns_max` passes | refused: expired |
 //! | held | cancelled | released |
+//! | new | the router is closed | refused: stopping |
 //! | held | its id arrives again | held, the newcomer is dropped |
 //! | refused, not idempotent | its id arrives again, within twice `transit_ns_max` | refused again |
 //! | placed | its id arrives again | forwarded to the same server again |
@@ -56,6 +57,7 @@ use self::ids::{Entered, EntryId, PlacementState, RequestKey, ServerKey, Table};
 use self::outbox::{Datagram, Outbox};
 use self::server::{ProbeCause, Server, Shown};
 use crate::address::AddressKey;
+use crate::histogram::Histogram;
 use crate::node::{Node, Path, Source, Time, Transmit, is_unanswerable};
 use crate::policy::{BoundEstimator, Draws, QueueModel, WorkerId};
 use crate::scheduler::{Cloning, Outcome, Scheduler, Service, Ticket, Workers};
@@ -91,6 +93,10 @@ pub struct Router {
     trial_at: Time,
     /// When held requests are to be looked at again, because the last look was cut short.
     pump_at: Option<Time>,
+    /// New requests are refused: it is to end.
+    is_closed: bool,
+    /// How long placed requests were held.
+    hold_times: Histogram,
     metrics: RouterMetrics,
 }
 
@@ -123,6 +129,8 @@ impl Router {
             servers_at: now,
             trial_at: Time::MAX,
             pump_at: None,
+            is_closed: false,
+            hold_times: Histogram::default(),
             metrics: RouterMetrics::default(),
             config,
         };
@@ -186,15 +194,29 @@ impl Router {
 
     /// The router as it is now. Allocates; not for the data path.
     pub fn status(&self) -> RouterStatus {
-        let servers =
-            self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
         RouterStatus {
-            servers: servers.map(Server::status).collect(),
-            queue_len: self.schedulers.iter().map(Scheduler::queue_len).sum(),
-            table_len: self.table.len(),
+            servers: self.servers().collect(),
+            queue_len: self.queue_len(),
+            table_len: self.table_len(),
             bound: self.schedulers[0].bound(),
             metrics: self.metrics(),
         }
+    }
+
+    /// The servers as they are now, the first of them first.
+    pub fn servers(&self) -> impl Iterator<Item = ServerStatus> + '_ {
+        let slots = self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
+        slots.map(Server::status)
+    }
+
+    /// Requests held.
+    pub fn queue_len(&self) -> usize {
+        self.schedulers.iter().map(Scheduler::queue_len).sum()
+    }
+
+    /// RPC ids remembered.
+    pub fn table_len(&self) -> usize {
+        self.table.len()
     }
 
     /// The policy's bound at this moment, where it has one.
@@ -205,6 +227,25 @@ impl Router {
     /// The counters.
     pub fn metrics(&self) -> RouterMetrics {
         RouterMetrics { oversize: self.outbox.oversize_count, ..self.metrics }
+    }
+
+    /// How long placed requests were held, those that were not among them.
+    pub fn hold_times(&self) -> &Histogram {
+        &self.hold_times
+    }
+
+    /// Refuses new requests from now on. What is held or placed is
+    /// still accounted for, and its copies and cancels still find their way.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Nothing is held, placed and not known to be concluded, or to be sent: a closed router can
+    /// end.
+    pub fn is_idle(&self) -> bool {
+        self.queue_len() == 0
+            && self.servers.iter().flatten().all(|server| server.outstanding() == 0)
+            && self.outbox.is_empty()
     }
 
     fn set_draining(
@@ -346,6 +387,9 @@ impl Router {
 
     /// Places, holds or refuses a request that is nowhere yet.
     fn admit(&mut self, now: Time, arrival: Arrival, bytes: &[u8]) {
+        if self.is_closed {
+            return self.refuse_for_good(now, arrival, DropReason::Stopping);
+        }
         let lane = self.lane(&arrival);
         if arrival.is_fixed {
             return match self.first_server(now, &arrival) {
@@ -366,7 +410,10 @@ impl Router {
         let cloning = if arrival.is_idempotent { Cloning::Allowed } else { Cloning::Forbidden };
         let random = self.draws.word();
         match self.schedulers[lane as usize].offer(request, cloning, expires_at, random) {
-            Outcome::Placed(workers, request) => self.forward_to_each(now, workers, request),
+            Outcome::Placed(workers, request) => {
+                self.hold_times.record(0);
+                self.forward_to_each(now, workers, request);
+            }
             Outcome::Held(ticket) => self.note_held(lane, arrival, ticket),
             Outcome::Full(request) => {
                 self.outbox.recycle(request.bytes);
@@ -599,6 +646,7 @@ impl Router {
         let placed = scheduler.poll_placed(now, self.draws.word());
         let has_left = placed.is_some();
         if let Some((workers, request)) = placed {
+            self.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
             self.forward_to_each(now, workers, request);
         }
         has_left

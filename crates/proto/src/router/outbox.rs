@@ -51,6 +51,11 @@ impl Outbox {
         self.queue.len() >= self.len_max
     }
 
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Queues a datagram. The caller has checked that there is room.
     pub(super) fn push(&mut self, datagram: Datagram) {
         debug_assert!(!self.is_full(), "whoever pushes has looked for room");

@@ -504,3 +504,24 @@ fn an_idempotent_request_that_was_refused_may_be_asked_again() {
     bench.send(server(0), &fake.conclude(2));
     assert_eq!(bench.place(&refused), Some(0));
 }
+
+/// What a router that drains still owes: held requests are placed, placed ones are accounted for.
+#[test]
+fn a_closed_router_refuses_what_is_new_and_ends_what_it_has() {
+    let mut bench = annotate(1);
+    let mut fake = FakeServer::new(0);
+    for id in 1..3 {
+        fake.take(&bench.send(client(), &Ask::id(id).bytes())[0].bytes);
+    }
+    assert_eq!(bench.place(&Ask::id(3).bytes()), None);
+    bench.router.close();
+    assert_eq!(drop_reason(&bench.send(client(), &Ask::id(4).bytes())), DropReason::Stopping);
+    assert_eq!(bench.place(&Ask::id(2).bytes()), Some(0), "a copy of what is placed");
+    let held = bench.send(server(0), &fake.conclude(2));
+    assert_eq!(held[0].to, server(0));
+    fake.take(&held[0].bytes);
+    assert!(!bench.router.is_idle());
+    bench.send(server(0), &fake.conclude(1));
+    assert!(bench.router.is_idle());
+    assert_eq!(bench.router.hold_times().count(), 3);
+}

@@ -14,7 +14,7 @@ use super::{engine, job};
 use crate::agent::key::Key;
 use crate::agent::remote::{connect, connect_with};
 use crate::agent::ssh::Payload;
-use crate::agent::{listen, serve_stdio};
+use crate::agent::{Activity, listen, serve_stdio};
 use crate::job::{Agent, AgentEvent};
 
 /// The arguments of `tailcut agent`.
@@ -47,7 +47,7 @@ fn run(line: &str) -> anyhow::Result<()> {
     let after = |flag| Some(words[words.iter().position(|&word| word == flag)? + 1]);
     let Some(address) = after("--listen") else { return serve_stdio(engine::SERVICE) };
     let key = after("--key-file").map(|path| Key::read(path.as_ref())).transpose()?;
-    listen(address.parse()?, key, engine::SERVICE, &|bound| {
+    listen(address.parse()?, key, engine::SERVICE, Activity::default(), &|bound| {
         println!("listening {bound}");
         Ok(())
     })

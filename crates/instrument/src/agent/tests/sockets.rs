@@ -11,7 +11,7 @@ use super::job;
 use crate::agent::frames::{Opener, Sealer};
 use crate::agent::handshake::{Before, HELLO_LEN, Refusal, Session, VERSION, accept, begin};
 use crate::agent::key::Key;
-use crate::agent::listen::Door;
+use crate::agent::listen::{Activity, Door};
 use crate::agent::message::{Order, Report};
 use crate::agent::remote::connect;
 use crate::agent::stream::{Hurried, Stream};
@@ -23,7 +23,9 @@ const SECOND_NS: u64 = 1_000_000_000;
 fn agent(key: Option<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    thread::spawn(move || Door::new(key.map(self::key), SERVICE).keep(&listener));
+    thread::spawn(move || {
+        Door::new(key.map(self::key), SERVICE, Activity::default()).keep(&listener)
+    });
     address
 }
 

@@ -1,9 +1,10 @@
 //! `tailcut route`: a router between clients and servers.
 
+mod servers;
+pub(crate) mod service;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
@@ -12,26 +13,28 @@ use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
 use tailcut_net::raw::RawPort;
 use tailcut_net::udp::SegmentedSend;
-use tailcut_proto::node::Time;
 use tailcut_proto::policy::{self, PolicySpec};
-use tailcut_proto::router::{
-    Forward, Router, RouterConfig, RouterError, ServerConfig, ServerState, ServerStatus, Speaks,
-};
+use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, ServerConfig};
 
-use crate::control::protocol::{self, Reply, Request};
+use self::servers::ServerFlags;
+use self::service::{Order, ROUTER, Service, Setup, Snapshot};
+use crate::admin::AdminFlags;
 use crate::control::socket::ControlSocket;
-use crate::counters::{self, Counters};
+use crate::counters;
 use crate::distribution_file::parse_positive_ns;
+use crate::life::{Life, LifeFlags};
 use crate::log::{self, RouterLog};
 use crate::network::{self, Polling};
+use crate::orders::{self, Orderer};
+use crate::output;
 use crate::trace::TraceFlags;
-use crate::{output, signals};
 
 /// Route requests to servers, so that none waits behind another while a server is free
 ///
 /// Takes the first packet of each request, places it on a server, and holds it while all are busy.
 /// Replies go from the server to the client directly. Prints `listening 127.0.0.1:8000` when it is
-/// ready, and its counters on standard error when SIGINT or SIGTERM ends it.
+/// ready. SIGHUP resolves the servers' names and reads their file again. SIGINT or SIGTERM drains
+/// it and ends it, with its counters on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help())]
 pub(crate) struct Args {
@@ -41,12 +44,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", default_value = "jbsq:auto")]
     #[arg(help = format!("Where requests go: {}", policy::grammar("or")))]
     policy: PolicySpec,
-    /// A server, or ADDR+COUNT for consecutive ports. May be repeated
-    #[arg(long, value_name = "ADDR")]
-    server: Vec<String>,
-    /// The same for servers that speak version 1 only
-    #[arg(long, value_name = "ADDR")]
-    server_v1: Vec<String>,
+    #[command(flatten)]
+    servers: ServerFlags,
     /// How a request is sent on
     #[arg(long, value_name = "MODE", default_value = "annotate")]
     forward: ForwardMode,
@@ -74,6 +73,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     transit: u64,
     #[command(flatten)]
+    life: LifeFlags,
+    #[command(flatten)]
+    admin: AdminFlags,
+    #[command(flatten)]
     polling: Polling,
     #[command(flatten)]
     trace: TraceFlags,
@@ -90,19 +93,18 @@ enum ForwardMode {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let mut trace = args.trace.create()?;
-    let mut service = open(&args)?;
+    let Opened { mut service, orderer, _control } = open(&args)?;
     if let Some(trace) = &mut trace {
         trace.watch(&service.driver);
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    let (flag, waker) = (stop.clone(), service.driver.waker());
-    signals::on_stop(move || {
-        flag.store(true, Ordering::Relaxed);
-        waker.wake();
-    })?;
-    output::print(&format!("listening {}\n", service.listen))?;
+    let (mut life, admin) = (Life::new(args.life), args.admin.bind()?);
+    let (waker, listen) = (service.driver.waker(), service.setup.listen);
+    let (servers, reloads) = (args.servers.clone(), orderer.clone());
+    life.heed_signals(move || waker.wake(), move || reload(&servers, listen, &reloads))?;
+    output::print(&format!("listening {listen}\n"))?;
+    admin.start(move || Ok(Snapshot::ask(&orderer)?.reading()))?;
     let mut log = RouterLog::default();
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         let turn = match &mut trace {
             Some(trace) => {
                 let turn = service.driver.turn_observed(trace, |_, _, _| ())?;
@@ -111,84 +113,46 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             None => service.driver.turn()?,
         };
-        service.handle_orders(turn.now);
+        let is_draining = life.is_draining();
+        service.follow(turn, is_draining);
+        if is_draining {
+            service.driver.node_mut(ROUTER).close();
+        }
+        if life.is_over(turn.now, || !service.driver.node(ROUTER).is_idle()) {
+            break;
+        }
         let look_at = log.look(&service.driver, turn);
+        let look_at = look_at.into_iter().chain(service.look_at()).chain(life.look_at()).min();
         service.driver.wait(None, look_at)?;
     }
     eprint!("routed:\n{}", counters::lines(&service.counters()));
-    Ok(())
+    life.end("requests are held, or not known to be concluded")
 }
 
-/// A router, its driver and its control socket.
-struct Service {
-    driver: Driver<Router>,
-    control: Option<ControlSocket>,
-    listen: SocketAddr,
-    policy: PolicySpec,
-    forward: Forward,
-    started_at: Time,
-}
-
-impl Service {
-    fn handle_orders(&mut self, now: Time) {
-        while let Some(order) = self.control.as_ref().and_then(ControlSocket::poll_order) {
-            let reply = self
-                .handle(now, order.request)
-                .unwrap_or_else(|error| Reply::Error(format!("{error:#}")));
-            // Who has hung up gets no reply.
-            let _ = order.reply.try_send(reply);
-            self.driver.flush(now);
+/// Reads anew which servers there are; a mistake leaves them as they are.
+fn reload(flags: &ServerFlags, listen: SocketAddr, orderer: &Orderer<Order>) {
+    let apply = || -> Result<(usize, usize)> {
+        let servers = flags.resolve(listen)?;
+        if servers.is_empty() {
+            bail!("no server is named");
         }
-    }
-
-    fn handle(&mut self, now: Time, request: Request) -> Result<Reply> {
-        let router = self.driver.node_mut(ROUTER);
-        match request {
-            Request::Status => return Ok(Reply::Status(Box::new(self.status(now)))),
-            Request::Add { address, speaks } => {
-                check_family(self.listen, address)?;
-                let speaks =
-                    if speaks == protocol::Speaks::V1 { Speaks::V1 } else { Speaks::Extension };
-                router.add_server(now, ServerConfig { addr: address, speaks })?;
-            }
-            Request::Remove { address } => router.remove_server(address)?,
-            Request::Drain { address } => router.drain_server(now, address)?,
-            Request::Resume { address } => router.resume_server(now, address)?,
-        }
-        Ok(Reply::Done {})
-    }
-
-    fn status(&self, now: Time) -> protocol::Status {
-        let status = self.driver.node(ROUTER).status();
-        protocol::Status {
-            schema: protocol::STATUS_SCHEMA.to_owned(),
-            config: protocol::Config {
-                listen: self.listen,
-                policy: self.policy.to_string(),
-                forward: if self.forward == Forward::Keep { "keep" } else { "annotate" }.to_owned(),
-            },
-            uptime_ns: now.saturating_sub(self.started_at),
-            bound: status.bound,
-            queue_len: status.queue_len,
-            table_len: status.table_len,
-            servers: status.servers.iter().map(server_status).collect(),
-            counters: self.counters().into_iter().collect(),
-        }
-    }
-
-    fn counters(&self) -> Counters {
-        let port = self.driver.port(ROUTER);
-        let mut counters = counters::of_router(&self.driver.node(ROUTER).metrics());
-        counters.extend(counters::of_udp(&port.metrics()));
-        counters.push(("kernel_drops".to_owned(), port.kernel_drops().map_or(0, u64::from)));
-        counters.extend(
-            self.driver.raw(ROUTER).map(|raw| counters::of_raw(&raw.metrics())).unwrap_or_default(),
-        );
-        counters
+        orderer.ask(|reply| Order::Reload(servers, reply))?
+    };
+    match apply() {
+        Ok((added, gone)) => tracing::info!(added, gone, "servers reloaded"),
+        Err(error) => eprintln!("tailcut: cannot reload, the servers stay as they are: {error:#}"),
     }
 }
 
-fn open(args: &Args) -> Result<Service> {
+/// A router that is ready to run, and what gives it orders.
+struct Opened {
+    service: Service,
+    orderer: Orderer<Order>,
+    /// Its file goes with it.
+    _control: Option<ControlSocket>,
+}
+
+fn open(args: &Args) -> Result<Opened> {
     let forward = match args.forward {
         ForwardMode::Keep => Forward::Keep,
         ForwardMode::Annotate => Forward::Annotate,
@@ -202,28 +166,26 @@ fn open(args: &Args) -> Result<Service> {
         ),
         Forward::Annotate => None,
     };
-    let config = router_config(args, listen, forward)?;
+    let named = args.servers.resolve(listen)?;
+    let config = router_config(args, forward, named.clone())?;
     let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
     let started_at = driver.clock().now();
     let router = Router::new(started_at, config).map_err(name_option)?;
     driver.add(router, port, raw);
-    let control = args
-        .control
-        .as_deref()
-        .map(|path| ControlSocket::open(path, driver.waker()))
-        .transpose()?;
-    Ok(Service { driver, control, listen, policy: args.policy, forward, started_at })
+    let (orderer, orders) = orders::channel(driver.waker());
+    let setup = Setup { listen, policy: args.policy, forward, started_at };
+    let control = args.control.as_deref();
+    let control =
+        control.map(|path| ControlSocket::open(path, setup, orderer.clone())).transpose()?;
+    let service = Service { driver, setup, orders, named, retired: Vec::new(), retire_at: 0 };
+    Ok(Opened { service, orderer, _control: control })
 }
 
-fn router_config(args: &Args, listen: SocketAddr, forward: Forward) -> Result<RouterConfig> {
-    let mut servers = Vec::new();
-    for (texts, speaks) in [(&args.server, Speaks::Extension), (&args.server_v1, Speaks::V1)] {
-        for text in texts {
-            let addresses = network::resolve_range(text)?;
-            addresses.iter().try_for_each(|&address| check_family(listen, address))?;
-            servers.extend(addresses.into_iter().map(|addr| ServerConfig { addr, speaks }));
-        }
-    }
+fn router_config(
+    args: &Args,
+    forward: Forward,
+    servers: Vec<ServerConfig>,
+) -> Result<RouterConfig> {
     if servers.is_empty() && args.control.is_none() {
         bail!(
             "no server to route to; name one by --server, or add some later through --control PATH"
@@ -246,17 +208,6 @@ fn router_config(args: &Args, listen: SocketAddr, forward: Forward) -> Result<Ro
     })
 }
 
-/// One socket sends to servers of one family.
-fn check_family(listen: SocketAddr, server: SocketAddr) -> Result<()> {
-    if listen.is_ipv4() != server.is_ipv4() {
-        let family = if listen.is_ipv4() { "IPv4" } else { "IPv6" };
-        bail!(
-            "the router listens at {listen} and cannot reach {server}; give it an {family} address"
-        );
-    }
-    Ok(())
-}
-
 /// The configuration's fields by the options that set them.
 fn name_option(error: RouterError) -> anyhow::Error {
     match error {
@@ -266,32 +217,6 @@ fn name_option(error: RouterError) -> anyhow::Error {
         error => error.into(),
     }
 }
-
-fn server_status(server: &ServerStatus) -> protocol::Server {
-    let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
-    protocol::Server {
-        address: server.addr,
-        speaks: if server.speaks == Speaks::V1 {
-            protocol::Speaks::V1
-        } else {
-            protocol::Speaks::Extension
-        },
-        state: match server.state {
-            ServerState::InService => protocol::State::InService,
-            ServerState::Draining => protocol::State::Draining,
-            ServerState::Silent => protocol::State::Silent,
-            ServerState::Stopping => protocol::State::Stopping,
-        },
-        outstanding: server.outstanding,
-        placed: server.placed,
-        concluded: server.concluded,
-        round_trip_us: us(server.rtt_ns),
-        service_us: us(server.service_ns),
-    }
-}
-
-/// The driver's only node.
-const ROUTER: usize = 0;
 
 fn after_help() -> String {
     format!("Policies:\n{}{EXAMPLES}", policy::help())

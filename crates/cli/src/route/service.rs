@@ -1,0 +1,359 @@
+//! A router, its driver, and what other threads ask of it.
+//!
+//! | order | from | the loop |
+//! |---|---|---|
+//! | snapshot | the control socket, the admin port | copies its counters into what it is given |
+//! | change | the control socket | changes one server |
+//! | reload | SIGHUP | adds and retires servers |
+//!
+//! A server that a reload no longer names is drained, and removed when it has nothing outstanding, or
+//! after a minute. Servers that `tailcut control` has added are not a reload's to retire.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::SyncSender;
+
+use anyhow::Result;
+use tailcut_net::driver::{Driver, Turn};
+use tailcut_net::raw::RawMetrics;
+use tailcut_proto::histogram::Histogram;
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::router::{
+    Forward, Router, RouterError, RouterMetrics, ServerConfig, ServerState, ServerStatus, Speaks,
+};
+
+use super::servers::check_family;
+use crate::admin::Reading;
+use crate::admin::text::{Family, Page, seconds};
+use crate::control::protocol::{self, Reply, Request};
+use crate::counters::{self, Counters, PortSnapshot};
+use crate::orders::{Orderer, Orders};
+
+/// What another thread asks of the loop.
+pub(crate) enum Order {
+    /// To fill this in, and give it back.
+    Snapshot(Box<Snapshot>, SyncSender<Box<Snapshot>>),
+    /// To change one server.
+    Change(Request, SyncSender<Reply>),
+    /// To serve these and no others; answered with how many have come and gone.
+    Reload(Vec<ServerConfig>, SyncSender<Result<(usize, usize)>>),
+}
+
+/// A router at one moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    metrics: RouterMetrics,
+    port: PortSnapshot,
+    raw: Option<RawMetrics>,
+    servers: Vec<ServerStatus>,
+    queue_len: usize,
+    table_len: usize,
+    bound: Option<u32>,
+    hold_times: Histogram,
+    uptime_ns: u64,
+    is_draining: bool,
+}
+
+/// What does not change while a router runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub(super) listen: SocketAddr,
+    pub(super) policy: PolicySpec,
+    pub(super) forward: Forward,
+    pub(super) started_at: Time,
+}
+
+pub(super) struct Service {
+    pub(super) driver: Driver<Router>,
+    pub(super) setup: Setup,
+    pub(super) orders: Orders<Order>,
+    /// What flags and file have named last.
+    pub(super) named: Vec<ServerConfig>,
+    /// Those that are to go when they have nothing outstanding, and when they go in any case.
+    pub(super) retired: Vec<(SocketAddr, Time)>,
+    /// When they are looked at again.
+    pub(super) retire_at: Time,
+}
+
+impl Service {
+    /// Follows orders, and removes what has been drained for good; to call after each turn.
+    #[inline]
+    pub(super) fn follow(&mut self, turn: Turn, is_draining: bool) {
+        while let Some(order) = self.orders.poll() {
+            self.handle(turn.now, order, is_draining);
+            self.driver.flush(turn.now);
+        }
+        if !self.retired.is_empty() && turn.now >= self.retire_at {
+            self.remove_retired(turn.now);
+        }
+    }
+
+    /// When it wants to be called again though nothing happens.
+    pub(super) fn look_at(&self) -> Option<Time> {
+        (!self.retired.is_empty()).then_some(self.retire_at)
+    }
+
+    /// Who has hung up gets no answer.
+    fn handle(&mut self, now: Time, order: Order, is_draining: bool) {
+        match order {
+            Order::Snapshot(mut snapshot, reply) => {
+                self.fill(now, &mut snapshot);
+                snapshot.is_draining = is_draining;
+                let _ = reply.try_send(snapshot);
+            }
+            Order::Change(request, reply) => {
+                let changed = self.change(now, request);
+                let answer = changed
+                    .map_or_else(|error| Reply::Error(format!("{error:#}")), |()| Reply::Done {});
+                let _ = reply.try_send(answer);
+            }
+            Order::Reload(servers, reply) => {
+                let _ = reply.try_send(self.reload(now, servers));
+            }
+        }
+    }
+
+    fn fill(&self, now: Time, snapshot: &mut Snapshot) {
+        let (router, port) = (self.driver.node(ROUTER), self.driver.port(ROUTER));
+        snapshot.metrics = router.metrics();
+        snapshot.port = PortSnapshot::of(port);
+        snapshot.raw = self.driver.raw(ROUTER).map(|raw| raw.metrics());
+        snapshot.servers.clear();
+        snapshot.servers.extend(router.servers());
+        snapshot.queue_len = router.queue_len();
+        snapshot.table_len = router.table_len();
+        snapshot.bound = router.bound();
+        snapshot.hold_times = *router.hold_times();
+        snapshot.uptime_ns = now.saturating_sub(self.setup.started_at);
+    }
+
+    /// The counters at the end.
+    pub(super) fn counters(&self) -> Counters {
+        let mut snapshot = Snapshot::new();
+        self.fill(self.setup.started_at, &mut snapshot);
+        snapshot.counters()
+    }
+
+    fn change(&mut self, now: Time, request: Request) -> Result<()> {
+        let listen = self.setup.listen;
+        let router = self.driver.node_mut(ROUTER);
+        match request {
+            Request::Status => {}
+            Request::Add { address, speaks } => {
+                check_family(listen, address)?;
+                let speaks =
+                    if speaks == protocol::Speaks::V1 { Speaks::V1 } else { Speaks::Extension };
+                router.add_server(now, ServerConfig { addr: address, speaks })?;
+            }
+            Request::Remove { address } => router.remove_server(address)?,
+            Request::Drain { address } => router.drain_server(now, address)?,
+            Request::Resume { address } => {
+                router.resume_server(now, address)?;
+                self.retired.retain(|retired| retired.0 != address);
+            }
+        }
+        Ok(())
+    }
+
+    fn reload(&mut self, now: Time, servers: Vec<ServerConfig>) -> Result<(usize, usize)> {
+        let router = self.driver.node_mut(ROUTER);
+        let is_named = |list: &[ServerConfig], addr| list.iter().any(|server| server.addr == addr);
+        let (mut added, mut gone) = (0, 0);
+        for &server in servers.iter().filter(|server| !is_named(&self.named, server.addr)) {
+            match router.add_server(now, server) {
+                Ok(()) => added += 1,
+                // `tailcut control` was quicker, or it was about to go.
+                Err(RouterError::Exists { addr }) => {
+                    router.resume_server(now, addr)?;
+                    self.retired.retain(|retired| retired.0 != addr);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for server in self.named.iter().filter(|server| !is_named(&servers, server.addr)) {
+            // One that `tailcut control` has removed is gone already.
+            if router.drain_server(now, server.addr).is_ok() {
+                self.retired.push((server.addr, now.saturating_add(RETIRE_NS_MAX)));
+                gone += 1;
+            }
+        }
+        self.named = servers;
+        self.retire_at = now;
+        Ok((added, gone))
+    }
+
+    fn remove_retired(&mut self, now: Time) {
+        self.retire_at = now.saturating_add(RETIRE_INTERVAL_NS);
+        let router = self.driver.node_mut(ROUTER);
+        self.retired.retain(|&(addr, leaves_at)| {
+            let found = router.servers().find(|server| server.addr == addr);
+            let is_kept = now < leaves_at && found.is_some_and(|server| server.outstanding > 0);
+            if !is_kept {
+                // One that `tailcut control` has removed is gone already.
+                let _ = router.remove_server(addr);
+            }
+            is_kept
+        });
+    }
+}
+
+impl Snapshot {
+    fn new() -> Self {
+        Self {
+            metrics: RouterMetrics::default(),
+            port: PortSnapshot::default(),
+            raw: None,
+            // So that the loop need not make room.
+            servers: Vec::with_capacity(SERVERS_MAX),
+            queue_len: 0,
+            table_len: 0,
+            bound: None,
+            hold_times: Histogram::default(),
+            uptime_ns: 0,
+            is_draining: false,
+        }
+    }
+
+    /// Asks the loop for one.
+    pub(crate) fn ask(orderer: &Orderer<Order>) -> Result<Box<Self>> {
+        let empty = Box::new(Self::new());
+        orderer.ask(|reply| Order::Snapshot(empty, reply))
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = counters::of_router(&self.metrics);
+        counters.extend(self.port.counters());
+        counters.extend(self.raw.iter().flat_map(counters::of_raw));
+        counters
+    }
+
+    /// For `tailcut control`.
+    pub(crate) fn status(&self, setup: Setup) -> protocol::Status {
+        protocol::Status {
+            schema: protocol::STATUS_SCHEMA.to_owned(),
+            config: protocol::Config {
+                listen: setup.listen,
+                policy: setup.policy.to_string(),
+                forward: if setup.forward == Forward::Keep { "keep" } else { "annotate" }
+                    .to_owned(),
+            },
+            uptime_ns: self.uptime_ns,
+            bound: self.bound,
+            queue_len: self.queue_len,
+            table_len: self.table_len,
+            servers: self.servers.iter().map(server_status).collect(),
+            counters: self.counters().into_iter().collect(),
+        }
+    }
+
+    /// For the admin port.
+    pub(super) fn reading(&self) -> Reading {
+        let in_service =
+            self.servers.iter().filter(|server| server.state == ServerState::InService).count();
+        let unready = match (self.is_draining, in_service) {
+            (true, _) => Some("draining"),
+            (false, 0) => Some("no server in service"),
+            _ => None,
+        };
+        Reading { unready, metrics: self.page(in_service) }
+    }
+
+    fn page(&self, in_service: usize) -> String {
+        let mut page = Page::new("tailcut_route");
+        page.gauge("uptime_seconds", "Time since the start.").value(seconds(self.uptime_ns));
+        page.gauge("draining", "1 while it takes nothing new.").value(u8::from(self.is_draining));
+        page.gauge("servers_in_service", "Servers that get requests.").value(in_service);
+        page.gauge("held_requests", "Requests that wait for a server.").value(self.queue_len);
+        page.gauge("remembered_ids", "RPC ids remembered.").value(self.table_len);
+        if let Some(bound) = self.bound {
+            page.gauge("bound_requests", "Most requests at one server.").value(bound);
+        }
+        let help = "Time that placed requests were held, 0 where a server was free.";
+        page.histogram("hold", help, &self.hold_times);
+        self.write_servers(&mut page);
+        page.counters(&self.counters());
+        page.end()
+    }
+
+    fn write_servers(&self, page: &mut Page) {
+        let named = self.servers.iter().map(|server| (server.addr.to_string(), server));
+        let servers: Vec<(String, &ServerStatus)> = named.collect();
+        let mut states = page.gauge("server_state", "1 for the state that the server is in.");
+        for (name, server) in &servers {
+            for (text, state) in STATES {
+                let is_in = u8::from(server.state == state);
+                states.sample(&[("server", name), ("state", text)], is_in);
+            }
+        }
+        let help = "Placed and not known to be concluded.";
+        let family = page.gauge("server_outstanding_requests", help);
+        write_each(family, &servers, |server| Some(f64::from(server.outstanding)));
+        let family = page.counter("server_placed", "Requests placed since it was added.");
+        write_each(family, &servers, |server| Some(server.placed as f64));
+        let family = page.counter("server_concluded", "Of these, known to be concluded.");
+        write_each(family, &servers, |server| Some(server.concluded as f64));
+        let help = "Average round trip of probes that find it idle.";
+        let family = page.gauge("server_round_trip_seconds", help);
+        write_each(family, &servers, |server| server.rtt_ns.map(seconds));
+        let help = "Average service of requests that find it idle.";
+        let family = page.gauge("server_service_seconds", help);
+        write_each(family, &servers, |server| server.service_ns.map(seconds));
+    }
+}
+
+/// Writes a value of each server that has it.
+fn write_each(
+    mut family: Family<'_>,
+    servers: &[(String, &ServerStatus)],
+    value: impl Fn(&ServerStatus) -> Option<f64>,
+) {
+    for (name, server) in servers {
+        if let Some(value) = value(server) {
+            family.sample(&[("server", name)], value);
+        }
+    }
+}
+
+fn server_status(server: &ServerStatus) -> protocol::Server {
+    let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
+    protocol::Server {
+        address: server.addr,
+        speaks: if server.speaks == Speaks::V1 {
+            protocol::Speaks::V1
+        } else {
+            protocol::Speaks::Extension
+        },
+        state: match server.state {
+            ServerState::InService => protocol::State::InService,
+            ServerState::Draining => protocol::State::Draining,
+            ServerState::Silent => protocol::State::Silent,
+            ServerState::Stopping => protocol::State::Stopping,
+        },
+        outstanding: server.outstanding,
+        placed: server.placed,
+        concluded: server.concluded,
+        round_trip_us: us(server.rtt_ns),
+        service_us: us(server.service_ns),
+    }
+}
+
+/// The states of servers by the names that metrics and the control socket have for them.
+const STATES: [(&str, ServerState); 4] = [
+    ("in_service", ServerState::InService),
+    ("draining", ServerState::Draining),
+    ("silent", ServerState::Silent),
+    ("stopping", ServerState::Stopping),
+];
+
+/// The driver's only node.
+pub(super) const ROUTER: usize = 0;
+
+/// As many as a router has by default.
+const SERVERS_MAX: usize = 1_024;
+
+/// Between two looks at servers that are to go.
+const RETIRE_INTERVAL_NS: u64 = 10_000_000;
+
+/// How long a server that has fallen silent with requests outstanding is kept: as long as a router
+/// remembers a request.
+const RETIRE_NS_MAX: u64 = 60_000_000_000;

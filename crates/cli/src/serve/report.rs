@@ -1,0 +1,123 @@
+//! What a serving command has counted, for its report at the end and for the admin port.
+
+use std::net::SocketAddr;
+
+use tailcut_net::stream::StreamMetrics;
+use tailcut_proto::endpoint::Metrics;
+
+use super::app::HandlerCounts;
+use super::times::Times;
+use crate::admin::Reading;
+use crate::admin::text::{Page, seconds};
+use crate::counters::{self, Counters, PortSnapshot};
+use crate::output;
+
+/// All ports at one moment.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// Of each port, in their order.
+    pub(super) ports: Vec<Port>,
+    /// Of the connections of all ports.
+    pub(super) streams: Option<StreamMetrics>,
+    pub(super) times: Times,
+    pub(super) uptime_ns: u64,
+    pub(super) is_draining: bool,
+}
+
+/// A port, by what carries its requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Port {
+    Calls(Metrics, PortSnapshot),
+    Datagrams(HandlerCounts, PortSnapshot),
+    Connections(HandlerCounts),
+}
+
+impl Snapshot {
+    /// An empty one, with room for so many ports.
+    pub(super) fn new(port_count: usize) -> Self {
+        Self {
+            ports: Vec::with_capacity(port_count),
+            streams: None,
+            times: Times::default(),
+            uptime_ns: 0,
+            is_draining: false,
+        }
+    }
+
+    /// All ports together.
+    fn counters(&self) -> Counters {
+        let mut all = Counters::new();
+        for port in &self.ports {
+            counters::add(&mut all, &port.counters());
+        }
+        all.extend(self.streams.iter().flat_map(counters::of_streams));
+        all
+    }
+
+    /// The counters of all ports together, and each port's share of the requests.
+    pub(super) fn report(&self, addresses: &[SocketAddr]) -> String {
+        let shares = addresses.iter().zip(&self.ports);
+        let shares: Vec<_> = shares
+            .map(|(address, port)| vec![format!("  {address}"), port.requests().to_string()])
+            .collect();
+        let shares = if shares.len() > 1 {
+            format!("requests by port:\n{}", output::table(&shares, 1))
+        } else {
+            String::new()
+        };
+        format!("served:\n{}{shares}", counters::lines(&self.counters()))
+    }
+
+    /// For the admin port.
+    pub(super) fn reading(&self) -> Reading {
+        let mut page = Page::new("tailcut_serve");
+        page.gauge("uptime_seconds", "Time since the start.").value(seconds(self.uptime_ns));
+        page.gauge("draining", "1 while it takes nothing new.").value(u8::from(self.is_draining));
+        page.gauge("ports", "Ports that are served.").value(self.ports.len());
+        let help = "Time from a request's arrival to the start of its service.";
+        page.histogram("queueing", help, &self.times.queueing);
+        page.histogram("service", "Time of a request's service.", &self.times.service);
+        page.counters(&self.counters());
+        Reading { unready: self.is_draining.then_some("draining"), metrics: page.end() }
+    }
+}
+
+impl Port {
+    fn counters(&self) -> Counters {
+        match self {
+            Self::Calls(metrics, port) => {
+                let mut counters = counters::of_endpoint(metrics);
+                counters.extend(port.counters());
+                counters
+            }
+            Self::Datagrams(counts, port) => {
+                let mut counters = of_handler(counts);
+                counters.extend(port.counters());
+                counters
+            }
+            Self::Connections(counts) => of_handler(counts),
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        match self {
+            Self::Calls(metrics, _) => metrics.requests(),
+            Self::Datagrams(counts, _) | Self::Connections(counts) => counts.requests,
+        }
+    }
+}
+
+fn of_handler(counts: &HandlerCounts) -> Counters {
+    let HandlerCounts { requests, replies, malformed, overload, draining, dropped_queue_full } =
+        *counts;
+    [
+        ("requests", requests),
+        ("replied", replies),
+        ("malformed", malformed),
+        ("overload", overload),
+        ("refused_draining", draining),
+        ("dropped_queue_full", dropped_queue_full),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .to_vec()
+}

@@ -1,0 +1,292 @@
+//! What signals do to a serving command: it drains, ends, reloads, and nothing that it has taken is
+//! lost.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use tailcut::{Client, ClientBuilder, Error};
+use tailcut_proto::rpc::{DropReason, Failure};
+
+use crate::harness::{Admin, Service, assert_all_replied, finish, run, serve, start_measure};
+
+/// A service that outlives whatever a test does meanwhile, and ends within any drain.
+const SERVICE_NS: u64 = 300_000_000;
+
+fn client(target: &str) -> Client {
+    ClientBuilder::new().timeout(Duration::from_secs(20)).connect(target).expect("a client")
+}
+
+/// A server of emulated services, and its admin port.
+fn synthetic(transport: &str, more: &[&str]) -> (Service, Admin) {
+    served("synthetic", transport, more)
+}
+
+fn served(app: &str, transport: &str, more: &[&str]) -> (Service, Admin) {
+    let args = [&["--transport", transport, "--admin", "127.0.0.1:0"], more].concat();
+    let mut server = serve(app, &args);
+    let admin = server.admin();
+    (server, admin)
+}
+
+#[test]
+fn a_drained_server_answers_what_it_has_and_refuses_what_is_new() {
+    for signal in ["TERM", "INT"] {
+        let (server, admin) = synthetic("r2p2", &[]);
+        let address = server.address().to_owned();
+        let asked = address.clone();
+        let call = thread::spawn(move || {
+            client(&asked).call(&SERVICE_NS.to_be_bytes()).map(|reply| reply.to_vec())
+        });
+        admin.wait_for("tailcut_serve_requests_total", 1.0);
+        assert_eq!(admin.get("/readyz").0, 200);
+        server.signal(signal);
+        // It is told by the server, and not by the lack of one.
+        admin.wait_for("tailcut_serve_draining", 1.0);
+        assert_eq!(admin.get("/readyz"), (503, "draining\n".to_owned()));
+        let refused = client(&address).call(&0_u64.to_be_bytes()).map(|reply| reply.to_vec());
+        let stopping = Failure::Refused(DropReason::Stopping);
+        assert!(
+            matches!(&refused, Err(Error::Failed(failure)) if *failure == stopping),
+            "{refused:?}"
+        );
+        let reply = call.join().expect("the call");
+        assert_eq!(reply.expect("a reply"), SERVICE_NS.to_be_bytes());
+        let (code, _, stderr) = server.wait();
+        assert_eq!((code, stderr.contains("served:\n")), (Some(0), true), "{stderr}");
+    }
+}
+
+#[test]
+fn a_drained_server_sends_all_of_a_long_reply() {
+    let (server, admin) = served("stss", "r2p2", &[]);
+    let target = server.address().to_owned();
+    // Time, payload, and 2 MB of reply, which takes many rounds of credit.
+    let words = [SERVICE_NS, 0, 2_000_000].map(u64::to_be_bytes).concat();
+    let call =
+        thread::spawn(move || client(&target).call(&words).map(|reply| reply.to_vec().len()));
+    admin.wait_for("tailcut_serve_requests_total", 1.0);
+    server.signal("TERM");
+    assert_eq!(call.join().expect("the call").expect("a reply"), 2_000_000);
+    assert_eq!(server.wait().0, Some(0));
+}
+
+#[test]
+fn a_drained_server_answers_its_connections_and_closes_them() {
+    let (server, admin) = synthetic("tcp", &[]);
+    let [mut busy, mut idle] = [(); 2].map(|()| TcpStream::connect(server.address()).unwrap());
+    busy.write_all(&SERVICE_NS.to_be_bytes()).unwrap();
+    admin.wait_for("tailcut_serve_requests_total", 1.0);
+    admin.wait_for("tailcut_serve_stream_accepted_total", 2.0);
+    server.signal("TERM");
+    let mut replies = [Vec::new(), Vec::new()];
+    idle.read_to_end(&mut replies[0]).expect("the end");
+    assert!(TcpStream::connect(server.address()).is_err(), "nobody listens any more");
+    busy.read_to_end(&mut replies[1]).expect("a reply and the end");
+    assert_eq!(replies, [Vec::new(), SERVICE_NS.to_be_bytes().to_vec()]);
+    assert_eq!(server.wait().0, Some(0));
+}
+
+#[test]
+fn a_drained_server_answers_its_datagrams() {
+    let (server, admin) = synthetic("udp", &[]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.send_to(&SERVICE_NS.to_be_bytes(), server.address()).unwrap();
+    admin.wait_for("tailcut_serve_requests_total", 1.0);
+    server.signal("TERM");
+    assert_eq!(socket.recv(&mut [0; 64]).expect("a reply"), 8);
+    assert_eq!(server.wait().0, Some(0));
+}
+
+#[test]
+fn a_drain_has_a_limit_and_says_so() {
+    let (server, admin) = synthetic("r2p2", &["--drain", "50ms", "--service-max", "60s"]);
+    let client = client(server.address());
+    let _call = client.start(&60_000_000_000_u64.to_be_bytes()).expect("a call");
+    admin.wait_for("tailcut_serve_requests_total", 1.0);
+    server.signal("TERM");
+    let (code, _, stderr) = server.wait();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("it has not drained within 50ms"), "{stderr}");
+}
+
+#[test]
+fn a_second_signal_ends_a_drain_at_once() {
+    let (server, admin) = synthetic("r2p2", &["--drain", "60s", "--service-max", "60s"]);
+    let client = client(server.address());
+    let _call = client.start(&60_000_000_000_u64.to_be_bytes()).expect("a call");
+    admin.wait_for("tailcut_serve_requests_total", 1.0);
+    server.signal("TERM");
+    admin.wait_for("tailcut_serve_draining", 1.0);
+    server.signal("TERM");
+    let (code, _, stderr) = server.wait();
+    assert_eq!((code, stderr.as_str()), (Some(1), ""));
+}
+
+/// Alone on its core, such a loop leaves no other thread any time.
+#[test]
+fn a_loop_at_real_time_priority_heeds_signals() {
+    let binary = env!("CARGO_BIN_EXE_tailcut");
+    let may = Command::new("chrt").args(["-f", "1", "true"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: real-time priority needs chrt and CAP_SYS_NICE");
+        return;
+    }
+    let real_time = ["-f", "1", "taskset", "-c", "0", binary];
+    let echo = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--busy-poll"];
+    let router = ["route", "--listen", "127.0.0.1:0", "--server", "127.0.0.1:9", "--busy-poll"];
+    for args in [&echo[..], &router[..]] {
+        let args = [&real_time[..], args].concat();
+        let service = Service::start_command(Command::new("chrt").args(args), 1);
+        service.signal("HUP");
+        service.signal("TERM");
+        let (code, _, stderr) = service.wait();
+        assert_eq!(code, Some(0), "{stderr}");
+    }
+}
+
+#[test]
+fn sighup_harms_nothing() {
+    let (server, admin) = synthetic("r2p2", &[]);
+    server.signal("HUP");
+    let reply = client(server.address()).call(&1_u64.to_be_bytes()).expect("a reply").to_vec();
+    assert_eq!((reply.len(), admin.get("/readyz").0), (8, 200));
+    server.signal("TERM");
+    assert_eq!(server.wait().0, Some(0));
+}
+
+/// A file of this test's own.
+fn list(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).expect("a file");
+    path
+}
+
+fn router(servers: &[&str], more: &[&str]) -> (Service, Admin) {
+    let args = ["route", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let patience = ["--hold", "30s", "--silent-after", "30s"];
+    let servers: Vec<&str> = servers.iter().flat_map(|address| ["--server", address]).collect();
+    let mut router = Service::start(&[&args[..], &patience, &servers, more].concat(), 1);
+    let admin = router.admin();
+    (router, admin)
+}
+
+fn in_service(admin: &Admin, server: &str) -> f64 {
+    let sample = format!("tailcut_route_server_state{{server=\"{server}\",state=\"in_service\"}}");
+    admin.value(&sample)
+}
+
+#[test]
+fn sighup_gives_a_router_the_servers_of_its_file() {
+    let servers = [(); 3].map(|()| serve("synthetic", &[]));
+    let [first, second, third] = [0, 1, 2].map(|index| servers[index].address());
+    let file = list("servers", &format!("{first}  # one\n{second}\n"));
+    let path = file.to_str().expect("a text");
+    let (router, admin) = router(&[], &["--servers", path]);
+    let load =
+        ["--app", "synthetic:exp:500us", "--rate", "500", "--duration", "2s", "--warmup", "0"];
+    let measurement = start_measure(router.address(), &load);
+    admin.wait_for("tailcut_route_forwarded_total", 50.0);
+    fs::write(&file, format!("{second}\n{third}\n")).expect("a file");
+    router.signal("HUP");
+    let gone = (0..10_000).any(|_| !admin.get("/metrics").1.contains(first));
+    assert!(gone && in_service(&admin, second) == 1.0 && in_service(&admin, third) == 1.0);
+    // A mistake changes nothing.
+    fs::write(&file, "nonsense\n").expect("a file");
+    router.signal("HUP");
+    assert_all_replied(&finish(measurement));
+    assert!(in_service(&admin, second) == 1.0 && in_service(&admin, third) == 1.0);
+    router.signal("TERM");
+    let (code, _, stderr) = router.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("cannot reload") && stderr.contains("line 1"), "{stderr}");
+}
+
+#[test]
+fn a_drained_router_places_what_it_holds_and_removes_its_socket() {
+    let server = serve("synthetic", &[]);
+    let control = list("drained.sock", "");
+    fs::remove_file(&control).expect("a path");
+    let more = ["--policy", "jbsq:1", "--control", control.to_str().expect("a text")];
+    let (router, admin) = router(&[server.address()], &more);
+    let target = router.address().to_owned();
+    let calls = [(); 3].map(|()| {
+        let target = target.clone();
+        thread::spawn(move || {
+            client(&target).call(&SERVICE_NS.to_be_bytes()).map(|reply| reply.to_vec())
+        })
+    });
+    admin.wait_for("tailcut_route_held_requests", 2.0);
+    router.signal("TERM");
+    admin.wait_for("tailcut_route_draining", 1.0);
+    let refused = client(&target).call(&0_u64.to_be_bytes()).map(|reply| reply.to_vec());
+    let stopping = Failure::Refused(DropReason::Stopping);
+    assert!(matches!(&refused, Err(Error::Failed(failure)) if *failure == stopping), "{refused:?}");
+    for call in calls {
+        assert_eq!(call.join().expect("the call").expect("a reply"), SERVICE_NS.to_be_bytes());
+    }
+    let (code, _, stderr) = router.wait();
+    assert_eq!((code, control.exists()), (Some(0), false), "{stderr}");
+}
+
+/// Eight servers behind a router are restarted one after the other while it is loaded.
+#[test]
+fn a_rolling_restart_loses_no_call() {
+    let mut servers: Vec<Service> = (0..8).map(|_| serve("synthetic", &[])).collect();
+    let addresses: Vec<String> = servers.iter().map(|server| server.address().to_owned()).collect();
+    let named: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    // Eight emulated workers serve 4 000 requests of 2 ms a second; this is 70 % of that.
+    let (router, admin) = router(&named, &[]);
+    let load =
+        ["--app", "synthetic:fixed:2ms", "--rate", "2800", "--duration", "4s", "--warmup", "0"];
+    let measurement = start_measure(router.address(), &load);
+    admin.wait_for("tailcut_route_forwarded_total", 100.0);
+    for (index, address) in addresses.iter().enumerate() {
+        let server = servers.remove(0);
+        server.signal("TERM");
+        let (code, _, stderr) = server.wait();
+        assert_eq!(code, Some(0), "server {index}: {stderr}");
+        let again = ["serve", "--listen", address, "--app", "synthetic"];
+        servers.push(Service::start(&again, 1));
+        let is_back = (0..10_000).any(|_| in_service(&admin, address) == 1.0);
+        assert!(is_back, "server {index} stays out");
+    }
+    assert_all_replied(&finish(measurement));
+}
+
+#[test]
+fn an_admin_port_that_is_taken_is_a_mistake() {
+    let (_server, admin) = synthetic("r2p2", &[]);
+    let args = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--admin", &admin.0];
+    let second = run(&args);
+    let stderr = String::from_utf8_lossy(&second.stderr);
+    assert_eq!((second.status.code(), second.stdout), (Some(1), Vec::new()), "{stderr}");
+    assert!(stderr.contains(&format!("cannot listen for HTTP at {}", admin.0)), "{stderr}");
+}
+
+#[test]
+fn an_agent_lets_its_coordinator_finish_and_nobody_new_in() {
+    let server = serve("echo", &[]);
+    let args = ["agent", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let mut agent = Service::start(&[&args[..], &["--drain", "60s"]].concat(), 1);
+    let admin = agent.admin();
+    let place = format!("tcp:{}", agent.address());
+    let load = ["--app", "echo:64", "--rate", "200", "--duration", "2s", "--warmup", "0"];
+    let measurement = start_measure(server.address(), &[&load[..], &["--agent", &place]].concat());
+    admin.wait_for("tailcut_agent_has_coordinator", 1.0);
+    agent.signal("HUP");
+    agent.signal("TERM");
+    admin.wait_for("tailcut_agent_draining", 1.0);
+    let late = run(
+        &[&["measure", "--target", server.address()], &load[..], &["--agent", &place]].concat()
+    );
+    let stderr = String::from_utf8_lossy(&late.stderr);
+    assert!(stderr.contains("about to end"), "{stderr}");
+    assert_all_replied(&finish(measurement));
+    let (code, _, stderr) = agent.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+}
