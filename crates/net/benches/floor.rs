@@ -1,5 +1,5 @@
 //! What the driver costs above the kernel: toy nodes over it against the bare loops of
-//! [`tailcut_net::bare`].
+//! [`support::bare`].
 //!
 //! `cargo bench -p tailcut-net` alternates slices of both on two pinned cores and prints the median
 //! and the quartiles of the ratios. Absolute figures depend on the machine and the minute, ratios

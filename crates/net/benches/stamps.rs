@@ -6,7 +6,7 @@
 //! kernel sending the reply. On loopback nothing lies between the two but the client, and the
 //! server's transmit stamp itself, which the kernel makes before the reply goes on: every other
 //! reply is not stamped, and the difference of the client's medians is what the stamp takes. The
-//! ratios alternate slices with the bare loops of [`tailcut_net::bare`].
+//! ratios alternate slices with the bare loops of [`support::bare`].
 
 mod support;
 
@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use support::*;
 use tailcut_net::affinity;
-use tailcut_net::bare;
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams, FlowId};
 use tailcut_net::datapath::Datapath;

@@ -214,11 +214,8 @@ impl Datagrams {
         }
         let socket =
             Socket::new(Domain::for_address(to), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
-        datapath::set_buffers(
-            &socket,
-            self.config.receive_buffer_bytes,
-            self.config.send_buffer_bytes,
-        )?;
+        let DatagramConfig { receive_buffer_bytes, send_buffer_bytes, .. } = self.config;
+        sys::set_buffers(socket.as_fd(), receive_buffer_bytes, send_buffer_bytes)?;
         // The kernel would otherwise keep to itself all that ICMP says but of a port where nobody
         // listens.
         match to {

@@ -19,7 +19,6 @@
 //! | [`affinity`] | pins threads and raises their priority |
 //! | [`log`] | log lines about counters that mean trouble, once a second at most |
 //! | [`trace`] | packets and decisions of one connection, into a capture file |
-//! | [`bare`] | the least that the kernel's UDP costs: the floor that benches compare with |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the
 //! network makes a call of this crate fail: it is counted instead.
@@ -30,7 +29,6 @@ compile_error!(
 );
 
 pub mod affinity;
-pub mod bare;
 pub mod clock;
 pub mod datagram;
 pub mod datapath;
@@ -47,6 +45,12 @@ pub mod trace;
 pub use datapath::{ip, udp};
 mod waker;
 pub mod workers;
+
+/// Batches of system calls, for the floor that benches compare with alone: no part of the interface.
+#[doc(hidden)]
+pub mod batches {
+    pub use crate::sys::{Message, Notes, Outgoing, ReceiveBatch, SendBatch, set_buffers, set_gro};
+}
 
 #[allow(unsafe_code)]
 mod sys;

@@ -25,8 +25,8 @@ use serde_json::Value;
 use support::*;
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
+use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
-use tailcut_net::{affinity, bare};
 
 use crate::programs::{memcached, nginx, wrk};
 

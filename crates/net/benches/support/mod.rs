@@ -10,8 +10,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tailcut_net::affinity;
-use tailcut_net::bare::{self, Load};
 use tailcut_net::clock::Clock;
+
+use self::bare::Load;
+
+pub mod bare;
 
 /// Runs one side for a slice and returns its figure.
 pub type Side = fn(u64) -> f64;

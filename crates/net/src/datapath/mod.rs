@@ -27,7 +27,6 @@ use tailcut_proto::node::{Path, Transmit};
 
 use self::ip::IpPort;
 pub(crate) use self::send::is_writable_within;
-pub(crate) use self::socket::set_buffers;
 use self::udp::{UdpMetrics, UdpPort};
 use crate::stamps::{StampConfig, Stamps};
 

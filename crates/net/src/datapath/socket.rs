@@ -98,8 +98,7 @@ impl<F: Framing> SocketPort<F> {
     pub fn set_segmented_send(&mut self, segmented_send: SegmentedSend) -> io::Result<()> {
         self.segmented_send = segmented_send;
         self.sender.set_segmented_send(segmented_send);
-        let value = i32::from(segmented_send == SegmentedSend::On);
-        match sys::set_int_option(self.as_fd(), (libc::SOL_UDP, libc::UDP_GRO), value) {
+        match sys::set_gro(self.as_fd(), segmented_send == SegmentedSend::On) {
             Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => Err(error),
             _ => Ok(()),
         }
@@ -277,33 +276,12 @@ pub(crate) fn local_address(socket: &Socket) -> io::Result<SocketAddr> {
 /// second.
 const MARKED_MAX: usize = 1_024;
 
-/// Asks for buffers of that size, as far as the process may.
-pub(crate) fn set_buffers(
-    socket: &Socket,
-    receive_bytes: usize,
-    send_bytes: usize,
-) -> io::Result<()> {
-    let fd = socket.as_fd();
-    let receive = (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_bytes);
-    let send = (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_bytes);
-    for (forced, polite, bytes) in [receive, send] {
-        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-        if sys::set_int_option(fd, (libc::SOL_SOCKET, forced), bytes).is_err() {
-            sys::set_int_option(fd, (libc::SOL_SOCKET, polite), bytes)?;
-        }
-    }
-    Ok(())
-}
-
 fn set_options(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
     // A socket is writable while less than half of its buffer waits, and the kernel doubles what it
     // is told.
-    set_buffers(
-        socket,
-        config.receive_buffer_bytes,
-        config.unsent_bytes_max.unwrap_or(config.send_buffer_bytes),
-    )?;
     let fd = socket.as_fd();
+    let send_bytes = config.unsent_bytes_max.unwrap_or(config.send_buffer_bytes);
+    sys::set_buffers(fd, config.receive_buffer_bytes, send_bytes)?;
     // PROBE sets DF and ignores the path MTU that ICMP claims, which anybody can forge. RECVERR
     // makes the kernel tell what came back by ICMP and what the device's queue dropped, which it
     // would otherwise keep to itself.

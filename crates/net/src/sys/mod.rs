@@ -19,8 +19,11 @@ pub(crate) use options::int_option;
 pub(crate) use options::{
     attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping,
 };
-pub(crate) use receive::{Message, NetworkError, Notes, ReceiveBatch, take_error};
-pub(crate) use send::{Outgoing, SendBatch, send_one};
+pub use options::{set_buffers, set_gro};
+pub use receive::{Message, Notes, ReceiveBatch};
+pub(crate) use receive::{NetworkError, take_error};
+pub(crate) use send::send_one;
+pub use send::{Outgoing, SendBatch};
 pub(crate) use stream::{receive_stamped, send_stamped};
 pub(crate) use thread::{
     event_fd, monotonic_ns, poll, set_affinity, set_scheduler, set_timer_slack,

@@ -23,6 +23,24 @@ pub(crate) fn set_timestamping(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()>
     set_int_option(fd, (libc::SOL_SOCKET, libc::SO_TIMESTAMPING), flags as i32)
 }
 
+/// Asks for buffers of that size, as far as the process may.
+pub fn set_buffers(fd: BorrowedFd<'_>, receive_bytes: usize, send_bytes: usize) -> io::Result<()> {
+    let receive = (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, receive_bytes);
+    let send = (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, send_bytes);
+    for (forced, polite, bytes) in [receive, send] {
+        let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+        if set_int_option(fd, (libc::SOL_SOCKET, forced), bytes).is_err() {
+            set_int_option(fd, (libc::SOL_SOCKET, polite), bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets a UDP socket receive GSO batches whole, or not.
+pub fn set_gro(fd: BorrowedFd<'_>, is_on: bool) -> io::Result<()> {
+    set_int_option(fd, (libc::SOL_UDP, libc::UDP_GRO), i32::from(is_on))
+}
+
 /// Reads an option whose value is an int.
 #[cfg(test)]
 pub(crate) fn int_option(fd: BorrowedFd<'_>, (level, name): (i32, i32)) -> io::Result<i32> {

@@ -14,7 +14,7 @@ use crate::stamps::Stamps;
 /// The headers hold pointers into `slots` and `bytes`. Neither vector is ever resized, and both are
 /// read through their `as_ptr`, so that the pointers stay good for as long as the batch lives,
 /// wherever it is moved.
-pub(crate) struct ReceiveBatch {
+pub struct ReceiveBatch {
     headers: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
     bytes: Vec<u8>,
@@ -24,22 +24,22 @@ pub(crate) struct ReceiveBatch {
 }
 
 /// A received message: a datagram, or a GSO batch of them from one peer.
-pub(crate) struct Message<'a> {
+pub struct Message<'a> {
     /// Who sent it; `None` when the kernel named nobody that IP knows.
-    pub(crate) peer: Option<SocketAddr>,
+    pub peer: Option<SocketAddr>,
     /// The payload.
-    pub(crate) bytes: &'a mut [u8],
+    pub bytes: &'a mut [u8],
     /// Bytes of each datagram but the last; all of them when it is a single datagram.
-    pub(crate) segment_len: usize,
+    pub segment_len: usize,
     /// The message was longer than the buffer.
-    pub(crate) is_truncated: bool,
+    pub is_truncated: bool,
     /// What the kernel says beside it.
-    pub(crate) notes: Notes<'a>,
+    pub notes: Notes<'a>,
 }
 
 /// The control messages of a received message.
 #[derive(Clone, Copy)]
-pub(crate) struct Notes<'a> {
+pub struct Notes<'a> {
     control: &'a Control,
     /// Bytes of them.
     used: usize,
@@ -91,7 +91,7 @@ pub(crate) enum NetworkError {
 impl ReceiveBatch {
     /// Buffers for `count` messages of at most `message_len_max` bytes. Pages are only taken from
     /// the machine once used.
-    pub(crate) fn new(count: usize, message_len_max: usize) -> Self {
+    pub fn new(count: usize, message_len_max: usize) -> Self {
         assert!(count > 0 && message_len_max > 0, "a batch holds something");
         let stride = stride(message_len_max);
         let mut bytes = vec![0_u8; count * stride];
@@ -109,7 +109,7 @@ impl ReceiveBatch {
 
     /// Receives one message, or fails at once with WouldBlock.
     #[inline]
-    pub(crate) fn receive_one(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn receive_one(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.rearm();
         self.used = 1;
         let header = self.headers.as_mut_ptr();
@@ -124,7 +124,7 @@ impl ReceiveBatch {
 
     /// Receives as many messages as wait, up to the batch's size, or fails at once with WouldBlock.
     #[inline]
-    pub(crate) fn receive_many(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+    pub fn receive_many(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         self.rearm();
         let count = self.headers.len();
         self.used = count;
@@ -147,7 +147,7 @@ impl ReceiveBatch {
 
     /// A message of the last receive.
     #[inline]
-    pub(crate) fn message(&mut self, index: usize) -> Message<'_> {
+    pub fn message(&mut self, index: usize) -> Message<'_> {
         let header = &self.headers[index];
         let len = (header.msg_len as usize).min(self.message_len_max);
         // SAFETY: the offset is inside the vector for every header, and the length inside its
@@ -172,12 +172,12 @@ impl ReceiveBatch {
     }
 
     /// All buffers, to send a message back from where it lies.
-    pub(crate) fn arena(&self) -> &[u8] {
+    pub fn arena(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Where in [`ReceiveBatch::arena`] a message begins.
-    pub(crate) fn offset(&self, index: usize) -> usize {
+    pub fn offset(&self, index: usize) -> usize {
         index * stride(self.message_len_max)
     }
 

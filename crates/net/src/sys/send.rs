@@ -11,23 +11,23 @@ use super::options::set_int_option;
 
 /// A datagram or a GSO batch, whose bytes stand in an arena.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     /// Destination; `None` for the peer that the socket is connected to.
-    pub(crate) to: Option<SocketAddr>,
+    pub to: Option<SocketAddr>,
     /// Address of this host to leave from; `None` for the socket's, or the route's.
-    pub(crate) from: Option<IpAddr>,
+    pub from: Option<IpAddr>,
     /// First byte in the arena.
-    pub(crate) offset: usize,
+    pub offset: usize,
     /// Bytes.
-    pub(crate) len: usize,
+    pub len: usize,
     /// Bytes of each datagram of a GSO batch but the last; `len` or more for a single datagram.
-    pub(crate) segment_len: usize,
+    pub segment_len: usize,
     /// The IP header's traffic class (TOS) byte; 0 for a connected socket.
-    pub(crate) traffic_class: u8,
+    pub traffic_class: u8,
     /// Which transmit stamps it asks for (SOF_TIMESTAMPING_TX_*); 0 for none.
-    pub(crate) stamp_flags: u32,
+    pub stamp_flags: u32,
     /// What its owner calls it when it is stamped.
-    pub(crate) tag: u64,
+    pub tag: u64,
 }
 
 impl Outgoing {
@@ -39,7 +39,7 @@ impl Outgoing {
 }
 
 /// Headers for a burst, allocated once and written anew for each call.
-pub(crate) struct SendBatch {
+pub struct SendBatch {
     headers: Vec<libc::mmsghdr>,
     slots: Vec<Slot>,
     /// The traffic class that the socket gives to messages that do not say theirs.
@@ -48,7 +48,7 @@ pub(crate) struct SendBatch {
 
 impl SendBatch {
     /// Headers for up to `count` messages a call.
-    pub(crate) fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         assert!(count > 0, "a burst holds something");
         // SAFETY: all bits zero is a valid header: null pointers, no lengths.
         let headers = (0..count).map(|_| unsafe { std::mem::zeroed() }).collect();
@@ -77,7 +77,7 @@ impl SendBatch {
     ///
     /// When `messages` is empty or longer than the batch, or a message is not inside the arena.
     #[inline]
-    pub(crate) fn send(
+    pub fn send(
         &mut self,
         fd: BorrowedFd<'_>,
         arena: &[u8],

@@ -5,6 +5,7 @@ mod allocations;
 mod credit;
 mod datagrams;
 mod driver;
+mod floor;
 mod homa;
 mod homa_hijacked;
 mod ip;

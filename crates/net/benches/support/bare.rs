@@ -15,13 +15,15 @@
 //! alternate slices of the floor and of tailcut: on a machine that others share, only the ratio of
 //! neighbours means something.
 
+#![allow(unreachable_pub, reason = "benches and a test include it")]
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::clock::Clock;
-use crate::sys::{self, Outgoing, ReceiveBatch, SendBatch};
+use tailcut_net::batches::{self, Outgoing, ReceiveBatch, SendBatch};
+use tailcut_net::clock::Clock;
 
 /// A closed-loop exchange with an echo.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +62,7 @@ impl Moved {
 /// What the kernel says of the address.
 pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(address)?;
-    for name in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
-        // Without the capability the default has to do: nothing here keeps more than a burst on its
-        // way.
-        let _ = sys::set_int_option(socket.as_fd(), (libc::SOL_SOCKET, name), 4 << 20);
-    }
+    batches::set_buffers(socket.as_fd(), 4 << 20, 4 << 20)?;
     Ok(socket)
 }
 
@@ -74,7 +72,7 @@ pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 ///
 /// On a kernel without UDP_GRO.
 pub fn set_gro(socket: &UdpSocket) -> io::Result<()> {
-    sys::set_int_option(socket.as_fd(), GRO, 1)
+    batches::set_gro(socket.as_fd(), true)
 }
 
 /// Sends each datagram back, polling.
@@ -425,8 +423,6 @@ fn pending<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-const GRO: (i32, i32) = (libc::SOL_UDP, libc::UDP_GRO);
-
 /// Messages in a burst.
 const BURST: usize = 64;
 
@@ -435,125 +431,3 @@ const SMALL_LEN: usize = 2048;
 
 /// The longest GSO batch.
 const BATCH_LEN: usize = 1 << 16;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs both sides of an exchange for a slice; returns what the first one says.
-    fn check<T>(
-        echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send,
-        run: impl FnOnce(SocketAddr) -> T,
-    ) -> T {
-        let server = bind(loopback())
-            .and_then(|socket| set_gro(&socket).map(|()| socket))
-            .expect("a socket");
-        let target = server.local_addr().expect("an address");
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| echo(&server, &stop));
-            let result = run(target);
-            stop.store(true, Ordering::Relaxed);
-            bind(loopback())
-                .and_then(|socket| socket.send_to(&[0], target))
-                .expect("a last datagram");
-            thread.join().expect("the echo").expect("the echo's calls");
-            result
-        })
-    }
-
-    fn ping_pong(
-        echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send,
-        ping: impl FnOnce(&UdpSocket, &[u8], u64, &mut Vec<u64>) -> io::Result<()>,
-    ) {
-        let round_trips = check(echo, |target| {
-            let client = bind(loopback()).expect("a socket");
-            client.connect(target).expect("a connection");
-            let mut round_trips = Vec::with_capacity(1_000_000);
-            ping(&client, &[1; 32], SLICE_NS, &mut round_trips).expect("the client's calls");
-            round_trips
-        });
-        assert!(!round_trips.is_empty());
-    }
-
-    fn exchange(
-        echo: impl FnOnce(&UdpSocket, &AtomicBool) -> io::Result<()> + Send,
-        run: impl FnOnce(&UdpSocket, &Load) -> io::Result<Moved>,
-    ) {
-        let moved = check(echo, |target| {
-            let client = bind(loopback())
-                .and_then(|socket| set_gro(&socket).map(|()| socket))
-                .expect("a socket");
-            client.set_nonblocking(true).expect("the option");
-            run(&client, &Load { target, payload_len: 64, outstanding: 64, slice_ns: SLICE_NS })
-                .expect("the client's calls")
-        });
-        assert!(moved.datagrams > 0 && moved.rate() > 0.0, "{moved:?}");
-    }
-
-    #[test]
-    fn a_polling_ping_pong_runs() {
-        ping_pong(echo_spin, ping_spin);
-    }
-
-    #[test]
-    fn a_blocking_ping_pong_runs() {
-        ping_pong(echo_blocking, ping_blocking);
-    }
-
-    #[test]
-    fn a_ping_pong_over_tcp_runs() {
-        let listener = std::net::TcpListener::bind(loopback()).expect("a port");
-        let client =
-            TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
-        let (server, _) = listener.accept().expect("a connection");
-        let mut round_trips = Vec::with_capacity(1_000_000);
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| echo_stream_spin(&server, &stop));
-            ping_stream_spin(&client, &[1; 32], SLICE_NS, &mut round_trips)
-                .expect("the client's calls");
-            drop(client);
-            thread.join().expect("the echo").expect("the echo's calls");
-        });
-        assert!(!round_trips.is_empty());
-    }
-
-    #[test]
-    fn a_batched_exchange_runs() {
-        exchange(echo_batched, exchange_batched);
-    }
-
-    #[test]
-    fn an_exchange_of_trains_runs() {
-        exchange(echo_trains, exchange_trains);
-    }
-
-    #[test]
-    fn a_stream_runs() {
-        exchange(
-            |socket, stop| stream_receive(socket, stop).map(|moved| assert!(moved.datagrams > 0)),
-            stream_send,
-        );
-    }
-
-    #[test]
-    fn a_hop_passes_both_ways() {
-        let behind = bind(loopback()).expect("a socket");
-        let server = behind.local_addr().expect("an address");
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| echo_spin(&behind, &stop));
-            ping_pong(|socket, stop| hop_spin(socket, server, stop), ping_spin);
-            stop.store(true, Ordering::Relaxed);
-            thread.join().expect("the echo").expect("the echo's calls");
-        });
-    }
-
-    fn loopback() -> SocketAddr {
-        "127.0.0.1:0".parse().expect("an address")
-    }
-
-    /// Longer than a scheduler's slice, so that both sides run even where they share a core.
-    const SLICE_NS: u64 = 50_000_000;
-}
