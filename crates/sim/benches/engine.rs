@@ -15,13 +15,13 @@ use tailcut_measure::workload::Workload;
 use tailcut_proto::policy::Draws;
 use tailcut_sim::agenda::Agenda;
 use tailcut_sim::fabric::port::Link;
-use tailcut_sim::fabric::topology::{Spreading, Switch, Topology};
+use tailcut_sim::fabric::topology::{Racks, Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
 use tailcut_sim::homa::slowdown::equal_shares;
 use tailcut_sim::homa::{self, Pattern, Settings, Transport};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
-use tailcut_sim::r2p2::{self, Experiment, FabricPlan};
+use tailcut_sim::r2p2::{self, Experiment};
 
 fn main() {
     let (turns, events) = if std::env::var_os("TAILCUT_BENCH_QUICK").is_some() {
@@ -39,7 +39,7 @@ fn main() {
     let mut rates = vec![Vec::new(); hosts.len()];
     let mut growth = Vec::new();
     let mut fabrics: Vec<Bench> =
-        hosts.iter().map(|&hosts| Bench::new(&single(hosts), hosts)).collect();
+        hosts.iter().map(|&hosts| Bench::new(&single(), hosts)).collect();
     let mut spine = Bench::new(&leaf_spine(), 144);
     let mut spine_rates = Vec::new();
     for _ in 0..turns {
@@ -127,9 +127,10 @@ fn packets_per_us(policy: Option<&str>, request_len: usize, calls: u64) -> f64 {
         load: 0.5,
         calls,
         timeout_ns: 100_000_000,
-        fabric: FabricPlan::Single {
+        topology: Topology {
             link: Link::new(100.0, 200),
             switch: Switch { delay_ps: 250_000, ..Switch::default() },
+            racks: None,
         },
         delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
         impairment: Impairment::NONE,
@@ -150,7 +151,7 @@ struct Bench {
 impl Bench {
     fn new(topology: &Topology, hosts: u32) -> Self {
         let mut bench = Self {
-            fabric: Fabric::new(topology, 1),
+            fabric: Fabric::new(topology, hosts, 1),
             agenda: Agenda::new(),
             draws: Draws::new(2),
             hosts,
@@ -192,24 +193,18 @@ impl Bench {
     }
 }
 
-fn single(hosts: u32) -> Topology {
-    Topology::Single {
-        hosts,
+fn single() -> Topology {
+    Topology {
         link: Link::new(10.0, 200),
         switch: Switch { delay_ps: 250_000, ..Switch::default() },
+        racks: None,
     }
 }
 
+/// For 9 racks.
 fn leaf_spine() -> Topology {
-    Topology::LeafSpine {
-        racks: 9,
-        hosts_per_rack: 16,
-        spines: 4,
-        host_link: Link::new(10.0, 200),
-        spine_link: Link::new(40.0, 200),
-        switch: Switch { delay_ps: 250_000, ..Switch::default() },
-        spreading: Spreading::Spray,
-    }
+    let (link, spreading) = (Link::new(40.0, 200), Spreading::Spray);
+    Topology { racks: Some(Racks { hosts: 16, spines: 4, link, spreading }), ..single() }
 }
 
 fn median(values: &mut [f64]) -> f64 {

@@ -248,9 +248,9 @@ impl<N: Node> Network<N> {
     }
 
     /// An empty network at time 0 over links and switches. The nodes that are added stand at its
-    /// hosts, in order; `seed` decides which way packets are sprayed.
-    pub fn over(topology: &Topology, seed: u64) -> Self {
-        Self::with_fabric(Some(Fabric::new(topology, seed)))
+    /// `hosts` hosts, in order; `seed` decides which way packets are sprayed.
+    pub fn over(topology: &Topology, hosts: u32, seed: u64) -> Self {
+        Self::with_fabric(Some(Fabric::new(topology, hosts, seed)))
     }
 
     fn with_fabric(fabric: Option<Fabric>) -> Self {

@@ -29,9 +29,8 @@ use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestI
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
 
 use crate::WARMUP_SHARE;
-use crate::fabric::port::Link;
 use crate::fabric::port::PortCounters;
-use crate::fabric::topology::{Spreading, Switch, Topology};
+use crate::fabric::topology::Topology;
 use crate::impair::Impairment;
 use crate::member::Member;
 use crate::network::{HostDelays, Network, Statistics, Turn};
@@ -62,41 +61,14 @@ pub struct Experiment {
     pub calls: u64,
     /// How long a call may take, ns.
     pub timeout_ns: u64,
-    /// What joins the hosts.
-    pub fabric: FabricPlan,
+    /// What joins the hosts: clients, router and servers fill the racks in this order.
+    pub topology: Topology,
     /// How long the software of each host takes.
     pub delays: HostDelays,
     /// What happens to datagrams besides.
     pub impairment: Impairment,
     /// Everything random.
     pub seed: u64,
-}
-
-/// What joins the hosts of an [`Experiment`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum FabricPlan {
-    /// All at one switch.
-    Single {
-        /// Each host's link.
-        link: Link,
-        /// The switch.
-        switch: Switch,
-    },
-    /// Racks under leaves and spines; clients, router and servers fill the racks in this order.
-    LeafSpine {
-        /// Hosts of a rack.
-        hosts_per_rack: u32,
-        /// Spines.
-        spines: u32,
-        /// Each host's link.
-        host_link: Link,
-        /// Each link between leaf and spine.
-        spine_link: Link,
-        /// Every switch.
-        switch: Switch,
-        /// How a leaf chooses a spine.
-        spreading: Spreading,
-    },
 }
 
 /// What came of an [`Experiment`].
@@ -232,23 +204,19 @@ impl Experiment {
 
     fn check_fabric(&self) -> Result<(), ExperimentError> {
         let hosts = u64::from(self.clients) + u64::from(self.servers) + 1;
-        let (places, spine_links, links, switch) = match self.fabric {
-            FabricPlan::Single { link, switch } => (hosts, 0, [link, link], switch),
-            FabricPlan::LeafSpine {
-                hosts_per_rack, spines, host_link, spine_link, switch, ..
-            } => {
-                let per_rack = u64::from(hosts_per_rack.max(1));
-                let racks = hosts.div_ceil(per_rack);
-                (racks * per_rack, racks * u64::from(spines), [host_link, spine_link], switch)
-            }
-        };
+        let Topology { link, switch, racks } = self.topology;
+        let (places, spine_links) = racks.map_or((hosts, 0), |racks| {
+            let leaves = hosts.div_ceil(u64::from(racks.hosts.max(1)));
+            (leaves * u64::from(racks.hosts.max(1)), leaves * u64::from(racks.spines))
+        });
+        let spine_link = racks.map_or(link, |racks| racks.link);
         if places.max(spine_links) > HOSTS_MAX {
             return Err(ExperimentError::Hosts(places.max(spine_links)));
         }
         let Impairment { delay_ns, jitter_ns, reorder_ns, .. } = self.impairment;
         let HostDelays { transmit_ns, receive_ns } = self.delays;
         let in_ps =
-            [links[0].delay_ps, links[1].delay_ps, switch.delay_ps].map(|delay_ps| delay_ps / 1000);
+            [link.delay_ps, spine_link.delay_ps, switch.delay_ps].map(|delay_ps| delay_ps / 1000);
         let delays =
             [delay_ns, jitter_ns, reorder_ns, transmit_ns, receive_ns].into_iter().chain(in_ps);
         delays
@@ -261,29 +229,6 @@ impl Experiment {
     fn service_mean_ns(&self) -> Result<f64, ExperimentError> {
         let mean = self.service.mean().filter(|&mean| mean > 0.0);
         mean.ok_or_else(|| ExperimentError::Service(self.service.to_string()))
-    }
-
-    fn topology(&self) -> Topology {
-        let hosts = self.clients + 1 + self.servers;
-        match self.fabric {
-            FabricPlan::Single { link, switch } => Topology::Single { hosts, link, switch },
-            FabricPlan::LeafSpine {
-                hosts_per_rack,
-                spines,
-                host_link,
-                spine_link,
-                switch,
-                spreading,
-            } => Topology::LeafSpine {
-                racks: hosts.div_ceil(hosts_per_rack.max(1)),
-                hosts_per_rack: hosts_per_rack.max(1),
-                spines: spines.max(1),
-                host_link,
-                spine_link,
-                switch,
-                spreading,
-            },
-        }
     }
 }
 
@@ -357,7 +302,7 @@ impl<'a> Hosts<'a> {
 
     fn network(&self) -> Result<Network<Member>, ExperimentError> {
         let Experiment { clients, servers, seed, .. } = *self.experiment;
-        let mut network = Network::over(&self.experiment.topology(), seed);
+        let mut network = Network::over(&self.experiment.topology, clients + 1 + servers, seed);
         let mut join = |address: SocketAddr, member: Member| {
             let place = network.add(
                 address,

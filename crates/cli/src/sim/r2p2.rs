@@ -8,10 +8,10 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::{parse_count, parse_size_bytes};
 use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_sim::fabric::port::{Link, SwitchBuffer};
-use tailcut_sim::fabric::topology::{Spreading, Switch};
+use tailcut_sim::fabric::topology::{Racks, Spreading, Switch, Topology};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
-use tailcut_sim::r2p2::{Experiment, FabricPlan, Findings, run as simulate};
+use tailcut_sim::r2p2::{Experiment, Findings, run as simulate};
 use tailcut_sim::sojourn::Figures;
 
 use super::{Outcome, figures};
@@ -216,7 +216,7 @@ impl Args {
             load: self.load,
             calls: self.requests,
             timeout_ns: self.timeout,
-            fabric: self.fabric.plan(),
+            topology: self.fabric.plan(),
             delays: HostDelays {
                 transmit_ns: self.fabric.software,
                 receive_ns: self.fabric.software,
@@ -266,22 +266,20 @@ impl Args {
 }
 
 impl FabricArgs {
-    fn plan(&self) -> FabricPlan {
+    fn plan(&self) -> Topology {
         let bytes = |limit: Option<usize>| limit.map_or(u64::MAX, |bytes| bytes as u64);
         let buffer =
             SwitchBuffer { capacity_bytes: bytes(self.buffer), mark_bytes: bytes(self.mark) };
-        let switch = Switch { delay_ps: self.switch_delay * 1000, buffer };
-        let link = Link::new(self.link, self.link_delay);
-        match self.topology {
-            TopologyKind::Single => FabricPlan::Single { link, switch },
-            TopologyKind::LeafSpine => FabricPlan::LeafSpine {
-                hosts_per_rack: self.rack,
-                spines: self.spines,
-                host_link: link,
-                spine_link: Link::new(self.spine_link, self.link_delay),
-                switch,
-                spreading: if self.ecmp { Spreading::Flow } else { Spreading::Spray },
-            },
+        let racks = || Racks {
+            hosts: self.rack,
+            spines: self.spines,
+            link: Link::new(self.spine_link, self.link_delay),
+            spreading: if self.ecmp { Spreading::Flow } else { Spreading::Spray },
+        };
+        Topology {
+            link: Link::new(self.link, self.link_delay),
+            switch: Switch { delay_ps: self.switch_delay * 1000, buffer },
+            racks: (self.topology == TopologyKind::LeafSpine).then(racks),
         }
     }
 }

@@ -90,9 +90,10 @@ struct Flight {
 }
 
 impl Fabric {
-    /// The fabric of a topology; `seed` decides which way packets are sprayed.
-    pub fn new(topology: &Topology, seed: u64) -> Self {
-        let (map, ports) = topology.build();
+    /// The fabric of a topology for `hosts` hosts at least; `seed` decides which way packets are
+    /// sprayed.
+    pub fn new(topology: &Topology, hosts: u32, seed: u64) -> Self {
+        let (map, ports) = topology.build(hosts);
         let software_ps = vec![(0, 0); map.host_count()];
         Self { map, ports, software_ps, flights: Vec::new(), free: NONE, draws: Draws::new(seed) }
     }

@@ -1,7 +1,7 @@
 //! Times, orders and counts that can be computed by hand.
 
 use super::port::{Link, SwitchBuffer};
-use super::topology::{Spreading, Switch};
+use super::topology::{Racks, Spreading, Switch};
 use super::*;
 
 /// 10 Gbit/s and 5 ns a hop, 250 ns in the switch: 1,000 bytes take 2 x (800 + 5) + 250 ns.
@@ -114,9 +114,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(topology: &Topology) -> Self {
+    fn new((topology, hosts): &(Topology, u32)) -> Self {
         Self {
-            fabric: Fabric::new(topology, 1),
+            fabric: Fabric::new(topology, *hosts, 1),
             agenda: Agenda::new(),
             dropped: 0,
             nic_free: Vec::new(),
@@ -147,22 +147,14 @@ fn packet(from: u32, to: u32, wire_bytes: u32, priority: u8) -> Packet {
     Packet { from, to, wire_bytes, priority, ..Packet::default() }
 }
 
-fn single(hosts: u32, buffer: SwitchBuffer) -> Topology {
-    Topology::Single {
-        hosts,
-        link: Link::new(10.0, 5),
-        switch: Switch { delay_ps: 250_000, buffer },
-    }
+/// A topology, and how many hosts it is for.
+fn single(hosts: u32, buffer: SwitchBuffer) -> (Topology, u32) {
+    let switch = Switch { delay_ps: 250_000, buffer };
+    (Topology { link: Link::new(10.0, 5), switch, racks: None }, hosts)
 }
 
-fn leaf_spine(spreading: Spreading) -> Topology {
-    Topology::LeafSpine {
-        racks: 2,
-        hosts_per_rack: 4,
-        spines: 4,
-        host_link: Link::new(10.0, 5),
-        spine_link: Link::new(40.0, 5),
-        switch: Switch { delay_ps: 250_000, buffer: SwitchBuffer::default() },
-        spreading,
-    }
+fn leaf_spine(spreading: Spreading) -> (Topology, u32) {
+    let (topology, hosts) = single(8, SwitchBuffer::default());
+    let racks = Racks { hosts: 4, spines: 4, link: Link::new(40.0, 5), spreading };
+    (Topology { racks: Some(racks), ..topology }, hosts)
 }

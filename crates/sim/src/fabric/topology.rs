@@ -28,86 +28,56 @@ pub enum Spreading {
     Flow,
 }
 
-/// Hosts and what joins them.
+/// What joins hosts, however many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
-    /// All hosts at one switch.
-    Single {
-        /// Hosts.
-        hosts: u32,
-        /// Each host's link, both ways.
-        link: Link,
-        /// The switch.
-        switch: Switch,
-    },
-    /// Racks of hosts under a leaf each, all leaves joined by every spine.
-    LeafSpine {
-        /// Leaves.
-        racks: u32,
-        /// Hosts at each leaf.
-        hosts_per_rack: u32,
-        /// Spines.
-        spines: u32,
-        /// Each host's link, both ways.
-        host_link: Link,
-        /// Each link between leaf and spine, both ways.
-        spine_link: Link,
-        /// Every switch.
-        switch: Switch,
-        /// How a leaf chooses a spine.
-        spreading: Spreading,
-    },
+pub struct Topology {
+    /// Each host's link, both ways.
+    pub link: Link,
+    /// Every switch.
+    pub switch: Switch,
+    /// Racks under a leaf each, all leaves joined by every spine; `None` for one switch.
+    pub racks: Option<Racks>,
+}
+
+/// Racks of hosts, and what joins them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Racks {
+    /// Hosts at each leaf, at least 1. Hosts fill the racks in order.
+    pub hosts: u32,
+    /// Spines, at least 1.
+    pub spines: u32,
+    /// Each link between leaf and spine, both ways.
+    pub link: Link,
+    /// How a leaf chooses a spine.
+    pub spreading: Spreading,
 }
 
 impl Topology {
-    /// The ports, in the order that [`Map`] computes with.
-    pub(super) fn build(&self) -> (Map, Vec<Port>) {
-        match *self {
-            Self::Single { hosts, link, switch } => {
-                let nics = (0..hosts).map(|_| {
-                    Port::new(link, Element::Leaf(0), switch.delay_ps, SwitchBuffer::default())
-                });
-                let down =
-                    (0..hosts).map(|host| Port::new(link, Element::Host(host), 0, switch.buffer));
-                let map = Map {
-                    hosts,
-                    hosts_per_rack: hosts.max(1),
-                    racks: 1,
-                    spines: 0,
-                    spreading: Spreading::Spray,
-                };
-                (map, nics.chain(down).collect())
-            }
-            Self::LeafSpine {
-                racks,
-                hosts_per_rack,
-                spines,
-                host_link,
-                spine_link,
-                switch,
-                spreading,
-            } => {
-                assert!(
-                    racks > 0 && hosts_per_rack > 0 && spines > 0,
-                    "a leaf-spine of {racks} x {hosts_per_rack}, {spines}"
-                );
-                let hosts = racks * hosts_per_rack;
-                let delay_ps = switch.delay_ps;
-                let nic = |host: u32| Element::Leaf(host / hosts_per_rack);
-                let nics = (0..hosts)
-                    .map(|host| Port::new(host_link, nic(host), delay_ps, SwitchBuffer::default()));
-                let down = (0..hosts)
-                    .map(|host| Port::new(host_link, Element::Host(host), 0, switch.buffer));
-                let up = (0..racks * spines).map(|index| {
-                    Port::new(spine_link, Element::Spine(index % spines), delay_ps, switch.buffer)
-                });
-                let across = (0..spines * racks).map(|index| {
-                    Port::new(spine_link, Element::Leaf(index % racks), delay_ps, switch.buffer)
-                });
-                let map = Map { hosts, hosts_per_rack, racks, spines, spreading };
-                (map, nics.chain(down).chain(up).chain(across).collect())
-            }
-        }
+    /// Leaves, hosts at each and spines of a topology for `hosts` hosts. One switch is a leaf
+    /// without spines.
+    fn shape(&self, hosts: u32) -> (u32, u32, u32) {
+        let hosts_per_rack = self.racks.map_or(hosts, |racks| racks.hosts).max(1);
+        let spines = self.racks.map_or(0, |racks| racks.spines.max(1));
+        (hosts.div_ceil(hosts_per_rack), hosts_per_rack, spines)
+    }
+
+    /// The ports for whole racks of at least `hosts` hosts, in the order that [`Map`] computes
+    /// with.
+    pub(super) fn build(&self, hosts: u32) -> (Map, Vec<Port>) {
+        let (racks, hosts_per_rack, spines) = self.shape(hosts);
+        let hosts = racks * hosts_per_rack;
+        let Self { link, switch: Switch { delay_ps, buffer }, .. } = *self;
+        let Racks { link: spine_link, spreading, .. } =
+            self.racks.unwrap_or(Racks { hosts, spines, link, spreading: Spreading::Spray });
+        let nics = (0..hosts).map(|host| {
+            Port::new(link, Element::Leaf(host / hosts_per_rack), delay_ps, SwitchBuffer::default())
+        });
+        let down = (0..hosts).map(|host| Port::new(link, Element::Host(host), 0, buffer));
+        let between = |to: Element| Port::new(spine_link, to, delay_ps, buffer);
+        let up = (0..racks * spines).map(|index| between(Element::Spine(index % spines)));
+        let across = (0..spines * racks).map(|index| between(Element::Leaf(index % racks)));
+        let ports = nics.chain(down).chain(up).chain(across).collect();
+        (Map { hosts, hosts_per_rack, racks, spines, spreading }, ports)
     }
 }
 

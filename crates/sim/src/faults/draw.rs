@@ -17,7 +17,7 @@ use super::plan::{
 };
 use crate::clock::Clock;
 use crate::fabric::port::{Link, SwitchBuffer};
-use crate::fabric::topology::{Spreading, Switch, Topology};
+use crate::fabric::topology::{Racks, Spreading, Switch, Topology};
 use crate::network::Damage;
 
 impl Plan {
@@ -55,22 +55,17 @@ fn topology(dice: &mut Dice, hosts: u32) -> Option<Topology> {
     let switch =
         Switch { delay_ps: 250_000, buffer: SwitchBuffer { capacity_bytes, mark_bytes: u64::MAX } };
     let link = Link::new(dice.one_of(&[10.0, 25.0, 100.0]), dice.between(1, 500));
-    match dice.between(0, 2) {
-        0 => None,
-        1 => Some(Topology::Single { hosts, link, switch }),
-        _ => {
-            let racks = dice.between(2, 4) as u32;
-            Some(Topology::LeafSpine {
-                racks,
-                hosts_per_rack: hosts.div_ceil(racks),
-                spines: dice.between(1, 4) as u32,
-                host_link: link,
-                spine_link: Link::new(dice.one_of(&[10.0, 40.0, 100.0]), dice.between(1, 500)),
-                switch,
-                spreading: dice.one_of(&[Spreading::Spray, Spreading::Flow]),
-            })
-        }
-    }
+    let racks = match dice.between(0, 2) {
+        0 => return None,
+        1 => None,
+        _ => Some(Racks {
+            hosts: hosts.div_ceil(dice.between(2, 4) as u32),
+            spines: dice.between(1, 4) as u32,
+            link: Link::new(dice.one_of(&[10.0, 40.0, 100.0]), dice.between(1, 500)),
+            spreading: dice.one_of(&[Spreading::Spray, Spreading::Flow]),
+        }),
+    };
+    Some(Topology { link, switch, racks })
 }
 
 fn router(dice: &mut Dice) -> RouterPlan {

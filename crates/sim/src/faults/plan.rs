@@ -14,7 +14,7 @@ use tailcut_proto::r2p2::Config;
 use tailcut_proto::router::{Forward, RouterConfig};
 
 use crate::clock::Clock;
-use crate::fabric::topology::Topology;
+use crate::fabric::topology::{Racks, Topology};
 use crate::network::Damage;
 
 /// A fault run. [`Plan::of_seed`] draws one; taking calls, faults or hosts away leaves a plan.
@@ -430,7 +430,7 @@ impl fmt::Display for Host {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_topology(f, self.topology.as_ref())?;
+        self.write_topology(f)?;
         writeln!(
             f,
             ", segments of {} B, damaged datagrams are {:?}",
@@ -579,30 +579,19 @@ impl fmt::Display for Skew {
     }
 }
 
-fn write_topology(f: &mut fmt::Formatter<'_>, topology: Option<&Topology>) -> fmt::Result {
-    match topology {
-        None => write!(f, "5 us between any two hosts"),
-        Some(Topology::Single { link, switch, .. }) => {
-            write!(
-                f,
-                "one switch, {} ps/B, buffers of {} B",
-                link.ps_per_byte, switch.buffer.capacity_bytes
-            )
-        }
-        Some(Topology::LeafSpine {
-            racks,
-            hosts_per_rack,
-            spines,
-            host_link,
-            switch,
-            spreading,
-            ..
-        }) => {
-            let (rate, buffer) = (host_link.ps_per_byte, switch.buffer.capacity_bytes);
-            write!(
-                f,
-                "{racks} racks of {hosts_per_rack} under {spines} spines, {spreading:?}, {rate} ps/B, buffers of {buffer} B"
-            )
+impl Plan {
+    fn write_topology(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(Topology { link, switch, racks }) = self.topology else {
+            return write!(f, "5 us between any two hosts");
+        };
+        let (rate, buffer) = (link.ps_per_byte, switch.buffer.capacity_bytes);
+        match racks {
+            None => write!(f, "one switch, {rate} ps/B, buffers of {buffer} B"),
+            Some(Racks { hosts, spines, spreading, .. }) => {
+                let racks = self.hosts().count().div_ceil(hosts as usize);
+                write!(f, "{racks} racks of {hosts} under {spines} spines, {spreading:?}, ")?;
+                write!(f, "{rate} ps/B, buffers of {buffer} B")
+            }
         }
     }
 }

@@ -14,7 +14,6 @@ use super::host::{Kind, Station};
 use super::plan::{Fault, FaultKind, Host, Plan, RouterPlan, Transport};
 use super::watch::Watch;
 use super::{Coverage, Invariant, Options, Report, Violation};
-use crate::fabric::topology::Topology;
 use crate::impair::{Bursts, Impairment};
 use crate::network::{Damage, HostDelays, Network};
 
@@ -61,7 +60,7 @@ enum Step {
 impl<'a> Run<'a> {
     fn new(plan: &'a Plan, watch: &Rc<RefCell<Watch>>, options: Options) -> Self {
         let network = match &plan.topology {
-            Some(topology) => Network::over(topology, plan.seed),
+            Some(topology) => Network::over(topology, plan.hosts().count() as u32, plan.seed),
             None => Network::new(),
         };
         let mut run = Self {
@@ -323,12 +322,10 @@ impl<'a> Run<'a> {
         coverage.wrong_clocks =
             self.plan.hosts().filter(|&host| self.plan.clock(host) != Default::default()).count()
                 as u64;
-        let (is_single, is_leaf_spine) = match self.plan.topology {
-            None => (false, false),
-            Some(Topology::Single { .. }) => (true, false),
-            Some(Topology::LeafSpine { .. }) => (false, true),
-        };
-        coverage.shapes = [self.plan.router.is_none(), is_single, is_leaf_spine].map(u64::from);
+        let has_racks = self.plan.topology.map(|topology| topology.racks.is_some());
+        let shapes =
+            [self.plan.router.is_none(), has_racks == Some(false), has_racks == Some(true)];
+        coverage.shapes = shapes.map(u64::from);
         for place in self.plan.hosts().map(|host| self.plan.place(host)) {
             let station = self.network.node(place);
             let (amplification_limited, resent) = station.efforts();

@@ -47,8 +47,8 @@ pub(super) fn run<N: Messenger>(
     carrier: Carrier,
     node: impl Fn(u32) -> N,
 ) -> Findings {
-    let mut network =
-        Network::over(&paper::topology(experiment.hosts, carrier.spreading), experiment.seed);
+    let topology = paper::topology(experiment.hosts, carrier.spreading);
+    let mut network = Network::over(&topology, experiment.hosts, experiment.seed);
     network.set_framing(carrier.framing);
     network.keep_heads(carrier.head_len);
     for host in 0..experiment.hosts {
@@ -243,7 +243,7 @@ mod tests {
 
     /// One message between two hosts of an idle network, ns.
     fn one_way_ns(to: u32, len: u64) -> Time {
-        let mut network = Network::over(&paper::topology(144, Spreading::Spray), 1);
+        let mut network = Network::over(&paper::topology(144, Spreading::Spray), 144, 1);
         network.set_framing(lanes::framing);
         for host in 0..144 {
             let place = network.add(address(host), Lanes::new(Sharing::Plain), Impairment::NONE, 0);

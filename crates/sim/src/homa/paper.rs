@@ -15,7 +15,7 @@
 use tailcut_measure::workload::Workload;
 
 use crate::fabric::port::Link;
-use crate::fabric::topology::{Spreading, Switch, Topology};
+use crate::fabric::topology::{Racks, Spreading, Switch, Topology};
 use crate::network::HostDelays;
 
 /// Hosts of a rack.
@@ -38,21 +38,9 @@ pub const HOST_GBIT: f64 = 10.0;
 /// Racks of 16 hosts under four spines; a single switch for 16 hosts or fewer.
 pub fn topology(hosts: u32, spreading: Spreading) -> Topology {
     let switch = Switch { delay_ps: SWITCH_PS, ..Switch::default() };
-    let host_link = Link::new(HOST_GBIT, 0);
-    if hosts <= RACK_HOSTS {
-        return Topology::Single { hosts, link: host_link, switch };
-    }
-    let racks = hosts.div_ceil(RACK_HOSTS);
-    let spine_link = Link::new(SPINE_GBIT, 0);
-    Topology::LeafSpine {
-        racks,
-        hosts_per_rack: RACK_HOSTS,
-        spines: SPINES,
-        host_link,
-        spine_link,
-        switch,
-        spreading,
-    }
+    let link = Link::new(SPINE_GBIT, 0);
+    let racks = Racks { hosts: RACK_HOSTS, spines: SPINES, link, spreading };
+    Topology { link: Link::new(HOST_GBIT, 0), switch, racks: (hosts > RACK_HOSTS).then_some(racks) }
 }
 
 /// Bytes on the wire of a packet that needs no grant.

@@ -10,24 +10,21 @@ use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Call, CallOptions, Event as RpcEvent, Rpc};
 use tailcut_sim::agenda::Agenda;
 use tailcut_sim::fabric::port::Link;
-use tailcut_sim::fabric::topology::{Spreading, Switch, Topology};
+use tailcut_sim::fabric::topology::{Racks, Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
 use tailcut_wire::r2p2::{MessageType, RequestRepr, RpcId, Segment, SessionId};
 
 /// Every host keeps a few packets under way; packets and events go round.
 #[test]
 fn links_and_switches_allocate_nothing_when_warm() {
-    let topology = Topology::LeafSpine {
-        racks: 4,
-        hosts_per_rack: 8,
-        spines: 2,
-        host_link: Link::new(10.0, 200),
-        spine_link: Link::new(40.0, 200),
+    let (link, spreading) = (Link::new(40.0, 200), Spreading::Spray);
+    let topology = Topology {
+        link: Link::new(10.0, 200),
         switch: Switch { delay_ps: 250_000, ..Switch::default() },
-        spreading: Spreading::Spray,
+        racks: Some(Racks { hosts: 8, spines: 2, link, spreading }),
     };
     let (mut fabric, mut agenda, mut draws) =
-        (Fabric::new(&topology, 1), Agenda::<Event>::new(), Draws::new(2));
+        (Fabric::new(&topology, 32, 1), Agenda::<Event>::new(), Draws::new(2));
     let mut send = |fabric: &mut Fabric, agenda: &mut Agenda<Event>, now: u64, from: u32| {
         let to = (from + 1 + draws.below(31)) % 32;
         let packet = Packet { from, to, wire_bytes: 84 + draws.below(1454), ..Packet::default() };

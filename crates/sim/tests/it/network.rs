@@ -133,9 +133,7 @@ fn a_stranger_s_datagram_goes_nowhere() {
 
 #[test]
 fn a_limited_nic_asks_for_more_as_it_drains() {
-    let topology =
-        Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
-    let mut network = Network::over(&topology, 1);
+    let mut network = Network::over(&topology(), 2, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);
     }
@@ -152,9 +150,7 @@ fn a_limited_nic_asks_for_more_as_it_drains() {
 /// has left, not before.
 #[test]
 fn a_paced_nic_asks_for_one_datagram_when_it_is_idle() {
-    let topology =
-        Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
-    let mut network = Network::over(&topology, 1);
+    let mut network = Network::over(&topology(), 2, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);
     }
@@ -177,9 +173,7 @@ fn a_paced_nic_asks_for_one_datagram_when_it_is_idle() {
 /// framing says.
 #[test]
 fn a_framing_says_what_a_datagram_takes_of_the_links() {
-    let topology =
-        Topology::Single { hosts: 2, link: Link::new(1.0, 0), switch: Switch::default() };
-    let mut network = Network::over(&topology, 1);
+    let mut network = Network::over(&topology(), 2, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);
     }
@@ -210,9 +204,7 @@ fn equal_runs_have_equal_hashes_and_a_byte_makes_another() {
 #[test]
 #[should_panic(expected = "the topology has 1 hosts")]
 fn a_topology_has_so_many_hosts() {
-    let topology =
-        Topology::Single { hosts: 1, link: Link::new(1.0, 0), switch: Switch::default() };
-    let mut network = Network::over(&topology, 1);
+    let mut network = Network::over(&topology(), 1, 1);
     for host in 0..2 {
         network.add(address(host), Toy::default(), Impairment::NONE, 1);
     }
@@ -237,4 +229,9 @@ fn heard(network: &Network<Toy>, place: usize) -> Vec<(Time, Vec<u8>)> {
 
 fn address(host: u8) -> SocketAddr {
     ([10, 0, 0, host], 9000).into()
+}
+
+/// A switch of hosts at 1 Gbit/s.
+fn topology() -> Topology {
+    Topology { link: Link::new(1.0, 0), switch: Switch::default(), racks: None }
 }

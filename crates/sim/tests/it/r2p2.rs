@@ -5,10 +5,10 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{Jbsq, MMk, Sojourn};
 use tailcut_sim::fabric::port::{Link, SwitchBuffer};
-use tailcut_sim::fabric::topology::{Spreading, Switch};
+use tailcut_sim::fabric::topology::{Racks, Spreading, Switch, Topology};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
-use tailcut_sim::r2p2::{Experiment, ExperimentError, FabricPlan, Findings, run};
+use tailcut_sim::r2p2::{Experiment, ExperimentError, Findings, run};
 
 /// At next to no load a call takes its service, the software of two hosts, twice, and twice two
 /// links and a switch.
@@ -115,9 +115,9 @@ fn lost_packets_are_sent_again() {
 fn full_buffers_drop_and_every_call_still_ends() {
     let buffer = SwitchBuffer { capacity_bytes: 20_000, mark_bytes: 10_000 };
     let switch = Switch { delay_ps: 250_000, buffer };
-    let fabric = FabricPlan::Single { link: Link::new(10.0, 100), switch };
+    let topology = Topology { link: Link::new(10.0, 100), switch, racks: None };
     let findings =
-        run_to_end(&Experiment { calls: 5000, reply_len: 30_000, load: 0.5, fabric, ..plan() });
+        run_to_end(&Experiment { calls: 5000, reply_len: 30_000, load: 0.5, topology, ..plan() });
     assert!(
         findings.switches.dropped > 0 && findings.switches.marked > 0,
         "{:?}",
@@ -131,15 +131,13 @@ fn full_buffers_drop_and_every_call_still_ends() {
 
 #[test]
 fn racks_are_joined_by_spines() {
-    let fabric = FabricPlan::LeafSpine {
-        hosts_per_rack: 4,
-        spines: 2,
-        host_link: Link::new(25.0, 100),
-        spine_link: Link::new(100.0, 100),
+    let (link, spreading) = (Link::new(100.0, 100), Spreading::Spray);
+    let topology = Topology {
+        link: Link::new(25.0, 100),
         switch: Switch { delay_ps: 250_000, ..Switch::default() },
-        spreading: Spreading::Spray,
+        racks: Some(Racks { hosts: 4, spines: 2, link, spreading }),
     };
-    let findings = run_to_end(&Experiment { calls: 20_000, fabric, ..plan() });
+    let findings = run_to_end(&Experiment { calls: 20_000, topology, ..plan() });
     assert_eq!(findings.counts.replied, findings.counts.sent);
 }
 
@@ -206,9 +204,10 @@ fn plan() -> Experiment {
         load: 0.5,
         calls: 10_000,
         timeout_ns: 1_000_000_000,
-        fabric: FabricPlan::Single {
+        topology: Topology {
             link: Link::new(100.0, 100),
             switch: Switch { delay_ps: 250_000, ..Switch::default() },
+            racks: None,
         },
         delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
         impairment: Impairment::NONE,
