@@ -2,6 +2,9 @@
 //! a migrated or preempted poller costs milliseconds.
 
 use std::io;
+use std::num::NonZeroU64;
+
+use rustix::thread::{self, CpuSet};
 
 use crate::sys;
 
@@ -11,7 +14,12 @@ use crate::sys;
 ///
 /// InvalidInput when the machine, or the thread's cgroup, has no such core.
 pub fn pin_to(core: usize) -> io::Result<()> {
-    sys::set_affinity(core)
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    Ok(thread::sched_setaffinity(None, &cores)?)
 }
 
 /// Gives the calling thread the real-time class SCHED_FIFO at `priority`, 1 lowest to 99. It then
@@ -42,7 +50,7 @@ pub fn set_normal() -> io::Result<()> {
 ///
 /// What the kernel says.
 pub fn set_precise_sleeps() -> io::Result<()> {
-    sys::set_timer_slack(1)
+    Ok(thread::set_current_timer_slack(Some(NonZeroU64::MIN))?)
 }
 
 #[cfg(test)]

@@ -19,37 +19,35 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tailcut_proto::node::Time;
 
-use crate::affinity;
-use crate::clock::Clock;
 use crate::datapath;
 use crate::driver::Wait;
+use crate::poller::{DIRECT_MAX, Interest, Poller, Turns};
 use crate::stamps::{Ledger, SentStamp, StampConfig, Stamping, Stamps, Transport};
-use crate::sys::{self, Epoll, Interest, NetworkError, Outgoing, ReceiveBatch, SendBatch};
+use crate::sys::{self, NetworkError, Outgoing, ReceiveBatch, SendBatch};
 pub use crate::waker::Waker;
 
 /// The flows of one thread.
 #[derive(Debug)]
 pub struct Datagrams {
+    /// By id; none is ever closed.
     flows: Vec<Flow>,
-    epoll: Epoll,
+    /// How the thread waits; flows have the keys of their ids.
+    poller: Poller,
+    /// What bursts are received into.
     receiver: ReceiveBatch,
+    /// What a lone datagram is received into: a byte more than it may have.
     buffer: Vec<u8>,
+    /// What the next flush sends.
     queue: Queue,
+    /// What bursts are sent by.
     sender: SendBatch,
     config: DatagramConfig,
-    clock: Clock,
-    wait: Wait,
-    waker: Waker,
-    /// Time of the last turn that had an event.
-    active: Time,
-    /// Something was sent since the last poll, which is traffic too: an answer may be near.
-    has_sent: bool,
-    is_precise: bool,
+    /// What has been counted, but for sleeps, which [`Poller`] counts.
     metrics: DatagramMetrics,
 }
 
@@ -183,19 +181,13 @@ impl Datagrams {
         }
         Ok(Self {
             flows: Vec::new(),
-            epoll: Epoll::new(READY_MAX)?,
+            poller: Poller::new(wait)?,
             receiver: ReceiveBatch::new(config.burst_max, config.datagram_len_max),
             // One more, to tell a datagram that is too long.
             buffer: vec![0; config.datagram_len_max + 1],
             queue: Queue::new(config.burst_max),
             sender: SendBatch::new(config.burst_max),
             config,
-            clock: Clock,
-            wait,
-            waker: Waker::new()?,
-            active: 0,
-            has_sent: false,
-            is_precise: false,
             metrics: DatagramMetrics::default(),
         })
     }
@@ -233,7 +225,7 @@ impl Datagrams {
             .as_ref()
             .map_or(Ok(()), |ledger| ledger.enable(socket.as_fd(), Transport::Datagrams))?;
         let id = FlowId(self.flows.len() as u32);
-        self.epoll.add(socket.as_fd(), u64::from(id.0), Interest::Read)?;
+        self.poller.add(socket.as_fd(), u64::from(id.0), Interest::IN)?;
         self.flows.push(Flow {
             socket: socket.into(),
             streak: 0,
@@ -285,12 +277,12 @@ impl Datagrams {
 
     /// What has been counted so far.
     pub fn metrics(&self) -> DatagramMetrics {
-        self.metrics
+        DatagramMetrics { sleeps: self.poller.sleeps, ..self.metrics }
     }
 
     /// What other threads end this thread's sleep with.
     pub fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.poller.waker()
     }
 
     /// Sends one datagram now, by the shortest way. What cannot be sent is counted and dropped.
@@ -300,7 +292,7 @@ impl Datagrams {
     /// For a flow of other [`Datagrams`].
     #[inline]
     pub fn send(&mut self, flow: FlowId, bytes: &[u8]) {
-        self.has_sent = true;
+        self.poller.note_sent();
         match self.flows[flow.index()].socket.send(bytes) {
             Ok(_) => count_sent(bytes.len(), &mut self.metrics),
             Err(error) => {
@@ -389,7 +381,9 @@ impl Datagrams {
     #[inline]
     pub fn flush(&mut self) {
         let mut first = 0;
-        self.has_sent |= !self.queue.messages.is_empty();
+        if !self.is_flushed() {
+            self.poller.note_sent();
+        }
         while first < self.queue.messages.len() {
             let flow = self.queue.flows[first];
             let run = self.queue.flows[first..].iter().take_while(|&&other| other == flow).count();
@@ -417,67 +411,7 @@ impl Datagrams {
     where
         F: FnMut(FlowId, DatagramEvent<'_>),
     {
-        let Wait::Block { spin_ns } = self.wait else { return self.spin(until, &mut f) };
-        let now = self.clock.now();
-        if std::mem::take(&mut self.has_sent) {
-            self.active = now;
-        }
-        let spins = now.saturating_sub(self.active) < spin_ns;
-        let mut events = if spins { self.spin(until, &mut f)? } else { self.turn(false, &mut f)? };
-        if events == 0 && !spins {
-            self.sleep(until, now)?;
-            events = self.turn(false, &mut f)?;
-        }
-        if events > 0 {
-            self.active = now;
-        }
-        Ok(events)
-    }
-
-    /// Looks until something has happened, until `until`, or for so long that the caller may want
-    /// to look at other things.
-    #[inline]
-    fn spin<F>(&mut self, until: Option<Time>, f: &mut F) -> io::Result<usize>
-    where
-        F: FnMut(FlowId, DatagramEvent<'_>),
-    {
-        let until = until.unwrap_or(0);
-        for _ in 1..SPINS {
-            let events = self.turn(true, f)?;
-            if events > 0 || self.clock.now() >= until {
-                return Ok(events);
-            }
-        }
-        self.turn(true, f)
-    }
-
-    /// Who spins reads few flows without asking first whether there is anything to read.
-    #[inline]
-    fn turn<F>(&mut self, spins: bool, f: &mut F) -> io::Result<usize>
-    where
-        F: FnMut(FlowId, DatagramEvent<'_>),
-    {
-        let mut events = 0;
-        if spins && self.flows.len() <= DIRECT_MAX {
-            for index in 0..self.flows.len() {
-                if self.flows[index].ledger.as_ref().is_some_and(Ledger::is_waiting) {
-                    events += self.take_errors(FlowId(index as u32), f);
-                }
-                events += self.receive(FlowId(index as u32), f)?;
-            }
-            return Ok(events);
-        }
-        for index in 0..self.epoll.poll()? {
-            let ready = self.epoll.ready(index);
-            let id = FlowId(ready.key as u32);
-            if ready.has_error {
-                events += self.take_errors(id, f);
-            }
-            if ready.is_readable {
-                events += self.receive(id, f)?;
-            }
-        }
-        Ok(events)
+        self.poll_turns(until, &mut f)
     }
 
     /// Receives one datagram or one burst.
@@ -623,24 +557,36 @@ impl Datagrams {
         };
         *counter += 1;
     }
+}
 
-    fn sleep(&mut self, until: Option<Time>, now: Time) -> io::Result<()> {
-        if !self.is_precise {
-            affinity::set_precise_sleeps()?;
-            self.is_precise = true;
+impl<F: FnMut(FlowId, DatagramEvent<'_>)> Turns<F> for Datagrams {
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    #[inline]
+    fn turn(&mut self, spins: bool, f: &mut F) -> io::Result<usize> {
+        let mut events = 0;
+        if spins && self.flows.len() <= DIRECT_MAX {
+            for index in 0..self.flows.len() {
+                if self.flows[index].ledger.as_ref().is_some_and(Ledger::is_waiting) {
+                    events += self.take_errors(FlowId(index as u32), f);
+                }
+                events += self.receive(FlowId(index as u32), f)?;
+            }
+            return Ok(events);
         }
-        let timeout_ns = until.map(|time| time.saturating_sub(now));
-        if timeout_ns == Some(0) || !self.waker.fall_asleep() {
-            return Ok(());
+        for index in 0..self.poller.look()? {
+            let ready = self.poller.ready(index);
+            let id = FlowId(ready.key as u32);
+            if ready.has_error() {
+                events += self.take_errors(id, f);
+            }
+            if ready.is_readable() {
+                events += self.receive(id, f)?;
+            }
         }
-        let mut fds = [poll_entry(self.waker.as_fd()), poll_entry(self.epoll.as_fd())];
-        let polled = sys::poll(&mut fds, timeout_ns);
-        self.waker.get_up();
-        self.metrics.sleeps += 1;
-        if fds[0].revents != 0 {
-            self.waker.take_event();
-        }
-        polled.map(|_| ())
+        Ok(events)
     }
 }
 
@@ -720,19 +666,6 @@ fn count_sent(len: usize, metrics: &mut DatagramMetrics) {
     metrics.datagrams_out += 1;
     metrics.bytes_out += len as u64;
 }
-
-fn poll_entry(fd: BorrowedFd<'_>) -> libc::pollfd {
-    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
-}
-
-/// As many flows are read directly, as for [`crate::stream`].
-const DIRECT_MAX: usize = 2;
-
-/// Looks in a row of a thread that spins: with one socket some 20 us.
-const SPINS: u32 = 64;
-
-/// Flows that one turn looks at.
-const READY_MAX: usize = 256;
 
 /// Datagrams found in a row before a burst is asked for, as for [`crate::udp`].
 const DENSE_AFTER: u32 = 4;

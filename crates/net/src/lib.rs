@@ -43,6 +43,7 @@ pub mod stamps;
 pub mod stream;
 pub mod trace;
 pub use datapath::{ip, udp};
+mod poller;
 mod waker;
 pub mod workers;
 

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::sys;
+use rustix::event::{EventfdFlags, eventfd};
 
 /// Wakes one driver; clones wake the same one, from any thread.
 #[derive(Clone, Debug)]
@@ -22,7 +22,8 @@ pub struct Waker(Arc<Shared>);
 
 impl Waker {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(Shared { state: AtomicU8::new(AWAKE), event: sys::event_fd()? })))
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?.into();
+        Ok(Self(Arc::new(Shared { state: AtomicU8::new(AWAKE), event })))
     }
 
     /// Ends the driver's sleep, or keeps it from its next one. Call it after handing the driver
@@ -64,7 +65,9 @@ impl Waker {
 
 #[derive(Debug)]
 struct Shared {
+    /// One of the states of the table.
     state: AtomicU8,
+    /// Readable once a sleeper was woken.
     event: File,
 }
 

@@ -38,8 +38,7 @@ fn main() {
     let hosts = [16, 160, 1600];
     let mut rates = vec![Vec::new(); hosts.len()];
     let mut growth = Vec::new();
-    let mut fabrics: Vec<Bench> =
-        hosts.iter().map(|&hosts| Bench::new(&single(), hosts)).collect();
+    let mut fabrics: Vec<Bench> = hosts.iter().map(|&hosts| Bench::new(&single(), hosts)).collect();
     let mut spine = Bench::new(&leaf_spine(), 144);
     let mut spine_rates = Vec::new();
     for _ in 0..turns {

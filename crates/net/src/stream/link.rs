@@ -17,8 +17,9 @@ use tailcut_proto::node::Time;
 
 use super::tls::Session;
 use super::{Connection, ConnectionId, Event, Reason, StreamMetrics};
+use crate::poller::Interest;
 use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
-use crate::sys::{self, Interest, NetworkError};
+use crate::sys::{self, NetworkError};
 
 /// A connection's state and buffers.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Link {
             peer,
             phase,
             deadline,
-            interest: Interest::Nothing,
+            interest: Interest::empty(),
             is_closed: false,
             received: Stamps::default(),
             written: 0,
@@ -130,12 +131,10 @@ impl Link {
     pub(super) fn wanted(&self, unsent_max: usize) -> Interest {
         let reads =
             self.phase != Phase::Connecting && !self.is_finished && self.unsent() < unsent_max;
-        match (reads, self.is_blocked || self.phase == Phase::Connecting) {
-            (false, false) => Interest::Nothing,
-            (true, false) => Interest::Read,
-            (false, true) => Interest::Write,
-            (true, true) => Interest::ReadWrite,
-        }
+        let mut wanted = Interest::empty();
+        wanted.set(Interest::IN, reads);
+        wanted.set(Interest::OUT, self.is_blocked || self.phase == Phase::Connecting);
+        wanted
     }
 
     /// Something is unsent that the socket has not refused yet.

@@ -25,7 +25,7 @@ mod tls;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tailcut_proto::node::Time;
@@ -33,11 +33,9 @@ use tailcut_proto::node::Time;
 use self::link::{Buffers, Link, Phase, Reading};
 use self::table::Table;
 pub use self::tls::{TlsClient, TlsServer, Verification};
-use crate::affinity;
-use crate::clock::Clock;
 use crate::driver::Wait;
+use crate::poller::{DIRECT_MAX, Interest, Poller, Ready, Turns};
 use crate::stamps::{SentStamp, StampConfig, Stamps};
-use crate::sys::{self, Epoll, Interest, Ready};
 pub use crate::waker::Waker;
 
 /// The connections of one thread, and the ports it listens at.
@@ -45,23 +43,18 @@ pub use crate::waker::Waker;
 pub struct Streams {
     table: Table,
     listeners: Vec<Listener>,
-    epoll: Epoll,
+    /// How the thread waits; connections have the keys of their ids, listeners [`LISTENER`] too.
+    poller: Poller,
+    /// What connections read through.
     buffers: Buffers,
     config: StreamConfig,
-    clock: Clock,
-    wait: Wait,
-    waker: Waker,
     /// Connections that wait for room to write.
     blocked: usize,
     /// Connections that connect, greet or leave: those with a deadline.
     pending: usize,
     /// No deadline is earlier.
     next_deadline: Time,
-    /// Time of the last turn that had an event.
-    active: Time,
-    /// Something was flushed since the last poll, which is traffic too: an answer may be near.
-    has_sent: bool,
-    is_precise: bool,
+    /// What has been counted, but for sleeps, which [`Poller`] counts.
     metrics: StreamMetrics,
 }
 
@@ -275,18 +268,12 @@ impl Streams {
         Ok(Self {
             table: Table::default(),
             listeners: Vec::new(),
-            epoll: Epoll::new(READY_MAX)?,
+            poller: Poller::new(wait)?,
             buffers: Buffers::new(),
             config,
-            clock: Clock,
-            wait,
-            waker: Waker::new()?,
             blocked: 0,
             pending: 0,
             next_deadline: Time::MAX,
-            active: 0,
-            has_sent: false,
-            is_precise: false,
             metrics: StreamMetrics::default(),
         })
     }
@@ -310,7 +297,7 @@ impl Streams {
             Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
         socket.set_tcp_nodelay(true)?;
         let session = tls.map(|tls| tls.session(to)).transpose()?;
-        let deadline = self.clock.now().saturating_add(self.config.connect_timeout_ns);
+        let deadline = self.poller.now().saturating_add(self.config.connect_timeout_ns);
         let failed = match socket.connect(&to.into()) {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => {
                 Some(Reason::of(&error))
@@ -353,7 +340,7 @@ impl Streams {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let index = self.listeners.len();
-        self.epoll.add(socket.as_fd(), LISTENER | index as u64, Interest::Read)?;
+        self.poller.add(socket.as_fd(), LISTENER | index as u64, Interest::IN)?;
         self.listeners.push(Listener { socket, tls, is_paused: false });
         Ok(ListenerId(index))
     }
@@ -405,7 +392,7 @@ impl Streams {
     #[inline]
     pub fn flush(&mut self, id: ConnectionId) {
         let Some(link) = self.table.link_mut(id) else { return };
-        self.has_sent = true;
+        self.poller.note_sent();
         if link.has_fresh_output()
             && let Err(reason) = link.write(&mut self.metrics)
         {
@@ -462,12 +449,12 @@ impl Streams {
 
     /// What has been counted so far.
     pub fn metrics(&self) -> StreamMetrics {
-        self.metrics
+        StreamMetrics { sleeps: self.poller.sleeps, ..self.metrics }
     }
 
     /// What other threads end this thread's sleep with.
     pub fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.poller.waker()
     }
 
     /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks
@@ -482,71 +469,7 @@ impl Streams {
     where
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
-        let now = self.clock.now();
-        if std::mem::take(&mut self.has_sent) {
-            self.active = now;
-        }
-        let spins = match self.wait {
-            Wait::BusyPoll => true,
-            Wait::Block { spin_ns } => now.saturating_sub(self.active) < spin_ns,
-        };
-        let mut events =
-            if spins { self.spin(now, until, &mut f)? } else { self.turn(now, false, &mut f)? };
-        if events == 0 && !spins {
-            self.sleep(until)?;
-            events = self.turn(self.clock.now(), false, &mut f)?;
-        }
-        if events > 0 {
-            self.active = now;
-        }
-        Ok(events)
-    }
-
-    /// Looks until something has happened, until `until`, or for so long that the caller may want
-    /// to look at other things.
-    #[inline]
-    fn spin<F>(&mut self, mut now: Time, until: Option<Time>, f: &mut F) -> io::Result<usize>
-    where
-        F: FnMut(&mut Connection<'_>, Event<'_>),
-    {
-        let until = until.unwrap_or(0);
-        for _ in 1..SPINS {
-            let events = self.turn(now, true, f)?;
-            now = self.clock.now();
-            if events > 0 || now >= until {
-                return Ok(events);
-            }
-        }
-        self.turn(now, true, f)
-    }
-
-    /// Who spins reads few connections without asking first whether there is anything to read.
-    #[inline]
-    fn turn<F>(&mut self, now: Time, spins: bool, f: &mut F) -> io::Result<usize>
-    where
-        F: FnMut(&mut Connection<'_>, Event<'_>),
-    {
-        let mut events = 0;
-        if self.pending > 0 && self.next_deadline <= now {
-            events += self.expire(now, f);
-        }
-        let is_plain = self.listeners.is_empty() && self.blocked == 0 && self.pending == 0;
-        if spins && is_plain && self.table.slots() <= DIRECT_MAX {
-            for index in 0..self.table.slots() {
-                if let Some(id) = self.table.id_at(index) {
-                    events += self.serve(id, DIRECT, f);
-                }
-            }
-            return Ok(events);
-        }
-        for index in 0..self.epoll.poll()? {
-            let ready = self.epoll.ready(index);
-            events += match ready.key & LISTENER {
-                0 => self.serve(table::id_of(ready.key), ready, f),
-                _ => self.accept((ready.key & !LISTENER) as usize, f),
-            };
-        }
-        Ok(events)
+        self.poll_turns(until, &mut f)
     }
 
     /// Does what a connection is ready for, and lets what its owner has written leave.
@@ -587,13 +510,13 @@ impl Streams {
             }
             return Ok(());
         }
-        if ready.is_writable {
+        if ready.is_writable() {
             link.handle_writable();
         }
-        if ready.has_error || (ready == DIRECT && link.awaits_stamps()) {
+        if ready.has_error() || (ready == Ready::DIRECT && link.awaits_stamps()) {
             *events += link.take_stamps(id, f);
         }
-        if ready.is_readable || ready.has_error {
+        if ready.is_readable() || ready.has_error() {
             let was_greeting = link.phase == Phase::Greeting;
             let reading = Reading { buffers: &mut self.buffers, metrics: &mut self.metrics };
             *events += link.read(id, reading, f)?;
@@ -608,7 +531,7 @@ impl Streams {
     fn settle(&mut self, id: ConnectionId) -> Result<(), Reason> {
         let Some(link) = self.table.link_mut(id) else { return Ok(()) };
         if link.is_closed && link.phase != Phase::Leaving {
-            link.leave(self.clock.now().saturating_add(self.config.linger_ns));
+            link.leave(self.poller.now().saturating_add(self.config.linger_ns));
         }
         if link.has_fresh_output() {
             link.write(&mut self.metrics)?;
@@ -638,14 +561,14 @@ impl Streams {
             self.blocked += usize::from(is_write(new));
             self.blocked -= usize::from(is_write(old));
             // A descriptor that is registered can be registered otherwise.
-            let _ = self.epoll.modify(link.as_fd(), table::key_of(id), new);
+            let _ = self.poller.modify(link.as_fd(), table::key_of(id), new);
         }
     }
 
     fn register(&mut self, id: ConnectionId) -> io::Result<()> {
         let Some(link) = self.table.link_mut(id) else { return Ok(()) };
         link.interest = link.wanted(self.config.output_len_max);
-        let added = self.epoll.add(link.as_fd(), table::key_of(id), link.interest);
+        let added = self.poller.add(link.as_fd(), table::key_of(id), link.interest);
         if let Err(error) = added {
             self.table.remove(id);
             return Err(error);
@@ -677,7 +600,7 @@ impl Streams {
             self.listeners.iter_mut().enumerate().filter(|(_, listener)| listener.is_paused)
         {
             let rearmed =
-                self.epoll.modify(listener.socket.as_fd(), LISTENER | index as u64, Interest::Read);
+                self.poller.modify(listener.socket.as_fd(), LISTENER | index as u64, Interest::IN);
             listener.is_paused = rearmed.is_err();
         }
         Some(link)
@@ -688,6 +611,9 @@ impl Streams {
     where
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
+        if self.next_deadline > now {
+            return 0;
+        }
         let mut events = 0;
         self.next_deadline = Time::MAX;
         for index in 0..self.table.slots() {
@@ -747,7 +673,7 @@ impl Streams {
         socket.set_tcp_nodelay(true)?;
         let session = self.listeners[index].tls.as_ref().map(TlsServer::session).transpose()?;
         let phase = if session.is_some() { Phase::Greeting } else { Phase::Open };
-        let deadline = self.clock.now().saturating_add(self.config.connect_timeout_ns);
+        let deadline = self.poller.now().saturating_add(self.config.connect_timeout_ns);
         let mut link = Link::new((socket.into(), peer), phase, session, deadline);
         self.metrics.unstamped += u64::from(link.enable_stamps(self.config.stamps).is_err());
         let id = self.table.insert(link);
@@ -778,62 +704,58 @@ impl Streams {
         );
         let listener = &mut self.listeners[index];
         if is_exhausted && self.table.len() > 0 {
-            let rested = self.epoll.modify(
+            let rested = self.poller.modify(
                 listener.socket.as_fd(),
                 LISTENER | index as u64,
-                Interest::Nothing,
+                Interest::empty(),
             );
             listener.is_paused = rested.is_ok();
         }
     }
+}
 
-    fn sleep(&mut self, until: Option<Time>) -> io::Result<()> {
-        if !self.is_precise {
-            affinity::set_precise_sleeps()?;
-            self.is_precise = true;
+impl<F: FnMut(&mut Connection<'_>, Event<'_>)> Turns<F> for Streams {
+    fn poller(&mut self) -> &mut Poller {
+        &mut self.poller
+    }
+
+    #[inline]
+    fn turn(&mut self, spins: bool, f: &mut F) -> io::Result<usize> {
+        let mut events = 0;
+        if self.pending > 0 {
+            events += self.expire(self.poller.now(), f);
         }
-        let deadline = if self.pending > 0 { Some(self.next_deadline) } else { None };
-        let timeout_ns = deadline
-            .into_iter()
-            .chain(until)
-            .min()
-            .map(|time| time.saturating_sub(self.clock.now()));
-        if timeout_ns == Some(0) || !self.waker.fall_asleep() {
-            return Ok(());
+        let is_plain = self.listeners.is_empty() && self.blocked == 0 && self.pending == 0;
+        if spins && is_plain && self.table.slots() <= DIRECT_MAX {
+            for index in 0..self.table.slots() {
+                if let Some(id) = self.table.id_at(index) {
+                    events += self.serve(id, Ready::DIRECT, f);
+                }
+            }
+            return Ok(events);
         }
-        let fds = [self.waker.as_fd(), self.epoll.as_fd()];
-        let mut fds =
-            fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-        let polled = sys::poll(&mut fds, timeout_ns);
-        self.waker.get_up();
-        self.metrics.sleeps += 1;
-        if fds[0].revents != 0 {
-            self.waker.take_event();
+        for index in 0..self.poller.look()? {
+            let ready = self.poller.ready(index);
+            events += match ready.key & LISTENER {
+                0 => self.serve(table::id_of(ready.key), ready, f),
+                _ => self.accept((ready.key & !LISTENER) as usize, f),
+            };
         }
-        polled.map(|_| ())
+        Ok(events)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        (self.pending > 0).then_some(self.next_deadline)
     }
 }
 
 #[inline]
 fn is_write(interest: Interest) -> bool {
-    matches!(interest, Interest::Write | Interest::ReadWrite)
+    interest.contains(Interest::OUT)
 }
-
-/// Stands for a connection that is read without asking epoll.
-const DIRECT: Ready = Ready { key: 0, is_readable: true, is_writable: false, has_error: false };
 
 /// Marks the epoll keys of ports that are listened at.
 const LISTENER: u64 = 1 << 63;
-
-/// As many connections are read directly: a read that finds nothing costs 0.23 us, and asking epoll
-/// about as much as two.
-const DIRECT_MAX: usize = 2;
-
-/// Looks in a row of a thread that spins: with one connection some 20 us.
-const SPINS: u32 = 64;
-
-/// Connections that one turn looks at.
-const READY_MAX: usize = 256;
 
 /// Connections taken at a port in one turn.
 const ACCEPTS_MAX: usize = 64;

@@ -6,14 +6,12 @@
 
 mod address;
 mod control;
-mod epoll;
 mod options;
 mod receive;
 mod send;
 mod stream;
 mod thread;
 
-pub(crate) use epoll::{Epoll, Interest, Ready};
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{
@@ -25,9 +23,7 @@ pub(crate) use receive::{NetworkError, take_error};
 pub(crate) use send::send_one;
 pub use send::{Outgoing, SendBatch};
 pub(crate) use stream::{receive_stamped, send_stamped};
-pub(crate) use thread::{
-    event_fd, monotonic_ns, poll, set_affinity, set_scheduler, set_timer_slack,
-};
+pub(crate) use thread::{monotonic_ns, poll, set_scheduler};
 
 use std::io;
 

@@ -1,8 +1,6 @@
 //! The clock, sleeping and scheduling.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use super::check;
 
@@ -38,30 +36,6 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> io::Res
     }
 }
 
-/// A non-blocking event counter (eventfd): a write of 8 bytes makes it readable, a read of 8 bytes
-/// takes that back.
-pub(crate) fn event_fd() -> io::Result<File> {
-    // SAFETY: the call takes no pointer.
-    let returned = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-    check(returned as isize)?;
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(returned) }))
-}
-
-/// Ties the calling thread to one core.
-pub(crate) fn set_affinity(core: usize) -> io::Result<()> {
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    }
-    // SAFETY: all bits zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `core` is inside the set, as checked above.
-    unsafe { libc::CPU_SET(core, &mut set) };
-    // SAFETY: the set outlives the call and has the size given; 0 is the calling thread.
-    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) } as isize)
-        .map(|_| ())
-}
-
 /// Sets the calling thread's scheduling class.
 pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
     // SAFETY: all bits zero is a valid parameter block.
@@ -70,12 +44,4 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
     // SAFETY: the parameters outlive the call; 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } as isize)
         .map(|_| ())
-}
-
-/// Sets by how much the calling thread's timed sleeps may be late.
-pub(crate) fn set_timer_slack(slack_ns: u32) -> io::Result<()> {
-    // SAFETY: the call takes no pointer.
-    let returned =
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, libc::c_ulong::from(slack_ns), 0, 0, 0) };
-    check(returned as isize).map(|_| ())
 }
