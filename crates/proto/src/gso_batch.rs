@@ -26,20 +26,20 @@ impl<'a> GsoBatch<'a> {
 
     /// Room for one more datagram of `len` bytes along `path`; `None` when it must go in another
     /// GSO batch.
-    #[inline]
-    pub(crate) fn room(&mut self, path: Path, len: usize) -> Option<&mut [u8]> {
+    #[inline(always)]
+    pub(crate) fn room(&mut self, path: &Path, len: usize) -> Option<&mut [u8]> {
         match &self.path {
             None => {
                 if len > self.buffer.len() {
                     return None;
                 }
-                self.path = Some(path);
+                self.path = Some(*path);
                 self.segment_len = len;
             }
             Some(first) => {
                 let fits = self.len + len <= self.buffer.len().min(GSO_BYTES_MAX)
                     && self.count < GSO_DATAGRAMS_MAX;
-                if self.is_closed || *first != path || len > self.segment_len || !fits {
+                if self.is_closed || first != path || len > self.segment_len || !fits {
                     return None;
                 }
                 self.is_closed = len < self.segment_len;
@@ -78,13 +78,13 @@ mod tests {
         let elsewhere = Path { local: Some([10, 0, 0, 3].into()), ..one };
         let mut buffer = [0; 1000];
         let mut batch = GsoBatch::new(&mut buffer);
-        assert!(batch.room(one, 100).is_some());
-        assert!(batch.room(one, 100).is_some());
-        assert!(batch.room(other, 100).is_none());
-        assert!(batch.room(elsewhere, 100).is_none(), "it leaves from another address");
-        assert!(batch.room(one, 101).is_none());
-        assert!(batch.room(one, 40).is_some());
-        assert!(batch.room(one, 40).is_none());
+        assert!(batch.room(&one, 100).is_some());
+        assert!(batch.room(&one, 100).is_some());
+        assert!(batch.room(&other, 100).is_none());
+        assert!(batch.room(&elsewhere, 100).is_none(), "it leaves from another address");
+        assert!(batch.room(&one, 101).is_none());
+        assert!(batch.room(&one, 40).is_some());
+        assert!(batch.room(&one, 40).is_none());
         let transmit = batch.finish().unwrap();
         assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (240, 100, 3));
     }
@@ -94,7 +94,7 @@ mod tests {
         let to = to("10.0.0.1:1");
         let mut buffer = [0; 150];
         let mut batch = GsoBatch::new(&mut buffer);
-        assert!(batch.room(to, 100).is_some());
-        assert!(batch.room(to, 100).is_none());
+        assert!(batch.room(&to, 100).is_some());
+        assert!(batch.room(&to, 100).is_none());
     }
 }

@@ -10,6 +10,7 @@
 use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
+use super::ids::{ClientId, SEQUENCE_MAX};
 use super::peers::AckAction;
 use super::slot::{Role, Slot};
 use super::transmit::Control;
@@ -54,7 +55,9 @@ impl Endpoint {
 
     /// An RPC to a peer, of which nothing is sent yet.
     pub(super) fn open(&mut self, now: Time, peer: PeerId, server_port: u16) -> SlotId {
-        let id = self.peers[peer].state.numbering.draw(&mut self.sessions);
+        let numbering = &mut self.peers[peer].state.numbering;
+        let (session, sequence) = numbering.draw(&mut self.sessions, SEQUENCE_MAX);
+        let id = ClientId::new(session, sequence);
         let index = self.slots.take(Slot::default);
         let ports = Ports { source: self.config.client_port, destination: server_port };
         self.slots[index].begin(now, Phase::Calling, (peer, ports, id));

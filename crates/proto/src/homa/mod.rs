@@ -33,10 +33,8 @@ mod slot;
 mod transmit;
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hasher;
 
 use foldhash::fast::FixedState;
-use siphasher::sip::SipHasher24;
 use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
@@ -51,10 +49,10 @@ pub use crate::peer::limits::{Holdings, Serving};
 use self::cutoffs::Advice;
 use self::egress::Egress;
 use self::grants::Book;
-use self::ids::Sessions;
 use self::peers::HomaPeer;
 use self::slot::{Phase, Role, Slot};
 use crate::buffers::Buffers;
+use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::order::wheel::Wheel;
@@ -74,7 +72,8 @@ pub struct Endpoint {
     peers: Table<HomaPeer>,
     /// Keyed hashes of addresses, which validate them.
     tokens: Tokens,
-    sessions: Sessions,
+    /// Sessions of the ids of calls.
+    sessions: Numbers,
     advice: Advice,
     book: Book,
     egress: Egress,
@@ -115,16 +114,14 @@ impl Endpoint {
         config.grants.overcommit = config.grants.overcommit.clamp(1, grants::OVERCOMMIT_MAX);
         config.unscheduled_len = config.unscheduled_len.max(1);
         config.rpc_len_max = config.rpc_len_max.max(tailcut_wire::homa::MESSAGE_LEN_MAX);
-        let mut hasher = SipHasher24::new_with_key(&config.secret);
-        hasher.write(b"tables");
-        let seed = hasher.finish();
+        let seed = Numbers::new(&config.secret, b"tables").seed();
         Self {
             slots: Slab::default(),
             live: HashMap::with_hasher(FixedState::with_seed(seed)),
             parts: HashMap::with_hasher(FixedState::with_seed(seed)),
             peers: Table::new(now, config.peers_max, &config.serving, seed),
             tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36)),
-            sessions: Sessions::new(&config.secret),
+            sessions: Numbers::new(&config.secret, b"session"),
             advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),
             egress: Egress::new(config.link),
@@ -290,7 +287,7 @@ impl Endpoint {
         if is_client {
             self.holdings.calls -= 1;
             peer.calls -= 1;
-            peer.state.numbering.end(id);
+            peer.state.numbering.end(id.session(), id.sequence());
         } else {
             self.holdings.requests -= 1;
             self.holdings.partials -= usize::from(slot.phase == Phase::Receiving);

@@ -10,7 +10,8 @@ use tailcut_wire::homa::{ACKS_MAX, Ack};
 
 use super::Endpoint;
 use super::cutoffs::Cutoffs;
-use super::ids::{ClientId, Numbering};
+use super::ids::ClientId;
+use crate::call::numbering::Numbering;
 use crate::node::Time;
 use crate::order::heap::Heap;
 use crate::peer::table::{Peer, PeerId};

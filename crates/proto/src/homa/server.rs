@@ -270,7 +270,7 @@ impl Endpoint {
         let (peer, id) = (slot.peer, slot.id);
         // The memory was there when the request was admitted; where others have taken it since, it
         // must not run.
-        if let Err(denied) = self.peers.take(peer, id.session(), id.sequence())
+        if let Err(denied) = self.peers.take_of(peer, id.session(), id.sequence())
             && !self.slots[index].options.idempotent
         {
             self.metrics.deny(denied);
@@ -322,10 +322,11 @@ impl Endpoint {
         let is_full = self.is_stopping || self.is_full(peer, header);
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         let serving = &self.config.serving;
-        let session = self.peers.session(now, peer, id.session(), serving).map_err(|denied| {
+        let place = self.peers.session(now, peer, id.session(), serving).map_err(|denied| {
             self.metrics.deny(denied);
             forgetful
         })?;
+        let session = &self.peers[place];
         let is_seen = session.once.recall(id.sequence()) != Memory::Fresh;
         if is_seen && !is_idempotent {
             self.metrics.duplicate_after_release += 1;
@@ -339,7 +340,7 @@ impl Endpoint {
         }
         if !is_idempotent {
             // The client takes the refusal for a promise that no copy of it will run.
-            self.peers.take(peer, id.session(), id.sequence()).map_err(|denied| {
+            self.peers.take(place, id.sequence()).map_err(|denied| {
                 self.metrics.deny(denied);
                 forgetful
             })?;
@@ -357,8 +358,8 @@ impl Endpoint {
         let (peer, id) = (self.slots[index].peer, self.slots[index].id);
         let serving = &self.config.serving;
         let session = self.peers.session(now, peer, id.session(), serving);
-        session.is_ok_and(|session| {
-            may_predate(now, header, (session.known_since, serving.transit_ns_max))
+        session.is_ok_and(|place| {
+            may_predate(now, header, (self.peers[place].known_since, serving.transit_ns_max))
         })
     }
 

@@ -113,7 +113,7 @@ impl Endpoint {
                 self.hold_back(now, index);
                 continue;
             }
-            let Some(room) = batch.room(self.path_of(index), len) else {
+            let Some(room) = batch.room(&self.path_of(index), len) else {
                 if batch.count() == 0 {
                     self.egress.device.refuse(now);
                 }
@@ -202,7 +202,7 @@ impl Endpoint {
         let acks = &mut self.peers[peer].state.acks;
         while !acks.is_empty() {
             let Some(room) = (batch.count() < count_max)
-                .then(|| batch.room(to, size_of::<AckPacket>()))
+                .then(|| batch.room(&to, size_of::<AckPacket>()))
                 .flatten()
             else {
                 self.egress.control.push_front(Control::Acks { peer });

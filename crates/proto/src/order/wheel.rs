@@ -49,24 +49,19 @@ impl Wheel {
     pub(crate) fn arm(&mut self, slot: SlotId, at: Time) {
         let round_up = (1 << self.tick_bits) - 1;
         let tick = (at.saturating_add(round_up) >> self.tick_bits).max(self.cursor);
-        if self.timers.len() <= slot.index() {
-            self.grow(slot);
-        }
-        let set = self.timers[slot.index()].tick;
-        if set == tick {
-            return;
-        }
-        if set != IDLE {
-            self.disarm(slot);
+        match self.timers.get(slot.index()).map(|timer| timer.tick) {
+            Some(set) if set == tick => return,
+            Some(IDLE) => {}
+            Some(_) => self.disarm(slot),
+            None => self.grow(slot),
         }
         self.armed_count += 1;
         self.earliest = self.earliest.min(tick);
         let bucket = tick as usize % BUCKETS;
-        let next = self.heads[bucket];
+        let next = std::mem::replace(&mut self.heads[bucket], slot);
         if next != SlotId::NONE {
             self.timers[next.index()].previous = slot;
         }
-        self.heads[bucket] = slot;
         self.occupied[bucket / 64] |= 1 << (bucket % 64);
         self.timers[slot.index()] = Timer { tick, previous: SlotId::NONE, next };
     }

@@ -81,15 +81,20 @@ impl Once {
 
     /// Takes `sequence`. Where that needs more memory, `grow` is asked for so many bytes; `false`
     /// when it refuses, and then the sequence is not taken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, sequence: u32, grow: impl FnOnce(usize) -> bool) -> bool {
-        if sequence < self.floor {
-            return true;
-        }
         // In order, as all calls of a client to one server come: the floor alone remembers them.
         if sequence == self.floor && self.chunks.is_empty() {
             self.floor += 1;
             self.end = self.end.max(self.floor);
+            return true;
+        }
+        self.take_apart(sequence, grow)
+    }
+
+    /// Takes a sequence that is not the next in order.
+    fn take_apart(&mut self, sequence: u32, grow: impl FnOnce(usize) -> bool) -> bool {
+        if sequence < self.floor {
             return true;
         }
         if sequence - self.floor >= WINDOW {

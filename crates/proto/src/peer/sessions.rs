@@ -73,21 +73,6 @@ pub(super) struct Start {
 }
 
 impl Session {
-    /// Takes a sequence that runs or is refused.
-    #[inline]
-    pub(crate) fn take(
-        &mut self,
-        sequence: u32,
-        budget: &mut Budget,
-        account: Account,
-    ) -> Result<(), Denied> {
-        let mut denied = Denied::Full;
-        let is_taken = self.once.take(sequence, |bytes| {
-            budget.charge(account, bytes).map_err(|reason| denied = reason).is_ok()
-        });
-        if is_taken { Ok(()) } else { Err(denied) }
-    }
-
     fn is_idle(&self, now: Time, idle_ns: u64) -> bool {
         self.kept.is_empty() && now.saturating_sub(self.used_at) > idle_ns
     }
@@ -110,7 +95,7 @@ impl Budget {
 
     /// Charges `bytes` more, if there is room. Addresses that are not validated, which may be
     /// forged, have half of it.
-    fn charge(&mut self, account: Account, bytes: usize) -> Result<(), Denied> {
+    pub(super) fn charge(&mut self, account: Account, bytes: usize) -> Result<(), Denied> {
         let part = if account.is_validated { 1 } else { 2 };
         if self.bytes + bytes > self.bytes_max / part {
             return Err(Denied::Full);

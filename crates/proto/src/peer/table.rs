@@ -39,8 +39,8 @@ pub(crate) struct Table<T> {
     index: Addresses,
     peers: Vec<Peer<T>>,
     peers_max: usize,
-    /// Found last, with its address; most packets come from the peer of the one before.
-    last: Option<(SocketAddr, PeerId)>,
+    /// Found last; most packets come from the peer of the one before.
+    last: PeerId,
     /// Where the search for a peer to evict goes on.
     hand: usize,
     /// Places of peers that have been evicted.
@@ -68,6 +68,13 @@ pub(crate) struct Peer<T> {
     pub(crate) state: T,
 }
 
+/// The place of a session in its peer, valid until a session of that peer is added or expires.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionPlace {
+    peer: PeerId,
+    at: usize,
+}
+
 /// Addresses, IPv4 apart: their keys are a word, so that the table of many fits a cache.
 #[derive(Debug)]
 struct Addresses {
@@ -82,7 +89,7 @@ impl<T> Table<T> {
             index: Addresses::new(seed),
             peers: Vec::new(),
             peers_max,
-            last: None,
+            last: PeerId::default(),
             hand: 0,
             vacant: Vec::new(),
             budget: Budget::new(serving, seed),
@@ -95,15 +102,18 @@ impl<T> Table<T> {
         self.budget.bytes()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, address: SocketAddr) -> Option<PeerId> {
-        if let Some((last, peer)) = self.last
-            && last == address
-        {
-            return Some(peer);
+        match self.peers.get(self.last.index()) {
+            Some(last) if last.address == address => Some(self.last),
+            _ => self.search(address),
         }
+    }
+
+    /// The peer at an address that is not the last one's.
+    fn search(&mut self, address: SocketAddr) -> Option<PeerId> {
         let found = self.index.find(address)?;
-        self.last = Some((address, found));
+        self.last = found;
         Some(found)
     }
 
@@ -141,7 +151,7 @@ impl<T> Table<T> {
             None => return None,
         };
         self.index.insert(address, added);
-        self.last = Some((address, added));
+        self.last = added;
         Some(added)
     }
 
@@ -168,33 +178,42 @@ impl<T> Table<T> {
         peer: PeerId,
         id: u64,
         serving: &Serving,
-    ) -> Result<&mut Session, Denied> {
-        self[peer].used_at = now;
-        let at = match sessions::place(&self[peer].sessions, id) {
-            Some(at) => at,
+    ) -> Result<SessionPlace, Denied> {
+        let record = &mut self[peer];
+        record.used_at = now;
+        let at = match sessions::place(&record.sessions, id) {
+            Some(at) => {
+                record.sessions[at].used_at = now;
+                at
+            }
             None => self.add_session(now, peer, id, serving)?,
         };
-        let session = &mut self[peer].sessions[at];
-        session.used_at = now;
-        Ok(session)
+        Ok(SessionPlace { peer, at })
     }
 
     /// The session `id` of a peer, if it is known.
-    pub(crate) fn known_session(&mut self, peer: PeerId, id: u64) -> Option<&mut Session> {
+    #[inline]
+    pub(crate) fn known_session(&self, peer: PeerId, id: u64) -> Option<SessionPlace> {
         let at = sessions::place(&self[peer].sessions, id)?;
-        self[peer].sessions.get_mut(at)
+        Some(SessionPlace { peer, at })
     }
 
-    /// Takes a sequence of a session that runs or is refused. One of a session that has expired
-    /// meanwhile is refused by its age.
-    #[inline]
-    pub(crate) fn take(&mut self, peer: PeerId, id: u64, sequence: u32) -> Result<(), Denied> {
-        let account = self.account(peer);
-        let sessions = &mut self.peers[peer.index()].sessions;
-        match sessions::place(sessions, id) {
-            Some(at) => sessions[at].take(sequence, &mut self.budget, account),
-            None => Ok(()),
-        }
+    /// Takes a sequence of a session that runs or is refused.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, place: SessionPlace, sequence: u32) -> Result<(), Denied> {
+        let Peer { address, is_validated, sessions, .. } = &mut self.peers[place.peer.index()];
+        let mut denied = Denied::Full;
+        let is_taken = sessions[place.at].once.take(sequence, |bytes| {
+            let account = Account { ip: address.ip(), is_validated: *is_validated };
+            self.budget.charge(account, bytes).map_err(|reason| denied = reason).is_ok()
+        });
+        if is_taken { Ok(()) } else { Err(denied) }
+    }
+
+    /// Takes a sequence of the session `id`. One of a session that has expired meanwhile is refused
+    /// by its age.
+    pub(crate) fn take_of(&mut self, peer: PeerId, id: u64, sequence: u32) -> Result<(), Denied> {
+        self.known_session(peer, id).map_or(Ok(()), |place| self.take(place, sequence))
     }
 
     #[cold]
@@ -241,7 +260,6 @@ impl<T> Table<T> {
             if is_idle {
                 sessions::expire(&mut peer.sessions, peer.address.ip(), now, 0, &mut self.budget);
                 self.index.remove(peer.address);
-                self.last = None;
                 peer.address = NOBODY;
                 return self.vacant.push(PeerId(self.hand as u32));
             }
@@ -271,6 +289,22 @@ impl<T> IndexMut<PeerId> for Table<T> {
     #[inline]
     fn index_mut(&mut self, peer: PeerId) -> &mut Peer<T> {
         &mut self.peers[peer.index()]
+    }
+}
+
+impl<T> Index<SessionPlace> for Table<T> {
+    type Output = Session;
+
+    #[inline]
+    fn index(&self, place: SessionPlace) -> &Session {
+        &self[place.peer].sessions[place.at]
+    }
+}
+
+impl<T> IndexMut<SessionPlace> for Table<T> {
+    #[inline]
+    fn index_mut(&mut self, place: SessionPlace) -> &mut Session {
+        &mut self[place.peer].sessions[place.at]
     }
 }
 
@@ -339,7 +373,7 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
 const STEPS_MAX: usize = 32;
 
 /// The address of a place that is vacant.
-const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+pub(crate) const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 #[cfg(test)]
 mod tests {
@@ -388,7 +422,7 @@ mod tests {
         let peer = table.add(0, (address(0), true), (), &serving).unwrap();
         for id in 0..64 {
             table.session(0, peer, id, &serving).unwrap();
-            table.take(peer, id, 7).unwrap();
+            table.take_of(peer, id, 7).unwrap();
         }
         assert_eq!(table.session(0, peer, 64, &serving).unwrap_err(), Denied::Full);
         assert_eq!(table.sessions_bytes(), 64 * (size_of::<Session>() + 72));
@@ -420,10 +454,10 @@ mod tests {
         let peer = table.add(0, (address(1), false), (), &serving).unwrap();
         table.session(0, peer, 1, &serving).unwrap();
         let mut apart = (0..).step_by(512);
-        let denied = apart.find_map(|sequence| table.take(peer, 1, sequence).err());
+        let denied = apart.find_map(|sequence| table.take_of(peer, 1, sequence).err());
         assert_eq!(denied, Some(Denied::Full));
         assert!(table.sessions_bytes() <= BYTES_MAX / 2);
         table[peer].is_validated = true;
-        assert_eq!(table.take(peer, 1, apart.next().unwrap()), Ok(()));
+        assert_eq!(table.take_of(peer, 1, apart.next().unwrap()), Ok(()));
     }
 }

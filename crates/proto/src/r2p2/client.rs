@@ -11,13 +11,13 @@
 //! a reply, a refusal or its deadline. Calls to version 1 peers live in the same table; their rules
 //! are in [`super::client_v1`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
     DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, Rejection, ReplyHeader,
-    RequestRepr, RpcId, SackBody, Segment, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
+    RequestRepr, RpcId, SackBody, SessionId, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
 };
 use zerocopy::IntoBytes;
 
@@ -25,73 +25,109 @@ use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
+use super::queue::{Item, SendQueue};
 use super::servers::Servers;
-use super::session::Sessions;
 use super::shared::Shared;
+use crate::call::numbering::{Numbering, Numbers};
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
 use crate::message::Arrival;
 use crate::node::{Path, Time, Transmit};
 use crate::order::wheel::Wheel;
-use crate::peer::table::PeerId;
+use crate::peer::limits::Serving;
+use crate::peer::table::{NOBODY, PeerId};
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
 
 /// The calls of an endpoint.
 #[derive(Debug)]
 pub(super) struct Client {
+    /// Calls, each in its slot.
     pub(super) slots: Slab<Slot>,
-    sessions: Sessions,
+    /// Sessions of the ids of calls.
+    sessions: Numbers,
+    /// The ids of calls.
+    numbering: Numbering,
+    /// What is known of servers and routers.
     servers: Servers,
+    /// When a call has a timeout or its deadline, by its slot.
     wheel: Wheel,
-    queue: VecDeque<Item>,
+    /// What is to be sent.
+    queue: SendQueue<Farewell>,
     /// Slots of calls to version 1 peers, by their request id.
     pub(super) v1_slots: HashMap<u16, SlotId, FixedState>,
+    /// The request id of version 1 that was drawn last.
     pub(super) v1_last_rid: u16,
 }
 
 /// One call. The slot outlives it and is used again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slot {
+    /// Its id; that of the last call but of version 1 in the slot where the peer speaks that.
     rpc_id: RpcId,
+    /// Its number in packets: its place in the table, or the request id of version 1.
     pub(super) rid: u16,
-    pub(super) target: Option<SocketAddr>,
-    target_peer: PeerId,
+    /// Whom the application has called: a server, or a router that picks one.
+    pub(super) target: Party,
     /// Who has answered for the request so far.
-    pub(super) server: Option<SocketAddr>,
-    server_peer: PeerId,
+    pub(super) server: Option<Party>,
     /// This host's address that was last answered: what follows leaves from there, since the server
     /// behind a router knows the call by it. `None` before.
     pub(super) local: Option<IpAddr>,
+    /// How it may be treated.
     pub(super) options: CallOptions,
+    /// The application's.
     context: u64,
+    /// When it fails.
     deadline: Time,
+    /// The request, until the call ends.
     pub(super) request: Outgoing,
+    /// The reply, once something of it has come.
     pub(super) reply: Incoming,
     /// The reply of a version 1 server.
     pub(super) reply_v1: InOrder,
-    /// When packet 0 first went out; 0 before.
-    pub(super) first_sent_at: Time,
-    /// Timeouts since the last progress.
-    attempt: u32,
-    retry_at: Time,
-    /// When holes were last asked for or sent again.
-    mended_at: Time,
-    is_data_queued: bool,
-    is_sack_queued: bool,
+    /// What recovers it from loss.
+    recovery: Recovery,
+    /// Flags of the next ACK.
     sack_flags: u8,
 }
 
-/// What waits to be sent.
-#[derive(Clone, Copy, Debug)]
-enum Item {
-    /// Whatever a call's request may send.
-    Data(SlotKey),
-    /// A call's ACK for its reply.
-    Sack(SlotKey),
-    /// The last word on a call that has ended.
-    End { to: Path, token: u64, rid: u16, rpc_id: RpcId, end: End },
+/// When a call speaks again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recovery {
+    /// When packet 0 first went out; 0 before.
+    first_sent_at: Time,
+    /// Timeouts since the last progress.
+    attempt: u32,
+    /// The next timeout.
+    retry_at: Time,
+    /// When holes were last asked for or sent again.
+    mended_at: Time,
 }
 
+/// An address that a call speaks to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Party {
+    /// The address.
+    pub(super) address: SocketAddr,
+    /// Its record among the servers.
+    record: PeerId,
+}
+
+/// The last word on a call that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Farewell {
+    /// The way to whom it is told.
+    to: Path,
+    /// The token for that address.
+    token: u64,
+    /// The call.
+    rid: u16,
+    rpc_id: RpcId,
+    /// What is told.
+    end: End,
+}
+
+/// How a call has ended.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// All packets of the reply, this many, have arrived.
@@ -104,10 +140,11 @@ impl Client {
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         Self {
             slots: Slab::default(),
-            sessions: Sessions::new(config.secret),
-            servers: Servers::new(config.servers_max, seed),
+            sessions: Numbers::new(&config.secret, b""),
+            numbering: Numbering::default(),
+            servers: Servers::of_client(config, seed),
             wheel: Wheel::new(TICK_BITS),
-            queue: VecDeque::new(),
+            queue: SendQueue::new(),
             v1_slots: HashMap::with_hasher(FixedState::with_seed(seed)),
             v1_last_rid: 0,
         }
@@ -129,24 +166,23 @@ impl Client {
             return Err(CallError::TooLarge { len: call.payload.len(), limit });
         }
         let index = self.take_slot(shared)?;
-        let target_peer = self.servers.find_or_add(call.target);
+        let target = self.party(now, call.target, shared);
+        self.servers[target.record].calls += 1;
         let slot = &mut self.slots[index];
-        slot.target = Some(call.target);
-        slot.target_peer = target_peer;
+        slot.target = target;
         slot.server = None;
         slot.local = None;
         slot.options = call.options;
         slot.context = call.context;
         slot.deadline = call.deadline;
-        slot.first_sent_at = 0;
-        slot.attempt = 0;
-        slot.mended_at = 0;
+        slot.recovery = Recovery::default();
         slot.sack_flags = 0;
         if call.options.v1 {
             self.begin_v1(index, call.payload);
         } else {
             slot.rid = index.0 as u16;
-            slot.rpc_id = self.sessions.draw();
+            let id = self.numbering.draw(&mut self.sessions, RpcId::SEQUENCE_MAX);
+            slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
             slot.request.begin(call.payload, shared.config.segment_len, 1);
         }
         shared.metrics.calls += 1;
@@ -172,11 +208,10 @@ impl Client {
     pub(super) fn handle_response(
         &mut self,
         now: Time,
-        path: Path,
+        path: &Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
-        let peer = path.peer;
         let Some(header) = packet.reply_header() else {
             return self.handle_response_v1(now, path, packet, shared);
         };
@@ -184,46 +219,44 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
-        self.learn(index, path, header.token.get());
-        let lengths = packet.lengths();
+        let serving = &shared.config.serving;
+        let record = self.learn(now, index, path, header.token.get(), serving);
+        let server = Party { address: path.peer, record };
         let slot = &mut self.slots[index];
         if !slot.reply.is_begun() {
-            let target = self.slots[index].target_peer;
             if let Some(sample) = round_trip_ns(now, header) {
-                self.servers.peer_mut(target).reply.sample(sample);
+                self.servers[slot.target.record].state.reply.sample(sample);
             }
-            if lengths.0 as usize > shared.config.message_len_max {
-                self.slots[index].server = Some(peer);
+            let (message_len, segment_len) = packet.lengths();
+            if message_len as usize > shared.config.message_len_max {
+                slot.server = Some(server);
                 self.say_cancelled(index);
                 shared.metrics.failed += 1;
                 return self.fail(index, Failure::ReplyTooLarge, shared);
             }
+            let mut payload = shared.buffers.take();
             if packet.count == 1 {
-                let mut payload = shared.buffers.take();
                 payload.extend_from_slice(packet.payload);
-                return self.finish(index, peer, payload, shared);
+                return self.finish(index, path.peer, payload, shared);
             }
-            let slot = &mut self.slots[index];
-            slot.server = Some(peer);
-            slot.server_peer = self.servers.find_or_add(peer);
-            slot.reply.begin(shared.buffers.take(), lengths.0, lengths.1, UNSCHEDULED_PACKETS);
+            slot.server = Some(server);
+            slot.reply.begin(payload, message_len, segment_len, UNSCHEDULED_PACKETS);
             shared.note_expected(0, &slot.reply);
-        } else if slot.server != Some(peer) {
+        } else if slot.server_address() != Some(path.peer) {
             shared.metrics.protocol_violation += 1;
             return;
         }
-        self.receive(now, index, (packet.index, lengths), packet.payload, shared);
+        self.receive(now, index, packet, shared);
     }
 
     /// A server's ACK and credit for the request.
     pub(super) fn handle_ack(
         &mut self,
         now: Time,
-        path: Path,
+        path: &Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
-        let peer = path.peer;
         let (Some(sack), Some(header)) = (packet.sack(), packet.reply_header()) else {
             return self.handle_ack_v1(now, path, packet, shared);
         };
@@ -231,17 +264,17 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
-        if self.slots[index].server.is_some_and(|server| server != peer) {
+        if self.slots[index].server_address().is_some_and(|server| server != path.peer) {
             shared.metrics.protocol_violation += 1;
             return;
         }
-        self.learn(index, path, header.token.get());
-        let server_peer = self.servers.find_or_add(peer);
+        let serving = &shared.config.serving;
+        let record = self.learn(now, index, path, header.token.get(), serving);
+        let server = Party { address: path.peer, record };
         let slot = &mut self.slots[index];
+        slot.server = Some(server);
         if sack.granted.get() == 0 {
             // The server asks for its token before it keeps or sends anything.
-            slot.server = Some(peer);
-            slot.server_peer = server_peer;
             if slot.request.is_under_way() && !slot.reply.is_begun() {
                 // It has released what it had, or never had it.
                 slot.request.restart();
@@ -250,15 +283,11 @@ impl Client {
             }
             return self.queue_data(index);
         }
-        if slot.server.is_none() {
-            slot.server = Some(peer);
-            slot.server_peer = server_peer;
-        }
         if let Some(sample) = round_trip_ns(now, header) {
-            self.servers.peer_mut(server_peer).ack.sample(sample);
+            self.servers[server.record].state.ack.sample(sample);
         }
         if slot.request.apply(sack) {
-            slot.attempt = 0;
+            slot.recovery.attempt = 0;
         }
         self.mend_request(now, index, shared);
         if self.slots[index].request.peek().is_some() {
@@ -297,10 +326,10 @@ impl Client {
                 shared.metrics.deadlines += 1;
                 self.say_cancelled(index);
                 self.fail(index, Failure::Deadline, shared);
-            } else if slot.retry_at <= now {
+            } else if slot.recovery.retry_at <= now {
                 self.retry(now, index, shared);
             } else {
-                self.wheel.arm(index, slot.retry_at.min(slot.deadline));
+                self.wheel.arm(index, slot.recovery.retry_at.min(slot.deadline));
             }
         }
     }
@@ -321,8 +350,8 @@ impl Client {
         shared: &mut Shared,
     ) -> Option<Transmit> {
         let mut batch = GsoBatch::new(buffer);
-        while let Some(&item) = self.queue.front() {
-            let is_written = match item {
+        while let Some(item) = self.queue.front() {
+            let is_written = match *item {
                 Item::Data(key) => match self.slots.find(key) {
                     Some(index) => self.write_data(now, index, &mut batch, shared),
                     None => true,
@@ -331,9 +360,7 @@ impl Client {
                     Some(index) => self.write_sack(index, &mut batch),
                     None => true,
                 },
-                Item::End { to, token, rid, rpc_id, end } => {
-                    end.write(&mut batch, to, token, rid, rpc_id)
-                }
+                Item::Control(farewell) => farewell.write(&mut batch),
             };
             if !is_written {
                 break;
@@ -349,7 +376,7 @@ impl Client {
         if self.slots.len() >= limit {
             return Err(CallError::TooManyOutstanding { limit });
         }
-        Ok(self.slots.take(Slot::default))
+        Ok(self.slots.take(Slot::new))
     }
 
     fn call_id(&self, index: SlotId) -> CallId {
@@ -363,51 +390,63 @@ impl Client {
         (!slot.options.v1 && Some(slot.rpc_id) == packet.rpc_id()).then_some(index)
     }
 
-    /// Remembers where the peer answers to, and the token that it gave, for it and for the target
-    /// that leads to it.
+    /// An address that a call speaks to from now on.
     #[inline]
-    fn learn(&mut self, index: SlotId, path: Path, token: u64) {
-        self.slots[index].local = path.local;
-        if token == 0 {
-            return;
-        }
-        let server = self.servers.find_or_add(path.peer);
-        self.servers.peer_mut(server).token = token;
-        let target = self.slots[index].target_peer;
-        self.servers.peer_mut(target).token = token;
+    pub(super) fn party(&mut self, now: Time, address: SocketAddr, shared: &Shared) -> Party {
+        let record = self.servers.find_or_add(now, address, &shared.config.serving);
+        Party { address, record }
     }
 
-    fn receive(
+    /// Remembers where the peer answers to, and the token that it gave, for it and for the target
+    /// that leads to it. The peer's record.
+    #[inline(always)]
+    fn learn(
         &mut self,
         now: Time,
         index: SlotId,
-        place: (u16, (u32, u16)),
-        bytes: &[u8],
-        shared: &mut Shared,
-    ) {
+        path: &Path,
+        token: u64,
+        serving: &Serving,
+    ) -> PeerId {
+        let slot = &mut self.slots[index];
+        slot.local = path.local;
+        let target = slot.target.record;
+        let record = match slot.target.address == path.peer {
+            true => target,
+            false => self.servers.find_or_add(now, path.peer, serving),
+        };
+        if token != 0 {
+            self.servers[record].state.token = token;
+            self.servers[target].state.token = token;
+        }
+        record
+    }
+
+    fn receive(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
         let slot = &mut self.slots[index];
         let before = slot.reply.expected_packets();
-        let arrival = slot.reply.accept(place.0, place.1, bytes);
+        let arrival = slot.reply.accept(packet.index, packet.lengths(), packet.payload);
         shared.note_expected(before, &slot.reply);
         match arrival {
             Arrival::Refused => shared.metrics.protocol_violation += 1,
             Arrival::Duplicate => shared.metrics.duplicates += 1,
             Arrival::Complete => {
-                let (peer, count) = (slot.server, slot.reply.count());
+                let (server, count) = (slot.server_address(), slot.reply.count());
                 let payload = shared.end(&mut slot.reply);
-                if let Some(peer) = peer {
-                    self.say(index, peer, End::Received(count));
-                    self.finish(index, peer, payload, shared);
+                if let Some(server) = server {
+                    self.say(index, server, End::Received(count));
+                    self.finish(index, server, payload, shared);
                 }
             }
             Arrival::New => {
-                slot.attempt = 0;
+                slot.recovery.attempt = 0;
                 shared.extend_credit(&mut slot.reply);
-                let guard_ns = self.servers.peer(slot.server_peer).ack.smoothed_or(GUARD_NS);
+                let server = slot.server.unwrap_or(slot.target);
+                let guard_ns = self.servers[server.record].state.ack.smoothed_or(GUARD_NS);
                 if slot.reply.has_gap(shared.config.reorder_packets)
-                    && now >= slot.mended_at + guard_ns
+                    && now >= slot.recovery.mended_at + guard_ns
                 {
-                    slot.mended_at = now;
+                    slot.recovery.mended_at = now;
                     slot.sack_flags |= Flags::RESEND;
                     self.queue_sack(index);
                 } else if shared.is_credit_due(&slot.reply) {
@@ -421,11 +460,12 @@ impl Client {
     /// Sends again the holes that the server's ACKs show, each at most once in a round trip.
     fn mend_request(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
         let slot = &mut self.slots[index];
-        let guard_ns = self.servers.peer(slot.server_peer).ack.smoothed_or(GUARD_NS).max(GUARD_NS);
-        if now >= slot.mended_at + guard_ns {
+        let server = slot.server.unwrap_or(slot.target);
+        let guard_ns = self.servers[server.record].state.ack.smoothed_or(GUARD_NS).max(GUARD_NS);
+        if now >= slot.recovery.mended_at + guard_ns {
             let marked = slot.request.resend_holes(shared.config.reorder_packets);
             if marked > 0 {
-                slot.mended_at = now;
+                slot.recovery.mended_at = now;
                 shared.metrics.resent += u64::from(marked);
             }
         }
@@ -434,7 +474,7 @@ impl Client {
     fn retry(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
         shared.metrics.timeouts += 1;
         let slot = &mut self.slots[index];
-        slot.attempt += 1;
+        slot.recovery.attempt += 1;
         if slot.options.v1 {
             if slot.options.idempotent && slot.request.count() == 1 {
                 slot.request.resend_first();
@@ -445,8 +485,8 @@ impl Client {
             self.queue_sack(index);
         } else {
             if slot.options.idempotent
-                && slot.attempt >= ATTEMPTS_BEFORE_ANOTHER
-                && slot.server != slot.target
+                && slot.recovery.attempt >= ATTEMPTS_BEFORE_ANOTHER
+                && slot.server_address() != Some(slot.target.address)
             {
                 // The server that took it is silent; another may run it again.
                 slot.server = None;
@@ -464,17 +504,19 @@ impl Client {
 
     pub(super) fn arm_retry(&mut self, now: Time, index: SlotId, config: &Config) {
         let slot = &mut self.slots[index];
-        let is_acknowledged =
-            slot.server.is_some() && !slot.request.is_complete() || slot.reply.is_begun();
-        let timeout_ns = if slot.options.v1 && !slot.options.idempotent {
-            u64::MAX / 2
-        } else if is_acknowledged {
-            self.servers.peer(slot.server_peer).ack.timeout_ns(config.timeouts(), slot.attempt)
-        } else {
-            self.servers.peer(slot.target_peer).reply.timeout_ns(config.timeouts(), slot.attempt)
+        let timeout_ns = match slot.server {
+            _ if slot.options.v1 && !slot.options.idempotent => u64::MAX / 2,
+            Some(server) if !slot.request.is_complete() || slot.reply.is_begun() => {
+                let ack = &self.servers[server.record].state.ack;
+                ack.timeout_ns(config.timeouts(), slot.recovery.attempt)
+            }
+            _ => {
+                let reply = &self.servers[slot.target.record].state.reply;
+                reply.timeout_ns(config.timeouts(), slot.recovery.attempt)
+            }
         };
-        slot.retry_at = now + timeout_ns;
-        self.wheel.arm(index, slot.retry_at.min(slot.deadline));
+        slot.recovery.retry_at = now + timeout_ns;
+        self.wheel.arm(index, slot.recovery.retry_at.min(slot.deadline));
     }
 
     pub(super) fn finish(
@@ -490,7 +532,8 @@ impl Client {
         let context = slot.context;
         if !slot.options.v1
             && !slot.reply.is_begun()
-            && self.sessions.is_far_from_floor(slot.rpc_id)
+            && self.numbering.floor_lag(slot.rpc_id.session().0, slot.rpc_id.sequence())
+                > FLOOR_LAG_MAX
         {
             // The floor, which lets the server forget replies, waits for a slow call.
             self.say(index, server, End::Received(1));
@@ -513,8 +556,8 @@ impl Client {
     fn release(&mut self, index: SlotId, shared: &mut Shared) {
         self.wheel.disarm(index);
         let slot = &mut self.slots[index];
-        slot.is_data_queued = false;
-        slot.is_sack_queued = false;
+        self.servers[slot.target.record].calls -= 1;
+        slot.reply.is_sack_queued = false;
         if slot.reply.is_begun() {
             let rest = shared.end(&mut slot.reply);
             shared.buffers.give(rest);
@@ -524,7 +567,7 @@ impl Client {
         if slot.options.v1 {
             self.v1_slots.remove(&slot.rid);
         } else {
-            self.sessions.end(slot.rpc_id);
+            self.numbering.end(slot.rpc_id.session().0, slot.rpc_id.sequence());
         }
         self.slots.release(index);
     }
@@ -532,36 +575,27 @@ impl Client {
     /// Tells the server, or whoever leads to it, that the reply is no longer wanted.
     fn say_cancelled(&mut self, index: SlotId) {
         let slot = &self.slots[index];
-        if let Some(to) = slot.server.or(slot.target)
-            && !slot.options.v1
-            && !slot.request.is_unsent()
-        {
-            self.say(index, to, End::Cancelled);
+        if !slot.options.v1 && !slot.request.is_unsent() {
+            self.say(index, slot.server.unwrap_or(slot.target).address, End::Cancelled);
         }
     }
 
     fn say(&mut self, index: SlotId, to: SocketAddr, end: End) {
-        let peer = self.servers.find_or_add(to);
-        let token = self.servers.peer(peer).token;
+        let record = self.servers.find(to).unwrap_or_default();
+        let token = self.servers[record].state.token;
         let slot = &self.slots[index];
-        let to = Path { local: slot.local, peer: to };
-        self.queue.push_back(Item::End { to, token, rid: slot.rid, rpc_id: slot.rpc_id, end });
+        let (to, rid, rpc_id) = (slot.path(to), slot.rid, slot.rpc_id);
+        self.queue.push_control(Farewell { to, token, rid, rpc_id, end });
     }
 
     pub(super) fn queue_data(&mut self, index: SlotId) {
-        let slot = &mut self.slots[index];
-        if !slot.is_data_queued {
-            slot.is_data_queued = true;
-            self.queue.push_back(Item::Data(self.slots.key(index)));
-        }
+        let key = self.slots.key(index);
+        self.queue.push_data(key, &mut self.slots[index].request);
     }
 
     fn queue_sack(&mut self, index: SlotId) {
-        let slot = &mut self.slots[index];
-        if !slot.is_sack_queued {
-            slot.is_sack_queued = true;
-            self.queue.push_back(Item::Sack(self.slots.key(index)));
-        }
+        let key = self.slots.key(index);
+        self.queue.push_sack(key, &mut self.slots[index].reply);
     }
 
     /// Writes the packets that the call may send; `false` when some did not fit.
@@ -572,61 +606,29 @@ impl Client {
         batch: &mut GsoBatch,
         shared: &mut Shared,
     ) -> bool {
-        while let Some(packet) = self.slots[index].request.peek() {
-            let is_written = if self.slots[index].options.v1 {
-                self.write_packet_v1(index, packet, batch)
+        let slot = &mut self.slots[index];
+        while let Some(packet) = slot.request.peek() {
+            let is_written = if slot.options.v1 {
+                slot.write_packet_v1(packet, batch)
             } else {
-                self.write_packet(now, index, packet, batch)
+                let floor = self.numbering.floor_of(slot.rpc_id.session().0);
+                let to = slot.server.unwrap_or(slot.target);
+                let token = self.servers[to.record].state.token;
+                slot.write_packet(now, packet, (token, floor), batch)
             };
             if !is_written {
                 return false;
             }
-            let slot = &mut self.slots[index];
             if packet == 0 {
-                if slot.first_sent_at == 0 {
-                    slot.first_sent_at = now.max(1);
+                if slot.recovery.first_sent_at == 0 {
+                    slot.recovery.first_sent_at = now.max(1);
                 } else {
                     shared.metrics.resent += 1;
                 }
             }
             slot.request.sent(packet);
         }
-        self.slots[index].is_data_queued = false;
-        true
-    }
-
-    fn write_packet(&self, now: Time, index: SlotId, packet: u16, batch: &mut GsoBatch) -> bool {
-        let slot = &self.slots[index];
-        let (Some(to), true) = (slot.server.or(slot.target), packet == 0 || slot.server.is_some())
-        else {
-            return true;
-        };
-        let payload = slot.request.segment(packet);
-        let peer = if slot.server.is_some() { slot.server_peer } else { slot.target_peer };
-        let mut repr = RequestRepr {
-            policy: if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
-            segment: Segment {
-                message_len: slot.request.len() as u32,
-                segment_len: slot.request.segment_len(),
-                index: packet,
-                count: slot.request.count(),
-            },
-            flags: if slot.options.idempotent { Flags::IDEMPOTENT } else { 0 },
-            client_clock_us: clock_us(now),
-            deadline_us: deadline_us(now, slot.deadline),
-            token: self.servers.peer(peer).token,
-            floor: self.sessions.floor_for(slot.rpc_id),
-            ..RequestRepr::control(MessageType::Request, slot.rid, slot.rpc_id)
-        };
-        if packet == 0 && slot.first_sent_at != 0 {
-            repr.flags |= Flags::RETRANSMIT;
-            let age_ms = now.saturating_sub(slot.first_sent_at).div_ceil(1_000_000);
-            repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
-        }
-        let Some(room) = batch.room(slot.path(to), repr.header_len() + payload.len()) else {
-            return false;
-        };
-        repr.emit(room).copy_from_slice(payload);
+        slot.request.is_queued = false;
         true
     }
 
@@ -635,35 +637,35 @@ impl Client {
         let Some(to) = slot.server else {
             return true;
         };
-        let Some(room) = batch.room(slot.path(to), EXTENDED_LEN + size_of::<SackBody>()) else {
+        let Some(room) = batch.room(&slot.path(to.address), EXTENDED_LEN + size_of::<SackBody>())
+        else {
             return false;
         };
         let repr = RequestRepr {
             flags: std::mem::take(&mut slot.sack_flags),
-            token: self.servers.peer(slot.server_peer).token,
+            token: self.servers[to.record].state.token,
             ..RequestRepr::control(MessageType::ReplyAck, slot.rid, slot.rpc_id)
         };
         repr.emit(room).copy_from_slice(slot.reply.sack().as_bytes());
-        slot.is_sack_queued = false;
+        slot.reply.is_sack_queued = false;
         true
     }
 }
 
-impl End {
+impl Farewell {
     /// Writes the control packet that tells the server; whether there was room for it.
-    fn write(self, batch: &mut GsoBatch, to: Path, token: u64, rid: u16, rpc_id: RpcId) -> bool {
-        let (kind, sack) = match self {
-            Self::Received(count) => {
-                let bitmap = [0; SackBody::BITMAP_LEN];
-                (
-                    MessageType::ReplyAck,
-                    Some(SackBody { base: count.into(), granted: count.into(), bitmap }),
-                )
+    fn write(self, batch: &mut GsoBatch) -> bool {
+        let Self { to, token, rid, rpc_id, end } = self;
+        let (kind, sack) = match end {
+            End::Received(count) => {
+                let (base, granted, bitmap) =
+                    (count.into(), count.into(), [0; SackBody::BITMAP_LEN]);
+                (MessageType::ReplyAck, Some(SackBody { base, granted, bitmap }))
             }
-            Self::Cancelled => (MessageType::Cancel, None),
+            End::Cancelled => (MessageType::Cancel, None),
         };
         let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
-        let Some(room) = batch.room(to, EXTENDED_LEN + body.len()) else {
+        let Some(room) = batch.room(&to, EXTENDED_LEN + body.len()) else {
             return false;
         };
         let repr = RequestRepr { token, ..RequestRepr::control(kind, rid, rpc_id) };
@@ -673,9 +675,69 @@ impl End {
 }
 
 impl Slot {
+    fn new() -> Self {
+        Self {
+            rpc_id: RpcId::default(),
+            rid: 0,
+            target: Party { address: NOBODY, record: PeerId::default() },
+            server: None,
+            local: None,
+            options: CallOptions::default(),
+            context: 0,
+            deadline: 0,
+            request: Outgoing::default(),
+            reply: Incoming::default(),
+            reply_v1: InOrder::default(),
+            recovery: Recovery::default(),
+            sack_flags: 0,
+        }
+    }
+
     /// The way to `peer`.
     pub(super) fn path(&self, peer: SocketAddr) -> Path {
         Path { local: self.local, peer }
+    }
+
+    /// The address that has answered for the request so far.
+    pub(super) fn server_address(&self) -> Option<SocketAddr> {
+        self.server.map(|server| server.address)
+    }
+
+    /// Writes packet `packet` of the request with a token and a floor; `false` when it did not fit.
+    fn write_packet(
+        &self,
+        now: Time,
+        packet: u16,
+        (token, floor): (u64, u32),
+        batch: &mut GsoBatch,
+    ) -> bool {
+        if packet > 0 && self.server.is_none() {
+            // All but the first packet wait for a server that has taken the call.
+            return true;
+        }
+        let payload = self.request.segment(packet);
+        let mut repr = RequestRepr {
+            policy: if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
+            segment: self.request.place(packet),
+            flags: if self.options.idempotent { Flags::IDEMPOTENT } else { 0 },
+            client_clock_us: clock_us(now),
+            deadline_us: deadline_us(now, self.deadline),
+            token,
+            floor,
+            ..RequestRepr::control(MessageType::Request, self.rid, self.rpc_id)
+        };
+        let first_sent_at = self.recovery.first_sent_at;
+        if packet == 0 && first_sent_at != 0 {
+            repr.flags |= Flags::RETRANSMIT;
+            let age_ms = now.saturating_sub(first_sent_at).div_ceil(1_000_000);
+            repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
+        }
+        let to = self.path(self.server.unwrap_or(self.target).address);
+        let Some(room) = batch.room(&to, repr.header_len() + payload.len()) else {
+            return false;
+        };
+        repr.emit(room).copy_from_slice(payload);
+        true
     }
 }
 
@@ -708,6 +770,9 @@ const GUARD_NS: u64 = 50_000;
 
 /// Packets that one timeout sends again: 60 kB of full ones.
 const RESEND_PACKETS_MAX: u16 = 44;
+
+/// Replies that a server keeps for a session because an older call has not ended.
+const FLOOR_LAG_MAX: u32 = 1024;
 
 /// Timeouts without a sign of life after which an idempotent call leaves its server.
 const ATTEMPTS_BEFORE_ANOTHER: u32 = 6;

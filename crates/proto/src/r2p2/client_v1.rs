@@ -7,7 +7,7 @@ use tailcut_wire::r2p2::{
     V1Repr,
 };
 
-use super::client::Client;
+use super::client::{Client, Slot};
 use super::incoming::InOrder;
 use super::shared::Shared;
 use crate::call::slab::SlotId;
@@ -34,7 +34,7 @@ impl Client {
     pub(super) fn handle_ack_v1(
         &mut self,
         now: Time,
-        path: Path,
+        path: &Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
@@ -47,9 +47,9 @@ impl Client {
             shared.metrics.protocol_violation += 1;
             return;
         }
-        slot.server = Some(path.peer);
         slot.local = path.local;
         slot.request.grant(u16::MAX);
+        self.slots[index].server = Some(self.party(now, path.peer, shared));
         self.queue_data(index);
         self.arm_retry(now, index, &shared.config);
     }
@@ -57,7 +57,7 @@ impl Client {
     pub(super) fn handle_response_v1(
         &mut self,
         now: Time,
-        path: Path,
+        path: &Path,
         packet: &Packet,
         shared: &mut Shared,
     ) {
@@ -71,15 +71,16 @@ impl Client {
             return;
         }
         let is_expected = packet.index == slot.reply_v1.next()
-            && (packet.index == 0 || slot.server == Some(path.peer));
+            && (packet.index == 0 || slot.server_address() == Some(path.peer));
         if !is_expected || packet.count > V1_PACKETS_MAX {
             shared.metrics.failed += 1;
             return self.fail(index, Failure::Broken, shared);
         }
         if packet.index == 0 {
             slot.reply_v1 = InOrder::begin(shared.buffers.take(), packet.count);
-            slot.server = Some(path.peer);
+            self.slots[index].server = Some(self.party(now, path.peer, shared));
         }
+        let slot = &mut self.slots[index];
         if slot.reply_v1.accept(packet.payload) {
             let payload = slot.reply_v1.take();
             self.finish(index, path.peer, payload, shared);
@@ -87,20 +88,23 @@ impl Client {
             self.arm_retry(now, index, &shared.config);
         }
     }
+}
 
-    /// Writes packet `packet` of the call; `false` when it did not fit.
-    pub(super) fn write_packet_v1(&self, index: SlotId, packet: u16, batch: &mut GsoBatch) -> bool {
-        let slot = &self.slots[index];
-        let Some(to) = (if packet == 0 { slot.target } else { slot.server }) else {
+impl Slot {
+    /// Writes packet `packet` of the request; `false` when it did not fit.
+    pub(super) fn write_packet_v1(&self, packet: u16, batch: &mut GsoBatch) -> bool {
+        // What follows the first packet goes to the server that has taken that.
+        let to = if packet == 0 { Some(self.target) } else { self.server };
+        let Some(to) = to else {
             return true;
         };
-        let (payload, count) = (slot.request.segment(packet), slot.request.count());
-        let Some(room) = batch.room(slot.path(to), BASE_LEN + payload.len()) else {
+        let payload = self.request.segment(packet);
+        let Some(room) = batch.room(&self.path(to.address), BASE_LEN + payload.len()) else {
             return false;
         };
-        let policy = if slot.options.fixed { Policy::Fixed } else { Policy::Unrestricted };
-        let kind = MessageType::Request;
-        let repr = V1Repr { kind, policy, rid: slot.rid, index: packet, count };
+        let policy = if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted };
+        let (kind, count) = (MessageType::Request, self.request.count());
+        let repr = V1Repr { kind, policy, rid: self.rid, index: packet, count };
         repr.emit(room).copy_from_slice(payload);
         true
     }

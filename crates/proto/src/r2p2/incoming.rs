@@ -27,6 +27,8 @@ pub(super) struct Incoming {
     granted: u16,
     /// What the peer was last told of `granted`.
     announced: u16,
+    /// An ACK for it stands in the queue of what is to be sent.
+    pub(super) is_sack_queued: bool,
 }
 
 /// A message whose packets must come in order, as version 1 wants it.

@@ -19,17 +19,14 @@ mod config;
 mod incoming;
 mod metrics;
 mod outgoing;
+mod queue;
 mod routers;
 mod server;
 mod server_send;
 mod server_v1;
 mod servers;
-mod session;
 mod shared;
 
-use std::hash::Hasher;
-
-use siphasher::sip::SipHasher24;
 use tailcut_wire::r2p2::{DropReason, MessageType, Packet, Rejection};
 
 pub use self::config::{Config, Pool, Prefix};
@@ -40,6 +37,7 @@ pub use crate::peer::limits::{Holdings, Serving};
 use self::client::Client;
 use self::server::Server;
 use self::shared::Shared;
+use crate::call::numbering::Numbers;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
 
@@ -63,9 +61,7 @@ impl Endpoint {
     /// An endpoint that starts at `now`.
     pub fn new(now: Time, mut config: Config) -> Self {
         config.segment_len = config.segment_len.clamp(64, 65_000);
-        let mut hasher = SipHasher24::new_with_key(&config.secret);
-        hasher.write(b"tables");
-        let seed = hasher.finish();
+        let seed = Numbers::new(&config.secret, b"tables").seed();
         let client = Client::new(&config, seed);
         let server = Server::new(now, &config, (seed, (seed >> 32) as u32));
         Self { client, server, shared: Shared::new(config) }
@@ -121,8 +117,8 @@ impl Node for Endpoint {
             MessageType::Probe => {
                 self.server.handle_probe(now, path, &packet, &shared.config.serving)
             }
-            MessageType::Response => self.client.handle_response(now, path, &packet, shared),
-            MessageType::Ack => self.client.handle_ack(now, path, &packet, shared),
+            MessageType::Response => self.client.handle_response(now, &path, &packet, shared),
+            MessageType::Ack => self.client.handle_ack(now, &path, &packet, shared),
             MessageType::Drop => self.client.handle_drop(&packet, shared),
             MessageType::Feedback => shared.metrics.unexpected += 1,
         }

@@ -3,7 +3,7 @@
 //! Used for request data at the client and for reply data at the server. It knows nothing of time:
 //! its owner decides when a hole is a loss.
 
-use tailcut_wire::r2p2::{SackBody, packet_count, payload_span};
+use tailcut_wire::r2p2::{SackBody, Segment, packet_count, payload_span};
 
 use super::bits::Bits;
 
@@ -32,35 +32,34 @@ pub(super) struct Outgoing {
     resend_count: u16,
     /// Packet 0 is to be sent again although it may have arrived, to make the peer speak.
     is_first_due: bool,
+    /// It stands in the queue of what is to be sent.
+    pub(super) is_queued: bool,
 }
 
 impl Outgoing {
-    /// Begins a message; `false` when it has more packets than a message can have.
-    pub(super) fn begin(&mut self, payload: Vec<u8>, segment_len: u16, granted: u16) -> bool {
-        self.begin_after_lead(payload, segment_len, 0, granted)
+    /// Begins a message in a slot where the last has ended.
+    ///
+    /// # Panics
+    ///
+    /// When it has more packets than a message can have, which whoever took the payload has to see.
+    pub(super) fn begin(&mut self, payload: Vec<u8>, segment_len: u16, granted: u16) {
+        self.begin_after_lead(payload, segment_len, 0, granted);
     }
 
-    /// The same, with a first packet that is `lead` bytes shorter than the others.
+    /// As [`Outgoing::begin`], with a first packet that is `lead` bytes shorter than the others.
     pub(super) fn begin_after_lead(
         &mut self,
         payload: Vec<u8>,
         segment_len: u16,
         lead: u16,
         granted: u16,
-    ) -> bool {
-        let virtual_len = payload.len() + usize::from(lead);
-        let Some(count) =
-            u32::try_from(virtual_len).ok().and_then(|len| packet_count(len, segment_len))
-        else {
-            return false;
-        };
+    ) {
+        let count = packet_count((payload.len() + usize::from(lead)) as u32, segment_len);
         self.payload = payload;
         self.segment_len = segment_len;
         self.lead = lead;
-        self.count = count;
-        self.restart();
-        self.granted = granted.min(count);
-        true
+        self.count = count.expect("the longest message is bounded by the packets that it may have");
+        self.granted = granted.min(self.count);
     }
 
     /// Forgets what was sent and what has arrived, so that all of it goes again.
@@ -79,6 +78,7 @@ impl Outgoing {
     pub(super) fn end(&mut self) -> Vec<u8> {
         self.count = 0;
         self.granted = 0;
+        self.is_queued = false;
         self.restart();
         std::mem::take(&mut self.payload)
     }
@@ -91,8 +91,11 @@ impl Outgoing {
         self.payload.len()
     }
 
-    pub(super) fn segment_len(&self) -> u16 {
-        self.segment_len
+    /// The place of packet `index` in the message.
+    #[inline]
+    pub(super) fn place(&self, index: u16) -> Segment {
+        let Self { segment_len, count, .. } = *self;
+        Segment { message_len: self.len() as u32, segment_len, index, count }
     }
 
     /// Whether every packet has arrived.
@@ -229,7 +232,7 @@ mod tests {
 
     fn message(packets: usize, granted: u16) -> Outgoing {
         let mut message = Outgoing::default();
-        assert!(message.begin(vec![7; packets * 10], 10, granted));
+        message.begin(vec![7; packets * 10], 10, granted);
         message
     }
 
@@ -279,7 +282,7 @@ mod tests {
     #[test]
     fn a_lead_shortens_the_first_packet_alone() {
         let mut message = Outgoing::default();
-        assert!(message.begin_after_lead((0..35).collect(), 10, 6, 9));
+        message.begin_after_lead((0..35).collect(), 10, 6, 9);
         let lengths: Vec<usize> =
             drain(&mut message).into_iter().map(|index| message.segment(index).len()).collect();
         assert_eq!(lengths, [4, 10, 10, 10, 1]);

@@ -18,12 +18,13 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
     DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection, RequestHeader,
-    Route, RpcId, SessionId,
+    Route, RpcId,
 };
 
 use super::config::{Config, Pool};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
+use super::queue::SendQueue;
 use super::routers::{FeedbackSource, Routers, Via};
 use super::shared::Shared;
 use super::{STOPPING_GRACE_NS, UNSCHEDULED_PACKETS};
@@ -35,24 +36,33 @@ use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;
 use crate::peer::limits::{Holdings, Serving};
 use crate::peer::once::Memory;
-use crate::peer::table::{Peer, PeerId, Table};
+use crate::peer::sessions::Denied;
+use crate::peer::table::{NOBODY, Peer, PeerId, SessionPlace, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
 use crate::rpc::{AnswerError, CallOptions, Event, RequestId};
 
 /// The requests of an endpoint.
 #[derive(Debug)]
 pub(super) struct Server {
+    /// Requests, each in its slot.
     pub(super) slots: Slab<Slot>,
-    /// Requests by their id, and those of version 1 by client and request id.
+    /// Requests by their id.
     pub(super) live: HashMap<u64, SlotId, FixedState>,
+    /// Requests of version 1, by client and request id.
     pub(super) live_v1: HashMap<(AddressKey, u16), SlotId, FixedState>,
+    /// Clients and their sessions.
     pub(super) clients: Table<ClientState>,
+    /// Makes the tokens that validate addresses.
     tokens: Tokens,
+    /// Routers, and what they are told.
     pub(super) routers: Routers,
+    /// When a request expires, by its slot.
     pub(super) wheel: Wheel,
-    pub(super) queue: VecDeque<Item>,
+    /// What is to be sent.
+    pub(super) queue: SendQueue<Control>,
     /// GSO batches since the reports were looked at: replies go first, but not for ever.
     pub(super) batches_since_report: u32,
+    /// What counts against the limits.
     pub(super) held: Holdings,
     /// What the refusals in the queue say that have words, in their order.
     pub(super) rejections: VecDeque<Vec<u8>>,
@@ -70,25 +80,30 @@ pub(super) struct ClientState {
 /// One request. The slot outlives it and is used again.
 #[derive(Debug)]
 pub(super) struct Slot {
+    /// Where it stands.
     pub(super) phase: Phase,
-    pub(super) rpc_id: RpcId,
+    /// Its id; `None` in version 1.
+    pub(super) rpc_id: Option<RpcId>,
+    /// The client's own number of it.
     pub(super) rid: u16,
-    pub(super) is_v1: bool,
     /// How the client lets the request be treated.
     pub(super) options: CallOptions,
+    /// The client's record.
     pub(super) client: PeerId,
-    /// Where the reply goes.
-    pub(super) address: SocketAddr,
-    /// This host's address at which the request came in: its reply leaves from there.
-    pub(super) local: Option<IpAddr>,
+    /// The way back to the client, from the address of this host at which the request came in.
+    pub(super) path: Path,
     /// The client's clock to echo in the reply: of the packet that completed the request, or that
     /// asks for the reply again.
     pub(super) clock_us: u32,
     /// The client's clock in the latest packet of the request, to echo in ACKs.
     pub(super) latest_clock_us: u32,
+    /// The router that counts it, until that has been told that it is concluded.
     pub(super) via: Option<Via>,
+    /// When its client stops waiting.
     pub(super) deadline: Time,
+    /// The request, while its packets come.
     pub(super) request: Incoming,
+    /// The reply, once there is one.
     pub(super) reply: Outgoing,
     /// Bytes that this request holds against the limits.
     pub(super) held_bytes: usize,
@@ -96,8 +111,6 @@ pub(super) struct Slot {
     pub(super) allowance: Allowance,
     /// Its place among the replies that its session keeps, where it has one.
     kept: Option<Links>,
-    pub(super) is_data_queued: bool,
-    pub(super) is_sack_queued: bool,
     /// The next ACK asks for the token.
     pub(super) is_validation_asked: bool,
 }
@@ -115,13 +128,9 @@ pub(super) enum Phase {
     Replying,
 }
 
-/// What waits to be sent.
+/// A packet of no request that waits to be sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Item {
-    /// Whatever a request's reply may send.
-    Data(SlotKey),
-    /// An ACK and credit for a request.
-    Sack(SlotKey),
+pub(super) enum Control {
     /// A refusal.
     Drop { to: Path, rid: u16, rpc_id: RpcId, reason: DropReason },
     /// A refusal in the application's words, which are the first of [`Server::rejections`].
@@ -136,13 +145,37 @@ pub(super) enum Item {
     FeedbackV1 { to: Path, client: SocketAddr, rid: u16 },
 }
 
+/// The first packet of a request that is not known.
+struct Newcomer<'a> {
+    /// Whose datagram it is: the client's own, or a router's.
+    sender: SocketAddr,
+    /// The way back to the client.
+    path: Path,
+    /// The packet, and its header.
+    packet: &'a Packet<'a>,
+    header: &'a RequestHeader,
+}
+
 /// What an admitted request brings along.
 pub(super) struct Admission {
+    /// The record of its client.
     pub(super) client: PeerId,
+    /// The way back to the client.
     pub(super) path: Path,
+    /// The client's own number of it.
     pub(super) rid: u16,
+    /// Its id; `None` in version 1.
+    pub(super) rpc_id: Option<RpcId>,
+    /// How the client lets the request be treated.
+    pub(super) options: CallOptions,
+    /// The client's clock.
+    pub(super) clock_us: u32,
+    /// The router that counts it.
+    pub(super) via: Option<Via>,
+    /// When its client stops waiting.
     pub(super) deadline: Time,
-    pub(super) bytes_in: u64,
+    /// Bytes of its first datagram.
+    pub(super) bytes_in: usize,
 }
 
 impl Server {
@@ -157,7 +190,7 @@ impl Server {
             tokens: Tokens::new(&key),
             routers: Routers::new(config.pool.routers_max, config.pool.router, seeds.1),
             wheel: Wheel::new(TICK_BITS),
-            queue: VecDeque::new(),
+            queue: SendQueue::new(),
             batches_since_report: 0,
             held: Holdings::default(),
             rejections: VecDeque::new(),
@@ -180,7 +213,7 @@ impl Server {
         let rpc_id = RpcId(header.rpc_id.get());
         let (address, via) = self.resolve(now, path, route, &shared.config.pool);
         // Also where a router stands between: the client hears from the address that was asked.
-        let reply_path = Path { local: path.local, peer: address };
+        let to = Path { local: path.local, peer: address };
         if is_unanswerable(address.ip()) {
             shared.metrics.protocol_violation += 1;
             return;
@@ -189,8 +222,7 @@ impl Server {
             self.routers.receive(via);
         }
         if let Some(&index) = self.live.get(&rpc_id.0) {
-            let is_same = self.slots[index].address == address;
-            if is_same {
+            if self.slots[index].path.peer == address {
                 self.validate(index, (path.peer, datagram_len), packet, &shared.config.serving);
                 self.handle_again(now, index, packet, shared);
             } else {
@@ -199,34 +231,30 @@ impl Server {
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
-            self.queue_control(Item::Validate { to: reply_path, rid: packet.rid, rpc_id }, shared);
+            self.queue_control(Control::Validate { to, rid: packet.rid, rpc_id }, shared);
         } else {
-            match self.admit(now, (path.peer, address), packet, header, shared) {
+            let newcomer = Newcomer { sender: path.peer, path: to, packet, header };
+            match self.admit(now, &newcomer, shared) {
                 Ok(client) => {
-                    let deadline = deadline(now, header, shared.config.lifetime_ns_max);
-                    let (rid, bytes_in) = (packet.rid, datagram_len as u64);
                     let index = self.take_slot(Admission {
                         client,
-                        path: reply_path,
-                        rid,
-                        deadline,
-                        bytes_in,
+                        path: to,
+                        rid: packet.rid,
+                        rpc_id: Some(rpc_id),
+                        options: CallOptions {
+                            idempotent: packet.flags().has(Flags::IDEMPOTENT),
+                            fixed: packet.policy == Policy::Fixed,
+                            v1: false,
+                        },
+                        clock_us: header.client_clock_us.get(),
+                        via,
+                        deadline: deadline(now, header, shared.config.lifetime_ns_max),
+                        bytes_in: datagram_len,
                     });
-                    let slot = &mut self.slots[index];
-                    slot.rpc_id = rpc_id;
-                    slot.is_v1 = false;
-                    slot.options = CallOptions {
-                        idempotent: packet.flags().has(Flags::IDEMPOTENT),
-                        fixed: packet.policy == Policy::Fixed,
-                        v1: false,
-                    };
-                    slot.clock_us = header.client_clock_us.get();
-                    slot.latest_clock_us = slot.clock_us;
-                    slot.via = via;
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
                 }
-                Err(refusal) => self.refuse_packet(reply_path, packet.rid, rpc_id, refusal, shared),
+                Err(refusal) => self.refuse_packet(to, packet.rid, rpc_id, refusal, shared),
             }
         }
         if let Some(via) = via {
@@ -278,13 +306,12 @@ impl Server {
             shared.metrics.unknown += 1;
             return;
         };
-        if matches!(self.slots[index].phase, Phase::Receiving) {
+        let slot = &self.slots[index];
+        if let (Phase::Receiving, Some(id)) = (&slot.phase, slot.rpc_id)
             // No copy of it that is still under way is to run.
-            let slot = &self.slots[index];
-            let (client, id) = (slot.client, slot.rpc_id);
-            if let Err(denied) = self.clients.take(client, id.session().0, id.sequence()) {
-                shared.metrics.deny(denied);
-            }
+            && let Err(denied) = self.clients.take_of(slot.client, id.session().0, id.sequence())
+        {
+            shared.metrics.deny(denied);
         }
         self.conclude(index);
         self.give_up(index, shared);
@@ -317,16 +344,16 @@ impl Server {
         shared: &mut Shared,
     ) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
-        if self.slots[index].is_v1 {
+        let slot = &mut self.slots[index];
+        let Some(rpc_id) = slot.rpc_id else {
             return self.reply_v1(index, payload, shared);
-        }
+        };
         let (len, limit) =
             (payload.len(), shared.config.message_len_max.min(shared.config.packets_len_max()));
         if len > limit {
             self.refuse(id, DropReason::TooLarge, shared)?;
             return Err(AnswerError::TooLarge { len, limit });
         }
-        let slot = &mut self.slots[index];
         if slot.deadline <= now {
             self.conclude(index);
             self.give_up(index, shared);
@@ -335,14 +362,14 @@ impl Server {
         slot.reply.begin(payload, shared.config.segment_len, UNSCHEDULED_PACKETS);
         slot.phase = Phase::Replying;
         self.held.waiting -= 1;
-        let (client, rpc_id) = (slot.client, slot.rpc_id);
-        self.hold(index, len);
-        if let Some(session) = self.clients.known_session(client, rpc_id.session().0) {
-            self.slots[index].kept = Some(Links::default());
-            session.kept.push(&mut self.slots, index);
+        self.held.hold(&mut self.clients[slot.client], &mut slot.held_bytes, len);
+        self.queue.push_data(SlotKey(id.0), &mut slot.reply);
+        if let Some(via) = slot.via.take() {
+            self.routers.conclude(via);
         }
-        self.queue_data(index);
-        self.conclude(index);
+        if let Some(place) = self.clients.known_session(slot.client, rpc_id.session().0) {
+            self.clients[place].kept.push(&mut self.slots, index);
+        }
         Ok(())
     }
 
@@ -354,11 +381,12 @@ impl Server {
     ) -> Result<(), AnswerError> {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
         let slot = &self.slots[index];
-        let (to, rid, rpc_id, is_v1) = (slot.path(), slot.rid, slot.rpc_id, slot.is_v1);
-        self.queue_control(
-            if is_v1 { Item::DropV1 { to, rid } } else { Item::Drop { to, rid, rpc_id, reason } },
-            shared,
-        );
+        let (to, rid) = (slot.path, slot.rid);
+        let control = match slot.rpc_id {
+            Some(rpc_id) => Control::Drop { to, rid, rpc_id, reason },
+            None => Control::DropV1 { to, rid },
+        };
+        self.queue_control(control, shared);
         shared.metrics.drop(reason);
         self.report_v1(index, shared);
         self.conclude(index);
@@ -378,16 +406,14 @@ impl Server {
         let slot = &self.slots[index];
         let text = &rejection.text[..rejection.text.len().min(Rejection::TEXT_LEN_MAX)];
         let len = 2 * EXTENDED_LEN + Rejection::PREFIX_LEN + text.len() + 1;
-        let is_affordable = self.is_validated(index) || slot.allowance.covers(len);
-        if !slot.is_v1 && is_affordable && self.queue.len() < CONTROL_LEN_MAX {
+        let is_affordable = self.clients[slot.client].is_validated || slot.allowance.covers(len);
+        let (to, rid) = (slot.path, slot.rid);
+        if let Some(rpc_id) = slot.rpc_id.filter(|_| is_affordable)
+            && self.queue.try_push_control(Control::Reject { to, rid, rpc_id })
+        {
             let mut words = shared.buffers.take();
             words.extend_from_slice(&Rejection::prefix(rejection.code));
             words.extend_from_slice(text);
-            self.queue.push_back(Item::Reject {
-                to: slot.path(),
-                rid: slot.rid,
-                rpc_id: slot.rpc_id,
-            });
             self.rejections.push_back(words);
         }
         self.refuse(id, DropReason::Application, shared)
@@ -463,59 +489,59 @@ impl Server {
         )
     }
 
-    /// Whether a first packet becomes a request of its own; the client's index if so.
+    /// Whether a first packet becomes a request of its own; the client's record if so.
     fn admit(
         &mut self,
         now: Time,
-        (sender, address): (SocketAddr, SocketAddr),
-        packet: &Packet,
-        header: &RequestHeader,
+        newcomer: &Newcomer,
         shared: &mut Shared,
     ) -> Result<PeerId, Refusal> {
+        let Newcomer { sender, path, packet, header } = *newcomer;
         let (config, serving) = (&shared.config, &shared.config.serving);
         if !serving.is_enabled {
             return Err(Refusal::Drop(DropReason::Application));
         }
-        if header.message_len.get() as usize > config.message_len_max {
+        let len = header.message_len.get() as usize;
+        if len > config.message_len_max {
             return Err(Refusal::Drop(DropReason::TooLarge));
         }
         let token = header.token.get();
         let rpc_id = RpcId(header.rpc_id.get());
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
-        let transit_ns = serving.transit_ns_max;
-        let may_predate = |since| !is_idempotent && may_predate(now, header, (since, transit_ns));
         // What a server can tell of a session that it does not know.
-        let overload = match may_predate(self.clients.known_since(now, serving)) {
+        let overload = match may_predate(
+            now,
+            header,
+            (self.clients.known_since(now, serving), serving.transit_ns_max),
+        ) {
             true => Refusal::Drop(DropReason::Uncertain),
             false => Refusal::Drop(DropReason::Overload),
         };
-        let client = self.admit_client(now, address, token, serving)?.ok_or(overload)?;
+        let client = self.admit_client(now, path.peer, token, serving)?.ok_or(overload)?;
         validate(&mut self.clients[client], token, sender, serving);
-        let session = rpc_id.session();
-        if let Err(denied) = self.clients.session(now, client, session.0, serving) {
-            if !self.clients[client].is_validated {
-                // It has room for more once it is.
-                return Err(Refusal::Validate);
+        let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
+            Ok(place) => place,
+            // It has room for more once it is.
+            Err(_) if !self.clients[client].is_validated => return Err(Refusal::Validate),
+            Err(denied) => {
+                shared.metrics.deny(denied);
+                return Err(overload);
             }
-            shared.metrics.deny(denied);
-            return Err(overload);
-        }
-        self.release_below(client, session, header.floor.get(), shared);
-        let len = header.message_len.get() as usize;
-        let is_stopping = self.is_stopping(now, packet);
-        let is_full =
-            is_stopping || self.is_full(client, len, packet.count > 1, &shared.config.serving);
-        let Some(session) = self.clients.known_session(client, session.0) else {
-            return Err(overload);
         };
-        match session.once.recall(rpc_id.sequence()) {
-            Memory::Fresh if may_predate(session.known_since) => {
+        self.release_below(session, header.floor.get(), shared);
+        let serving = &shared.config.serving;
+        let is_stopping = self.is_stopping(now, packet);
+        let is_full = is_stopping || self.is_full(client, len, packet.count > 1, serving);
+        let known_since = self.clients[session].known_since;
+        match self.clients[session].once.recall(rpc_id.sequence()) {
+            Memory::Fresh if may_predate(now, header, (known_since, serving.transit_ns_max)) => {
                 return Err(Refusal::Drop(DropReason::Uncertain));
             }
             // A request of several packets is taken when it is complete. One that is refused is
             // taken too: the client takes that for a promise that no copy of it will run.
             Memory::Fresh if is_full && !is_idempotent || !is_full && packet.count == 1 => {
-                self.take(client, packet, shared)?;
+                let taken = self.clients.take(session, rpc_id.sequence());
+                note_taken(taken, is_idempotent, shared)?;
             }
             Memory::Fresh => {}
             Memory::Seen if is_idempotent => {}
@@ -532,27 +558,6 @@ impl Server {
             (false, true) => Err(Refusal::Drop(DropReason::Overload)),
             (false, false) => Ok(client),
         }
-    }
-
-    /// Remembers a request that runs or is refused. One that is not idempotent must not run where
-    /// there is no memory for it, nor be refused for good.
-    #[inline]
-    fn take(
-        &mut self,
-        client: PeerId,
-        packet: &Packet,
-        shared: &mut Shared,
-    ) -> Result<(), Refusal> {
-        let Some(id) = packet.rpc_id() else {
-            return Ok(());
-        };
-        if let Err(denied) = self.clients.take(client, id.session().0, id.sequence()) {
-            shared.metrics.deny(denied);
-            if !packet.flags().has(Flags::IDEMPOTENT) {
-                return Err(Refusal::Drop(DropReason::Uncertain));
-            }
-        }
-        Ok(())
     }
 
     /// The client of a request; `None` when too many are known.
@@ -610,28 +615,31 @@ impl Server {
         match refusal {
             Refusal::Drop(reason) => {
                 shared.metrics.drop(reason);
-                self.queue_control(Item::Drop { to, rid, rpc_id, reason }, shared);
+                self.queue_control(Control::Drop { to, rid, rpc_id, reason }, shared);
             }
             Refusal::Validate => {
                 shared.metrics.validations += 1;
-                self.queue_control(Item::Validate { to, rid, rpc_id }, shared);
+                self.queue_control(Control::Validate { to, rid, rpc_id }, shared);
             }
         }
     }
 
+    #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: Admission) -> SlotId {
-        let index = self.slots.take(|| Slot::new(admission.path.peer));
+        let index = self.slots.take(Slot::new);
         self.held.requests += 1;
         self.clients[admission.client].requests += 1;
         let slot = &mut self.slots[index];
         slot.client = admission.client;
-        slot.address = admission.path.peer;
-        slot.local = admission.path.local;
+        slot.path = admission.path;
         slot.rid = admission.rid;
+        slot.rpc_id = admission.rpc_id;
+        slot.options = admission.options;
+        slot.clock_us = admission.clock_us;
+        slot.latest_clock_us = admission.clock_us;
+        slot.via = admission.via;
         slot.deadline = admission.deadline;
-        slot.allowance = Allowance { received: admission.bytes_in, sent: 0 };
-        slot.held_bytes = 0;
-        slot.via = None;
+        slot.allowance = Allowance { received: admission.bytes_in as u64, sent: 0 };
         slot.is_validation_asked = false;
         index
     }
@@ -710,8 +718,11 @@ impl Server {
             Arrival::Complete => {
                 slot.clock_us = slot.latest_clock_us;
                 let payload = shared.end(&mut slot.request);
-                let (client, to, rid, rpc_id) = (slot.client, slot.path(), slot.rid, slot.rpc_id);
-                if let Err(refusal) = self.take(client, packet, shared) {
+                let (client, to, rid) = (slot.client, slot.path, slot.rid);
+                let rpc_id = slot.rpc_id.unwrap_or_default();
+                let taken = self.clients.take_of(client, rpc_id.session().0, rpc_id.sequence());
+                let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
+                if let Err(refusal) = note_taken(taken, is_idempotent, shared) {
                     shared.buffers.give(payload);
                     self.refuse_packet(to, rid, rpc_id, refusal, shared);
                     self.conclude(index);
@@ -729,7 +740,7 @@ impl Server {
         let id = RequestId(self.slots.key(index).0);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Waiting;
-        let (client, deadline, options) = (slot.address, slot.deadline, slot.options);
+        let (client, deadline, options) = (slot.path.peer, slot.deadline, slot.options);
         self.held.waiting += 1;
         self.wheel.arm(index, deadline);
         shared.metrics.requests += 1;
@@ -739,7 +750,7 @@ impl Server {
     /// The live request that a packet from its client speaks of.
     fn find(&self, peer: SocketAddr, packet: &Packet) -> Option<SlotId> {
         let index = *self.live.get(&packet.rpc_id()?.0)?;
-        (self.slots[index].address == peer).then_some(index)
+        (self.slots[index].path.peer == peer).then_some(index)
     }
 
     fn waiting(&self, id: RequestId) -> Option<SlotId> {
@@ -789,26 +800,29 @@ impl Server {
     }
 
     /// Releases kept replies whose calls the client says have ended.
-    fn release_below(
-        &mut self,
-        client: PeerId,
-        session: SessionId,
-        floor: u32,
-        shared: &mut Shared,
-    ) {
-        while let Some(session) = self.clients.known_session(client, session.0)
-            && let Some(index) = session.kept.first()
-            && self.slots[index].rpc_id.sequence() < floor
+    fn release_below(&mut self, session: SessionPlace, floor: u32, shared: &mut Shared) {
+        while let Some(index) = self.clients[session].kept.first()
+            && self.slots[index].rpc_id.is_some_and(|id| id.sequence() < floor)
         {
+            self.unkeep(session, index);
             self.release(index, shared);
         }
     }
 
+    /// Takes a reply out of those that its session keeps.
+    #[inline(always)]
+    fn unkeep(&mut self, session: SessionPlace, index: SlotId) {
+        self.clients[session].kept.remove(&mut self.slots, index);
+        self.slots[index].kept = None;
+    }
+
     pub(super) fn release(&mut self, index: SlotId, shared: &mut Shared) {
         self.wheel.disarm(index);
-        self.hold(index, 0);
         let slot = &mut self.slots[index];
-        let (client, rpc_id) = (slot.client, slot.rpc_id);
+        let client = &mut self.clients[slot.client];
+        self.held.hold(client, &mut slot.held_bytes, 0);
+        self.held.requests -= 1;
+        client.requests -= 1;
         match std::mem::replace(&mut slot.phase, Phase::Replying) {
             Phase::Receiving => self.held.partials -= 1,
             Phase::ReceivingV1(mut request) => {
@@ -822,22 +836,22 @@ impl Server {
             let rest = shared.end(&mut slot.request);
             shared.buffers.give(rest);
         }
+        slot.request.is_sack_queued = false;
         shared.buffers.give(slot.reply.end());
-        slot.is_data_queued = false;
-        slot.is_sack_queued = false;
-        if slot.is_v1 {
-            self.live_v1.remove(&(AddressKey(slot.address), slot.rid));
-        } else {
-            self.live.remove(&rpc_id.0);
+        match slot.rpc_id {
+            Some(rpc_id) => {
+                self.live.remove(&rpc_id.0);
+                if slot.kept.is_some()
+                    && let Some(session) =
+                        self.clients.known_session(slot.client, rpc_id.session().0)
+                {
+                    self.unkeep(session, index);
+                }
+            }
+            None => {
+                self.live_v1.remove(&(AddressKey(slot.path.peer), slot.rid));
+            }
         }
-        if slot.kept.is_some()
-            && let Some(session) = self.clients.known_session(client, rpc_id.session().0)
-        {
-            session.kept.remove(&mut self.slots, index);
-            self.slots[index].kept = None;
-        }
-        self.held.requests -= 1;
-        self.clients[client].requests -= 1;
         self.slots.release(index);
     }
 
@@ -847,46 +861,32 @@ impl Server {
     }
 
     pub(super) fn queue_data(&mut self, index: SlotId) {
-        let slot = &mut self.slots[index];
-        if !slot.is_data_queued {
-            slot.is_data_queued = true;
-            self.queue.push_back(Item::Data(self.slots.key(index)));
-        }
-    }
-
-    /// Queues what answers a packet that is not kept; bounded, since anybody can send such packets.
-    pub(super) fn queue_control(&mut self, item: Item, shared: &mut Shared) {
-        if self.queue.len() < CONTROL_LEN_MAX {
-            self.queue.push_back(item);
-        } else {
-            shared.metrics.control_dropped_queue_full += 1;
-        }
+        let key = self.slots.key(index);
+        self.queue.push_data(key, &mut self.slots[index].reply);
     }
 
     pub(super) fn queue_sack(&mut self, index: SlotId) {
-        let slot = &mut self.slots[index];
-        if !slot.is_sack_queued {
-            slot.is_sack_queued = true;
-            self.queue.push_back(Item::Sack(self.slots.key(index)));
-        }
+        let key = self.slots.key(index);
+        self.queue.push_sack(key, &mut self.slots[index].request);
     }
 
-    pub(super) fn is_validated(&self, index: SlotId) -> bool {
-        self.clients[self.slots[index].client].is_validated
+    /// Queues what answers a packet that is not kept.
+    pub(super) fn queue_control(&mut self, control: Control, shared: &mut Shared) {
+        if !self.queue.try_push_control(control) {
+            shared.metrics.control_dropped_queue_full += 1;
+        }
     }
 }
 
 impl Slot {
-    fn new(address: SocketAddr) -> Self {
+    fn new() -> Self {
         Self {
             phase: Phase::Replying,
-            rpc_id: RpcId(0),
+            rpc_id: None,
             rid: 0,
-            is_v1: false,
             options: CallOptions::default(),
             client: PeerId::default(),
-            address,
-            local: None,
+            path: NOBODY.into(),
             clock_us: 0,
             latest_clock_us: 0,
             via: None,
@@ -896,15 +896,8 @@ impl Slot {
             held_bytes: 0,
             allowance: Allowance::default(),
             kept: None,
-            is_data_queued: false,
-            is_sack_queued: false,
             is_validation_asked: false,
         }
-    }
-
-    /// The way back to the client.
-    pub(super) fn path(&self) -> Path {
-        Path { local: self.local, peer: self.address }
     }
 }
 
@@ -936,15 +929,31 @@ fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
     }
 }
 
-/// Whether a request was sent before and may have been sent first before `since`, if the network
-/// held this packet for `transit_ns`.
+/// Whether a request that must not run twice was sent before and may have been sent first before
+/// `since`, if the network held this packet for `transit_ns`.
+#[inline]
 fn may_predate(now: Time, header: &RequestHeader, (since, transit_ns): (Time, u64)) -> bool {
+    let flags = Flags(header.flags);
+    if flags.has(Flags::IDEMPOTENT) || !flags.has(Flags::RETRANSMIT) {
+        return false;
+    }
     let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
-    Flags(header.flags).has(Flags::RETRANSMIT) && now.saturating_sub(age_ns + transit_ns) <= since
+    now.saturating_sub(age_ns + transit_ns) <= since
 }
 
-/// Refusals and other control packets are dropped while so much waits to be sent.
-const CONTROL_LEN_MAX: usize = 8192;
+/// What follows from remembering a request that runs or is refused: one that is not idempotent must
+/// not run where there is no memory for it, nor be refused for good.
+fn note_taken(
+    taken: Result<(), Denied>,
+    is_idempotent: bool,
+    shared: &mut Shared,
+) -> Result<(), Refusal> {
+    let Err(denied) = taken else {
+        return Ok(());
+    };
+    shared.metrics.deny(denied);
+    if is_idempotent { Ok(()) } else { Err(Refusal::Drop(DropReason::Uncertain)) }
+}
 
 /// Packets that one ACK makes go again: 60 kB of full ones.
 const RESEND_PACKETS_MAX: u16 = 44;

@@ -4,13 +4,14 @@
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, FeedbackBody, Flags, MessageType, ReplyRepr, RpcId, SackBody, Segment,
+    EXTENDED_LEN, FeedbackBody, Flags, MessageType, ReplyRepr, RpcId, SackBody,
 };
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
 
 use super::config::Pool;
-use super::server::{Item, Phase, Server};
+use super::queue::Item;
+use super::server::{Control, Phase, Server};
 use super::shared::Shared;
 use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
@@ -32,8 +33,8 @@ impl Server {
         if self.batches_since_report >= TRAINS_BETWEEN_REPORTS {
             self.write_reports(&mut batch, shared);
         }
-        while let Some(&item) = self.queue.front() {
-            let is_written = match item {
+        while let Some(item) = self.queue.front() {
+            let is_written = match *item {
                 Item::Data(key) => match self.slots.find(key) {
                     Some(index) => self.write_data(index, &mut batch, shared),
                     None => true,
@@ -42,25 +43,7 @@ impl Server {
                     Some(index) => self.write_sack(index, &mut batch),
                     None => true,
                 },
-                Item::Drop { to, rid, rpc_id, reason } => {
-                    let repr = self.refusal(
-                        MessageType::Drop,
-                        (rid, rpc_id),
-                        to.peer,
-                        &shared.config.pool,
-                    );
-                    write_control(&mut batch, to, &repr, &[reason as u8])
-                }
-                Item::Reject { to, rid, rpc_id } => {
-                    let call = (rid, rpc_id);
-                    self.write_rejection(&mut batch, to, call, shared)
-                }
-                Item::Validate { to, rid, rpc_id } => {
-                    let repr =
-                        self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, &shared.config.pool);
-                    write_control(&mut batch, to, &repr, EMPTY_SACK.as_bytes())
-                }
-                v1 => super::server_v1::write_item_v1(&mut batch, v1),
+                Item::Control(control) => self.write_control(control, &mut batch, shared),
             };
             if !is_written {
                 break;
@@ -74,112 +57,104 @@ impl Server {
         batch.finish()
     }
 
-    /// Writes the refusal whose words are the first of those that wait; whether there was room.
-    fn write_rejection(
+    /// Writes a packet of no request; `false` when it did not fit.
+    fn write_control(
         &mut self,
+        control: Control,
         batch: &mut GsoBatch,
-        to: Path,
-        call: (u16, RpcId),
         shared: &mut Shared,
     ) -> bool {
-        let repr = self.refusal(MessageType::Drop, call, to.peer, &shared.config.pool);
-        let Some(words) = self.rejections.front() else {
-            return true;
-        };
-        if !write_control(batch, to, &repr, words) {
-            return false;
+        let pool = &shared.config.pool;
+        match control {
+            Control::Drop { to, rid, rpc_id, reason } => {
+                let repr = self.refusal(MessageType::Drop, (rid, rpc_id), to.peer, pool);
+                write_packet(batch, to, &repr, &[reason as u8])
+            }
+            Control::Reject { to, rid, rpc_id } => {
+                let repr = self.refusal(MessageType::Drop, (rid, rpc_id), to.peer, pool);
+                let words = self.rejections.front().map_or(&[][..], |words| words);
+                let is_written = write_packet(batch, to, &repr, words);
+                if is_written && let Some(words) = self.rejections.pop_front() {
+                    shared.buffers.give(words);
+                }
+                is_written
+            }
+            Control::Validate { to, rid, rpc_id } => {
+                let repr = self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, pool);
+                write_packet(batch, to, &repr, EMPTY_SACK.as_bytes())
+            }
+            v1 => super::server_v1::write_control_v1(batch, v1),
         }
-        self.rejections.pop_front().into_iter().for_each(|words| shared.buffers.give(words));
-        true
-    }
-
-    /// Whether `len` more bytes may go to the client of the request.
-    fn may_send(&self, index: SlotId, len: usize) -> bool {
-        let slot = &self.slots[index];
-        self.is_validated(index) || slot.allowance.covers(len)
     }
 
     /// Writes the reply packets that may go; `false` when some did not fit.
     fn write_data(&mut self, index: SlotId, batch: &mut GsoBatch, shared: &mut Shared) -> bool {
-        while let Some(packet) = self.slots[index].reply.peek() {
-            let slot = &self.slots[index];
-            if slot.is_v1 {
-                if !super::server_v1::write_packet_v1(slot, packet, batch) {
-                    return false;
-                }
-                self.slots[index].reply.sent(packet);
-                continue;
-            }
+        let server_load = self.load();
+        let slot = &mut self.slots[index];
+        let Some(rpc_id) = slot.rpc_id else {
+            return self.write_data_v1(index, batch, shared);
+        };
+        let client = &self.clients[slot.client];
+        while let Some(packet) = slot.reply.peek() {
             let segment = slot.reply.segment(packet);
             let len = EXTENDED_LEN + segment.len();
-            if !self.may_send(index, len) {
-                return self.hold_back(index, shared);
+            if !client.is_validated && !slot.allowance.covers(len) {
+                self.hold_back(index, shared);
+                return true;
             }
-            let Some(room) = batch.room(slot.path(), len) else {
+            let Some(room) = batch.room(&slot.path, len) else {
                 return false;
             };
             let repr = ReplyRepr {
-                segment: Segment {
-                    message_len: slot.reply.len() as u32,
-                    segment_len: slot.reply.segment_len(),
-                    index: packet,
-                    count: slot.reply.count(),
-                },
-                server_load: self.load(),
+                segment: slot.reply.place(packet),
+                server_load,
                 server_id: shared.config.pool.server_id,
                 clock_echo_us: slot.clock_us,
-                token: self.clients[slot.client].state.token,
-                ..ReplyRepr::control(MessageType::Response, slot.rid, slot.rpc_id)
+                token: client.state.token,
+                ..ReplyRepr::control(MessageType::Response, slot.rid, rpc_id)
             };
             repr.emit(room).copy_from_slice(segment);
-            let slot = &mut self.slots[index];
             slot.allowance.sent += len as u64;
             slot.reply.sent(packet);
         }
-        let slot = &mut self.slots[index];
-        slot.is_data_queued = false;
-        if slot.is_v1 {
-            self.release(index, shared);
-        }
+        slot.reply.is_queued = false;
         true
     }
 
     /// The reply must wait until the address is validated: ask for the token instead.
-    fn hold_back(&mut self, index: SlotId, shared: &mut Shared) -> bool {
+    fn hold_back(&mut self, index: SlotId, shared: &mut Shared) {
         shared.metrics.amplification_limited += 1;
         let slot = &mut self.slots[index];
-        slot.is_data_queued = false;
+        slot.reply.is_queued = false;
         slot.is_validation_asked = true;
         self.queue_sack(index);
-        true
     }
 
     fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
+        let server_load = self.load();
         let len = EXTENDED_LEN + size_of::<SackBody>();
-        let slot = &self.slots[index];
-        if !self.may_send(index, len) {
-            self.slots[index].is_sack_queued = false;
-            return true;
-        }
-        let Some(room) = batch.room(slot.path(), len) else {
-            return false;
-        };
-        let repr = ReplyRepr {
-            server_load: self.load(),
-            clock_echo_us: slot.latest_clock_us,
-            token: self.clients[slot.client].state.token,
-            ..ReplyRepr::control(MessageType::Ack, slot.rid, slot.rpc_id)
-        };
         let slot = &mut self.slots[index];
-        let body = match slot.phase {
-            _ if slot.is_validation_asked => EMPTY_SACK,
-            Phase::Receiving => slot.request.sack(),
-            _ => HAVE_IT,
-        };
-        slot.is_validation_asked = false;
-        slot.is_sack_queued = false;
-        slot.allowance.sent += len as u64;
-        repr.emit(room).copy_from_slice(body.as_bytes());
+        let client = &self.clients[slot.client];
+        if client.is_validated || slot.allowance.covers(len) {
+            let Some(room) = batch.room(&slot.path, len) else {
+                return false;
+            };
+            let repr = ReplyRepr {
+                server_load,
+                clock_echo_us: slot.latest_clock_us,
+                token: client.state.token,
+                ..ReplyRepr::control(MessageType::Ack, slot.rid, slot.rpc_id.unwrap_or_default())
+            };
+            let body = match slot.phase {
+                _ if slot.is_validation_asked => EMPTY_SACK,
+                Phase::Receiving => slot.request.sack(),
+                _ => HAVE_IT,
+            };
+            slot.is_validation_asked = false;
+            slot.allowance.sent += len as u64;
+            repr.emit(room).copy_from_slice(body.as_bytes());
+        }
+        slot.request.is_sack_queued = false;
         true
     }
 
@@ -192,7 +167,7 @@ impl Server {
                 flags: if self.stopping_since.is_some() { Flags::STOPPING } else { 0 },
                 ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
             };
-            if !write_control(batch, to, &repr, FeedbackBody::as_bytes(&body)) {
+            if !write_packet(batch, to, &repr, FeedbackBody::as_bytes(&body)) {
                 return;
             }
             shared.metrics.feedback += 1;
@@ -222,8 +197,8 @@ impl Server {
     }
 }
 
-pub(super) fn write_control(batch: &mut GsoBatch, to: Path, repr: &ReplyRepr, body: &[u8]) -> bool {
-    let Some(room) = batch.room(to, EXTENDED_LEN + body.len()) else {
+fn write_packet(batch: &mut GsoBatch, to: Path, repr: &ReplyRepr, body: &[u8]) -> bool {
+    let Some(room) = batch.room(&to, EXTENDED_LEN + body.len()) else {
         return false;
     };
     repr.emit(room).copy_from_slice(body);

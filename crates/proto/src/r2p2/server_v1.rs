@@ -5,13 +5,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, DropReason, FeedbackV1, MessageType, Packet, Policy, V1_ACK, V1_DROP, V1_PACKETS_MAX,
-    V1_SEGMENT_LEN, V1Repr,
+    BASE_LEN, DropReason, FeedbackV1, MessageType, Packet, Policy, Segment, V1_ACK, V1_DROP,
+    V1_PACKETS_MAX, V1_SEGMENT_LEN, V1Repr,
 };
 use zerocopy::IntoBytes;
 
 use super::incoming::InOrder;
-use super::server::{Admission, Item, Phase, Server, Slot, validate};
+use super::server::{Admission, Control, Phase, Server, validate};
 use super::shared::Shared;
 use crate::address::AddressKey;
 use crate::call::slab::SlotId;
@@ -48,7 +48,8 @@ impl Server {
             (usize::from(V1_PACKETS_MAX) * V1_SEGMENT_LEN).min(shared.config.message_len_max);
         let wire_len = len + len.div_ceil(V1_SEGMENT_LEN).max(1) * BASE_LEN;
         let slot = &self.slots[index];
-        let is_affordable = self.is_validated(index) || slot.allowance.covers(wire_len);
+        let is_affordable =
+            self.clients[slot.client].is_validated || slot.allowance.covers(wire_len);
         if len > limit || !is_affordable {
             let reason = if is_affordable { DropReason::TooLarge } else { DropReason::Unvalidated };
             let error = if is_affordable {
@@ -56,7 +57,7 @@ impl Server {
             } else {
                 AnswerError::Unvalidated
             };
-            self.drop_v1(slot.path(), slot.rid, reason, shared);
+            self.drop_v1(slot.path, slot.rid, reason, shared);
             self.report_v1(index, shared);
             self.release(index, shared);
             shared.buffers.give(payload);
@@ -94,13 +95,14 @@ impl Server {
         };
         validate(&mut self.clients[client], 0, peer, serving);
         let deadline = now + shared.config.lifetime_ns_max;
-        let bytes_in = (BASE_LEN + packet.payload.len()) as u64;
-        let rid = packet.rid;
-        let index = self.take_slot(Admission { client, path, rid, deadline, bytes_in });
+        let bytes_in = BASE_LEN + packet.payload.len();
+        let (rid, rpc_id, clock_us, via) = (packet.rid, None, 0, None);
+        let options = CallOptions { v1: true, ..CallOptions::default() };
+        let admission =
+            Admission { client, path, rid, rpc_id, options, clock_us, via, deadline, bytes_in };
+        let index = self.take_slot(admission);
         self.live_v1.insert((AddressKey(peer), packet.rid), index);
         let mut payload = shared.buffers.take();
-        self.slots[index].is_v1 = true;
-        self.slots[index].options = CallOptions { v1: true, ..CallOptions::default() };
         if packet.count == 1 {
             payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);
@@ -110,7 +112,7 @@ impl Server {
         self.slots[index].phase = Phase::ReceivingV1(request);
         self.held.partials += 1;
         self.expect_v1(now, index, &shared.config.serving);
-        self.queue.push_back(Item::AckV1 { to: path, rid: packet.rid });
+        self.queue.push_control(Control::AckV1 { to: path, rid });
     }
 
     fn continue_v1(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
@@ -151,44 +153,55 @@ impl Server {
 
     fn drop_v1(&mut self, to: Path, rid: u16, reason: DropReason, shared: &mut Shared) {
         shared.metrics.drop(reason);
-        self.queue_control(Item::DropV1 { to, rid }, shared);
+        self.queue_control(Control::DropV1 { to, rid }, shared);
+    }
+
+    /// Writes the reply packets; `false` when some did not fit. What has gone is not sent again.
+    pub(super) fn write_data_v1(
+        &mut self,
+        index: SlotId,
+        batch: &mut GsoBatch,
+        shared: &mut Shared,
+    ) -> bool {
+        let slot = &mut self.slots[index];
+        while let Some(packet) = slot.reply.peek() {
+            let Segment { count, .. } = slot.reply.place(packet);
+            let payload = slot.reply.segment(packet);
+            let Some(room) = batch.room(&slot.path, BASE_LEN + payload.len()) else {
+                return false;
+            };
+            let (kind, policy) = (MessageType::Response, Policy::Fixed);
+            let repr = V1Repr { kind, policy, rid: slot.rid, index: packet, count };
+            repr.emit(room).copy_from_slice(payload);
+            slot.reply.sent(packet);
+        }
+        self.release(index, shared);
+        true
     }
 
     /// Tells a router that lends a place for each version 1 request that this one is free again.
     pub(super) fn report_v1(&mut self, index: SlotId, shared: &mut Shared) {
         let slot = &self.slots[index];
-        if let Some(peer) = shared.config.pool.router.filter(|_| slot.is_v1) {
-            let to = Path { local: slot.local, peer };
+        if let Some(peer) = shared.config.pool.router.filter(|_| slot.rpc_id.is_none()) {
+            let to = Path { peer, ..slot.path };
             shared.metrics.feedback += 1;
-            self.queue.push_back(Item::FeedbackV1 { to, client: slot.address, rid: slot.rid });
+            let (client, rid) = (slot.path.peer, slot.rid);
+            self.queue.push_control(Control::FeedbackV1 { to, client, rid });
         }
     }
 }
 
-/// Writes packet `packet` of a version 1 reply; `false` when it did not fit.
-pub(super) fn write_packet_v1(slot: &Slot, packet: u16, batch: &mut GsoBatch) -> bool {
-    let payload = slot.reply.segment(packet);
-    let count = slot.reply.count();
-    let Some(room) = batch.room(slot.path(), BASE_LEN + payload.len()) else {
-        return false;
-    };
-    let (kind, policy) = (MessageType::Response, Policy::Fixed);
-    let repr = V1Repr { kind, policy, rid: slot.rid, index: packet, count };
-    repr.emit(room).copy_from_slice(payload);
-    true
-}
-
-/// Writes a version 1 item; `false` when it did not fit.
-pub(super) fn write_item_v1(batch: &mut GsoBatch, item: Item) -> bool {
+/// Writes a packet of no request; `false` when it did not fit.
+pub(super) fn write_control_v1(batch: &mut GsoBatch, control: Control) -> bool {
     let ip_of = |client: SocketAddr| match client.ip() {
         IpAddr::V4(ip) => ip.octets(),
         IpAddr::V6(_) => [0; 4],
     };
     let feedback;
-    let (to, kind, policy, rid, body): (_, _, _, _, &[u8]) = match item {
-        Item::AckV1 { to, rid } => (to, MessageType::Ack, Policy::Fixed, rid, V1_ACK),
-        Item::DropV1 { to, rid } => (to, MessageType::Drop, Policy::Fixed, rid, V1_DROP),
-        Item::FeedbackV1 { to, client, rid } => {
+    let (to, kind, policy, rid, body): (_, _, _, _, &[u8]) = match control {
+        Control::AckV1 { to, rid } => (to, MessageType::Ack, Policy::Fixed, rid, V1_ACK),
+        Control::DropV1 { to, rid } => (to, MessageType::Drop, Policy::Fixed, rid, V1_DROP),
+        Control::FeedbackV1 { to, client, rid } => {
             feedback = FeedbackV1 {
                 rid: rid.into(),
                 client_port: client.port().into(),
@@ -198,7 +211,7 @@ pub(super) fn write_item_v1(batch: &mut GsoBatch, item: Item) -> bool {
         }
         _ => return true,
     };
-    let Some(room) = batch.room(to, BASE_LEN + body.len()) else {
+    let Some(room) = batch.room(&to, BASE_LEN + body.len()) else {
         return false;
     };
     V1Repr::control(kind, policy, rid).emit(room).copy_from_slice(body);

@@ -26,17 +26,16 @@ mod requests;
 mod slot;
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hasher;
 use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
-use siphasher::sip::SipHasher24;
 
 pub use self::config::{Config, Holdings, Metrics};
 
 use self::half::{End, Incoming, Outgoing};
 use self::slot::{Holder, Key, Phase, Sent, Slot, What};
 use crate::address::AddressKey;
+use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::wheel::Wheel;
@@ -127,19 +126,11 @@ pub struct Streams<E> {
     metrics: Metrics,
 }
 
-/// Numbers that nobody can guess.
-#[derive(Debug)]
-struct Numbers {
-    hasher: SipHasher24,
-    drawn: u64,
-}
-
 impl<E: Rpc> Streams<E> {
     /// Streams over an endpoint of which nothing else is wanted.
     pub fn new(rpc: E, config: Config) -> Self {
-        let mut hasher = SipHasher24::new_with_key(&config.secret);
-        hasher.write(b"streams");
-        let state = || FixedState::with_seed(hasher.finish());
+        let numbers = Numbers::new(&config.secret, b"streams");
+        let state = || FixedState::with_seed(numbers.seed());
         Self {
             rpc,
             slots: Slab::default(),
@@ -151,7 +142,7 @@ impl<E: Rpc> Streams<E> {
             queue: VecDeque::new(),
             changed: VecDeque::new(),
             wheel: Wheel::new(TICK_BITS),
-            numbers: Numbers { hasher, drawn: 0 },
+            numbers,
             holdings: Holdings::default(),
             metrics: Metrics::default(),
             config: config.mended(),
@@ -189,7 +180,7 @@ impl<E: Rpc> Streams<E> {
     /// reached.
     pub fn connect(&mut self, now: Time, peer: SocketAddr) -> Result<StreamId, Fault> {
         let window = self.share().filter(|_| self.has_room_for(peer)).ok_or(Fault::TooMany)?;
-        let opener = self.numbers.draw();
+        let opener = self.numbers.draw(64);
         let index = self.begin(now, Key { peer: AddressKey(peer), opener, is_opener: true });
         self.holdings.windows_bytes += window;
         let slot = &mut self.slots[index];
@@ -552,20 +543,6 @@ impl<E: Rpc> Streams<E> {
                 }
                 // Every request has been answered when it came.
                 Event::Cancelled { .. } => {}
-            }
-        }
-    }
-}
-
-impl Numbers {
-    fn draw(&mut self) -> u64 {
-        loop {
-            let mut hasher = self.hasher;
-            hasher.write_u64(self.drawn);
-            self.drawn += 1;
-            let number = hasher.finish();
-            if number != 0 {
-                return number;
             }
         }
     }

@@ -70,7 +70,7 @@ impl<E: Rpc> Streams<E> {
             return Reply { status: Status::Refused, acceptor: 0, limit: 0 };
         }
         self.make_room(now);
-        let acceptor = self.numbers.draw();
+        let acceptor = self.numbers.draw(64);
         let index = self.begin(now, key);
         let slot = &mut self.slots[index];
         slot.acceptor = acceptor;

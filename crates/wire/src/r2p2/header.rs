@@ -171,6 +171,11 @@ impl MessageType {
         })
     }
 
+    /// Whether packets of it carry bytes of a message: a request or a reply.
+    pub fn is_data(self) -> bool {
+        matches!(self, Self::Request | Self::Response)
+    }
+
     /// Whether packets of the type carry a [`ReplyHeader`], the others a [`RequestHeader`].
     pub fn is_from_server(self) -> bool {
         matches!(self, Self::Response | Self::Feedback | Self::Ack | Self::Drop)

@@ -155,7 +155,7 @@ impl<'a> Packet<'a> {
 
     /// Whether the packet carries bytes of a message: a request or a reply.
     pub fn is_data(&self) -> bool {
-        matches!(self.message_type, MessageType::Request | MessageType::Response)
+        self.message_type.is_data()
     }
 
     /// The extended header read as a request's, for the fields that both directions share.
@@ -230,14 +230,19 @@ impl<'a> Packet<'a> {
         } else {
             Kind::Request { header, route }
         };
-        let (rid, count) = (header.base.rid.get(), declared_count);
-        let mut packet = Self { kind, message_type, policy, index, count, is_last, rid, payload };
-        if packet.is_data() {
-            packet.count = data_count(header, &packet)?;
-            if declared_count != 0 && declared_count != packet.count {
+        let is_data = message_type.is_data();
+        let count = if is_data {
+            let count = data_count(header, index, is_last, payload.len())?;
+            if declared_count != 0 && declared_count != count {
                 return Err(Malformed::Order);
             }
+            count
         } else {
+            declared_count
+        };
+        let rid = header.base.rid.get();
+        let packet = Self { kind, message_type, policy, index, count, is_last, rid, payload };
+        if !is_data {
             packet.check_control()?;
         }
         Ok(packet)
@@ -302,15 +307,20 @@ fn order(base: &BaseHeader) -> Result<(u16, u16, bool), Malformed> {
 
 /// The packet count that an extended data packet implies, if its own length and place agree with
 /// it.
-fn data_count(header: &RequestHeader, packet: &Packet) -> Result<u16, Malformed> {
+fn data_count(
+    header: &RequestHeader,
+    index: u16,
+    is_last: bool,
+    payload_len: usize,
+) -> Result<u16, Malformed> {
     let message_len = header.message_len.get();
     let segment_len = header.segment_len.get();
     let count = packet_count(message_len, segment_len).ok_or(Malformed::Length)?;
-    if packet.index >= count || packet.is_last != (packet.index + 1 == count) {
+    if index >= count || is_last != (index + 1 == count) {
         return Err(Malformed::Order);
     }
-    let (_, len) = payload_span(packet.index, message_len, segment_len);
-    if packet.payload.len() != len {
+    let (_, len) = payload_span(index, message_len, segment_len);
+    if payload_len != len {
         return Err(Malformed::Length);
     }
     Ok(count)
