@@ -202,8 +202,6 @@ const ARGUMENTS_MAX: usize = 5;
 const MANY_ARGUMENTS: &[(&str, &str)] = &[
     ("crates/experiments/src/chip.rs", "new"),
     ("crates/experiments/src/verdict.rs", "new"),
-    ("crates/proto/src/r2p2/client.rs", "receive"),
-    ("crates/proto/src/r2p2/server.rs", "admit"),
     ("crates/proto/tests/it/stream_messages.rs", "message"),
     ("crates/wire/src/r2p2/packet.rs", "check"),
     ("crates/wire/tests/it/golden/extended.rs", "sack"),
