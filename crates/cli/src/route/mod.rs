@@ -61,8 +61,10 @@ pub(crate) struct Args {
     /// Time between two probes of a server
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     probe_interval: u64,
-    /// How long a server may leave probes unanswered before it is taken out of service
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_positive_ns)]
+    /// How long a server may leave probes unanswered before it is taken out of service. One that has
+    /// paused for longer gets twice its pause, and all get 200 ms when more than half of them are
+    /// silent
+    #[arg(long, value_name = "TIME", default_value = "24ms", value_parser = parse_positive_ns)]
     silent_after: u64,
     /// How long a version 1 request counts as outstanding without feedback; longer than the longest
     /// service
@@ -201,6 +203,7 @@ fn router_config(
         hold_ns_max: args.hold,
         probe_interval_ns: args.probe_interval,
         silent_ns: args.silent_after,
+        silent_ns_max: RouterConfig::default().silent_ns_max.max(args.silent_after),
         lease_ns: args.lease,
         transit_ns_max: args.transit,
         seed: u64::from_be_bytes(*seed),

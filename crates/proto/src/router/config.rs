@@ -88,11 +88,18 @@ pub struct RouterConfig {
     /// Raise it with hundreds of servers.
     pub probe_interval_ns: u64,
     /// How long a server may be at its bound without feedback before it is probed out of turn.
-    /// Default 1 ms. Raise it where services take longer than that as a rule.
+    /// Default 1 ms. Raise it where services take longer than that as a rule. Below its bound a
+    /// server with requests is probed after an eighth of `silent_ns`, if that is longer.
     pub stall_probe_ns: u64,
-    /// How long a server may leave probes unanswered before it is taken out. Default 200 ms: longer
-    /// than a busy machine leaves a server without a core.
+    /// How long a server may leave probes unanswered before it is taken out. Default 24 ms: longer
+    /// than the pauses of 20 ms that a busy machine makes, and short enough that one that is gone
+    /// while it has requests is out within 30 ms. A server that has paused for longer is given
+    /// twice its pause.
     pub silent_ns: u64,
+    /// The longest that any server is given, and what all are given where more than half of them
+    /// would be out. Default 200 ms: when everybody is silent, it is rather the network, or a
+    /// machine that they share.
+    pub silent_ns_max: u64,
     /// How long a version 1 request counts as outstanding without feedback. Default 1 s; longer
     /// than the longest service, for a lost feedback costs a slot for so long.
     pub lease_ns: u64,
@@ -126,7 +133,8 @@ impl Default for RouterConfig {
             transit_ns_max: 10 * MILLISECOND,
             probe_interval_ns: 10 * MILLISECOND,
             stall_probe_ns: MILLISECOND,
-            silent_ns: 200 * MILLISECOND,
+            silent_ns: 24 * MILLISECOND,
+            silent_ns_max: 200 * MILLISECOND,
             lease_ns: SECOND,
             lease_len_max: 4_096,
             v1_failures_max: 3,
@@ -148,6 +156,7 @@ impl RouterConfig {
             ("probe_interval_ns", self.probe_interval_ns),
             ("stall_probe_ns", self.stall_probe_ns),
             ("silent_ns", self.silent_ns),
+            ("silent_ns_max", self.silent_ns_max),
             ("lease_ns", self.lease_ns),
             ("lease_len_max", self.lease_len_max as u64),
             ("v1_failures_max", u64::from(self.v1_failures_max)),

@@ -55,7 +55,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use self::ids::{Entered, EntryId, PlacementState, RequestKey, ServerKey, Table};
 use self::outbox::{Datagram, Outbox};
-use self::server::{ProbeCause, Server, Shown};
+use self::server::{Crowd, ProbeCause, Server, Shown};
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
 use crate::node::{Node, Path, Source, Time, Transmit, is_unanswerable};
@@ -655,6 +655,7 @@ impl Router {
     /// Does what is due at every server, and finds out when the next thing is.
     fn serve_servers(&mut self, now: Time) {
         self.servers_at = Time::MAX;
+        let (mut silent_count, count) = self.count_silent();
         for at in 0..self.order.len() {
             let slot = self.order[at];
             let server = self.servers[usize::from(slot)]
@@ -664,7 +665,9 @@ impl Router {
             let expired_count =
                 (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
             self.metrics.leases_expired += expired_count as u64;
-            server.check_silence(now, &self.config);
+            let crowd =
+                if 2 * (silent_count + 1) <= count { Crowd::Answers } else { Crowd::IsSilent };
+            silent_count += usize::from(server.check_silence(now, crowd, &self.config));
             if server.is_silent && !was_silent {
                 self.metrics.servers_silenced += 1;
                 if server.speaks() == Speaks::V1 {
@@ -676,6 +679,15 @@ impl Router {
             }
             self.refresh(now, slot);
         }
+    }
+
+    /// Servers that are silent and all servers, of those that are probed and not on their way out.
+    fn count_silent(&self) -> (usize, usize) {
+        let probed = self.servers.iter().flatten().filter(|server| {
+            server.speaks() == Speaks::Extension && !server.is_draining && !server.is_stopping
+        });
+        probed
+            .fold((0, 0), |(silent, all), server| (silent + usize::from(server.is_silent), all + 1))
     }
 
     fn send_probe(&mut self, now: Time, slot: u16, cause: ProbeCause) {

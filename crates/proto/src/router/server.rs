@@ -2,7 +2,7 @@
 //!
 //! | a server is | event | then |
 //! |---|---|---|
-//! | in service | extended: its probes stay unanswered for `silent_ns` | silent |
+//! | in service | extended: its probes stay unanswered for its patience | silent |
 //! | in service | version 1: `v1_failures_max` leases expire in a row | silent, with a trial request now and then |
 //! | silent | feedback that is taken | in service |
 //! | in service | feedback that says that it is stopping | stopping |
@@ -17,6 +17,11 @@
 //! was placed; else it does not know this router yet (either has restarted), and `seen` stays where
 //! it was: the count is then too high, never too low, until the answer to the probe that this
 //! causes.
+//!
+//! A server's patience is `silent_ns`, or twice the longest that it has let a probe wait of late: one
+//! whose handlers keep its thread, or whose machine pauses, is silent for longer before it is given
+//! up. It is `silent_ns_max` at most, and always where more than half of the servers would be
+//! silent: then it is rather the router that does not hear.
 //!
 //! Version 1 requests have no placement and are leases instead: each counts until a feedback of
 //! version 1 or its expiry takes the oldest away.
@@ -73,12 +78,14 @@ pub(super) struct Server {
     probe_at: Time,
     /// When a probe was last sent.
     probed_at: Option<Time>,
-    /// When a probe out of turn is due, for the server is at its bound; `None` when it is not.
+    /// When a probe out of turn is due, for the server has requests; `None` when it has none.
     stall_at: Option<Time>,
-    /// When feedback was last taken, or the server added.
-    heard_at: Time,
     /// Probes sent since feedback was last taken.
     unanswered: u32,
+    /// When the first of them was sent.
+    asked_at: Option<Time>,
+    /// Twice the longest wait for an answer, forgotten by a 256th with each answer, nanoseconds.
+    patience_ns: u64,
     /// A probe sent while nothing was outstanding, when it was sent; `None` once something has been
     /// placed since.
     idle_probe: Option<Time>,
@@ -112,12 +119,21 @@ pub(super) struct Shown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stale;
 
+/// How the other servers are when one does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowd {
+    /// At least half of all would still answer.
+    Answers,
+    /// More than half of all would be silent.
+    IsSilent,
+}
+
 /// Why a server is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeCause {
     /// It is its turn.
     Turn,
-    /// It is at its bound without feedback.
+    /// It has requests, and gives no feedback.
     Stall,
 }
 
@@ -143,8 +159,9 @@ impl Server {
             probe_at: if config.speaks == Speaks::V1 { Time::MAX } else { now },
             probed_at: None,
             stall_at: None,
-            heard_at: now,
             unanswered: 0,
+            asked_at: None,
+            patience_ns: 0,
             idle_probe: None,
             lone_request: None,
             placed_total: 0,
@@ -276,8 +293,7 @@ impl Server {
         }
         self.heard = Some(*body);
         self.reported = reported.into();
-        self.heard_at = now;
-        self.unanswered = 0;
+        self.note_answer(now);
         self.is_silent = false;
         if shown.is_unaware {
             // Not at once: a server that never learns would be probed for each answer to a probe.
@@ -288,6 +304,15 @@ impl Server {
             self.rtt_ns = smooth(self.rtt_ns, shown.delay_ns);
         }
         Ok(shown)
+    }
+
+    /// The server is heard: learns how long it let the first probe wait that nothing came for.
+    fn note_answer(&mut self, now: Time) {
+        self.unanswered = 0;
+        if let Some(asked_at) = self.asked_at.take() {
+            let forgotten = self.patience_ns - self.patience_ns / 256;
+            self.patience_ns = forgotten.max(2 * now.saturating_sub(asked_at));
+        }
     }
 
     /// Numbers placements on from where the server is, if it is ahead. It can only be so because it
@@ -318,8 +343,9 @@ impl Server {
     pub(super) fn probe(&mut self, now: Time, jitter_ns: u64, config: &RouterConfig) -> u32 {
         self.probe_at = now.saturating_add(config.probe_interval_ns - jitter_ns);
         self.probed_at = Some(now);
-        self.stall_at = self.stall_at.map(|_| now.saturating_add(config.stall_probe_ns));
+        self.stall_at = None;
         self.unanswered = self.unanswered.saturating_add(1);
+        self.asked_at = self.asked_at.or(Some(now));
         let is_known_idle = self.unanswered == 1 && self.heard.is_some();
         self.idle_probe = (is_known_idle && self.outstanding() == 0).then_some(now);
         self.placed
@@ -328,10 +354,13 @@ impl Server {
     /// Takes the server out if its probes have stayed unanswered for too long; whether it did so
     /// now. The number of probes counts besides the time, lest a pause of the router itself looks
     /// like the silence of all servers.
-    pub(super) fn check_silence(&mut self, now: Time, config: &RouterConfig) -> bool {
-        let probes_max = (config.silent_ns / config.probe_interval_ns).max(1);
-        let is_late = now >= self.heard_at.saturating_add(config.silent_ns)
-            && u64::from(self.unanswered) >= probes_max;
+    pub(super) fn check_silence(&mut self, now: Time, crowd: Crowd, config: &RouterConfig) -> bool {
+        let patience_ns = match crowd {
+            Crowd::Answers => self.patience_ns.max(config.silent_ns).min(config.silent_ns_max),
+            Crowd::IsSilent => config.silent_ns_max,
+        };
+        let is_late = self.unanswered >= UNANSWERED_MIN
+            && self.asked_at.is_some_and(|at| now >= at.saturating_add(patience_ns));
         let is_news = self.config.speaks == Speaks::Extension && is_late && !self.is_silent;
         if is_news {
             self.is_silent = true;
@@ -342,9 +371,16 @@ impl Server {
 
     /// Starts or stops the time to a probe out of turn. A silent server waits for its turn.
     pub(super) fn watch_bound(&mut self, now: Time, bound: Option<u32>, config: &RouterConfig) {
-        let is_at_bound = bound.is_some_and(|bound| self.outstanding() >= bound);
-        let at = now.saturating_add(config.stall_probe_ns);
-        self.stall_at = (is_at_bound && !self.is_silent).then(|| self.stall_at.unwrap_or(at));
+        let outstanding = self.outstanding();
+        let wait_ns = if bound.is_some_and(|bound| outstanding >= bound) {
+            config.stall_probe_ns
+        } else {
+            // So often that a server that is gone leaves enough of them unanswered.
+            (config.silent_ns / 8).max(config.stall_probe_ns)
+        };
+        let at = now.saturating_add(wait_ns);
+        self.stall_at = (outstanding > 0 && !self.is_silent)
+            .then(|| self.stall_at.map_or(at, |before| before.min(at)));
     }
 
     /// Feedback was taken: the time to a probe out of turn begins anew.
@@ -414,6 +450,9 @@ fn smooth(old: Option<u64>, sample: Option<u64>) -> Option<u64> {
         (old, sample) => sample.or(old),
     }
 }
+
+/// Fewer probes without an answer say nothing: each may have been lost.
+const UNANSWERED_MIN: u32 = 3;
 
 /// Most requests on their way to a server: what lies further back is another incarnation's count.
 const IN_FLIGHT_MAX: u32 = 1 << 16;
@@ -558,6 +597,6 @@ mod tests {
     fn a_pause_of_the_router_is_not_a_silence_of_the_server() {
         let (mut server, config) = server();
         server.probe(0, 0, &config);
-        assert!(!server.check_silence(100 * config.silent_ns, &config));
+        assert!(!server.check_silence(100 * config.silent_ns, Crowd::Answers, &config));
     }
 }

@@ -6,6 +6,7 @@ mod homa_hardening;
 mod router_accounting;
 mod router_bench;
 mod router_requests;
+mod router_silence;
 mod scripts;
 mod stream_messages;
 mod stream_support;

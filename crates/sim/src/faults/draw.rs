@@ -79,7 +79,7 @@ fn router(dice: &mut Dice) -> RouterPlan {
         hold_ns_max: dice.one_of(&[1000 * MS, 1000 * MS, 3 * MS]),
         table_len_max: dice.one_of(&[1 << 19, 1 << 19, 1 << 19, 64]),
         probe_interval_ns: dice.one_of(&[10 * MS, 4 * MS]),
-        silent_ns: dice.one_of(&[200 * MS, 40 * MS]),
+        silent_ns: dice.one_of(&[24 * MS, 200 * MS, 40 * MS]),
         clock: clock(dice),
     }
 }

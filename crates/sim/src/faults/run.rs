@@ -467,6 +467,7 @@ fn router_config(plan: &RouterPlan) -> RouterConfig {
         table_len_max: plan.table_len_max,
         probe_interval_ns: plan.probe_interval_ns,
         silent_ns: plan.silent_ns,
+        silent_ns_max: RouterConfig::default().silent_ns_max.max(plan.silent_ns),
         ..RouterConfig::default()
     }
 }

@@ -43,6 +43,7 @@ impl Bench {
             policy: "jbsq:2".parse().unwrap(),
             servers,
             silent_ns: 50_000_000,
+            silent_ns_max: 50_000_000,
             ..RouterConfig::default()
         };
         change(&mut config);
