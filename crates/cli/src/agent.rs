@@ -82,12 +82,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut admin = Some(admin);
     let started_at = Clock.now();
     loop {
-        match told.recv()? {
+        let Ok(told) = told.recv_timeout(LOOK_INTERVAL) else {
+            life.beat(Clock.now());
+            continue;
+        };
+        match told {
             Told::Listening(bound) => {
                 output::print(&format!("listening {bound}\n"))?;
                 let (activity, stop) = (activity.clone(), life.stop_flag());
                 let read = move || Ok(reading(&activity, &stop, started_at));
                 admin.take().map_or(Ok(()), |admin| admin.start(read))?;
+                life.announce_ready();
             }
             Told::Ended(ended) => return ended,
             Told::Stop => break,
@@ -95,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     activity.close();
     while !life.is_over(Clock.now(), || activity.has_coordinator()) {
-        thread::sleep(DRAIN_LOOK);
+        thread::sleep(LOOK_INTERVAL);
     }
     life.end("there is a coordinator")
 }
@@ -121,8 +126,8 @@ fn reading(activity: &Activity, stop: &AtomicBool, started_at: Time) -> Reading 
     Reading { unready: is_draining.then_some("draining"), metrics: page.end() }
 }
 
-/// Between two looks at whether the coordinator has left.
-const DRAIN_LOOK: Duration = Duration::from_millis(10);
+/// Between two looks at whether the coordinator has left, and at the watchdog.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -38,6 +39,10 @@ pub(crate) struct Life {
     stop: Arc<AtomicBool>,
     drain_ns: u64,
     drain: Option<Drain>,
+    /// How often systemd's watchdog wants to hear of the loop, if it does.
+    beat_ns: Option<u64>,
+    /// When it is told next.
+    beat_at: Time,
 }
 
 /// A drain under way.
@@ -53,7 +58,10 @@ struct Drain {
 
 impl Life {
     pub(crate) fn new(flags: LifeFlags) -> Self {
-        Self { stop: Arc::default(), drain_ns: flags.drain_ns, drain: None }
+        // Thrice as often as it must be.
+        let beat_ns = sd_notify::watchdog_enabled().map(|limit| limit.as_nanos() as u64 / 3);
+        let beat_at = if beat_ns.is_some() { 0 } else { Time::MAX };
+        Self { stop: Arc::default(), drain_ns: flags.drain_ns, drain: None, beat_ns, beat_at }
     }
 
     /// What a signal sets.
@@ -76,12 +84,16 @@ impl Life {
         }
         let mut signals =
             Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+        let stop = self.stop.clone();
         let work = move || {
             leave_real_time();
             for signal in signals.forever() {
-                match signal {
-                    SIGHUP => reload(),
-                    _ => wake(),
+                if signal == SIGHUP && !stop.load(Ordering::Relaxed) {
+                    tell_reloading();
+                    reload();
+                    tell(&[NotifyState::Ready]);
+                } else {
+                    wake();
                 }
             }
         };
@@ -90,6 +102,20 @@ impl Life {
             .spawn(work)
             .context("cannot start the thread for signals")?;
         Ok(())
+    }
+
+    /// Tells systemd that it serves.
+    pub(crate) fn announce_ready(&self) {
+        tell(&[NotifyState::Ready]);
+    }
+
+    /// Tells systemd's watchdog that the loop lives, when that is due.
+    #[inline]
+    pub(crate) fn beat(&mut self, now: Time) {
+        if now >= self.beat_at {
+            tell(&[NotifyState::Watchdog]);
+            self.beat_at = now.saturating_add(self.beat_ns.unwrap_or(Time::MAX));
+        }
     }
 
     /// Whether nothing new is to be taken.
@@ -102,12 +128,14 @@ impl Life {
     /// it is asked only while it drains. The first call that finds a drain asked for begins it.
     #[inline]
     pub(crate) fn is_over(&mut self, now: Time, is_busy: impl FnOnce() -> bool) -> bool {
+        self.beat(now);
         self.is_draining() && self.drain_on(now, is_busy())
     }
 
     fn drain_on(&mut self, now: Time, is_busy: bool) -> bool {
         let drain = self.drain.get_or_insert_with(|| {
             tracing::info!("draining");
+            tell(&[NotifyState::Stopping]);
             Drain { ends_at: now.saturating_add(self.drain_ns), quiet_since: now, is_busy }
         });
         drain.is_busy = is_busy;
@@ -119,9 +147,12 @@ impl Life {
 
     /// When it wants to be asked again though nothing happens.
     pub(crate) fn look_at(&self) -> Option<Time> {
-        let drain = self.drain?;
-        let quiet_at = (!drain.is_busy).then(|| drain.quiet_since.saturating_add(LINGER_NS));
-        Some(quiet_at.map_or(drain.ends_at, |at| at.min(drain.ends_at)))
+        let beat_at = self.beat_ns.map(|_| self.beat_at);
+        let ends_at = self.drain.map(|drain| {
+            let quiet_at = drain.quiet_since.saturating_add(LINGER_NS);
+            if drain.is_busy { drain.ends_at } else { drain.ends_at.min(quiet_at) }
+        });
+        ends_at.into_iter().chain(beat_at).min()
     }
 
     /// How it has ended.
@@ -135,6 +166,20 @@ impl Life {
             bail!("it has not drained within {limit:?}: {left}; --drain gives it longer");
         }
         Ok(())
+    }
+}
+
+/// Tells systemd, where it has started this process.
+fn tell(states: &[NotifyState<'_>]) {
+    // Nobody is helped by a service that ends because systemd does not listen.
+    let _ = sd_notify::notify(states);
+}
+
+fn tell_reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        // Without the time systemd would not take it.
+        Err(_) => tell(&[NotifyState::Status("reloading")]),
     }
 }
 

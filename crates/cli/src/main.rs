@@ -20,6 +20,7 @@ mod network;
 mod orders;
 mod output;
 mod page;
+mod place;
 mod route;
 mod screen;
 mod serve;

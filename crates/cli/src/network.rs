@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::{Result, anyhow, bail};
-pub(crate) use tailcut_instrument::network::{bind, resolve};
+pub(crate) use tailcut_instrument::network::resolve;
 use tailcut_net::driver::Wait;
 
 /// How a command waits for the network.

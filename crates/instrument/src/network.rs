@@ -1,11 +1,8 @@
-//! Names to addresses, private networks, and ports at addresses.
+//! Names to addresses, and private networks.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use anyhow::{Context, Result, anyhow};
-use tailcut_net::datapath::AnyDatapath;
-use tailcut_net::open::Opening;
-use tailcut_net::udp::SegmentedSend;
+use anyhow::{Result, anyhow};
 use tailcut_proto::r2p2::Prefix;
 
 /// The first address of a name such as `localhost:8000`, `10.0.0.1:8000` or `[::1]:8000`.
@@ -20,16 +17,6 @@ pub fn resolve(name: &str) -> Result<SocketAddr> {
         )
     })?;
     addresses.next().ok_or_else(|| anyhow!("{name:?} has no address"))
-}
-
-/// A UDP datapath at `address`.
-///
-/// # Errors
-///
-/// That it cannot be had.
-pub fn bind(address: SocketAddr, segmented_send: SegmentedSend) -> Result<AnyDatapath> {
-    let opening = Opening { segmented_send, ..Opening::default() };
-    opening.bind(address).with_context(|| format!("cannot listen at {address}"))
 }
 
 /// Whether an address belongs to this machine or to a private network.

@@ -7,7 +7,7 @@
 //! | [`Protocol::Homa`] | little waits for the device | also: packets of IP protocol 146, calls from the socket's port |
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::{homa, r2p2};
@@ -129,6 +129,30 @@ impl Opening {
             (Protocol::R2p2, DatapathKind::Ip) => {
                 let text = "R2P2 goes over UDP alone: take the datapath udp, or the protocol homa";
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+
+    /// As [`Opening::add`], at a socket that somebody else has bound.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opening::adopt`].
+    pub fn add_adopted(&self, driver: &mut Driver<Endpoint>, socket: UdpSocket) -> io::Result<()> {
+        let datapath = self.adopt(socket)?;
+        self.attach(driver, datapath)
+    }
+
+    /// As [`Opening::bind`], with a socket that somebody else has bound.
+    ///
+    /// # Errors
+    ///
+    /// InvalidInput over IP, which has no such sockets; else what the kernel says of it.
+    pub fn adopt(&self, socket: UdpSocket) -> io::Result<AnyDatapath> {
+        match self.datapath {
+            DatapathKind::Udp => UdpPort::adopt(socket, self.socket()).map(Into::into),
+            DatapathKind::Ip => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket of UDP carries no other"))
             }
         }
     }

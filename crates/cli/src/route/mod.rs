@@ -11,8 +11,8 @@ use clap::ValueEnum;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
+use tailcut_net::open::Opening;
 use tailcut_net::raw::RawPort;
-use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, ServerConfig};
 
@@ -24,9 +24,10 @@ use crate::counters;
 use crate::distribution_file::parse_positive_ns;
 use crate::life::{Life, LifeFlags};
 use crate::log::{self, RouterLog};
-use crate::network::{self, Polling};
+use crate::network::Polling;
 use crate::orders::{self, Orderer};
 use crate::output;
+use crate::place::Place;
 use crate::trace::TraceFlags;
 
 /// Route requests to servers, so that none waits behind another while a server is free
@@ -38,7 +39,8 @@ use crate::trace::TraceFlags;
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help())]
 pub(crate) struct Args {
-    /// Address to route at; port 0 takes a free one
+    /// Address to route at; port 0 takes a free one, and `systemd` the socket that a socket unit
+    /// passes
     #[arg(long, value_name = "ADDR")]
     listen: String,
     #[arg(long, value_name = "POLICY", default_value = "jbsq:auto")]
@@ -105,6 +107,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     life.heed_signals(move || waker.wake(), move || reload(&servers, listen, &reloads))?;
     output::print(&format!("listening {listen}\n"))?;
     admin.start(move || Ok(Snapshot::ask(&orderer)?.reading()))?;
+    life.announce_ready();
     let mut log = RouterLog::default();
     loop {
         let turn = match &mut trace {
@@ -159,7 +162,11 @@ fn open(args: &Args) -> Result<Opened> {
         ForwardMode::Keep => Forward::Keep,
         ForwardMode::Annotate => Forward::Annotate,
     };
-    let port = network::bind(network::resolve(&args.listen)?, SegmentedSend::On)?;
+    let mut places = Place::read(&args.listen, 1)?;
+    let (Some(place), true) = (places.pop(), places.is_empty()) else {
+        bail!("a router has one port, and systemd has passed several sockets");
+    };
+    let port = place.open(&Opening::default())?;
     let listen = port.local_address();
     let raw = match forward {
         Forward::Keep => Some(

@@ -25,9 +25,10 @@ use super::app::{App, HandlerConfig, spin};
 use super::emulated::{Emulated, Job};
 use super::report::{self, Snapshot};
 use super::times::Times;
-use super::{Args, Left, MESSAGE_BYTES_MAX, Running, handler_config, ports};
+use super::{Args, Left, MESSAGE_BYTES_MAX, Running, handler_config};
 use crate::counters::PortSnapshot;
 use crate::network;
+use crate::place::Place;
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
@@ -41,11 +42,9 @@ impl Endpoints {
         let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
         let mut opening = opening(args)?;
         let mut handlers = Vec::new();
-        for (index, address) in ports(args)?.into_iter().enumerate() {
+        for (index, place) in Place::read(&args.listen, args.ports)?.into_iter().enumerate() {
             opening.r2p2.pool.server_id = args.server_id.wrapping_add(index as u32);
-            opening
-                .add(&mut driver, address)
-                .with_context(|| format!("cannot listen at {address}"))?;
+            place.add(&opening, &mut driver)?;
             handlers.push(CallDesk::new(
                 args.app.clone(),
                 handler_config(args, index, MESSAGE_BYTES_MAX),

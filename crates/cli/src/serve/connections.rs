@@ -26,7 +26,8 @@ use tailcut_proto::node::Time;
 
 use super::app::RequestHandler;
 use super::report::{self, Snapshot};
-use super::{Args, MESSAGE_BYTES_MAX, Running, handler_config, ports};
+use super::{Args, MESSAGE_BYTES_MAX, Running, handler_config};
+use crate::place::Place;
 
 /// The ports and their connections.
 pub(super) struct Listeners {
@@ -71,7 +72,8 @@ impl Listeners {
         let mut streams =
             Streams::new(args.polling.wait(), config).context("cannot set up polling")?;
         let (mut ids, mut addresses, mut handlers) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, address) in ports(args)?.into_iter().enumerate() {
+        for (index, place) in Place::read(&args.listen, args.ports)?.into_iter().enumerate() {
+            let address = place.address()?;
             let id = streams.listen(address, tls.cloned());
             let id = id.with_context(|| format!("cannot listen at {address}"))?;
             addresses.push(streams.listen_address(id).context("cannot tell the address")?);

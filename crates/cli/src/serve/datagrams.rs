@@ -12,14 +12,15 @@ use anyhow::{Context, Result};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::log::DriverLog;
+use tailcut_net::open::Opening;
 use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time, Transmit};
 
 use super::app::{App, RequestHandler};
 use super::report::{self, Snapshot};
-use super::{Args, DATAGRAM_BYTES_MAX, Left, Running, handler_config, ports};
+use super::{Args, DATAGRAM_BYTES_MAX, Left, Running, handler_config};
 use crate::counters::PortSnapshot;
-use crate::network;
+use crate::place::Place;
 
 /// The ports.
 pub(super) struct Ports {
@@ -39,17 +40,18 @@ pub(super) struct Port {
 impl Ports {
     pub(super) fn open(args: &Args) -> Result<Self> {
         let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-        let addresses = ports(args)?;
-        let count = addresses.len();
-        for (index, address) in addresses.into_iter().enumerate() {
-            let segmented_send =
-                if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
+        let places = Place::read(&args.listen, args.ports)?;
+        let count = places.len();
+        let segmented_send =
+            if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
+        let opening = Opening { segmented_send, ..Opening::default() };
+        for (index, place) in places.into_iter().enumerate() {
             let handler = RequestHandler::new(
                 args.app.clone(),
                 handler_config(args, index, DATAGRAM_BYTES_MAX),
             );
             let node = Port { handler, outbox: VecDeque::new(), spare: Vec::new() };
-            driver.add(node, network::bind(address, segmented_send)?, None);
+            driver.add(node, place.open(&opening)?, None);
         }
         Ok(Self { driver, count })
     }

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use tailcut_instrument::job::Transport;
 use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
@@ -29,10 +29,10 @@ use self::report::Snapshot;
 use crate::admin::AdminFlags;
 use crate::distribution_file::parse_positive_ns;
 use crate::life::{Life, LifeFlags};
-use crate::network::{self, Polling};
+use crate::network::Polling;
 use crate::orders::{self, Orderer, Orders};
-use crate::output;
 use crate::trace::TraceFlags;
+use crate::{output, place};
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
@@ -41,7 +41,8 @@ use crate::trace::TraceFlags;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Address to serve at; port 0 takes a free one. Homa inside UDP is expected at port 50146,
+    /// Address to serve at; port 0 takes a free one, and `systemd` the sockets that a socket unit
+    /// passes, for datagrams. Homa inside UDP is expected at port 50146,
     /// servers directly over IP have the ports up to 32767
     #[arg(long, value_name = "ADDR")]
     listen: String,
@@ -116,6 +117,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     output::print(&listening.collect::<String>())?;
     let port_count = addresses.len();
     admin.start(move || Ok(ask(&orderer, port_count)?.reading()))?;
+    running.life.announce_ready();
     server.serve(&mut running)?;
     eprint!("{}", server.report());
     running.life.end("requests are unanswered, or their replies not received")
@@ -222,6 +224,9 @@ enum Left {
 }
 
 fn check(args: &Args) -> Result<()> {
+    if place::is_passed(&args.listen) && matches!(args.transport, Transport::Tcp | Transport::Tls) {
+        bail!("--listen systemd is for datagrams; name an address, or change --transport");
+    }
     if args.workers > 1 && !args.app.is_emulated() {
         bail!(
             "--workers are emulated, which only --app synthetic and stss do; drop --workers, or take --ports for several servers"
@@ -241,18 +246,6 @@ fn check(args: &Args) -> Result<()> {
         bail!("--cert, --key and --self-signed are TLS's; take --transport tls");
     }
     Ok(())
-}
-
-/// The addresses to bind: consecutive ports, or free ones where the port is 0.
-fn ports(args: &Args) -> Result<Vec<SocketAddr>> {
-    let first = network::resolve(&args.listen)?;
-    if first.port() == 0 {
-        return Ok(vec![first; usize::from(args.ports)]);
-    }
-    let last = first.port().checked_add(args.ports - 1);
-    let last =
-        last.ok_or_else(|| anyhow!("{} ports from {} on do not exist", args.ports, first.port()))?;
-    Ok((first.port()..=last).map(|port| SocketAddr::new(first.ip(), port)).collect())
 }
 
 /// What the application of a port is told, where a message has so many bytes at most.

@@ -1,5 +1,6 @@
 //! The real binary over loopback, on free ports.
 
+mod admin;
 mod command_line;
 mod compare;
 mod freezer;
@@ -13,4 +14,5 @@ mod route;
 mod serve_and_measure;
 mod several;
 mod stalls;
+mod systemd;
 mod trace;

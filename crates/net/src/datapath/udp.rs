@@ -21,7 +21,7 @@
 //! bounded work.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tailcut_proto::node::Path;
@@ -59,6 +59,16 @@ impl UdpPort {
         let socket = open(address)?;
         socket.bind(&address.into())?;
         Self::from_socket(socket, config)
+    }
+
+    /// Takes a socket that somebody else has bound, such as systemd.
+    ///
+    /// # Errors
+    ///
+    /// As [`UdpPort::bind`].
+    pub fn adopt(socket: UdpSocket, config: UdpConfig) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Self::from_socket(socket.into(), config)
     }
 
     /// Sets a bound socket up.

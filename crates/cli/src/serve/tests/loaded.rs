@@ -19,15 +19,15 @@ use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::ip::IpPort;
+use tailcut_net::open::Opening;
 use tailcut_net::stamps::{FakeInterface, StampSource};
 use tailcut_net::stream::{Connection, Event as StreamEvent, StreamConfig, Streams};
-use tailcut_net::udp::{SegmentedSend, UdpConfig};
+use tailcut_net::udp::UdpConfig;
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Event, Rpc};
 use tailcut_wire::r2p2::DropReason;
 
 use super::{Served, serve};
-use crate::network;
 
 /// What became of a load.
 #[derive(Debug, Default)]
@@ -164,8 +164,8 @@ impl Server {
 
     /// Echoes R2P2 requests, and refuses every `refused`th.
     fn r2p2(listen: &str, refused: u64) -> Self {
-        let port =
-            network::bind(listen.parse().expect("an address"), SegmentedSend::On).expect("a port");
+        let listen = listen.parse().expect("an address");
+        let port = Opening::default().bind(listen).expect("a port");
         let address = port.local_address();
         Self::run(address, move |stop| {
             let mut driver = Driver::new(Wait::default()).expect("a driver");
