@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use strum::VariantArray;
 use tailcut_measure::app::ErrorKind;
 use tailcut_measure::control::{Known, Report};
 use tailcut_measure::statistics::autocorrelation::autocorrelation;
@@ -12,7 +11,7 @@ use super::coordinator::{AgentSession, Measured};
 use super::hdr;
 use super::job::{ClientCounts, StampKind};
 use super::percentile;
-use super::record::{Kept, MOMENTS_MAX, Record};
+use super::record::{Kept, Record};
 use super::result::{
     Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point,
     Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
@@ -68,7 +67,7 @@ pub(super) fn note_cut(point: &mut Point, cut: &verdict::Reason) {
 }
 
 fn reason(reason: &verdict::Reason) -> Reason {
-    Reason { name: reason.as_ref().to_owned(), what: reason.to_string(), advice: reason.advice() }
+    Reason { name: reason.name().to_owned(), what: reason.to_string(), advice: reason.advice() }
 }
 
 fn verdict_of(report: &Report) -> Verdict {
@@ -81,8 +80,7 @@ fn verdict_of(report: &Report) -> Verdict {
 
 fn counts(record: &Record, client: &ClientCounts) -> Counts {
     let tailcut_measure::outcome::Counts { sent, replied, lost, refused, timeout } = record.counts;
-    let errors =
-        ErrorKind::VARIANTS.iter().zip(record.tally.errors).filter(|&(_, count)| count > 0);
+    let errors = ErrorKind::ALL.iter().zip(record.tally.errors).filter(|&(_, count)| count > 0);
     Counts {
         sent,
         replied,
@@ -90,7 +88,7 @@ fn counts(record: &Record, client: &ClientCounts) -> Counts {
         refused,
         timeout,
         misses: record.tally.misses,
-        errors: errors.map(|(kind, count)| (kind.as_ref().to_owned(), count)).collect(),
+        errors: errors.map(|(kind, count)| (kind.name().to_owned(), count)).collect(),
         reconnects: client.reconnects,
     }
 }
@@ -128,23 +126,21 @@ fn interval(known: &Known) -> Interval {
 }
 
 fn series(record: &Record) -> Vec<Moment> {
+    let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
     let moments = record.over_time(MOMENTS_MAX).into_iter();
-    let moment = moments.map(|(at_s, length_s, moment)| {
-        let Latency { p50, p99, max, .. } = latency(&moment.intended);
-        Moment {
-            at_s,
-            length_s,
-            sent: moment.counts.sent,
-            replied: moment.counts.replied,
-            failed: moment.counts.lost + moment.counts.refused + moment.counts.timeout,
-            p50_us: p50,
-            p99_us: p99,
-            max_us: max,
-            histograms: moment.histograms().map(|[intended, actual]| Histograms {
-                intended: hdr::encode(&intended),
-                actual: hdr::encode(&actual),
-            }),
-        }
+    let moment = moments.map(|(at_s, length_s, moment)| Moment {
+        at_s,
+        length_s,
+        sent: moment.counts.sent,
+        replied: moment.counts.replied,
+        failed: moment.counts.lost + moment.counts.refused + moment.counts.timeout,
+        p50_us: us(moment.percentile_ns(0.5)),
+        p99_us: us(moment.percentile_ns(0.99)),
+        max_us: us(moment.max_ns()),
+        histograms: moment.histograms(record.keep()).map(|[intended, actual]| Histograms {
+            intended: hdr::encode(&intended),
+            actual: hdr::encode(&actual),
+        }),
     });
     moment.collect()
 }
@@ -213,16 +209,16 @@ fn timestamps(measured: &Measured) -> Timestamps {
         ..Latency::default()
     });
     Timestamps {
-        used: used.as_ref().to_owned(),
+        used: used.name().to_owned(),
         // Every request has these, and whole percentiles are of every request.
-        answers: StampKind::User.as_ref().to_owned(),
+        answers: StampKind::User.name().to_owned(),
         latency_us: clocks
             .by_kind()
-            .map(|(kind, kept)| (kind.as_ref().to_owned(), latency(kept)))
+            .map(|(kind, kept)| (kind.name().to_owned(), latency(kept)))
             .collect(),
         stamped: clocks
             .by_kind()
-            .map(|(kind, kept)| (kind.as_ref().to_owned(), kept.histogram.len()))
+            .map(|(kind, kept)| (kind.name().to_owned(), kept.histogram.len()))
             .collect(),
         bias_us,
         asked: clocks.counts.requests,
@@ -234,7 +230,7 @@ fn timestamps(measured: &Measured) -> Timestamps {
 fn agent(session: &AgentSession) -> Agent {
     Agent {
         name: session.name().to_owned(),
-        role: session.job.role.as_ref().to_owned(),
+        role: session.job.role.name().to_owned(),
         threads: session.job.threads,
         connections: session.job.connections,
         sent: session.counts.sent,
@@ -244,6 +240,9 @@ fn agent(session: &AgentSession) -> Agent {
         lost: session.lost().map(str::to_owned),
     }
 }
+
+/// Intervals of the run over time: a page shows no more.
+const MOMENTS_MAX: usize = 300;
 
 /// Correlations up to so many requests apart.
 const LAG_MAX: usize = 1_000;

@@ -7,7 +7,6 @@
 //! Invariant: a request is counted once, under its outcome.
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
 
 /// The two times that a request's latency counts from. It goes with the request and comes back
 /// with its outcome, once, which is why it cannot be copied.
@@ -46,9 +45,8 @@ impl Counts {
     }
 }
 
-/// How a request ended without a reply. As text it is its stable name in results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
+/// How a request ended without a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// Nothing came back.
     Lost,
@@ -56,6 +54,17 @@ pub enum Failure {
     Refused,
     /// It was given up after its timeout.
     Timeout,
+}
+
+impl Failure {
+    /// Its stable name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+        }
+    }
 }
 
 /// The largest latency told apart, 100 s. A larger one counts as this in percentiles, and as

@@ -6,9 +6,6 @@
 
 use std::fmt;
 
-use strum::{AsRefStr, EnumDiscriminants};
-use thiserror::Error;
-
 use crate::objective::percentile_name;
 
 /// Whether a measurement may be relied on.
@@ -26,7 +23,7 @@ impl Verdict {
         if reasons.is_empty() {
             return Self::Ok;
         }
-        reasons.sort_by_key(|reason| Weight::from(reason));
+        reasons.sort_by_key(Reason::weight);
         Self::NotTrustworthy(reasons)
     }
 
@@ -58,26 +55,19 @@ impl fmt::Display for Verdict {
 }
 
 /// What speaks against a measurement. As text it is one clause; [`Reason::advice`] says what would
-/// help, and [`AsRef`] is a stable name, for results.
-///
-/// The weightiest comes first: a load that was not the one asked for makes the rest pointless.
-#[derive(Clone, Debug, PartialEq, AsRefStr, EnumDiscriminants, Error)]
-#[strum(serialize_all = "snake_case")]
-#[strum_discriminants(name(Weight), vis(), derive(PartialOrd, Ord))]
+/// help.
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Reason {
     /// An agent was lost, so that the load was not what was asked for.
-    #[error("an agent was lost: {agent}")]
     AgentLost {
         /// Which, and why.
         agent: String,
     },
     /// Somebody ended the run before it was content. Whoever looks until he likes what he sees
     /// stops at a lucky moment.
-    #[error("the run was interrupted")]
     Interrupted,
     /// The load that left was not the one asked for.
-    #[error("{sent_per_s:.0} requests/s left of {offered_per_s:.0} asked for")]
     RateNotReached {
         /// Asked for, requests a second.
         offered_per_s: f64,
@@ -85,7 +75,6 @@ pub enum Reason {
         sent_per_s: f64,
     },
     /// Replies came more slowly than requests left: the server is overloaded.
-    #[error("the server answered {replied_per_s:.0} of {sent_per_s:.0} requests/s")]
     Overloaded {
         /// Left, requests a second.
         sent_per_s: f64,
@@ -93,7 +82,6 @@ pub enum Reason {
         replied_per_s: f64,
     },
     /// The client sent so late that its own delay is a part of the percentile.
-    #[error("the client sent late: {} is {:.1} us from the intended send and {:.1} us from the actual one", percentile_name(*p), intended_ns / 1e3, actual_ns / 1e3)]
     ClientLate {
         /// The percentile, as a share.
         p: f64,
@@ -103,13 +91,11 @@ pub enum Reason {
         actual_ns: f64,
     },
     /// The gaps between sends were not of the distribution asked for.
-    #[error("the gaps between sends are not of the distribution asked for (fault {fault:.4})")]
     ArrivalsWrong {
         /// The fault, see [`ArrivalFit::fault`](crate::statistics::arrival_fit::ArrivalFit::fault).
         fault: f64,
     },
     /// Requests without a reply, whose latency is in no percentile.
-    #[error("{:.3} % of the requests have no reply: {}", share * 100.0, listed(outcomes))]
     Unanswered {
         /// What became of them, each count above zero with its name.
         outcomes: Vec<(&'static str, u64)>,
@@ -117,14 +103,12 @@ pub enum Reason {
         share: f64,
     },
     /// The server's latency moved during the run.
-    #[error("{}", moved(*change))]
     NotStationary {
         /// By how much the second half differs from the first; a share. `None` where the level
         /// wanders without one.
         change: Option<f64>,
     },
     /// The percentile is a matter of a few episodes: a pause, or a queue that hardly ever empties.
-    #[error("{} rests on what {beyond:.0} independent samples would tell", percentile_name(*p))]
     FewEpisodes {
         /// The percentile, as a share.
         p: f64,
@@ -132,7 +116,6 @@ pub enum Reason {
         beyond: f64,
     },
     /// The interval is wider than asked for.
-    #[error("{} is known to {:.1} %, not to the {:.1} % asked for", percentile_name(*p), half_width_share * 100.0, asked_share * 100.0)]
     IntervalWide {
         /// The percentile, as a share.
         p: f64,
@@ -144,13 +127,11 @@ pub enum Reason {
         needed_ns: u64,
     },
     /// The limit of the objective lies in the interval, however narrow.
-    #[error("the limit lies within the interval")]
     Undecided {
         /// The length of a run that might decide, as far as one can tell; ns.
         needed_ns: u64,
     },
     /// The samples do not support the percentile.
-    #[error("{} takes {needed} samples, and there are {samples}", percentile_name(*p))]
     SamplesFew {
         /// The percentile, as a share.
         p: f64,
@@ -162,6 +143,24 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// A stable name, for results.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AgentLost { .. } => "agent_lost",
+            Self::Interrupted => "interrupted",
+            Self::RateNotReached { .. } => "rate_not_reached",
+            Self::Overloaded { .. } => "overloaded",
+            Self::ClientLate { .. } => "client_late",
+            Self::ArrivalsWrong { .. } => "arrivals_wrong",
+            Self::Unanswered { .. } => "unanswered",
+            Self::NotStationary { .. } => "not_stationary",
+            Self::FewEpisodes { .. } => "few_episodes",
+            Self::IntervalWide { .. } => "interval_wide",
+            Self::Undecided { .. } => "undecided",
+            Self::SamplesFew { .. } => "samples_few",
+        }
+    }
+
     /// What would help, as one sentence for people.
     pub fn advice(&self) -> String {
         match self {
@@ -188,22 +187,95 @@ impl Reason {
             }
         }
     }
-}
 
-/// Counts with their names.
-fn listed(outcomes: &[(&str, u64)]) -> String {
-    let listed: Vec<_> = outcomes.iter().map(|(name, count)| format!("{count} {name}")).collect();
-    listed.join(", ")
-}
-
-fn moved(change: Option<f64>) -> String {
-    match change {
-        Some(change) => {
-            let percent = change * 100.0;
-            format!("the latency moved by {percent:+.1} % from the first half to the second")
+    /// What weighs more comes first: a load that was not the one asked for makes the rest
+    /// pointless.
+    fn weight(&self) -> u8 {
+        match self {
+            Self::AgentLost { .. } => 0,
+            Self::Interrupted => 1,
+            Self::RateNotReached { .. } => 2,
+            Self::Overloaded { .. } => 3,
+            Self::ClientLate { .. } => 4,
+            Self::ArrivalsWrong { .. } => 5,
+            Self::Unanswered { .. } => 6,
+            Self::NotStationary { .. } => 7,
+            Self::FewEpisodes { .. } => 8,
+            Self::IntervalWide { .. } => 9,
+            Self::Undecided { .. } => 10,
+            Self::SamplesFew { .. } => 11,
         }
-        None => "the latency wanders instead of returning to a level".to_owned(),
     }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AgentLost { agent } => write!(f, "an agent was lost: {agent}"),
+            Self::Interrupted => f.write_str("the run was interrupted"),
+            Self::RateNotReached { offered_per_s, sent_per_s } => {
+                write!(f, "{sent_per_s:.0} requests/s left of {offered_per_s:.0} asked for")
+            }
+            Self::Overloaded { sent_per_s, replied_per_s } => {
+                write!(f, "the server answered {replied_per_s:.0} of {sent_per_s:.0} requests/s")
+            }
+            Self::ClientLate { p, intended_ns, actual_ns } => write!(
+                f,
+                "the client sent late: {} is {:.1} us from the intended send and {:.1} us from the actual one",
+                percentile_name(*p),
+                micros(*intended_ns),
+                micros(*actual_ns)
+            ),
+            Self::ArrivalsWrong { fault } => {
+                write!(
+                    f,
+                    "the gaps between sends are not of the distribution asked for (fault {fault:.4})"
+                )
+            }
+            Self::Unanswered { outcomes, share } => {
+                let listed: Vec<_> =
+                    outcomes.iter().map(|(name, count)| format!("{count} {name}")).collect();
+                write!(
+                    f,
+                    "{:.3} % of the requests have no reply: {}",
+                    share * 100.0,
+                    listed.join(", ")
+                )
+            }
+            Self::NotStationary { change: Some(change) } => {
+                write!(
+                    f,
+                    "the latency moved by {:+.1} % from the first half to the second",
+                    change * 100.0
+                )
+            }
+            Self::NotStationary { change: None } => {
+                f.write_str("the latency wanders instead of returning to a level")
+            }
+            Self::FewEpisodes { p, beyond } => {
+                write!(
+                    f,
+                    "{} rests on what {beyond:.0} independent samples would tell",
+                    percentile_name(*p)
+                )
+            }
+            Self::IntervalWide { p, half_width_share, asked_share, .. } => write!(
+                f,
+                "{} is known to {:.1} %, not to the {:.1} % asked for",
+                percentile_name(*p),
+                half_width_share * 100.0,
+                asked_share * 100.0
+            ),
+            Self::Undecided { .. } => f.write_str("the limit lies within the interval"),
+            Self::SamplesFew { p, samples, needed } => {
+                write!(f, "{} takes {needed} samples, and there are {samples}", percentile_name(*p))
+            }
+        }
+    }
+}
+
+fn micros(ns: f64) -> f64 {
+    ns / 1e3
 }
 
 fn seconds(ns: u64) -> f64 {

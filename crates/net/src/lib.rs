@@ -8,8 +8,8 @@
 //! | [`ip`] | a raw socket of IP protocol 146, Homa's, or of TCP's in its disguise |
 //! | [`open`] | opens endpoints on datapaths |
 //! | [`datagram`] | many connected UDP sockets |
-//! | [`stream`] | many TCP connections, with or without TLS, at either end |
-//! | [`probe`] | which timestamps really arrive |
+//! | `stream` | many TCP connections, with or without TLS, at either end; the feature `tcp` |
+//! | `probe` | which timestamps really arrive; the feature `tcp` |
 //! | [`stamps`] | timestamps by the kernel and by the network interface |
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
@@ -36,10 +36,12 @@ pub mod driver;
 pub mod entropy;
 pub mod log;
 pub mod open;
+#[cfg(feature = "tcp")]
 pub mod probe;
 pub mod raw;
 pub mod reuseport;
 pub mod stamps;
+#[cfg(feature = "tcp")]
 pub mod stream;
 pub mod trace;
 pub use datapath::{ip, udp};

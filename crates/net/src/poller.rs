@@ -61,6 +61,7 @@ pub(crate) struct Ready {
 
 impl Ready {
     /// A descriptor that is read without asking.
+    #[cfg(feature = "tcp")]
     pub(crate) const DIRECT: Self = Self { key: 0, flags: Interest::IN };
 
     /// There is something to read, the peer has ended, or the descriptor has failed: a read tells
@@ -72,6 +73,7 @@ impl Ready {
 
     /// There is room to write, or the descriptor has failed.
     #[inline]
+    #[cfg(feature = "tcp")]
     pub(crate) fn is_writable(self) -> bool {
         self.flags.intersects(Interest::OUT.union(Interest::HUP))
     }
@@ -105,6 +107,7 @@ impl Poller {
     }
 
     /// Changes what a descriptor is waited for.
+    #[cfg(feature = "tcp")]
     pub(crate) fn modify(
         &self,
         fd: BorrowedFd<'_>,

@@ -21,35 +21,24 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, Policy, WorkerId};
-use tailcut_proto::rpc::RequestId;
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
 
 use crate::driver::Waker;
 
-/// A request on its way to a worker, or its reply on the way back.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// The request.
-    pub id: RequestId,
-    /// Its bytes.
-    pub request: Vec<u8>,
-    /// The reply's bytes; empty on the way to the worker.
-    pub reply: Vec<u8>,
-}
-
-/// The I/O thread's side of its workers.
+/// The I/O thread's side of its workers, which take jobs of type `J`: requests on their way there,
+/// and with their answers on the way back.
 #[derive(Debug)]
-pub struct Workers<P = Jbsq> {
+pub struct Workers<J, P = Jbsq> {
     /// The queue, and what each worker has.
-    scheduler: Scheduler<Job, P>,
+    scheduler: Scheduler<J, P>,
     /// The rings of each worker, by its index in the scheduler.
-    lanes: Vec<Lane>,
+    lanes: Vec<Lane<J>>,
 }
 
 #[derive(Debug)]
-struct Lane {
-    jobs: Producer<Job>,
-    done: Consumer<Job>,
+struct Lane<J> {
+    jobs: Producer<J>,
+    done: Consumer<J>,
     signals: Arc<Signals>,
     thread: Thread,
 }
@@ -60,9 +49,9 @@ struct Signals {
     is_stopping: AtomicBool,
 }
 
-impl Workers {
-    /// Starts `count` workers (at least one) that answer jobs by `handler` and wake the driver of
-    /// `waker`. They end when this is dropped.
+impl<J: Send> Workers<J> {
+    /// Starts `count` workers (at least one) that do jobs by `handler` and wake the driver of
+    /// `waker`. They end when this is dropped, each after the job that it is at.
     ///
     /// # Errors
     ///
@@ -74,13 +63,14 @@ impl Workers {
         handler: &'scope F,
     ) -> io::Result<Self>
     where
-        F: Fn(&[u8], &mut Vec<u8>) + Send + Sync,
+        F: Fn(&mut J) + Sync,
+        J: 'scope,
     {
         Self::start_with(scope, Jbsq::new(BOUND), count, waker, handler)
     }
 }
 
-impl<P: Policy> Workers<P> {
+impl<J: Send, P: Policy> Workers<J, P> {
     /// As [`Workers::start`], with another policy, which bounds what a worker has to
     /// `RING_LEN`.
     fn start_with<'scope, F>(
@@ -91,7 +81,8 @@ impl<P: Policy> Workers<P> {
         handler: &'scope F,
     ) -> io::Result<Self>
     where
-        F: Fn(&[u8], &mut Vec<u8>) + Send + Sync,
+        F: Fn(&mut J) + Sync,
+        J: 'scope,
     {
         let scheduler = Scheduler::new(Box::new(policy), QUEUE_LEN_MAX);
         let mut workers = Self { scheduler, lanes: Vec::new() };
@@ -109,50 +100,57 @@ impl<P: Policy> Workers<P> {
         Ok(workers)
     }
 
-    /// Gives a request to a worker or queues it until `deadline`. No policy makes it run twice: a
-    /// job does not say that it may.
+    /// Gives a job to a worker, or queues it until `deadline` and returns the ticket to withdraw it
+    /// by. No policy makes it run twice: a job does not say that it may.
     ///
     /// # Errors
     ///
     /// The job, when the queue is full.
-    pub fn offer(&mut self, job: Job, deadline: Time) -> Result<(), Job> {
+    pub fn offer(&mut self, job: J, deadline: Time) -> Result<Option<Ticket>, J> {
         match self.scheduler.offer(job, Cloning::Forbidden, deadline, 0) {
             Outcome::Placed(workers, job) => {
-                workers.each(job, |worker, job| self.lanes[worker.index()].push(job));
+                self.lanes[workers.first().index()].push(job);
+                Ok(None)
             }
-            Outcome::Held(_) => {}
-            Outcome::Full(job) => return Err(job),
+            Outcome::Held(ticket) => Ok(Some(ticket)),
+            Outcome::Full(job) => Err(job),
         }
-        Ok(())
     }
 
-    /// Takes every reply that has come back, and gives the workers that are free for it what is
-    /// queued.
+    /// Takes a job out of the queue, if it still waits there.
+    pub fn withdraw(&mut self, ticket: Ticket) -> Option<J> {
+        self.scheduler.remove(ticket)
+    }
+
+    /// Takes every job that has come back, done, or expired in the queue, and gives the workers that
+    /// are free for it what is queued.
     ///
     /// # Errors
     ///
-    /// When a worker has panicked: its requests would never be answered.
-    pub fn poll_done(&mut self, now: Time, mut reply: impl FnMut(Job)) -> io::Result<()> {
+    /// When a worker has panicked, which the handler must not let happen: its jobs would never come
+    /// back.
+    pub fn poll_done(&mut self, now: Time, mut done: impl FnMut(J)) -> io::Result<()> {
         for (index, lane) in self.lanes.iter_mut().enumerate() {
             let is_gone = lane.done.is_abandoned();
             while let Ok(job) = lane.done.pop() {
                 self.scheduler.conclude(WorkerId::at(index));
-                reply(job);
+                done(job);
             }
             if is_gone {
                 return Err(io::Error::other("a worker thread has panicked"));
             }
         }
-        // An expired request has left the endpoint too.
-        while self.scheduler.poll_expired(now).is_some() {}
+        while let Some(job) = self.scheduler.poll_expired(now) {
+            done(job);
+        }
         while let Some((workers, job)) = self.scheduler.poll_placed(now, 0) {
-            workers.each(job, |worker, job| self.lanes[worker.index()].push(job));
+            self.lanes[workers.first().index()].push(job);
         }
         Ok(())
     }
 }
 
-impl<P> Drop for Workers<P> {
+impl<J, P> Drop for Workers<J, P> {
     fn drop(&mut self) {
         for lane in &self.lanes {
             lane.signals.is_stopping.store(true, Ordering::SeqCst);
@@ -161,8 +159,8 @@ impl<P> Drop for Workers<P> {
     }
 }
 
-impl Lane {
-    fn push(&mut self, job: Job) {
+impl<J> Lane<J> {
+    fn push(&mut self, job: J) {
         // The bound keeps the ring from filling; a ring whose worker has died is noticed by
         // `poll_done`.
         let _ = self.jobs.push(job);
@@ -175,15 +173,15 @@ impl Lane {
 }
 
 /// A worker's side.
-struct Worker {
-    jobs: Consumer<Job>,
-    done: Producer<Job>,
+struct Worker<J> {
+    jobs: Consumer<J>,
+    done: Producer<J>,
     signals: Arc<Signals>,
     waker: Waker,
 }
 
-impl Worker {
-    fn run(mut self, handler: &impl Fn(&[u8], &mut Vec<u8>)) {
+impl<J> Worker<J> {
+    fn run(mut self, handler: &impl Fn(&mut J)) {
         // The panic has been printed; the ring that is abandoned with it tells the driver, which is
         // woken to look.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.work(handler)));
@@ -192,11 +190,11 @@ impl Worker {
         waker.wake();
     }
 
-    fn work(&mut self, handler: &impl Fn(&[u8], &mut Vec<u8>)) {
+    fn work(&mut self, handler: &impl Fn(&mut J)) {
         let mut idle_spins = 0;
         while !self.signals.is_stopping.load(Ordering::Relaxed) {
             if let Ok(mut job) = self.jobs.pop() {
-                handler(&job.request, &mut job.reply);
+                handler(&mut job);
                 // The ring holds more than the bound allows outstanding.
                 let _ = self.done.push(job);
                 self.waker.wake();
@@ -251,21 +249,20 @@ mod tests {
     #[test]
     fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
         let waker = Waker::new().unwrap();
-        let handler = |request: &[u8], reply: &mut Vec<u8>| reply.extend_from_slice(request);
+        let handler = |job: &mut (u64, u64)| job.1 = job.0;
         std::thread::scope(|scope| {
             let mut workers = Workers::start_with(scope, Cloner, 2, &waker, &handler).unwrap();
             let mut replies = Vec::new();
             for id in 0..100 {
-                let job = Job { id: RequestId(id), request: vec![id as u8], reply: Vec::new() };
-                workers.offer(job, Time::MAX).unwrap();
+                workers.offer((id, u64::MAX), Time::MAX).unwrap();
                 // Nothing is pushed to a ring that may be full.
                 while replies.len() as u64 <= id {
-                    workers.poll_done(0, |job| replies.push((job.id, job.reply))).unwrap();
+                    workers.poll_done(0, |job| replies.push(job)).unwrap();
                     std::thread::yield_now();
                 }
             }
-            workers.poll_done(0, |job| replies.push((job.id, job.reply))).unwrap();
-            let expected: Vec<_> = (0..100).map(|id| (RequestId(id), vec![id as u8])).collect();
+            workers.poll_done(0, |job| replies.push(job)).unwrap();
+            let expected: Vec<_> = (0..100).map(|id| (id, id)).collect();
             assert_eq!(replies, expected);
             for worker in [0, 1] {
                 assert_eq!(workers.scheduler.outstanding(WorkerId(worker)), 0);

@@ -1,6 +1,8 @@
 //! An endpoint of either transport, for who lets a configuration choose. What costs time is in the
 //! endpoints: the choice is one branch a call, which always goes the same way.
 
+use std::net::SocketAddr;
+
 use crate::node::{Node, Path, Time, Transmit};
 use crate::r2p2::Holdings;
 use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, RequestId, Rpc};
@@ -44,6 +46,12 @@ impl Endpoint {
         }
     }
 
+    /// Whether one more call to `target`, with a request of `len` bytes, is within the limits of
+    /// what may be outstanding.
+    pub fn may_call(&mut self, target: SocketAddr, len: usize) -> bool {
+        either!(self.may_call(target, len))
+    }
+
     /// What it holds now.
     pub fn holdings(&self) -> Holdings {
         either!(self.holdings())
@@ -56,7 +64,7 @@ impl Endpoint {
         either!(self.stop(now));
     }
 
-    /// Replies that have not arrived, as far as this side can know.
+    /// Replies of which packets have never been sent. What is lost of the others is asked for.
     pub fn replies_under_way(&self) -> usize {
         either!(self.replies_under_way())
     }

@@ -18,6 +18,14 @@ pub struct CallId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub u64);
 
+impl RequestId {
+    /// Its place in a table of requests: no two that are not answered have the same, and places are
+    /// used again before new ones are.
+    pub fn place(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
+
 /// What to call.
 #[derive(Clone, Debug)]
 pub struct Call {

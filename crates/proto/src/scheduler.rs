@@ -65,6 +65,11 @@ impl Workers {
         Some(Self { first, second: second.filter(|_| cloning == Cloning::Allowed) })
     }
 
+    /// The worker that the item itself goes to.
+    pub fn first(self) -> WorkerId {
+        self.first
+    }
+
     /// Gives the item to each of the workers.
     pub fn each<T: Clone>(self, item: T, mut give: impl FnMut(WorkerId, T)) {
         if let Some(second) = self.second {

@@ -6,7 +6,10 @@ fn main() -> Result<(), tailcut::Error> {
     let mut server = Server::bind("127.0.0.1:0")?;
     let (address, stop) = (server.local_address(), server.stop_handle());
     let serving = std::thread::spawn(move || {
-        server.run_workers(2, |request, reply| reply.extend(request.iter().rev()))
+        server.run_workers(2, |request| {
+            // A client that has gone needs no answer.
+            let _ = request.reply_in_place(|bytes| bytes.reverse());
+        })
     });
 
     let client = Client::connect(address)?;

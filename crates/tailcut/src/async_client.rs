@@ -5,20 +5,24 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Waker};
-use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::endpoint::{Endpoint, Metrics};
+use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
 
 use crate::error::Error;
+use crate::lock;
 use crate::options::ClientBuilder;
 
 /// A client for tasks. Cloning it is cheap, and clones share one socket and one thread, which end
-/// with the last of them.
+/// with the last of them and of their calls.
 #[derive(Clone, Debug)]
 pub struct AsyncClient {
     shared: Arc<Handle>,
@@ -32,6 +36,8 @@ pub struct AsyncClient {
 pub struct AsyncCall {
     state: Arc<Mutex<CallState>>,
     shared: Arc<Handle>,
+    /// What is to be sent, until it is handed to the thread.
+    request: Option<Outgoing>,
 }
 
 /// What the callers hold: dropping the last ends the thread.
@@ -40,26 +46,47 @@ struct Handle {
     inbox: Arc<Mutex<Inbox>>,
     waker: Waker,
     target: SocketAddr,
+    local: SocketAddr,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What callers hand to the thread.
-#[derive(Debug, Default)]
+/// What callers hand to the thread. It is bounded by the permits: each call has one from when it is
+/// handed over until it has ended, and is cancelled once.
+#[derive(Debug)]
 struct Inbox {
     orders: VecDeque<Order>,
+    /// Calls that may still be handed over.
+    permits: usize,
+    /// Calls that wait for a permit, first come first served, some of which have been dropped.
+    waiting: VecDeque<Arc<Mutex<CallState>>>,
+    /// How many have been.
+    dropped: usize,
     is_closed: bool,
+    /// What was counted when the thread ended.
+    metrics: Option<Metrics>,
+}
+
+/// A request on its way to the thread.
+#[derive(Debug)]
+struct Outgoing {
+    payload: Vec<u8>,
+    options: CallOptions,
+    timeout_ns: u64,
 }
 
 #[derive(Debug)]
 enum Order {
-    Call { payload: Vec<u8>, options: CallOptions, timeout_ns: u64, state: Arc<Mutex<CallState>> },
+    Call(Outgoing, Arc<Mutex<CallState>>),
     Cancel(Arc<Mutex<CallState>>),
+    Metrics(SyncSender<Metrics>),
 }
 
 #[derive(Debug, Default)]
 struct CallState {
     /// Where the thread keeps the call, and its id; known to the thread alone.
     place: Option<(usize, CallId)>,
+    /// It waited for a permit and has it now.
+    is_permitted: bool,
     is_cancelled: bool,
     /// The result has been taken.
     is_over: bool,
@@ -98,8 +125,8 @@ impl AsyncClient {
         driver: Driver<Endpoint>,
         builder: &ClientBuilder,
     ) -> Result<Self, Error> {
-        let waker = driver.waker();
-        let inbox = Arc::new(Mutex::new(Inbox::default()));
+        let (waker, local) = (driver.waker(), driver.port(0).local_address());
+        let inbox = Arc::new(Mutex::new(Inbox::new(builder.setup.calls_max())));
         let theirs = inbox.clone();
         let engine = Engine {
             driver,
@@ -108,19 +135,23 @@ impl AsyncClient {
             target,
             calls: Calls::default(),
         };
+        let open = |error| Error::open(target, error);
         let thread = std::thread::Builder::new()
             .name("tailcut-client".to_owned())
-            .spawn(move || engine.run())?;
-        let shared = Arc::new(Handle { inbox, waker, target, thread: Mutex::new(Some(thread)) });
+            .spawn(move || engine.run())
+            .map_err(open)?;
+        let thread = Mutex::new(Some(thread));
+        let shared = Arc::new(Handle { inbox, waker, target, local, thread });
         Ok(Self { shared, timeout: builder.timeout, options: builder.options })
     }
 
-    /// Calls. The request leaves at once, whether or not the future is polled.
+    /// Calls. The request leaves at once, whether or not the future is polled; but when as many calls
+    /// are outstanding as the configuration allows, the future waits until one has ended.
     pub fn call(&self, request: impl Into<Vec<u8>>) -> AsyncCall {
         self.call_with(request, self.options, self.timeout)
     }
 
-    /// Calls with options and a timeout of its own.
+    /// Calls with options and a timeout of its own, which counts from when the request leaves.
     pub fn call_with(
         &self,
         request: impl Into<Vec<u8>>,
@@ -129,31 +160,47 @@ impl AsyncClient {
     ) -> AsyncCall {
         let state = Arc::new(Mutex::new(CallState::default()));
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.order(Order::Call {
-            payload: request.into(),
-            options,
-            timeout_ns,
-            state: state.clone(),
-        });
-        AsyncCall { state, shared: self.shared.clone() }
+        let request = Outgoing { payload: request.into(), options, timeout_ns };
+        let request = self.shared.begin(request, &state);
+        AsyncCall { state, shared: self.shared.clone(), request }
     }
 
     /// Where calls go.
     pub fn target(&self) -> SocketAddr {
         self.shared.target
     }
+
+    /// The client's own address.
+    pub fn local_address(&self) -> SocketAddr {
+        self.shared.local
+    }
+
+    /// Counters since the start. It asks the client's thread, and blocks for as long as that takes:
+    /// a turn of its loop.
+    pub fn metrics(&self) -> Metrics {
+        let (sender, receiver) = sync_channel(1);
+        self.shared.order(Order::Metrics(sender));
+        receiver.recv().unwrap_or_else(|_| {
+            lock(&self.shared.inbox).metrics.expect("a thread that has ended has left its counters")
+        })
+    }
 }
 
 impl Future for AsyncCall {
     type Output = Result<Vec<u8>, Error>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = lock(&self.state);
         if let Some(result) = state.result.take() {
             state.is_over = true;
             return Poll::Ready(result);
         }
         state.task = Some(context.waker().clone());
+        let may_go = std::mem::take(&mut state.is_permitted);
+        drop(state);
+        if may_go && let Some(request) = self.request.take() {
+            self.shared.order(Order::Call(request, self.state.clone()));
+        }
         Poll::Pending
     }
 }
@@ -162,20 +209,78 @@ impl Drop for AsyncCall {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         let is_over = state.is_over || state.result.is_some();
+        let is_permitted = state.is_permitted;
         state.is_cancelled = true;
         drop(state);
-        if !is_over {
-            self.shared.order(Order::Cancel(self.state.clone()));
+        match (&self.request, is_permitted) {
+            (Some(_), false) => lock(&self.shared.inbox).drop_one(),
+            (Some(_), true) => lock(&self.shared.inbox).release(1),
+            (None, _) if is_over => {}
+            (None, _) => self.shared.order(Order::Cancel(self.state.clone())),
+        }
+    }
+}
+
+impl Inbox {
+    fn new(permits: usize) -> Self {
+        Self {
+            orders: VecDeque::new(),
+            permits,
+            waiting: VecDeque::new(),
+            dropped: 0,
+            is_closed: false,
+            metrics: None,
+        }
+    }
+
+    /// Calls have ended: others may go.
+    fn release(&mut self, count: usize) {
+        self.permits += count;
+        while self.permits > 0
+            && let Some(next) = self.waiting.pop_front()
+        {
+            let mut state = lock(&next);
+            if state.is_cancelled {
+                self.dropped = self.dropped.saturating_sub(1);
+                continue;
+            }
+            state.is_permitted = true;
+            let task = state.task.take();
+            drop(state);
+            self.permits -= 1;
+            task.into_iter().for_each(std::task::Waker::wake);
+        }
+    }
+
+    /// A call that waits for a permit has been dropped. The queue is swept when half of it has.
+    fn drop_one(&mut self) {
+        self.dropped += 1;
+        if 2 * self.dropped > self.waiting.len() {
+            self.waiting.retain(|state| !lock(state).is_cancelled);
+            self.dropped = 0;
         }
     }
 }
 
 impl Handle {
+    /// Hands a request over, if there is a permit for it; else it comes back.
+    fn begin(&self, request: Outgoing, state: &Arc<Mutex<CallState>>) -> Option<Outgoing> {
+        let mut inbox = lock(&self.inbox);
+        if inbox.permits == 0 && !inbox.is_closed {
+            inbox.waiting.push_back(state.clone());
+            return Some(request);
+        }
+        inbox.permits = inbox.permits.saturating_sub(1);
+        drop(inbox);
+        self.order(Order::Call(request, state.clone()));
+        None
+    }
+
     fn order(&self, order: Order) {
         let mut inbox = lock(&self.inbox);
         if inbox.is_closed {
-            if let Order::Call { state, .. } = order {
-                end(&state, Err(Error::Closed));
+            if let Order::Call(_, state) = order {
+                end(&state, Err(Error::Closed { target: self.target }));
             }
             return;
         }
@@ -221,10 +326,19 @@ impl Engine {
             let Self { driver, target, calls, orders, .. } = &mut self;
             let turned = driver.turn_with(|_, node, now| {
                 // Events first: an order may free a place that an event still speaks of.
-                take_events(node, calls);
-                orders.drain(..).for_each(|order| take_order(node, now, *target, order, calls));
+                calls.take_events(node, *target);
+                while let Some(order) = orders.pop_front() {
+                    if let Some(order) = calls.take_order(node, now, *target, order) {
+                        orders.push_front(order);
+                        break;
+                    }
+                }
             });
-            if turned.is_err() || driver.wait(None, None).is_err() {
+            let ended = std::mem::take(&mut self.calls.ended);
+            if ended > 0 {
+                lock(&self.inbox).release(ended);
+            }
+            if turned.is_err() || self.driver.wait(None, None).is_err() {
                 break;
             }
         }
@@ -236,18 +350,19 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let mut inbox = lock(&self.inbox);
         inbox.is_closed = true;
+        inbox.metrics = Some(self.driver.node(0).metrics());
         self.orders.append(&mut inbox.orders);
+        let waiting = std::mem::take(&mut inbox.waiting);
         drop(inbox);
-        for order in std::mem::take(&mut self.orders) {
-            if let Order::Call { state, .. } = order {
-                end(&state, Err(Error::Closed));
-            }
+        let orders = std::mem::take(&mut self.orders).into_iter();
+        let ordered = orders.filter_map(|order| match order {
+            Order::Call(_, state) => Some(state),
+            Order::Cancel(_) | Order::Metrics(_) => None,
+        });
+        let placed = self.calls.places.drain(..).flatten().map(|(_, state)| state);
+        for state in ordered.chain(waiting).chain(placed) {
+            end(&state, Err(Error::Closed { target: self.target }));
         }
-        self.calls
-            .places
-            .drain(..)
-            .flatten()
-            .for_each(|(_, state)| end(&state, Err(Error::Closed)));
     }
 }
 
@@ -257,6 +372,8 @@ struct Calls {
     places: Vec<Option<(CallId, Arc<Mutex<CallState>>)>>,
     /// Places without a call.
     free: Vec<usize>,
+    /// Calls that have ended and whose permits have not been given back.
+    ended: usize,
 }
 
 impl Calls {
@@ -264,51 +381,75 @@ impl Calls {
     fn remove(&mut self, place: usize, id: CallId) -> Option<Arc<Mutex<CallState>>> {
         let (_, state) = self.places[place].take_if(|(known, _)| *known == id)?;
         self.free.push(place);
+        self.ended += 1;
         Some(state)
     }
-}
 
-fn take_order(node: &mut Endpoint, now: u64, target: SocketAddr, order: Order, calls: &mut Calls) {
-    match order {
-        Order::Call { payload, options, timeout_ns, state } => {
-            if lock(&state).is_cancelled {
-                return;
-            }
-            let place = calls.free.pop().unwrap_or_else(|| {
-                calls.places.push(None);
-                calls.places.len() - 1
-            });
-            let deadline = now.saturating_add(timeout_ns);
-            match node.call(now, Call { target, payload, deadline, context: place as u64, options })
-            {
-                Ok(id) => {
-                    lock(&state).place = Some((place, id));
-                    calls.places[place] = Some((id, state));
+    /// Carries an order out; it comes back when it has to wait for others to end.
+    fn take_order(
+        &mut self,
+        node: &mut Endpoint,
+        now: Time,
+        target: SocketAddr,
+        order: Order,
+    ) -> Option<Order> {
+        let (request, state) = match order {
+            Order::Call(request, state) => (request, state),
+            Order::Cancel(state) => {
+                let place = lock(&state).place;
+                if let Some((place, id)) = place
+                    && self.remove(place, id).is_some()
+                {
+                    node.cancel(now, id);
                 }
-                Err(error) => {
-                    calls.free.push(place);
-                    end(&state, Err(error.into()));
-                }
+                return None;
             }
-        }
-        Order::Cancel(state) => {
-            let Some((place, id)) = lock(&state).place else { return };
-            if calls.remove(place, id).is_some() {
-                node.cancel(now, id);
+            Order::Metrics(asker) => {
+                // Whoever asked may have gone.
+                let _ = asker.send(node.metrics());
+                return None;
             }
-        }
-    }
-}
-
-fn take_events(node: &mut Endpoint, calls: &mut Calls) {
-    while let Some(event) = node.poll_event() {
-        let (id, context, result) = match event {
-            Event::Replied { id, context, payload, .. } => (id, context, Ok(payload)),
-            Event::Failed { id, context, failure, .. } => (id, context, Err(failure.into())),
-            Event::Request { .. } | Event::Cancelled { .. } => continue,
         };
-        if let Some(state) = calls.remove(context as usize, id) {
-            end(&state, result);
+        if lock(&state).is_cancelled {
+            self.ended += 1;
+            return None;
+        }
+        let is_alone = self.free.len() == self.places.len();
+        if !is_alone && !node.may_call(target, request.payload.len()) {
+            return Some(Order::Call(request, state));
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        let Outgoing { payload, options, timeout_ns } = request;
+        let deadline = now.saturating_add(timeout_ns);
+        match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
+            Ok(id) => {
+                lock(&state).place = Some((place, id));
+                self.places[place] = Some((id, state));
+            }
+            Err(source) => {
+                self.free.push(place);
+                self.ended += 1;
+                end(&state, Err(Error::Call { target, source }));
+            }
+        }
+        None
+    }
+
+    fn take_events(&mut self, node: &mut Endpoint, target: SocketAddr) {
+        while let Some(event) = node.poll_event() {
+            let (id, context, result) = match event {
+                Event::Replied { id, context, payload, .. } => (id, context, Ok(payload)),
+                Event::Failed { id, context, failure, text } => {
+                    (id, context, Err(Error::failed(target, failure, &text)))
+                }
+                Event::Request { .. } | Event::Cancelled { .. } => continue,
+            };
+            if let Some(state) = self.remove(context as usize, id) {
+                end(&state, result);
+            }
         }
     }
 }
@@ -320,10 +461,4 @@ fn end(state: &Mutex<CallState>, result: Result<Vec<u8>, Error>) {
         drop(state);
         task.wake();
     }
-}
-
-/// A thread that panicked while holding the lock left nothing half done: every critical section is
-/// a few assignments.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

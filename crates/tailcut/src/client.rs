@@ -24,7 +24,8 @@ pub struct Client {
     options: CallOptions,
 }
 
-/// A call that has been started. Dropping it cancels the call.
+/// A call that has been started. Dropping it cancels the call: a server drops the request where it
+/// waits, and one that runs may ask.
 #[derive(Debug)]
 #[must_use = "dropping a pending call cancels it"]
 pub struct Pending<'a> {
@@ -46,6 +47,8 @@ struct Inner {
     /// By a call's context: what is known of it.
     calls: Vec<Slot>,
     free: Vec<usize>,
+    /// Calls that have not ended.
+    waiting: usize,
     /// When the first of the calls was made that have not left yet: the time of all of them.
     queued_at: Option<Time>,
 }
@@ -55,7 +58,8 @@ enum Slot {
     Free,
     Waiting(CallId),
     Replied(Vec<u8>, SocketAddr),
-    Failed(Failure),
+    /// With what the application said.
+    Failed(Failure, Vec<u8>),
 }
 
 impl ClientBuilder {
@@ -63,8 +67,9 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when no socket is to be
-    /// had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
+    /// [`Error::NoAddress`] when the name has no address, [`Error::Open`] when it does not resolve or
+    /// no socket is to be had, of kind PermissionDenied where Homa directly over IP lacks
+    /// CAP_NET_RAW.
     pub fn connect(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Client, Error> {
         let (target, driver) = self.open(target)?;
         Ok(Client::new(target, driver, self))
@@ -87,8 +92,8 @@ impl Client {
         driver: Driver<Endpoint>,
         builder: &ClientBuilder,
     ) -> Self {
-        let inner =
-            RefCell::new(Inner { driver, calls: Vec::new(), free: Vec::new(), queued_at: None });
+        let (calls, free, waiting, queued_at) = (Vec::new(), Vec::new(), 0, None);
+        let inner = RefCell::new(Inner { driver, calls, free, waiting, queued_at });
         Self { inner, target, timeout: builder.timeout, options: builder.options }
     }
 
@@ -96,8 +101,9 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] when the call could not be made, [`Error::Failed`] when it was refused or
-    /// its deadline passed.
+    /// [`Error::Call`] when the call could not be made, [`Error::Rejected`] when the server's
+    /// application refused it, [`Error::Failed`] when it was refused otherwise or its deadline
+    /// passed.
     pub fn call(&self, request: &[u8]) -> Result<Reply<'_>, Error> {
         self.start(request)?.wait()
     }
@@ -116,14 +122,14 @@ impl Client {
         self.start_with(request, options, timeout)?.wait()
     }
 
-    /// Starts a call and returns at once, so that many can be outstanding. The request's first
-    /// packet has left when this returns, and so has what was enqueued before; the rest of a longer
+    /// Starts a call and returns at once, so that many can be outstanding; when as many are as the
+    /// configuration allows, it waits until one has ended. The request's first packet has left when this returns, and so has what was enqueued before; the rest of a longer
     /// request leaves while something waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] when as many calls are outstanding as the configuration allows, or the
-    /// request is too long.
+    /// [`Error::Call`] when the request is too long or its timeout out of range, [`Error::Io`] when
+    /// the socket has become useless.
     pub fn start(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
         self.start_with(request, self.options, self.timeout)
     }
@@ -180,8 +186,9 @@ impl<'a> Pending<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] when the call was refused or its deadline passed; [`Error::Io`] when the
-    /// socket has become useless.
+    /// [`Error::Rejected`] when the server's application refused the call, [`Error::Failed`] when it
+    /// was refused otherwise or its deadline passed; [`Error::Io`] when the socket has become
+    /// useless.
     pub fn wait(self) -> Result<Reply<'a>, Error> {
         let mut inner = self.client.inner.borrow_mut();
         while !inner.is_done(self.place) {
@@ -196,7 +203,7 @@ impl<'a> Pending<'a> {
         let client = self.client;
         match ended {
             Slot::Replied(bytes, server) => Ok(Reply { client, bytes, server }),
-            Slot::Failed(failure) => Err(failure.into()),
+            Slot::Failed(failure, text) => Err(Error::failed(client.target, failure, &text)),
             Slot::Free | Slot::Waiting(_) => unreachable!("the call has ended"),
         }
     }
@@ -256,6 +263,9 @@ impl Inner {
         options: CallOptions,
         timeout: Duration,
     ) -> Result<usize, Error> {
+        while self.waiting > 0 && !self.driver.node_mut(0).may_call(target, request.len()) {
+            self.wait_for_end()?;
+        }
         let place = self.free.pop().unwrap_or_else(|| {
             self.calls.push(Slot::Free);
             self.calls.len() - 1
@@ -269,12 +279,25 @@ impl Inner {
             Ok(id) => {
                 self.queued_at = Some(now);
                 self.calls[place] = Slot::Waiting(id);
+                self.waiting += 1;
                 Ok(place)
             }
-            Err(error) => {
+            Err(source) => {
                 self.free.push(place);
-                Err(error.into())
+                Err(Error::Call { target, source })
             }
+        }
+    }
+
+    /// Waits until one of the calls has ended; each does by its deadline.
+    fn wait_for_end(&mut self) -> Result<(), Error> {
+        let before = self.waiting;
+        loop {
+            self.turn()?;
+            if self.waiting < before {
+                return Ok(());
+            }
+            self.driver.wait(None, None)?;
         }
     }
 
@@ -290,16 +313,18 @@ impl Inner {
     }
 
     fn turn(&mut self) -> Result<(), Error> {
-        let calls = &mut self.calls;
         self.queued_at = None;
-        self.driver.turn_with(|_, node, _now: Time| {
+        let Self { driver, calls, waiting, .. } = self;
+        driver.turn_with(|_, node, _now: Time| {
             while let Some(event) = node.poll_event() {
                 match event {
                     Event::Replied { context, payload, server, .. } => {
-                        calls[context as usize] = Slot::Replied(payload, server)
+                        calls[context as usize] = Slot::Replied(payload, server);
+                        *waiting -= 1;
                     }
-                    Event::Failed { context, failure, .. } => {
-                        calls[context as usize] = Slot::Failed(failure)
+                    Event::Failed { context, failure, text, .. } => {
+                        calls[context as usize] = Slot::Failed(failure, text);
+                        *waiting -= 1;
                     }
                     Event::Request { payload, .. } => node.recycle(payload),
                     Event::Cancelled { .. } => {}
@@ -315,13 +340,14 @@ impl Inner {
             // Waiting for it has freed the place already.
             Slot::Free => return,
             Slot::Waiting(id) => {
+                self.waiting -= 1;
                 let now = self.driver.clock().now();
                 self.driver.node_mut(0).cancel(now, id);
                 self.queued_at = None;
                 self.driver.flush(now);
             }
             Slot::Replied(bytes, _) => self.driver.node_mut(0).recycle(bytes),
-            Slot::Failed(_) => {}
+            Slot::Failed(..) => {}
         }
         self.free.push(place);
     }

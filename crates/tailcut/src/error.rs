@@ -1,42 +1,114 @@
 //! The one error type of the library.
 
 use std::io;
+use std::net::SocketAddr;
 
 use tailcut_proto::rpc::{AnswerError, CallError, Failure};
 
 /// Why an operation did not succeed.
+///
+/// Its text names the address and, where there is something to do about it, says what; the cause is
+/// in its source too.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
-    /// A socket could not be opened or has become useless.
-    #[error("{0}")]
+    /// A socket, or a thread for it, could not be had.
+    #[error("{address}: {source}{}", advice(source))]
+    Open {
+        /// The address as it was given.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A socket has become useless; open another one.
+    #[error("the socket has become useless: {0}; open another one")]
     Io(#[from] io::Error),
     /// A name has no address.
-    #[error("`{0}` has no address")]
+    #[error("`{0}` has no address; is it spelled right?")]
     NoAddress(String),
     /// The call was not made: nothing was sent.
-    #[error("the call was not made: {0}")]
-    Call(#[from] CallError),
+    #[error("the call to {target} was not made: {source}")]
+    Call {
+        /// Where it was to go.
+        target: SocketAddr,
+        /// Why it did not.
+        source: CallError,
+    },
     /// The call was made and ended without a reply.
-    #[error("the call failed: {0}")]
-    Failed(#[from] Failure),
+    #[error("the call to {target} failed: {source}")]
+    Failed {
+        /// Where it went.
+        target: SocketAddr,
+        /// How it ended.
+        source: Failure,
+    },
+    /// The application at the other end refused the request, in its own words.
+    #[error("the call to {target} was rejected with code {code}: {text}")]
+    Rejected {
+        /// Where it went.
+        target: SocketAddr,
+        /// The application's number for why.
+        code: u32,
+        /// The application's text.
+        text: String,
+    },
     /// The answer was not sent.
     #[error("the answer was not sent: {0}")]
     Answer(#[from] AnswerError),
-    /// The client's thread has ended.
-    #[error("the client has been shut down")]
-    Closed,
+    /// The client's thread has ended, as its socket has become useless.
+    #[error("the client of {target} has ended; connect another one")]
+    Closed {
+        /// Where its calls went.
+        target: SocketAddr,
+    },
 }
 
 impl Error {
+    /// An error of opening something at an address.
+    pub(crate) fn open(address: impl ToString, source: io::Error) -> Self {
+        Self::Open { address: address.to_string(), source }
+    }
+
+    /// How a call to `target` failed, with what the application said.
+    pub(crate) fn failed(target: SocketAddr, failure: Failure, text: &[u8]) -> Self {
+        match failure {
+            Failure::Rejected { code } => {
+                Self::Rejected { target, code, text: String::from_utf8_lossy(text).into_owned() }
+            }
+            source => Self::Failed { target, source },
+        }
+    }
+
     /// Whether the deadline passed; the request may or may not have run.
     pub fn is_deadline(&self) -> bool {
-        matches!(self, Self::Failed(Failure::Deadline))
+        matches!(self, Self::Failed { source: Failure::Deadline, .. })
+    }
+
+    /// Whether nobody serves at the address.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Failed { source: Failure::Unreachable, .. })
     }
 
     /// Whether a server or a router refused the request. It has then not run, except where the
-    /// reason is [`Uncertain`](tailcut_proto::rpc::DropReason::Uncertain), or where the handler
-    /// itself refused it or gave too long a reply.
+    /// reason is [`Uncertain`](tailcut_proto::rpc::DropReason::Uncertain),
+    /// [`Panicked`](tailcut_proto::rpc::DropReason::Panicked) or
+    /// [`Unanswered`](tailcut_proto::rpc::DropReason::Unanswered), or where the handler itself
+    /// refused it or gave too long a reply.
     pub fn is_refused(&self) -> bool {
-        matches!(self, Self::Failed(Failure::Refused(_)))
+        matches!(self, Self::Failed { source: Failure::Refused(_), .. } | Self::Rejected { .. })
+    }
+}
+
+/// What to do about an address that cannot be opened.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another server has it, port 0 takes a free one",
+        io::ErrorKind::AddrNotAvailable => "; it is not one of this host's",
+        io::ErrorKind::PermissionDenied => {
+            "; Homa directly over IP needs the capability CAP_NET_RAW, ports below 1024 need \
+             CAP_NET_BIND_SERVICE"
+        }
+        io::ErrorKind::InvalidInput => "; write HOST:PORT",
+        _ => "",
     }
 }

@@ -20,6 +20,8 @@
 //! | calls from tasks | [`AsyncClient::call`] |
 //! | a handler that answers at once | [`Server::run`] |
 //! | a handler that computes for longer than a few microseconds | [`Server::run_workers`] |
+//! | a handler that answers later, from another thread | [`Request::defer`] |
+//! | a handler that awaits | `Server::run_async`, of the feature `tokio` |
 //! | several I/O threads on one port | [`ServerBuilder::bind_group`] |
 //! | a program that is written for sockets | [`stream`] |
 //!
@@ -49,7 +51,23 @@
 //! retried elsewhere; `docs/concepts.md` has the exact extent. Messages may have up to
 //! [`Config::message_len_max`] bytes, 8 MiB by default. A packet lost from the middle of a long
 //! message is sent again within about two round trips, any other after a timeout of at least
-//! [`Config::rto_min_ns`]. Dropping a [`Pending`] or the future of a call cancels it.
+//! [`Config::rto_min_ns`]. Dropping a [`Pending`] or the future of a call cancels it. When as many
+//! calls are outstanding as [`Config::calls_max`] allows, the next one waits.
+//!
+//! # What ends a handler
+//!
+//! A handler that panics refuses its own request, and the server goes on. One that drops its request
+//! refuses it. A cancelled request is dropped where it waits, and one that runs can ask. A stop lets
+//! what runs be answered, within a limit, and refuses the rest with a reason that sends clients
+//! elsewhere.
+//!
+//! # Features
+//!
+//! | feature | default | what it brings |
+//! |---|---|---|
+//! | `tokio` | yes | `Server::run_async`, and streams that are tokio's `AsyncRead` and `AsyncWrite` |
+//!
+//! Neither with it nor without it is any TLS compiled.
 //!
 //! A [`Client`] works only while one of its methods runs: between calls it sends nothing again and
 //! receives nothing. An [`AsyncClient`] has a thread that does.
@@ -58,19 +76,31 @@ mod async_client;
 mod client;
 mod error;
 mod options;
+mod request;
 mod server;
 pub mod stream;
+#[cfg(feature = "tokio")]
+mod tasks;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::open::{DatapathKind, Protocol};
 pub use tailcut_net::udp::SegmentedSend;
 pub use tailcut_proto::endpoint::Metrics;
 pub use tailcut_proto::r2p2::{Config, Pool, Prefix, Serving};
-pub use tailcut_proto::rpc::{AnswerError, CallError, CallOptions, Failure};
+pub use tailcut_proto::rpc::{AnswerError, CallError, CallOptions, DropReason, Failure};
 pub use tailcut_proto::{homa, r2p2};
 
 pub use self::async_client::{AsyncCall, AsyncClient};
 pub use self::client::{Client, Pending, Reply};
 pub use self::error::Error;
 pub use self::options::{ClientBuilder, ServerBuilder};
-pub use self::server::{Request, Server, Stop};
+pub use self::request::{Request, Responder};
+pub use self::server::{Server, ServerHandle};
+
+/// A thread that panicked while holding a lock left nothing half done: every critical section is a
+/// few assignments.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -18,7 +18,7 @@ use crate::error::Error;
 pub struct ClientBuilder {
     pub(crate) timeout: Duration,
     pub(crate) options: CallOptions,
-    setup: Setup,
+    pub(crate) setup: Setup,
 }
 
 /// Opens servers.
@@ -156,9 +156,19 @@ impl ServerBuilder {
 impl Setup {
     /// An endpoint at `address`, and what drives it.
     pub(crate) fn open(&self, address: SocketAddr) -> Result<Driver<Endpoint>, Error> {
-        let mut driver = Driver::new(self.wait)?;
-        self.opening.add(&mut driver, address)?;
-        Ok(driver)
+        let opened = Driver::new(self.wait).and_then(|mut driver| {
+            self.opening.add(&mut driver, address)?;
+            Ok(driver)
+        });
+        opened.map_err(|error| Error::open(address, error))
+    }
+
+    /// Calls that an endpoint may have outstanding to one peer.
+    pub(crate) fn calls_max(&self) -> usize {
+        match self.opening.protocol {
+            Protocol::R2p2 => self.opening.r2p2.calls_max.min(usize::from(u16::MAX)),
+            Protocol::Homa => self.opening.homa.calls_max.min(self.opening.homa.calls_per_peer_max),
+        }
     }
 
     /// Drivers of `count` endpoints on ports of one address.
@@ -167,11 +177,16 @@ impl Setup {
         address: SocketAddr,
         count: usize,
     ) -> Result<Vec<Driver<Endpoint>>, Error> {
-        Ok(self.opening.group(self.wait, address, count)?)
+        let opened = self.opening.group(self.wait, address, count);
+        opened.map_err(|error| Error::open(address, error))
     }
 }
 
 pub(crate) fn resolve(name: impl ToSocketAddrs + std::fmt::Debug) -> Result<SocketAddr, Error> {
-    let described = format!("{name:?}");
-    name.to_socket_addrs()?.next().ok_or(Error::NoAddress(described))
+    // What was written, without the quotation marks of a string.
+    let described = format!("{name:?}").trim_matches('"').to_owned();
+    match name.to_socket_addrs() {
+        Ok(mut addresses) => addresses.next().ok_or(Error::NoAddress(described)),
+        Err(error) => Err(Error::open(described, error)),
+    }
 }

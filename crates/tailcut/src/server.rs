@@ -1,46 +1,74 @@
-//! The server: one port, a handler on the I/O thread or on worker threads.
+//! The server: one port, a handler on the I/O thread, on worker threads or in tasks.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Turn, Waker};
 use tailcut_net::log::{self, DriverLog};
-use tailcut_net::workers::{Job, Workers};
+use tailcut_net::workers::Workers;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
-use tailcut_proto::rpc::{AnswerError, DropReason, Event, RequestId, Rpc};
+use tailcut_proto::rpc::{DropReason, Event, Rpc};
+use tailcut_proto::scheduler::Ticket;
 
 use crate::error::Error;
 use crate::options::{ServerBuilder, resolve};
+use crate::request::{Job, Live, Outbox, Request, Verdict};
 
 /// A server on one port.
+///
+/// A handler that panics ends its own request alone, which is refused with
+/// [`DropReason::Panicked`]: the panic is counted and logged, and the server goes on. Dropping the
+/// server closes its port at once; [`ServerHandle::stop`] lets what runs be answered first.
 #[derive(Debug)]
 pub struct Server {
     driver: Driver<Endpoint>,
-    stop: Arc<AtomicBool>,
+    /// How it was asked to stop.
+    order: Arc<AtomicU64>,
+    live: Live,
+    outbox: Arc<Outbox>,
+    /// When it began to stop.
+    stopping_since: Option<Time>,
+    /// When it last had something to do while it stopped.
+    busy_at: Time,
     log: DriverLog,
 }
 
-/// Stops a server from another thread.
+/// Stops a server from another thread, and tells of it.
 #[derive(Clone, Debug)]
-pub struct Stop {
-    flag: Arc<AtomicBool>,
+pub struct ServerHandle {
+    order: Arc<AtomicU64>,
+    outbox: Arc<Outbox>,
     waker: Waker,
 }
 
-/// A request to answer. Dropping it refuses it.
-#[derive(Debug)]
-pub struct Request<'a> {
-    endpoint: &'a mut Endpoint,
-    now: Time,
-    id: RequestId,
-    client: SocketAddr,
-    deadline: Time,
-    payload: Vec<u8>,
-    is_answered: bool,
+/// Who runs the requests that do not run on the server's own thread.
+pub(crate) trait Crew {
+    /// Takes a request, now or from its queue until `deadline`; the ticket of one that waits.
+    fn offer(&mut self, job: Job, deadline: Time) -> Result<Option<Ticket>, Job>;
+
+    /// Takes a request out of the queue, if it still waits there.
+    fn withdraw(&mut self, ticket: Ticket) -> Option<Job>;
+
+    /// Hands back what is done or has expired, and begins what has waited.
+    fn poll_done(&mut self, now: Time, done: impl FnMut(Job)) -> std::io::Result<()>;
+}
+
+impl Crew for Workers<Job> {
+    fn offer(&mut self, job: Job, deadline: Time) -> Result<Option<Ticket>, Job> {
+        self.offer(job, deadline)
+    }
+
+    fn withdraw(&mut self, ticket: Ticket) -> Option<Job> {
+        self.withdraw(ticket)
+    }
+
+    fn poll_done(&mut self, now: Time, done: impl FnMut(Job)) -> std::io::Result<()> {
+        self.poll_done(now, done)
+    }
 }
 
 impl ServerBuilder {
@@ -83,7 +111,10 @@ impl Server {
     }
 
     pub(crate) fn new(driver: Driver<Endpoint>) -> Self {
-        Self { driver, stop: Arc::new(AtomicBool::new(false)), log: DriverLog::default() }
+        let live = Live::new(driver.waker());
+        let (order, outbox) = (Arc::new(AtomicU64::new(GO_ON)), live.outbox.clone());
+        let (stopping_since, busy_at, log) = (None, 0, DriverLog::default());
+        Self { driver, order, live, outbox, stopping_since, busy_at, log }
     }
 
     /// The server's address.
@@ -91,33 +122,59 @@ impl Server {
         self.driver.port(0).local_address()
     }
 
-    /// Stops [`Server::run`] and [`Server::run_workers`].
-    pub fn stop_handle(&self) -> Stop {
-        Stop { flag: self.stop.clone(), waker: self.driver.waker() }
+    /// Stops the server from another thread, whichever of its methods runs.
+    pub fn stop_handle(&self) -> ServerHandle {
+        ServerHandle {
+            order: self.order.clone(),
+            outbox: self.outbox.clone(),
+            waker: self.driver.waker(),
+        }
     }
 
-    /// Counters since the start.
+    /// Counters since the start. Handlers that panicked are counted among its drops, where the
+    /// request was not answered before, and by [`ServerHandle::panics`].
     pub fn metrics(&self) -> Metrics {
         self.driver.node(0).metrics()
     }
 
     /// Answers requests on this thread until it is stopped. While the handler runs, nothing else is
-    /// received or sent: let it take microseconds, or use [`Server::run_workers`].
+    /// received or sent: let it take microseconds, keep the request by [`Request::defer`], or use
+    /// [`Server::run_workers`].
+    ///
+    /// ```
+    /// use tailcut::{Client, Server};
+    ///
+    /// # fn main() -> Result<(), tailcut::Error> {
+    /// let mut server = Server::bind("127.0.0.1:0")?;
+    /// let (address, handle) = (server.local_address(), server.stop_handle());
+    /// let serving = std::thread::spawn(move || {
+    ///     server.run(|request| {
+    ///         // Answered from another thread; the server meanwhile goes on.
+    ///         let responder = request.defer();
+    ///         std::thread::spawn(move || responder.reply_in_place(|bytes| bytes.reverse()));
+    ///     })
+    /// });
+    /// assert_eq!(&Client::connect(address)?.call(b"stressed")?[..], b"desserts");
+    /// handle.stop();
+    /// serving.join().expect("the server does not panic")
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
     /// [`Error::Io`] when the socket has become useless.
     pub fn run(&mut self, mut handler: impl FnMut(Request<'_>)) -> Result<(), Error> {
-        while !self.stop.load(Ordering::Relaxed) {
+        loop {
             let turn = self.turn_once(&mut handler)?;
-            let look_at = self.look(turn);
-            self.driver.wait(None, look_at)?;
+            if !self.wait(turn)? {
+                self.give_up(|_| None);
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Receives one burst, answers it and sends the replies; never waits. For a program with a loop
-    /// of its own.
+    /// of its own, which ends when that does: [`ServerHandle::stop`] changes nothing here.
     ///
     /// # Errors
     ///
@@ -128,143 +185,197 @@ impl Server {
         Ok(())
     }
 
+    /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a
+    /// request goes to the worker that has the fewest, at most two at each (JBSQ(2)), over rings
+    /// without locks. A request that is cancelled while it waits does not run; one that runs is not
+    /// interrupted, but can ask ([`Request::is_cancelled`]). This returns when the handlers that run
+    /// have returned.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when the socket has become useless or no thread is to be had.
+    pub fn run_workers(
+        &mut self,
+        count: usize,
+        handler: impl Fn(Request<'_>) + Send + Sync,
+    ) -> Result<(), Error> {
+        let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
+        let work = |job: &mut Job| {
+            if !job.is_cancelled() {
+                outbox.guard(|| handler(Request::at_worker(job)));
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers = Workers::start(scope, count, &waker, &work)?;
+            self.run_crew(workers)
+        })
+    }
+
+    /// Answers requests by whoever `crew` is, until it is stopped.
+    pub(crate) fn run_crew(&mut self, mut crew: impl Crew) -> Result<(), Error> {
+        loop {
+            let mut health = Ok(());
+            let live = &mut self.live;
+            let turn = self.driver.turn_with(|_, endpoint, now| {
+                live.take_answers(endpoint, now);
+                health = crew.poll_done(now, |mut job| {
+                    // A request that is gone by now needs no answer.
+                    let _ = live.settle(endpoint, now, &mut job);
+                });
+                while let Some(event) = endpoint.poll_event() {
+                    offer(event, &mut crew, endpoint, (now, live));
+                }
+            })?;
+            health?;
+            if !self.wait(turn)? {
+                self.give_up(|ticket| crew.withdraw(ticket));
+                return Ok(());
+            }
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
+    }
+
     /// Logs what has gone wrong; returns when it wants to look again.
     fn look(&mut self, turn: Turn) -> Option<Time> {
         self.log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()))
     }
 
     fn turn_once(&mut self, handler: &mut impl FnMut(Request<'_>)) -> Result<Turn, Error> {
-        let turn = self.driver.turn_with(|_, endpoint, now| {
+        let Self { driver, live, outbox, .. } = self;
+        let turn = driver.turn_with(|_, endpoint, now| {
+            live.take_answers(endpoint, now);
             while let Some(event) = endpoint.poll_event() {
-                if let Event::Request { id, client, payload, deadline, .. } = event {
-                    handler(Request {
-                        endpoint,
-                        now,
-                        id,
-                        client,
-                        deadline,
-                        payload,
-                        is_answered: false,
-                    });
+                match event {
+                    Event::Request { id, client, payload, deadline, options } => {
+                        let mut job = Job::new(id, client, deadline, options, payload);
+                        outbox.guard(|| handler(Request::here(&mut job, endpoint, now, live)));
+                    }
+                    Event::Cancelled { id } => {
+                        live.cancel(id);
+                    }
+                    Event::Replied { .. } | Event::Failed { .. } => {}
                 }
             }
         })?;
         Ok(turn)
     }
 
-    /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a
-    /// request goes to the worker that has the fewest, at most two at each (JBSQ(2)), over rings
-    /// without locks. `handler` gets the request's bytes and an empty buffer for the reply's; a
-    /// request that was cancelled meanwhile still runs to its end, and its reply is dropped.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] when the socket has become useless, no thread is to be had, or a handler has
-    /// panicked.
-    pub fn run_workers(
-        &mut self,
-        count: usize,
-        handler: impl Fn(&[u8], &mut Vec<u8>) + Send + Sync,
-    ) -> Result<(), Error> {
-        let waker = self.driver.waker();
-        std::thread::scope(|scope| {
-            let mut workers = Workers::start(scope, count, &waker, &handler)?;
-            while !self.stop.load(Ordering::Relaxed) {
-                let mut health = Ok(());
-                let turn = self.driver.turn_with(|_, endpoint, now| {
-                    health = workers.poll_done(now, |job| {
-                        // A request that is gone by now needs no answer.
-                        let _ = endpoint.reply(now, job.id, job.reply);
-                        endpoint.recycle(job.request);
-                    });
-                    while let Some(event) = endpoint.poll_event() {
-                        if let Event::Request { id, payload, deadline, .. } = event {
-                            let job = Job { id, request: payload, reply: endpoint.buffer() };
-                            if let Err(job) = workers.offer(job, deadline) {
-                                // Gone already is as good as refused.
-                                let _ = endpoint.refuse(now, job.id, DropReason::Overload);
-                                endpoint.recycle(job.request);
-                            }
-                        }
-                    }
-                })?;
-                health?;
-                let look_at = self.look(turn);
-                self.driver.wait(None, look_at)?;
-            }
-            Ok(())
-        })
+    /// Passes the time until there is something to do; false when it is time to end.
+    fn wait(&mut self, turn: Turn) -> Result<bool, Error> {
+        let look_at = self.look(turn);
+        let order = self.order.load(Ordering::Relaxed);
+        if order == GO_ON {
+            self.driver.wait(None, look_at)?;
+            return Ok(true);
+        }
+        let now = turn.now;
+        let since = self.stopping_since.unwrap_or(now);
+        let until = since.saturating_add(order);
+        if self.stopping_since.replace(since).is_none() {
+            self.driver.node_mut(0).stop(now);
+            self.driver.flush(now);
+        }
+        let endpoint = self.driver.node(0);
+        let holdings = endpoint.holdings();
+        let is_idle =
+            holdings.waiting == 0 && holdings.partials == 0 && endpoint.replies_under_way() == 0;
+        if !is_idle {
+            self.busy_at = now;
+        }
+        // Whose reply was lost asks again soon, and routers may have placed what they had not heard
+        // the stop of.
+        let last = since.max(self.live.answered_at).max(self.busy_at);
+        let linger_until = last.saturating_add(LINGER_NS);
+        if now >= until || is_idle && now >= linger_until {
+            return Ok(false);
+        }
+        let ends_at = if is_idle { linger_until.min(until) } else { until };
+        self.driver.wait(None, Some(look_at.map_or(ends_at, |at| at.min(ends_at))))?;
+        Ok(true)
+    }
+
+    /// Ends what is not answered, so that no client waits for its deadline: what has not begun is
+    /// for another server, of the rest nobody will know.
+    fn give_up(&mut self, mut withdraw: impl FnMut(Ticket) -> Option<Job>) {
+        let now = self.driver.clock().now();
+        let endpoint = self.driver.node_mut(0);
+        for (id, ticket) in self.live.unanswered() {
+            let is_unbegun = ticket.and_then(&mut withdraw).is_some();
+            let reason = if is_unbegun { DropReason::Stopping } else { DropReason::Uncertain };
+            self.live.cancel(id);
+            // Gone already is as good as refused.
+            let _ = endpoint.refuse(now, id, reason);
+        }
+        self.driver.flush(now);
     }
 }
 
-impl Stop {
-    /// Stops the server after its current turn.
+/// Gives a crew what an endpoint tells.
+fn offer(
+    event: Event,
+    crew: &mut impl Crew,
+    endpoint: &mut Endpoint,
+    (now, live): (Time, &mut Live),
+) {
+    match event {
+        Event::Request { id, client, payload, deadline, options } => {
+            let mut job = Job::new(id, client, deadline, options, payload);
+            job.reply = endpoint.buffer();
+            job.link = Some(live.enlist(id));
+            match crew.offer(job, deadline) {
+                Ok(ticket) => ticket.into_iter().for_each(|ticket| live.note_ticket(id, ticket)),
+                Err(mut job) => {
+                    job.verdict = Verdict::Refuse(DropReason::Overload);
+                    // Gone already is as good as refused.
+                    let _ = live.settle(endpoint, now, &mut job);
+                }
+            }
+        }
+        Event::Cancelled { id } => {
+            if let Some(mut job) = live.cancel(id).and_then(|ticket| crew.withdraw(ticket)) {
+                // It has no verdict: nobody hears of it.
+                let _ = live.settle(endpoint, now, &mut job);
+            }
+        }
+        Event::Replied { .. } | Event::Failed { .. } => {}
+    }
+}
+
+impl ServerHandle {
+    /// Stops the server, within 5 s; see [`ServerHandle::stop_within`].
     pub fn stop(&self) {
-        self.flag.store(true, Ordering::Relaxed);
+        self.stop_within(STOP_LIMIT);
+    }
+
+    /// Stops the server: it takes no new requests, answers those that it has, and then its `run`
+    /// returns; after `limit` in any case. New requests are refused with [`DropReason::Stopping`], and
+    /// routers place nothing on it any more. What is not answered at the limit is refused: with
+    /// `Stopping` what has not begun, with [`DropReason::Uncertain`] what may have. A second stop may
+    /// shorten the limit, which counts from the first.
+    ///
+    /// It ends 20 ms after the last answer at the earliest, for whoever lost that and asks again.
+    pub fn stop_within(&self, limit: Duration) {
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(GO_ON - 1);
+        self.order.fetch_min(limit_ns, Ordering::Relaxed);
         self.waker.wake();
     }
-}
 
-impl Request<'_> {
-    /// The request's bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.payload
-    }
-
-    /// Who asks: the client itself, also behind a router.
-    pub fn client(&self) -> SocketAddr {
-        self.client
-    }
-
-    /// How long the client will still wait.
-    pub fn time_left(&self) -> Duration {
-        Duration::from_nanos(self.deadline.saturating_sub(self.now))
-    }
-
-    /// Answers with `reply`.
-    ///
-    /// # Errors
-    ///
-    /// [`AnswerError`] when the reply is too long or the request has expired; nothing is left to do
-    /// then.
-    pub fn reply(self, reply: &[u8]) -> Result<(), AnswerError> {
-        self.reply_with(|_, buffer| buffer.extend_from_slice(reply))
-    }
-
-    /// Answers with what `write` puts into a buffer, given the request's bytes: no copy.
-    ///
-    /// # Errors
-    ///
-    /// As [`Request::reply`].
-    pub fn reply_with(
-        mut self,
-        write: impl FnOnce(&[u8], &mut Vec<u8>),
-    ) -> Result<(), AnswerError> {
-        let mut buffer = self.endpoint.buffer();
-        write(&self.payload, &mut buffer);
-        self.is_answered = true;
-        self.endpoint.reply(self.now, self.id, buffer)
-    }
-
-    /// Answers with the request's own bytes, after `change`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Request::reply`].
-    pub fn reply_in_place(mut self, change: impl FnOnce(&mut Vec<u8>)) -> Result<(), AnswerError> {
-        let mut payload = std::mem::take(&mut self.payload);
-        change(&mut payload);
-        self.is_answered = true;
-        self.endpoint.reply(self.now, self.id, payload)
+    /// Handlers that panicked since the start.
+    pub fn panics(&self) -> u64 {
+        self.outbox.panics()
     }
 }
 
-impl Drop for Request<'_> {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            // Gone already is as good as refused.
-            let _ = self.endpoint.refuse(self.now, self.id, DropReason::Application);
-        }
-        self.endpoint.recycle(std::mem::take(&mut self.payload));
-    }
-}
+/// The order of a server that is not to stop; any other is the limit in nanoseconds.
+const GO_ON: u64 = u64::MAX;
+
+/// How long a server may take to stop where nobody says.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a server that stops stays after its last answer: longer than a client's first five
+/// timeouts.
+const LINGER_NS: u64 = 20_000_000;

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use tailcut_measure::app::serving::{Task, Tasks};
+use tailcut_measure::app::serving::{Task, TaskStep, Tasks};
 use tailcut_net::clock::Clock;
 use tailcut_net::stream::{
     Connection, ConnectionId, Event, ListenerId, StreamConfig, Streams, TlsServer,
@@ -254,9 +254,9 @@ impl Line {
         let now = Clock.now();
         while !bytes.is_empty() {
             let task = match tasks.take(&mut bytes) {
-                Ok(None) => return true,
-                Ok(Some(task)) => task,
-                Err(_) => {
+                TaskStep::More => return true,
+                TaskStep::Task(task) => task,
+                TaskStep::Malformed(_) => {
                     handler.counts.malformed += 1;
                     return false;
                 }

@@ -51,7 +51,7 @@ fn a_drained_server_answers_what_it_has_and_refuses_what_is_new() {
         let refused = client(&address).call(&0_u64.to_be_bytes()).map(|reply| reply.to_vec());
         let stopping = Failure::Refused(DropReason::Stopping);
         assert!(
-            matches!(&refused, Err(Error::Failed(failure)) if *failure == stopping),
+            matches!(&refused, Err(Error::Failed { source: failure, .. }) if *failure == stopping),
             "{refused:?}"
         );
         let reply = call.join().expect("the call");
@@ -225,7 +225,10 @@ fn a_drained_router_places_what_it_holds_and_removes_its_socket() {
     admin.wait_for("tailcut_route_draining", 1.0);
     let refused = client(&target).call(&0_u64.to_be_bytes()).map(|reply| reply.to_vec());
     let stopping = Failure::Refused(DropReason::Stopping);
-    assert!(matches!(&refused, Err(Error::Failed(failure)) if *failure == stopping), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(Error::Failed { source: failure, .. }) if *failure == stopping),
+        "{refused:?}"
+    );
     for call in calls {
         assert_eq!(call.join().expect("the call").expect("a reply"), SERVICE_NS.to_be_bytes());
     }

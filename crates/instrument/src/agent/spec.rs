@@ -57,9 +57,10 @@ impl AgentSpec {
     fn set(&mut self, option: &str) -> Result<(), String> {
         match option.split_once('=') {
             Some(("role", role)) => {
-                self.role = role.parse().map_err(|_| {
-                    format!("there is no role {role:?}: write symmetric, throughput or latency")
-                })?;
+                self.role =
+                    Role::ALL.into_iter().find(|known| known.name() == role).ok_or_else(|| {
+                        format!("there is no role {role:?}: write symmetric, throughput or latency")
+                    })?;
             }
             Some(("config", file)) if !file.is_empty() => match &mut self.place {
                 Place::Ssh(destination) => destination.config = Some(PathBuf::from(file)),
@@ -129,7 +130,8 @@ impl fmt::Display for AgentSpec {
         }
         match self.role {
             Role::Symmetric => Ok(()),
-            role => write!(f, ",role={}", role.as_ref()),
+            Role::Throughput => f.write_str(",role=throughput"),
+            Role::Latency => f.write_str(",role=latency"),
         }
     }
 }

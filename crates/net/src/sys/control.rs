@@ -54,6 +54,7 @@ impl Control {
 
     /// Where the kernel writes.
     #[inline]
+    #[cfg(feature = "tcp")]
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.0.as_mut_ptr().cast()
     }

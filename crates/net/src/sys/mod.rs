@@ -9,6 +9,7 @@ mod control;
 mod options;
 mod receive;
 mod send;
+#[cfg(feature = "tcp")]
 mod stream;
 mod thread;
 
@@ -22,6 +23,7 @@ pub use receive::{Message, Notes, ReceiveBatch};
 pub(crate) use receive::{NetworkError, take_error};
 pub(crate) use send::send_one;
 pub use send::{Outgoing, SendBatch};
+#[cfg(feature = "tcp")]
 pub(crate) use stream::{receive_stamped, send_stamped};
 pub(crate) use thread::{monotonic_ns, poll, set_scheduler};
 

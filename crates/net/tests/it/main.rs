@@ -11,7 +11,9 @@ mod homa_hijacked;
 mod ip;
 mod raw;
 mod reuseport;
+#[cfg(feature = "tcp")]
 mod stamps;
+#[cfg(feature = "tcp")]
 mod streams;
 mod toy;
 mod udp;

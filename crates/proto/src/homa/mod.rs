@@ -33,6 +33,7 @@ mod slot;
 mod transmit;
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
@@ -187,15 +188,26 @@ impl Endpoint {
         Holdings { expected: self.book.expected_bytes, ..self.holdings }
     }
 
+    /// Whether one more call is within the limits of what may be outstanding, in all and to one
+    /// peer: a long request takes several RPCs.
+    pub fn may_call(&mut self, target: SocketAddr, len: usize) -> bool {
+        let rpcs = long::part_count(len, &self.config);
+        let to_peer = self.peers.find(target).map_or(0, |peer| self.peers[peer].calls);
+        self.holdings.calls + rpcs <= self.config.calls_max
+            && to_peer + rpcs <= self.config.calls_per_peer_max
+    }
+
     /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`]. Homa has no
     /// routers that would have to know.
     pub fn stop(&mut self, _now: Time) {
         self.is_stopping = true;
     }
 
-    /// Replies that have not been acknowledged.
+    /// Replies of which bytes have never been sent.
     pub fn replies_under_way(&self) -> usize {
-        self.holdings.requests - self.holdings.waiting - self.holdings.partials
+        let is_unsent =
+            |slot: &&Slot| slot.phase == Phase::Replying && slot.out.sent_len() < slot.out.len();
+        self.slots.values().filter(is_unsent).count()
     }
 
     /// Bytes that it remembers of the sessions of its peers, to run no request twice.

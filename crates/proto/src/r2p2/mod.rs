@@ -27,6 +27,8 @@ mod server_v1;
 mod servers;
 mod shared;
 
+use std::net::SocketAddr;
+
 use tailcut_wire::r2p2::{DropReason, MessageType, Packet, Rejection};
 
 pub use self::config::{Config, Pool, Prefix};
@@ -81,13 +83,17 @@ impl Endpoint {
         }
     }
 
+    /// Whether one more call is within the limit of what may be outstanding.
+    pub fn may_call(&self, _target: SocketAddr, _len: usize) -> bool {
+        self.client.calls() < self.shared.config.calls_max.min(usize::from(u16::MAX))
+    }
+
     /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`].
     pub fn stop(&mut self, now: Time) {
         self.server.stop(now);
     }
 
-    /// Replies of several packets that have not been acknowledged whole. Of a single packet a
-    /// server never hears whether it has arrived.
+    /// Replies of which packets have never been sent.
     pub fn replies_under_way(&self) -> usize {
         self.server.replies_under_way()
     }

@@ -103,6 +103,11 @@ impl Outgoing {
         self.base == self.count
     }
 
+    /// Whether some packets have never been sent.
+    pub(super) fn is_partly_unsent(&self) -> bool {
+        self.next < self.count
+    }
+
     /// Whether packets beyond the first have been sent.
     pub(super) fn is_under_way(&self) -> bool {
         self.next > 1

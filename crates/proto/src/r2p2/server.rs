@@ -425,10 +425,9 @@ impl Server {
         self.routers.ask_all();
     }
 
-    /// Replies of several packets that have not been acknowledged whole.
+    /// Replies of which packets have never been sent.
     pub(super) fn replies_under_way(&self) -> usize {
-        let replies = self.slots.values().map(|slot| &slot.reply);
-        replies.filter(|reply| reply.count() > 1 && !reply.is_complete()).count()
+        self.slots.values().filter(|slot| slot.reply.is_partly_unsent()).count()
     }
 
     /// Whether a new request comes too late: what a router placed before it heard of the stop is

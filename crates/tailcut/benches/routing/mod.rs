@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tailcut::{ClientBuilder, SegmentedSend, ServerBuilder, Stop, Wait};
+use tailcut::{ClientBuilder, SegmentedSend, ServerBuilder, ServerHandle, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
@@ -163,7 +163,7 @@ fn router(server: SocketAddr) -> Driver<Router> {
 /// An echo server on a thread of its own, stopped when this is dropped.
 struct Background {
     address: SocketAddr,
-    stop: Stop,
+    stop: ServerHandle,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 

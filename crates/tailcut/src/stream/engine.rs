@@ -12,7 +12,8 @@ use tailcut_proto::homa::Endpoint;
 use tailcut_proto::node::Time;
 use tailcut_proto::stream::{Fault, StreamId, Streams};
 
-use super::pipe::{Pipe, error, lock};
+use super::pipe::{Pipe, error};
+use crate::lock;
 
 /// What tasks hold of an engine. It ends when the last of these has gone and every stream has been
 /// closed.

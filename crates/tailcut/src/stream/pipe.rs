@@ -13,11 +13,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use tailcut_proto::rpc::{Failure, Rpc};
 use tailcut_proto::stream::{Fault, StreamId, Streams};
+
+use crate::lock;
 
 /// One stream between its task and the engine.
 #[derive(Debug, Default)]
@@ -214,12 +216,6 @@ pub(super) fn error(fault: Fault) -> io::Error {
         Fault::Closed => io::ErrorKind::NotConnected,
     };
     io::Error::new(kind, fault)
-}
-
-/// A thread that panicked while holding the lock left nothing half done: every critical section is
-/// a few assignments.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that are appended for a task that does not read, besides those in the stream's window.

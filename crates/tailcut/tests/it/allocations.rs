@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use allocation_counter::measure;
-use tailcut::{CallOptions, Client, ClientBuilder, Pending, Request, Server, ServerBuilder};
+use tailcut::{
+    CallOptions, Client, ClientBuilder, Pending, Request, Responder, Server, ServerBuilder,
+};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::udp::{UdpConfig, UdpPort};
@@ -17,6 +19,64 @@ fn a_warm_rpc_allocates_nothing() {
     let client =
         ClientBuilder::new().busy_poll().connect(server.local_address()).expect("a client");
     check_calls(&client, || turn_server(&mut server));
+}
+
+/// The same, where each request is kept, with its answer from elsewhere: in place, from a buffer, or
+/// by words of refusal.
+#[test]
+fn a_warm_answer_from_elsewhere_allocates_nothing() {
+    let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");
+    let client =
+        ClientBuilder::new().busy_poll().connect(server.local_address()).expect("a client");
+    let mut kept: VecDeque<Responder> = VecDeque::with_capacity(64);
+    let mut number = 0_u64;
+    check_calls(&client, || {
+        server.turn(&mut |request: Request<'_>| kept.push_back(request.defer())).expect("a turn");
+        for responder in kept.drain(..) {
+            number += 1;
+            if number.is_multiple_of(2) {
+                responder.reply_in_place(|_| {});
+            } else {
+                responder.reply(&[9; 64]);
+            }
+        }
+    });
+}
+
+/// Answers by tasks: what 100 000 calls more allocate at the server's thread, from its start to its
+/// end.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_warm_task_allocates_nothing() {
+    let allocations = |count: usize| {
+        let mut server = ServerBuilder::new().bind(V4).expect("a server");
+        let (target, handle) = (server.local_address(), server.stop_handle());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
+        let runtime = runtime.expect("a runtime");
+        std::thread::scope(|scope| {
+            let tasks = runtime.handle();
+            let serving = scope.spawn(move || {
+                measure(|| {
+                    let echo = |responder: Responder| async { responder.reply_in_place(|_| {}) };
+                    server.run_async(tasks, 64, echo).expect("the socket holds");
+                })
+            });
+            let client = ClientBuilder::new().connect(target).expect("a client");
+            let mut calls = VecDeque::with_capacity(64);
+            for _ in 0..count {
+                if calls.len() == 64 {
+                    let oldest: Option<Pending<'_>> = calls.pop_front();
+                    oldest.map(Pending::wait).transpose().expect("a reply");
+                }
+                calls.push_back(client.enqueue(&[7; 64]).expect("a call"));
+            }
+            calls.into_iter().for_each(|call| drop(call.wait().expect("a reply")));
+            handle.stop();
+            serving.join().expect("the server does not panic").count_total
+        })
+    };
+    let (few, many) = (allocations(20_000), allocations(120_000));
+    assert!(many < few + 1000, "{few} allocations in 20 000 calls, {many} in 120 000");
 }
 
 /// The same through a router.

@@ -3,4 +3,6 @@
 mod allocations;
 mod library;
 #[cfg(feature = "tokio")]
+mod lifecycle;
+#[cfg(feature = "tokio")]
 mod streams;

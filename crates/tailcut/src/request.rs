@@ -1,0 +1,560 @@
+//! Requests on their way to an answer: borrowed by a handler, or owned until whenever.
+//!
+//! | a handler of | has | its answer |
+//! |---|---|---|
+//! | [`Server::run`](crate::Server::run) | a [`Request`] | goes to the endpoint at once |
+//! | [`Server::run_workers`](crate::Server::run_workers) | a [`Request`] | goes over the worker's ring |
+//! | either, after [`Request::defer`] | a [`Responder`] | goes through the [`Outbox`] |
+//!
+//! Nothing here allocates when warm: buffers are the endpoint's, and what a request shares with the
+//! thread that may cancel it goes round.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tailcut_net::clock::Clock;
+use tailcut_net::driver::Waker;
+use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::node::Time;
+use tailcut_proto::rpc::{AnswerError, CallOptions, DropReason, Rejection, RequestId, Rpc};
+use tailcut_proto::scheduler::Ticket;
+
+use crate::lock;
+
+/// A request in a handler's hands.
+///
+/// Answer it by one of the `reply` methods, refuse it by [`Request::reject`], or keep it for later by
+/// [`Request::defer`]. Dropping it refuses it with [`DropReason::Unanswered`], a panic with
+/// [`DropReason::Panicked`].
+#[derive(Debug)]
+pub struct Request<'a> {
+    job: &'a mut Job,
+    desk: Desk<'a>,
+}
+
+/// A request to answer later, from any thread or task.
+///
+/// It has the methods of [`Request`]. Dropping it refuses the request with
+/// [`DropReason::Unanswered`], a panic that drops it with [`DropReason::Panicked`]. An answer to a
+/// request that is gone, or to a server that has ended, does nothing.
+#[derive(Debug)]
+pub struct Responder {
+    /// There until it is answered.
+    job: Option<Job>,
+    outbox: Arc<Outbox>,
+}
+
+/// Who takes the answer of a [`Request`].
+#[derive(Debug)]
+enum Desk<'a> {
+    /// The endpoint, on this thread.
+    Here { endpoint: &'a mut Endpoint, now: Time, live: &'a mut Live },
+    /// Whoever gave the job, when the handler returns it.
+    Worker,
+}
+
+/// A request, and what becomes of it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: RequestId,
+    pub(crate) client: SocketAddr,
+    pub(crate) deadline: Time,
+    pub(crate) options: CallOptions,
+    /// The request's bytes.
+    pub(crate) request: Vec<u8>,
+    /// The reply's bytes, or the text of a rejection.
+    pub(crate) reply: Vec<u8>,
+    pub(crate) verdict: Verdict,
+    /// What the server's thread shares with whoever has the job; `None` while that thread has it.
+    pub(crate) link: Option<Arc<Link>>,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing yet.
+    Open,
+    /// [`Job::reply`] answers it.
+    Reply,
+    /// The request's own bytes answer it.
+    ReplyInPlace,
+    /// It is refused with this code and [`Job::reply`] as the text.
+    Reject(u32),
+    /// It is refused.
+    Refuse(DropReason),
+    /// Another job has it now.
+    Moved,
+}
+
+/// What a server's thread shares with whoever has a request.
+#[derive(Debug)]
+pub(crate) struct Link {
+    is_cancelled: AtomicBool,
+    /// The task that is to hear of it.
+    task: Mutex<Option<std::task::Waker>>,
+    outbox: Arc<Outbox>,
+}
+
+/// Where answers from elsewhere wait for the server's thread.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    answers: Mutex<Answers>,
+    /// There are answers to take.
+    is_filled: AtomicBool,
+    /// Handlers that panicked.
+    panics: AtomicU64,
+    waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct Answers {
+    jobs: Vec<Job>,
+    /// Nobody takes them any more.
+    is_closed: bool,
+}
+
+/// The requests that are with workers, tasks or [`Responder`]s.
+#[derive(Debug)]
+pub(crate) struct Live {
+    /// By [`RequestId::place`].
+    entries: Vec<Option<Entry>>,
+    /// To be used again, the oldest first.
+    free: VecDeque<Arc<Link>>,
+    pub(crate) outbox: Arc<Outbox>,
+    /// Answers that are being given; empty between turns.
+    taken: Vec<Job>,
+    /// When the last answer was given.
+    pub(crate) answered_at: Time,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: RequestId,
+    link: Arc<Link>,
+    /// Where it was last known to wait in a queue.
+    ticket: Option<Ticket>,
+}
+
+/// The methods that both forms of a request have.
+macro_rules! answering {
+    ($form:ty, $result:ty, $errors:literal) => {
+        impl $form {
+            /// The request's bytes.
+            pub fn bytes(&self) -> &[u8] {
+                &self.job().request
+            }
+
+            /// Takes the request's bytes out; none are left for [`Self::bytes`] and
+            /// [`Self::reply_in_place`].
+            pub fn take_bytes(&mut self) -> Vec<u8> {
+                std::mem::take(&mut self.job_mut().request)
+            }
+
+            /// The client's address: its own, also behind a router.
+            pub fn client(&self) -> SocketAddr {
+                self.job().client
+            }
+
+            /// How the client lets the request be treated: whether it is idempotent, bound to the
+            /// router's first server, or of version 1.
+            pub fn options(&self) -> CallOptions {
+                self.job().options
+            }
+
+            /// How long the client will still wait.
+            pub fn time_left(&self) -> Duration {
+                Duration::from_nanos(self.job().deadline.saturating_sub(self.now()))
+            }
+
+            /// Whether nobody waits for the answer any more: the client gave up, or its deadline
+            /// has passed. A handler that works for long asks now and then. In the handler of
+            /// [`Server::run`](crate::Server::run), while which nothing is received, always false.
+            pub fn is_cancelled(&self) -> bool {
+                self.job().is_cancelled()
+            }
+
+            /// Answers with `reply`.
+            #[doc = $errors]
+            pub fn reply(self, reply: &[u8]) -> $result {
+                self.reply_with(|_, buffer| buffer.extend_from_slice(reply))
+            }
+
+            /// Answers with what `write` puts into a buffer, given the request's bytes: no copy.
+            #[doc = $errors]
+            pub fn reply_with(mut self, write: impl FnOnce(&[u8], &mut Vec<u8>)) -> $result {
+                self.provide_buffer();
+                let job = self.job_mut();
+                write(&job.request, &mut job.reply);
+                self.finish(Verdict::Reply)
+            }
+
+            /// Answers with the request's own bytes, after `change`.
+            #[doc = $errors]
+            pub fn reply_in_place(mut self, change: impl FnOnce(&mut Vec<u8>)) -> $result {
+                change(&mut self.job_mut().request);
+                self.finish(Verdict::ReplyInPlace)
+            }
+
+            /// Refuses the request with a number and a text for the caller, whose call ends by
+            /// [`Error::Rejected`](crate::Error::Rejected). Of the text, 1024 bytes arrive.
+            #[doc = $errors]
+            pub fn reject(mut self, code: u32, text: &str) -> $result {
+                self.provide_buffer();
+                let job = self.job_mut();
+                job.reply.clear();
+                job.reply.extend_from_slice(&text.as_bytes()[..cut(text)]);
+                self.finish(Verdict::Reject(code))
+            }
+        }
+    };
+}
+
+answering!(
+    Request<'_>,
+    Result<(), AnswerError>,
+    "\n\n# Errors\n\n[`AnswerError`] when the reply is too long or the request has expired; nothing is \
+     left to do then. A worker is not told: the server counts it."
+);
+answering!(Responder, (), "");
+
+impl<'a> Request<'a> {
+    /// A request that the endpoint has just given, for a handler on its own thread.
+    pub(crate) fn here(
+        job: &'a mut Job,
+        endpoint: &'a mut Endpoint,
+        now: Time,
+        live: &'a mut Live,
+    ) -> Self {
+        Self { job, desk: Desk::Here { endpoint, now, live } }
+    }
+
+    /// A request for a handler on a worker's thread.
+    pub(crate) fn at_worker(job: &'a mut Job) -> Self {
+        Self { job, desk: Desk::Worker }
+    }
+
+    /// Keeps the request for later: the handler may return, and the answer may come from any thread
+    /// or task.
+    pub fn defer(mut self) -> Responder {
+        self.provide_buffer();
+        if let Desk::Here { live, .. } = &mut self.desk {
+            self.job.link = Some(live.enlist(self.job.id));
+        }
+        let outbox = self.job.link.as_ref().expect("the request is enlisted").outbox.clone();
+        Responder { job: Some(std::mem::replace(self.job, Job::moved())), outbox }
+    }
+
+    fn job(&self) -> &Job {
+        self.job
+    }
+
+    fn job_mut(&mut self) -> &mut Job {
+        self.job
+    }
+
+    fn now(&self) -> Time {
+        match self.desk {
+            Desk::Here { now, .. } => now,
+            Desk::Worker => Clock.now(),
+        }
+    }
+
+    /// A worker's job has its buffer already.
+    fn provide_buffer(&mut self) {
+        if let Desk::Here { endpoint, .. } = &mut self.desk {
+            self.job.reply = endpoint.buffer();
+        }
+    }
+
+    fn finish(mut self, verdict: Verdict) -> Result<(), AnswerError> {
+        self.settle(verdict)
+    }
+
+    fn settle(&mut self, verdict: Verdict) -> Result<(), AnswerError> {
+        self.job.verdict = verdict;
+        match &mut self.desk {
+            Desk::Here { endpoint, now, live } => live.settle(endpoint, *now, self.job),
+            Desk::Worker => Ok(()),
+        }
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if self.job.verdict == Verdict::Open {
+            // Gone already is as good as refused.
+            let _ = self.settle(abandoned());
+        }
+    }
+}
+
+impl Responder {
+    /// A request that waits for a task.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn new(job: Job, outbox: Arc<Outbox>) -> Self {
+        Self { job: Some(job), outbox }
+    }
+
+    /// What is shared with the server's thread.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        self.job().link.clone()
+    }
+
+    fn job(&self) -> &Job {
+        self.job.as_ref().expect("it is not answered")
+    }
+
+    fn job_mut(&mut self) -> &mut Job {
+        self.job.as_mut().expect("it is not answered")
+    }
+
+    #[expect(clippy::unused_self, reason = "Request's needs its own")]
+    fn now(&self) -> Time {
+        Clock.now()
+    }
+
+    /// The buffer came with it.
+    #[expect(clippy::unused_self, reason = "Request's needs its own")]
+    fn provide_buffer(&self) {}
+
+    fn finish(mut self, verdict: Verdict) {
+        self.send(verdict);
+    }
+
+    fn send(&mut self, verdict: Verdict) {
+        if let Some(job) = self.job.take() {
+            self.outbox.push(Job { verdict, ..job });
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.send(abandoned());
+    }
+}
+
+impl Job {
+    /// A request as its endpoint gives it.
+    pub(crate) fn new(
+        id: RequestId,
+        client: SocketAddr,
+        deadline: Time,
+        options: CallOptions,
+        request: Vec<u8>,
+    ) -> Self {
+        let (reply, verdict, link) = (Vec::new(), Verdict::Open, None);
+        Self { id, client, deadline, options, request, reply, verdict, link }
+    }
+
+    /// What is left where a job was.
+    fn moved() -> Self {
+        let nobody = SocketAddr::from(([0; 4], 0));
+        let job = Self::new(RequestId(0), nobody, 0, CallOptions::default(), Vec::new());
+        Self { verdict: Verdict::Moved, ..job }
+    }
+
+    /// Whether nobody waits for its answer any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.is_cancelled())
+    }
+}
+
+impl Link {
+    /// Whether nobody waits for the request's answer any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::SeqCst)
+    }
+
+    fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
+        if let Some(task) = lock(&self.task).take() {
+            task.wake();
+        }
+    }
+
+    /// Has `task` woken when the request is cancelled.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watch(&self, task: &std::task::Waker) {
+        let mut known = lock(&self.task);
+        if !known.as_ref().is_some_and(|known| known.will_wake(task)) {
+            *known = Some(task.clone());
+        }
+    }
+}
+
+impl Outbox {
+    /// Runs a piece of a handler; `None` where it panicked, which is counted and logged.
+    pub(crate) fn guard<T>(&self, piece: impl FnOnce() -> T) -> Option<T> {
+        // What a handler shares with others is its own to keep whole; of ours it has a request,
+        // which its unwinding has refused.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(piece));
+        result
+            .map_err(|panic| {
+                self.panics.fetch_add(1, Ordering::Relaxed);
+                let text = panic.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+                let panic = text.unwrap_or("no text");
+                tracing::error!(panic, "a handler panicked; its request was refused");
+            })
+            .ok()
+    }
+
+    /// Handlers that panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the server's thread.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    fn push(&self, job: Job) {
+        let mut answers = lock(&self.answers);
+        if !answers.is_closed {
+            answers.jobs.push(job);
+            drop(answers);
+            self.is_filled.store(true, Ordering::Release);
+            self.waker.wake();
+        }
+    }
+}
+
+impl Live {
+    pub(crate) fn new(waker: Waker) -> Self {
+        let outbox = Outbox {
+            answers: Mutex::default(),
+            is_filled: AtomicBool::new(false),
+            panics: AtomicU64::new(0),
+            waker,
+        };
+        Self {
+            entries: Vec::new(),
+            free: VecDeque::new(),
+            outbox: Arc::new(outbox),
+            taken: Vec::new(),
+            answered_at: 0,
+        }
+    }
+
+    /// Takes note of a request that leaves this thread.
+    pub(crate) fn enlist(&mut self, id: RequestId) -> Arc<Link> {
+        // Whoever answered by it may still look at it; the oldest is the least likely.
+        let mut free = self.free.pop_front();
+        if let Some(link) = &mut free {
+            match Arc::get_mut(link) {
+                Some(link) => *link.is_cancelled.get_mut() = false,
+                None => self.free.extend(free.take()),
+            }
+        }
+        let link = free.unwrap_or_else(|| {
+            let outbox = self.outbox.clone();
+            Arc::new(Link { is_cancelled: AtomicBool::new(false), task: Mutex::default(), outbox })
+        });
+        let place = id.place();
+        if self.entries.len() <= place {
+            self.entries.resize_with(place + 1, || None);
+        }
+        self.entries[place] = Some(Entry { id, link: link.clone(), ticket: None });
+        link
+    }
+
+    /// A request that waits in a queue can be taken out by `ticket`.
+    pub(crate) fn note_ticket(&mut self, id: RequestId, ticket: Ticket) {
+        if let Some(entry) = self.entry(id) {
+            entry.ticket = Some(ticket);
+        }
+    }
+
+    /// Nobody waits for the answer any more: tells whoever has the request. Where it may wait in a
+    /// queue, its ticket.
+    pub(crate) fn cancel(&mut self, id: RequestId) -> Option<Ticket> {
+        self.entry(id)?;
+        let entry = self.entries[id.place()].take()?;
+        entry.link.cancel();
+        entry.ticket
+    }
+
+    /// Every request that has left this thread and is not answered, with its ticket where it may
+    /// wait in a queue.
+    pub(crate) fn unanswered(&self) -> Vec<(RequestId, Option<Ticket>)> {
+        self.entries.iter().flatten().map(|entry| (entry.id, entry.ticket)).collect()
+    }
+
+    /// Gives the answers that have come from elsewhere.
+    pub(crate) fn take_answers(&mut self, endpoint: &mut Endpoint, now: Time) {
+        if !self.outbox.is_filled.load(Ordering::Relaxed) {
+            return;
+        }
+        self.outbox.is_filled.swap(false, Ordering::Acquire);
+        let mut taken = std::mem::take(&mut self.taken);
+        std::mem::swap(&mut taken, &mut lock(&self.outbox.answers).jobs);
+        for mut job in taken.drain(..) {
+            // A request that is gone by now needs no answer.
+            let _ = self.settle(endpoint, now, &mut job);
+        }
+        self.taken = taken;
+    }
+
+    /// Does what a job's verdict says, and takes back what it holds.
+    pub(crate) fn settle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        job: &mut Job,
+    ) -> Result<(), AnswerError> {
+        if let Some(link) = job.link.take() {
+            if self.entry(job.id).is_some() {
+                self.entries[job.id.place()] = None;
+            }
+            self.free.push_back(link);
+        }
+        let id = job.id;
+        let result = match job.verdict {
+            Verdict::Reply => endpoint.reply(now, id, std::mem::take(&mut job.reply)),
+            Verdict::ReplyInPlace => endpoint.reply(now, id, std::mem::take(&mut job.request)),
+            Verdict::Reject(code) => endpoint.reject(now, id, code, &job.reply),
+            Verdict::Refuse(reason) => endpoint.refuse(now, id, reason),
+            // It was cancelled before it was begun, or another job answers.
+            Verdict::Open | Verdict::Moved => return Ok(()),
+        };
+        self.answered_at = now;
+        endpoint.recycle(std::mem::take(&mut job.request));
+        endpoint.recycle(std::mem::take(&mut job.reply));
+        result
+    }
+
+    fn entry(&mut self, id: RequestId) -> Option<&mut Entry> {
+        self.entries.get_mut(id.place())?.as_mut().filter(|entry| entry.id == id)
+    }
+}
+
+impl Drop for Live {
+    /// Answers that come later go nowhere.
+    fn drop(&mut self) {
+        let mut answers = lock(&self.outbox.answers);
+        answers.is_closed = true;
+        // Outside the lock: what is dropped may be a responder's.
+        let jobs = std::mem::take(&mut answers.jobs);
+        drop(answers);
+        drop(jobs);
+    }
+}
+
+/// What becomes of a request that its handler drops.
+fn abandoned() -> Verdict {
+    let is_panic = std::thread::panicking();
+    Verdict::Refuse(if is_panic { DropReason::Panicked } else { DropReason::Unanswered })
+}
+
+/// Bytes of a text that a rejection holds, whole characters.
+fn cut(text: &str) -> usize {
+    let most = text.len().min(Rejection::TEXT_LEN_MAX);
+    (0..=most).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0)
+}
