@@ -1,5 +1,5 @@
 //! The load generator as users run it: what it costs on one core over the kernel's own floor, and
-//! what it says of servers that stall.
+//! what it says of servers that stall; and what a server's logs and metrics cost it.
 //!
 //! `cargo bench -p tailcut-cli --bench instrument -- [ROW]` alternates a slice of the floor with a
 //! run of `tailcut measure` and prints the median of the ratios with its quartiles. Rows that need
@@ -15,6 +15,7 @@ mod freezer;
 #[path = "../../../measure/tests/it/servers/port.rs"]
 mod port;
 
+mod observed;
 mod programs;
 mod stalls;
 
@@ -28,6 +29,7 @@ use tailcut_measure::generator::generator;
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
+use crate::observed::observed_rate;
 use crate::programs::{memcached, nginx, wrk};
 
 fn main() {
@@ -59,7 +61,7 @@ fn main() {
 /// Pairs of the floor's figure and tailcut's, or what is missing.
 type Row = fn(usize, u64) -> Result<Vec<(f64, f64)>, String>;
 
-fn rows() -> [(&'static str, &'static str, Row); 8] {
+fn rows() -> [(&'static str, &'static str, Row); 9] {
     [
         ("B10 UDP echo at 10 % load: p50", "us", echo_p50),
         ("B10 the same, of even gaps", "us", even_p50),
@@ -69,6 +71,7 @@ fn rows() -> [(&'static str, &'static str, Row); 8] {
         ("B10 that rate, of a bare open loop", "k/s", open_udp_rate),
         ("memcached, TCP, 64 connections: rate", "k/s", memcached_rate),
         ("HTTP, 64 connections: rate over wrk's", "k/s", http_rate),
+        ("serve: logs and metrics on over off", "k/s", observed_rate),
     ]
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn wrk(server: SocketAddr, run_ms: u64) -> Result<f64, String> {
     rate.map(|rate| rate / 1e3).ok_or_else(|| format!("wrk said no rate: {text}"))
 }
 
-fn on_server_core(program: &str) -> Command {
+pub(crate) fn on_server_core(program: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &SERVER_CORE.to_string(), program]);
     command
