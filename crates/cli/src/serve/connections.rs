@@ -25,6 +25,7 @@ use tailcut_net::stream::{
 use tailcut_proto::node::Time;
 
 use super::app::RequestHandler;
+use super::peer_log::PeerLog;
 use super::report::{self, Snapshot};
 use super::{Args, MESSAGE_BYTES_MAX, Running, handler_config};
 use crate::place::Place;
@@ -41,6 +42,7 @@ pub(super) struct Listeners {
     stuck: Vec<ConnectionId>,
     /// It drains.
     is_closed: bool,
+    log: PeerLog,
 }
 
 /// A request of a connection.
@@ -83,6 +85,7 @@ impl Listeners {
                 handler_config(args, index, MESSAGE_BYTES_MAX),
             ));
         }
+        let log = PeerLog::new(addresses.clone());
         Ok(Self {
             streams,
             ids,
@@ -91,12 +94,14 @@ impl Listeners {
             lines: Vec::new(),
             stuck: Vec::new(),
             is_closed: false,
+            log,
         })
     }
 
     pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
+        let mut look_at = None;
         loop {
-            self.take_events(running.life.look_at())?;
+            self.take_events(look_at)?;
             let now = Clock.now();
             for index in 0..self.handlers.len() {
                 while let Some((who, task)) = self.handlers[index].poll_finished(now) {
@@ -116,6 +121,8 @@ impl Listeners {
             if running.life.is_over(now, || !self.streams.is_empty()) {
                 return Ok(());
             }
+            let line_at = self.log.look(now, &self.streams);
+            look_at = line_at.into_iter().chain(running.life.look_at()).min();
         }
     }
 
@@ -158,7 +165,7 @@ impl Listeners {
 
     fn take_events(&mut self, look_at: Option<Time>) -> Result<()> {
         let next = self.next().into_iter().chain(look_at).min();
-        let Self { streams, ids, handlers, lines, .. } = self;
+        let Self { streams, ids, handlers, lines, log, .. } = self;
         streams.poll(next, |connection, event| {
             let id = connection.id();
             if lines.len() <= id.index() {
@@ -176,7 +183,9 @@ impl Listeners {
                     if handlers[line.handler].leaves() {
                         return;
                     }
-                    if !line.take(bytes, connection, &mut handlers[line.handler]) {
+                    let taken = line.take(bytes, connection, &mut handlers[line.handler]);
+                    if let Err(why) = taken {
+                        log.note(connection.peer(), why);
                         connection.close();
                         *place = None;
                     }
@@ -188,7 +197,10 @@ impl Listeners {
                         *place = None;
                     }
                 }
-                Event::Closed(_) => *place = None,
+                Event::Closed(reason) => {
+                    log.note_end(connection.peer(), reason);
+                    *place = None;
+                }
                 Event::Connected | Event::Sent(_) => {}
             }
         })?;
@@ -240,34 +252,38 @@ impl Line {
         Self { id, handler, tasks, due: VecDeque::new(), first: 0, is_finished: false }
     }
 
-    /// Takes bytes; false where the connection is of no more use.
+    /// Takes bytes.
+    ///
+    /// # Errors
+    ///
+    /// Why the connection is of no more use.
     fn take(
         &mut self,
         mut bytes: &[u8],
         connection: &mut Connection<'_>,
         handler: &mut RequestHandler<Who>,
-    ) -> bool {
+    ) -> Result<(), &'static str> {
         let Some(tasks) = &mut self.tasks else {
             connection.output().extend_from_slice(bytes);
-            return true;
+            return Ok(());
         };
         let now = Clock.now();
         while !bytes.is_empty() {
             let task = match tasks.take(&mut bytes) {
-                TaskStep::More => return true,
+                TaskStep::More => return Ok(()),
                 TaskStep::Task(task) => task,
                 TaskStep::Malformed(_) => {
                     handler.counts.malformed += 1;
-                    return false;
+                    return Err("it said what is no request, or asked for too much");
                 }
             };
             let who = Who { id: self.id, number: self.first + self.due.len() as u64 };
             if self.due.len() >= DUE_MAX || !handler.offer(now, who, task) {
-                return false;
+                return Err("the queue is full");
             }
             self.due.push_back(None);
         }
-        true
+        Ok(())
     }
 
     /// The peer sends no more; tells whether nothing is due to it.

@@ -6,6 +6,7 @@ mod certificate;
 mod connections;
 mod datagrams;
 mod emulated;
+mod peer_log;
 mod report;
 mod times;
 

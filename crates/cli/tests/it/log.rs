@@ -1,7 +1,7 @@
 //! The log of the real binary: lines of JSON on standard error, and none without being asked.
 
-use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -64,6 +64,33 @@ fn a_router_logs_a_server_that_is_silent() {
     assert_eq!(line["server"], "127.0.0.1:9");
 }
 
+#[test]
+fn a_server_says_whose_connection_it_ends_and_why() {
+    let args = ["serve", "--listen", "127.0.0.1:0", "--transport", "tcp", "--app", "synthetic"];
+    let mut server = Logged::start(tailcut().args(["--log", "json"]).args(args));
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    // A service of some 600 years.
+    stream.write_all(&[255; 8]).unwrap();
+    let why = "it said what is no request, or asked for too much";
+    let line = server.until(&format!("connection refused or ended: {why}"));
+    assert_eq!(line["peer"], stream.local_addr().unwrap().to_string());
+    assert_eq!((&line["level"], &line["count"]), (&"WARN".into(), &1.into()));
+}
+
+#[test]
+fn an_agent_says_whom_it_turns_away() {
+    let mut agent = Logged::start(tailcut().args(["--log", "json", "agent"]));
+    let mut stream = TcpStream::connect(&agent.address).unwrap();
+    let peer = stream.local_addr().unwrap().to_string();
+    stream.write_all(&[7; 64]).unwrap();
+    drop(stream);
+    let lines = BufReader::new(agent.child.stderr.as_mut().expect("it is piped")).lines();
+    let mut lines = lines.map(|line| line.expect("it is text"));
+    let said = lines.find(|line| line.contains(&peer)).expect("a line");
+    let said: Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!(said["level"], "INFO");
+}
+
 /// Nobody watches a router: it warns without being asked.
 #[test]
 fn a_router_without_any_server_says_so_unasked() {
@@ -71,8 +98,8 @@ fn a_router_without_any_server_says_so_unasked() {
     let mut router = Logged::start(tailcut().arg("route").args(args));
     let stderr = BufReader::new(router.child.stderr.as_mut().expect("it is piped"));
     let mut lines = stderr.lines().map(|line| line.expect("it is text"));
-    let silent = lines.next().expect("a line");
-    assert!(silent.contains("WARN") && silent.contains("server silent"), "{silent}");
+    let silent = lines.find(|line| line.contains("server silent")).expect("a line");
+    assert!(silent.contains("WARN"), "{silent}");
     let none = lines.find(|line| line.contains("no server in service")).expect("a line");
     assert!(none.contains("ERROR"), "{none}");
 }

@@ -55,6 +55,8 @@ pub struct Streams {
     /// No deadline is earlier.
     next_deadline: Time,
     /// What has been counted, but for sleeps, which [`Poller`] counts.
+    /// The last one that [`StreamMetrics::accepts_refused`] counts.
+    refused_peer: Option<SocketAddr>,
     metrics: StreamMetrics,
 }
 
@@ -274,6 +276,7 @@ impl Streams {
             blocked: 0,
             pending: 0,
             next_deadline: Time::MAX,
+            refused_peer: None,
             metrics: StreamMetrics::default(),
         })
     }
@@ -450,6 +453,11 @@ impl Streams {
     /// What has been counted so far.
     pub fn metrics(&self) -> StreamMetrics {
         StreamMetrics { sleeps: self.poller.sleeps, ..self.metrics }
+    }
+
+    /// Whose connection was dropped last because there were [`StreamConfig::connections_max`].
+    pub fn refused_peer(&self) -> Option<SocketAddr> {
+        self.refused_peer
     }
 
     /// What other threads end this thread's sleep with.
@@ -653,6 +661,7 @@ impl Streams {
             let Some((socket, peer)) = accepted else { continue };
             if self.table.len() >= self.config.connections_max {
                 self.metrics.accepts_refused += 1;
+                self.refused_peer = Some(peer);
                 continue;
             }
             match self.admit(index, socket, peer) {
