@@ -1,19 +1,52 @@
-//! What stands at an address of an R2P2 network: an endpoint or a router.
+//! A node of a network with routers: an endpoint or a router.
 
 use tailcut_proto::node::{Node, Path, Time, Transmit};
-use tailcut_proto::r2p2::Endpoint;
 use tailcut_proto::router::Router;
 
 /// A node of either kind.
 #[derive(Debug)]
-pub enum Member {
+pub enum Member<E> {
     /// A client or a server.
-    Endpoint(Box<Endpoint>),
+    Endpoint(Box<E>),
     /// A router.
     Router(Box<Router>),
 }
 
-impl Node for Member {
+impl<E> Member<E> {
+    /// The endpoint, if it is one.
+    pub fn endpoint(&self) -> Option<&E> {
+        match self {
+            Self::Endpoint(endpoint) => Some(endpoint),
+            Self::Router(_) => None,
+        }
+    }
+
+    /// The endpoint, if it is one.
+    pub fn endpoint_mut(&mut self) -> Option<&mut E> {
+        match self {
+            Self::Endpoint(endpoint) => Some(endpoint),
+            Self::Router(_) => None,
+        }
+    }
+
+    /// The router, if it is one.
+    pub fn router(&self) -> Option<&Router> {
+        match self {
+            Self::Endpoint(_) => None,
+            Self::Router(router) => Some(router),
+        }
+    }
+
+    /// The router, if it is one.
+    pub fn router_mut(&mut self) -> Option<&mut Router> {
+        match self {
+            Self::Endpoint(_) => None,
+            Self::Router(router) => Some(router),
+        }
+    }
+}
+
+impl<E: Node> Node for Member<E> {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         match self {
             Self::Endpoint(node) => node.handle_datagram(now, path, bytes),

@@ -120,23 +120,6 @@ pub struct Statistics {
     pub trace_hash: u64,
 }
 
-impl Statistics {
-    /// Adds what went over another network; hashes are mixed.
-    pub fn add(&mut self, other: &Self) {
-        self.sent += other.sent;
-        self.sent_bytes += other.sent_bytes;
-        self.delivered += other.delivered;
-        self.lost += other.lost;
-        self.dropped += other.dropped;
-        self.blocked += other.blocked;
-        self.stray += other.stray;
-        self.unheard += other.unheard;
-        self.duplicated += other.duplicated;
-        self.damaged += other.damaged;
-        self.trace_hash = self.trace_hash.rotate_left(1) ^ other.trace_hash;
-    }
-}
-
 /// How long a host's software takes for each datagram; more for a slow host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostDelays {

@@ -300,10 +300,10 @@ impl<'a> Hosts<'a> {
         })
     }
 
-    fn network(&self) -> Result<Network<Member>, ExperimentError> {
+    fn network(&self) -> Result<Network<Member<Endpoint>>, ExperimentError> {
         let Experiment { clients, servers, seed, .. } = *self.experiment;
         let mut network = Network::over(&self.experiment.topology, clients + 1 + servers, seed);
-        let mut join = |address: SocketAddr, member: Member| {
+        let mut join = |address: SocketAddr, member: Member<Endpoint>| {
             let place = network.add(
                 address,
                 member,
@@ -334,7 +334,7 @@ impl<'a> Hosts<'a> {
         Ok(network)
     }
 
-    fn endpoint(&self, index: u32, adjust: impl FnOnce(&mut Config)) -> Member {
+    fn endpoint(&self, index: u32, adjust: impl FnOnce(&mut Config)) -> Member<Endpoint> {
         let secret = (u128::from(self.experiment.seed) << 64 | u128::from(index)).to_be_bytes();
         let mut config = Config { secret, ..Config::default() };
         config.pool.key = Some(u128::from(self.experiment.seed).to_be_bytes());
@@ -342,7 +342,7 @@ impl<'a> Hosts<'a> {
         Member::Endpoint(Box::new(Endpoint::new(0, config)))
     }
 
-    fn router(&self, policy: PolicySpec) -> Result<Member, RouterError> {
+    fn router(&self, policy: PolicySpec) -> Result<Member<Endpoint>, RouterError> {
         let Experiment { clients, servers, seed, .. } = *self.experiment;
         let addresses = (0..servers).map(|server| host(clients + 1 + server));
         let servers =
@@ -358,7 +358,7 @@ impl<'a> Hosts<'a> {
         Ok(Member::Router(Box::new(Router::new(0, config)?)))
     }
 
-    fn handle(&mut self, turn: &mut Turn<'_, Member>) {
+    fn handle(&mut self, turn: &mut Turn<'_, Member<Endpoint>>) {
         let clients = self.experiment.clients as usize;
         match turn.place {
             place if place < clients => self.handle_client(turn),
@@ -367,11 +367,11 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    fn handle_client(&mut self, turn: &mut Turn<'_, Member>) {
+    fn handle_client(&mut self, turn: &mut Turn<'_, Member<Endpoint>>) {
         if let Some(intended) = turn.alarm {
             self.call(turn, intended);
         }
-        let Member::Endpoint(endpoint) = &mut *turn.node else { return };
+        let Some(endpoint) = turn.node.endpoint_mut() else { return };
         while let Some(event) = endpoint.poll_event() {
             let (context, is_replied) = match event {
                 Event::Replied { context, payload, .. } => {
@@ -397,7 +397,7 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    fn call(&mut self, turn: &mut Turn<'_, Member>, intended: Time) {
+    fn call(&mut self, turn: &mut Turn<'_, Member<Endpoint>>, intended: Time) {
         let Experiment { clients, servers, calls, request_len, timeout_ns, .. } = *self.experiment;
         if self.begun == calls {
             return;
@@ -412,7 +412,7 @@ impl<'a> Hosts<'a> {
             Some(_) => host(clients),
             None => host(clients + 1 + client.draws.below(servers)),
         };
-        let Member::Endpoint(endpoint) = &mut *turn.node else { return };
+        let Some(endpoint) = turn.node.endpoint_mut() else { return };
         let mut payload = endpoint.buffer();
         payload.resize(request_len, 0);
         let context = if is_counted { intended } else { WARMUP };
@@ -429,8 +429,8 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    fn handle_server(&mut self, turn: &mut Turn<'_, Member>, index: usize) {
-        let Member::Endpoint(endpoint) = &mut *turn.node else { return };
+    fn handle_server(&mut self, turn: &mut Turn<'_, Member<Endpoint>>, index: usize) {
+        let Some(endpoint) = turn.node.endpoint_mut() else { return };
         let server = &mut self.servers[index];
         if let Some(word) = turn.alarm {
             let mut job = server.finish(word as usize);
@@ -467,16 +467,11 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    fn findings(self, network: &Network<Member>) -> Findings {
+    fn findings(self, network: &Network<Member<Endpoint>>) -> Findings {
         let place = self.experiment.clients as usize;
-        let router = match network.node(place) {
-            Member::Router(router) => Some(router.metrics()),
-            Member::Endpoint(_) => None,
-        };
-        let resent = (0..place).map(|client| match network.node(client) {
-            Member::Endpoint(endpoint) => endpoint.metrics().resent,
-            Member::Router(_) => 0,
-        });
+        let router = network.node(place).router().map(Router::metrics);
+        let clients = (0..place).filter_map(|client| network.node(client).endpoint());
+        let resent = clients.map(|endpoint| endpoint.metrics().resent);
         let elapsed_ns = network.now() - START;
         let workers = f64::from(self.experiment.servers) * f64::from(self.experiment.workers);
         Findings {

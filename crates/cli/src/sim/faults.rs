@@ -197,7 +197,7 @@ fn counts_json(coverage: &Coverage) -> Value {
         }
     }
     groups.insert("requests_run".to_owned(), coverage.runs.into());
-    groups.insert("packets".to_owned(), coverage.network.sent.into());
+    groups.insert("packets".to_owned(), coverage.packets.into());
     groups.insert("virtual_s".to_owned(), (coverage.virtual_ns as f64 / 1e9).into());
     Value::Object(groups)
 }
@@ -210,7 +210,7 @@ fn text(found: &Found, seeds_per_s: f64) -> String {
         "{} seeds, {seeds_per_s:.0} a second: {calls} calls, {} requests run, {faults} faults, {} packets, {:.1} s of virtual time\n\n",
         found.seeds,
         coverage.runs,
-        coverage.network.sent,
+        coverage.packets,
         coverage.virtual_ns as f64 / 1e9,
     );
     for (group, title) in

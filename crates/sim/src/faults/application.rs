@@ -13,7 +13,7 @@ use strum::EnumCount;
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
-use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
 
 use super::host::Station;
@@ -111,7 +111,7 @@ impl<'a> Applications<'a> {
     /// Makes a call; the caller flushes.
     pub(super) fn call(&mut self, number: u32, node: &mut Station, (now, local): (Time, Time)) {
         let call = &self.plan.calls[number as usize];
-        let Some(endpoint) = node.as_endpoint_mut() else { return };
+        let Some(endpoint) = node.node.endpoint_mut() else { return };
         let mut payload = endpoint.buffer();
         write_request(number, call, &mut payload);
         let target =
@@ -138,7 +138,7 @@ impl<'a> Applications<'a> {
     /// Gives a call up, if it has not ended; the caller flushes.
     pub(super) fn cancel(&mut self, number: u32, node: &mut Station, (now, local): (Time, Time)) {
         let CallState::Made { id, .. } = self.calls[number as usize] else { return };
-        let Some(endpoint) = node.as_endpoint_mut() else { return };
+        let Some(endpoint) = node.node.endpoint_mut() else { return };
         endpoint.cancel(local, id);
         self.end(number, Ending::Cancelled, now);
     }
@@ -293,7 +293,7 @@ impl<'a> Applications<'a> {
             return refuse(turn, id, DropReason::Application);
         }
         let local = turn.local;
-        if let Some(endpoint) = turn.node.as_endpoint_mut() {
+        if let Some(endpoint) = turn.node.node.endpoint_mut() {
             let mut reply = endpoint.buffer();
             write_reply(call, &mut reply);
             // A request that is gone needs no answer, and one whose reply is too long has been
@@ -377,14 +377,14 @@ impl Handlers {
 }
 
 fn recycle(node: &mut Station, buffer: Vec<u8>) {
-    if let Some(endpoint) = node.as_endpoint_mut() {
+    if let Some(endpoint) = node.node.endpoint_mut() {
         endpoint.recycle(buffer);
     }
 }
 
 fn refuse(turn: &mut Turn<'_, Station>, id: RequestId, reason: DropReason) {
     let local = turn.local;
-    if let Some(endpoint) = turn.node.as_endpoint_mut() {
+    if let Some(endpoint) = turn.node.node.endpoint_mut() {
         // A request that is gone needs no refusal.
         let _ = endpoint.refuse(local, id, reason);
     }

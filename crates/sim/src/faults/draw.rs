@@ -10,7 +10,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::PolicySpec;
-use tailcut_proto::router::Forward;
+use tailcut_proto::router::{Forward, RouterConfig};
 
 use super::plan::{
     CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
@@ -72,7 +72,7 @@ fn router(dice: &mut Dice) -> RouterPlan {
     let policies = ["jbsq:1", "jbsq:2", "jbsq:2", "jbsq:3", "jbsq:auto", "jsq:2", "rr", "random"];
     let policy: PolicySpec =
         dice.one_of(&policies).parse().unwrap_or_else(|error| panic!("{error}"));
-    RouterPlan {
+    let mut config = RouterConfig {
         policy,
         forward: dice.one_of(&[Forward::Annotate, Forward::Keep]),
         queue_len_max: dice.one_of(&[4096, 4096, 4096, 8]),
@@ -80,8 +80,10 @@ fn router(dice: &mut Dice) -> RouterPlan {
         table_len_max: dice.one_of(&[1 << 19, 1 << 19, 1 << 19, 64]),
         probe_interval_ns: dice.one_of(&[10 * MS, 4 * MS]),
         silent_ns: dice.one_of(&[24 * MS, 200 * MS, 40 * MS]),
-        clock: clock(dice),
-    }
+        ..RouterConfig::default()
+    };
+    config.silent_ns_max = config.silent_ns_max.max(config.silent_ns);
+    RouterPlan { config, clock: clock(dice) }
 }
 
 fn server(dice: &mut Dice) -> ServerPlan {

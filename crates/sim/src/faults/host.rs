@@ -8,15 +8,17 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use strum::{Display, EnumString, VariantNames};
+use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Node, Path, Time, Transmit};
-use tailcut_proto::router::Router;
+use tailcut_proto::router::RouterMetrics;
 use tailcut_proto::rpc::{Event, Failure, Rpc};
-use tailcut_proto::{homa, r2p2};
 use tailcut_wire::homa as homa_wire;
 use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType, Packet};
 
+use super::Effect;
 use super::plan::Host;
 use super::watch::Watch;
+use crate::member::Member;
 
 /// A bug that is put into every host it concerns, to show that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantNames)]
@@ -48,17 +50,9 @@ fn no_sabotage(text: &str) -> String {
 #[derive(Debug)]
 pub(super) struct Station {
     host: Host,
-    node: Kind,
+    pub(super) node: Member<Endpoint>,
     watch: Rc<RefCell<Watch>>,
     bug: Option<Bug>,
-}
-
-/// What a host runs.
-#[derive(Debug)]
-pub(super) enum Kind {
-    R2p2(Box<r2p2::Endpoint>),
-    Homa(Box<homa::Endpoint>),
-    Router(Box<Router>),
 }
 
 /// A sabotage at work.
@@ -77,7 +71,7 @@ struct Bug {
 impl Station {
     pub(super) fn new(
         host: Host,
-        node: Kind,
+        node: Member<Endpoint>,
         watch: &Rc<RefCell<Watch>>,
         sabotage: Option<Sabotage>,
     ) -> Self {
@@ -98,48 +92,30 @@ impl Station {
         fn text<H: Default + PartialEq + Debug>(held: H) -> Option<String> {
             (held != H::default()).then(|| format!("{held:?}"))
         }
-        match &self.node {
-            Kind::R2p2(node) => text(node.holdings()),
-            Kind::Homa(node) => text(node.holdings()),
-            Kind::Router(_) => None,
+        match self.node.endpoint()? {
+            Endpoint::R2p2(node) => text(node.holdings()),
+            Endpoint::Homa(node) => text(node.holdings()),
         }
     }
 
-    /// Replies that an endpoint has held back, and what it has sent again: packets of R2P2, bytes
-    /// of Homa.
-    pub(super) fn efforts(&self) -> (u64, u64) {
-        match &self.node {
-            Kind::R2p2(node) => (node.metrics().amplification_limited, node.metrics().resent),
-            Kind::Homa(node) => (node.metrics().amplification_limited, node.metrics().resent_bytes),
-            Kind::Router(_) => (0, 0),
-        }
-    }
-
-    pub(super) fn as_endpoint_mut(&mut self) -> Option<&mut dyn Rpc> {
-        match &mut self.node {
-            Kind::R2p2(endpoint) => Some(endpoint.as_mut()),
-            Kind::Homa(endpoint) => Some(endpoint.as_mut()),
-            Kind::Router(_) => None,
-        }
-    }
-
-    pub(super) fn as_router(&self) -> Option<&Router> {
-        match &self.node {
-            Kind::Router(router) => Some(router),
-            Kind::R2p2(_) | Kind::Homa(_) => None,
-        }
-    }
-
-    pub(super) fn as_router_mut(&mut self) -> Option<&mut Router> {
-        match &mut self.node {
-            Kind::Router(router) => Some(router),
-            Kind::R2p2(_) | Kind::Homa(_) => None,
-        }
+    /// What the node has done that a run is to show.
+    pub(super) fn efforts(&self) -> Vec<(Effect, u64)> {
+        let (limited, resent) = match &self.node {
+            Member::Endpoint(endpoint) => match endpoint.metrics() {
+                Metrics::R2p2(metrics) => (metrics.amplification_limited, metrics.resent),
+                Metrics::Homa(metrics) => (metrics.amplification_limited, metrics.resent_bytes),
+            },
+            Member::Router(router) => {
+                let RouterMetrics { held, servers_silenced, .. } = router.metrics();
+                return vec![(Effect::HeldByRouter, held), (Effect::Silenced, servers_silenced)];
+            }
+        };
+        vec![(Effect::AmplificationLimited, limited), (Effect::Resent, resent)]
     }
 
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         let is_deaf = self.has(Sabotage::CallNeverEnds);
-        let endpoint = self.as_endpoint_mut()?;
+        let endpoint = self.node.endpoint_mut()?;
         let mut event = endpoint.poll_event();
         while is_deaf && matches!(event, Some(Event::Failed { failure: Failure::Deadline, .. })) {
             event = endpoint.poll_event();
@@ -147,24 +123,17 @@ impl Station {
         event
     }
 
+    /// What a bug is to know of a datagram, where there is one.
+    fn part(&self, bytes: &[u8]) -> Option<Part> {
+        self.bug.as_ref()?;
+        match self.node.endpoint()? {
+            Endpoint::R2p2(_) => Part::of_r2p2(bytes),
+            Endpoint::Homa(_) => Part::of_homa(bytes),
+        }
+    }
+
     fn has(&self, sabotage: Sabotage) -> bool {
         self.bug.as_ref().is_some_and(|bug| bug.sabotage == sabotage)
-    }
-
-    fn node(&self) -> &dyn Node {
-        match &self.node {
-            Kind::R2p2(node) => node.as_ref(),
-            Kind::Homa(node) => node.as_ref(),
-            Kind::Router(node) => node.as_ref(),
-        }
-    }
-
-    fn node_mut(&mut self) -> &mut dyn Node {
-        match &mut self.node {
-            Kind::R2p2(node) => node.as_mut(),
-            Kind::Homa(node) => node.as_mut(),
-            Kind::Router(node) => node.as_mut(),
-        }
     }
 }
 
@@ -173,20 +142,19 @@ impl Node for Station {
         if !self.watch.borrow_mut().arrives(self.host, path.peer, bytes) {
             return;
         }
-        let is_homa = matches!(self.node, Kind::Homa(_));
-        let rename = if is_homa { Bug::renamed_homa } else { Bug::renamed };
-        match self.bug.as_mut().and_then(|bug| rename(bug, bytes)) {
-            Some(mut renamed) => self.node_mut().handle_datagram(now, path, &mut renamed),
-            None => self.node_mut().handle_datagram(now, path, bytes),
+        let part = self.part(bytes);
+        match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
+            Some(mut renamed) => self.node.handle_datagram(now, path, &mut renamed),
+            None => self.node.handle_datagram(now, path, bytes),
         }
-        if let Some(router) = self.as_router() {
+        if let Some(router) = self.node.router() {
             let bound = router.bound();
             self.watch.borrow_mut().note_bound(bound);
         }
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        self.node_mut().handle_timeout(now);
+        self.node.handle_timeout(now);
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
@@ -194,13 +162,14 @@ impl Node for Station {
         let transmit = match repeated {
             Some(transmit) => transmit,
             None => {
-                let transmit = self.node_mut().poll_transmit(now, buffer)?;
-                let is_homa = matches!(self.node, Kind::Homa(_));
+                let transmit = self.node.poll_transmit(now, buffer)?;
+                for bytes in buffer[..transmit.len].chunks_mut(transmit.segment_len.max(1)) {
+                    let part = self.part(bytes);
+                    if let (Some(bug), Some(part)) = (&mut self.bug, part) {
+                        bug.change(part, bytes);
+                    }
+                }
                 if let Some(bug) = &mut self.bug {
-                    let change = if is_homa { Bug::change_homa } else { Bug::change };
-                    buffer[..transmit.len]
-                        .chunks_mut(transmit.segment_len.max(1))
-                        .for_each(|bytes| change(bug, bytes));
                     bug.keep(transmit, &buffer[..transmit.len]);
                 }
                 transmit
@@ -214,80 +183,78 @@ impl Node for Station {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        if self.has(Sabotage::RepliesAreKept) { None } else { self.node().poll_timeout() }
+        if self.has(Sabotage::RepliesAreKept) { None } else { self.node.poll_timeout() }
+    }
+}
+
+/// What bugs need to know of a datagram.
+#[derive(Clone, Copy)]
+enum Part {
+    /// A whole request: its id, and a byte of that.
+    Request { id: u64, id_at: usize },
+    /// A packet of a reply: where its payload is, and a byte that means nothing to anybody.
+    Reply { payload_at: usize, idle_at: usize },
+    /// A server's report to a router.
+    Feedback,
+}
+
+impl Part {
+    fn of_r2p2(bytes: &[u8]) -> Option<Self> {
+        let packet = Packet::parse(bytes).ok()?;
+        match packet.message_type {
+            MessageType::Request if packet.count == 1 => {
+                Some(Self::Request { id: packet.rpc_id()?.0, id_at: RPC_ID_AT })
+            }
+            MessageType::Response => {
+                Some(Self::Reply { payload_at: EXTENDED_LEN, idle_at: SERVER_LOAD_AT })
+            }
+            MessageType::Feedback => Some(Self::Feedback),
+            _ => None,
+        }
+    }
+
+    fn of_homa(bytes: &[u8]) -> Option<Self> {
+        let packet = homa_wire::Packet::parse(bytes).ok()?;
+        let homa_wire::Body::Data { header, payload } = packet.body else { return None };
+        if !packet.is_from_client() {
+            let payload_at = homa_wire::DATA_LEN;
+            return Some(Self::Reply { payload_at, idle_at: HOMA_WINDOW_AT });
+        }
+        let id = header.common.sender_id.get();
+        let is_whole = payload.len() == header.message_length.get() as usize;
+        is_whole.then_some(Self::Request { id, id_at: HOMA_ID_END - 1 })
     }
 }
 
 impl Bug {
     /// A copy of a request under another id.
-    fn renamed(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        if self.sabotage != Sabotage::DuplicateRunsTwice {
-            return None;
-        }
-        let packet = Packet::parse(bytes).ok()?;
-        let id = packet
-            .rpc_id()
-            .filter(|_| packet.message_type == MessageType::Request && packet.count == 1)?;
-        if self.had.insert(id.0) {
+    fn renamed(&mut self, part: Part, bytes: &[u8]) -> Option<Vec<u8>> {
+        let Part::Request { id, id_at } = part else { return None };
+        if self.sabotage != Sabotage::DuplicateRunsTwice || self.had.insert(id) {
             return None;
         }
         let mut renamed = bytes.to_vec();
-        renamed[RPC_ID_AT] ^= 0x80;
+        renamed[id_at] ^= 0x80;
         Some(renamed)
-    }
-
-    /// The same of Homa.
-    fn renamed_homa(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let packet =
-            homa_wire::Packet::parse(bytes).ok().filter(|packet| packet.is_from_client())?;
-        let homa_wire::Body::Data { header, payload } = packet.body else {
-            return None;
-        };
-        let is_whole = self.sabotage == Sabotage::DuplicateRunsTwice
-            && payload.len() == header.message_length.get() as usize;
-        if !is_whole || self.had.insert(header.common.sender_id.get()) {
-            return None;
-        }
-        let mut renamed = bytes.to_vec();
-        renamed[HOMA_ID_END - 1] ^= 0x80;
-        Some(renamed)
-    }
-
-    /// Changes a datagram of Homa that leaves.
-    fn change_homa(&mut self, bytes: &mut [u8]) {
-        let Ok(packet) = homa_wire::Packet::parse(bytes) else { return };
-        let is_reply =
-            matches!(packet.body, homa_wire::Body::Data { .. }) && !packet.is_from_client();
-        match self.sabotage {
-            Sabotage::ReplyIsChanged if is_reply => {
-                self.change_reply(bytes.get_mut(homa_wire::DATA_LEN));
-            }
-            // The window means nothing to anybody.
-            Sabotage::RunsDiffer if is_reply => {
-                bytes[HOMA_WINDOW_AT] = RUNS.fetch_add(1, Ordering::Relaxed)
-            }
-            _ => {}
-        }
     }
 
     /// Changes a datagram that leaves.
-    fn change(&mut self, bytes: &mut [u8]) {
-        let Ok(packet) = Packet::parse(bytes) else { return };
-        match (self.sabotage, packet.message_type) {
-            (Sabotage::LostFeedbackLeaksSlot, MessageType::Feedback) => {
+    fn change(&mut self, part: Part, bytes: &mut [u8]) {
+        match (self.sabotage, part) {
+            (Sabotage::LostFeedbackLeaksSlot, Part::Feedback) => {
                 let concluded = u32::from_be_bytes(word(bytes, CONCLUDED_AT));
                 bytes[CONCLUDED_AT..][..4]
                     .copy_from_slice(&concluded.saturating_sub(1).to_be_bytes());
             }
-            (Sabotage::BoundIsPassed, MessageType::Feedback) => {
+            (Sabotage::BoundIsPassed, Part::Feedback) => {
                 let received = word(bytes, RECEIVED_AT);
                 bytes[CONCLUDED_AT..][..4].copy_from_slice(&received);
             }
-            (Sabotage::ReplyIsChanged, MessageType::Response) => {
-                self.change_reply(bytes.get_mut(EXTENDED_LEN));
+            (Sabotage::ReplyIsChanged, Part::Reply { payload_at, .. }) => {
+                self.change_reply(bytes.get_mut(payload_at));
             }
-            (Sabotage::RunsDiffer, MessageType::Response) => {
-                bytes[SERVER_LOAD_AT] = RUNS.fetch_add(1, Ordering::Relaxed)
+            (Sabotage::RunsDiffer, Part::Reply { idle_at, .. }) => {
+                bytes[idle_at] = RUNS.fetch_add(1, Ordering::Relaxed)
             }
             _ => {}
         }

@@ -46,7 +46,6 @@ pub use self::host::Sabotage;
 pub use self::minimise::{Minimised, minimise};
 use self::plan::{FaultKind, Plan};
 pub use self::run::run;
-use crate::network::Statistics;
 
 /// What is promised. The module says when each is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,28 +105,52 @@ pub struct Coverage {
     pub endings: [u64; Ending::COUNT],
     /// Faults by kind, in the order of [`FaultKind`].
     pub faults: [u64; FaultKind::COUNT],
-    /// What the network did.
-    pub network: Statistics,
+    /// What else happened, in the order of [`Effect`].
+    pub effects: [u64; Effect::COUNT],
     /// Requests handed to handlers.
     pub runs: u64,
-    /// Copies lost because they would run again after a restart, which is documented.
-    pub excused: u64,
-    /// Requests that a later placement or a probe overtook.
-    pub overtaken: u64,
-    /// Replies held back until the client's address was validated.
-    pub amplification_limited: u64,
-    /// Packets that endpoints sent again.
-    pub resent: u64,
-    /// Requests that a router held.
-    pub held: u64,
-    /// Servers that a router took for silent.
-    pub silenced: u64,
-    /// Hosts whose clock was wrong.
-    pub wrong_clocks: u64,
-    /// Runs without a router, by one switch, and by leaves and spines.
-    pub shapes: [u64; 3],
+    /// Datagrams sent.
+    pub packets: u64,
     /// Virtual time.
     pub virtual_ns: u64,
+}
+
+/// What happens in a run beside the ends of calls and the faults themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum Effect {
+    /// A datagram is lost by impairments.
+    Lost,
+    /// A datagram is delivered twice.
+    Duplicated,
+    /// A bit of a datagram is flipped.
+    Damaged,
+    /// A datagram is lost in a partition.
+    Partitioned,
+    /// A datagram is dropped by a switch.
+    DroppedBySwitches,
+    /// A datagram reaches a host that is down.
+    ToDeadHosts,
+    /// A request is overtaken by a later placement or a probe.
+    Overtaken,
+    /// A copy is lost because it would run again after a restart, which is documented.
+    Excused,
+    /// A reply is held back until the client's address is validated.
+    AmplificationLimited,
+    /// Endpoints send again: packets of R2P2, bytes of Homa.
+    Resent,
+    /// A router holds a request.
+    HeldByRouter,
+    /// A router takes a server for silent.
+    Silenced,
+    /// The clock of a host is wrong.
+    WrongClocks,
+    /// A run has no router.
+    WithoutRouter,
+    /// A run has one switch.
+    SingleSwitch,
+    /// A run has leaves and spines.
+    LeafSpine,
 }
 
 /// How a call ended.
@@ -173,16 +196,9 @@ impl Coverage {
         };
         sum(&mut self.endings, &other.endings);
         sum(&mut self.faults, &other.faults);
-        sum(&mut self.shapes, &other.shapes);
-        self.network.add(&other.network);
+        sum(&mut self.effects, &other.effects);
         self.runs += other.runs;
-        self.excused += other.excused;
-        self.overtaken += other.overtaken;
-        self.amplification_limited += other.amplification_limited;
-        self.resent += other.resent;
-        self.held += other.held;
-        self.silenced += other.silenced;
-        self.wrong_clocks += other.wrong_clocks;
+        self.packets += other.packets;
         self.virtual_ns += other.virtual_ns;
     }
 
@@ -190,29 +206,8 @@ impl Coverage {
     pub fn figures(&self) -> Vec<(String, u64)> {
         let calls = named("calls", Ending::VARIANTS, &self.endings);
         let faults = named("faults", FaultKind::VARIANTS, &self.faults);
-        let network = &self.network;
-        let effects = [
-            ("lost", network.lost),
-            ("duplicated", network.duplicated),
-            ("damaged", network.damaged),
-            ("partitioned", network.blocked),
-            ("dropped_by_switches", network.dropped),
-            ("to_dead_hosts", network.unheard),
-            ("overtaken", self.overtaken),
-            ("excused", self.excused),
-            ("amplification_limited", self.amplification_limited),
-            ("resent", self.resent),
-            ("held_by_router", self.held),
-            ("silenced", self.silenced),
-            ("wrong_clocks", self.wrong_clocks),
-            ("without_router", self.shapes[0]),
-            ("single_switch", self.shapes[1]),
-            ("leaf_spine", self.shapes[2]),
-        ];
-        calls
-            .chain(faults)
-            .chain(effects.map(|(name, count)| (format!("effects.{name}"), count)))
-            .collect()
+        let effects = named("effects", Effect::VARIANTS, &self.effects);
+        calls.chain(faults).chain(effects).collect()
     }
 }
 

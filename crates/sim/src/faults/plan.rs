@@ -9,9 +9,8 @@ use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::{GrantPolicy, Pull};
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::Config;
-use tailcut_proto::router::{Forward, RouterConfig};
+use tailcut_proto::router::RouterConfig;
 
 use crate::clock::Clock;
 use crate::fabric::topology::{Racks, Topology};
@@ -54,17 +53,12 @@ pub enum Transport {
     Homa(GrantPolicy),
 }
 
-/// The router of a plan; fields as in [`tailcut_proto::router::RouterConfig`].
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "each field is the router's of the same name")]
+/// The router of a plan.
+#[derive(Clone, Debug, Default)]
 pub struct RouterPlan {
-    pub policy: PolicySpec,
-    pub forward: Forward,
-    pub queue_len_max: usize,
-    pub hold_ns_max: u64,
-    pub table_len_max: usize,
-    pub probe_interval_ns: u64,
-    pub silent_ns: u64,
+    /// How it is set up, but for its servers and its seed, which the run fills in.
+    pub config: RouterConfig,
+    /// The host's clock.
     pub clock: Clock,
 }
 
@@ -245,22 +239,6 @@ pub enum Host {
     Client(usize),
 }
 
-impl Default for RouterPlan {
-    fn default() -> Self {
-        let config = RouterConfig::default();
-        Self {
-            policy: config.policy,
-            forward: config.forward,
-            queue_len_max: config.queue_len_max,
-            hold_ns_max: config.hold_ns_max,
-            table_len_max: config.table_len_max,
-            probe_interval_ns: config.probe_interval_ns,
-            silent_ns: config.silent_ns,
-            clock: Clock::default(),
-        }
-    }
-}
-
 impl Default for ServerPlan {
     /// A server of 16 workers that take 100 us.
     fn default() -> Self {
@@ -352,7 +330,7 @@ impl Plan {
     /// The clock of a host.
     pub(super) fn clock(&self, host: Host) -> Clock {
         match host {
-            Host::Router => self.router.map_or(Clock::default(), |router| router.clock),
+            Host::Router => self.router.as_ref().map_or(Clock::default(), |router| router.clock),
             Host::Server(index) => self.servers[index].clock,
             Host::Client(index) => self.clients[index].clock,
         }
@@ -436,14 +414,11 @@ impl fmt::Display for Plan {
             ", segments of {} B, damaged datagrams are {:?}",
             self.segment_len, self.damage
         )?;
-        if let Some(router) = &self.router {
-            write!(
-                f,
-                "router: {}, {:?}, holds {}",
-                router.policy, router.forward, router.queue_len_max
-            )?;
-            write!(f, " for {} and knows {},", Span(router.hold_ns_max), router.table_len_max)?;
-            writeln!(f, " probes every {}{}", Span(router.probe_interval_ns), Skew(router.clock))?;
+        if let Some(RouterPlan { config, clock }) = &self.router {
+            let RouterConfig { policy, forward, queue_len_max, table_len_max, .. } = config;
+            write!(f, "router: {policy}, {forward:?}, holds {queue_len_max}")?;
+            write!(f, " for {} and knows {table_len_max},", Span(config.hold_ns_max))?;
+            writeln!(f, " probes every {}{}", Span(config.probe_interval_ns), Skew(*clock))?;
         }
         for (index, server) in self.servers.iter().enumerate() {
             let pooled = if server.is_pooled { ", in the pool" } else { "" };

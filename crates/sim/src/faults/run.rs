@@ -4,17 +4,19 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use tailcut_proto::homa;
+use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::r2p2::Config;
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
+use tailcut_proto::{homa, r2p2};
 
 use super::application::Applications;
-use super::host::{Kind, Station};
-use super::plan::{Fault, FaultKind, Host, Plan, RouterPlan, Transport};
+use super::host::Station;
+use super::plan::{Fault, FaultKind, Host, Plan, Transport};
 use super::watch::Watch;
-use super::{Coverage, Invariant, Options, Report, Violation};
+use super::{Coverage, Effect, Invariant, Options, Report, Violation};
 use crate::impair::{Bursts, Impairment};
+use crate::member::Member;
 use crate::network::{Damage, HostDelays, Network};
 
 /// Runs a plan to its end, or to the first invariant that does not hold.
@@ -260,7 +262,7 @@ impl<'a> Run<'a> {
         let place = self.plan.place(Host::Router);
         let local = self.network.local(place);
         let addr = host.address();
-        let Some(router) = self.network.node_mut(place).as_router_mut() else { return };
+        let Some(router) = self.network.node_mut(place).node.router_mut() else { return };
         if is_removed {
             let _ = router.remove_server(addr);
         } else {
@@ -298,7 +300,7 @@ impl<'a> Run<'a> {
             if let Some(holdings) = station.holds() {
                 return Some((Invariant::Floor, format!("{host} still holds {holdings}")));
             }
-            let Some(status) = station.as_router().map(Router::status) else { continue };
+            let Some(status) = station.node.router().map(Router::status) else { continue };
             if let Some(server) = status.servers.iter().find(|server| server.outstanding > 0) {
                 let detail =
                     format!("the router still counts {} at {}", server.outstanding, server.addr);
@@ -315,33 +317,36 @@ impl<'a> Run<'a> {
     }
 
     fn report(mut self) -> Report {
-        let coverage = &mut self.coverage;
-        let hash = self.applications.report(coverage);
-        coverage.network = self.network.statistics();
-        coverage.virtual_ns = self.network.now();
-        coverage.wrong_clocks =
-            self.plan.hosts().filter(|&host| self.plan.clock(host) != Default::default()).count()
-                as u64;
+        let hash = self.applications.report(&mut self.coverage);
+        let network = self.network.statistics();
+        self.coverage.packets = network.sent;
+        self.coverage.virtual_ns = self.network.now();
+        let is_wrong = |&host: &Host| self.plan.clock(host) != Default::default();
         let has_racks = self.plan.topology.map(|topology| topology.racks.is_some());
-        let shapes =
-            [self.plan.router.is_none(), has_racks == Some(false), has_racks == Some(true)];
-        coverage.shapes = shapes.map(u64::from);
-        for place in self.plan.hosts().map(|host| self.plan.place(host)) {
-            let station = self.network.node(place);
-            let (amplification_limited, resent) = station.efforts();
-            coverage.amplification_limited += amplification_limited;
-            coverage.resent += resent;
-            if let Some(metrics) = station.as_router().map(Router::metrics) {
-                coverage.held += metrics.held;
-                coverage.silenced += metrics.servers_silenced;
-            }
-        }
         let watch = self.watch.borrow();
-        coverage.excused = watch.excused;
-        coverage.overtaken = watch.overtaken;
-        let hash = hash ^ coverage.network.trace_hash.rotate_left(17);
+        let mut effects = vec![
+            (Effect::Lost, network.lost),
+            (Effect::Duplicated, network.duplicated),
+            (Effect::Damaged, network.damaged),
+            (Effect::Partitioned, network.blocked),
+            (Effect::DroppedBySwitches, network.dropped),
+            (Effect::ToDeadHosts, network.unheard),
+            (Effect::Overtaken, watch.overtaken),
+            (Effect::Excused, watch.excused),
+            (Effect::WrongClocks, self.plan.hosts().filter(is_wrong).count() as u64),
+            (Effect::WithoutRouter, self.plan.router.is_none().into()),
+            (Effect::SingleSwitch, (has_racks == Some(false)).into()),
+            (Effect::LeafSpine, (has_racks == Some(true)).into()),
+        ];
+        for host in self.plan.hosts() {
+            effects.extend(self.network.node(self.plan.place(host)).efforts());
+        }
+        for (effect, count) in effects {
+            self.coverage.effects[effect as usize] += count;
+        }
+        let hash = hash ^ network.trace_hash.rotate_left(17);
         let (violation, served) = (watch.violation.clone(), self.applications.served().to_vec());
-        Report { violation, coverage: std::mem::take(coverage), served, hash, trace: Vec::new() }
+        Report { violation, coverage: self.coverage, served, hash, trace: Vec::new() }
     }
 
     fn active(&self) -> impl Iterator<Item = FaultKind> {
@@ -372,16 +377,8 @@ impl<'a> Run<'a> {
         let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
         let local = self.plan.clock(host).local(now);
         if let Transport::Homa(policy) = self.plan.transport {
-            let node = homa::Endpoint::new(
-                local,
-                homa::Config { secret, ..self.homa_config(host, policy) },
-            );
-            return Station::new(
-                host,
-                Kind::Homa(Box::new(node)),
-                &self.watch,
-                self.options.sabotage,
-            );
+            let config = homa::Config { secret, ..self.homa_config(host, policy) };
+            return self.stand(host, homa::Endpoint::new(local, config).into());
         }
         let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
         match host {
@@ -389,7 +386,7 @@ impl<'a> Run<'a> {
             Host::Server(index) => {
                 let server = &self.plan.servers[index];
                 let is_kept =
-                    self.plan.router.is_some_and(|router| router.forward == Forward::Keep);
+                    self.plan.router.as_ref().is_some_and(|it| it.config.forward == Forward::Keep);
                 config.message_len_max = server.message_len_max;
                 config.pool.router = is_kept.then(|| Host::Router.address());
                 config.pool.server_id = index as u32;
@@ -409,7 +406,12 @@ impl<'a> Run<'a> {
                 config.serving.is_enabled = false;
             }
         }
-        let node = Kind::R2p2(Box::new(Endpoint::new(local, config)));
+        self.stand(host, r2p2::Endpoint::new(local, config).into())
+    }
+
+    /// An endpoint at its host.
+    fn stand(&self, host: Host, endpoint: Endpoint) -> Station {
+        let node = Member::Endpoint(Box::new(endpoint));
         Station::new(host, node, &self.watch, self.options.sabotage)
     }
 
@@ -450,25 +452,10 @@ impl<'a> Run<'a> {
             speaks: Speaks::Extension,
         });
         let seed = self.seed_of(Host::Router, self.network.now());
-        let config = self.plan.router.map(|router| router_config(&router)).unwrap_or_default();
-        let router =
-            Router::new(local, RouterConfig { servers: addresses.collect(), seed, ..config });
-        let node = Kind::Router(Box::new(router.unwrap_or_else(|error| panic!("{error}"))));
-        Station::new(Host::Router, node, &self.watch, None)
-    }
-}
-
-fn router_config(plan: &RouterPlan) -> RouterConfig {
-    RouterConfig {
-        policy: plan.policy,
-        forward: plan.forward,
-        queue_len_max: plan.queue_len_max,
-        hold_ns_max: plan.hold_ns_max,
-        table_len_max: plan.table_len_max,
-        probe_interval_ns: plan.probe_interval_ns,
-        silent_ns: plan.silent_ns,
-        silent_ns_max: RouterConfig::default().silent_ns_max.max(plan.silent_ns),
-        ..RouterConfig::default()
+        let plan = self.plan.router.clone().unwrap_or_default();
+        let config = RouterConfig { servers: addresses.collect(), seed, ..plan.config };
+        let router = Router::new(local, config).unwrap_or_else(|error| panic!("{error}"));
+        Station::new(Host::Router, Member::Router(Box::new(router)), &self.watch, None)
     }
 }
 

@@ -128,9 +128,8 @@ impl Watch {
             overtaken: 0,
             transport: plan.transport,
             is_strict: plan.damage == Damage::Noticed,
-            forgets_refusals: plan
-                .router
-                .is_some_and(|router| router.table_len_max < plan.calls.len()),
+            forgets_refusals: (plan.router.as_ref())
+                .is_some_and(|router| router.config.table_len_max < plan.calls.len()),
             is_once: plan.calls.iter().map(|call| !call.is_idempotent).collect(),
             runs: vec![0; plan.calls.len()],
             is_refused: vec![false; plan.calls.len()],

@@ -1,7 +1,7 @@
 //! Clients, a router and servers over bad paths, in virtual time. What must hold whatever happens
 //! is checked by the fault run itself; here is what comes of it.
 
-use tailcut_proto::router::Forward;
+use tailcut_proto::router::{Forward, RouterConfig};
 use tailcut_sim::faults::plan::{
     CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan,
 };
@@ -24,9 +24,10 @@ fn plan(seed: u64, forward: Forward, calls: u64) -> Plan {
         ..CallPlan::default()
     };
     let policy = "jbsq:2".parse().unwrap();
+    let config = RouterConfig { policy, forward, ..RouterConfig::default() };
     Plan {
         seed,
-        router: Some(RouterPlan { policy, forward, ..RouterPlan::default() }),
+        router: Some(RouterPlan { config, ..RouterPlan::default() }),
         servers: vec![ServerPlan::default(); 4],
         clients: vec![ClientPlan::default(); 2],
         calls: (0..calls).map(call).collect(),
