@@ -1,6 +1,6 @@
 //! Raw IP, for the datagrams of a router that keeps the client's address as the source.
 //!
-//! The IP and UDP headers are written here: kernel UDP refuses a source that is not the socket's.
+//! The IP and UDP headers are written here (by etherparse): kernel UDP refuses a source that is not the socket's.
 //! The datagrams carry a full UDP checksum, the DF bit (IPv6 routers never fragment) and 64 hops.
 //! GSO batches leave datagram by datagram: raw sockets know no segmentation.
 
@@ -8,6 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
+use etherparse::{IpDscp, IpNumber, Ipv4Header, Ipv6Header, UdpHeader};
 use socket2::{Domain, Protocol, Socket, Type};
 use tailcut_proto::node::{Source, Transmit};
 
@@ -16,9 +17,13 @@ use crate::sys;
 /// A raw socket of one address family that only sends.
 #[derive(Debug)]
 pub struct RawPort {
+    /// Takes whole packets and sends nothing of its own.
     socket: Socket,
+    /// Its address family: IPv4, or IPv6.
     is_ipv4: bool,
+    /// The packet that was written last; its capacity is for the longest.
     packet: Vec<u8>,
+    /// What has been counted so far.
     metrics: RawMetrics,
 }
 
@@ -40,7 +45,7 @@ impl RawPort {
         Ok(Self {
             socket,
             is_ipv4: local.is_ipv4(),
-            packet: vec![0; PACKET_LEN_MAX],
+            packet: Vec::with_capacity(PACKET_LEN_MAX),
             metrics: RawMetrics::default(),
         })
     }
@@ -71,17 +76,18 @@ impl RawPort {
             Source::Spoofed(from) => Some(from),
             Source::Any | Source::Local(_) => None,
         };
-        let packet = from.filter(|from| from.is_ipv4() == self.is_ipv4).and_then(|from| {
-            let ends = Ends { from, to: transmit.to, traffic_class: transmit.priority.min(7) << 5 };
+        let traffic_class = transmit.priority.min(7) << 5;
+        let written = from.filter(|from| from.is_ipv4() == self.is_ipv4).and_then(|from| {
+            let ends = Ends { from, to: transmit.to, traffic_class, protocol: IpNumber::UDP };
             write_packet(&mut self.packet, &ends, payload)
         });
-        let Some(packet) = packet else {
+        if written.is_none() {
             self.metrics.dropped_address += 1;
             return;
-        };
+        }
         // A raw socket takes the destination's address alone: IPv6 reads a port as a protocol.
         let to = SocketAddr::new(transmit.to.ip(), 0);
-        match sys::send_one(self.socket.as_fd(), packet, &to) {
+        match sys::send_one(self.socket.as_fd(), &self.packet, &to) {
             Ok(()) => {
                 self.metrics.datagrams_out += 1;
                 self.metrics.bytes_out += payload.len() as u64;
@@ -113,85 +119,54 @@ pub struct RawMetrics {
     pub dropped_other: u64,
 }
 
-/// The two ends of a datagram, and its traffic class byte.
-struct Ends {
-    from: SocketAddr,
-    to: SocketAddr,
-    traffic_class: u8,
+/// What stands in the IP header of a packet, besides lengths and checksums.
+pub(crate) struct Ends {
+    /// Source.
+    pub(crate) from: SocketAddr,
+    /// Destination.
+    pub(crate) to: SocketAddr,
+    /// The traffic class (TOS) byte; its lowest two bits are 0.
+    pub(crate) traffic_class: u8,
+    /// What the payload is; UDP's gets a header, with the ports.
+    pub(crate) protocol: IpNumber,
 }
 
-/// Writes a whole IP packet; `None` when the ends are of two families or the packet is too long.
-fn write_packet<'a>(packet: &'a mut [u8], ends: &Ends, payload: &[u8]) -> Option<&'a [u8]> {
-    let udp_len = u16::try_from(UDP_HEADER_LEN + payload.len()).ok()?;
-    let (ip_len, addresses) = match (ends.from.ip(), ends.to.ip()) {
+/// Writes a whole IP packet to a buffer; `None` when the ends are of two families or the packet is
+/// too long.
+pub(crate) fn write_packet(packet: &mut Vec<u8>, ends: &Ends, payload: &[u8]) -> Option<()> {
+    let Ends { from, to, traffic_class, protocol } = *ends;
+    let is_udp = protocol == IpNumber::UDP;
+    let mut udp = UdpHeader::without_ipv4_checksum(from.port(), to.port(), payload.len()).ok()?;
+    let len = if is_udp { udp.length } else { u16::try_from(payload.len()).ok()? };
+    packet.clear();
+    match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let total = udp_len.checked_add(IPV4_HEADER_LEN as u16)?;
-            let header = packet.get_mut(..IPV4_HEADER_LEN)?;
-            // Version 4 of 5 words, class, length; id 0 and don't fragment; hops, UDP, the
-            // checksum's place.
-            header[..4].copy_from_slice(&[
-                0x45,
-                ends.traffic_class,
-                total.to_be_bytes()[0],
-                total.to_be_bytes()[1],
-            ]);
-            header[4..12].copy_from_slice(&[0, 0, 0x40, 0, HOPS, PROTOCOL_UDP, 0, 0]);
-            header[12..16].copy_from_slice(&from.octets());
-            header[16..20].copy_from_slice(&to.octets());
-            let checksum = checksum(sum(0, header));
-            header[10..12].copy_from_slice(&checksum);
-            (IPV4_HEADER_LEN, sum(0, &header[12..20]))
+            let mut ip = Ipv4Header::new(len, HOPS, protocol, from.octets(), to.octets()).ok()?;
+            ip.dscp = IpDscp::try_new(traffic_class >> 2).ok()?;
+            ip.header_checksum = ip.calc_header_checksum();
+            udp.checksum = udp.calc_checksum_ipv4(&ip, payload).ok()?;
+            packet.extend_from_slice(&ip.to_bytes());
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let header = packet.get_mut(..IPV6_HEADER_LEN)?;
-            header[..4]
-                .copy_from_slice(&(6 << 28 | u32::from(ends.traffic_class) << 20).to_be_bytes());
-            header[4..6].copy_from_slice(&udp_len.to_be_bytes());
-            header[6..8].copy_from_slice(&[PROTOCOL_UDP, HOPS]);
-            header[8..24].copy_from_slice(&from.octets());
-            header[24..40].copy_from_slice(&to.octets());
-            (IPV6_HEADER_LEN, sum(0, &header[8..40]))
+            let ip = Ipv6Header {
+                traffic_class,
+                payload_length: len,
+                next_header: protocol,
+                hop_limit: HOPS,
+                source: from.octets(),
+                destination: to.octets(),
+                ..Ipv6Header::default()
+            };
+            udp.checksum = udp.calc_checksum_ipv6(&ip, payload).ok()?;
+            packet.extend_from_slice(&ip.to_bytes());
         }
         _ => return None,
-    };
-    let udp = packet.get_mut(ip_len..ip_len + usize::from(udp_len))?;
-    udp[..2].copy_from_slice(&ends.from.port().to_be_bytes());
-    udp[2..4].copy_from_slice(&ends.to.port().to_be_bytes());
-    udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
-    udp[6..8].fill(0);
-    udp[UDP_HEADER_LEN..].copy_from_slice(payload);
-    let total = sum(pseudo_header(addresses, udp_len), udp);
-    // A sum of 0 is sent as its other form: 0 says that there is no checksum.
-    let checksum =
-        Some(checksum(total)).filter(|&checksum| checksum != [0, 0]).unwrap_or([0xff, 0xff]);
-    packet[ip_len + 6..ip_len + 8].copy_from_slice(&checksum);
-    Some(&packet[..ip_len + usize::from(udp_len)])
-}
-
-/// The sum of UDP's pseudo header: the addresses' sum, protocol and length.
-fn pseudo_header(addresses: u64, udp_len: u16) -> u64 {
-    let [high, low] = udp_len.to_be_bytes();
-    sum(addresses, &[0, PROTOCOL_UDP, high, low])
-}
-
-/// Adds `bytes` to a ones' complement sum, four at a time in the machine's own order (RFC 1071,
-/// section 2B: the order does not matter). Only the last piece of a packet may have an odd length.
-fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
-    let mut words = bytes.chunks_exact(4);
-    for word in &mut words {
-        sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
     }
-    let mut last = [0; 4];
-    last[..words.remainder().len()].copy_from_slice(words.remainder());
-    sum + u64::from(u32::from_ne_bytes(last))
-}
-
-/// The checksum of a sum, as it stands in the packet.
-fn checksum(mut sum: u64) -> [u8; 2] {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+    if is_udp {
+        packet.extend_from_slice(&udp.to_bytes());
     }
-    (!(sum as u16)).to_ne_bytes()
+    packet.extend_from_slice(payload);
+    Some(())
 }
 
 fn name_capability(error: io::Error) -> io::Error {
@@ -204,28 +179,54 @@ fn name_capability(error: io::Error) -> io::Error {
     }
 }
 
-const IPV4_HEADER_LEN: usize = 20;
-const IPV6_HEADER_LEN: usize = 40;
-const UDP_HEADER_LEN: usize = 8;
-const PROTOCOL_UDP: u8 = 17;
-
 /// As far as a datagram may travel: more than any datacenter has.
 const HOPS: u8 = 64;
 
 /// The longest UDP datagram behind the longer IP header.
-const PACKET_LEN_MAX: usize = IPV6_HEADER_LEN + 65_535;
+const PACKET_LEN_MAX: usize = Ipv6Header::LEN + 65_535;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The sum of UDP's pseudo header: the addresses' sum, protocol and length.
+    fn pseudo_header(addresses: u64, udp_len: u16) -> u64 {
+        let [high, low] = udp_len.to_be_bytes();
+        sum(addresses, &[0, IpNumber::UDP.0, high, low])
+    }
+
+    /// Adds `bytes` to a ones' complement sum, four at a time in the machine's own order (RFC 1071,
+    /// section 2B: the order does not matter). Only the last piece of a packet may have an odd length.
+    fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
+        let mut words = bytes.chunks_exact(4);
+        for word in &mut words {
+            sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        }
+        let mut last = [0; 4];
+        last[..words.remainder().len()].copy_from_slice(words.remainder());
+        sum + u64::from(u32::from_ne_bytes(last))
+    }
+
+    /// The checksum of a sum, as it stands in the packet.
+    fn checksum(mut sum: u64) -> [u8; 2] {
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        (!(sum as u16)).to_ne_bytes()
+    }
+
+    fn write(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Vec<u8>> {
+        let (mut packet, protocol) = (vec![0xaa; 9], IpNumber::UDP);
+        let ends = Ends { from, to, traffic_class: 0x20, protocol };
+        write_packet(&mut packet, &ends, payload).map(|()| packet)
+    }
+
     /// A packet whose checksums hold sums to all ones, with the pseudo header in place of the IP
     /// header.
     fn check(from: &str, to: &str, payload: &[u8]) {
-        let (from, to) = (from.parse().expect("an address"), to.parse().expect("an address"));
-        let mut room = vec![0xaa; PACKET_LEN_MAX];
-        let packet = write_packet(&mut room, &Ends { from, to, traffic_class: 0x20 }, payload)
-            .expect("a packet");
+        let parse = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let (from, to) = (parse(from), parse(to));
+        let packet = write(from, to, payload).expect("a packet");
         let (ip_len, addresses) = if from.is_ipv4() { (20, 12..20) } else { (40, 8..40) };
         if from.is_ipv4() {
             assert_eq!(checksum(sum(0, &packet[..20])), [0, 0]);
@@ -270,10 +271,8 @@ mod tests {
     fn a_checksum_of_zero_is_sent_as_ones() {
         let (from, to) =
             ("0.0.0.0:0".parse().expect("an address"), "0.0.0.0:0".parse().expect("an address"));
-        let mut room = vec![0; 64];
         // Protocol 17 and twice the length 10 leave 0xffda to reach all ones.
-        let packet = write_packet(&mut room, &Ends { from, to, traffic_class: 0 }, &[0xff, 0xda])
-            .expect("a packet");
+        let packet = write(from, to, &[0xff, 0xda]).expect("a packet");
         assert_eq!(packet[26..28], [0xff, 0xff]);
     }
 
@@ -281,14 +280,13 @@ mod tests {
     fn ends_of_two_families_are_no_packet() {
         let (from, to) =
             ("10.0.0.1:1".parse().expect("an address"), "[::1]:1".parse().expect("an address"));
-        assert!(write_packet(&mut [0; 64], &Ends { from, to, traffic_class: 0 }, &[]).is_none());
+        assert!(write(from, to, &[]).is_none());
     }
 
     #[test]
     fn a_packet_longer_than_ip_allows_is_none() {
         let end = "10.0.0.1:1".parse().expect("an address");
-        let ends = Ends { from: end, to: end, traffic_class: 0 };
-        assert!(write_packet(&mut vec![0; PACKET_LEN_MAX], &ends, &vec![0; 65_508]).is_none());
+        assert!(write(end, end, &vec![0; 65_508]).is_none());
     }
 
     #[test]

@@ -15,10 +15,11 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use etherparse::IpNumber;
 use tailcut_proto::endpoint::Metrics;
 use tailcut_proto::node::{Source, Transmit};
 use tailcut_wire::homa;
@@ -28,6 +29,7 @@ use crate::clock::Clock;
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Observer, Turn};
 use crate::log::{self, Trouble};
+use crate::raw::{Ends, write_packet};
 use crate::stamps::Stamps;
 
 /// What is traced, and where to.
@@ -51,7 +53,7 @@ pub struct Trace {
     /// Nanoseconds from the monotonic clock to the time of day.
     offset_ns: u64,
     /// Address and IP protocol of each node's port, by node.
-    ports: Vec<(SocketAddr, u8)>,
+    ports: Vec<(SocketAddr, IpNumber)>,
     /// The node that is traced, once a packet was seen.
     node: Option<usize>,
     /// The other end, once known.
@@ -95,8 +97,8 @@ impl Trace {
         for index in self.ports.len()..driver.count() {
             let port = driver.port(index);
             let protocol = match port {
-                AnyDatapath::Udp(_) => UDP,
-                AnyDatapath::Ip(_) => homa::IP_PROTOCOL,
+                AnyDatapath::Udp(_) => IpNumber::UDP,
+                AnyDatapath::Ip(_) => IpNumber(homa::IP_PROTOCOL),
             };
             self.ports.push((port.local_address(), protocol));
         }
@@ -150,27 +152,10 @@ impl Trace {
     /// Writes a packet of the traced node.
     fn packet(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &[u8], comment: &str) {
         self.is_touched = true;
-        let protocol = self.node.map_or(UDP, |node| self.ports[node].1);
-        let mut frame = Vec::with_capacity(HEADERS_LEN_MAX + bytes.len());
-        let udp_len = if protocol == UDP { UDP_HEADER_LEN } else { 0 };
-        let payload_len = (udp_len + bytes.len()) as u16;
-        match (from.ip(), to.ip()) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let [high, low] = (IPV4_HEADER_LEN + payload_len).to_be_bytes();
-                frame.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
-                frame.extend(from.octets().into_iter().chain(to.octets()));
-            }
-            (from, to) => {
-                let [high, low] = payload_len.to_be_bytes();
-                frame.extend([0x60, 0, 0, 0, high, low, protocol, 64]);
-                frame.extend([from, to].into_iter().flat_map(mapped));
-            }
-        }
-        if protocol == UDP {
-            let words = [from.port(), to.port(), payload_len, 0];
-            frame.extend(words.into_iter().flat_map(u16::to_be_bytes));
-        }
-        frame.extend_from_slice(bytes);
+        let protocol = self.node.map_or(IpNumber::UDP, |node| self.ports[node].1);
+        let mut frame = Vec::new();
+        // A node's packets have ends of one family, and none is longer than IP allows.
+        let _ = write_packet(&mut frame, &Ends { from, to, traffic_class: 0, protocol }, bytes);
         self.record(&frame, comment);
     }
 
@@ -286,13 +271,6 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn mapped(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
-}
-
 /// The time of day, so that traces and captures of several hosts can be merged.
 #[expect(clippy::disallowed_methods, reason = "a capture's times are of the day")]
 fn time_of_day_ns() -> u64 {
@@ -339,7 +317,3 @@ const END_LEN: u64 = (EMPTY_PACKET_LEN + 8 + END.len().next_multiple_of(4)) as u
 
 /// Bytes of an enhanced packet block without packet and options.
 const EMPTY_PACKET_LEN: usize = 32;
-const UDP: u8 = 17;
-const UDP_HEADER_LEN: usize = 8;
-const IPV4_HEADER_LEN: u16 = 20;
-const HEADERS_LEN_MAX: usize = 48;

@@ -75,7 +75,6 @@ const WITHOUT_DOCS: &[&str] = &[
     "crates/net/src/datapath/send.rs",
     "crates/net/src/datapath/socket.rs",
     "crates/net/src/driver.rs",
-    "crates/net/src/raw.rs",
     "crates/net/src/stamps.rs",
     "crates/net/src/stream/link.rs",
     "crates/net/src/stream/mod.rs",
