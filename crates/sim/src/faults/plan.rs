@@ -294,6 +294,7 @@ impl Plan {
         plan.transport = Transport::Homa(policy);
         plan.router = None;
         plan.faults.retain(|fault| !fault.kind.concerns_router());
+        plan.servers.iter_mut().for_each(|server| server.is_pooled = false);
         plan
     }
 

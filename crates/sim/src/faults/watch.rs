@@ -57,10 +57,9 @@ pub(super) struct Watch {
     router: RouterBook,
     /// Restarts of each host.
     incarnations: BTreeMap<Host, u32>,
-    /// The incarnation of each host that first had a copy of a call that may run once.
-    had: BTreeMap<(Host, u32), u32>,
-    /// The same of Homa, by the call's id: any packet of a request is enough to refuse it.
-    had_ids: BTreeMap<(Host, u64), u32>,
+    /// The incarnation of each host that first had a copy of a call that may run once, by the
+    /// call's id.
+    had: BTreeMap<(Host, u64), u32>,
     /// What happened last, oldest first; at most `trace_len`.
     trace: VecDeque<String>,
     trace_len: usize,
@@ -137,7 +136,6 @@ impl Watch {
             router: RouterBook::default(),
             incarnations: BTreeMap::new(),
             had: BTreeMap::new(),
-            had_ids: BTreeMap::new(),
             trace: VecDeque::new(),
             trace_len,
             last_counts: BTreeMap::new(),
@@ -194,35 +192,39 @@ impl Watch {
         self.router.bound = self.router.bound.max(bound);
     }
 
-    /// A datagram is about to be handed to `host`; whether it shall be.
+    /// A datagram is about to be handed to `host`; false if it shall be lost instead.
     pub(super) fn arrives(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
-        if self.transport != Transport::R2p2 {
-            return self.arrives_homa(host, from, bytes);
-        }
-        let is_taken = match Packet::parse(bytes) {
-            Ok(packet) if self.is_strict => self.look_at_arrival(host, from, &packet, bytes.len()),
+        let parsed = AnyPacket::parse(self.transport, bytes);
+        let is_taken = match &parsed {
+            Ok(packet) if self.is_strict => self.look_at_arrival(host, from, packet, bytes.len()),
             _ => true,
         };
-        if self.trace_len == 0 || self.is_old_news(host, from, bytes) {
+        if self.trace_len == 0 || self.is_old_news(host, from, (&parsed, bytes)) {
             return is_taken;
         }
         self.say(|| {
             let from = Host::at(from).map_or_else(|| from.to_string(), |host| host.to_string());
             let end = if is_taken { "" } else { " (a copy of what ran before the restart: lost)" };
-            match Packet::parse(bytes) {
-                Ok(packet) => format!("{from} > {host}: {packet}{end}"),
-                Err(reason) => format!("{from} > {host}: {} B, malformed: {reason:?}", bytes.len()),
+            match parsed {
+                Ok(AnyPacket::R2p2(packet)) => format!("{from} > {host}: {packet}{end}"),
+                Ok(AnyPacket::Homa(packet)) => format!("{from} > {host}: {packet}{end}"),
+                Err(reason) => format!("{from} > {host}: {} B, malformed: {reason}", bytes.len()),
             }
         });
         is_taken
     }
 
-    /// Whether it is a probe or a report that says what the one before said.
-    fn is_old_news(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
-        let kind = Packet::parse(bytes).ok().map(|packet| packet.message_type);
-        let key = match (kind, Host::at(from)) {
-            (Some(MessageType::Probe), _) => (host, true),
-            (Some(MessageType::Feedback), Some(from)) => (from, false),
+    /// Tells a probe or a report that says what the one before said.
+    fn is_old_news(
+        &mut self,
+        host: Host,
+        from: SocketAddr,
+        (parsed, bytes): (&Result<AnyPacket<'_>, String>, &[u8]),
+    ) -> bool {
+        let Ok(AnyPacket::R2p2(packet)) = parsed else { return false };
+        let key = match (packet.message_type, Host::at(from)) {
+            (MessageType::Probe, _) => (host, true),
+            (MessageType::Feedback, Some(from)) => (from, false),
             _ => return false,
         };
         self.last_counts.insert(key, bytes.to_vec()).is_some_and(|before| before == bytes)
@@ -230,18 +232,13 @@ impl Watch {
 
     /// A datagram leaves `host`.
     pub(super) fn leaves(&mut self, host: Host, to: SocketAddr, bytes: &[u8]) {
-        if self.transport != Transport::R2p2 {
-            return self.leaves_homa(host, to, bytes);
-        }
-        let (Some(to), Ok(packet), true) = (Host::at(to), Packet::parse(bytes), self.is_strict)
-        else {
-            return;
-        };
-        match (host, to) {
-            (Host::Server(server), Host::Client(client)) => {
+        let (Some(to), true) = (Host::at(to), self.is_strict) else { return };
+        let Ok(packet) = AnyPacket::parse(self.transport, bytes) else { return };
+        match (host, to, packet) {
+            (Host::Server(server), Host::Client(client), packet) => {
                 self.pay_out(server, client, &packet, bytes.len() as u64)
             }
-            (Host::Router, Host::Client(client)) => {
+            (Host::Router, Host::Client(client), _) => {
                 let paid = self.router.ledger.entry(client).or_default();
                 paid.1 += bytes.len() as u64;
                 let (paid_in, paid_out) = *paid;
@@ -251,7 +248,9 @@ impl Watch {
                     self.violate(Invariant::Amplification, detail);
                 }
             }
-            (Host::Router, Host::Server(server)) => self.note_placement(server, &packet),
+            (Host::Router, Host::Server(server), AnyPacket::R2p2(packet)) => {
+                self.note_placement(server, &packet)
+            }
             _ => {}
         }
     }
@@ -313,27 +312,26 @@ impl Watch {
         &mut self,
         host: Host,
         from: SocketAddr,
-        packet: &Packet,
+        packet: &AnyPacket<'_>,
         len: usize,
     ) -> bool {
-        let number = self.number(packet);
-        if let Some(number) = number.filter(|_| !matches!(host, Host::Client(_)))
-            && self.is_old_copy(host, number, packet)
-        {
+        if self.is_old_copy(host, packet) {
             self.excused += 1;
             return false;
         }
-        match host {
-            Host::Server(server) => {
+        match (host, packet) {
+            (Host::Server(server), packet) => {
                 self.pay_in(server, from, packet, len as u64);
-                self.note_arrival(server, packet, number);
+                if let AnyPacket::R2p2(packet) = packet {
+                    self.note_arrival(server, packet, self.number(packet));
+                }
             }
-            Host::Router => {
+            (Host::Router, _) => {
                 if let Some(Host::Client(client)) = Host::at(from) {
                     self.router.ledger.entry(client).or_default().0 += len as u64;
                 }
             }
-            Host::Client(_) => {}
+            (Host::Client(_), _) => {}
         }
         true
     }
@@ -345,101 +343,53 @@ impl Watch {
         (is_first && (number as usize) < self.runs.len()).then_some(number)
     }
 
-    /// Whether the packet is what the hole in at most once lets through.
-    fn is_old_copy(&mut self, host: Host, number: u32, packet: &Packet) -> bool {
-        if !self.is_once[number as usize] {
+    /// Tells what the hole in at most once lets through.
+    fn is_old_copy(&mut self, host: Host, packet: &AnyPacket<'_>) -> bool {
+        let is_again = match packet {
+            AnyPacket::R2p2(packet) => match self.number(packet) {
+                Some(number) if self.is_once[number as usize] => {
+                    packet.flags().has(Flags::RETRANSMIT)
+                }
+                _ => return false,
+            },
+            // Any packet of a request is enough to refuse it.
+            AnyPacket::Homa(packet) => match packet.body {
+                homa::Body::Data { header, .. }
+                    if !header.flags().has(homa::DataFlags::IDEMPOTENT) =>
+                {
+                    header.retransmit != 0
+                }
+                _ => return false,
+            },
+        };
+        if matches!(host, Host::Client(_)) {
             return false;
         }
         let incarnation = self.incarnations.get(&host).copied().unwrap_or(0);
-        let first = *self.had.entry((host, number)).or_insert(incarnation);
-        first < incarnation && !packet.flags().has(Flags::RETRANSMIT)
+        let first = *self.had.entry((host, packet.id())).or_insert(incarnation);
+        first < incarnation && !is_again
     }
 
-    fn pay_in(&mut self, server: usize, from: SocketAddr, packet: &Packet, len: u64) {
-        let Some(Host::Client(client)) = Host::at(client_of(from, packet)) else { return };
+    fn pay_in(&mut self, server: usize, from: SocketAddr, packet: &AnyPacket<'_>, len: u64) {
+        let Some(Host::Client(client)) = Host::at(packet.client(from)) else { return };
         let book = &mut self.servers[server];
-        let token = packet.token();
-        if token != 0 && token == book.tokens[client] && !book.validated[client] {
-            book.validated[client] = true;
-        }
+        let token = packet.echoed_token();
+        book.validated[client] |= token != 0 && token == book.tokens[client];
         if !book.validated[client] {
-            let id = packet.rpc_id().map_or(0, |id| id.0);
-            book.ledger.entry((client, id)).or_default().0 += len;
+            book.ledger.entry((client, packet.id())).or_default().0 += len;
         }
     }
 
-    /// A datagram of Homa is about to be handed to `host`; whether it shall be.
-    fn arrives_homa(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
-        let is_taken = match homa::Packet::parse(bytes) {
-            Ok(packet) if self.is_strict => {
-                self.look_at_homa(host, from, &packet, bytes.len() as u64)
-            }
-            _ => true,
-        };
-        self.say(|| {
-            let from = Host::at(from).map_or_else(|| from.to_string(), |host| host.to_string());
-            let end = if is_taken { "" } else { " (a copy of what ran before the restart: lost)" };
-            match homa::Packet::parse(bytes) {
-                Ok(packet) => format!("{from} > {host}: {packet}{end}"),
-                Err(reason) => format!("{from} > {host}: {} B, malformed: {reason:?}", bytes.len()),
-            }
-        });
-        is_taken
-    }
-
-    fn look_at_homa(
-        &mut self,
-        host: Host,
-        from: SocketAddr,
-        packet: &homa::Packet,
-        len: u64,
-    ) -> bool {
-        let (Host::Server(server), Some(Host::Client(client))) = (host, Host::at(from)) else {
-            return true;
-        };
-        let book = &mut self.servers[server];
-        let id = packet.common.sender_id.get();
-        if let homa::Body::Data { header, .. } = packet.body {
-            let token = u64::from(header.cutoff_version.get());
-            book.validated[client] |= token != 0 && token == book.tokens[client];
-            let incarnation = self.incarnations.get(&host).copied().unwrap_or(0);
-            let first = *self.had_ids.entry((host, id)).or_insert(incarnation);
-            let is_once = !header.flags().has(homa::DataFlags::IDEMPOTENT);
-            if is_once && first < incarnation && header.retransmit == 0 {
-                self.excused += 1;
-                return false;
+    fn pay_out(&mut self, server: usize, client: usize, packet: &AnyPacket<'_>, len: u64) {
+        if let Some(token) = packet.given_token() {
+            let is_pooled = self.servers[server].is_pooled;
+            for (index, book) in self.servers.iter_mut().enumerate() {
+                if index == server || is_pooled && book.is_pooled {
+                    book.tokens[client] = token;
+                }
             }
         }
-        let book = &mut self.servers[server];
-        if !book.validated[client] {
-            book.ledger.entry((client, id)).or_default().0 += len;
-        }
-        true
-    }
-
-    /// A datagram of Homa leaves `host`.
-    fn leaves_homa(&mut self, host: Host, to: SocketAddr, bytes: &[u8]) {
-        let (Host::Server(server), Some(Host::Client(client)), Ok(packet), true) =
-            (host, Host::at(to), homa::Packet::parse(bytes), self.is_strict)
-        else {
-            return;
-        };
-        let book = &mut self.servers[server];
-        if let homa::Body::Cutoffs(cutoffs) = packet.body {
-            book.tokens[client] = cutoffs.version.get().into();
-        }
-        self.pay(server, client, (packet.common.local_id(), bytes.len() as u64));
-    }
-
-    fn pay_out(&mut self, server: usize, client: usize, packet: &Packet, len: u64) {
-        let token = packet.token();
-        if self.servers[server].is_pooled {
-            let pool = self.servers.iter_mut().filter(|book| book.is_pooled);
-            pool.for_each(|book| book.tokens[client] = token);
-        }
-        let book = &mut self.servers[server];
-        book.tokens[client] = token;
-        self.pay(server, client, (packet.rpc_id().map_or(0, |id| id.0), len));
+        self.pay(server, client, (packet.id(), len));
     }
 
     /// A server sends a client so many bytes of a call.
@@ -528,6 +478,64 @@ impl ServerBook {
     fn begin_anew(&mut self) {
         self.live.clear();
         self.arrivals.values_mut().for_each(|counts| *counts = false);
+    }
+}
+
+/// A packet of either transport.
+enum AnyPacket<'a> {
+    R2p2(Packet<'a>),
+    Homa(homa::Packet<'a>),
+}
+
+impl<'a> AnyPacket<'a> {
+    fn parse(transport: Transport, bytes: &'a [u8]) -> Result<Self, String> {
+        match transport {
+            Transport::R2p2 => {
+                Packet::parse(bytes).map(Self::R2p2).map_err(|reason| format!("{reason:?}"))
+            }
+            Transport::Homa(_) => {
+                homa::Packet::parse(bytes).map(Self::Homa).map_err(|reason| format!("{reason:?}"))
+            }
+        }
+    }
+
+    /// The id of its call, as the client has it.
+    fn id(&self) -> u64 {
+        match self {
+            Self::R2p2(packet) => packet.rpc_id().map_or(0, |id| id.0),
+            Self::Homa(packet) if packet.is_from_client() => packet.common.sender_id.get(),
+            Self::Homa(packet) => packet.common.local_id(),
+        }
+    }
+
+    /// The client of a request: its own address, or what a router has written.
+    fn client(&self, from: SocketAddr) -> SocketAddr {
+        match self {
+            Self::R2p2(packet) => client_of(from, packet),
+            Self::Homa(_) => from,
+        }
+    }
+
+    /// The token that a client echoes, or 0.
+    fn echoed_token(&self) -> u64 {
+        match self {
+            Self::R2p2(packet) => packet.token(),
+            Self::Homa(packet) => match packet.body {
+                homa::Body::Data { header, .. } => header.cutoff_version.get().into(),
+                _ => 0,
+            },
+        }
+    }
+
+    /// The token that a server gives with this packet, where it says one.
+    fn given_token(&self) -> Option<u64> {
+        match self {
+            Self::R2p2(packet) => Some(packet.token()),
+            Self::Homa(packet) => match packet.body {
+                homa::Body::Cutoffs(cutoffs) => Some(cutoffs.version.get().into()),
+                _ => None,
+            },
+        }
     }
 }
 
