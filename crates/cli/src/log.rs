@@ -57,7 +57,7 @@ pub(crate) struct RouterLog {
     counters: DriverLog,
     /// As they were last seen.
     servers: Vec<(SocketAddr, ServerState)>,
-    /// One of them was in service when they were last seen.
+    /// One of them was in service, or about to be, when they were last seen.
     has_service: bool,
     /// When they are next looked at.
     look_at: Time,
@@ -84,6 +84,9 @@ impl RouterLog {
             if before.is_none_or(|&(_, state)| state != server.state) {
                 let (addr, outstanding) = (server.addr, server.outstanding);
                 match server.state {
+                    ServerState::Starting => {
+                        tracing::info!(server = %addr, "server added, which has not answered yet");
+                    }
                     ServerState::InService => {
                         tracing::info!(server = %addr, outstanding, "server in service");
                     }
@@ -99,7 +102,9 @@ impl RouterLog {
                 }
             }
         }
-        let has_service = found.iter().any(|server| server.state == ServerState::InService);
+        let has_service = found
+            .iter()
+            .any(|server| matches!(server.state, ServerState::InService | ServerState::Starting));
         if self.has_service && !has_service {
             tracing::error!(servers = found.len(), "no server in service: requests are refused");
         }

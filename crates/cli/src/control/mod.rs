@@ -229,6 +229,7 @@ fn row(server: &Server) -> Vec<String> {
         Speaks::V1 => "version 1",
     };
     let state = match server.state {
+        State::Starting => "starting",
         State::InService => "in service",
         State::Draining => "draining",
         State::Silent => "silent",

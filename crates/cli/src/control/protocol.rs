@@ -86,6 +86,7 @@ pub(crate) struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
+    Starting,
     InService,
     Draining,
     Silent,

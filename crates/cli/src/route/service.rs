@@ -324,6 +324,7 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
             protocol::Speaks::Extension
         },
         state: match server.state {
+            ServerState::Starting => protocol::State::Starting,
             ServerState::InService => protocol::State::InService,
             ServerState::Draining => protocol::State::Draining,
             ServerState::Silent => protocol::State::Silent,
@@ -338,7 +339,8 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
 }
 
 /// The states of servers by the names that metrics and the control socket have for them.
-const STATES: [(&str, ServerState); 4] = [
+const STATES: [(&str, ServerState); 5] = [
+    ("starting", ServerState::Starting),
     ("in_service", ServerState::InService),
     ("draining", ServerState::Draining),
     ("silent", ServerState::Silent),

@@ -222,6 +222,8 @@ pub struct ServerStatus {
 /// Whether a server gets requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
+    /// It does not yet, because it has not answered yet.
+    Starting,
     /// It does.
     InService,
     /// It does not, because it is to be removed.

@@ -140,7 +140,8 @@ impl Router {
         Ok(router)
     }
 
-    /// Adds a server behind the others. It is in service at once and probed at the next timeout.
+    /// Adds a server behind the others. It is probed at the next timeout and in service with its
+    /// first answer; one of version 1, which answers no probe, at once.
     pub fn add_server(&mut self, now: Time, config: ServerConfig) -> Result<(), RouterError> {
         if self.slots.contains_key(&AddressKey(config.addr)) {
             return Err(RouterError::Exists { addr: config.addr });
@@ -157,13 +158,13 @@ impl Router {
         let key = ServerKey { slot, serial: self.serial };
         self.serial += 1;
         let server = Server::new(key, config, now, self.draws.word() as u32);
-        self.servers_at = self.servers_at.min(server.next_event());
         if worker.index() == self.servers.len() {
             self.servers.push(None);
         }
         self.servers[worker.index()] = Some(server);
         self.slots.insert(AddressKey(config.addr), slot);
         self.order.push(slot);
+        self.refresh(now, slot);
         self.pump(now);
         Ok(())
     }
@@ -401,7 +402,7 @@ impl Router {
             let bytes = self.outbox.buffer(bytes);
             return self.forward(now, slot, Request { arrival, bytes });
         }
-        if self.schedulers[lane as usize].in_service_count() == 0 {
+        if self.schedulers[lane as usize].in_service_count() == 0 && !self.is_one_starting(lane) {
             return self.refuse_for_good(now, arrival, DropReason::NoServer);
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
@@ -422,6 +423,12 @@ impl Router {
         }
     }
 
+    /// Whether a server is about to answer for the first time, which requests may wait for.
+    fn is_one_starting(&self, lane: Lane) -> bool {
+        let mut servers = self.servers.iter().flatten();
+        lane == Lane::Extension && servers.any(|server| server.is_starting && !server.is_draining)
+    }
+
     fn note_held(&mut self, lane: Lane, arrival: Arrival, ticket: Ticket) {
         self.metrics.held += 1;
         if let Some(entry) = arrival.entry {
@@ -440,7 +447,7 @@ impl Router {
         let &slot = self.order.first()?;
         let server = self.servers[usize::from(slot)].as_mut()?;
         let is_understood = arrival.rpc_id.is_none() || server.speaks() == Speaks::Extension;
-        if server.is_in_service() {
+        if server.is_in_service() || server.is_starting && !server.is_draining {
             return is_understood.then_some(slot);
         }
         let is_trial = is_understood

@@ -2,7 +2,8 @@
 //!
 //! | a server is | event | then |
 //! |---|---|---|
-//! | in service | extended: its probes stay unanswered for its patience | silent |
+//! | starting | its first feedback; version 1: at once | in service |
+//! | in service, starting | extended: its probes stay unanswered for its patience | silent |
 //! | in service | version 1: `v1_failures_max` leases expire in a row | silent, with a trial request now and then |
 //! | silent | feedback that is taken | in service |
 //! | in service | feedback that says that it is stopping | stopping |
@@ -49,6 +50,8 @@ pub(super) struct Server {
     /// The router's address that the server last reported to: what is sent to it leaves from there,
     /// so that it counts towards one router.
     pub(super) local: Option<IpAddr>,
+    /// It gets no new requests, because it has not answered yet.
+    pub(super) is_starting: bool,
     /// It gets no new requests, because it is to be removed.
     pub(super) is_draining: bool,
     /// It gets no new requests, because it does not answer.
@@ -138,13 +141,14 @@ pub(super) enum ProbeCause {
 }
 
 impl Server {
-    /// A server in service, to be probed at once. `placed` is a random word, so that a server that
+    /// A server that is probed at once, and in service with its first answer. `placed` is a random word, so that a server that
     /// remembers an earlier incarnation of the router does not seem to know this one.
     pub(super) fn new(key: ServerKey, config: ServerConfig, now: Time, placed: u32) -> Self {
         Self {
             key,
             config,
             local: None,
+            is_starting: config.speaks == Speaks::Extension,
             is_draining: false,
             is_silent: false,
             is_stopping: false,
@@ -181,7 +185,7 @@ impl Server {
 
     /// Whether it gets new requests.
     pub(super) fn is_in_service(&self) -> bool {
-        !self.is_draining && !self.is_silent && !self.is_stopping
+        !(self.is_starting || self.is_draining || self.is_silent || self.is_stopping)
     }
 
     /// Requests placed and not known to be concluded.
@@ -295,6 +299,9 @@ impl Server {
         self.reported = reported.into();
         self.note_answer(now);
         self.is_silent = false;
+        if std::mem::take(&mut self.is_starting) {
+            self.probe_at = now.saturating_add(config.probe_interval_ns);
+        }
         if shown.is_unaware {
             // Not at once: a server that never learns would be probed for each answer to a probe.
             let soonest = self.probed_at.map_or(now, |at| at.saturating_add(config.stall_probe_ns));
@@ -341,7 +348,11 @@ impl Server {
     /// A probe goes out; the placement number it carries. `jitter_ns` shortens the time to the
     /// next.
     pub(super) fn probe(&mut self, now: Time, jitter_ns: u64, config: &RouterConfig) -> u32 {
-        self.probe_at = now.saturating_add(config.probe_interval_ns - jitter_ns);
+        let in_turn_ns = config.probe_interval_ns - jitter_ns;
+        // Requests may wait for the first answer, so its probes come quickly at first.
+        let first_ns = config.stall_probe_ns.saturating_mul(1 << self.unanswered.min(16));
+        let interval_ns = if self.is_starting { first_ns.min(in_turn_ns) } else { in_turn_ns };
+        self.probe_at = now.saturating_add(interval_ns);
         self.probed_at = Some(now);
         self.stall_at = None;
         self.unanswered = self.unanswered.saturating_add(1);
@@ -364,6 +375,7 @@ impl Server {
         let is_news = self.config.speaks == Speaks::Extension && is_late && !self.is_silent;
         if is_news {
             self.is_silent = true;
+            self.is_starting = false;
             self.stall_at = None;
         }
         is_news
@@ -404,6 +416,7 @@ impl Server {
                 () if self.is_draining => ServerState::Draining,
                 () if self.is_silent => ServerState::Silent,
                 () if self.is_stopping => ServerState::Stopping,
+                () if self.is_starting => ServerState::Starting,
                 () => ServerState::InService,
             },
             outstanding: self.outstanding(),

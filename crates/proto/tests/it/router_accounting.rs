@@ -193,7 +193,9 @@ fn an_added_server_takes_from_the_queue() {
         .router
         .add_server(bench.now, ServerConfig { addr: server(1), speaks: Speaks::Extension })
         .unwrap();
-    let sent = bench.advance(0);
+    let probe = bench.advance(0).pop().expect("it is probed");
+    let feedback = FakeServer::new(1).take(&probe.bytes).expect("it answers");
+    let sent = bench.send(server(1), &feedback);
     assert!(
         sent.iter().any(|sent| sent.to == server(1) && sent.bytes[8..16] == 3u64.to_be_bytes())
     );

@@ -319,13 +319,7 @@ fn a_datagram_above_the_limit_is_refused() {
 
 #[test]
 fn a_driver_that_does_not_drain_loses_requests_and_no_more() {
-    let mut config =
-        tailcut_proto::router::RouterConfig { outbox_len_max: 2, ..Default::default() };
-    config
-        .servers
-        .push(tailcut_proto::router::ServerConfig { addr: server(0), speaks: Speaks::Extension });
-    let mut bench =
-        Bench { router: tailcut_proto::router::Router::new(0, config).unwrap(), now: 0 };
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| config.outbox_len_max = 2);
     for id in 1..6 {
         let path = client().into();
         tailcut_proto::node::Node::handle_datagram(
@@ -336,7 +330,7 @@ fn a_driver_that_does_not_drain_loses_requests_and_no_more() {
         );
     }
     assert_eq!(bench.metrics().outbox_full, 3);
-    assert_eq!(bench.advance(0).len(), 3, "two requests and the probe that waited");
+    assert_eq!(bench.advance(MS).len(), 3, "two requests and the probe that waited");
 }
 
 /// Bytes that are nearly packets: a valid one of some kind, cut and with a few bytes changed.

@@ -163,5 +163,40 @@ fn half_of_the_servers_are_kept_until_the_longest_silence() {
     assert_eq!(silent(&pool), 4);
 }
 
+#[test]
+fn a_server_gets_requests_with_its_first_answer() {
+    let mut pool = Pool::new(2);
+    let late = ServerConfig { addr: server(2), speaks: Speaks::Extension };
+    pool.servers.push(FakeServer::new(2));
+    pool.waiting.push(Vec::new());
+    pool.running.push(Vec::new());
+    pool.bench.router.add_server(pool.bench.now, late).unwrap();
+    let away = |index| if index == 2 { Fate::Gone } else { Fate::Well };
+    pool.run(10 * MS, 1, away);
+    assert_eq!(pool.bench.states()[2], ServerState::Starting);
+    assert_eq!(pool.bench.router.status().servers[2].placed, 0);
+    pool.run(10 * MS, 1, |_| Fate::Well);
+    assert!(pool.bench.router.status().servers[2].placed > 0);
+}
+
+/// A router that starts knows nobody: what comes then waits for the first answer, and is refused
+/// where none comes.
+#[test]
+fn the_first_requests_wait_for_the_first_answer() {
+    for (fate, placed) in [(Fate::Well, 1), (Fate::Gone, 0)] {
+        let mut pool = Pool::new(0);
+        let config = ServerConfig { addr: server(0), speaks: Speaks::Extension };
+        pool.servers.push(FakeServer::new(0));
+        pool.waiting.push(Vec::new());
+        pool.running.push(Vec::new());
+        pool.bench.router.add_server(pool.bench.now, config).unwrap();
+        let request = pool.request();
+        assert_eq!(pool.bench.send(client(), &request), []);
+        pool.run(1100 * MS, 0, |_| fate);
+        assert_eq!(pool.bench.router.status().servers[0].placed, placed);
+        assert_eq!(pool.bench.metrics().refused.total(), 1 - placed);
+    }
+}
+
 const STEP: Time = MS / 4;
 const SERVICE: Time = MS;

@@ -35,7 +35,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A router over `count` servers of one kind, those of `server(0..)`, after its first probes.
+    /// A router over `count` servers of one kind, those of `server(0..)`, which have answered its
+    /// first probes.
     pub(crate) fn new(speaks: Speaks, count: u16, change: impl FnOnce(&mut RouterConfig)) -> Self {
         let servers =
             (0..count).map(|index| ServerConfig { addr: server(index), speaks }).collect();
@@ -48,7 +49,11 @@ impl Bench {
         };
         change(&mut config);
         let mut bench = Self { router: Router::new(0, config).unwrap(), now: 0 };
-        bench.advance(0);
+        let probes = bench.advance(0);
+        for Sent { to, bytes, .. } in probes {
+            let feedback = FakeServer { addr: to, ..FakeServer::new(0) }.take(&bytes);
+            bench.send(to, &feedback.expect("a probe is answered"));
+        }
         bench
     }
 
