@@ -7,9 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tailcut_measure::app::serving::{Limits, TaskForm, TaskStep, Tasks};
+use tailcut_measure::app::serving::{Limits, TaskForm, Tasks};
 use tailcut_measure::app::{
-    App, CODECS, Carrier, Datagrams, Expected, Replies, Requests, Serves, Setting, Step,
+    App, CODECS, Carrier, Expected, Replies, Requests, Serves, Malformed, Reply, Setting,
 };
 use tailcut_measure::generator::generator;
 
@@ -42,13 +42,13 @@ fn try_stream(app: &App, bytes: &[u8], fragment_len: usize) {
 
 fn try_datagrams(app: &App, bytes: &[u8], datagram_len: usize) {
     let (Some(expected), Ok(mut datagrams)) =
-        (expected(app, Carrier::Datagram), Datagrams::new(app))
+        (expected(app, Carrier::Datagram), app.datagrams())
     else {
         return;
     };
     for datagram in bytes.chunks(datagram_len) {
         if datagrams.key(datagram).is_ok() {
-            datagrams.take(datagram, expected);
+            let _ = datagrams.take(datagram, expected);
         }
     }
     datagrams.forget(expected.tag);
@@ -63,9 +63,9 @@ fn try_server(form: &'static dyn TaskForm, bytes: &[u8], fragment_len: usize) {
         for mut fragment in bytes.chunks(fragment_len) {
             while !fragment.is_empty() {
                 match tasks.take(&mut fragment) {
-                    TaskStep::More => {}
-                    step @ TaskStep::Task(_) => found.push(step),
-                    step @ TaskStep::Malformed(_) => {
+                    Ok(None) => {}
+                    step @ Ok(Some(_)) => found.push(step),
+                    step @ Err(_) => {
                         found.push(step);
                         return found;
                     }
@@ -83,15 +83,15 @@ fn try_server(form: &'static dyn TaskForm, bytes: &[u8], fragment_len: usize) {
 }
 
 /// What is found, up to what is malformed.
-fn steps(app: &App, due: Option<Expected>, bytes: &[u8], fragment_len: usize) -> Vec<Step> {
+fn steps(app: &App, due: Option<Expected>, bytes: &[u8], fragment_len: usize) -> Vec<Result<Option<Reply>, Malformed>> {
     let mut replies = Replies::new(app);
     let mut found = Vec::new();
     for mut fragment in bytes.chunks(fragment_len) {
         while !fragment.is_empty() {
             match replies.take(&mut fragment, due) {
-                Step::More => assert!(fragment.is_empty(), "more is asked for while there is some"),
-                step @ Step::Reply(_) => found.push(step),
-                step @ Step::Malformed(malformed) => {
+                Ok(None) => assert!(fragment.is_empty(), "more is asked for while there is some"),
+                step @ Ok(Some(_)) => found.push(step),
+                step @ Err(malformed) => {
                     assert_eq!(replies.finish(), Err(malformed), "what is malformed stays so");
                     found.push(step);
                     return found;
@@ -99,10 +99,7 @@ fn steps(app: &App, due: Option<Expected>, bytes: &[u8], fragment_len: usize) ->
             }
         }
     }
-    found.extend(match replies.finish() {
-        Ok(reply) => reply.map(Step::Reply),
-        Err(malformed) => Some(Step::Malformed(malformed)),
-    });
+    found.extend(replies.finish().transpose().map(|reply| reply.map(Some)));
     found
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use strum::VariantArray;
 use tailcut_measure::app::ErrorKind;
 use tailcut_measure::control::{Known, Report};
 use tailcut_measure::statistics::autocorrelation::autocorrelation;
@@ -67,7 +68,7 @@ pub(super) fn note_cut(point: &mut Point, cut: &verdict::Reason) {
 }
 
 fn reason(reason: &verdict::Reason) -> Reason {
-    Reason { name: reason.name().to_owned(), what: reason.to_string(), advice: reason.advice() }
+    Reason { name: reason.as_ref().to_owned(), what: reason.to_string(), advice: reason.advice() }
 }
 
 fn verdict_of(report: &Report) -> Verdict {
@@ -80,7 +81,8 @@ fn verdict_of(report: &Report) -> Verdict {
 
 fn counts(record: &Record, client: &ClientCounts) -> Counts {
     let tailcut_measure::outcome::Counts { sent, replied, lost, refused, timeout } = record.counts;
-    let errors = ErrorKind::ALL.iter().zip(record.tally.errors).filter(|&(_, count)| count > 0);
+    let errors =
+        ErrorKind::VARIANTS.iter().zip(record.tally.errors).filter(|&(_, count)| count > 0);
     Counts {
         sent,
         replied,
@@ -88,7 +90,7 @@ fn counts(record: &Record, client: &ClientCounts) -> Counts {
         refused,
         timeout,
         misses: record.tally.misses,
-        errors: errors.map(|(kind, count)| (kind.name().to_owned(), count)).collect(),
+        errors: errors.map(|(kind, count)| (kind.as_ref().to_owned(), count)).collect(),
         reconnects: client.reconnects,
     }
 }
@@ -209,16 +211,16 @@ fn timestamps(measured: &Measured) -> Timestamps {
         ..Latency::default()
     });
     Timestamps {
-        used: used.name().to_owned(),
+        used: used.as_ref().to_owned(),
         // Every request has these, and whole percentiles are of every request.
-        answers: StampKind::User.name().to_owned(),
+        answers: StampKind::User.as_ref().to_owned(),
         latency_us: clocks
             .by_kind()
-            .map(|(kind, kept)| (kind.name().to_owned(), latency(kept)))
+            .map(|(kind, kept)| (kind.as_ref().to_owned(), latency(kept)))
             .collect(),
         stamped: clocks
             .by_kind()
-            .map(|(kind, kept)| (kind.name().to_owned(), kept.histogram.len()))
+            .map(|(kind, kept)| (kind.as_ref().to_owned(), kept.histogram.len()))
             .collect(),
         bias_us,
         asked: clocks.counts.requests,
@@ -230,7 +232,7 @@ fn timestamps(measured: &Measured) -> Timestamps {
 fn agent(session: &AgentSession) -> Agent {
     Agent {
         name: session.name().to_owned(),
-        role: session.job.role.name().to_owned(),
+        role: session.job.role.as_ref().to_owned(),
         threads: session.job.threads,
         connections: session.job.connections,
         sent: session.counts.sent,

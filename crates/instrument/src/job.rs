@@ -5,6 +5,8 @@
 //! and cannot tell them apart.
 
 use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, EnumString};
+use tailcut_measure::app::Carrier;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
@@ -60,9 +62,10 @@ pub struct Job {
 }
 
 /// What carries requests, and their replies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, AsRefStr)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Transport {
     /// TCP
     Tcp,
@@ -88,31 +91,29 @@ impl Transport {
         };
         Opening { protocol, datapath, ..Opening::default() }
     }
-}
 
-impl Transport {
+    /// What it is to applications.
+    pub fn carrier(self) -> Carrier {
+        match self {
+            Self::Tcp | Self::Tls => Carrier::Stream,
+            Self::Udp => Carrier::Datagram,
+            Self::R2p2 | Self::Homa | Self::HomaIp => Carrier::Message,
+        }
+    }
+
     /// Whether endpoints of R2P2 or Homa run at its ends.
     pub fn has_endpoints(self) -> bool {
         matches!(self, Self::R2p2 | Self::Homa | Self::HomaIp)
     }
-
-    /// As people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::Udp => "udp",
-            Self::R2p2 => "r2p2",
-            Self::Homa => "homa",
-            Self::HomaIp => "homa-ip",
-        }
-    }
 }
 
 /// What an agent does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, AsRefStr, EnumString,
+)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Role {
     /// Loads, and measures every request
     #[default]
@@ -122,20 +123,6 @@ pub enum Role {
     /// One request at a time for each thread, busy polling, lightly; its latencies are those that
     /// count
     Latency,
-}
-
-impl Role {
-    /// Every role.
-    pub const ALL: [Self; 3] = [Self::Symmetric, Self::Throughput, Self::Latency];
-
-    /// As people write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Symmetric => "symmetric",
-            Self::Throughput => "throughput",
-            Self::Latency => "latency",
-        }
-    }
 }
 
 /// How much of the load.
@@ -214,9 +201,12 @@ pub enum AgentEvent {
     Failed(String),
 }
 
-/// Which stamps a latency is made of, from the best to the least.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// Which stamps a latency is made of, from the best to the least. As text it is its name in results.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, AsRefStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum StampKind {
     /// By the network interface.
     Hardware,
@@ -225,17 +215,6 @@ pub enum StampKind {
     /// By the load thread.
     #[default]
     User,
-}
-
-impl StampKind {
-    /// Its name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Hardware => "hardware",
-            Self::Kernel => "kernel",
-            Self::User => "user",
-        }
-    }
 }
 
 /// What a client counted that bears on the result.

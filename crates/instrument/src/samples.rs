@@ -16,7 +16,7 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use tailcut_measure::app::{ErrorKind, Outcome};
+use tailcut_measure::app::Outcome;
 use tailcut_measure::slices::{Slice, Unusual};
 
 use super::result::SamplesFile;
@@ -100,17 +100,17 @@ impl Samples {
         for sample in &slice.samples {
             let times_ns = (sample.intended_ns, sample.latency_ns);
             let is_it = |unusual: &&Unusual| (unusual.intended_ns, unusual.latency_ns) == times_ns;
-            let outcome = unusual.next_if(is_it).map_or("ok", |unusual| name(unusual.outcome));
+            let outcome = match unusual.next_if(is_it).map(|unusual| unusual.outcome) {
+                None | Some(Outcome::Ok) => ["", "ok"],
+                Some(Outcome::Miss) => ["", "miss"],
+                Some(Outcome::Error(kind)) => ["error_", kind.into()],
+            };
             let sent_ns = sample.intended_ns.saturating_add(sample.late_ns);
             self.put(agent, [sample.intended_ns, sent_ns], Some(sample.latency_ns), outcome);
         }
         for unanswered in &slice.unanswered {
-            self.put(
-                agent,
-                [unanswered.intended_ns, unanswered.sent_ns],
-                None,
-                unanswered.failure.name(),
-            );
+            let times_ns = [unanswered.intended_ns, unanswered.sent_ns];
+            self.put(agent, times_ns, None, ["", unanswered.failure.into()]);
         }
     }
 
@@ -124,7 +124,13 @@ impl Samples {
         SamplesFile { path, written, left_out, failed }
     }
 
-    fn put(&mut self, agent: usize, times_ns: [u64; 2], latency_ns: Option<u64>, outcome: &str) {
+    fn put(
+        &mut self,
+        agent: usize,
+        times_ns: [u64; 2],
+        latency_ns: Option<u64>,
+        outcome: [&str; 2],
+    ) {
         if self.so_far.written + self.pending >= self.limit || self.failed.is_err() {
             self.so_far.left_out += 1;
             return;
@@ -140,7 +146,7 @@ impl Samples {
             self.buffer.extend_from_slice(digits.format(latency_ns).as_bytes());
         }
         self.buffer.push(b',');
-        self.buffer.extend_from_slice(outcome.as_bytes());
+        outcome.iter().for_each(|part| self.buffer.extend_from_slice(part.as_bytes()));
         self.buffer.push(b'\n');
         self.pending += 1;
         if self.buffer.len() >= BUFFER_LEN {
@@ -181,19 +187,6 @@ impl Drop for Samples {
     }
 }
 
-fn name(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Ok => "ok",
-        Outcome::Miss => "miss",
-        Outcome::Error(ErrorKind::Refused) => "error_refused",
-        Outcome::Error(ErrorKind::Unauthorised) => "error_unauthorised",
-        Outcome::Error(ErrorKind::Busy) => "error_busy",
-        Outcome::Error(ErrorKind::Failed) => "error_failed",
-        Outcome::Error(ErrorKind::Elsewhere) => "error_elsewhere",
-        Outcome::Error(ErrorKind::NotStored) => "error_not_stored",
-    }
-}
-
 const HEAD: &[u8] = b"load,agent,intended_ns,sent_ns,latency_ns,outcome\n";
 
 /// A write is about so long: some 25,000 lines.
@@ -203,6 +196,7 @@ const BUFFER_LEN: usize = 1 << 20;
 mod tests {
     use std::fs;
 
+    use tailcut_measure::app::ErrorKind;
     use tailcut_measure::outcome::Failure;
     use tailcut_measure::slices::{Unanswered, Unusual};
     use tailcut_measure::statistics::series::Timed;

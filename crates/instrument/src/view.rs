@@ -6,6 +6,7 @@
 //! Invariant: a view changes nothing about a run but that it may end it, because whoever watches
 //! said so.
 
+use strum::AsRefStr;
 use tailcut_measure::control::Leg;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::quantile::Estimate;
@@ -13,13 +14,15 @@ use tailcut_measure::statistics::quantile::Estimate;
 use super::job::Role;
 use super::result::Point;
 
-/// What goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What goes on, which as text is said as people say it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsRefStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Phase {
     /// Agents connect and fill stores.
     #[default]
     Preparing,
     /// Nothing of it counts.
+    #[strum(serialize = "warming up")]
     WarmingUp,
     /// The result is made of it.
     Measuring,
@@ -91,16 +94,4 @@ impl View for Silent {
     fn show(&mut self, _passed_ns: u64, _agents: &[AgentStatus<'_>]) {}
 
     fn handle_point(&mut self, _point: &Point) {}
-}
-
-impl Phase {
-    /// Its name for people.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Preparing => "preparing",
-            Self::WarmingUp => "warming up",
-            Self::Measuring => "measuring",
-            Self::Ending => "ending",
-        }
-    }
 }

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use tailcut_measure::app::{App, Carrier, Replies, Requests, Setting, Step};
+use tailcut_measure::app::{App, Carrier, Replies, Requests, Setting};
 use tailcut_measure::generator::generator;
 
 fn exchange(criterion: &mut Criterion) {
@@ -81,7 +81,7 @@ impl Load {
         self.next = (self.next + 1) % self.connections.len();
         let mut bytes = &self.reply[..];
         let step = self.connections[self.next].take(&mut bytes, Some(expected));
-        assert!(matches!(step, Step::Reply(_)) && bytes.is_empty(), "{step:?}");
+        assert!(matches!(step, Ok(Some(_))) && bytes.is_empty(), "{step:?}");
     }
 }
 

@@ -272,6 +272,7 @@ const SLICE_LEN_TYPICAL: usize = 128;
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use strum::{EnumCount, VariantArray};
 
     use super::*;
     use crate::app::ErrorKind;
@@ -318,7 +319,7 @@ mod tests {
         // Neither of the last two lists has an item; then the first of them has one.
         bytes.truncate(bytes.len() - 2);
         // Neither is there a third outcome behind an error, nor a kind of error behind the last.
-        for outcome in [[3, 0], [2, ErrorKind::ALL.len() as u64]] {
+        for outcome in [[3, 0], [2, ErrorKind::COUNT as u64]] {
             let mut bytes = bytes.clone();
             put_numbers(&[1, 0, 0], &mut bytes);
             put_numbers(&outcome, &mut bytes);
@@ -331,7 +332,7 @@ mod tests {
     fn a_claim_of_samples_that_are_not_there_allocates_nothing() {
         let mut bytes = Vec::new();
         put_numbers(&[0; 10], &mut bytes);
-        put_numbers(&[0; ErrorKind::ALL.len()], &mut bytes);
+        put_numbers(&[0; ErrorKind::COUNT], &mut bytes);
         put_number(u64::MAX, &mut bytes);
         bytes.extend([1; 30]);
         let mut error = None;
@@ -439,7 +440,7 @@ mod tests {
                 outcome: match code {
                     0 => Outcome::Ok,
                     1 => Outcome::Miss,
-                    _ => Outcome::Error(ErrorKind::ALL[code as usize - 2]),
+                    _ => Outcome::Error(ErrorKind::VARIANTS[code as usize - 2]),
                 },
             },
         );

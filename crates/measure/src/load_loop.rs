@@ -50,26 +50,6 @@ pub trait ClientTransport {
     fn turn(&mut self, slices: &mut Slices, until_ns: u64) -> Result<(), Self::Error>;
 }
 
-impl<T: ClientTransport + ?Sized> ClientTransport for Box<T> {
-    type Error = T::Error;
-
-    fn has_room(&mut self) -> bool {
-        (**self).has_room()
-    }
-
-    fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
-        (**self).send(slices, write);
-    }
-
-    fn flush(&mut self) {
-        (**self).flush();
-    }
-
-    fn turn(&mut self, slices: &mut Slices, until_ns: u64) -> Result<(), T::Error> {
-        (**self).turn(slices, until_ns)
-    }
-}
-
 /// How a loop waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopConfig {
@@ -84,9 +64,9 @@ pub struct LoopConfig {
 
 /// The loop.
 #[derive(Debug)]
-pub struct LoadLoop<C, T> {
+pub struct LoadLoop<C, T: ?Sized> {
     clock: C,
-    transport: T,
+    transport: Box<T>,
     requests: Requests,
     slices: Slices,
     config: LoopConfig,
@@ -96,11 +76,11 @@ pub struct LoadLoop<C, T> {
     saturated: u64,
 }
 
-impl<C: Clock, T: ClientTransport> LoadLoop<C, T> {
+impl<C: Clock, T: ClientTransport + ?Sized> LoadLoop<C, T> {
     /// A loop that sends `requests` when `slices` say.
     pub fn new(
         clock: C,
-        transport: T,
+        transport: Box<T>,
         requests: Requests,
         slices: Slices,
         config: LoopConfig,

@@ -7,6 +7,7 @@
 //! Invariant: a request is counted once, under its outcome.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// The two times that a request's latency counts from. It goes with the request and comes back
 /// with its outcome, once, which is why it cannot be copied.
@@ -45,8 +46,9 @@ impl Counts {
     }
 }
 
-/// How a request ended without a reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How a request ended without a reply. As text it is its stable name in results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Failure {
     /// Nothing came back.
     Lost,
@@ -54,17 +56,6 @@ pub enum Failure {
     Refused,
     /// It was given up after its timeout.
     Timeout,
-}
-
-impl Failure {
-    /// Its stable name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lost => "lost",
-            Self::Refused => "refused",
-            Self::Timeout => "timeout",
-        }
-    }
 }
 
 /// The largest latency told apart, 100 s. A larger one counts as this in percentiles, and as

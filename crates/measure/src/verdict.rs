@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use strum::{AsRefStr, EnumDiscriminants};
+
 use crate::objective::percentile_name;
 
 /// Whether a measurement may be relied on.
@@ -23,7 +25,7 @@ impl Verdict {
         if reasons.is_empty() {
             return Self::Ok;
         }
-        reasons.sort_by_key(Reason::weight);
+        reasons.sort_by_key(|reason| Weight::from(reason));
         Self::NotTrustworthy(reasons)
     }
 
@@ -55,8 +57,12 @@ impl fmt::Display for Verdict {
 }
 
 /// What speaks against a measurement. As text it is one clause; [`Reason::advice`] says what would
-/// help.
-#[derive(Clone, Debug, PartialEq)]
+/// help, and [`AsRef`] is a stable name, for results.
+///
+/// The weightiest comes first: a load that was not the one asked for makes the rest pointless.
+#[derive(Clone, Debug, PartialEq, EnumDiscriminants, AsRefStr)]
+#[strum(serialize_all = "snake_case")]
+#[strum_discriminants(name(Weight), vis(), derive(PartialOrd, Ord))]
 #[non_exhaustive]
 pub enum Reason {
     /// An agent was lost, so that the load was not what was asked for.
@@ -143,24 +149,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A stable name, for results.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::AgentLost { .. } => "agent_lost",
-            Self::Interrupted => "interrupted",
-            Self::RateNotReached { .. } => "rate_not_reached",
-            Self::Overloaded { .. } => "overloaded",
-            Self::ClientLate { .. } => "client_late",
-            Self::ArrivalsWrong { .. } => "arrivals_wrong",
-            Self::Unanswered { .. } => "unanswered",
-            Self::NotStationary { .. } => "not_stationary",
-            Self::FewEpisodes { .. } => "few_episodes",
-            Self::IntervalWide { .. } => "interval_wide",
-            Self::Undecided { .. } => "undecided",
-            Self::SamplesFew { .. } => "samples_few",
-        }
-    }
-
     /// What would help, as one sentence for people.
     pub fn advice(&self) -> String {
         match self {
@@ -185,25 +173,6 @@ impl Reason {
             Self::SamplesFew { needed, .. } => {
                 format!("Measure until there are {needed} samples, or ask for a lower percentile.")
             }
-        }
-    }
-
-    /// What weighs more comes first: a load that was not the one asked for makes the rest
-    /// pointless.
-    fn weight(&self) -> u8 {
-        match self {
-            Self::AgentLost { .. } => 0,
-            Self::Interrupted => 1,
-            Self::RateNotReached { .. } => 2,
-            Self::Overloaded { .. } => 3,
-            Self::ClientLate { .. } => 4,
-            Self::ArrivalsWrong { .. } => 5,
-            Self::Unanswered { .. } => 6,
-            Self::NotStationary { .. } => 7,
-            Self::FewEpisodes { .. } => 8,
-            Self::IntervalWide { .. } => 9,
-            Self::Undecided { .. } => 10,
-            Self::SamplesFew { .. } => 11,
         }
     }
 }

@@ -200,7 +200,8 @@ fn view(args: &Args, experiment: &Experiment) -> Box<dyn View> {
         return progress();
     }
     let job = &experiment.job;
-    let title = format!("{} at {} over {}", job.app, job.targets.join(", "), job.transport.name());
+    let title =
+        format!("{} at {} over {}", job.app, job.targets.join(", "), job.transport.as_ref());
     Box::new(Live::new(&title, experiment.settings.p, job.slice_ns))
 }
 

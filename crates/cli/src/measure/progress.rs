@@ -38,7 +38,7 @@ impl<F: FnMut(&str)> View for Lines<F> {
         let is_new = phase != self.phase;
         (self.phase, self.leg_ns, self.next_ns) = (phase, leg.for_ns, LINE_EVERY_NS);
         if is_new || leg.for_ns >= LINE_EVERY_NS {
-            (self.print)(&format!("{}{}", phase.name(), forecast(leg)));
+            (self.print)(&format!("{}{}", phase.as_ref(), forecast(leg)));
         }
     }
 
@@ -48,7 +48,7 @@ impl<F: FnMut(&str)> View for Lines<F> {
             let seconds = |ns: u64| ns / 1_000_000_000;
             (self.print)(&format!(
                 "{}, {} of {} s",
-                self.phase.name(),
+                self.phase.as_ref(),
                 seconds(passed_ns),
                 seconds(self.leg_ns)
             ));
@@ -84,7 +84,7 @@ impl View for Bar {
             Some(leg) => {
                 self.bar.set_length(leg.for_ns.max(1));
                 self.bar.set_position(0);
-                self.bar.set_message(format!("{}{}", phase.name(), forecast(leg)));
+                self.bar.set_message(format!("{}{}", phase.as_ref(), forecast(leg)));
             }
             None if phase == Phase::Ending => self.bar.finish_and_clear(),
             None => {}

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use tailcut_measure::app::serving::{Task, TaskStep, Tasks};
+use tailcut_measure::app::serving::{Task, Tasks};
 use tailcut_net::clock::Clock;
 use tailcut_net::stream::{
     Connection, ConnectionId, Event, ListenerId, StreamConfig, Streams, TlsServer,
@@ -270,9 +270,9 @@ impl Line {
         let now = Clock.now();
         while !bytes.is_empty() {
             let task = match tasks.take(&mut bytes) {
-                TaskStep::More => return Ok(()),
-                TaskStep::Task(task) => task,
-                TaskStep::Malformed(_) => {
+                Ok(None) => return Ok(()),
+                Ok(Some(task)) => task,
+                Err(_) => {
                     handler.counts.malformed += 1;
                     return Err("it said what is no request, or asked for too much");
                 }

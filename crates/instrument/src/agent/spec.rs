@@ -57,10 +57,9 @@ impl AgentSpec {
     fn set(&mut self, option: &str) -> Result<(), String> {
         match option.split_once('=') {
             Some(("role", role)) => {
-                self.role =
-                    Role::ALL.into_iter().find(|known| known.name() == role).ok_or_else(|| {
-                        format!("there is no role {role:?}: write symmetric, throughput or latency")
-                    })?;
+                self.role = role.parse().map_err(|_| {
+                    format!("there is no role {role:?}: write symmetric, throughput or latency")
+                })?;
             }
             Some(("config", file)) if !file.is_empty() => match &mut self.place {
                 Place::Ssh(destination) => destination.config = Some(PathBuf::from(file)),
@@ -130,8 +129,7 @@ impl fmt::Display for AgentSpec {
         }
         match self.role {
             Role::Symmetric => Ok(()),
-            Role::Throughput => f.write_str(",role=throughput"),
-            Role::Latency => f.write_str(",role=latency"),
+            role => write!(f, ",role={}", role.as_ref()),
         }
     }
 }

@@ -121,7 +121,7 @@ fn try_start(destination: &Destination, payload: &Payload) -> Result<Started> {
         input.into(),
         OwnedFd::from(theirs).into(),
     )?;
-    let stream = Stream::unix(mine).context("cannot set up a socket")?;
+    let stream = Stream::socket(mine.into()).context("cannot set up a socket")?;
     Ok(match begin(&stream, PATIENCE_NS, None, Before::ShellNoise) {
         Ok(session) => Ok((session, stream, shell)),
         Err(refusal) => Err((refusal, shell)),

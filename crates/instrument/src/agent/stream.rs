@@ -4,75 +4,61 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tailcut_net::clock::Clock;
 
 /// A stream that one thread reads while another writes, and that any thread can end.
 #[derive(Clone, Debug)]
-pub(super) struct Stream(Arc<Kind>);
-
-#[derive(Debug)]
-enum Kind {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Files { input: File, output: File },
+pub(super) struct Stream {
+    input: Arc<File>,
+    output: Arc<File>,
+    /// Whether both are one socket.
+    is_socket: bool,
 }
 
 impl Stream {
     pub(super) fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(WRITE_MAX))?;
-        Ok(Self(Arc::new(Kind::Tcp(stream))))
+        Self::socket(stream.into())
     }
 
-    pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
-        stream.set_write_timeout(Some(WRITE_MAX))?;
-        Ok(Self(Arc::new(Kind::Unix(stream))))
+    pub(super) fn socket(socket: OwnedFd) -> io::Result<Self> {
+        SockRef::from(&socket).set_write_timeout(Some(WRITE_MAX))?;
+        let both = Arc::new(File::from(socket));
+        Ok(Self { input: both.clone(), output: both, is_socket: true })
     }
 
     pub(super) fn files(input: File, output: File) -> Self {
-        Self(Arc::new(Kind::Files { input, output }))
+        Self { input: Arc::new(input), output: Arc::new(output), is_socket: false }
     }
 
     /// Ends both directions. Files stay open: whoever serves them ends with the process.
     pub(super) fn close(&self) {
-        // It may have ended by itself.
-        let _ = match &*self.0 {
-            Kind::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Kind::Unix(stream) => stream.shutdown(Shutdown::Both),
-            Kind::Files { .. } => Ok(()),
-        };
+        if self.is_socket {
+            // It may have ended by itself.
+            let _ = SockRef::from(&*self.output).shutdown(Shutdown::Both);
+        }
     }
 
+    /// Files have no timeouts.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match &*self.0 {
-            Kind::Tcp(stream) => stream.set_read_timeout(timeout),
-            Kind::Unix(stream) => stream.set_read_timeout(timeout),
-            Kind::Files { .. } => Ok(()),
-        }
+        if self.is_socket { SockRef::from(&*self.input).set_read_timeout(timeout) } else { Ok(()) }
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match &*self.0 {
-            Kind::Tcp(stream) => (&mut &*stream).read(bytes),
-            Kind::Unix(stream) => (&mut &*stream).read(bytes),
-            Kind::Files { input, .. } => (&mut &*input).read(bytes),
-        }
+        (&*self.input).read(bytes)
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &*self.0 {
-            Kind::Tcp(stream) => (&mut &*stream).write(bytes),
-            Kind::Unix(stream) => (&mut &*stream).write(bytes),
-            Kind::Files { output, .. } => (&mut &*output).write(bytes),
-        }
+        (&*self.output).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

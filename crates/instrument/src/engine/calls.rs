@@ -9,7 +9,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
-use tailcut_measure::app::{Expected, Preload, Replies};
+use slab::Slab;
+use tailcut_measure::app::{Expected, Replies};
 use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::outcome::Failure;
@@ -41,9 +42,7 @@ struct Pending {
 struct Lane {
     target: SocketAddr,
     /// By the call's context.
-    pending: Vec<Option<Pending>>,
-    /// Contexts of no call.
-    free: Vec<usize>,
+    pending: Slab<Pending>,
     watch: Watch,
 }
 
@@ -75,14 +74,14 @@ impl Endpoints {
                 "a thread has at most {ENDPOINTS_MAX} endpoints; each carries any number of requests side by side"
             );
         }
-        if plan.preload.as_ref().is_some_and(|preload| Preload::key_count(preload) > 0) {
+        if plan.preload.as_ref().is_some_and(|preload| preload.key_count > 0) {
             bail!("a store is filled over TCP, TLS or UDP; fill it there first");
         }
         let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
         Ok(Self {
             driver: Driver::new(wait).context("cannot set up polling")?,
-            opening: opening(plan.transport, sampler.config()),
-            wire: Wire::of(plan.transport),
+            opening: opening(plan.job.transport, sampler.config()),
+            wire: Wire::of(plan.job.transport),
             replies: Replies::new(&plan.app),
             options: CallOptions {
                 idempotent: plan.job.r2p2.idempotent,
@@ -91,8 +90,8 @@ impl Endpoints {
             },
             lanes,
             ready: ReadyQueue::default(),
-            pipeline: plan.pipeline.min(CALLS_MAX),
-            timeout_ns: plan.timeout_ns,
+            pipeline: (plan.job.pipeline as usize).min(CALLS_MAX),
+            timeout_ns: plan.job.timeout_ns,
             counts: ClientCounts::default(),
             sampler,
             trace: plan.trace()?,
@@ -189,7 +188,7 @@ fn outcome_of(failure: CallFailure) -> Failure {
 pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
     let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
     let stamps = StampConfig { stamping: Stamping::Hardware, source: probe.source };
-    add_endpoint(&mut driver, &opening(plan.transport, stamps), probe.target)?;
+    add_endpoint(&mut driver, &opening(plan.job.transport, stamps), probe.target)?;
     let mut arrived = Seeing::default();
     let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
     let end = driver.clock().now().saturating_add(probe.wait_ns);
@@ -295,7 +294,7 @@ impl ClientTransport for Endpoints {
         let expected = write(&mut payload);
         let now = self.driver.clock().now();
         let deadline = now.saturating_add(self.timeout_ns);
-        let context = lane.hold(Pending { sample: slices.handle_sent(now), expected });
+        let context = lane.pending.insert(Pending { sample: slices.handle_sent(now), expected });
         let call = Call {
             target: lane.target,
             payload,
@@ -406,27 +405,15 @@ impl Connections for Endpoints {
 
 impl Lane {
     fn new(target: SocketAddr) -> Self {
-        Self { target, pending: Vec::new(), free: Vec::new(), watch: Watch::default() }
+        Self { target, pending: Slab::new(), watch: Watch::default() }
     }
 
     fn has_room(&self, pipeline: usize) -> bool {
-        self.pending.len() - self.free.len() < pipeline
-    }
-
-    /// Keeps what a call waits for; gives the call's context.
-    fn hold(&mut self, pending: Pending) -> usize {
-        let context = self.free.pop().unwrap_or_else(|| {
-            self.pending.push(None);
-            self.pending.len() - 1
-        });
-        self.pending[context] = Some(pending);
-        context
+        self.pending.len() < pipeline
     }
 
     fn release(&mut self, context: u64) -> Option<Pending> {
-        let pending = self.pending.get_mut(context as usize)?.take()?;
-        self.free.push(context as usize);
-        Some(pending)
+        self.pending.try_remove(context as usize)
     }
 }
 

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use foldhash::fast::FixedState;
-use tailcut_measure::app::{App, Datagrams as Framer, Expected, Key, Preload, Step};
+use tailcut_measure::app::{App, DatagramFramer, Expected, Key, Preload};
 use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::outcome::Failure;
@@ -47,7 +47,7 @@ struct Lane {
     target: SocketAddr,
     /// It has none yet, before it is opened.
     flow: Option<FlowId>,
-    framer: Framer,
+    framer: Box<dyn DatagramFramer>,
     /// Begins with a request that has no outcome yet.
     queue: VecDeque<Pending>,
     /// Number of the first of the queue, counted over the lane's life.
@@ -106,8 +106,8 @@ impl Flows {
             lanes: Vec::new(),
             names: Names::default(),
             ready: ReadyQueue::default(),
-            pipeline: plan.pipeline,
-            timeout_ns: plan.timeout_ns,
+            pipeline: plan.job.pipeline as usize,
+            timeout_ns: plan.job.timeout_ns,
             expiries: Expiries::default(),
             preload: plan.preload.clone(),
             buffer: Vec::new(),
@@ -118,7 +118,8 @@ impl Flows {
             sampler,
         };
         for lane in &plan.lanes {
-            let keys = flows.preload.as_ref().filter(|_| lane.fills).map(Preload::key_count);
+            let keys =
+                flows.preload.as_ref().filter(|_| lane.fills).map(|preload| preload.key_count);
             flows.lanes.push(Lane::new(&flows.app, lane.target, keys.map(Fill::new))?);
         }
         Ok(flows)
@@ -154,7 +155,7 @@ impl Flows {
         datagrams.poll(Some(now + FILL_AGAIN_NS), |flow, event| {
             let Lane { framer, fill: Some(fill), .. } = &mut lanes[flow.index()] else { return };
             if let DatagramEvent::Bytes(bytes, _) = event {
-                fill.take(framer, bytes);
+                fill.take(framer.as_mut(), bytes);
             }
         })?;
         Ok(())
@@ -333,7 +334,7 @@ impl Lane {
         Ok(Self {
             target,
             flow: None,
-            framer: Framer::new(app)?,
+            framer: app.datagrams()?,
             queue: VecDeque::new(),
             first: 0,
             outstanding: 0,
@@ -363,25 +364,25 @@ impl Lane {
             return false;
         };
         let (number, is_stamped) = (self.first + place.unwrap_or(0), pending.is_stamped);
-        let reply = match self.framer.take(bytes, pending.expected) {
-            Step::More => {
+        let outcome = match self.framer.take(bytes, pending.expected) {
+            Ok(None) => {
                 if is_stamped {
                     accounting.sampler.handle_packet(accounting.index, number, seen);
                 }
                 return true;
             }
-            Step::Malformed(_) => {
+            Err(_) => {
                 self.fail(number, Failure::Lost, accounting);
                 return false;
             }
-            Step::Reply(reply) => reply,
+            Ok(Some(outcome)) => outcome,
         };
         let Some((sample, expected)) = self.resolve(number) else { return false };
         if is_stamped {
             accounting.sampler.handle_reply(accounting.index, number, seen, accounting.now);
         }
         accounting.names.remove(&(accounting.index, expected.tag));
-        accounting.slices.handle_reply(sample, reply.outcome, accounting.now);
+        accounting.slices.handle_reply(sample, outcome, accounting.now);
         true
     }
 
@@ -448,7 +449,7 @@ impl Fill {
         let end = self.key_count.min(self.first + FILL_WINDOW);
         for key in next..end {
             buffer.clear();
-            let expected = preload.write(key, buffer);
+            let expected = (preload.write)(key, buffer);
             queue(buffer);
             self.window.push_back(Some((expected, now)));
         }
@@ -457,7 +458,7 @@ impl Fill {
                 entry.as_mut().filter(|(_, sent_at)| now.saturating_sub(*sent_at) >= FILL_AGAIN_NS)
             {
                 buffer.clear();
-                preload.write(key, buffer);
+                (preload.write)(key, buffer);
                 queue(buffer);
                 *sent_at = now;
             }
@@ -465,7 +466,7 @@ impl Fill {
     }
 
     /// Takes an answer; whatever it says, the store has been asked.
-    fn take(&mut self, framer: &mut Framer, bytes: &[u8]) {
+    fn take(&mut self, framer: &mut dyn DatagramFramer, bytes: &[u8]) {
         let Ok(Key::Tag(tag)) = framer.key(bytes) else { return };
         let entry = self
             .window
@@ -473,7 +474,7 @@ impl Fill {
             .find(|entry| matches!(entry, Some((expected, _)) if expected.tag == tag));
         if let Some(entry) = entry
             && let Some((expected, _)) = *entry
-            && matches!(framer.take(bytes, expected), Step::Reply(_))
+            && matches!(framer.take(bytes, expected), Ok(Some(_)))
         {
             *entry = None;
         }

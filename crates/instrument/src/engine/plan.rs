@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, anyhow, bail};
-use tailcut_measure::app::{App, Carrier, Preload};
+use tailcut_measure::app::{App, Preload, Setting};
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
 use tailcut_measure::load::{ClosedLoop, Load, OpenLoop};
@@ -11,19 +11,14 @@ use tailcut_net::stamps::StampSource;
 use tailcut_net::trace::Trace;
 use tailcut_proto::node::Time;
 
-use crate::job::{Job, LoadShare, STREAMS_PER_THREAD, Transport};
+use crate::job::{Job, LoadShare, STREAMS_PER_THREAD};
 use crate::{distribution_file, network};
 
 /// What a thread is to do.
 pub(super) struct Plan {
     pub(super) index: u32,
     pub(super) app: App,
-    pub(super) authority: String,
-    pub(super) transport: Transport,
     pub(super) lanes: Vec<LanePlan>,
-    pub(super) pipeline: usize,
-    pub(super) timeout_ns: u64,
-    pub(super) slice_ns: u64,
     pub(super) preload: Option<Preload>,
     pub(super) job: Job,
     /// Where timestamps come from.
@@ -50,12 +45,7 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
         );
     }
     let app = App::parse_with(&job.app, &mut distribution_file::read)?;
-    let carrier = match job.transport {
-        Transport::Tcp | Transport::Tls => Carrier::Stream,
-        Transport::Udp => Carrier::Datagram,
-        Transport::R2p2 | Transport::Homa | Transport::HomaIp => Carrier::Message,
-    };
-    let preload = if job.preload { Preload::new(&app, carrier)? } else { None };
+    let preload = if job.preload { app.preload(job.transport.carrier())? } else { None };
     let targets =
         job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?;
     let lane = |index: u32| LanePlan {
@@ -65,15 +55,10 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
     let plan = |thread: u32| Plan {
         index: thread,
         app: app.clone(),
-        authority: job.targets[0].clone(),
-        transport: job.transport,
         lanes: (0..job.connections)
             .filter(|index| index % job.threads == thread)
             .map(lane)
             .collect(),
-        pipeline: job.pipeline as usize,
-        timeout_ns: job.timeout_ns,
-        slice_ns: job.slice_ns,
         preload: preload.clone(),
         job: job.clone(),
         source,
@@ -113,11 +98,8 @@ impl Plan {
         self.job.first_stream + u64::from(self.index) * STREAMS_PER_THREAD + 1
     }
 
-    pub(super) fn carrier(&self) -> Carrier {
-        match self.transport {
-            Transport::Tcp | Transport::Tls => Carrier::Stream,
-            Transport::Udp => Carrier::Datagram,
-            Transport::R2p2 | Transport::Homa | Transport::HomaIp => Carrier::Message,
-        }
+    /// What the requests depend on beside the application.
+    pub(super) fn setting(&self) -> Setting<'_> {
+        Setting { carrier: self.job.transport.carrier(), authority: &self.job.targets[0] }
     }
 }

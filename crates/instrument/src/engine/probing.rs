@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use tailcut_measure::app::{Requests, Setting};
+use tailcut_measure::app::Requests;
 use tailcut_measure::generator::generator;
 use tailcut_net::datagram::{DatagramConfig, Datagrams};
 use tailcut_net::driver::Wait;
@@ -51,9 +51,9 @@ fn hold(plan: &Plan) -> Option<Datagrams> {
 
 fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
     let target = plan.lanes.first()?.target;
-    let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
     let mut requests =
-        Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream())).ok()?;
+        Requests::new(&plan.app, plan.setting(), generator(plan.job.seed, plan.request_stream()))
+            .ok()?;
     let mut request = Vec::new();
     requests.write(&mut request);
     let probe = Probe {
@@ -63,7 +63,7 @@ fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
         interval_ns: PROBE_EVERY_NS,
         source: plan.source,
     };
-    match (plan.transport, tls) {
+    match (plan.job.transport, tls) {
         (Transport::Tls, Some(tls)) => probe.tls_connection(tls).ok(),
         (Transport::Tls, None) => None,
         (Transport::Tcp, _) => probe.connection().ok(),

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
-use tailcut_measure::app::{After, App, Expected, Outcome, Preload, Replies, Step};
+use tailcut_measure::app::{After, App, Expected, Outcome, Preload, Replies};
 use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::outcome::Failure;
@@ -127,8 +127,8 @@ impl StreamLanes {
             by_connection: Vec::new(),
             ready: ReadyQueue::default(),
             written: Vec::new(),
-            pipeline: plan.pipeline,
-            timeout_ns: plan.timeout_ns,
+            pipeline: plan.job.pipeline as usize,
+            timeout_ns: plan.job.timeout_ns,
             expiries: Expiries::default(),
             preload: plan.preload.clone(),
             clock: Clock,
@@ -145,7 +145,7 @@ impl StreamLanes {
     }
 
     fn add(&mut self, target: SocketAddr, fills: bool) {
-        let keys = self.preload.as_ref().filter(|_| fills).map_or(0, Preload::key_count);
+        let keys = self.preload.as_ref().filter(|_| fills).map_or(0, |preload| preload.key_count);
         self.lanes.push(Lane {
             target,
             id: None,
@@ -419,7 +419,7 @@ impl Lane {
             while self.queue.len() < PRELOAD_PIPELINE
                 && let Some(key) = self.preload.next()
             {
-                let expected = preload.write(key, connection.output());
+                let expected = (preload.write)(key, connection.output());
                 self.queue.push_back(Pending { what: Asked::Preload, expected, stamped: None });
             }
         }
@@ -431,12 +431,12 @@ impl Lane {
         while !bytes.is_empty() {
             match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected))
             {
-                Step::More => return After::Keep,
-                Step::Malformed(_) => {
+                Ok(None) => return After::Keep,
+                Err(_) => {
                     accounting.counts.mismatched += 1;
                     return After::Close;
                 }
-                Step::Reply(reply) => {
+                Ok(Some(reply)) => {
                     self.resolve(reply.outcome, seen, accounting);
                     if reply.after == After::Close {
                         return After::Close;

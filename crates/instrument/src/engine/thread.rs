@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result};
-use tailcut_measure::app::{Requests, Setting};
+use tailcut_measure::app::Requests;
 use tailcut_measure::generator::generator;
 use tailcut_measure::load_loop::{self, LoadLoop, LoopConfig};
 use tailcut_measure::slices::Slices;
@@ -30,10 +30,10 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<AgentEvent>) ->
     let _ = affinity::set_precise_sleeps();
     let wait =
         if plan.job.busy_poll { Wait::BusyPoll } else { Wait::Block { spin_ns: plan.job.spin_ns } };
-    let tls = (plan.transport == Transport::Tls).then(|| tls(&plan)).transpose()?;
+    let tls = (plan.job.transport == Transport::Tls).then(|| tls(&plan)).transpose()?;
     let (found, held) = probing::find(&plan, tls.as_ref(), &controls.found);
     let sampler = Sampler::new(plan.job.stamp_every, found);
-    let mut connections: Box<dyn Connections> = match plan.transport {
+    let mut connections: Box<dyn Connections> = match plan.job.transport {
         Transport::Tcp | Transport::Tls => Box::new(StreamLanes::new(&plan, wait, tls, sampler)?),
         Transport::Udp => Box::new(Flows::new(&plan, wait, sampler)?),
         Transport::R2p2 | Transport::Homa | Transport::HomaIp => {
@@ -44,16 +44,15 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<AgentEvent>) ->
     drop(held);
     let _ = tell.send(AgentEvent::Ready { host: Host::default(), stamps: found.kind() });
     let Some(start) = await_start(controls) else { return Ok(()) };
-    let setting = Setting { carrier: plan.carrier(), authority: &plan.authority };
     let requests =
-        Requests::new(&plan.app, setting, generator(plan.job.seed, plan.request_stream()))?;
-    let slices = Slices::new(plan.load(start)?, start, plan.slice_ns);
+        Requests::new(&plan.app, plan.setting(), generator(plan.job.seed, plan.request_stream()))?;
+    let slices = Slices::new(plan.load(start)?, start, plan.job.slice_ns);
     let near_ns = match wait {
         Wait::BusyPoll => NEAR_NS,
         Wait::Block { spin_ns } => spin_ns.min(NEAR_NS),
     };
     let busy_poll = plan.job.busy_poll;
-    let config = LoopConfig { timeout_ns: plan.timeout_ns, near_ns, busy_poll };
+    let config = LoopConfig { timeout_ns: plan.job.timeout_ns, near_ns, busy_poll };
     let load = LoadLoop::new(RealClock, connections, requests, slices, config);
     Worker { plan, load, told: ClientCounts::default() }.work(controls, tell)
 }
@@ -114,7 +113,7 @@ pub(super) struct Controls {
 
 struct Worker {
     plan: Plan,
-    load: LoadLoop<RealClock, Box<dyn Connections>>,
+    load: LoadLoop<RealClock, dyn Connections>,
     /// What was told of the counters.
     told: ClientCounts,
 }

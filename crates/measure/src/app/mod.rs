@@ -55,7 +55,7 @@ pub use self::codec::{
 };
 pub use self::entry::{Entry, Parse, Serves};
 pub use self::error::AppError;
-pub use self::exchange::{Datagrams, Replies, Requests, Step};
+pub use self::exchange::{Replies, Requests};
 pub use self::registry::{App, CODECS};
 pub use self::reply::{After, ErrorKind, Malformed, Outcome, Reply, Tally};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::codec::{Codec, Expected, Loader, Login};
+use super::codec::{Carrier, Codec, DatagramFramer, Expected, Loader, Login, Preload};
 use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::{echo, http, memcached, redis, stss, synthetic};
@@ -72,6 +72,33 @@ impl App {
     /// The server's side of it.
     pub fn serves(&self) -> Serves {
         self.entry.serves
+    }
+
+    /// The framer of one socket's replies, which may be lost, late, twice and out of order.
+    ///
+    /// For each datagram ask for its key, find the request that it names, and take it. One that
+    /// names no outstanding request is late, or twice: count it. Here a malformed datagram says
+    /// nothing about those that follow.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not spoken over datagrams.
+    pub fn datagrams(&self) -> Result<Box<dyn DatagramFramer>, AppError> {
+        self.codec.datagrams().ok_or(AppError::Datagrams { app: self.name() })
+    }
+
+    /// What fills its store; none, where it has no store, or where nobody said how to fill it.
+    ///
+    /// # Errors
+    ///
+    /// Where the carrier cannot carry the application, or no request as long as asked for.
+    pub fn preload(&self, carrier: Carrier) -> Result<Option<Preload>, AppError> {
+        self.check_carrier(carrier)?;
+        self.codec.preload(carrier)
+    }
+
+    pub(super) fn check_carrier(&self, carrier: Carrier) -> Result<(), AppError> {
+        if carrier == Carrier::Datagram { self.datagrams().map(drop) } else { Ok(()) }
     }
 
     /// What a new connection sends first: [`Codec::write_greeting`].

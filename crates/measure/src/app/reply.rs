@@ -1,8 +1,7 @@
 //! Replies: their outcomes, the errors of servers, and how bytes fail to be one.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::{AsRefStr, EnumCount, IntoStaticStr, VariantArray};
 use thiserror::Error;
 
 /// A whole reply.
@@ -32,8 +31,23 @@ pub enum Outcome {
     Error(ErrorKind),
 }
 
-/// Kind of a server's error, for counting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// Kind of a server's error, for counting. As text it is its stable name in results.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    AsRefStr,
+    EnumCount,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum ErrorKind {
     /// It finds fault with the request: 4xx, `CLIENT_ERROR`, `ERR`.
     Refused,
@@ -47,36 +61,6 @@ pub enum ErrorKind {
     Elsewhere,
     /// A condition of the store did not hold: `NOT_STORED`.
     NotStored,
-}
-
-impl ErrorKind {
-    /// All of them, in order.
-    pub const ALL: [ErrorKind; 6] = [
-        ErrorKind::Refused,
-        ErrorKind::Unauthorised,
-        ErrorKind::Busy,
-        ErrorKind::Failed,
-        ErrorKind::Elsewhere,
-        ErrorKind::NotStored,
-    ];
-
-    /// Its stable name in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            ErrorKind::Refused => "refused",
-            ErrorKind::Unauthorised => "unauthorised",
-            ErrorKind::Busy => "busy",
-            ErrorKind::Failed => "failed",
-            ErrorKind::Elsewhere => "elsewhere",
-            ErrorKind::NotStored => "not_stored",
-        }
-    }
-}
-
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// State of a connection after a reply.
@@ -95,8 +79,8 @@ pub struct Tally {
     pub ok: u64,
     /// Replies that were [`Outcome::Miss`].
     pub misses: u64,
-    /// Replies that were [`Outcome::Error`], in the order of [`ErrorKind::ALL`].
-    pub errors: [u64; ErrorKind::ALL.len()],
+    /// Replies that were [`Outcome::Error`], in the order of their kinds.
+    pub errors: [u64; ErrorKind::COUNT],
 }
 
 impl Tally {

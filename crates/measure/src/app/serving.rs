@@ -111,36 +111,25 @@ pub struct Tasks {
     malformed: Option<Malformed>,
 }
 
-/// A step in finding requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskStep {
-    /// All bytes are taken, and the request goes on.
-    More,
-    /// A request; bytes behind it are left for the next.
-    Task(Task),
-    /// Close the connection.
-    Malformed(Malformed),
-}
-
 impl Tasks {
     /// For a new connection.
     pub fn new(form: &'static dyn TaskForm, limits: Limits) -> Self {
         Self { form, limits, held: [0; HEAD_LEN_MAX], held_len: 0, within: None, malformed: None }
     }
 
-    /// Takes bytes up to the end of a request.
-    pub fn take(&mut self, bytes: &mut &[u8]) -> TaskStep {
+    /// Takes bytes up to the end of a request; bytes behind it are left for the next. `None` says
+    /// that all bytes are taken, and the request goes on.
+    ///
+    /// # Errors
+    ///
+    /// That the connection is of no more use: close it.
+    pub fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Task>, Malformed> {
         if let Some(malformed) = self.malformed {
-            return TaskStep::Malformed(malformed);
+            return Err(malformed);
         }
-        match self.find(bytes) {
-            Ok(None) => TaskStep::More,
-            Ok(Some(task)) => TaskStep::Task(task),
-            Err(malformed) => {
-                self.malformed = Some(malformed);
-                TaskStep::Malformed(malformed)
-            }
-        }
+        let found = self.find(bytes);
+        self.malformed = found.err();
+        found
     }
 
     fn find(&mut self, bytes: &mut &[u8]) -> Result<Option<Task>, Malformed> {

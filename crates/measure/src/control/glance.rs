@@ -71,7 +71,7 @@ mod tests {
     fn check(glance: Glance, expected: &[&str]) {
         let verdict = glance.verdict(0.99);
         assert_eq!(
-            verdict.reasons().iter().map(Reason::name).collect::<Vec<_>>(),
+            verdict.reasons().iter().map(Reason::as_ref).collect::<Vec<_>>(),
             expected,
             "{verdict}"
         );

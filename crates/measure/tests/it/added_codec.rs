@@ -8,9 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use tailcut_measure::app::{
-    App, AppError, CODECS, Carrier, Codec, DatagramFramer, Datagrams, Entry, ErrorKind, Expected,
-    Framer, Key, Loader, Malformed, Outcome, Replies, Reply, Requests, Serves, Setting, Step,
-    Write,
+    App, AppError, CODECS, Carrier, Codec, DatagramFramer, Entry, ErrorKind, Expected, Framer, Key,
+    Loader, Malformed, Outcome, Replies, Reply, Requests, Serves, Setting, Write,
 };
 use tailcut_measure::generator::{Generator, generator};
 
@@ -143,27 +142,24 @@ fn its_requests_and_replies_are_exchanged_on_a_stream() {
     for mut part in b"17\nbusy\n4".chunks(2) {
         while !part.is_empty() {
             match replies.take(&mut part, Some(expected)) {
-                Step::Reply(reply) => found.push(reply.outcome),
-                step => assert_eq!(step, Step::More),
+                Ok(Some(reply)) => found.push(reply.outcome),
+                step => assert_eq!(step, Ok(None)),
             }
         }
     }
     assert_eq!(found, [Outcome::Ok, Outcome::Error(ErrorKind::Busy)]);
     assert_eq!(replies.finish(), Err(Malformed::Truncated));
-    assert_eq!(
-        Replies::new(&app).take(&mut &b"5\n"[..], None),
-        Step::Malformed(Malformed::Unsolicited)
-    );
+    assert_eq!(Replies::new(&app).take(&mut &b"5\n"[..], None), Err(Malformed::Unsolicited));
 }
 
 #[test]
 fn its_datagrams_and_messages_are_judged() {
     let app = read("counter:3").unwrap();
     let (bytes, expected) = request(&app, Carrier::Datagram);
-    let mut datagrams = Datagrams::new(&app).unwrap();
+    let mut datagrams = app.datagrams().unwrap();
     assert_eq!(datagrams.key(&bytes), Ok(Key::Tag(expected.tag)));
     let reply = [&expected.tag.to_be_bytes()[..], b"17"].concat();
-    assert_eq!(datagrams.take(&reply, expected), Step::Reply(Reply::keep(Outcome::Ok)));
+    assert_eq!(datagrams.take(&reply, expected), Ok(Some(Outcome::Ok)));
     let judged = Replies::new(&app).judge(b"17\n", expected);
     assert_eq!(judged, Ok(Reply::keep(Outcome::Ok)));
 }

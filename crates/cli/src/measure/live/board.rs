@@ -172,11 +172,11 @@ impl Board {
     pub(super) fn progress(&self) -> String {
         let seconds = |ns: u64| format!("{:.1}", ns as f64 / 1e9);
         match self.phase {
-            Phase::Preparing | Phase::Ending => self.phase.name().to_owned(),
+            Phase::Preparing | Phase::Ending => self.phase.as_ref().to_owned(),
             Phase::WarmingUp | Phase::Measuring => {
                 format!(
                     "{}, {} of {} s{}",
-                    self.phase.name(),
+                    self.phase.as_ref(),
                     seconds(self.passed_ns),
                     seconds(self.leg_ns),
                     self.forecast

@@ -151,7 +151,7 @@ impl Drop for Live {
 fn row(agent: &AgentStatus<'_>) -> AgentRow {
     AgentRow {
         name: printable(agent.name),
-        role: agent.role.name().to_owned(),
+        role: agent.role.as_ref().to_owned(),
         threads: agent.threads,
         connections: agent.connections,
         sent: agent.sent,

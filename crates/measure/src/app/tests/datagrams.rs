@@ -16,7 +16,7 @@ fn a_reply_names_the_request_that_it_answers() {
         let app = app(text);
         let setting = Setting { carrier: Carrier::Datagram, authority: "" };
         let mut requests = Requests::new(&app, setting, generator(1, 0)).unwrap();
-        let mut datagrams = Datagrams::new(&app).unwrap();
+        let mut datagrams = app.datagrams().unwrap();
         let mut tags = std::collections::BTreeSet::new();
         for _ in 0..100 {
             let (mut request, mut reply) = (Vec::new(), Vec::new());
@@ -26,12 +26,9 @@ fn a_reply_names_the_request_that_it_answers() {
                 name => answer(name, &request, &mut reply),
             }
             assert_eq!(datagrams.key(&reply), Ok(Key::Tag(expected.tag)), "{text}");
-            assert_eq!(datagrams.take(&reply, expected), keep(OK));
+            assert_eq!(datagrams.take(&reply, expected), Ok(Some(OK)));
             reply.push(0);
-            assert!(matches!(
-                datagrams.take(&reply, expected),
-                Step::Malformed(Malformed::Mismatched(_))
-            ));
+            assert!(matches!(datagrams.take(&reply, expected), Err(Malformed::Mismatched(_))));
             tags.insert(expected.tag);
         }
         assert_eq!(tags.len(), 100);
@@ -41,28 +38,25 @@ fn a_reply_names_the_request_that_it_answers() {
 
 #[test]
 fn what_has_no_room_for_a_name_answers_the_oldest() {
-    assert_eq!(Datagrams::new(&app("echo:7")).unwrap().key(b"1234567"), Ok(Key::Oldest));
+    assert_eq!(app("echo:7").datagrams().unwrap().key(b"1234567"), Ok(Key::Oldest));
 }
 
 #[test]
 fn a_memcached_reply_in_one_datagram_is_found() {
-    let mut datagrams = Datagrams::new(&app("memcached-ascii")).unwrap();
+    let mut datagrams = app("memcached-ascii").datagrams().unwrap();
     let expected = Expected { tag: 0x1234, due: GET };
     let hit = frame(0x1234, 0, 1, b"VALUE k 0 1\r\nx\r\nEND\r\n");
     assert_eq!(datagrams.key(&hit), Ok(Key::Tag(0x1234)));
-    assert_eq!(datagrams.take(&hit, expected), keep(OK));
-    assert_eq!(datagrams.take(&frame(0x1234, 0, 1, b"END\r\n"), expected), keep(MISS));
+    assert_eq!(datagrams.take(&hit, expected), Ok(Some(OK)));
+    assert_eq!(datagrams.take(&frame(0x1234, 0, 1, b"END\r\n"), expected), Ok(Some(MISS)));
     for content in [&b"VALUE k 0 2\r\nx\r\nEND\r\n"[..], b"", b"STORED\r\n", b"EN"] {
-        assert!(matches!(
-            datagrams.take(&frame(0x1234, 0, 1, content), expected),
-            Step::Malformed(_)
-        ));
+        assert!(matches!(datagrams.take(&frame(0x1234, 0, 1, content), expected), Err(_)));
     }
 }
 
 #[test]
 fn what_is_no_frame_names_no_request() {
-    let datagrams = Datagrams::new(&app("memcached-binary")).unwrap();
+    let datagrams = app("memcached-binary").datagrams().unwrap();
     for datagram in
         [&b"\x00\x01\x00\x00\x00\x01\x00"[..], &frame(1, 0, 0, b""), &frame(1, 3, 3, b"x")]
     {
@@ -72,24 +66,24 @@ fn what_is_no_frame_names_no_request() {
 
 #[test]
 fn replies_in_part_are_bounded() {
-    let mut datagrams = Datagrams::new(&app("memcached-ascii")).unwrap();
-    let take = |datagrams: &mut Datagrams, id: u16, sequence| {
+    let mut datagrams = app("memcached-ascii").datagrams().unwrap();
+    let take = |datagrams: &mut Box<dyn DatagramFramer>, id: u16, sequence| {
         let expected = Expected { tag: u64::from(id), due: GET };
         let content: &[u8] = if sequence == 0 { b"VALUE k 0 1\r\nx\r\n" } else { b"END\r\n" };
         datagrams.take(&frame(id, sequence, 2, content), expected)
     };
     for id in 0..65 {
-        assert_eq!(take(&mut datagrams, id, 0), Step::More);
+        assert_eq!(take(&mut datagrams, id, 0), Ok(None));
     }
     assert_eq!(datagrams.evicted(), 1);
-    assert_eq!(take(&mut datagrams, 1, 1), keep(OK));
+    assert_eq!(take(&mut datagrams, 1, 1), Ok(Some(OK)));
     datagrams.forget(2);
-    assert_eq!(take(&mut datagrams, 2, 1), Step::More, "its first half is forgotten");
+    assert_eq!(take(&mut datagrams, 2, 1), Ok(None), "its first half is forgotten");
     let many = frame(3, 0, 5_000, b"VALUE k 0 1\r\n");
     let expected = Expected { tag: 3, due: GET };
     assert_eq!(
         datagrams.take(&many, expected),
-        Step::Malformed(Malformed::TooLong("the datagrams of a reply"))
+        Err(Malformed::TooLong("the datagrams of a reply"))
     );
 }
 
@@ -112,7 +106,7 @@ proptest! {
             ("memcached-ascii", [head.as_bytes(), &vec![b'v'; value_len], b"\r\nEND\r\n"].concat())
         };
         let pieces: Vec<&[u8]> = reply.chunks(piece_len).collect();
-        let mut datagrams = Datagrams::new(&app(text)).unwrap();
+        let mut datagrams = app(text).datagrams().unwrap();
         let expected = Expected { tag: 7, due: GET };
         let mut missing: std::collections::BTreeSet<usize> = (0..pieces.len()).collect();
         // In any order, some twice, and then whatever is missing.
@@ -120,7 +114,7 @@ proptest! {
         for at in drawn.chain(0..pieces.len()) {
             let step = datagrams.take(&frame(7, at as u16, pieces.len() as u16, pieces[at]), expected);
             missing.remove(&at);
-            prop_assert_eq!(step, if missing.is_empty() { keep(OK) } else { Step::More });
+            prop_assert_eq!(step, if missing.is_empty() { Ok(Some(OK)) } else { Ok(None) });
             if missing.is_empty() {
                 break;
             }

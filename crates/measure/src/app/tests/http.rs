@@ -137,7 +137,7 @@ fn a_long_header_that_means_nothing_here_is_borne() {
 
 #[test]
 fn a_reply_cut_short_is_told() {
-    let truncated = [Step::Malformed(Malformed::Truncated)];
+    let truncated = [Err(Malformed::Truncated)];
     for text in
         ["HTTP/1.1 200", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"]
     {

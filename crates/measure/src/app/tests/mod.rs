@@ -37,12 +37,15 @@ fn due(due: u32) -> Expected {
     Expected { tag: 0, due }
 }
 
+/// What a step in finding replies gives.
+type Step = Result<Option<Reply>, Malformed>;
+
 fn keep(outcome: Outcome) -> Step {
-    Step::Reply(Reply { outcome, after: After::Keep })
+    Ok(Some(Reply { outcome, after: After::Keep }))
 }
 
 fn close(outcome: Outcome) -> Step {
-    Step::Reply(Reply { outcome, after: After::Close })
+    Ok(Some(Reply { outcome, after: After::Close }))
 }
 
 /// What is found in the fragments, one after the other, with always the same due; it ends with what
@@ -57,21 +60,21 @@ fn steps<'a>(
     for mut fragment in fragments {
         while !fragment.is_empty() {
             match replies.take(&mut fragment, expected) {
-                Step::More => assert!(fragment.is_empty(), "more is asked for while there is some"),
-                step @ Step::Malformed(malformed) => {
+                Ok(None) => assert!(fragment.is_empty(), "more is asked for while there is some"),
+                step @ Err(malformed) => {
                     found.push(step);
                     assert_eq!(replies.take(&mut &b""[..], expected), step, "it stays malformed");
                     assert_eq!(replies.finish(), Err(malformed));
                     return found;
                 }
-                step @ Step::Reply(_) => found.push(step),
+                step @ Ok(Some(_)) => found.push(step),
             }
         }
     }
     match replies.finish() {
         Ok(None) => {}
-        Ok(Some(reply)) => found.push(Step::Reply(reply)),
-        Err(malformed) => found.push(Step::Malformed(malformed)),
+        Ok(Some(reply)) => found.push(Ok(Some(reply))),
+        Err(malformed) => found.push(Err(malformed)),
     }
     found
 }
@@ -89,7 +92,7 @@ fn check_malformed(app: &App, reply: u32, bytes: &[u8]) {
         [steps(app, Some(due(reply)), [bytes]), steps(app, Some(due(reply)), bytes.chunks(1))]
     {
         assert!(
-            matches!(found[..], [Step::Malformed(malformed)] if malformed != Malformed::Truncated),
+            matches!(found[..], [Err(malformed)] if malformed != Malformed::Truncated),
             "{shown:?}: {found:?}"
         );
     }

@@ -78,11 +78,11 @@ fn only_pushes_come_unasked() {
     let redis = app("redis:resp=3");
     let push = b">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n".as_slice();
     assert_eq!(steps(&redis, None, [push, push]), []);
-    assert_eq!(steps(&redis, None, [push, b"+OK\r\n"]), [Step::Malformed(Malformed::Unsolicited)]);
+    assert_eq!(steps(&redis, None, [push, b"+OK\r\n"]), [Err(Malformed::Unsolicited)]);
     for app in ["memcached-ascii", "memcached-binary", "http", "echo:4"].map(app) {
         assert_eq!(
             steps(&app, None, [b"END\r\n".as_slice()]),
-            [Step::Malformed(Malformed::Unsolicited)],
+            [Err(Malformed::Unsolicited)],
             "{app}"
         );
     }

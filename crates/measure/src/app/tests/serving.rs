@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::serving::{Limits, TaskStep, Tasks};
+use super::super::serving::{Limits, Tasks};
 use super::*;
 use crate::generator::generator;
 
@@ -17,8 +17,8 @@ fn what_asks_for_too_much_is_malformed() {
         [stss(1_000_001, 0, 0), stss(0, 1_001, 0), stss(0, 0, 2_001), stss(0, u64::MAX, u64::MAX)]
     {
         let mut tasks = Tasks::new(form("stss"), LIMITS);
-        assert!(matches!(tasks.take(&mut &head[..]), TaskStep::Malformed(Malformed::TooLong(_))));
-        assert!(matches!(tasks.take(&mut &b"x"[..]), TaskStep::Malformed(_)), "it stays malformed");
+        assert!(matches!(tasks.take(&mut &head[..]), Err(Malformed::TooLong(_))));
+        assert!(matches!(tasks.take(&mut &b"x"[..]), Err(_)), "it stays malformed");
         assert!(Tasks::read(form("stss"), LIMITS, &head).is_err());
     }
     assert!(Tasks::read(form("synthetic"), LIMITS, &1_000_001u64.to_be_bytes()).is_err());
@@ -65,9 +65,9 @@ proptest! {
         for mut part in fragments::cut(&sent, &cuts) {
             while !part.is_empty() {
                 match tasks.take(&mut part) {
-                    TaskStep::More => {}
-                    TaskStep::Task(task) => task.write_reply(&mut replies),
-                    TaskStep::Malformed(malformed) => prop_assert!(false, "{}", malformed),
+                    Ok(None) => {}
+                    Ok(Some(task)) => task.write_reply(&mut replies),
+                    Err(malformed) => prop_assert!(false, "{}", malformed),
                 }
             }
         }
@@ -77,7 +77,7 @@ proptest! {
         for mut part in fragments::cut(&replies, &cuts) {
             while !part.is_empty() {
                 match client.take(&mut part, next.copied()) {
-                    Step::More => {}
+                    Ok(None) => {}
                     step => {
                         prop_assert_eq!(step, keep(OK));
                         next = due.next();
@@ -93,7 +93,7 @@ proptest! {
         let form = if stss { form("stss") } else { form("synthetic") };
         let mut tasks = Tasks::new(form, LIMITS);
         let mut rest = &bytes[..];
-        while !rest.is_empty() && !matches!(tasks.take(&mut rest), TaskStep::Malformed(_)) {}
+        while !rest.is_empty() && !matches!(tasks.take(&mut rest), Err(_)) {}
         if let Ok(task) = Tasks::read(form, LIMITS, &bytes) {
             prop_assert!(task.reply_len() <= 2_000);
         }

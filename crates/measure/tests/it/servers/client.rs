@@ -6,8 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use tailcut_measure::app::{
-    After, App, Carrier, Datagrams, Expected, Key, Login, Outcome, Preload, Replies, Requests,
-    Setting, Step, Tally,
+    After, App, Carrier, Expected, Key, Login, Outcome, Replies, Requests, Setting, Tally,
 };
 use tailcut_measure::generator::generator;
 
@@ -49,15 +48,15 @@ impl Client {
     /// Sets every key, `depth` at a time.
     pub(crate) fn preload(&mut self, depth: u64) {
         let preload =
-            Preload::new(&self.app, Carrier::Stream).expect("it fits").expect("there is a store");
-        let indices: Vec<u64> = (0..preload.key_count()).collect();
+            self.app.preload(Carrier::Stream).expect("it fits").expect("there is a store");
+        let indices: Vec<u64> = (0..preload.key_count).collect();
         for batch in indices.chunks(depth as usize) {
             let mut out = Vec::new();
-            self.due.extend(batch.iter().map(|&index| preload.write(index, &mut out)));
+            self.due.extend(batch.iter().map(|&index| (preload.write)(index, &mut out)));
             self.send(&out);
             self.receive_all();
         }
-        let expected = Tally { ok: preload.key_count(), ..Tally::default() };
+        let expected = Tally { ok: preload.key_count, ..Tally::default() };
         assert_eq!(std::mem::take(&mut self.tally), expected, "the preload of {}", self.app);
     }
 
@@ -97,14 +96,14 @@ impl Client {
             let mut bytes = &buffer[..len];
             while !bytes.is_empty() {
                 match self.replies.take(&mut bytes, self.due.front().copied()) {
-                    Step::More => {}
-                    Step::Reply(reply) => {
+                    Ok(None) => {}
+                    Ok(Some(reply)) => {
                         self.finish(reply.outcome, reply.after);
                         if reply.after == After::Close {
                             bytes = &[];
                         }
                     }
-                    Step::Malformed(malformed) => {
+                    Err(malformed) => {
                         panic!("{}: {malformed}: {:?}", self.app, String::from_utf8_lossy(bytes))
                     }
                 }
@@ -133,7 +132,7 @@ pub(crate) fn run_datagrams(address: SocketAddr, app: &str, count: u64, depth: u
     socket.set_read_timeout(Some(PATIENCE)).expect("above zero");
     let setting = Setting { carrier: Carrier::Datagram, authority: "" };
     let mut requests = Requests::new(&app, setting, generator(7, 0)).expect("it fits");
-    let mut datagrams = Datagrams::new(&app).expect("it is spoken over UDP");
+    let mut datagrams = app.datagrams().expect("it is spoken over UDP");
     let mut buffer = vec![0; 64 << 10];
     let mut tally = Tally::default();
     for _ in 0..count / depth as u64 {
@@ -153,12 +152,12 @@ pub(crate) fn run_datagrams(address: SocketAddr, app: &str, count: u64, depth: u
                 .position(|expected| key == Key::Tag(expected.tag))
                 .expect("it names one that is outstanding");
             match datagrams.take(&buffer[..len], due[at]) {
-                Step::More => {}
-                Step::Reply(reply) => {
-                    tally.record(reply.outcome);
+                Ok(None) => {}
+                Ok(Some(outcome)) => {
+                    tally.record(outcome);
                     due.swap_remove(at);
                 }
-                Step::Malformed(malformed) => panic!("{app}: {malformed}"),
+                Err(malformed) => panic!("{app}: {malformed}"),
             }
         }
     }

@@ -136,7 +136,7 @@ impl Bench {
         // No request is given up, and nothing in virtual time is late by itself.
         let config = LoopConfig { timeout_ns: u64::MAX, near_ns: 0, busy_poll: false };
         let requests = requests.expect("an echo has requests");
-        let load = LoadLoop::new(clock, server, requests, slices, config);
+        let load = LoadLoop::new(clock, Box::new(server), requests, slices, config);
         Ok(Self { load, asked, slice_ns, slice: 0 })
     }
 
