@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rand::Rng;
 use thiserror::Error;
 
-use self::grammar::not_negative;
+use self::grammar::NOT_NEGATIVE;
 use self::sampler::Sampler;
 use crate::quantity::{QuantityError, Unit};
 
@@ -136,7 +136,7 @@ impl Distribution {
     ///
     /// The parameter for which it could not work, and the rule that it breaks.
     pub fn with_offset(offset: f64, form: Form, unit: Unit) -> Result<Self, DistributionError> {
-        not_negative("the constant", offset)?;
+        NOT_NEGATIVE.check("the constant", offset)?;
         form.check(offset)?;
         let sampler = Sampler::new(&form);
         Ok(Self { form, offset, unit, sampler })
@@ -270,29 +270,7 @@ impl fmt::Display for Distribution {
         if self.offset != 0.0 {
             write!(f, "{}+", self.unit.format(self.offset))?;
         }
-        let value = |value: &f64| self.unit.format(*value);
-        match &self.form {
-            Form::Fixed { value: v } => write!(f, "fixed:{}", value(v)),
-            Form::Uniform { max } => write!(f, "uni:{}", value(max)),
-            Form::Exponential { mean } => write!(f, "exp:{}", value(mean)),
-            Form::Bimodal { values: [v1, v2], probability } => {
-                write!(f, "bimodal:{}:{}:{probability}", value(v1), value(v2))
-            }
-            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
-                let (v1, v2, v3) = (value(v1), value(v2), value(v3));
-                write!(f, "trimodal:{v1}:{v2}:{v3}:{p1}:{p2}")
-            }
-            Form::LogNormal { mu, sigma } => write!(f, "lognorm:{mu}:{sigma}"),
-            Form::Gamma { shape, scale } => write!(f, "gamma:{shape}:{}", value(scale)),
-            Form::Pareto { location, scale, shape } => {
-                write!(f, "pareto:{}:{}:{shape}", value(location), value(scale))
-            }
-            Form::ExtremeValue { location, scale, shape } => {
-                write!(f, "gev:{}:{}:{shape}", value(location), value(scale))
-            }
-            Form::Zipf { ranks, exponent } => write!(f, "zipf:{ranks}:{exponent}"),
-            Form::Empirical { path, .. } => write!(f, "file:{path}"),
-        }
+        self.form.write(self.unit, f)
     }
 }
 

@@ -28,81 +28,53 @@
 //! carry several requests; for UDP the number of the datagram, the first one of a request that has
 //! several; for R2P2 the token of its first packet.
 //!
-//! Invariants: stamps of two clocks cannot be subtracted, which the compiler checks; a stamp is
+//! Invariants: stamps of two clocks cannot be subtracted, for nobody gets at them; a stamp is
 //! never given to a request that it does not cover; open samples are bounded in number and in time.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The user's clock, read in the process that measures: CLOCK_MONOTONIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum User {}
-
-/// The kernel's clock for software stamps: CLOCK_REALTIME.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kernel {}
-
-/// The network interface's clock, which need not agree with any other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Hardware {}
-
-/// A moment on the clock `C`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stamp<C> {
-    ns: u64,
-    clock: PhantomData<C>,
-}
-
-impl<C> Stamp<C> {
-    /// `ns` nanoseconds since the clock's own epoch.
-    #[inline]
-    pub fn new(ns: u64) -> Self {
-        Self { ns, clock: PhantomData }
-    }
-
-    /// Nanoseconds from `earlier` to this moment; `None` when it is the later one. There is no way
-    /// from the stamp of one clock to that of another:
-    ///
-    /// ```compile_fail
-    /// use tailcut_measure::stamps::{Kernel, Stamp, User};
-    /// Stamp::<User>::new(2).since(Stamp::<Kernel>::new(1));
-    /// ```
-    #[inline]
-    pub fn since(self, earlier: Self) -> Option<u64> {
-        self.ns.checked_sub(earlier.ns)
-    }
-}
-
-/// One packet's stamps, as far as they exist.
+/// One packet's stamps, as far as they exist: by the user's clock, which the process that measures
+/// reads (CLOCK_MONOTONIC), by the kernel (CLOCK_REALTIME), and by the network interface, whose clock
+/// need not agree with any other.
+///
+/// Nobody gets at the stamps themselves, so that those of one clock are subtracted from no other's:
+///
+/// ```compile_fail
+/// use tailcut_measure::stamps::Stamps;
+/// let [user, kernel, _] = Stamps::of_ns(Some(2), Some(1), None).ns;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// By the user's clock.
-    pub user: Option<Stamp<User>>,
-    /// By the kernel.
-    pub kernel: Option<Stamp<Kernel>>,
-    /// By the network interface.
-    pub hardware: Option<Stamp<Hardware>>,
+    /// Nanoseconds since each clock's own epoch.
+    ns: ByClock<Option<u64>>,
 }
+
+/// Of the user's clock, the kernel's, and the interface's.
+type ByClock<T> = [T; 3];
 
 impl Stamps {
     /// Stamps given in nanoseconds of each clock.
     pub fn of_ns(user: Option<u64>, kernel: Option<u64>, hardware: Option<u64>) -> Self {
-        Self {
-            user: user.map(Stamp::new),
-            kernel: kernel.map(Stamp::new),
-            hardware: hardware.map(Stamp::new),
-        }
+        Self { ns: [user, kernel, hardware] }
     }
 
     /// Keeps the later stamp of each clock.
     fn advance(&mut self, other: &Self) {
-        self.user = self.user.max(other.user);
-        self.kernel = self.kernel.max(other.kernel);
-        self.hardware = self.hardware.max(other.hardware);
+        self.ns.iter_mut().zip(other.ns).for_each(|(mine, theirs)| *mine = (*mine).max(theirs));
+    }
+
+    /// Keeps the first stamp of each clock; whether one of them was not the first.
+    fn fill(&mut self, other: &Self) -> bool {
+        let mut is_repeated = false;
+        for (mine, theirs) in self.ns.iter_mut().zip(other.ns) {
+            is_repeated |= mine.is_some() && theirs.is_some();
+            *mine = mine.or(theirs);
+        }
+        is_repeated
     }
 }
 
@@ -123,12 +95,11 @@ impl Latencies {
         [self.user_ns, self.kernel_ns, self.hardware_ns].iter().flatten().count() > 1
     }
 
+    /// By each clock that has both.
     fn between(sent: &Stamps, received: &Stamps) -> Self {
-        Self {
-            user_ns: difference(received.user, sent.user),
-            kernel_ns: difference(received.kernel, sent.kernel),
-            hardware_ns: difference(received.hardware, sent.hardware),
-        }
+        let [user_ns, kernel_ns, hardware_ns] =
+            [0, 1, 2].map(|clock| received.ns[clock]?.checked_sub(sent.ns[clock]?));
+        Self { user_ns, kernel_ns, hardware_ns }
     }
 }
 
@@ -156,16 +127,11 @@ pub enum Promised {
 }
 
 impl Promised {
-    fn is_kept(self, sent: &Stamps) -> bool {
-        let Missing { kernel, hardware } = self.missing(sent);
-        !kernel && !hardware
-    }
-
-    fn missing(self, sent: &Stamps) -> Missing {
-        Missing {
-            kernel: matches!(self, Self::Kernel | Self::Both) && sent.kernel.is_none(),
-            hardware: matches!(self, Self::Hardware | Self::Both) && sent.hardware.is_none(),
-        }
+    /// The clocks whose stamps have not come though they were promised.
+    fn missing(self, sent: &Stamps) -> ByClock<bool> {
+        let kernel = matches!(self, Self::Kernel | Self::Both);
+        let hardware = matches!(self, Self::Hardware | Self::Both);
+        [false, kernel && sent.ns[KERNEL].is_none(), hardware && sent.ns[HARDWARE].is_none()]
     }
 }
 
@@ -219,23 +185,6 @@ pub struct MatchCounts {
 }
 
 impl MatchCounts {
-    /// What was counted since `earlier`, an earlier state of the same counts.
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            requests: self.requests - earlier.requests,
-            refused: self.refused - earlier.refused,
-            samples: self.samples - earlier.samples,
-            missing_kernel: self.missing_kernel - earlier.missing_kernel,
-            missing_hardware: self.missing_hardware - earlier.missing_hardware,
-            unanswered: self.unanswered - earlier.unanswered,
-            late: self.late - earlier.late,
-            duplicates: self.duplicates - earlier.duplicates,
-            unexpected: self.unexpected - earlier.unexpected,
-            ambiguous: self.ambiguous - earlier.ambiguous,
-            reversed: self.reversed - earlier.reversed,
-        }
-    }
-
     /// Adds another flow's counts.
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
@@ -259,7 +208,7 @@ pub struct Matcher {
     /// By ascending key.
     open: VecDeque<Open>,
     /// Requests whose wait is over, by ascending key of the latest ones, with what they lacked.
-    expired: VecDeque<(u64, Missing)>,
+    expired: VecDeque<(u64, ByClock<bool>)>,
     /// Samples that nobody has polled yet.
     closed: VecDeque<StampedSample>,
     /// No key may be lower.
@@ -295,8 +244,7 @@ impl Matcher {
             sent,
             received: Stamps::default(),
             deadline_ns: None,
-            kernel_count: 0,
-            hardware_count: 0,
+            sent_counts: [0; 3],
         });
         true
     }
@@ -308,13 +256,10 @@ impl Matcher {
         let after = self.open.partition_point(|open| open.key <= *range.end());
         let Self { open, counts, .. } = self;
         for open in open.range_mut(first..after.max(first)) {
-            let is_new = [
-                fill(&mut open.sent.kernel, stamps.kernel),
-                fill(&mut open.sent.hardware, stamps.hardware),
-            ];
-            counts.duplicates += u64::from(is_new.contains(&Some(false)));
-            open.kernel_count += u32::from(stamps.kernel.is_some());
-            open.hardware_count += u32::from(stamps.hardware.is_some());
+            counts.duplicates += u64::from(open.sent.fill(&stamps));
+            for (count, stamp) in open.sent_counts.iter_mut().zip(stamps.ns) {
+                *count += u32::from(stamp.is_some());
+            }
         }
         if first >= after {
             self.count_stray(&range, &stamps);
@@ -380,6 +325,11 @@ impl Matcher {
         &self.counts
     }
 
+    /// What has been counted since the last call.
+    pub fn take_counts(&mut self) -> MatchCounts {
+        std::mem::take(&mut self.counts)
+    }
+
     /// Samples that wait for their reply or for a stamp.
     pub fn open_count(&self) -> usize {
         self.open.len()
@@ -391,7 +341,7 @@ impl Matcher {
 
     fn close_if_complete(&mut self, index: usize) {
         let open = &self.open[index];
-        if open.deadline_ns.is_some() && self.config.promised.is_kept(&open.sent) {
+        if open.deadline_ns.is_some() && self.config.promised.missing(&open.sent) == [false; 3] {
             self.close(index);
         }
     }
@@ -399,22 +349,24 @@ impl Matcher {
     fn close(&mut self, index: usize) {
         let Some(open) = self.open.remove(index) else { return };
         let missing = self.config.promised.missing(&open.sent);
-        let Open { key, mut sent, received, .. } = open;
+        let Open { key, mut sent, received, sent_counts, .. } = open;
         if self.config.promised == Promised::Both
-            && (1..open.kernel_count).contains(&open.hardware_count)
+            && (1..sent_counts[KERNEL]).contains(&sent_counts[HARDWARE])
         {
             self.counts.ambiguous += 1;
-            sent.hardware = None;
+            sent.ns[HARDWARE] = None;
         }
-        self.counts.missing_kernel += u64::from(missing.kernel);
-        self.counts.missing_hardware += u64::from(missing.hardware);
-        if missing.kernel || missing.hardware {
+        self.counts.missing_kernel += u64::from(missing[KERNEL]);
+        self.counts.missing_hardware += u64::from(missing[HARDWARE]);
+        if missing.contains(&true) {
             if self.expired.len() >= EXPIRED_MAX {
                 self.expired.pop_front();
             }
             self.expired.push_back((key, missing));
         }
-        self.counts.reversed += u64::from(is_reversed(&sent, &received));
+        let mut clocks = received.ns.iter().zip(sent.ns);
+        let is_reversed = clocks.any(|(received, sent)| received.is_some_and(|at| Some(at) < sent));
+        self.counts.reversed += u64::from(is_reversed);
         self.counts.samples += 1;
         self.closed
             .push_back(StampedSample { key, latencies: Latencies::between(&sent, &received) });
@@ -422,9 +374,8 @@ impl Matcher {
 
     /// Counts stamps that no open request wants.
     fn count_stray(&mut self, range: &RangeInclusive<u64>, stamps: &Stamps) {
-        let lacks = |missing: &Missing| {
-            (missing.kernel && stamps.kernel.is_some())
-                || (missing.hardware && stamps.hardware.is_some())
+        let lacks = |missing: &ByClock<bool>| {
+            missing.iter().zip(stamps.ns).any(|(&missing, stamp)| missing && stamp.is_some())
         };
         if self.expired.iter().any(|(key, missing)| range.contains(key) && lacks(missing)) {
             self.counts.late += 1;
@@ -523,39 +474,13 @@ struct Open {
     received: Stamps,
     /// End of the wait, once the reply is there.
     deadline_ns: Option<u64>,
-    /// Transmit stamps of the kernel's.
-    kernel_count: u32,
-    /// Transmit stamps of the interface's.
-    hardware_count: u32,
+    /// Transmit stamps.
+    sent_counts: ByClock<u32>,
 }
 
-/// Promised transmit stamps that have not come.
-#[derive(Clone, Copy, Debug)]
-struct Missing {
-    kernel: bool,
-    hardware: bool,
-}
-
-/// Sets what is not set; whether it did, and `None` when there is nothing to set.
-fn fill<C>(place: &mut Option<Stamp<C>>, stamp: Option<Stamp<C>>) -> Option<bool> {
-    let stamp = stamp?;
-    let is_new = place.is_none();
-    place.get_or_insert(stamp);
-    Some(is_new)
-}
-
-fn difference<C>(received: Option<Stamp<C>>, sent: Option<Stamp<C>>) -> Option<u64> {
-    received?.since(sent?)
-}
-
-fn is_reversed(sent: &Stamps, received: &Stamps) -> bool {
-    fn reversed<C: PartialOrd>(received: Option<C>, sent: Option<C>) -> bool {
-        matches!((received, sent), (Some(received), Some(sent)) if received < sent)
-    }
-    reversed(received.user, sent.user)
-        || reversed(received.kernel, sent.kernel)
-        || reversed(received.hardware, sent.hardware)
-}
+/// Places of clocks in what is [`ByClock`].
+const KERNEL: usize = 1;
+const HARDWARE: usize = 2;
 
 /// Requests whose wait is over that are remembered, to tell a late stamp from one that was never
 /// asked for.

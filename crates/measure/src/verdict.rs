@@ -7,6 +7,7 @@
 use std::fmt;
 
 use strum::{AsRefStr, EnumDiscriminants};
+use thiserror::Error;
 
 use crate::objective::percentile_name;
 
@@ -60,20 +61,23 @@ impl fmt::Display for Verdict {
 /// help, and [`AsRef`] is a stable name, for results.
 ///
 /// The weightiest comes first: a load that was not the one asked for makes the rest pointless.
-#[derive(Clone, Debug, PartialEq, EnumDiscriminants, AsRefStr)]
+#[derive(Clone, Debug, PartialEq, AsRefStr, EnumDiscriminants, Error)]
 #[strum(serialize_all = "snake_case")]
 #[strum_discriminants(name(Weight), vis(), derive(PartialOrd, Ord))]
 #[non_exhaustive]
 pub enum Reason {
     /// An agent was lost, so that the load was not what was asked for.
+    #[error("an agent was lost: {agent}")]
     AgentLost {
         /// Which, and why.
         agent: String,
     },
     /// Somebody ended the run before it was content. Whoever looks until he likes what he sees
     /// stops at a lucky moment.
+    #[error("the run was interrupted")]
     Interrupted,
     /// The load that left was not the one asked for.
+    #[error("{sent_per_s:.0} requests/s left of {offered_per_s:.0} asked for")]
     RateNotReached {
         /// Asked for, requests a second.
         offered_per_s: f64,
@@ -81,6 +85,7 @@ pub enum Reason {
         sent_per_s: f64,
     },
     /// Replies came more slowly than requests left: the server is overloaded.
+    #[error("the server answered {replied_per_s:.0} of {sent_per_s:.0} requests/s")]
     Overloaded {
         /// Left, requests a second.
         sent_per_s: f64,
@@ -88,6 +93,7 @@ pub enum Reason {
         replied_per_s: f64,
     },
     /// The client sent so late that its own delay is a part of the percentile.
+    #[error("the client sent late: {} is {:.1} us from the intended send and {:.1} us from the actual one", percentile_name(*p), intended_ns / 1e3, actual_ns / 1e3)]
     ClientLate {
         /// The percentile, as a share.
         p: f64,
@@ -97,11 +103,13 @@ pub enum Reason {
         actual_ns: f64,
     },
     /// The gaps between sends were not of the distribution asked for.
+    #[error("the gaps between sends are not of the distribution asked for (fault {fault:.4})")]
     ArrivalsWrong {
         /// The fault, see [`ArrivalFit::fault`](crate::statistics::arrival_fit::ArrivalFit::fault).
         fault: f64,
     },
     /// Requests without a reply, whose latency is in no percentile.
+    #[error("{:.3} % of the requests have no reply: {}", share * 100.0, listed(outcomes))]
     Unanswered {
         /// What became of them, each count above zero with its name.
         outcomes: Vec<(&'static str, u64)>,
@@ -109,12 +117,14 @@ pub enum Reason {
         share: f64,
     },
     /// The server's latency moved during the run.
+    #[error("{}", moved(*change))]
     NotStationary {
         /// By how much the second half differs from the first; a share. `None` where the level
         /// wanders without one.
         change: Option<f64>,
     },
     /// The percentile is a matter of a few episodes: a pause, or a queue that hardly ever empties.
+    #[error("{} rests on what {beyond:.0} independent samples would tell", percentile_name(*p))]
     FewEpisodes {
         /// The percentile, as a share.
         p: f64,
@@ -122,6 +132,7 @@ pub enum Reason {
         beyond: f64,
     },
     /// The interval is wider than asked for.
+    #[error("{} is known to {:.1} %, not to the {:.1} % asked for", percentile_name(*p), half_width_share * 100.0, asked_share * 100.0)]
     IntervalWide {
         /// The percentile, as a share.
         p: f64,
@@ -133,11 +144,13 @@ pub enum Reason {
         needed_ns: u64,
     },
     /// The limit of the objective lies in the interval, however narrow.
+    #[error("the limit lies within the interval")]
     Undecided {
         /// The length of a run that might decide, as far as one can tell; ns.
         needed_ns: u64,
     },
     /// The samples do not support the percentile.
+    #[error("{} takes {needed} samples, and there are {samples}", percentile_name(*p))]
     SamplesFew {
         /// The percentile, as a share.
         p: f64,
@@ -177,74 +190,20 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AgentLost { agent } => write!(f, "an agent was lost: {agent}"),
-            Self::Interrupted => f.write_str("the run was interrupted"),
-            Self::RateNotReached { offered_per_s, sent_per_s } => {
-                write!(f, "{sent_per_s:.0} requests/s left of {offered_per_s:.0} asked for")
-            }
-            Self::Overloaded { sent_per_s, replied_per_s } => {
-                write!(f, "the server answered {replied_per_s:.0} of {sent_per_s:.0} requests/s")
-            }
-            Self::ClientLate { p, intended_ns, actual_ns } => write!(
-                f,
-                "the client sent late: {} is {:.1} us from the intended send and {:.1} us from the actual one",
-                percentile_name(*p),
-                micros(*intended_ns),
-                micros(*actual_ns)
-            ),
-            Self::ArrivalsWrong { fault } => {
-                write!(
-                    f,
-                    "the gaps between sends are not of the distribution asked for (fault {fault:.4})"
-                )
-            }
-            Self::Unanswered { outcomes, share } => {
-                let listed: Vec<_> =
-                    outcomes.iter().map(|(name, count)| format!("{count} {name}")).collect();
-                write!(
-                    f,
-                    "{:.3} % of the requests have no reply: {}",
-                    share * 100.0,
-                    listed.join(", ")
-                )
-            }
-            Self::NotStationary { change: Some(change) } => {
-                write!(
-                    f,
-                    "the latency moved by {:+.1} % from the first half to the second",
-                    change * 100.0
-                )
-            }
-            Self::NotStationary { change: None } => {
-                f.write_str("the latency wanders instead of returning to a level")
-            }
-            Self::FewEpisodes { p, beyond } => {
-                write!(
-                    f,
-                    "{} rests on what {beyond:.0} independent samples would tell",
-                    percentile_name(*p)
-                )
-            }
-            Self::IntervalWide { p, half_width_share, asked_share, .. } => write!(
-                f,
-                "{} is known to {:.1} %, not to the {:.1} % asked for",
-                percentile_name(*p),
-                half_width_share * 100.0,
-                asked_share * 100.0
-            ),
-            Self::Undecided { .. } => f.write_str("the limit lies within the interval"),
-            Self::SamplesFew { p, samples, needed } => {
-                write!(f, "{} takes {needed} samples, and there are {samples}", percentile_name(*p))
-            }
-        }
-    }
+/// Counts with their names.
+fn listed(outcomes: &[(&str, u64)]) -> String {
+    let listed: Vec<_> = outcomes.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    listed.join(", ")
 }
 
-fn micros(ns: f64) -> f64 {
-    ns / 1e3
+fn moved(change: Option<f64>) -> String {
+    match change {
+        Some(change) => {
+            let percent = change * 100.0;
+            format!("the latency moved by {percent:+.1} % from the first half to the second")
+        }
+        None => "the latency wanders instead of returning to a level".to_owned(),
+    }
 }
 
 fn seconds(ns: u64) -> f64 {

@@ -61,9 +61,8 @@ pub(super) struct Sampler {
     found: Found,
     /// By lane.
     matchers: Vec<Matcher>,
-    /// Of lanes that have begun anew.
+    /// Of lanes that have begun anew, since the last telling.
     past: MatchCounts,
-    told: MatchCounts,
     /// Of requests that several clocks have stamped, since the last telling.
     stamped: Vec<Latencies>,
 }
@@ -71,8 +70,8 @@ pub(super) struct Sampler {
 impl Sampler {
     pub(super) fn new(stamp_every: u32, found: Found) -> Self {
         let every = if found.stamping == Stamping::Off { 0 } else { stamp_every };
-        let (past, told) = (MatchCounts::default(), MatchCounts::default());
-        Self { every, left: every, found, matchers: Vec::new(), past, told, stamped: Vec::new() }
+        let (matchers, past) = (Vec::new(), MatchCounts::default());
+        Self { every, left: every, found, matchers, past, stamped: Vec::new() }
     }
 
     /// What sockets are asked for.
@@ -108,7 +107,7 @@ impl Sampler {
         let mut past = std::mem::replace(&mut self.matchers[lane], Matcher::new(config));
         past.handle_timeout(Time::MAX);
         drain(&mut past, &mut self.stamped);
-        self.past.merge(past.counts());
+        self.past.merge(&past.take_counts());
     }
 
     /// A request that was picked leaves by a send that is marked; whether it is sampled.
@@ -138,15 +137,13 @@ impl Sampler {
 
     /// What was counted, and the latencies by several clocks, since the last call.
     pub(super) fn take(&mut self, now: Time) -> (MatchCounts, Vec<Latencies>) {
-        let mut counts = self.past;
+        let mut counts = std::mem::take(&mut self.past);
         for matcher in &mut self.matchers {
             matcher.handle_timeout(now);
             drain(matcher, &mut self.stamped);
-            counts.merge(matcher.counts());
+            counts.merge(&matcher.take_counts());
         }
-        let news = counts.since(&self.told);
-        self.told = counts;
-        (news, std::mem::take(&mut self.stamped))
+        (counts, std::mem::take(&mut self.stamped))
     }
 }
 

@@ -1,12 +1,28 @@
 //! What the grammar reads, and which parameters it accepts.
 //!
+//! One table says how each form is written, and what its parameters are called and may be; reading,
+//! writing and checking a form all go by it.
+//!
 //! Invariant: a form that is accepted can be drawn from, has its moments, and has its quantiles.
 
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use super::quantiles::extreme_value_cdf;
 use super::{DistributionError, Form};
 use crate::quantity::{MAGNITUDE_MAX, Unit};
+
+/// What a parameter may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rule {
+    /// Whether it has the unit of what is drawn; other parameters are plain numbers.
+    has_unit: bool,
+    low: Bound<f64>,
+    /// The highest.
+    high: f64,
+    /// That, for people.
+    text: &'static str,
+}
 
 impl Form {
     pub(super) fn parse(
@@ -14,179 +30,124 @@ impl Form {
         parameters: &str,
         unit: Unit,
     ) -> Result<Self, DistributionError> {
-        let value = |text: &str| unit.parse(text);
-        let plain = |text: &str| Unit::Plain.parse(text);
-        Ok(match name {
-            "fixed" => {
-                let [v] = split("fixed:V", parameters)?;
-                Form::Fixed { value: value(v)? }
-            }
-            "uni" => {
-                let [max] = split("uni:MAX", parameters)?;
-                Form::Uniform { max: value(max)? }
-            }
-            "exp" => {
-                let [mean] = split("exp:MEAN", parameters)?;
-                Form::Exponential { mean: value(mean)? }
-            }
-            "bimodal" => {
-                let [v1, v2, p1] = split("bimodal:V1:V2:P1", parameters)?;
-                Form::Bimodal { values: [value(v1)?, value(v2)?], probability: plain(p1)? }
-            }
-            "trimodal" => {
-                let [v1, v2, v3, p1, p2] = split("trimodal:V1:V2:V3:P1:P2", parameters)?;
-                Form::Trimodal {
-                    values: [value(v1)?, value(v2)?, value(v3)?],
-                    probabilities: [plain(p1)?, plain(p2)?],
-                }
-            }
-            "lognorm" => {
-                let [mu, sigma] = split("lognorm:MU:SIGMA", parameters)?;
-                Form::LogNormal { mu: plain(mu)?, sigma: plain(sigma)? }
-            }
-            "gamma" => {
-                let [shape, scale] = split("gamma:SHAPE:SCALE", parameters)?;
-                Form::Gamma { shape: plain(shape)?, scale: value(scale)? }
-            }
-            _ => return Self::parse_tailed(name, parameters, unit),
-        })
+        let known = GRAMMAR.iter().find(|(usage, _)| name_of(usage) == name);
+        let (usage, rules) =
+            known.ok_or_else(|| DistributionError::FormUnknown(name.to_owned()))?;
+        let parts: Vec<_> = parameters.split(':').collect();
+        let (given, expected) = (parts.len(), rules.len());
+        if given != expected {
+            return Err(DistributionError::ParameterCount { usage, expected, given });
+        }
+        let numbers = parts.iter().zip(*rules).map(|(part, (_, rule))| rule.unit(unit).parse(part));
+        Self::of(name, &numbers.collect::<Result<Vec<_>, _>>()?)
     }
 
-    fn parse_tailed(name: &str, parameters: &str, unit: Unit) -> Result<Self, DistributionError> {
-        let value = |text: &str| unit.parse(text);
-        let plain = |text: &str| Unit::Plain.parse(text);
-        Ok(match name {
-            "pareto" => {
-                let [location, scale, shape] = split("pareto:LOC:SCALE:SHAPE", parameters)?;
-                Form::Pareto {
-                    location: value(location)?,
-                    scale: value(scale)?,
-                    shape: plain(shape)?,
-                }
+    /// The form of a name with its numbers, in the order in which they are written.
+    fn of(name: &str, numbers: &[f64]) -> Result<Self, DistributionError> {
+        Ok(match (name, numbers) {
+            ("fixed", &[value]) => Form::Fixed { value },
+            ("uni", &[max]) => Form::Uniform { max },
+            ("exp", &[mean]) => Form::Exponential { mean },
+            ("bimodal", &[v1, v2, probability]) => Form::Bimodal { values: [v1, v2], probability },
+            ("trimodal", &[v1, v2, v3, p1, p2]) => {
+                Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] }
             }
-            "gev" => {
-                let [location, scale, shape] = split("gev:LOC:SCALE:SHAPE", parameters)?;
-                Form::ExtremeValue {
-                    location: value(location)?,
-                    scale: value(scale)?,
-                    shape: plain(shape)?,
-                }
+            ("lognorm", &[mu, sigma]) => Form::LogNormal { mu, sigma },
+            ("gamma", &[shape, scale]) => Form::Gamma { shape, scale },
+            ("pareto", &[location, scale, shape]) => Form::Pareto { location, scale, shape },
+            ("gev", &[location, scale, shape]) => Form::ExtremeValue { location, scale, shape },
+            ("zipf", &[ranks, exponent]) if ranks.fract() == 0.0 && ranks >= 0.0 => {
+                Form::Zipf { ranks: ranks as u64, exponent }
             }
-            "zipf" => {
-                let [ranks, exponent] = split("zipf:N:S", parameters)?;
-                let ranks = plain(ranks)?;
-                if ranks.fract() != 0.0 || ranks < 0.0 {
-                    return Err(out_of_range("the ranks of zipf", RANKS_RULE, ranks));
-                }
-                Form::Zipf { ranks: ranks as u64, exponent: plain(exponent)? }
-            }
+            ("zipf", &[ranks, _]) => return Err(out_of_range("the ranks of zipf", RANKS, ranks)),
             _ => return Err(DistributionError::FormUnknown(name.to_owned())),
         })
     }
 
+    /// Its name and its numbers, in the order in which they are written; a file has none.
+    fn numbers(&self) -> (&'static str, Vec<f64>) {
+        match *self {
+            Form::Fixed { value } => ("fixed", vec![value]),
+            Form::Uniform { max } => ("uni", vec![max]),
+            Form::Exponential { mean } => ("exp", vec![mean]),
+            Form::Bimodal { values: [v1, v2], probability } => {
+                ("bimodal", vec![v1, v2, probability])
+            }
+            Form::Trimodal { values: [v1, v2, v3], probabilities: [p1, p2] } => {
+                ("trimodal", vec![v1, v2, v3, p1, p2])
+            }
+            Form::LogNormal { mu, sigma } => ("lognorm", vec![mu, sigma]),
+            Form::Gamma { shape, scale } => ("gamma", vec![shape, scale]),
+            Form::Pareto { location, scale, shape } => ("pareto", vec![location, scale, shape]),
+            Form::ExtremeValue { location, scale, shape } => ("gev", vec![location, scale, shape]),
+            Form::Zipf { ranks, exponent } => ("zipf", vec![ranks as f64, exponent]),
+            Form::Empirical { .. } => ("file", Vec::new()),
+        }
+    }
+
+    pub(super) fn write(&self, unit: Unit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Form::Empirical { path, .. } = self {
+            return write!(f, "file:{path}");
+        }
+        let (name, numbers) = self.numbers();
+        f.write_str(name)?;
+        let mut numbers = numbers.iter().zip(rules(name));
+        numbers
+            .try_for_each(|(&number, (_, rule))| write!(f, ":{}", rule.unit(unit).format(number)))
+    }
+
     /// Refuses every parameter for which the form could not work.
     pub(super) fn check(&self, offset: f64) -> Result<(), DistributionError> {
-        match self {
-            Form::Fixed { value } => not_negative("the value of fixed", *value),
-            Form::Uniform { max } => positive("the maximum of uni", *max),
-            Form::Exponential { mean } => positive("the mean of exp", *mean),
-            Form::Bimodal { values, probability } => {
-                not_negative("the first value of bimodal", values[0])?;
-                not_negative("the second value of bimodal", values[1])?;
-                is_probability("the probability of bimodal", *probability)
+        let (name, numbers) = self.numbers();
+        for (&number, (parameter, rule)) in numbers.iter().zip(rules(name)) {
+            rule.check(parameter, number)?;
+        }
+        match *self {
+            // Decimals such as 0.9 and 0.1 may add up to just above one.
+            Form::Trimodal { probabilities: [p1, p2], .. } => plain(0.0, 1.0 + 1e-12, "at most 1")
+                .check("the sum of trimodal's P1 and P2", p1 + p2),
+            Form::ExtremeValue { location, scale, shape } => {
+                let probability = extreme_value_cdf(location, scale, shape, -offset);
+                if probability > NEGATIVE_PROBABILITY_MAX {
+                    return Err(DistributionError::Negative { probability });
+                }
+                Ok(())
             }
-            Form::Trimodal { values, probabilities } => check_trimodal(values, probabilities),
-            Form::LogNormal { mu, sigma } => {
-                let mu_max = MAGNITUDE_MAX.ln();
-                within("the mu of lognorm", *mu, (-mu_max, mu_max), "within 41.4 of zero")?;
-                within("the sigma of lognorm", *sigma, (0.0, 20.0), "from 0 to 20")
-            }
-            Form::Gamma { shape, scale } => {
-                within("the shape of gamma", *shape, (1e-3, 1e9), "from 0.001 to 1e9")?;
-                positive("the scale of gamma", *scale)
-            }
-            Form::Pareto { location, scale, shape } => {
-                not_negative("the location of pareto", *location)?;
-                positive("the scale of pareto", *scale)?;
-                within("the shape of pareto", *shape, SHAPE_RANGE, SHAPE_RULE)
-            }
-            Form::ExtremeValue { .. } => self.check_extreme_value(offset),
-            Form::Zipf { ranks, exponent } => {
-                let ranks = *ranks as f64;
-                within("the ranks of zipf", ranks, (1.0, RANKS_MAX), RANKS_RULE)?;
-                within("the exponent of zipf", *exponent, (0.0, 100.0), "from 0 to 100")
-            }
-            Form::Empirical { path, samples } => check_samples(path, samples),
+            Form::Empirical { ref path, ref samples } => check_samples(path, samples),
+            _ => Ok(()),
         }
     }
+}
 
-    fn check_extreme_value(&self, offset: f64) -> Result<(), DistributionError> {
-        let Form::ExtremeValue { location, scale, shape } = *self else {
+impl Rule {
+    /// The unit of such a parameter of a distribution of `unit`.
+    fn unit(self, unit: Unit) -> Unit {
+        if self.has_unit { unit } else { Unit::Plain }
+    }
+
+    pub(super) fn check(
+        self,
+        parameter: &'static str,
+        value: f64,
+    ) -> Result<(), DistributionError> {
+        if (self.low, Bound::Included(self.high)).contains(&value) {
             return Ok(());
-        };
-        let magnitudes = (-MAGNITUDE_MAX, MAGNITUDE_MAX);
-        within("the location of gev", location, magnitudes, "finite, at most 1e18")?;
-        positive("the scale of gev", scale)?;
-        within("the shape of gev", shape, SHAPE_RANGE, SHAPE_RULE)?;
-        let probability = extreme_value_cdf(location, scale, shape, -offset);
-        if probability > NEGATIVE_PROBABILITY_MAX {
-            return Err(DistributionError::Negative { probability });
         }
-        Ok(())
+        Err(out_of_range(parameter, self, value))
     }
 }
 
-fn split<'a, const N: usize>(
-    usage: &'static str,
-    parameters: &'a str,
-) -> Result<[&'a str; N], DistributionError> {
-    let parts: Vec<_> = parameters.split(':').collect();
-    let given = parts.len();
-    parts.try_into().map_err(|_| DistributionError::ParameterCount { usage, expected: N, given })
+fn out_of_range(parameter: &'static str, rule: Rule, value: f64) -> DistributionError {
+    DistributionError::OutOfRange { parameter, rule: rule.text, value }
 }
 
-fn out_of_range(parameter: &'static str, rule: &'static str, value: f64) -> DistributionError {
-    DistributionError::OutOfRange { parameter, rule, value }
+fn name_of(usage: &str) -> &str {
+    usage.split(':').next().unwrap_or(usage)
 }
 
-fn within(
-    parameter: &'static str,
-    value: f64,
-    (low, high): (f64, f64),
-    rule: &'static str,
-) -> Result<(), DistributionError> {
-    if (low..=high).contains(&value) {
-        return Ok(());
-    }
-    Err(out_of_range(parameter, rule, value))
-}
-
-fn positive(parameter: &'static str, value: f64) -> Result<(), DistributionError> {
-    let range = (Bound::Excluded(0.0), Bound::Included(MAGNITUDE_MAX));
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(out_of_range(parameter, "above 0, at most 1e18", value))
-}
-
-pub(super) fn not_negative(parameter: &'static str, value: f64) -> Result<(), DistributionError> {
-    let rule = "0 or more, at most 1e18";
-    within(parameter, value, (0.0, MAGNITUDE_MAX), rule)
-}
-
-fn is_probability(parameter: &'static str, value: f64) -> Result<(), DistributionError> {
-    within(parameter, value, (0.0, 1.0), "from 0 to 1")
-}
-
-fn check_trimodal(values: &[f64; 3], [p1, p2]: &[f64; 2]) -> Result<(), DistributionError> {
-    not_negative("the first value of trimodal", values[0])?;
-    not_negative("the second value of trimodal", values[1])?;
-    not_negative("the third value of trimodal", values[2])?;
-    is_probability("the first probability of trimodal", *p1)?;
-    is_probability("the second probability of trimodal", *p2)?;
-    // Decimals such as 0.9 and 0.1 may add up to just above one.
-    let sums = (0.0, 1.0 + 1e-12);
-    within("the sum of trimodal's P1 and P2", p1 + p2, sums, "at most 1")
+/// What the parameters of a form are called and may be.
+fn rules(name: &str) -> &'static [(&'static str, Rule)] {
+    GRAMMAR.iter().find(|(usage, _)| name_of(usage) == name).map_or(&[], |(_, rules)| rules)
 }
 
 fn check_samples(path: &str, samples: &[f64]) -> Result<(), DistributionError> {
@@ -194,17 +155,78 @@ fn check_samples(path: &str, samples: &[f64]) -> Result<(), DistributionError> {
         return Err(DistributionError::Empty { path: path.to_owned() });
     }
     for sample in samples {
-        not_negative("each sample of file", *sample)?;
+        NOT_NEGATIVE.check("each sample of file", *sample)?;
     }
     if !samples.is_sorted() {
         let rule = "the least, as samples ascend";
-        return Err(out_of_range("the first sample of file", rule, samples[0]));
+        let (parameter, value) = ("the first sample of file", samples[0]);
+        return Err(DistributionError::OutOfRange { parameter, rule, value });
     }
     Ok(())
 }
 
-const SHAPE_RANGE: (f64, f64) = (-10.0, 10.0);
-const SHAPE_RULE: &str = "from -10 to 10";
-const RANKS_MAX: f64 = (1u64 << 53) as f64;
-const RANKS_RULE: &str = "a whole number from 1 to 2^53";
+const fn plain(low: f64, high: f64, text: &'static str) -> Rule {
+    Rule { has_unit: false, low: Bound::Included(low), high, text }
+}
+
+const fn value(low: Bound<f64>, text: &'static str) -> Rule {
+    Rule { has_unit: true, low, high: MAGNITUDE_MAX, text }
+}
+
+/// How each form is written, and its parameters in that order.
+const GRAMMAR: [(&str, &[(&str, Rule)]); 10] = [
+    ("fixed:V", &[("the value of fixed", NOT_NEGATIVE)]),
+    ("uni:MAX", &[("the maximum of uni", POSITIVE)]),
+    ("exp:MEAN", &[("the mean of exp", POSITIVE)]),
+    (
+        "bimodal:V1:V2:P1",
+        &[
+            ("the first value of bimodal", NOT_NEGATIVE),
+            ("the second value of bimodal", NOT_NEGATIVE),
+            ("the probability of bimodal", PROBABILITY),
+        ],
+    ),
+    (
+        "trimodal:V1:V2:V3:P1:P2",
+        &[
+            ("the first value of trimodal", NOT_NEGATIVE),
+            ("the second value of trimodal", NOT_NEGATIVE),
+            ("the third value of trimodal", NOT_NEGATIVE),
+            ("the first probability of trimodal", PROBABILITY),
+            ("the second probability of trimodal", PROBABILITY),
+        ],
+    ),
+    ("lognorm:MU:SIGMA", &[("the mu of lognorm", MU), ("the sigma of lognorm", SIGMA)]),
+    ("gamma:SHAPE:SCALE", &[("the shape of gamma", GAMMA_SHAPE), ("the scale of gamma", POSITIVE)]),
+    (
+        "pareto:LOC:SCALE:SHAPE",
+        &[
+            ("the location of pareto", NOT_NEGATIVE),
+            ("the scale of pareto", POSITIVE),
+            ("the shape of pareto", SHAPE),
+        ],
+    ),
+    (
+        "gev:LOC:SCALE:SHAPE",
+        &[
+            ("the location of gev", LOCATION),
+            ("the scale of gev", POSITIVE),
+            ("the shape of gev", SHAPE),
+        ],
+    ),
+    ("zipf:N:S", &[("the ranks of zipf", RANKS), ("the exponent of zipf", EXPONENT)]),
+];
+
+pub(super) const NOT_NEGATIVE: Rule = value(Bound::Included(0.0), "0 or more, at most 1e18");
+const POSITIVE: Rule = value(Bound::Excluded(0.0), "above 0, at most 1e18");
+const LOCATION: Rule = value(Bound::Included(-MAGNITUDE_MAX), "finite, at most 1e18");
+const PROBABILITY: Rule = plain(0.0, 1.0, "from 0 to 1");
+/// The logarithm of [`MAGNITUDE_MAX`].
+const MU_MAX: f64 = 41.446_531_673_892_82;
+const MU: Rule = plain(-MU_MAX, MU_MAX, "within 41.4 of zero");
+const SIGMA: Rule = plain(0.0, 20.0, "from 0 to 20");
+const GAMMA_SHAPE: Rule = plain(1e-3, 1e9, "from 0.001 to 1e9");
+const SHAPE: Rule = plain(-10.0, 10.0, "from -10 to 10");
+const RANKS: Rule = plain(1.0, (1u64 << 53) as f64, "a whole number from 1 to 2^53");
+const EXPONENT: Rule = plain(0.0, 100.0, "from 0 to 100");
 const NEGATIVE_PROBABILITY_MAX: f64 = 1e-9;

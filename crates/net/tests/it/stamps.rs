@@ -281,7 +281,7 @@ impl Run {
             self.answered += 1;
             self.matcher.handle_reply(
                 self.key,
-                Stamps { user: user().user, ..seen_by(seen) },
+                Stamps::of_ns(Some(Clock.now()), seen.kernel_ns, seen.hardware_ns),
                 Clock.now(),
             );
         }
