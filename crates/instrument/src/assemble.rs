@@ -12,7 +12,7 @@ use super::coordinator::{AgentSession, Measured};
 use super::hdr;
 use super::job::{ClientCounts, StampKind};
 use super::percentile;
-use super::record::{Kept, Record};
+use super::record::{Kept, MOMENTS_MAX, Record};
 use super::result::{
     Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point,
     Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
@@ -128,21 +128,23 @@ fn interval(known: &Known) -> Interval {
 }
 
 fn series(record: &Record) -> Vec<Moment> {
-    let us = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
     let moments = record.over_time(MOMENTS_MAX).into_iter();
-    let moment = moments.map(|(at_s, length_s, moment)| Moment {
-        at_s,
-        length_s,
-        sent: moment.counts.sent,
-        replied: moment.counts.replied,
-        failed: moment.counts.lost + moment.counts.refused + moment.counts.timeout,
-        p50_us: us(moment.percentile_ns(0.5)),
-        p99_us: us(moment.percentile_ns(0.99)),
-        max_us: us(moment.max_ns()),
-        histograms: moment.histograms(record.keep()).map(|[intended, actual]| Histograms {
-            intended: hdr::encode(&intended),
-            actual: hdr::encode(&actual),
-        }),
+    let moment = moments.map(|(at_s, length_s, moment)| {
+        let Latency { p50, p99, max, .. } = latency(&moment.intended);
+        Moment {
+            at_s,
+            length_s,
+            sent: moment.counts.sent,
+            replied: moment.counts.replied,
+            failed: moment.counts.lost + moment.counts.refused + moment.counts.timeout,
+            p50_us: p50,
+            p99_us: p99,
+            max_us: max,
+            histograms: moment.histograms().map(|[intended, actual]| Histograms {
+                intended: hdr::encode(&intended),
+                actual: hdr::encode(&actual),
+            }),
+        }
     });
     moment.collect()
 }
@@ -242,9 +244,6 @@ fn agent(session: &AgentSession) -> Agent {
         lost: session.lost().map(str::to_owned),
     }
 }
-
-/// Intervals of the run over time: a page shows no more.
-const MOMENTS_MAX: usize = 300;
 
 /// Correlations up to so many requests apart.
 const LAG_MAX: usize = 1_000;

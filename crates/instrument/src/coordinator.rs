@@ -4,6 +4,9 @@
 //! agents tell, leg by leg. The load never pauses between legs: a leg is a number of slices, and is
 //! over once every thread of every agent has told them all.
 //!
+//! A leg's latencies go to the controller in the order of their intended sends, as soon as every
+//! thread has told of their slice, and are kept by nobody.
+//!
 //! Invariant: samples and histograms are merged, percentiles never. An agent that is lost is in the
 //! verdict, by name.
 
@@ -167,6 +170,12 @@ impl AgentSession {
         }
     }
 
+    /// Samples that wait to be taken.
+    fn backlog(&self) -> usize {
+        let slices = self.threads.iter().flat_map(|thread| &thread.slices);
+        slices.map(|slice| slice.samples.len() + slice.unanswered.len()).sum()
+    }
+
     /// Takes the slices of `span`: to where they go, and what the controller wants of them into
     /// what is gathered of the leg. Those before it are left out.
     fn take(&mut self, span: &Range<u32>, leg: &mut LegRecord, sink: &mut Sink<'_>) {
@@ -312,7 +321,7 @@ impl<'a> Coordinator<'a> {
             }
             (place.is_measuring, place.sampling, place.connections) =
                 (is_measured, leg.setup.sampling, leg.setup.connections);
-            let window = self.leg(&mut place, leg, &mut record);
+            let window = self.leg(&mut place, leg, &mut record, &mut controller);
             step = controller.handle_window(&window);
             self.watch.view.note_look(controller.found().as_ref());
         };
@@ -354,7 +363,13 @@ impl<'a> Coordinator<'a> {
     }
 
     /// Waits until a leg is over, or somebody interrupts, and gives what came of it.
-    fn leg(&mut self, place: &mut Place, leg: Leg, record: &mut Record) -> Window {
+    fn leg(
+        &mut self,
+        place: &mut Place,
+        leg: Leg,
+        record: &mut Record,
+        controller: &mut Controller,
+    ) -> Window {
         let slices = u32::try_from(leg.for_ns.div_ceil(self.slice_ns)).unwrap_or(u32::MAX).max(1);
         let until = place.slice.saturating_add(slices);
         self.watch.view.begin(
@@ -376,17 +391,19 @@ impl<'a> Coordinator<'a> {
                     .unwrap_or(until)
                     .min(until);
                 let is_over = told == until || is_interrupted;
-                let taken = if is_over || self.watch.view.follows() {
-                    self.sessions.as_mut_slice()
-                } else {
-                    &mut []
-                };
+                // What a long leg gathers is not kept until its end.
+                let backlog: usize = self.sessions.iter().map(AgentSession::backlog).sum();
+                let is_due = is_over || backlog > BACKLOG_MAX || self.watch.view.follows();
+                let taken = if is_due { self.sessions.as_mut_slice() } else { &mut [] };
                 for (agent, session) in taken.iter_mut().enumerate() {
                     let samples = self.watch.samples.as_deref_mut().filter(|_| place.is_measuring);
                     let mut sink =
                         Sink { record: &mut *record, view: &mut *self.watch.view, samples, agent };
                     session.take(&(place.slice..told), &mut gathered, &mut sink);
                 }
+                let samples = gathered.drain();
+                controller.handle_samples(&samples);
+                record.note_samples(samples.iter().map(|sample| sample.latency_ns));
                 self.show(u64::from(told.saturating_sub(place.slice)) * self.slice_ns);
                 if is_over {
                     place.slice = told.max(place.slice);
@@ -401,7 +418,6 @@ impl<'a> Coordinator<'a> {
         let duration_ns = u64::from(place.slice - first) * self.slice_ns;
         let agents_lost = self.sessions.iter().filter_map(lost_text).collect();
         let window = Window { agents_lost, is_interrupted, ..gathered.finish(duration_ns) };
-        record.note_samples(window.samples.iter().map(|sample| sample.latency_ns));
         record.note_leg(duration_ns, window.rates);
         window
     }
@@ -498,5 +514,112 @@ const PREPARE_NS_MAX: u64 = 120_000_000_000;
 /// Agents are looked at so often.
 const LOOK_NS: u64 = 10_000_000;
 
+/// Samples that may wait for the end of their leg, 24 MiB of them. Beyond, they are taken while the
+/// load goes on, so that the memory of a run is bounded by what comes within a look, a slice and a
+/// timeout, however long its legs are.
+const BACKLOG_MAX: usize = 1 << 20;
+
 /// After the last timeout.
 const FINISH_SLACK_NS: u64 = 2_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use tailcut_measure::control::Limits;
+    use tailcut_measure::statistics::series::Timed;
+
+    use super::*;
+    use crate::experiment::{Experiment, Load};
+    use crate::job::Transport;
+    use crate::view::Silent;
+
+    /// A few slices at a look, however much time they stand for.
+    struct Hasty {
+        told: VecDeque<AgentEvent>,
+        next: u32,
+    }
+
+    impl Agent for Hasty {
+        fn name(&self) -> &str {
+            "hasty"
+        }
+
+        fn prepare(&mut self, _: &Job) -> Result<()> {
+            let ready = AgentEvent::Ready { host: Host::default(), stamps: StampKind::User };
+            self.told.push_back(ready);
+            Ok(())
+        }
+
+        fn start(&mut self, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn set_connections(&mut self, _: u32) -> Result<()> {
+            Ok(())
+        }
+
+        fn stop(&mut self) -> Result<()> {
+            self.told = VecDeque::from([AgentEvent::Done]);
+            Ok(())
+        }
+
+        fn poll(&mut self, wait_ns: u64) -> Option<AgentEvent> {
+            if wait_ns > 0 && self.told.is_empty() {
+                self.told.extend((self.next..self.next + 8).map(slice));
+                self.next += 8;
+            }
+            self.told.pop_front()
+        }
+    }
+
+    fn slice(index: u32) -> AgentEvent {
+        let begin_ns = u64::from(index) * SLICE_NS;
+        let timed = |place| Timed {
+            intended_ns: begin_ns + place,
+            latency_ns: 10_000 + place % 977,
+            late_ns: 0,
+        };
+        let counts = Counts { sent: SAMPLES, replied: SAMPLES, ..Counts::default() };
+        let samples = (0..SAMPLES).map(timed).collect();
+        AgentEvent::Slice { thread: 0, slice: Slice { index, counts, samples, ..Slice::default() } }
+    }
+
+    /// Each is 24 bytes until it is taken, and 24 more while it is put in order.
+    #[test]
+    fn the_samples_of_a_long_leg_are_not_kept_until_its_end() {
+        let slices = 4 * BACKLOG_MAX as u64 / SAMPLES;
+        let load = Load::Outstanding(1);
+        let experiment =
+            Experiment::new(Transport::Udp, "echo:8", vec!["127.0.0.1:1".to_owned()], load);
+        let (_, mut job) = experiment.unwrap().jobs(None).swap_remove(0);
+        job.slice_ns = SLICE_NS;
+        let leg_ns = slices * SLICE_NS;
+        let limits = Limits {
+            warmup_min_ns: SLICE_NS,
+            warmup_max_ns: SLICE_NS,
+            measure_min_ns: leg_ns,
+            measure_max_ns: leg_ns,
+            restarts_max: 0,
+            samples_max: 10_000,
+            ..Limits::default()
+        };
+        let mut sent = 0;
+        let memory = allocation_counter::measure(|| {
+            let agent = Box::new(Hasty { told: VecDeque::new(), next: 0 });
+            let session = AgentSession::new(agent, job).unwrap();
+            let (view, is_interrupted) = (&mut Silent, &AtomicBool::new(false));
+            let watch = Watch { view, samples: None, keep: Keep::Intended, is_interrupted };
+            let settings = Settings { limits, ..Settings::new(0.99) };
+            let measured = Coordinator::new(vec![session], watch).run(settings).unwrap().unwrap();
+            assert_eq!(measured.record.intended.histogram.len(), slices * SAMPLES);
+            sent = measured.record.series.seen();
+        });
+        assert_eq!(sent, slices * SAMPLES);
+        let all_bytes = sent * size_of::<Timed>() as u64;
+        assert!(memory.bytes_max < all_bytes, "{} of {all_bytes} bytes", memory.bytes_max);
+    }
+
+    const SLICE_NS: u64 = 100_000_000;
+    const SAMPLES: u64 = 1 << 14;
+}

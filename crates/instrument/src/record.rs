@@ -1,5 +1,11 @@
 //! What a measurement keeps: whole histograms, the order of latencies within a bound, and the run
 //! over time.
+//!
+//! Invariant: however long the run is, a record takes some 16 MiB for the order of latencies, and for
+//! the run over time [`MOMENTS_MAX`] histograms, or twice as many, of 230 kB at most: less where no
+//! latency is long.
+
+use std::ops::Range;
 
 use hdrhistogram::Histogram;
 use tailcut_measure::app::Tally;
@@ -7,7 +13,7 @@ use tailcut_measure::load::Rates;
 use tailcut_measure::outcome::{Counts, LATENCY_MAX_NS};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::arrival_fit::ArrivalFit;
-use tailcut_measure::statistics::series::{Series, Timed};
+use tailcut_measure::statistics::series::Series;
 
 /// Latencies of one kind.
 #[derive(Clone, Debug)]
@@ -37,12 +43,14 @@ pub(super) struct Record {
     pub(super) series: Series,
     pub(super) counts: Counts,
     pub(super) tally: Tally,
-    /// One for each slice.
-    pub(super) moments: Vec<Moment>,
+    /// The run over time, in order, [`MOMENTS_MAX`] at most.
+    moments: Vec<Moment>,
+    /// Slices of a moment; a power of two.
+    width: u32,
     slice_ns: u64,
     keep: Keep,
-    /// Number of the first slice.
-    first: Option<u32>,
+    /// Number of the first slice, and of the one behind the last.
+    span: Option<Range<u32>>,
     pub(super) duration_ns: u64,
     /// Times the duration of their legs.
     weighted: Rates,
@@ -50,14 +58,14 @@ pub(super) struct Record {
     pub(super) arrivals: Option<(ArrivalFit, Vec<f64>)>,
 }
 
-/// A slice over all agents.
-#[derive(Clone, Debug, Default)]
+/// Slices that follow each other, over all agents.
+#[derive(Clone, Debug)]
 pub(super) struct Moment {
     pub(super) counts: Counts,
-    /// From the intended send, ns.
-    latencies_ns: Vec<u64>,
-    /// From the actual send, ns; where they are kept.
-    actual_ns: Vec<u64>,
+    /// From the intended send.
+    pub(super) intended: Kept,
+    /// From the actual send, where they are kept.
+    actual: Option<Kept>,
 }
 
 impl Kept {
@@ -69,9 +77,23 @@ impl Kept {
         Self { histogram, sum_ns: 0, max_ns: 0 }
     }
 
+    /// None yet, in no more memory than the longest latency asks for.
+    fn compact() -> Self {
+        let histogram = Histogram::new(3).expect("the digits are a valid constant");
+        Self { histogram, sum_ns: 0, max_ns: 0 }
+    }
+
+    /// Adds others.
+    fn merge(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram).expect("all bounds are equal, or grow");
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     /// Takes one.
     pub fn record(&mut self, latency_ns: u64) {
-        self.histogram.saturating_record(latency_ns.min(LATENCY_MAX_NS));
+        let recorded = self.histogram.record(latency_ns.min(LATENCY_MAX_NS));
+        recorded.expect("it is within the bounds, or they grow");
         self.sum_ns += u128::from(latency_ns);
         self.max_ns = self.max_ns.max(latency_ns);
     }
@@ -99,9 +121,10 @@ impl Record {
             counts: Counts::default(),
             tally: Tally::default(),
             moments: Vec::new(),
+            width: 1,
             slice_ns,
             keep,
-            first: None,
+            span: None,
             duration_ns: 0,
             weighted: Rates::default(),
             arrivals: None,
@@ -110,12 +133,9 @@ impl Record {
 
     /// Takes a slice of one thread. Where its latencies are not counted, its counts are.
     pub(super) fn take(&mut self, slice: &Slice, is_counted: bool) {
-        let first = *self.first.get_or_insert(slice.index);
-        let place = slice.index.saturating_sub(first) as usize;
-        if self.moments.len() <= place {
-            self.moments.resize_with(place + 1, Moment::default);
-        }
-        self.moments[place].counts.merge(&slice.counts);
+        let place = self.place(slice.index);
+        let moment = &mut self.moments[place];
+        moment.counts.merge(&slice.counts);
         self.counts.merge(&slice.counts);
         self.tally.merge(&slice.tally);
         if !is_counted {
@@ -124,11 +144,27 @@ impl Record {
         for sample in &slice.samples {
             self.intended.record(sample.latency_ns);
             self.actual.record(sample.actual_ns());
-            self.moments[place].latencies_ns.push(sample.latency_ns);
+            moment.intended.record(sample.latency_ns);
+            if let Some(actual) = &mut moment.actual {
+                actual.record(sample.actual_ns());
+            }
         }
-        if self.keep == Keep::Both {
-            self.moments[place].actual_ns.extend(slice.samples.iter().map(Timed::actual_ns));
+    }
+
+    /// Where the moment of a slice is. Where they become too many, each takes in its neighbour.
+    fn place(&mut self, slice: u32) -> usize {
+        let span = self.span.get_or_insert(slice..slice);
+        span.end = span.end.max(slice + 1);
+        let index = slice.saturating_sub(span.start);
+        while (index / self.width) as usize >= MOMENTS_MAX {
+            self.width *= 2;
+            self.moments = self.moments.chunks(2).map(Moment::join).collect();
         }
+        let (place, keep) = ((index / self.width) as usize, self.keep);
+        if self.moments.len() <= place {
+            self.moments.resize_with(place + 1, || Moment::new(keep));
+        }
+        place
     }
 
     /// Takes the latencies of a leg in the order of their intended sends.
@@ -161,54 +197,55 @@ impl Record {
         }
     }
 
-    pub(super) fn keep(&self) -> Keep {
-        self.keep
-    }
-
     /// The run over time, in at most `moments_max` intervals: from when and how long (s), and what
     /// happened in it.
     pub(super) fn over_time(&self, moments_max: usize) -> Vec<(f64, f64, Moment)> {
         let together = self.moments.len().div_ceil(moments_max.max(1)).max(1);
+        let slices = together as u32 * self.width;
+        let all = self.span.as_ref().map_or(0, ExactSizeIterator::len) as u32;
         let slice_s = self.slice_ns as f64 / 1e9;
         let join = |(index, chunk): (usize, &[Moment])| {
-            let mut whole = Moment::default();
-            for moment in chunk {
-                whole.counts.merge(&moment.counts);
-                whole.latencies_ns.extend(&moment.latencies_ns);
-                whole.actual_ns.extend(&moment.actual_ns);
-            }
-            whole.latencies_ns.sort_unstable();
-            ((index * together) as f64 * slice_s, chunk.len() as f64 * slice_s, whole)
+            let at = index as u32 * slices;
+            let length = slices.min(all - at);
+            (f64::from(at) * slice_s, f64::from(length) * slice_s, Moment::join(chunk))
         };
         self.moments.chunks(together).enumerate().map(join).collect()
     }
 }
 
 impl Moment {
-    /// A percentile of an interval of [`Record::over_time`], ns, where ten samples lie beyond it.
-    pub(super) fn percentile_ns(&self, p: f64) -> Option<u64> {
-        let count = self.latencies_ns.len() as f64;
-        if count * (1.0 - p) < SAMPLES_BEYOND_MIN - 1e-6 {
-            return None;
+    fn new(keep: Keep) -> Self {
+        let actual = (keep == Keep::Both).then(Kept::compact);
+        Self { counts: Counts::default(), intended: Kept::compact(), actual }
+    }
+
+    /// Several that follow each other, as one.
+    fn join(moments: &[Self]) -> Self {
+        let mut whole = moments[0].clone();
+        for moment in &moments[1..] {
+            whole.counts.merge(&moment.counts);
+            whole.intended.merge(&moment.intended);
+            if let (Some(whole), Some(actual)) = (&mut whole.actual, &moment.actual) {
+                whole.merge(actual);
+            }
         }
-        self.latencies_ns.get((count * p) as usize).copied()
+        whole
     }
 
-    pub(super) fn max_ns(&self) -> Option<u64> {
-        self.latencies_ns.last().copied()
-    }
-
-    /// Its latencies from the intended and from the actual send; `None` where the latter were not
-    /// kept.
-    pub(super) fn histograms(&self, keep: Keep) -> Option<[Histogram<u64>; 2]> {
-        let of = |latencies_ns: &[u64]| {
-            let mut kept = Kept::new();
-            latencies_ns.iter().for_each(|&latency_ns| kept.record(latency_ns));
-            kept.histogram
+    /// Its latencies from the intended and from the actual send, with the bounds of all; `None`
+    /// where the latter were not kept.
+    pub(super) fn histograms(&self) -> Option<[Histogram<u64>; 2]> {
+        let whole = |kept: &Kept| {
+            let mut whole = Kept::new();
+            whole.merge(kept);
+            whole.histogram
         };
-        (keep == Keep::Both).then(|| [of(&self.latencies_ns), of(&self.actual_ns)])
+        Some([whole(&self.intended), whole(self.actual.as_ref()?)])
     }
 }
+
+/// Moments of a run: a page shows no more.
+pub(super) const MOMENTS_MAX: usize = 300;
 
 /// Fewer samples beyond a percentile than this leave it to chance.
 const SAMPLES_BEYOND_MIN: f64 = 10.0;
@@ -221,6 +258,7 @@ mod tests {
     use tailcut_measure::distribution::Distribution;
     use tailcut_measure::generator::generator;
     use tailcut_measure::quantity::Unit;
+    use tailcut_measure::statistics::series::Timed;
 
     use super::*;
 
@@ -262,10 +300,8 @@ mod tests {
             let record = record(40, Keep::Both);
             let moments = record.over_time(moments_max);
             assert!(moments.len() <= moments_max);
-            let histograms: Vec<_> = moments
-                .iter()
-                .map(|(.., moment)| moment.histograms(record.keep()).unwrap())
-                .collect();
+            let histograms: Vec<_> =
+                moments.iter().map(|(.., moment)| moment.histograms().unwrap()).collect();
             assert_eq!(
                 sum(histograms.iter().map(|[intended, _]| intended.clone())),
                 record.intended.histogram
@@ -277,12 +313,30 @@ mod tests {
         }
     }
 
+    /// Some two hours in slices of 100 ms, the last of which fills no moment.
+    #[test]
+    fn a_long_run_has_as_many_moments_as_a_short_one() {
+        let (slices, mut record) = (70_001, Record::new(100_000_000, Keep::Both));
+        for index in 0..slices {
+            let timed = Timed { intended_ns: 0, latency_ns: 1_000, late_ns: 0 };
+            let counts = Counts { sent: 1, replied: 1, ..Counts::default() };
+            record.take(&Slice { index, counts, samples: vec![timed], ..Slice::default() }, true);
+        }
+        let moments = record.over_time(MOMENTS_MAX);
+        assert!(moments.len() <= MOMENTS_MAX && record.moments.len() <= MOMENTS_MAX);
+        assert_eq!(moments.iter().map(|(.., moment)| moment.counts.sent).sum::<u64>(), 70_001);
+        let (at_s, length_s, last) = moments.last().unwrap();
+        assert!((at_s + length_s - 7_000.1).abs() < 1e-6, "{at_s} {length_s}");
+        assert_eq!(last.counts.sent, (length_s * 10.0).round() as u64);
+        let histograms = moments.iter().map(|(.., moment)| moment.histograms().unwrap());
+        assert_eq!(sum(histograms.map(|[intended, _]| intended)), record.intended.histogram);
+    }
+
     #[test]
     fn a_moment_has_the_latencies_of_its_own_slices() {
         let record = record(40, Keep::Both);
         let moments = record.over_time(300);
-        let [short, long] =
-            [0, 1].map(|place| moments[place].2.histograms(Keep::Both).unwrap()[1].max());
+        let [short, long] = [0, 1].map(|place| moments[place].2.histograms().unwrap()[1].max());
         // Of 19.9 and 199 us less 1 us, to a thousandth.
         assert!(
             (18_900..18_920).contains(&short) && (198_000..198_200).contains(&long),
@@ -293,12 +347,7 @@ mod tests {
     #[test]
     fn without_latencies_from_the_actual_send_there_are_no_histograms() {
         let record = record(4, Keep::Intended);
-        assert!(
-            record
-                .over_time(300)
-                .iter()
-                .all(|(.., moment)| moment.histograms(record.keep()).is_none())
-        );
+        assert!(record.over_time(300).iter().all(|(.., moment)| moment.histograms().is_none()));
     }
 
     /// The average of their p99s would be 1.6 ms, for the slowest makes the tail of all.

@@ -207,7 +207,8 @@ pub struct Window {
     /// How long the load ran, ns.
     pub duration_ns: u64,
     /// The replies to requests of this window, of all agents, in the order of their intended sends:
-    /// see [`merge`](crate::statistics::series::merge).
+    /// see [`merge`](crate::statistics::series::merge). Less those that
+    /// [`Controller::handle_samples`] has had before.
     pub samples: Vec<Timed>,
     /// What became of all requests of this window, samples or not.
     pub counts: Counts,

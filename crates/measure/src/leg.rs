@@ -32,6 +32,13 @@ impl LegRecord {
         }
     }
 
+    /// Hands out what is gathered of latencies so far, in the order of their intended sends: for a
+    /// leg whose samples are not to wait in memory for its end. All that is taken later must be of
+    /// later slices.
+    pub fn drain(&mut self) -> Vec<Timed> {
+        merge(std::mem::take(&mut self.parts))
+    }
+
     /// Notes how the gaps between the sends of an agent fit.
     pub fn note_arrivals(&mut self, fit: Option<ArrivalFit>) {
         self.arrivals.extend(fit);

@@ -14,7 +14,7 @@ use super::{
 use crate::objective::{Answer, is_same};
 use crate::statistics::drift::drift;
 use crate::statistics::quantile::Estimate;
-use crate::statistics::series::Series;
+use crate::statistics::series::{Series, Timed};
 use crate::verdict::{Reason, Verdict};
 
 /// Decides what a run does next; see [`super`] for how to drive it.
@@ -69,12 +69,18 @@ impl Controller {
         self.warm_up(self.settings.limits.warmup_min_ns)
     }
 
-    /// What follows from the window of the step before.
-    pub fn handle_window(&mut self, window: &Window) -> Step {
-        for sample in &window.samples {
+    /// Takes the first samples of a window that is under way, in the order of their intended sends:
+    /// for a window that is too long to be kept until its end.
+    pub fn handle_samples(&mut self, samples: &[Timed]) {
+        for sample in samples {
             self.intended.push(sample.latency_ns);
             self.actual.push(sample.actual_ns());
         }
+    }
+
+    /// What follows from the window of the step before.
+    pub fn handle_window(&mut self, window: &Window) -> Step {
+        self.handle_samples(&window.samples);
         self.totals.agents_lost.extend(window.agents_lost.iter().cloned());
         self.is_interrupted |= window.is_interrupted;
         match self.state {

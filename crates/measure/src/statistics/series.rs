@@ -31,9 +31,10 @@ impl Timed {
 ///
 /// Replies come back out of order even within one agent, so the parts need no order of their own.
 pub fn merge(parts: Vec<Vec<Timed>>) -> Vec<Timed> {
-    let mut merged: Vec<Timed> = parts.into_iter().flatten().collect();
+    let mut merged = Vec::with_capacity(parts.iter().map(Vec::len).sum());
+    merged.extend(parts.into_iter().flatten());
     // Stable, and linear where the parts are in order already.
-    merged.sort_by_key(|sample| sample.intended_ns);
+    merged.sort_by_key(|sample: &Timed| sample.intended_ns);
     merged
 }
 
