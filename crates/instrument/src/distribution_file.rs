@@ -1,9 +1,8 @@
 //! Files of samples, which `file:PATH` in a distribution names.
 
-use std::fs;
-use std::io::Read as _;
-
 use tailcut_measure::quantity::Unit;
+
+use super::text_file;
 
 /// The samples of a file, one a line in the given unit; empty lines and those that begin with `#`
 /// are left out.
@@ -12,12 +11,7 @@ use tailcut_measure::quantity::Unit;
 ///
 /// That the file cannot be read, is too long, or has a line that is no value.
 pub fn read(path: &str, unit: Unit) -> Result<Vec<f64>, String> {
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it is longer than {FILE_BYTES_MAX} bytes"));
-    }
+    let text = text_file::read(path, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     let lines = text
         .lines()
         .map(str::trim)

@@ -28,6 +28,7 @@
 //! | [`record`], `clocks` | what a measurement keeps |
 //! | `assemble`, [`result`], [`saved`] | from there to the result, and a result from a file |
 //! | [`csv`], [`hdr`], [`samples`] | exports |
+//! | [`text_file`], [`distribution_file`] | files that a person names |
 //!
 //! Errors are for people: each says what could not be done, and what would help where that is
 //! known.
@@ -54,6 +55,7 @@ pub mod result;
 mod sample;
 pub mod samples;
 pub mod saved;
+pub mod text_file;
 pub mod view;
 
 pub use experiment::Experiment;

@@ -3,13 +3,12 @@
 //! Invariant: what is given is a whole result of [`SCHEMA`]; everything else is an error that says
 //! what the file is instead.
 
-use std::fs;
-
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use serde_json::error::Category;
 
 use super::result::{MeasureResult, SCHEMA};
+use super::text_file;
 
 /// Reads the file.
 ///
@@ -18,7 +17,7 @@ use super::result::{MeasureResult, SCHEMA};
 /// That it cannot be read, is cut short, is no JSON, is no result of a measurement, or of another
 /// schema.
 pub fn read(path: &str) -> Result<MeasureResult> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let text = text_file::read(path, BYTES_MAX).with_context(|| format!("cannot read {path}"))?;
     parse(&text).with_context(|| format!("{path} cannot be used"))
 }
 
@@ -45,6 +44,9 @@ fn parse(text: &str) -> Result<MeasureResult> {
     }
     serde_json::from_value(value).map_err(|error| anyhow!("it is no whole {SCHEMA}: {error}"))
 }
+
+/// A thousand loads, each with histograms of 300 moments.
+const BYTES_MAX: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,7 @@ use tailcut_instrument::agent::spec::AgentSpec;
 use tailcut_instrument::distribution_file::read as read_samples;
 use tailcut_instrument::job::{Role, Transport};
 use tailcut_instrument::pattern::Pattern;
+use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::app::App;
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
@@ -155,7 +156,7 @@ impl Flags {
     ///
     /// What is wrong, with line and column.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = text_file::read(path, CONFIG_BYTES_MAX)
             .with_context(|| format!("cannot read {}", path.display()))?;
         toml::from_str(&text).with_context(|| format!("{} is no experiment", path.display()))
     }

@@ -5,6 +5,7 @@ use tailcut_instrument::agent::key::Key;
 use tailcut_instrument::experiment::{Experiment, Load};
 use tailcut_instrument::job::{Job, Tls, Transport};
 use tailcut_instrument::pattern::Pattern;
+use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::control::{Limits, Settings, Setup, Target};
 
 use super::flags::{Flags, Precision};
@@ -52,7 +53,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.spin_ns = flags.spin_ns.unwrap_or(job.spin_ns);
     (job.r2p2.idempotent, job.r2p2.v1) = (flags.idempotent, flags.v1);
     let read = |path: &String| {
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
+        text_file::read(path, CONFIG_BYTES_MAX).with_context(|| format!("cannot read {path}"))
     };
     let roots_pem = flags.ca.as_ref().map(read).transpose()?;
     if job.transport == Transport::Tls {

@@ -1,11 +1,11 @@
 //! Serving over R2P2 or Homa: an endpoint at each port.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::app::serving::{Limits, Task, Tasks};
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::datapath::Datapath;
@@ -134,7 +134,7 @@ fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
 }
 
 fn read_pool_key(path: &Path) -> Result<[u8; 16]> {
-    let text = fs::read_to_string(path)
+    let text = text_file::read(path, CONFIG_BYTES_MAX)
         .with_context(|| format!("cannot read the pool's key from {}", path.display()))?;
     let digits = text.trim();
     let is_key = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());

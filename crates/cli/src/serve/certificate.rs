@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_net::stream::TlsServer;
 
 use super::Args;
@@ -41,5 +42,6 @@ fn self_signed(listen: SocketAddr, file: &Path) -> Result<TlsServer> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    let text = text_file::read(path, CONFIG_BYTES_MAX);
+    text.map(String::into_bytes).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -1,11 +1,10 @@
 //! `tailcut sim homa`: messages under load over the network of Homa's published simulation, at the
 //! grain of packets.
 
-use std::fs;
-
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde_json::{Value, json};
+use tailcut_instrument::text_file;
 use tailcut_measure::quantity::parse_duration_ns;
 use tailcut_measure::workload::Workload;
 use tailcut_sim::WARMUP_SHARE;
@@ -300,7 +299,7 @@ fn parse_workload(text: &str) -> Result<Workload, String> {
         return Ok(workload);
     }
     let names: Vec<&str> = Workload::names().collect();
-    let content = read(text)
+    let content = text_file::read(text, FILE_BYTES_MAX)
         .map_err(|error| format!("neither one of {} nor a file: {error}", names.join(", ")))?;
     Workload::parse(text, &content).map_err(|error| error.to_string())
 }
@@ -311,7 +310,7 @@ fn parse_duration(text: &str) -> Result<u64, String> {
 
 /// Upper sizes, one a line; empty lines and those that begin with `#` are left out.
 fn parse_buckets(path: &str) -> Result<Buckets, String> {
-    let content = read(path).map_err(|error| error.to_string())?;
+    let content = text_file::read(path, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
     let lines = content
         .lines()
         .map(str::trim)
@@ -321,13 +320,6 @@ fn parse_buckets(path: &str) -> Result<Buckets, String> {
         line.parse().map_err(|_| format!("line {}: {line:?} is no size", index + 1))
     };
     lines.map(size).collect::<Result<_, _>>().map(Buckets)
-}
-
-fn read(path: &str) -> Result<String, std::io::Error> {
-    if fs::metadata(path)?.len() > FILE_BYTES_MAX {
-        return Err(std::io::Error::other(format!("it is longer than {FILE_BYTES_MAX} bytes")));
-    }
-    fs::read_to_string(path)
 }
 
 /// A hundred thousand points.

@@ -24,6 +24,8 @@ use rustls::{
 };
 use tailcut_net::entropy;
 
+use crate::text_file::{self, CONFIG_BYTES_MAX};
+
 /// A shared key.
 #[derive(Clone, Debug)]
 pub struct Key {
@@ -39,7 +41,7 @@ impl Key {
     /// That it cannot be read, is open to other users, or holds no key.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
-        let text = fs::read_to_string(path)
+        let text = text_file::read(path, CONFIG_BYTES_MAX)
             .with_context(|| format!("cannot read the key file {shown}"))?;
         let mode = fs::metadata(path)?.mode();
         if mode & 0o077 != 0 {

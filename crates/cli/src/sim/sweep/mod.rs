@@ -14,7 +14,6 @@ mod runner;
 mod store;
 mod table;
 
-use std::fs;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -26,6 +25,8 @@ use self::point::Point;
 use self::runner::Tally;
 use self::store::Store;
 use self::table::Table;
+use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
+
 use super::Outcome;
 
 /// Run a grid of simulations on all cores, and write a table and a page with curves
@@ -66,8 +67,8 @@ struct Shard {
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
     let place = || format!("{}", args.file.display());
-    let text =
-        fs::read_to_string(&args.file).with_context(|| format!("cannot read {}", place()))?;
+    let text = text_file::read(&args.file, CONFIG_BYTES_MAX)
+        .with_context(|| format!("cannot read {}", place()))?;
     let file = SweepFile::parse(&text).with_context(place)?;
     let points = Point::all(&file).with_context(place)?;
     let share: Vec<&Point> = points
