@@ -12,7 +12,7 @@ use tailcut_measure::objective::Objective;
 use super::agent::key::Key;
 use super::agent::spec::{AgentSpec, Place};
 use super::distribution_file;
-use super::job::{Job, LoadShare, R2p2, Role, STREAMS_PER_THREAD, Tls, Transport};
+use super::job::{Granted, Job, LoadShare, R2p2, Role, STREAMS_PER_THREAD, Tls, Transport};
 use super::pattern::Pattern;
 use super::record::Keep;
 use super::samples::Samples;
@@ -92,6 +92,7 @@ impl Experiment {
             busy_poll: false,
             spin_ns: SPIN_NS,
             trace: None,
+            granted: Granted::default(),
         };
         Ok(Self {
             job,

@@ -4,6 +4,8 @@
 //! the threads of this process and those of an agent elsewhere; a coordinator sees both as [`AgentEvent`]
 //! and cannot tell them apart.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, EnumString};
 use tailcut_measure::app::Carrier;
@@ -59,6 +61,19 @@ pub struct Job {
     /// What the first thread traces of its endpoints. Only an agent of this process does.
     #[serde(skip)]
     pub trace: Option<TraceConfig>,
+    /// What an agent on behalf of another host has granted.
+    #[serde(skip)]
+    pub granted: Granted,
+}
+
+/// What an agent has found to be within its limits; nothing where there are none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Granted {
+    /// Requests a second at most, over all threads and in every loop.
+    pub rate_max_per_s: Option<f64>,
+    /// The address of each target as it was checked, which a name need not have any more. Where there
+    /// are none, names are resolved.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// What carries requests, and their replies.

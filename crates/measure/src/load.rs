@@ -51,23 +51,38 @@ pub struct ClosedLoop {
     /// Since when each free place has been free, oldest first; ns. It never grows beyond its
     /// first length.
     free_since_ns: VecDeque<u64>,
+    /// From one intended time to the next at least, ns.
+    gap_ns: u64,
+    /// The earliest next intended time, ns.
+    not_before_ns: u64,
 }
 
 impl ClosedLoop {
     /// A load with `outstanding` requests in flight, all due at `start_ns`.
     pub fn new(outstanding: usize, start_ns: u64) -> Self {
-        Self { free_since_ns: VecDeque::from(vec![start_ns; outstanding]) }
+        let free_since_ns = VecDeque::from(vec![start_ns; outstanding]);
+        Self { free_since_ns, gap_ns: 0, not_before_ns: 0 }
     }
 
-    /// Since when a place is free, ns; `None` where all are taken.
+    /// With at least `gap_ns` from one intended time to the next, so that its rate is bounded however
+    /// fast the server is.
+    #[must_use]
+    pub fn paced(self, gap_ns: u64) -> Self {
+        Self { gap_ns, ..self }
+    }
+
+    /// Since when a place is free and its request may leave, ns; `None` where all are taken.
     pub fn next_send(&self) -> Option<u64> {
-        self.free_since_ns.front().copied()
+        self.free_since_ns.front().map(|&free_ns| free_ns.max(self.not_before_ns))
     }
 
     /// Takes the place that has been free longest for a request that leaves at `now_ns`, which is
     /// also its intended time where no place is free.
     pub fn handle_sent(&mut self, now_ns: u64) -> Sample {
-        Sample { intended_ns: self.free_since_ns.pop_front().unwrap_or(now_ns), sent_ns: now_ns }
+        let free_ns = self.free_since_ns.pop_front().unwrap_or(now_ns);
+        let intended_ns = free_ns.max(self.not_before_ns);
+        self.not_before_ns = intended_ns.saturating_add(self.gap_ns);
+        Sample { intended_ns, sent_ns: now_ns }
     }
 
     /// Frees the place of a request whose outcome came at `now_ns`.
@@ -144,6 +159,24 @@ mod tests {
         assert_eq!(intended, [1_100, 1_200, 1_300, 1_400]);
         assert!(samples.iter().all(|sample| sample.sent_ns == 1_450));
         assert_eq!(load.next_send(), Some(1_500));
+    }
+
+    #[test]
+    fn a_paced_closed_loop_keeps_its_gap_however_fast_the_replies_come() {
+        let mut load = ClosedLoop::new(4, 1_000).paced(100);
+        for place in 0..50 {
+            assert_eq!(load.next_send(), Some(1_000 + place * 100));
+            assert_eq!(load.handle_sent(1_000 + place * 100).intended_ns, 1_000 + place * 100);
+            load.handle_resolved(1_001 + place * 100);
+        }
+        // After a pause it does not make up for what it has not sent.
+        (0..4).for_each(|_| _ = load.handle_sent(6_000));
+        load.handle_resolved(9_000);
+        load.handle_resolved(9_000);
+        assert_eq!(
+            [9_000, 9_000].map(|now_ns| load.handle_sent(now_ns).intended_ns),
+            [9_000, 9_100]
+        );
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What an agent does for whoever has its key, and what for nobody.
 
-use std::net::ToSocketAddrs;
+use std::net::SocketAddr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
-use crate::job::{Job, LoadShare};
-use crate::network::is_private;
+use crate::job::{Granted, Job, LoadShare};
+use crate::network::{is_private, resolve};
 
 /// Set where the agent is started, by its owner; no coordinator can raise them.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,8 @@ pub enum Targets {
 }
 
 impl Limits {
-    /// Whether the job is one that this agent does.
-    pub(super) fn check(&self, job: &Job) -> Result<()> {
+    /// Whether the job is one that this agent does, and what it grants then.
+    pub(super) fn check(&self, job: &Job) -> Result<Granted> {
         self.check_load(job)?;
         within("threads", u64::from(job.threads), 1, THREADS_MAX)?;
         check_connections(job.connections)?;
@@ -36,7 +36,9 @@ impl Limits {
         within("slice_ns", job.slice_ns, SLICE_NS_MIN, SLICE_NS_MAX)?;
         check_texts(job)?;
         within("targets", job.targets.len() as u64, 1, TARGETS_MAX)?;
-        job.targets.iter().try_for_each(|target| self.check_target(target))
+        let addresses = job.targets.iter().map(|target| self.check_target(target));
+        let addresses = addresses.collect::<Result<_>>()?;
+        Ok(Granted { rate_max_per_s: Some(self.rate_max_per_s), addresses })
     }
 
     fn check_load(&self, job: &Job) -> Result<()> {
@@ -64,27 +66,22 @@ impl Limits {
         Ok(())
     }
 
-    /// Every address that the name has, because any may be chosen.
-    fn check_target(&self, target: &str) -> Result<()> {
+    /// The address of a target that is loaded. A name is resolved once, for it may have another
+    /// address the next time.
+    fn check_target(&self, target: &str) -> Result<SocketAddr> {
         ensure!(
             target.len() <= TARGET_LEN_MAX,
             "a target's name of {} bytes is too long",
             target.len()
         );
-        let addresses =
-            target.to_socket_addrs().with_context(|| format!("cannot resolve {target:?}"))?;
-        if self.targets == Targets::Any {
-            return Ok(());
+        let address = resolve(target)?;
+        if self.targets == Targets::Private && !is_private(address.ip()) {
+            bail!(
+                "{target} is at {address}, neither this machine nor a private network; if it is yours to load, start the agent \
+                 with --i-own-these-targets"
+            );
         }
-        for address in addresses {
-            if !is_private(address.ip()) {
-                bail!(
-                    "{target} is at {address}, neither this machine nor a private network; if it is yours to load, start the agent \
-                     with --i-own-these-targets"
-                );
-            }
-        }
-        Ok(())
+        Ok(address)
     }
 }
 
@@ -152,7 +149,9 @@ mod tests {
 
     #[test]
     fn a_job_like_others_is_done() {
-        LIMITS.check(&job()).unwrap();
+        let granted = LIMITS.check(&job()).unwrap();
+        assert_eq!(granted.addresses, ["127.0.0.1:1".parse().unwrap()]);
+        assert_eq!(granted.rate_max_per_s, Some(1e6));
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Worker {
         let followed = match order {
             Order::Prepare { number, job } => {
                 self.number = number;
-                self.prepare(&job)
+                self.prepare(*job)
             }
             Order::Start { at_ns } => self.start(at_ns),
             Order::Connections(connections) => check_connections(connections)
@@ -168,12 +168,12 @@ impl Worker {
         }
     }
 
-    fn prepare(&mut self, job: &Job) -> Result<()> {
+    fn prepare(&mut self, mut job: Job) -> Result<()> {
         // The old load ends before the new one begins.
         self.agent = None;
-        self.service.limits.check(job).context("it refuses the job")?;
+        job.granted = self.service.limits.check(&job).context("it refuses the job")?;
         let agent = self.agent.insert((self.service.engine)());
-        agent.prepare(job)
+        agent.prepare(&job)
     }
 
     /// All agents of a run share the moment of the start, so none begins later and says nothing.

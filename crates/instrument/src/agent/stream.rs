@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -18,6 +19,8 @@ pub(super) struct Stream {
     output: Arc<File>,
     /// Whether both are one socket.
     is_socket: bool,
+    /// Whether anything has come.
+    is_heard: Arc<AtomicBool>,
 }
 
 impl Stream {
@@ -29,11 +32,21 @@ impl Stream {
     pub(super) fn socket(socket: OwnedFd) -> io::Result<Self> {
         SockRef::from(&socket).set_write_timeout(Some(WRITE_MAX))?;
         let both = Arc::new(File::from(socket));
-        Ok(Self { input: both.clone(), output: both, is_socket: true })
+        Ok(Self { input: both.clone(), output: both, is_socket: true, is_heard: Arc::default() })
     }
 
     pub(super) fn files(input: File, output: File) -> Self {
-        Self { input: Arc::new(input), output: Arc::new(output), is_socket: false }
+        Self {
+            input: Arc::new(input),
+            output: Arc::new(output),
+            is_socket: false,
+            is_heard: Arc::default(),
+        }
+    }
+
+    /// Whether nothing has been read of it.
+    pub(super) fn is_silent(&self) -> bool {
+        !self.is_heard.load(Ordering::Relaxed)
     }
 
     /// Ends both directions. Files stay open: whoever serves them ends with the process.
@@ -52,7 +65,9 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        (&*self.input).read(bytes)
+        let read = (&*self.input).read(bytes)?;
+        self.is_heard.fetch_or(read > 0, Ordering::Relaxed);
+        Ok(read)
     }
 }
 

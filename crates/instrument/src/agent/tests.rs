@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
 use super::limits::{Limits, Targets};
-use crate::job::{Job, LoadShare, R2p2, Role, Transport};
+use crate::job::{Granted, Job, LoadShare, R2p2, Role, Transport};
 
 pub(super) const LIMITS: Limits = Limits { rate_max_per_s: 1e6, targets: Targets::Private };
 
@@ -36,6 +36,7 @@ pub(super) fn job() -> Job {
         busy_poll: false,
         spin_ns: 20_000,
         trace: None,
+        granted: Granted::default(),
     }
 }
 

@@ -55,3 +55,25 @@ impl Expiries {
         None
     }
 }
+
+/// When requests may leave that fill a store.
+pub(super) struct Pace {
+    gap_ns: u64,
+    /// The next; any before the first.
+    next: Option<Time>,
+}
+
+impl Pace {
+    /// One each `gap_ns` on average at most.
+    pub(super) fn new(gap_ns: u64) -> Self {
+        Self { gap_ns, next: None }
+    }
+
+    /// Whether a request may leave at `now`, which then does.
+    pub(super) fn admits(&mut self, now: Time) -> bool {
+        let next = *self.next.get_or_insert(now);
+        let is_due = next <= now;
+        self.next = Some(if is_due { next + self.gap_ns } else { next });
+        is_due
+    }
+}

@@ -28,7 +28,7 @@ use tailcut_net::driver::Wait;
 use tailcut_net::stamps::Stamps as Seen;
 use tailcut_proto::node::Time;
 
-use super::connections::{Connections, Expiries};
+use super::connections::{Connections, Expiries, Pace};
 use super::plan::Plan;
 use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
@@ -70,6 +70,7 @@ pub(super) struct Flows {
     timeout_ns: u64,
     expiries: Expiries,
     preload: Option<Preload>,
+    pace: Pace,
     /// The request being written.
     buffer: Vec<u8>,
     /// What the kernel has dropped of each lane, as last asked.
@@ -110,6 +111,7 @@ impl Flows {
             timeout_ns: plan.job.timeout_ns,
             expiries: Expiries::default(),
             preload: plan.preload.clone(),
+            pace: Pace::new(plan.gap_ns()),
             buffer: Vec::new(),
             drops: Vec::new(),
             next_asked: 0,
@@ -142,12 +144,21 @@ impl Flows {
 
     /// Sends what the stores still lack, and takes answers.
     fn fill_stores(&mut self) -> Result<()> {
-        let Self { datagrams, lanes, preload, buffer, clock, .. } = self;
+        let Self { datagrams, lanes, preload, pace, buffer, clock, .. } = self;
         let now = clock.now();
         if let Some(preload) = preload {
             for lane in lanes.iter_mut() {
                 if let (Some(fill), Some(flow)) = (&mut lane.fill, lane.flow) {
-                    fill.send(preload, now, buffer, |bytes| datagrams.queue(flow, bytes));
+                    let mut send = |key: u64| {
+                        let may_leave = pace.admits(now);
+                        may_leave.then(|| {
+                            buffer.clear();
+                            let expected = (preload.write)(key, buffer);
+                            datagrams.queue(flow, buffer);
+                            expected
+                        })
+                    };
+                    fill.send(now, &mut send);
                 }
             }
         }
@@ -437,29 +448,18 @@ impl Fill {
         self.first == self.key_count
     }
 
-    /// Sends what is due for the first time, or again.
-    fn send(
-        &mut self,
-        preload: &Preload,
-        now: Time,
-        buffer: &mut Vec<u8>,
-        mut queue: impl FnMut(&[u8]),
-    ) {
+    /// Sends what is due for the first time, or again, as far as `send` does; it says what reply is
+    /// due.
+    fn send(&mut self, now: Time, send: &mut dyn FnMut(u64) -> Option<Expected>) {
         let next = self.first + self.window.len() as u64;
         let end = self.key_count.min(self.first + FILL_WINDOW);
-        for key in next..end {
-            buffer.clear();
-            let expected = (preload.write)(key, buffer);
-            queue(buffer);
-            self.window.push_back(Some((expected, now)));
-        }
+        let sent = (next..end).map_while(&mut *send);
+        self.window.extend(sent.map(|expected| Some((expected, now))));
         for (key, entry) in (self.first..).zip(&mut self.window) {
-            if let Some((_, sent_at)) =
-                entry.as_mut().filter(|(_, sent_at)| now.saturating_sub(*sent_at) >= FILL_AGAIN_NS)
+            if let Some((_, sent_at)) = entry
+                && now.saturating_sub(*sent_at) >= FILL_AGAIN_NS
+                && send(key).is_some()
             {
-                buffer.clear();
-                (preload.write)(key, buffer);
-                queue(buffer);
                 *sent_at = now;
             }
         }

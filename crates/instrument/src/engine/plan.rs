@@ -46,8 +46,10 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
     }
     let app = App::parse_with(&job.app, &mut distribution_file::read)?;
     let preload = if job.preload { app.preload(job.transport.carrier())? } else { None };
-    let targets =
-        job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?;
+    let targets = match job.granted.addresses.as_slice() {
+        [] => job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?,
+        checked => checked.to_vec(),
+    };
     let lane = |index: u32| LanePlan {
         target: targets[index as usize % targets.len()],
         fills: (index as usize) < targets.len() && preload.is_some(),
@@ -81,9 +83,15 @@ impl Plan {
             LoadShare::Closed { outstanding } => {
                 let share = outstanding / self.job.threads
                     + u32::from(self.index < outstanding % self.job.threads);
-                Ok(Load::Closed(ClosedLoop::new(share as usize, start_ns)))
+                Ok(Load::Closed(ClosedLoop::new(share as usize, start_ns).paced(self.gap_ns())))
             }
         }
+    }
+
+    /// From one of the thread's requests to the next at least, ns, whatever they are for.
+    pub(super) fn gap_ns(&self) -> u64 {
+        let rate_max_per_s = self.job.granted.rate_max_per_s;
+        rate_max_per_s.map_or(0, |rate| (1e9 / rate * f64::from(self.job.threads)).ceil() as u64)
     }
 
     /// The trace that the first thread writes, if any is asked for.

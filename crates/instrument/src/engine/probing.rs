@@ -60,7 +60,7 @@ fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
         target,
         request: &request,
         wait_ns: PROBE_NS,
-        interval_ns: PROBE_EVERY_NS,
+        interval_ns: PROBE_EVERY_NS.max(plan.gap_ns()),
         source: plan.source,
     };
     match (plan.job.transport, tls) {

@@ -21,12 +21,10 @@ use tailcut_measure::slices::Slices;
 use tailcut_net::clock::Clock;
 use tailcut_net::driver::Wait;
 use tailcut_net::stamps::Stamps as Seen;
-use tailcut_net::stream::{
-    Connection, ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient,
-};
+use tailcut_net::stream::{ConnectionId, Event, Reason, StreamConfig, Streams, TlsClient};
 use tailcut_proto::node::Time;
 
-use super::connections::{Connections, Expiries};
+use super::connections::{Connections, Expiries, Pace};
 use super::plan::Plan;
 use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
@@ -66,6 +64,8 @@ struct Lane {
     id: Option<ConnectionId>,
     /// It can carry requests of the load.
     is_open: bool,
+    /// Its greeting is over, and its store is being filled.
+    is_filling: bool,
     /// When it may be opened again.
     open_at: Time,
     /// When something came last.
@@ -95,6 +95,7 @@ pub(super) struct StreamLanes {
     timeout_ns: u64,
     expiries: Expiries,
     preload: Option<Preload>,
+    pace: Pace,
     clock: Clock,
     counts: ClientCounts,
     /// Why the last connection ended.
@@ -131,6 +132,7 @@ impl StreamLanes {
             timeout_ns: plan.job.timeout_ns,
             expiries: Expiries::default(),
             preload: plan.preload.clone(),
+            pace: Pace::new(plan.gap_ns()),
             clock: Clock,
             counts: ClientCounts::default(),
             last_reason: None,
@@ -150,6 +152,7 @@ impl StreamLanes {
             target,
             id: None,
             is_open: false,
+            is_filling: false,
             open_at: 0,
             heard_at: 0,
             replies: Replies::new(&self.app),
@@ -192,6 +195,7 @@ impl StreamLanes {
             counts,
             clock,
             preload,
+            pace,
             pipeline,
             last_reason,
             closing,
@@ -207,7 +211,9 @@ impl StreamLanes {
             match event {
                 Event::Connected => {
                     *is_answered = true;
-                    lane.greet(app, connection, preload.as_ref());
+                    if !lane.greet(app, connection.output()) {
+                        lane.fill(connection.output(), preload.as_ref(), &mut *pace, now);
+                    }
                 }
                 Event::Bytes(bytes) => {
                     lane.heard_at = now;
@@ -215,7 +221,7 @@ impl StreamLanes {
                         closing.push(index);
                         return;
                     }
-                    lane.fill(connection, preload.as_ref());
+                    lane.fill(connection.output(), preload.as_ref(), &mut *pace, now);
                 }
                 Event::Finished => closing.push(index),
                 Event::Closed(reason) => {
@@ -234,6 +240,18 @@ impl StreamLanes {
             self.close(index, slices);
         }
         Ok(events)
+    }
+
+    /// Goes on filling stores that the pace has held up, which no answer wakes.
+    fn fill_on(&mut self, now: Time) {
+        let Self { streams, lanes, preload, pace, .. } = self;
+        for lane in lanes.iter_mut().filter(|lane| lane.is_filling && !lane.is_open) {
+            let Some(id) = lane.id else { continue };
+            if let Some(out) = streams.output(id) {
+                lane.fill(out, preload.as_ref(), pace, now);
+                streams.flush(id);
+            }
+        }
     }
 
     fn close(&mut self, index: usize, slices: &mut Option<&mut Slices>) {
@@ -340,6 +358,7 @@ impl Connections for StreamLanes {
         loop {
             let now = self.clock.now();
             self.open_lanes(now)?;
+            self.fill_on(now);
             self.poll(Some(now + OPEN_STEP_NS), &mut None)?;
             if self.lanes.iter().all(|lane| lane.is_open) {
                 return Ok(());
@@ -399,31 +418,33 @@ impl Lane {
         }
     }
 
-    /// Says what a new connection begins with.
-    fn greet(&mut self, app: &App, connection: &mut Connection<'_>, preload: Option<&Preload>) {
-        match app.write_greeting(None, connection.output()) {
-            Some(expected) => {
-                self.queue.push_back(Pending { what: Asked::Greeting, expected, stamped: None })
-            }
-            None => self.fill(connection, preload),
-        }
+    /// Says what a new connection begins with; whether there is such.
+    fn greet(&mut self, app: &App, out: &mut Vec<u8>) -> bool {
+        let expected = app.write_greeting(None, out);
+        let greeting =
+            expected.map(|expected| Pending { what: Asked::Greeting, expected, stamped: None });
+        self.queue.extend(greeting);
+        expected.is_some()
     }
 
     /// Goes on filling the store; the connection is open once that is done.
-    fn fill(&mut self, connection: &mut Connection<'_>, preload: Option<&Preload>) {
+    fn fill(&mut self, out: &mut Vec<u8>, preload: Option<&Preload>, pace: &mut Pace, now: Time) {
         if self.is_open || matches!(self.queue.front(), Some(Pending { what: Asked::Greeting, .. }))
         {
             return;
         }
+        self.is_filling = true;
         if let Some(preload) = preload {
             while self.queue.len() < PRELOAD_PIPELINE
+                && !self.preload.is_empty()
+                && pace.admits(now)
                 && let Some(key) = self.preload.next()
             {
-                let expected = (preload.write)(key, connection.output());
+                let expected = (preload.write)(key, out);
                 self.queue.push_back(Pending { what: Asked::Preload, expected, stamped: None });
             }
         }
-        self.is_open = self.queue.is_empty();
+        self.is_open = self.queue.is_empty() && self.preload.is_empty();
     }
 
     /// Takes replies; tells whether the connection is of further use.
@@ -466,7 +487,7 @@ impl Lane {
         // A server that has closed after its reply, as HTTP servers do, is asked again at once.
         let is_orderly = self.is_open && self.queue.is_empty();
         self.open_at = if is_orderly { now } else { now + REOPEN_NS };
-        self.is_open = false;
+        (self.is_open, self.is_filling) = (false, false);
         self.picked = None;
         self.first += self.queue.len() as u64;
         for Pending { what, stamped, .. } in self.queue.drain(..) {

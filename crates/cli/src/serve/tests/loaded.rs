@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tailcut_instrument::engine::LocalAgent;
 use tailcut_instrument::job::{
-    Agent, AgentEvent, ClientCounts, Job, LoadShare, R2p2, Role, StampKind, Tls, Transport,
+    Agent, AgentEvent, ClientCounts, Granted, Job, LoadShare, R2p2, Role, StampKind, Tls, Transport,
 };
 use tailcut_measure::outcome::Counts;
 use tailcut_measure::stamps::{Bias, Latencies, MatchCounts};
@@ -63,6 +63,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         busy_poll: false,
         spin_ns: 20_000,
         trace: None,
+        granted: Granted::default(),
     }
 }
 

@@ -1,21 +1,26 @@
 //! A door in this process, and who knocks.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use tailcut_net::clock::Clock;
 
 use super::engine::{SERVICE, slice};
-use super::job;
+use super::{LIMITS, job};
 use crate::agent::frames::{Opener, Sealer};
 use crate::agent::handshake::{Before, HELLO_LEN, Refusal, Session, VERSION, accept, begin};
 use crate::agent::key::Key;
+use crate::agent::limits::Limits;
 use crate::agent::listen::{Activity, Door};
 use crate::agent::message::{Order, Report};
 use crate::agent::remote::connect;
+use crate::agent::serve::Service;
 use crate::agent::stream::{Hurried, Stream};
-use crate::job::{Agent, AgentEvent, Job};
+use crate::engine;
+use crate::job::{Agent, AgentEvent, Granted, Job, LoadShare, Transport};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -235,13 +240,123 @@ fn a_stranger_who_talks_garbage_or_nothing_keeps_nobody_out() {
     drop(silent);
 }
 
+/// More than there are places, and each time again.
+#[test]
+fn silent_connections_of_ones_own_network_shut_nobody_out() {
+    let address = agent(Some(1));
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        silent.extend((0..40).map(|_| TcpStream::connect(&address).unwrap()));
+        let began = Clock.now();
+        serve_soon(&address, Some(1));
+        assert!(Clock.now() - began < SECOND_NS, "it does not wait for their time to be over");
+    }
+}
+
+/// What a server of a test has been asked, at each of its datagrams or lines.
+fn answered(transport: Transport) -> (String, Arc<AtomicU64>) {
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = asked.clone();
+    if transport == Transport::Udp {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap().to_string();
+        thread::spawn(move || {
+            let mut bytes = [0; 2048];
+            while let Ok((len, from)) = socket.recv_from(&mut bytes) {
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = socket.send_to(&bytes[..len], from);
+            }
+        });
+        return (address, asked);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            let (mut replies, count) = (stream.try_clone().unwrap(), count.clone());
+            thread::spawn(move || {
+                // A command of Redis's with three arguments is seven lines.
+                for _ in BufReader::new(stream).lines().map_while(Result::ok).step_by(7) {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    if replies.write_all(b"+OK\r\n").is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+/// An agent of this rate that loads indeed, asked for `job`, when it is ready.
+fn loading(rate_max_per_s: f64, job: &Job) -> Box<dyn Agent> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let limits = Limits { rate_max_per_s, ..LIMITS };
+    let service = Service::new(limits, |note| eprintln!("{note}"));
+    thread::spawn(move || Door::new(None, service, Activity::default()).keep(&listener));
+    let mut agent = try_connect(&address, None).unwrap();
+    agent.prepare(job).unwrap();
+    assert!(matches!(next(&mut *agent), AgentEvent::Ready { .. }));
+    agent
+}
+
+#[test]
+fn a_closed_loop_keeps_the_rate_of_the_agent() {
+    let (target, asked) = answered(Transport::Udp);
+    let load = LoadShare::Closed { outstanding: 64 };
+    let app = "echo:64".to_owned();
+    let (transport, targets) = (Transport::Udp, vec![target]);
+    let job = Job { transport, app, targets, load, pipeline: 64, ..job() };
+    let mut agent = loading(500.0, &job);
+    agent.start(SECOND_NS / 10).unwrap();
+    let began = Clock.now() + SECOND_NS / 10 - agent.start_uncertainty_ns();
+    while asked.load(Ordering::Relaxed) < 200 {
+        let told = next(&mut *agent);
+        assert!(!matches!(told, AgentEvent::Failed(_)), "{told:?}");
+    }
+    // Each of its two threads begins with one.
+    let took_ns = Clock.now() - began;
+    assert!(took_ns > (200 - 2) * SECOND_NS / 500, "200 requests in {took_ns} ns");
+}
+
+#[test]
+fn a_store_is_filled_at_the_rate_of_the_agent() {
+    let (target, asked) = answered(Transport::Tcp);
+    let app = "redis:keys=100,get=0".to_owned();
+    let load = LoadShare::Closed { outstanding: 1 };
+    let (targets, preload) = (vec![target], true);
+    let job = Job { app, targets, load, preload, threads: 1, connections: 1, ..job() };
+    let began = Clock.now();
+    let agent = loading(500.0, &job);
+    let took_ns = Clock.now() - began;
+    assert!(took_ns > (100 - 1) * SECOND_NS / 500, "100 requests in {took_ns} ns");
+    assert_eq!(asked.load(Ordering::Relaxed), 100);
+    drop(agent);
+}
+
+/// `.invalid` has no addresses (RFC 6761), so that to look the name up again would fail.
+#[test]
+fn the_address_that_was_checked_is_the_one_that_is_loaded() {
+    let (target, asked) = answered(Transport::Tcp);
+    let granted = Granted { rate_max_per_s: None, addresses: vec![target.parse().unwrap()] };
+    let app = "redis:keys=10".to_owned();
+    let (targets, preload) = (vec!["changed.invalid:6379".to_owned()], true);
+    let (threads, connections) = (1, 1);
+    let job = Job { app, targets, preload, threads, connections, granted, ..job() };
+    let mut agent = engine::local();
+    agent.prepare(&job).unwrap();
+    assert!(matches!(next(&mut *agent), AgentEvent::Ready { .. }));
+    assert_eq!(asked.load(Ordering::Relaxed), 10);
+}
+
 #[test]
 fn a_frame_that_claims_four_gigabytes_ends_its_session_alone() {
     let address = agent(None);
     let (mut sealer, mut opener, _stream) = session(&address);
     sealer.write(&u32::MAX.to_le_bytes()).unwrap();
     assert!(opener.receive().is_err());
-    serve_soon(&address);
+    serve_soon(&address, None);
 }
 
 #[test]
@@ -250,13 +365,13 @@ fn garbage_after_the_handshake_ends_its_session_alone() {
     let (_, mut opener, mut stream) = session(&address);
     stream.write_all(&[&10_u32.to_le_bytes()[..], &[0x5a; 42]].concat()).unwrap();
     assert!(opener.receive().is_err());
-    serve_soon(&address);
+    serve_soon(&address, None);
 }
 
 /// The session before is over for the agent a moment after it is for the coordinator.
-fn serve_soon(address: &str) {
+fn serve_soon(address: &str, key: Option<u8>) {
     for _ in 0..10_000 {
-        match try_connect(address, None) {
+        match try_connect(address, key) {
             Ok(_) => return,
             Err(error) => assert!(format!("{error:#}").contains("busy"), "{error:#}"),
         }
