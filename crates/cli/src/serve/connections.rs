@@ -99,7 +99,7 @@ impl Listeners {
     }
 
     pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
-        let mut look_at = None;
+        let mut look_at = running.life.look_at();
         loop {
             self.take_events(look_at)?;
             let now = Clock.now();

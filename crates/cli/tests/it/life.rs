@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use tailcut::{Client, ClientBuilder, Error};
+use tailcut::{Client, ClientBuilder, Error, Protocol};
 use tailcut_proto::rpc::{DropReason, Failure};
 
 use crate::harness::{Admin, Service, assert_all_replied, finish, run, serve, start_measure};
@@ -63,16 +63,19 @@ fn a_drained_server_answers_what_it_has_and_refuses_what_is_new() {
 
 #[test]
 fn a_drained_server_sends_all_of_a_long_reply() {
-    let (server, admin) = served("stss", "r2p2", &[]);
-    let target = server.address().to_owned();
-    // Time, payload, and 2 MB of reply, which takes many rounds of credit.
-    let words = [SERVICE_NS, 0, 2_000_000].map(u64::to_be_bytes).concat();
-    let call =
-        thread::spawn(move || client(&target).call(&words).map(|reply| reply.to_vec().len()));
-    admin.wait_for("tailcut_serve_requests_total", 1.0);
-    server.signal("TERM");
-    assert_eq!(call.join().expect("the call").expect("a reply"), 2_000_000);
-    assert_eq!(server.wait().0, Some(0));
+    for (transport, protocol) in [("r2p2", Protocol::R2p2), ("homa", Protocol::Homa)] {
+        let (server, admin) = served("stss", transport, &[]);
+        let builder = ClientBuilder::new().timeout(Duration::from_secs(20)).protocol(protocol);
+        let client = builder.connect(server.address()).expect("a client");
+        // Time, payload, and 900 kB of reply, which takes many rounds of credit.
+        let words = [SERVICE_NS, 0, 900_000].map(u64::to_be_bytes).concat();
+        let call = client.start(&words).expect("a call");
+        admin.wait_for("tailcut_serve_requests_total", 1.0);
+        server.signal("TERM");
+        assert_eq!(call.wait().expect("a reply").len(), 900_000, "{transport}");
+        let (code, _, stderr) = server.wait();
+        assert_eq!(code, Some(0), "{transport}: {stderr}");
+    }
 }
 
 #[test]
