@@ -8,45 +8,103 @@
 
 local homa = Proto("homa", "Homa messages")
 
-local COMMON_LEN, DATA_LEN, GRANT_LEN, RESEND_LEN, CUTOFFS_LEN, ACK_LEN = 28, 56, 33, 37, 62, 80
+-- Written by `cargo xtask dissectors` from crates/wire, up to the next mark.
+local wire = {
+    IP_PROTOCOL = 146, UDP_PORT = 50146, COMMON_LEN = 28, DATA_LEN = 56, MESSAGE_LEN_MAX = 1000000, LEVELS = 8,
+    ACKS_MAX = 5, CLIENT_PORT_MIN = 32768, RESEND_ALL = 4294967295, OFFSET_IN_SEQUENCE = 4294967295, FLAGS = 6,
+    URGENT = 47485, HIJACKED_IP_PROTOCOL = 6,
+    PacketType = {
+        Data = 16, Grant = 17, Resend = 18, RpcUnknown = 19, Busy = 20, Cutoffs = 21, Freeze = 22, NeedAck = 23,
+        Ack = 24,
+    },
+    CommonHeader = {
+        len = 28, sport = { 0, 2 }, dport = { 2, 2 }, sequence = { 4, 4 }, reserved = { 8, 3 },
+        packet_type = { 11, 1 }, doff = { 12, 1 }, flags = { 13, 1 }, window = { 14, 2 }, checksum = { 16, 2 },
+        urgent = { 18, 2 }, sender_id = { 20, 8 },
+    },
+    Ack = {
+        len = 10, client_id = { 0, 8 }, server_port = { 8, 2 },
+    },
+    DataHeader = {
+        len = 56, common = { 0, 28 }, message_length = { 28, 4 }, incoming = { 32, 4 }, ack = { 36, 10 },
+        cutoff_version = { 46, 2 }, retransmit = { 48, 1 }, flags = { 49, 1 }, time_left = { 50, 2 },
+        seg_offset = { 52, 4 },
+    },
+    DataFlags = {
+        EMPTY = 16, IDEMPOTENT = 8, INCAST = 1, KNOWN = 128, PART = 2, REFUSED = 4,
+    },
+    TimeLeft = {
+        MANTISSA_MAX = 4095,
+    },
+    GrantPacket = {
+        len = 33, common = { 0, 28 }, offset = { 28, 4 }, priority = { 32, 1 },
+    },
+    ResendPacket = {
+        len = 37, common = { 0, 28 }, offset = { 28, 4 }, length = { 32, 4 }, priority = { 36, 1 },
+    },
+    CutoffsPacket = {
+        len = 62, common = { 0, 28 }, cutoffs = { 28, 32 }, version = { 60, 2 },
+    },
+    AckPacket = {
+        len = 80, common = { 0, 28 }, num_acks = { 28, 2 }, acks = { 30, 50 },
+    },
+    PartHeader = {
+        len = 20, key = { 0, 8 }, total_len = { 8, 4 }, offset = { 12, 4 }, kind = { 16, 1 },
+        reserved = { 17, 3 },
+    },
+    PartKind = {
+        Request = 0, Fetch = 1, Reply = 2,
+    },
+    Malformed = {
+        Truncated = "shorter than its header", Type = "an unknown type",
+        Length = "a message of no bytes, or data outside of it",
+        Value = "an id, a count of acknowledgements or a priority that cannot be",
+    },
+    names = {
+        Data = "data", Grant = "grant", Resend = "resend", RpcUnknown = "unknown", Busy = "busy",
+        Cutoffs = "cutoffs", Freeze = "freeze", NeedAck = "need-ack", Ack = "ack",
+    },
+    DropReason = {
+        Unspecified = 0, Overload = 1, TooLarge = 2, TooOld = 3, Expired = 4, NoServer = 5, Application = 6,
+        Uncertain = 7, Unvalidated = 8, Panicked = 9, Stopping = 10, Unanswered = 11,
+    },
+}
+-- Written by hand again.
+
+-- The names of an enumeration, or others for them, by number.
+local function by_number(numbers, names)
+    local named = {}
+    for variant, number in pairs(numbers) do named[number] = names and names[variant] or variant end
+    return named
+end
+
+-- The bytes of a header's field, where the header begins at `start`.
+local function at(tvb, field, start) return tvb((start or 0) + field[1], field[2]) end
+
+local common, data, part = wire.CommonHeader, wire.DataHeader, wire.PartHeader
+local grant, resend, cutoffs, acks = wire.GrantPacket, wire.ResendPacket, wire.CutoffsPacket, wire.AckPacket
+local COMMON_LEN, DATA_LEN, PART_LEN = wire.COMMON_LEN, wire.DATA_LEN, part.len
 -- The variant without grants has no priority in its RESEND.
-local RESEND_STRIPPED_LEN = 36
-local PART_LEN = 20
+local RESEND_STRIPPED_LEN = resend.priority[1]
 -- The longest header: what a capture must hold of a packet for its fields to be read.
-local PREFIX_MAX = ACK_LEN
-local LEVELS, ACKS_MAX = 8, 5
-local FLAGS, URGENT = 0x06, 0xb97d
-local ALL = 0xffffffff
-local IP_PROTOCOL, TCP_PROTOCOL = 146, 6
+local PREFIX_MAX = acks.len
+local LEVELS, ACKS_MAX = wire.LEVELS, wire.ACKS_MAX
 
-local DATA, GRANT, RESEND, RPC_UNKNOWN, BUSY, CUTOFFS, FREEZE, NEED_ACK, ACK = 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18
-local KNOWN, PART, REFUSED = 0x80, 0x02, 0x04
+local kinds = wire.PacketType
+local DATA, GRANT, RESEND, CUTOFFS, ACK = kinds.Data, kinds.Grant, kinds.Resend, kinds.Cutoffs, kinds.Ack
+local bits = wire.DataFlags
 
-local types = {
-    [DATA] = "data", [GRANT] = "grant", [RESEND] = "resend", [RPC_UNKNOWN] = "unknown", [BUSY] = "busy",
-    [CUTOFFS] = "cutoffs", [FREEZE] = "freeze", [NEED_ACK] = "need-ack", [ACK] = "ack",
-}
-local lens = { [DATA] = DATA_LEN, [GRANT] = GRANT_LEN, [RESEND] = RESEND_LEN, [CUTOFFS] = CUTOFFS_LEN, [ACK] = ACK_LEN }
-local kinds = { [0] = "part of a request", [1] = "fetch", [2] = "part of a reply" }
-local drop_reasons = {
-    [0] = "Unspecified", [1] = "Overload", [2] = "TooLarge", [3] = "TooOld", [4] = "Expired", [5] = "NoServer",
-    [6] = "Application", [7] = "Uncertain", [8] = "Unvalidated", [9] = "Panicked", [10] = "Stopping",
-    [11] = "Unanswered",
-}
-local malformed_texts = {
-    Truncated = "shorter than its header",
-    Type = "an unknown type",
-    Length = "a message of no bytes, or data outside of it",
-    Value = "an id, a count of acknowledgements or a priority that cannot be",
-}
-
+local types = by_number(kinds, wire.names)
+local lens = { [DATA] = DATA_LEN, [GRANT] = grant.len, [RESEND] = resend.len, [CUTOFFS] = cutoffs.len, [ACK] = acks.len }
+local part_kinds = by_number(wire.PartKind, { Request = "part of a request", Fetch = "fetch", Reply = "part of a reply" })
+local drop_reasons = by_number(wire.DropReason)
 -- In the order of the header; the generated ones last.
 local f = {
     sport = ProtoField.uint16("homa.sport", "Source port", base.DEC),
     dport = ProtoField.uint16("homa.dport", "Destination port", base.DEC),
     sequence = ProtoField.uint32("homa.sequence", "Sequence", base.DEC),
     reserved = ProtoField.bytes("homa.reserved", "Reserved"),
-    type = ProtoField.uint8("homa.type", "Type", base.HEX, types),
+    packet_type = ProtoField.uint8("homa.type", "Type", base.HEX, types),
     doff = ProtoField.uint8("homa.doff", "Data offset", base.DEC, nil, 0xf0),
     flags = ProtoField.uint8("homa.flags", "Flags", base.HEX),
     window = ProtoField.uint16("homa.window", "Window", base.DEC),
@@ -61,19 +119,19 @@ local f = {
     cutoff_version = ProtoField.uint16("homa.data.cutoff_version", "Cutoff version", base.DEC),
     retransmit = ProtoField.uint8("homa.data.retransmit", "Retransmit", base.DEC),
     data_flags = ProtoField.uint8("homa.data.flags", "Flags", base.HEX),
-    known = ProtoField.bool("homa.data.flags.known", "Knows flags", 8, nil, KNOWN),
-    incast = ProtoField.bool("homa.data.flags.incast", "Incast", 8, nil, 0x01),
-    part = ProtoField.bool("homa.data.flags.part", "Part", 8, nil, PART),
-    refused = ProtoField.bool("homa.data.flags.refused", "Refused", 8, nil, REFUSED),
-    idempotent = ProtoField.bool("homa.data.flags.idempotent", "Idempotent", 8, nil, 0x08),
-    empty = ProtoField.bool("homa.data.flags.empty", "Empty", 8, nil, 0x10),
+    known = ProtoField.bool("homa.data.flags.known", "Knows flags", 8, nil, bits.KNOWN),
+    incast = ProtoField.bool("homa.data.flags.incast", "Incast", 8, nil, bits.INCAST),
+    part = ProtoField.bool("homa.data.flags.part", "Part", 8, nil, bits.PART),
+    refused = ProtoField.bool("homa.data.flags.refused", "Refused", 8, nil, bits.REFUSED),
+    idempotent = ProtoField.bool("homa.data.flags.idempotent", "Idempotent", 8, nil, bits.IDEMPOTENT),
+    empty = ProtoField.bool("homa.data.flags.empty", "Empty", 8, nil, bits.EMPTY),
     time_left = ProtoField.uint16("homa.data.time_left", "Time left", base.HEX),
     seg_offset = ProtoField.uint32("homa.data.seg_offset", "Segment offset", base.HEX),
 
     part_key = ProtoField.uint64("homa.part.key", "Key", base.HEX),
     part_total_len = ProtoField.uint32("homa.part.total_len", "Total length", base.DEC),
     part_offset = ProtoField.uint32("homa.part.offset", "Part offset", base.DEC),
-    part_kind = ProtoField.uint8("homa.part.kind", "Part kind", base.DEC, kinds),
+    part_kind = ProtoField.uint8("homa.part.kind", "Part kind", base.DEC, part_kinds),
     part_reserved = ProtoField.bytes("homa.part.reserved", "Reserved"),
 
     grant_offset = ProtoField.uint32("homa.grant.offset", "Granted below", base.DEC),
@@ -104,7 +162,7 @@ local f = {
 }
 
 local field_order = {
-    "sport", "dport", "sequence", "reserved", "type", "doff", "flags", "window", "checksum", "urgent", "sender_id",
+    "sport", "dport", "sequence", "reserved", "packet_type", "doff", "flags", "window", "checksum", "urgent", "sender_id",
     "message_length", "incoming", "ack_client_id", "ack_server_port", "cutoff_version", "retransmit",
     "data_flags", "known", "incast", "part", "refused", "idempotent", "empty", "time_left", "seg_offset",
     "part_key", "part_total_len", "part_offset", "part_kind", "part_reserved",
@@ -122,18 +180,18 @@ local resend_expert = ProtoExpert.new("homa.resend.expert", "Asks again", expert
 local refused_expert = ProtoExpert.new("homa.refused.expert", "Refused", expert.group.RESPONSE_CODE, expert.severity.WARN)
 homa.experts = { malformed_expert, retransmit_expert, resend_expert, refused_expert }
 
-homa.prefs.ports = Pref.range("UDP ports", "50146", "Datagrams to or from these ports are Homa", 65535)
+homa.prefs.ports = Pref.range("UDP ports", tostring(wire.UDP_PORT), "Datagrams to or from these ports are Homa", 65535)
 
 local function flag(byte, mask) return math.floor(byte / mask) % 2 == 1 end
 
 -- What the module writes on every packet, and the variant without grants on none.
-local function has_flags(tvb) return tvb(13, 1):uint() == FLAGS and tvb(18, 2):uint() == URGENT end
-local function is_stripped(tvb) return tvb(13, 1):uint() == 0 and tvb(18, 2):uint() == 0 end
+local function has_flags(tvb) return at(tvb, common.flags):uint() == wire.FLAGS and at(tvb, common.urgent):uint() == wire.URGENT end
+local function is_stripped(tvb) return at(tvb, common.flags):uint() == 0 and at(tvb, common.urgent):uint() == 0 end
 
 -- Where the data begin: after segmentation the sequence is stale, unless the field for it points there.
 local function offset_of(tvb)
-    local offset = tvb(52, 4):uint()
-    return offset == ALL and tvb(4, 4):uint() or offset
+    local offset = at(tvb, data.seg_offset):uint()
+    return offset == wire.OFFSET_IN_SEQUENCE and at(tvb, common.sequence):uint() or offset
 end
 
 -- Why the body is malformed, or nothing.
@@ -143,15 +201,15 @@ local function judge(tvb, packet)
     if tvb:reported_len() < len_min then return "Truncated" end
     packet.header_len = len_min
     if kind == DATA then
-        local message_length = tvb(28, 4):uint()
+        local message_length = at(tvb, data.message_length):uint()
         packet.offset = offset_of(tvb)
         packet.payload_len = tvb:reported_len() - DATA_LEN
         if message_length == 0 or packet.offset + packet.payload_len > message_length then return "Length" end
-    elseif kind == GRANT and tvb(32, 1):uint() >= LEVELS then
+    elseif kind == GRANT and at(tvb, grant.priority):uint() >= LEVELS then
         return "Value"
-    elseif kind == RESEND and not packet.is_stripped and tvb(36, 1):uint() >= LEVELS then
+    elseif kind == RESEND and not packet.is_stripped and at(tvb, resend.priority):uint() >= LEVELS then
         return "Value"
-    elseif kind == ACK and tvb(28, 2):uint() > ACKS_MAX then
+    elseif kind == ACK and at(tvb, acks.num_acks):uint() > ACKS_MAX then
         return "Value"
     end
     return nil
@@ -161,32 +219,28 @@ end
 local function parse(tvb)
     if tvb:reported_len() < COMMON_LEN then return nil, "Truncated" end
     -- Ids 0 and 1 are nobody's.
-    if tvb(20, 4):uint() == 0 and tvb(24, 4):uint() < 2 then return nil, "Value" end
-    local packet = { type = tvb(11, 1):uint(), is_stripped = is_stripped(tvb) }
+    if at(tvb, common.sender_id):uint64() < UInt64(2) then return nil, "Value" end
+    local packet = { type = at(tvb, common.packet_type):uint(), is_stripped = is_stripped(tvb) }
     if not types[packet.type] then return nil, "Type" end
     local reason = judge(tvb, packet)
     if reason then return nil, reason end
     return packet
 end
 
+-- Adds fields of a header, which are called as the header's, behind a prefix.
+local function add_all(tree, tvb, header, names, start, prefix)
+    for _, name in ipairs(names) do tree:add(f[(prefix or "") .. name], at(tvb, header[name], start)) end
+end
+
 local function add_common(tvb, tree)
-    tree:add(f.sport, tvb(0, 2))
-    tree:add(f.dport, tvb(2, 2))
-    tree:add(f.sequence, tvb(4, 4))
-    tree:add(f.reserved, tvb(8, 3))
-    tree:add(f.type, tvb(11, 1))
-    tree:add(f.doff, tvb(12, 1))
-    tree:add(f.flags, tvb(13, 1))
-    tree:add(f.window, tvb(14, 2))
-    tree:add(f.checksum, tvb(16, 2))
-    tree:add(f.urgent, tvb(18, 2))
-    tree:add(f.sender_id, tvb(20, 8))
+    add_all(tree, tvb, common, { "sport", "dport", "sequence", "reserved", "packet_type", "doff", "flags", "window",
+        "checksum", "urgent", "sender_id" })
 end
 
 -- The flags of a DATA packet; 0 from a sender that does not know them.
 local function flags_of(tvb)
-    local flags = tvb(49, 1):uint()
-    return flag(flags, KNOWN) and flags or 0
+    local flags = at(tvb, data.flags):uint()
+    return flag(flags, bits.KNOWN) and flags or 0
 end
 
 -- Most milliseconds since the message was first sent; nothing where the packet does not say.
@@ -197,46 +251,34 @@ local function age_ms(code)
 end
 
 local function deadline_us(tvb)
-    local code = tvb(50, 2):uint()
+    local code = at(tvb, data.time_left):uint()
     if code == 0 or flags_of(tvb) == 0 then return nil end
     return (code % 4096) * 2 ^ math.floor(code / 4096)
 end
 
 local function add_data(tvb, tree)
-    tree:add(f.message_length, tvb(28, 4))
-    tree:add(f.incoming, tvb(32, 4))
-    tree:add(f.ack_client_id, tvb(36, 8))
-    tree:add(f.ack_server_port, tvb(44, 2))
-    tree:add(f.cutoff_version, tvb(46, 2))
-    tree:add(f.retransmit, tvb(48, 1))
-    local flags = tree:add(f.data_flags, tvb(49, 1))
-    for _, one in ipairs({ f.known, f.incast, f.part, f.refused, f.idempotent, f.empty }) do flags:add(one, tvb(49, 1)) end
-    tree:add(f.time_left, tvb(50, 2))
-    tree:add(f.seg_offset, tvb(52, 4))
-end
-
-local function add_part(tvb, tree)
-    tree:add(f.part_key, tvb(56, 8))
-    tree:add(f.part_total_len, tvb(64, 4))
-    tree:add(f.part_offset, tvb(68, 4))
-    tree:add(f.part_kind, tvb(72, 1))
-    tree:add(f.part_reserved, tvb(73, 3))
+    add_all(tree, tvb, data, { "message_length", "incoming" })
+    add_all(tree, tvb, wire.Ack, { "client_id", "server_port" }, data.ack[1], "ack_")
+    add_all(tree, tvb, data, { "cutoff_version", "retransmit" })
+    local flags = tree:add(f.data_flags, at(tvb, data.flags))
+    for _, one in ipairs({ f.known, f.incast, f.part, f.refused, f.idempotent, f.empty }) do flags:add(one, at(tvb, data.flags)) end
+    add_all(tree, tvb, data, { "time_left", "seg_offset" })
 end
 
 -- What follows the header of coherent data.
 local function add_message(tvb, tree, packet)
     local start, flags = DATA_LEN, flags_of(tvb)
-    if flag(flags, PART) and packet.offset == 0 and packet.payload_len >= PART_LEN then
-        add_part(tvb, tree)
+    if flag(flags, bits.PART) and packet.offset == 0 and packet.payload_len >= PART_LEN then
+        add_all(tree, tvb, part, { "key", "total_len", "offset", "kind", "reserved" }, DATA_LEN, "part_")
         start = start + PART_LEN
-    elseif flag(flags, REFUSED) and packet.payload_len > 0 then
+    elseif flag(flags, bits.REFUSED) and packet.payload_len > 0 then
         tree:add(f.reason, tvb(DATA_LEN, 1))
         start = start + 1
         tree:add_proto_expert_info(refused_expert)
     end
     if tvb:len() > start then tree:add(f.payload, tvb(start)) end
     tree:add(f.offset, packet.offset):set_generated()
-    local retransmit, deadline = tvb(48, 1):uint(), deadline_us(tvb)
+    local retransmit, deadline = at(tvb, data.retransmit):uint(), deadline_us(tvb)
     local age = flags ~= 0 and age_ms(retransmit)
     if age then tree:add(f.age_ms, UInt64(age)):set_generated() end
     if deadline then tree:add(f.deadline_us, UInt64(deadline % 2 ^ 32, math.floor(deadline / 2 ^ 32))):set_generated() end
@@ -244,25 +286,26 @@ local function add_message(tvb, tree, packet)
     if retransmit ~= 0 then tree:add_proto_expert_info(retransmit_expert) end
 end
 
+local function cutoff(tvb, level)
+    local size = cutoffs.cutoffs[2] / LEVELS
+    return tvb(cutoffs.cutoffs[1] + size * level, size)
+end
+
+local function ack_start(place) return acks.acks[1] + wire.Ack.len * place end
+
 local function add_control(tvb, tree, packet)
     local kind = packet.type
     if kind == GRANT then
-        tree:add(f.grant_offset, tvb(28, 4))
-        tree:add(f.grant_priority, tvb(32, 1))
+        add_all(tree, tvb, grant, { "offset", "priority" }, 0, "grant_")
     elseif kind == RESEND then
-        tree:add(f.resend_offset, tvb(28, 4))
-        tree:add(f.resend_length, tvb(32, 4))
-        if not packet.is_stripped then tree:add(f.resend_priority, tvb(36, 1)) end
+        add_all(tree, tvb, resend, { "offset", "length", not packet.is_stripped and "priority" or nil }, 0, "resend_")
         tree:add_proto_expert_info(resend_expert)
     elseif kind == CUTOFFS then
-        for level = 0, LEVELS - 1 do tree:add(f.cutoff, tvb(28 + 4 * level, 4)):prepend_text(string.format("Level %d: ", level)) end
-        tree:add(f.cutoffs_version, tvb(60, 2))
+        for level = 0, LEVELS - 1 do tree:add(f.cutoff, cutoff(tvb, level)):prepend_text(string.format("Level %d: ", level)) end
+        tree:add(f.cutoffs_version, at(tvb, cutoffs.version))
     elseif kind == ACK then
-        tree:add(f.num_acks, tvb(28, 2))
-        for place = 0, ACKS_MAX - 1 do
-            tree:add(f.client_id, tvb(30 + 10 * place, 8))
-            tree:add(f.server_port, tvb(38 + 10 * place, 2))
-        end
+        tree:add(f.num_acks, at(tvb, acks.num_acks))
+        for place = 0, ACKS_MAX - 1 do add_all(tree, tvb, wire.Ack, { "client_id", "server_port" }, ack_start(place)) end
     end
     if tvb:len() > packet.header_len then tree:add(f.trailer, tvb(packet.header_len)) end
 end
@@ -270,13 +313,14 @@ end
 local function id_text(range) return range:bytes():tohex(true) end
 
 local function data_text(tvb, packet)
-    local text = string.format(" at %d of %d B incoming %d", packet.offset, tvb(28, 4):uint(), tvb(32, 4):uint())
-    if tvb(36, 4):uint() ~= 0 or tvb(40, 4):uint() ~= 0 then text = text .. " ack " .. id_text(tvb(36, 8)) end
-    if tvb(48, 1):uint() ~= 0 then text = text .. " retransmit" end
+    local text = string.format(" at %d of %d B incoming %d", packet.offset, at(tvb, data.message_length):uint(),
+        at(tvb, data.incoming):uint())
+    local acknowledged = at(tvb, wire.Ack.client_id, data.ack[1])
+    if acknowledged:uint64() ~= UInt64(0) then text = text .. " ack " .. id_text(acknowledged) end
+    if at(tvb, data.retransmit):uint() ~= 0 then text = text .. " retransmit" end
     local flags = flags_of(tvb)
-    local names = { { 0x01, " incast" }, { PART, " part" }, { REFUSED, " refused" }, { 0x08, " idempotent" }, { 0x10, " empty" } }
-    for _, name in ipairs(names) do
-        if flag(flags, name[1]) then text = text .. name[2] end
+    for _, name in ipairs({ "INCAST", "PART", "REFUSED", "IDEMPOTENT", "EMPTY" }) do
+        if flag(flags, bits[name]) then text = text .. " " .. name:lower() end
     end
     local deadline = deadline_us(tvb)
     if deadline then text = text .. string.format(" deadline %dus", deadline) end
@@ -285,44 +329,50 @@ end
 
 local function resend_text(tvb, packet)
     local text = " all"
-    if tvb(32, 4):uint() ~= ALL then text = string.format(" %d from %d", tvb(32, 4):uint(), tvb(28, 4):uint()) end
+    local length = at(tvb, resend.length):uint()
+    if length ~= wire.RESEND_ALL then text = string.format(" %d from %d", length, at(tvb, resend.offset):uint()) end
     if packet.is_stripped then return text end
-    return text .. string.format(" priority %d", tvb(36, 1):uint())
+    return text .. string.format(" priority %d", at(tvb, resend.priority):uint())
 end
 
 local function body_text(tvb, packet)
     local kind, text = packet.type, ""
     if kind == DATA then return data_text(tvb, packet) end
     if kind == RESEND then return resend_text(tvb, packet) end
-    if kind == GRANT then return string.format(" below %d priority %d", tvb(28, 4):uint(), tvb(32, 1):uint()) end
+    if kind == GRANT then
+        return string.format(" below %d priority %d", at(tvb, grant.offset):uint(), at(tvb, grant.priority):uint())
+    end
     if kind == CUTOFFS then
-        text = string.format(" version %d", tvb(60, 2):uint())
-        for level = 0, LEVELS - 1 do text = text .. string.format(" %d", tvb(28 + 4 * level, 4):uint()) end
+        text = string.format(" version %d", at(tvb, cutoffs.version):uint())
+        for level = 0, LEVELS - 1 do text = text .. string.format(" %d", cutoff(tvb, level):uint()) end
     elseif kind == ACK then
-        for place = 0, tvb(28, 2):uint() - 1 do text = text .. " " .. id_text(tvb(30 + 10 * place, 8)) end
+        for place = 0, at(tvb, acks.num_acks):uint() - 1 do
+            text = text .. " " .. id_text(at(tvb, wire.Ack.client_id, ack_start(place)))
+        end
     end
     return text
 end
 
 local function summary(tvb, packet)
-    local ports = string.format("%d > %d", tvb(0, 2):uint(), tvb(2, 2):uint())
-    return string.format("Homa %s %s id %s", types[packet.type], ports, id_text(tvb(20, 8))) .. body_text(tvb, packet)
+    local ports = string.format("%d > %d", at(tvb, common.sport):uint(), at(tvb, common.dport):uint())
+    return string.format("Homa %s %s id %s", types[packet.type], ports, id_text(at(tvb, common.sender_id))) .. body_text(tvb, packet)
 end
 
 local function show_malformed(tvb, tree, reason)
     if tvb:len() >= COMMON_LEN then
         add_common(tvb, tree)
-        if tvb(11, 1):uint() == DATA and tvb:len() >= DATA_LEN then add_data(tvb, tree) end
+        if at(tvb, common.packet_type):uint() == DATA and tvb:len() >= DATA_LEN then add_data(tvb, tree) end
     end
     tree:add(f.malformed, tvb(), reason):set_generated()
-    tree:add_proto_expert_info(malformed_expert, "Malformed Homa: " .. malformed_texts[reason])
+    tree:add_proto_expert_info(malformed_expert, "Malformed Homa: " .. wire.Malformed[reason])
     return "not Homa: " .. reason
 end
 
 local function show_packet(tvb, tree, packet, is_hijacked)
-    local is_from_client = tvb(27, 1):uint() % 2 == 0
+    local id = at(tvb, common.sender_id)
+    local is_from_client = id(id:len() - 1, 1):uint() % 2 == 0
     add_common(tvb, tree)
-    tree:add(f.rpc_id, tvb(20, 8), UInt64(tvb(24, 4):uint() - (is_from_client and 0 or 1), tvb(20, 4):uint())):set_generated()
+    tree:add(f.rpc_id, id, id:uint64() - UInt64(is_from_client and 0 or 1)):set_generated()
     tree:add(f.from_client, is_from_client):set_generated()
     if is_hijacked then tree:add(f.hijacked, true):set_generated() end
     if packet.is_stripped then tree:add(f.stripped, true):set_generated() end
@@ -372,8 +422,8 @@ function disguised.dissector(tvb, pinfo, root)
 end
 
 local ip_protocols = DissectorTable.get("ip.proto")
-ip_protocols:add(IP_PROTOCOL, homa)
-ip_protocols:add(TCP_PROTOCOL, disguised)
+ip_protocols:add(wire.IP_PROTOCOL, homa)
+ip_protocols:add(wire.HIJACKED_IP_PROTOCOL, disguised)
 
 local udp_ports = DissectorTable.get("udp.port")
 local registered = homa.prefs.ports

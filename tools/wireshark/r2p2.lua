@@ -7,42 +7,101 @@
 
 local r2p2 = Proto("r2p2", "R2P2 remote procedure calls")
 
-local MAGIC = 0xcc
-local BASE_LEN, EXTENDED_LEN, ROUTED_LEN = 8, 48, 72
-local EXTENSION_VERSION = 1
-local V1_PACKETS_MAX = 254
-local SACK_LEN, FEEDBACK_LEN, FEEDBACK_V1_LEN = 36, 16, 8
--- A DROP that has the application's code, and the longest text after it.
-local DROP_CODE_LEN, DROP_LEN_MAX = 5, 1029
--- The longest header and control payload: what a capture must hold of a packet for its fields to be read.
-local PREFIX_MAX = EXTENDED_LEN + SACK_LEN
-
-local REQUEST, RESPONSE, FEEDBACK, ACK, DROP, REPLY_ACK, CANCEL, PROBE = 0, 1, 2, 3, 4, 12, 13, 14
-
-local types = {
-    [REQUEST] = "request", [RESPONSE] = "reply", [FEEDBACK] = "feedback", [ACK] = "ack", [DROP] = "drop",
-    [REPLY_ACK] = "reply-ack", [CANCEL] = "cancel", [PROBE] = "probe",
+-- Written by `cargo xtask dissectors` from crates/wire, up to the next mark.
+local wire = {
+    MAGIC = 204, BASE_LEN = 8, EXTENDED_LEN = 48, ROUTED_LEN = 72, EXTENSION_VERSION = 1, V1_SEGMENT_LEN = 1464,
+    V1_FIRST_LEN = 14, V1_PACKETS_MAX = 254,
+    position = {
+        FIRST = 128, LAST = 64, ONLY = 192,
+    },
+    BaseHeader = {
+        len = 8, magic = { 0, 1 }, header_size = { 1, 1 }, type_policy = { 2, 1 }, flags = { 3, 1 },
+        rid = { 4, 2 }, p_order = { 6, 2 },
+    },
+    RequestHeader = {
+        len = 48, base = { 0, 8 }, rpc_id = { 8, 8 }, message_len = { 16, 4 }, flags = { 20, 1 },
+        version = { 21, 1 }, reserved = { 22, 2 }, client_clock_us = { 24, 4 }, deadline_us = { 28, 4 },
+        token = { 32, 8 }, floor = { 40, 4 }, segment_len = { 44, 2 }, age_ms = { 46, 2 },
+    },
+    ReplyHeader = {
+        len = 48, base = { 0, 8 }, rpc_id = { 8, 8 }, message_len = { 16, 4 }, flags = { 20, 1 },
+        version = { 21, 1 }, server_load = { 22, 2 }, server_id = { 24, 4 }, clock_echo_us = { 28, 4 },
+        token = { 32, 8 }, reserved = { 40, 4 }, segment_len = { 44, 2 }, reserved_tail = { 46, 2 },
+    },
+    Route = {
+        len = 24, client_ip = { 0, 16 }, client_port = { 16, 2 }, routed = { 18, 1 }, reserved = { 19, 1 },
+        placement = { 20, 4 },
+    },
+    MessageType = {
+        Request = 0, Response = 1, Feedback = 2, Ack = 3, Drop = 4, ReplyAck = 12, Cancel = 13, Probe = 14,
+    },
+    Policy = {
+        Unrestricted = 0, Fixed = 1,
+    },
+    Flags = {
+        IDEMPOTENT = 1, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
+    },
+    RpcId = {
+        SEQUENCE_BITS = 24,
+    },
+    SackBody = {
+        len = 36, base = { 0, 2 }, granted = { 2, 2 }, bitmap = { 4, 32 },
+    },
+    FeedbackBody = {
+        len = 16, epoch = { 0, 4 }, placement_seen = { 4, 4 }, received = { 8, 4 }, concluded = { 12, 4 },
+    },
+    FeedbackV1 = {
+        len = 8, rid = { 0, 2 }, client_port = { 2, 2 }, client_ip = { 4, 4 },
+    },
+    DropReason = {
+        Unspecified = 0, Overload = 1, TooLarge = 2, TooOld = 3, Expired = 4, NoServer = 5, Application = 6,
+        Uncertain = 7, Unvalidated = 8, Panicked = 9, Stopping = 10, Unanswered = 11,
+    },
+    Rejection = {
+        PREFIX_LEN = 5, TEXT_LEN_MAX = 1024,
+    },
+    Malformed = {
+        Truncated = "shorter than its header", Magic = "the first byte is not 0xcc",
+        HeaderSize = "header_size is none of 8, 48 and 72, or the route block is where it must not be",
+        Type = "an unknown message type, or one that needs the extension", Policy = "an unknown policy",
+        Flags = "a reserved flag is set", Order = "the flags, the index and the count contradict each other",
+        Version = "an unknown version of the extension",
+        Length = "the length of the payload contradicts the header",
+    },
+    names = {
+        Request = "request", Response = "reply", Feedback = "feedback", Ack = "ack", Drop = "drop",
+        ReplyAck = "reply-ack", Cancel = "cancel", Probe = "probe",
+    },
 }
+-- Written by hand again.
+
+-- The names of an enumeration, or others for them, by number.
+local function by_number(numbers, names)
+    local named = {}
+    for variant, number in pairs(numbers) do named[number] = names and names[variant] or variant end
+    return named
+end
+
+-- The bytes of a header's field, where the header begins at `start`.
+local function at(tvb, field, start) return tvb((start or 0) + field[1], field[2]) end
+
+local kind = wire.MessageType
+local head, bits = wire.BaseHeader, wire.Flags
+local request, reply, route, sack, feedback = wire.RequestHeader, wire.ReplyHeader, wire.Route, wire.SackBody, wire.FeedbackBody
+local REQUEST, RESPONSE, FEEDBACK, ACK = kind.Request, kind.Response, kind.Feedback, kind.Ack
+local DROP, REPLY_ACK, CANCEL, PROBE = kind.Drop, kind.ReplyAck, kind.Cancel, kind.Probe
+local BASE_LEN, EXTENDED_LEN, ROUTED_LEN = wire.BASE_LEN, wire.EXTENDED_LEN, wire.ROUTED_LEN
+-- A DROP that has the application's code, and the longest text after it.
+local DROP_CODE_LEN, DROP_LEN_MAX = wire.Rejection.PREFIX_LEN, wire.Rejection.PREFIX_LEN + wire.Rejection.TEXT_LEN_MAX
+-- The longest header and control payload: what a capture must hold of a packet for its fields to be read.
+local PREFIX_MAX = EXTENDED_LEN + sack.len
+
+local types = by_number(kind, wire.names)
 -- What carries the reply's header; the others carry the request's.
 local from_server = { [RESPONSE] = true, [FEEDBACK] = true, [ACK] = true, [DROP] = true }
-local policies = { [0] = "unrestricted", [1] = "fixed" }
+local policies = by_number(wire.Policy, { Unrestricted = "unrestricted", Fixed = "fixed" })
 local clone_marks = { [0] = "single", [1] = "original", [2] = "copy", [3] = "copy" }
-local drop_reasons = {
-    [0] = "Unspecified", [1] = "Overload", [2] = "TooLarge", [3] = "TooOld", [4] = "Expired", [5] = "NoServer",
-    [6] = "Application", [7] = "Uncertain", [8] = "Unvalidated", [9] = "Panicked", [10] = "Stopping",
-    [11] = "Unanswered",
-}
-local malformed_texts = {
-    Truncated = "shorter than its header",
-    Magic = "the first byte is not 0xcc",
-    HeaderSize = "header_size is none of 8, 48 and 72, or the route block is where it must not be",
-    Type = "an unknown message type, or one that needs the extension",
-    Policy = "an unknown policy",
-    Flags = "a reserved flag is set",
-    Order = "the flags, the index and the count contradict each other",
-    Version = "an unknown version of the extension",
-    Length = "the length of the payload contradicts the header",
-}
+local drop_reasons = by_number(wire.DropReason)
 
 -- In the order of the header; the generated ones last.
 local f = {
@@ -51,8 +110,8 @@ local f = {
     type = ProtoField.uint8("r2p2.type", "Type", base.DEC, types, 0xf0),
     policy = ProtoField.uint8("r2p2.policy", "Policy", base.DEC, policies, 0x0f),
     flags = ProtoField.uint8("r2p2.flags", "Flags", base.HEX),
-    first = ProtoField.bool("r2p2.flags.first", "First packet", 8, nil, 0x80),
-    last = ProtoField.bool("r2p2.flags.last", "Last packet", 8, nil, 0x40),
+    first = ProtoField.bool("r2p2.flags.first", "First packet", 8, nil, wire.position.FIRST),
+    last = ProtoField.bool("r2p2.flags.last", "Last packet", 8, nil, wire.position.LAST),
     flags_reserved = ProtoField.uint8("r2p2.flags.reserved", "Reserved", base.HEX, nil, 0x3f),
     rid = ProtoField.uint16("r2p2.rid", "Request id", base.DEC),
     p_order = ProtoField.uint16("r2p2.p_order", "Packet order", base.DEC),
@@ -64,12 +123,12 @@ local f = {
     sequence = ProtoField.uint32("r2p2.ext.sequence", "Sequence", base.DEC),
     message_len = ProtoField.uint32("r2p2.ext.message_len", "Message length", base.DEC),
     ext_flags = ProtoField.uint8("r2p2.ext.flags", "Flags", base.HEX),
-    idempotent = ProtoField.bool("r2p2.ext.flags.idempotent", "Idempotent", 8, nil, 0x01),
-    retransmit = ProtoField.bool("r2p2.ext.flags.retransmit", "Retransmit", 8, nil, 0x02),
+    idempotent = ProtoField.bool("r2p2.ext.flags.idempotent", "Idempotent", 8, nil, bits.IDEMPOTENT),
+    retransmit = ProtoField.bool("r2p2.ext.flags.retransmit", "Retransmit", 8, nil, bits.RETRANSMIT),
     clone = ProtoField.uint8("r2p2.ext.flags.clone", "Clone", base.DEC, clone_marks, 0x0c),
-    resend = ProtoField.bool("r2p2.ext.flags.resend", "Resend", 8, nil, 0x10),
-    resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, 0x20),
-    stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, 0x40),
+    resend = ProtoField.bool("r2p2.ext.flags.resend", "Resend", 8, nil, bits.RESEND),
+    resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, bits.RESEND_TAIL),
+    stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, bits.STOPPING),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
     server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
@@ -102,8 +161,8 @@ local f = {
 
     feedback_v1 = ProtoField.none("r2p2.feedback_v1", "Feedback of version 1"),
     feedback_v1_rid = ProtoField.uint16("r2p2.feedback_v1.rid", "Request id", base.DEC),
-    feedback_v1_port = ProtoField.uint16("r2p2.feedback_v1.client_port", "Client port", base.DEC),
-    feedback_v1_ip = ProtoField.ipv4("r2p2.feedback_v1.client_ip", "Client address"),
+    feedback_v1_client_port = ProtoField.uint16("r2p2.feedback_v1.client_port", "Client port", base.DEC),
+    feedback_v1_client_ip = ProtoField.ipv4("r2p2.feedback_v1.client_ip", "Client address"),
 
     drop_reason = ProtoField.uint8("r2p2.drop.reason", "Reason", base.DEC, drop_reasons),
     drop_code = ProtoField.uint32("r2p2.drop.code", "Code", base.DEC),
@@ -125,7 +184,7 @@ local field_order = {
     "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
-    "feedback_v1", "feedback_v1_rid", "feedback_v1_port", "feedback_v1_ip",
+    "feedback_v1", "feedback_v1_rid", "feedback_v1_client_port", "feedback_v1_client_ip",
     "drop_reason", "drop_code", "drop_text", "probe_placement", "payload", "index", "count", "payload_len", "reason", "summary",
 }
 local fields = {}
@@ -141,12 +200,14 @@ r2p2.prefs.ports = Pref.range("UDP ports", "8000,9000", "Datagrams to or from th
 
 local function flag(byte, mask) return math.floor(byte / mask) % 2 == 1 end
 
+local function type_of(tvb) return at(tvb, head.type_policy):bitfield(0, 4) end
+
 local function is_data(packet) return packet.type == REQUEST or packet.type == RESPONSE end
 
 -- Index, count (0 where the packet does not declare it) and whether it is the last; nothing where they are incoherent.
 local function order(tvb)
-    local flags, p_order = tvb(3, 1):uint(), tvb(6, 2):uint()
-    local is_first, is_last = flag(flags, 0x80), flag(flags, 0x40)
+    local flags, p_order = at(tvb, head.flags):uint(), at(tvb, head.p_order):uint()
+    local is_first, is_last = flag(flags, wire.position.FIRST), flag(flags, wire.position.LAST)
     if p_order == 0 or (is_first and is_last ~= (p_order == 1)) then return nil end
     if is_first then return 0, p_order, is_last end
     return p_order, 0, is_last
@@ -162,9 +223,9 @@ local function packet_count(message_len, segment_len)
 end
 
 local function control_len(packet)
-    if packet.type == ACK then return packet.is_extended and SACK_LEN or 3 end
-    if packet.type == REPLY_ACK then return SACK_LEN end
-    if packet.type == FEEDBACK then return packet.is_extended and FEEDBACK_LEN or FEEDBACK_V1_LEN end
+    if packet.type == ACK then return packet.is_extended and sack.len or 3 end
+    if packet.type == REPLY_ACK then return sack.len end
+    if packet.type == FEEDBACK then return packet.is_extended and feedback.len or wire.FeedbackV1.len end
     if packet.type == PROBE then return 4 end
     if packet.type == CANCEL then return 0 end
     if not packet.is_extended or packet.payload_len >= DROP_CODE_LEN and packet.payload_len <= DROP_LEN_MAX then return nil end
@@ -181,7 +242,7 @@ end
 
 -- Why an extended data packet is malformed, or nothing; learns its count.
 local function judge_data(tvb, packet)
-    local message_len, segment_len = tvb(16, 4):uint(), tvb(44, 2):uint()
+    local message_len, segment_len = at(tvb, request.message_len):uint(), at(tvb, request.segment_len):uint()
     local declared_count = packet.count
     local count = packet_count(message_len, segment_len)
     if not count then return "Length" end
@@ -195,7 +256,7 @@ end
 
 local function judge_extended(tvb, packet, len)
     if len < EXTENDED_LEN then return "Truncated" end
-    if tvb(21, 1):uint() ~= EXTENSION_VERSION then return "Version" end
+    if at(tvb, request.version):uint() ~= wire.EXTENSION_VERSION then return "Version" end
     if len < packet.header_len then return "Truncated" end
     packet.index, packet.count, packet.is_last = order(tvb)
     if not packet.index then return "Order" end
@@ -207,7 +268,7 @@ end
 local function judge_v1(tvb, packet)
     if packet.type >= REPLY_ACK then return "Type" end
     packet.index, packet.count, packet.is_last = order(tvb)
-    if not packet.index or packet.count > V1_PACKETS_MAX or packet.index >= V1_PACKETS_MAX then return "Order" end
+    if not packet.index or packet.count > wire.V1_PACKETS_MAX or packet.index >= wire.V1_PACKETS_MAX then return "Order" end
     if not is_data(packet) then return judge_control(packet) end
     return nil
 end
@@ -216,17 +277,17 @@ end
 local function parse(tvb)
     local len = tvb:reported_len()
     if len < BASE_LEN then return nil, "Truncated" end
-    if tvb(0, 1):uint() ~= MAGIC then return nil, "Magic" end
-    local packet = { type = tvb(2, 1):bitfield(0, 4), policy = tvb(2, 1):bitfield(4, 4), header_len = BASE_LEN }
+    if at(tvb, head.magic):uint() ~= wire.MAGIC then return nil, "Magic" end
+    local packet = { type = type_of(tvb), policy = at(tvb, head.type_policy):bitfield(4, 4), header_len = BASE_LEN }
     if not types[packet.type] then return nil, "Type" end
-    if packet.type == FEEDBACK and len == BASE_LEN + FEEDBACK_V1_LEN then
+    if packet.type == FEEDBACK and len == BASE_LEN + wire.FeedbackV1.len then
         packet.is_v1_feedback, packet.index, packet.count, packet.is_last = true, 0, 1, true
-        packet.payload_len = FEEDBACK_V1_LEN
+        packet.payload_len = wire.FeedbackV1.len
         return packet
     end
     if not policies[packet.policy] then return nil, "Policy" end
-    if tvb(3, 1):bitfield(2, 6) ~= 0 then return nil, "Flags" end
-    packet.header_len = tvb(1, 1):uint()
+    if at(tvb, head.flags):bitfield(2, 6) ~= 0 then return nil, "Flags" end
+    packet.header_len = at(tvb, head.header_size):uint()
     packet.payload_len = len - packet.header_len
     local reason
     if packet.header_len == BASE_LEN then
@@ -241,66 +302,60 @@ local function parse(tvb)
     return packet
 end
 
+-- Adds fields of a header, which are called as the header's, behind a prefix.
+local function add_all(tree, tvb, header, names, start, prefix)
+    for _, name in ipairs(names) do tree:add(f[(prefix or "") .. name], at(tvb, header[name], start)) end
+end
+
+local function add_type(tvb, tree, names)
+    for _, name in ipairs(names) do tree:add(f[name], at(tvb, head.type_policy)) end
+end
+
 local function add_base(tvb, tree)
-    tree:add(f.magic, tvb(0, 1))
-    tree:add(f.header_size, tvb(1, 1))
-    tree:add(f.type, tvb(2, 1))
-    tree:add(f.policy, tvb(2, 1))
-    local flags = tree:add(f.flags, tvb(3, 1))
-    flags:add(f.first, tvb(3, 1))
-    flags:add(f.last, tvb(3, 1))
-    flags:add(f.flags_reserved, tvb(3, 1))
-    tree:add(f.rid, tvb(4, 2))
-    tree:add(f.p_order, tvb(6, 2))
+    add_all(tree, tvb, head, { "magic", "header_size" })
+    add_type(tvb, tree, { "type", "policy" })
+    local flags = tree:add(f.flags, at(tvb, head.flags))
+    for _, one in ipairs({ f.first, f.last, f.flags_reserved }) do flags:add(one, at(tvb, head.flags)) end
+    add_all(tree, tvb, head, { "rid", "p_order" })
 end
 
 local function add_extension(tvb, tree)
     local ext = tree:add(f.ext, tvb(BASE_LEN, EXTENDED_LEN - BASE_LEN))
-    local id = ext:add(f.rpc_id, tvb(8, 8))
-    id:add(f.session, tvb(8, 5), tvb(8, 5):uint64())
-    id:add(f.sequence, tvb(13, 3))
-    ext:add(f.message_len, tvb(16, 4))
-    local flags = ext:add(f.ext_flags, tvb(20, 1))
-    for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, tvb(20, 1)) end
-    if flag(tvb(20, 1):uint(), 0x40) then flags:add(f.stopping, tvb(20, 1)) end
-    ext:add(f.version, tvb(21, 1))
-    local is_reply = from_server[tvb(2, 1):bitfield(0, 4)]
-    if is_reply then
-        ext:add(f.server_load, tvb(22, 2))
-        ext:add(f.server_id, tvb(24, 4))
-        ext:add(f.clock_echo_us, tvb(28, 4))
+    local rpc_id = at(tvb, request.rpc_id)
+    local session_len = rpc_id:len() - wire.RpcId.SEQUENCE_BITS / 8
+    local id = ext:add(f.rpc_id, rpc_id)
+    id:add(f.session, rpc_id(0, session_len), rpc_id(0, session_len):uint64())
+    id:add(f.sequence, rpc_id(session_len))
+    ext:add(f.message_len, at(tvb, request.message_len))
+    local range = at(tvb, request.flags)
+    local flags = ext:add(f.ext_flags, range)
+    for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, range) end
+    if flag(range:uint(), bits.STOPPING) then flags:add(f.stopping, range) end
+    if from_server[type_of(tvb)] then
+        add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "segment_len" })
     else
-        ext:add(f.client_clock_us, tvb(24, 4))
-        ext:add(f.deadline_us, tvb(28, 4))
+        add_all(ext, tvb, request, { "version", "client_clock_us", "deadline_us", "token", "floor", "segment_len", "age_ms" })
     end
-    ext:add(f.token, tvb(32, 8))
-    if not is_reply then ext:add(f.floor, tvb(40, 4)) end
-    ext:add(f.segment_len, tvb(44, 2))
-    if not is_reply then ext:add(f.age_ms, tvb(46, 2)) end
 end
 
 local function add_route(tvb, tree)
-    local route = tree:add(f.route, tvb(EXTENDED_LEN, ROUTED_LEN - EXTENDED_LEN))
-    route:add(f.client_ip, tvb(48, 16))
-    route:add(f.client_port, tvb(64, 2))
-    route:add(f.routed, tvb(66, 1))
-    route:add(f.route_reserved, tvb(67, 1))
-    route:add(f.placement, tvb(68, 4))
+    local shown = tree:add(f.route, tvb(EXTENDED_LEN, route.len))
+    add_all(shown, tvb, route, { "client_ip", "client_port", "routed" }, EXTENDED_LEN)
+    shown:add(f.route_reserved, at(tvb, route.reserved, EXTENDED_LEN))
+    shown:add(f.placement, at(tvb, route.placement, EXTENDED_LEN))
 end
 
 local function add_v1_feedback(tvb, tree)
-    tree:add(f.magic, tvb(0, 1))
-    tree:add(f.undefined, tvb(1, 1))
-    tree:add(f.type, tvb(2, 1))
-    tree:add(f.undefined, tvb(3, 5))
-    local feedback = tree:add(f.feedback_v1, tvb(8, 8))
-    feedback:add(f.feedback_v1_rid, tvb(8, 2))
-    feedback:add(f.feedback_v1_port, tvb(10, 2))
-    feedback:add(f.feedback_v1_ip, tvb(12, 4))
+    tree:add(f.magic, at(tvb, head.magic))
+    tree:add(f.undefined, at(tvb, head.header_size))
+    add_type(tvb, tree, { "type" })
+    tree:add(f.undefined, tvb(head.flags[1], BASE_LEN - head.flags[1]))
+    local shown = tree:add(f.feedback_v1, tvb(BASE_LEN, wire.FeedbackV1.len))
+    add_all(shown, tvb, wire.FeedbackV1, { "rid", "client_port", "client_ip" }, BASE_LEN, "feedback_v1_")
 end
 
--- Arrived packets above the base: the bits of the bitmap.
-local function bits(range)
+-- Arrived packets above the base: the set bits of the bitmap.
+local function count_set(range)
     local set = 0
     for position = 0, range:len() - 1 do
         for bit = 0, 7 do set = set + range(position, 1):bitfield(bit, 1) end
@@ -312,17 +367,12 @@ end
 local function add_payload(tvb, tree, packet)
     local start = packet.header_len
     if packet.is_extended and (packet.type == ACK or packet.type == REPLY_ACK) then
-        local sack = tree:add(f.sack, tvb(start, SACK_LEN))
-        sack:add(f.sack_base, tvb(start, 2))
-        sack:add(f.sack_granted, tvb(start + 2, 2))
-        sack:add(f.sack_bitmap, tvb(start + 4, 32))
-        sack:add(f.sack_more, tvb(start + 4, 32), bits(tvb(start + 4, 32))):set_generated()
+        local shown, bitmap = tree:add(f.sack, tvb(start, sack.len)), at(tvb, sack.bitmap, start)
+        add_all(shown, tvb, sack, { "base", "granted", "bitmap" }, start, "sack_")
+        shown:add(f.sack_more, bitmap, count_set(bitmap)):set_generated()
     elseif packet.is_extended and packet.type == FEEDBACK then
-        local feedback = tree:add(f.feedback, tvb(start, FEEDBACK_LEN))
-        feedback:add(f.feedback_epoch, tvb(start, 4))
-        feedback:add(f.feedback_placement_seen, tvb(start + 4, 4))
-        feedback:add(f.feedback_received, tvb(start + 8, 4))
-        feedback:add(f.feedback_concluded, tvb(start + 12, 4))
+        local shown = tree:add(f.feedback, tvb(start, feedback.len))
+        add_all(shown, tvb, feedback, { "epoch", "placement_seen", "received", "concluded" }, start, "feedback_")
     elseif packet.is_extended and packet.type == DROP then
         tree:add(f.drop_reason, tvb(start, 1))
         if packet.payload_len >= DROP_CODE_LEN then tree:add(f.drop_code, tvb(start + 1, 4)) end
@@ -338,11 +388,9 @@ end
 
 local function flags_text(flags)
     local text = ""
-    if flag(flags, 0x01) then text = text .. " idempotent" end
-    if flag(flags, 0x02) then text = text .. " retransmit" end
-    if flag(flags, 0x10) then text = text .. " resend" end
-    if flag(flags, 0x20) then text = text .. " resend-tail" end
-    if flag(flags, 0x40) then text = text .. " stopping" end
+    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", "RESEND", "RESEND_TAIL", "STOPPING" }) do
+        if flag(flags, bits[name]) then text = text .. " " .. name:lower():gsub("_", "-") end
+    end
     local clone = math.floor(flags / 4) % 4
     if clone == 1 then text = text .. " clone-original" end
     if clone >= 2 then text = text .. " clone-copy" end
@@ -352,11 +400,12 @@ end
 local function body_text(tvb, packet)
     local start = packet.header_len
     if packet.type == ACK or packet.type == REPLY_ACK then
-        return string.format(" below %d and %d more, granted %d", tvb(start, 2):uint(), bits(tvb(start + 4, 32)),
-            tvb(start + 2, 2):uint())
+        return string.format(" below %d and %d more, granted %d", at(tvb, sack.base, start):uint(),
+            count_set(at(tvb, sack.bitmap, start)), at(tvb, sack.granted, start):uint())
     elseif packet.type == FEEDBACK then
-        return string.format(" epoch %08x seen %d received %d concluded %d", tvb(start, 4):uint(), tvb(start + 4, 4):uint(),
-            tvb(start + 8, 4):uint(), tvb(start + 12, 4):uint())
+        local function of(field) return at(tvb, field, start):uint() end
+        return string.format(" epoch %08x seen %d received %d concluded %d", of(feedback.epoch), of(feedback.placement_seen),
+            of(feedback.received), of(feedback.concluded))
     elseif packet.type == DROP then
         local text = " " .. (drop_reasons[tvb(start, 1):uint()] or "Unspecified")
         if packet.payload_len < DROP_CODE_LEN then return text end
@@ -377,16 +426,17 @@ local function order_text(packet)
 end
 
 local function extension_text(tvb, packet)
-    local text = is_data(packet) and string.format(" of %d B", tvb(16, 4):uint()) or ""
-    text = text .. flags_text(tvb(20, 1):uint())
-    local server_load, server_id, deadline_us = tvb(22, 2):uint(), tvb(24, 4):uint(), tvb(28, 4):uint()
+    local text = is_data(packet) and string.format(" of %d B", at(tvb, request.message_len):uint()) or ""
+    text = text .. flags_text(at(tvb, request.flags):uint())
+    local server_load, server_id = at(tvb, reply.server_load):uint(), at(tvb, reply.server_id):uint()
+    local deadline_us = at(tvb, request.deadline_us):uint()
     if not from_server[packet.type] then
         if deadline_us ~= 0 then text = text .. string.format(" deadline %dus", deadline_us) end
     elseif server_id ~= 0 or server_load ~= 0 then
         text = text .. string.format(" server %d load %d", server_id, server_load)
     end
-    if packet.header_len == ROUTED_LEN and tvb(66, 1):uint() ~= 0 then
-        text = text .. string.format(" placement %d", tvb(68, 4):uint())
+    if packet.header_len == ROUTED_LEN and at(tvb, route.routed, EXTENDED_LEN):uint() ~= 0 then
+        text = text .. string.format(" placement %d", at(tvb, route.placement, EXTENDED_LEN):uint())
     end
     return text
 end
@@ -394,9 +444,9 @@ end
 local function summary(tvb, packet)
     local text = "R2P2 " .. types[packet.type]
     if packet.is_extended then
-        text = text .. " id " .. tvb(8, 8):bytes():tohex(true)
+        text = text .. " id " .. at(tvb, request.rpc_id):bytes():tohex(true)
     elseif not packet.is_v1_feedback then
-        text = text .. string.format(" rid %d", tvb(4, 2):uint())
+        text = text .. string.format(" rid %d", at(tvb, head.rid):uint())
     end
     if is_data(packet) then text = text .. order_text(packet) end
     if packet.is_extended then text = text .. extension_text(tvb, packet) .. body_text(tvb, packet) end
@@ -404,12 +454,12 @@ local function summary(tvb, packet)
 end
 
 local function show_malformed(tvb, tree, reason)
-    local header_len = tvb:len() >= BASE_LEN and tvb(1, 1):uint() or 0
+    local header_len = tvb:len() >= BASE_LEN and at(tvb, head.header_size):uint() or 0
     if tvb:len() >= BASE_LEN then add_base(tvb, tree) end
     if tvb:len() >= EXTENDED_LEN and (header_len == EXTENDED_LEN or header_len == ROUTED_LEN) then add_extension(tvb, tree) end
     if tvb:len() >= ROUTED_LEN and header_len == ROUTED_LEN then add_route(tvb, tree) end
     tree:add(f.reason, tvb(), reason):set_generated()
-    tree:add_proto_expert_info(malformed_expert, "Malformed R2P2: " .. malformed_texts[reason])
+    tree:add_proto_expert_info(malformed_expert, "Malformed R2P2: " .. wire.Malformed[reason])
     return "not R2P2: " .. reason
 end
 
@@ -425,7 +475,7 @@ local function show_packet(tvb, tree, packet)
     tree:add(f.index, packet.index):set_generated()
     if packet.count ~= 0 then tree:add(f.count, packet.count):set_generated() end
     tree:add(f.payload_len, packet.payload_len):set_generated()
-    if packet.is_extended and flag(tvb(20, 1):uint(), 0x02) then tree:add_proto_expert_info(retransmit_expert) end
+    if packet.is_extended and flag(at(tvb, request.flags):uint(), bits.RETRANSMIT) then tree:add_proto_expert_info(retransmit_expert) end
     if packet.type == DROP then tree:add_proto_expert_info(drop_expert) end
     return summary(tvb, packet)
 end
@@ -450,7 +500,7 @@ end
 
 -- On other ports: a coherent packet, but for a version 1 FEEDBACK, of which only the magic and the type are certain.
 local function heuristic(tvb, pinfo, root)
-    if tvb:len() < BASE_LEN or is_cut(tvb) or tvb(0, 1):uint() ~= MAGIC then return false end
+    if tvb:len() < BASE_LEN or is_cut(tvb) or at(tvb, head.magic):uint() ~= wire.MAGIC then return false end
     local packet = parse(tvb)
     if not packet or packet.is_v1_feedback then return false end
     r2p2.dissector(tvb, pinfo, root)

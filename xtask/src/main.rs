@@ -1,5 +1,7 @@
-//! The house's own commands: `cargo xtask tidy`, `cargo xtask wasm`, `cargo xtask lines`.
+//! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask wasm`,
+//! `cargo xtask lines`.
 
+mod dissectors;
 mod lines;
 mod tidy;
 mod tree;
@@ -26,6 +28,7 @@ fn run(arguments: &[&str]) -> Result<()> {
     let root = root()?;
     match arguments {
         ["tidy"] => tidy::run(&root),
+        ["dissectors"] => dissectors::run(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -43,5 +46,6 @@ fn root() -> Result<PathBuf> {
 const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy         check the rules of DESIGN and of the style that no compiler checks
+  dissectors   write the tables of the Wireshark dissectors from crates/wire
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

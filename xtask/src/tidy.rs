@@ -15,6 +15,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
+use crate::dissectors;
 use crate::tree::{Tree, Violation};
 
 /// Lists every violation on standard error; an error when there is one.
@@ -22,6 +23,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
     let mut violations: Vec<Violation> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     violations.extend(fresh::stale(&tree, fresh::GENERATED)?);
+    violations.extend(dissectors::stale(&tree)?);
     violations.sort();
     violations.dedup();
     for Violation { path, line, message } in &violations {

@@ -54,21 +54,21 @@ pub enum Kind<'a> {
 pub enum Malformed {
     /// Shorter than its header.
     Truncated,
-    /// The first byte is not [`MAGIC`].
+    /// The first byte is not 0xcc.
     Magic,
-    /// `header_size` is none of 8, 48 and 72.
+    /// `header_size` is none of 8, 48 and 72, or the route block is where it must not be.
     HeaderSize,
-    /// A message type that tailcut does not take, or one that needs the extension without it.
+    /// An unknown message type, or one that needs the extension.
     Type,
-    /// A policy that tailcut does not take.
+    /// An unknown policy.
     Policy,
     /// A reserved flag is set.
     Flags,
     /// The flags, the index and the count contradict each other.
     Order,
-    /// The extension's version is unknown.
+    /// An unknown version of the extension.
     Version,
-    /// The payload's length contradicts the header.
+    /// The length of the payload contradicts the header.
     Length,
 }
 
