@@ -12,7 +12,7 @@ use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::ids::{ClientId, SEQUENCE_MAX};
 use super::peers::AckAction;
-use super::slot::{Role, Slot};
+use super::slot::{Member, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
 use crate::call::slab::{SlotId, SlotKey};
@@ -60,7 +60,7 @@ impl Endpoint {
         let id = ClientId::new(session, sequence);
         let index = self.slots.take(Slot::default);
         let ports = Ports { source: self.config.client_port, destination: server_port };
-        self.slots[index].begin(now, Phase::Calling, (peer, ports, id));
+        self.slots[index].begin(now, Phase::Calling(Member::Whole), (peer, ports, id));
         self.holdings.calls += 1;
         self.peers[peer].calls += 1;
         self.enlist(index);
@@ -86,9 +86,7 @@ impl Endpoint {
     }
 
     pub(super) fn cancel_call(&mut self, id: CallId) {
-        if let Some(index) =
-            self.slot_of(SlotKey(id.0), &[Phase::Calling, Phase::Hearing, Phase::Fetching])
-        {
+        if let Some(index) = self.slot_of(SlotKey(id.0), Phase::is_client) {
             self.metrics.cancelled += 1;
             self.give_up(index);
         }
@@ -120,16 +118,16 @@ impl Endpoint {
             return self.fail_saying(index, Failure::Rejected { code }, buffer);
         }
         let slot = &mut self.slots[index];
-        if slot.phase == Phase::Fetching {
+        if matches!(slot.phase, Phase::Fetching(_)) {
             self.metrics.duplicates += 1;
             return;
         }
-        if slot.phase == Phase::Calling {
-            if slot.attempts == 0 {
-                let sample = now.saturating_sub(slot.sent_at);
+        if let Phase::Calling(member) = &mut slot.phase {
+            slot.phase = Phase::Hearing(std::mem::take(member));
+            if slot.timing.attempts == 0 {
+                let sample = now.saturating_sub(slot.timing.sent_at);
                 self.peers[slot.peer].state.reply_rtt.sample(sample);
             }
-            slot.phase = Phase::Hearing;
             // The server has all of the request, whatever it was to be sent again.
             self.egress.unrank(index);
             if header.message_length.get() as usize > self.config.single_len_max() {
@@ -156,10 +154,7 @@ impl Endpoint {
         if is_answer {
             self.acknowledge_reply(index, 1);
         }
-        let call = match self.slots[index].role {
-            Role::Other { first } => first,
-            _ => index,
-        };
+        let call = self.slots[index].phase.call().unwrap_or(index);
         let (id, context) = (CallId(self.handle_of(call)), self.slots[call].context);
         self.events.push_back(Event::Failed { id, context, failure, text });
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
@@ -169,7 +164,7 @@ impl Endpoint {
     /// of the RPC.
     pub(super) fn give_up(&mut self, index: SlotId) {
         let slot = &self.slots[index];
-        if slot.first_sent_at != 0 {
+        if slot.timing.first_sent_at != 0 {
             let (ports, id) = (slot.ports, slot.id);
             let to = self.path_of(index);
             self.push_control(Control::Ack { to, ports, id });
@@ -179,7 +174,7 @@ impl Endpoint {
 
     fn finish(&mut self, now: Time, index: SlotId, flags: DataFlags) {
         let payload = self.take_message(now, index, flags);
-        if flags.has(DataFlags::PART) || matches!(self.slots[index].role, Role::Other { .. }) {
+        if flags.has(DataFlags::PART) || self.slots[index].phase.call().is_some() {
             return self.take_reply_part(now, index, payload);
         }
         self.answer(index, payload);
@@ -200,7 +195,7 @@ impl Endpoint {
     /// forget it.
     pub(super) fn acknowledge_reply(&mut self, index: SlotId, reply_len: usize) {
         let slot = &self.slots[index];
-        let (peer, now) = (slot.peer, slot.heard_at);
+        let (peer, now) = (slot.peer, slot.timing.heard_at);
         match self.peers[peer].state.acks.push(slot.id, slot.ports.destination, reply_len) {
             AckAction::Waits => {}
             // Before the server asks.

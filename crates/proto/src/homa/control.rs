@@ -26,7 +26,7 @@ impl Endpoint {
             return;
         };
         let slot = &mut self.slots[index];
-        if !matches!(slot.phase, Phase::Calling | Phase::Replying) {
+        if !matches!(slot.phase, Phase::Calling(_) | Phase::Replying(_)) {
             self.metrics.unexpected += 1;
             return;
         }
@@ -54,9 +54,9 @@ impl Endpoint {
         match self.slots[index].phase {
             // The client misses its reply since part of its request has been lost.
             Phase::Receiving if self.is_starved(now, index) => return self.ask(now, index),
-            Phase::Receiving | Phase::Waiting => return self.say_busy(index),
-            Phase::Calling | Phase::Replying => {}
-            Phase::Hearing | Phase::Fetching => {
+            Phase::Receiving | Phase::Waiting | Phase::Parked(_) => return self.say_busy(index),
+            Phase::Calling(_) | Phase::Replying(_) => {}
+            Phase::Hearing(_) | Phase::Fetching(_) => {
                 self.metrics.unexpected += 1;
                 return;
             }
@@ -71,7 +71,9 @@ impl Endpoint {
         // What has just gone crosses the question.
         let peer = &self.peers[slot.peer];
         let guard_ns = peer.state.rtt.smoothed_or(CROSSING_NS);
-        if is_all && (slot.out.sent_len() == 0 || now.saturating_sub(slot.sent_at) < guard_ns) {
+        if is_all
+            && (slot.out.sent_len() == 0 || now.saturating_sub(slot.timing.sent_at) < guard_ns)
+        {
             return self.say_busy(index);
         }
         let priority = resend.priority.unwrap_or_else(|| peer.state.cutoffs.level(slot.out.len()));
@@ -82,7 +84,7 @@ impl Endpoint {
         }
         // The end of what was sent may not have left yet; a hole below it has.
         let is_waiting =
-            to >= slot.out.sent_len() && self.egress.device.may_hold(now, slot.sent_at);
+            to >= slot.out.sent_len() && self.egress.device.may_hold(now, slot.timing.sent_at);
         let resent = if is_waiting { 0 } else { slot.out.resend(from, to, priority) };
         self.metrics.resent_bytes += u64::from(resent);
         if resent == 0 {
@@ -99,8 +101,8 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         // It answers a question, so that who has not asked since it last sent does not believe it.
         let has_asked = match slot.phase {
-            Phase::Replying => slot.need_acks > 0,
-            _ => slot.attempts > 0 && slot.asked_at >= slot.sent_at,
+            Phase::Replying(_) => slot.timing.need_acks > 0,
+            _ => slot.timing.attempts > 0 && slot.timing.asked_at >= slot.timing.sent_at,
         };
         if !has_asked {
             self.metrics.unexpected += 1;
@@ -109,19 +111,19 @@ impl Endpoint {
         self.touch(now, origin, index);
         let slot = &mut self.slots[index];
         match slot.phase {
-            Phase::Calling => {
+            Phase::Calling(_) => {
                 let priority = self.peers[slot.peer].state.cutoffs.level(slot.out.len());
                 let resent = slot.out.resend(0, slot.out.sent_len(), priority);
                 self.metrics.resent_bytes += u64::from(resent);
                 self.rank_out(index);
             }
-            Phase::Hearing => {
+            Phase::Hearing(_) => {
                 // The server has released the reply.
                 self.metrics.refused += 1;
                 self.fail(index, Failure::Refused(DropReason::Uncertain));
             }
-            Phase::Receiving | Phase::Replying => self.release(index),
-            Phase::Waiting | Phase::Fetching => self.metrics.unexpected += 1,
+            Phase::Receiving | Phase::Replying(_) => self.release(index),
+            Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => self.metrics.unexpected += 1,
         }
     }
 
@@ -132,7 +134,7 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         let peer = &mut self.peers[slot.peer];
         let version = packet.version.get();
-        if peer.state.cutoffs.version == version && slot.phase == Phase::Calling {
+        if peer.state.cutoffs.version == version && matches!(slot.phase, Phase::Calling(_)) {
             // It tells them again, since it wants to hear the version back: our address is not
             // validated.
             let priority = peer.state.cutoffs.level(slot.out.len());
@@ -172,9 +174,9 @@ impl Endpoint {
     pub(super) fn handle_ack(&mut self, now: Time, origin: &Origin, acks: &[Ack]) {
         if let Found::Rpc(index) = self.find(origin) {
             let slot = &self.slots[index];
-            if slot.phase == Phase::Replying && slot.need_acks == 1 {
+            if matches!(slot.phase, Phase::Replying(_)) && slot.timing.need_acks == 1 {
                 // It answers the question.
-                self.peers[slot.peer].state.rtt.sample(now.saturating_sub(slot.asked_at));
+                self.peers[slot.peer].state.rtt.sample(now.saturating_sub(slot.timing.asked_at));
             }
         }
         self.acknowledge(

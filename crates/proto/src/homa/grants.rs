@@ -284,9 +284,9 @@ impl Endpoint {
         let more = slot.inc.grant(more, &framing);
         slot.inc.priority = priority;
         // Silence counts from here.
-        slot.asked_at = now;
+        slot.timing.asked_at = now;
         self.book.expected_bytes += u64::from(more);
-        if slot.phase == Phase::Receiving {
+        if matches!(slot.phase, Phase::Receiving) {
             self.hold(index, more as usize);
         }
         let slot = &mut self.slots[index];

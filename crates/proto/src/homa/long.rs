@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 
 use super::config::Config;
 use super::ids::ClientId;
-use super::slot::Role;
+use super::slot::{Fetch, Member, Part};
 use super::{Endpoint, Phase};
 use crate::call::slab::SlotId;
 use crate::node::Time;
@@ -45,19 +45,18 @@ impl Endpoint {
             self.send_request(now, index, message);
         }
         self.buffers.give(payload);
-        self.slots[first].role = Role::First { others, reply: Vec::new(), missing: 0 };
+        self.slots[first].phase = Phase::Calling(Member::First(others));
     }
 
     /// What an RPC of a long call was answered with, or the beginning of a long reply.
     pub(super) fn take_reply_part(&mut self, now: Time, index: SlotId, message: Vec<u8>) {
-        let first = match self.slots[index].role {
-            Role::Other { first } => first,
-            _ => return self.begin_fetching(now, index, message),
+        let Some(first) = self.slots[index].phase.call() else {
+            return self.begin_fetching(now, index, message);
         };
         self.acknowledge_reply(index, message.len());
         self.release(index);
         // The answer to a part of the request says nothing but that it was taken.
-        if self.slots[first].phase == Phase::Fetching {
+        if matches!(self.slots[first].phase, Phase::Fetching(_)) {
             self.take_fetched(first, &message);
         }
         self.buffers.give(message);
@@ -78,8 +77,7 @@ impl Endpoint {
         if len == total_len {
             return self.answer(first, message);
         }
-        let slot = &mut self.slots[first];
-        slot.phase = Phase::Fetching;
+        let slot = &self.slots[first];
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let offsets = (PartHeader::PART_LEN..total_len).step_by(PartHeader::PART_LEN);
         let mut others = Vec::with_capacity(offsets.len());
@@ -97,13 +95,13 @@ impl Endpoint {
         // Whatever of the request was not answered yet need not be.
         self.leave_long(first);
         let missing = others.len();
-        self.slots[first].role = Role::First { others, reply: message, missing };
+        self.slots[first].phase = Phase::Fetching(Fetch { others, reply: message, missing });
         self.arm(now, first);
     }
 
     fn take_fetched(&mut self, first: SlotId, message: &[u8]) {
         let split = PartHeader::split(message, PartKind::Reply);
-        let Role::First { reply, missing, .. } = &mut self.slots[first].role else {
+        let Phase::Fetching(Fetch { reply, missing, .. }) = &mut self.slots[first].phase else {
             return;
         };
         let Some((header, part)) = split else {
@@ -149,7 +147,7 @@ impl Endpoint {
             self.metrics.protocol_violation += 1;
             return self.drop_partial(index, DropReason::Unspecified);
         }
-        slot.role = Role::Part { key, total_len, offset, message };
+        slot.phase = Phase::Parked(Part { key, total_len, offset, message });
         let place = (slot.peer, key.0);
         self.parts.entry(place).or_default().push(index);
         self.assemble(now, place);
@@ -160,8 +158,8 @@ impl Endpoint {
         let Some(waiting) = self.parts.get(&place) else {
             return;
         };
-        let total_of = |index: SlotId| match self.slots[index].role {
-            Role::Part { total_len, .. } => total_len,
+        let total_of = |index: SlotId| match &self.slots[index].phase {
+            Phase::Parked(part) => part.total_len,
             _ => 0,
         };
         let total_len = waiting.first().map_or(0, |&index| total_of(index));
@@ -171,9 +169,8 @@ impl Endpoint {
         let waiting = self.parts.remove(&place).unwrap_or_default();
         let mut parts: Vec<(u32, SlotId, Vec<u8>)> = Vec::with_capacity(waiting.len());
         for &index in &waiting {
-            if let Role::Part { offset, message, .. } = std::mem::take(&mut self.slots[index].role)
-            {
-                parts.push((offset, index, message));
+            if let Phase::Parked(part) = std::mem::take(&mut self.slots[index].phase) {
+                parts.push((part.offset, index, part.message));
             }
         }
         parts.sort_unstable_by_key(|part| part.0);
@@ -205,8 +202,8 @@ impl Endpoint {
     fn serve_fetch(&mut self, now: Time, index: SlotId, key: ClientId, offset: usize) {
         let peer = self.slots[index].peer;
         let first = self.live.get(&(peer, key.0 | 1)).copied();
-        let reply = match first.map(|first| &self.slots[first].role) {
-            Some(Role::LongReply { reply }) if offset < reply.len() => reply,
+        let reply = match first.map(|first| &self.slots[first].phase) {
+            Some(Phase::Replying(reply)) if offset < reply.len() => reply,
             _ => return self.drop_partial(index, DropReason::Uncertain),
         };
         let end = reply.len().min(offset + PartHeader::PART_LEN);
@@ -218,42 +215,38 @@ impl Endpoint {
         self.send_reply(now, index, message);
     }
 
-    /// The message that a reply begins with: all of it, or of a long one the first part; the whole
-    /// is kept then.
-    pub(super) fn cut_reply(&mut self, index: SlotId, reply: Vec<u8>) -> Vec<u8> {
+    /// The message that a reply begins with, and what is kept besides: all of a short reply and
+    /// nothing, the first part of a long one and the whole.
+    pub(super) fn cut_reply(&mut self, index: SlotId, reply: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
         if reply.len() <= self.config.rpc_len_max as usize {
-            return reply;
+            return (reply, Vec::new());
         }
         let header =
             PartHeader::new(PartKind::Reply, self.slots[index].id.0, reply.len() as u32, 0);
         let message = self.join(&header, &reply[..PartHeader::PART_LEN]);
-        let slot = &mut self.slots[index];
-        slot.flags |= DataFlags::PART;
-        slot.role = Role::LongReply { reply };
-        message
+        self.slots[index].flags |= DataFlags::PART;
+        (message, reply)
     }
 
     /// An RPC has ended, or is no longer what it was to a long call: what hangs on it ends too.
     pub(super) fn leave_long(&mut self, index: SlotId) {
-        match std::mem::take(&mut self.slots[index].role) {
-            Role::Whole => {}
-            Role::First { others, reply, .. } => {
-                self.buffers.give(reply);
-                for other in others {
-                    let is_its =
-                        matches!(self.slots[other].role, Role::Other { first } if first == index);
-                    if is_its {
-                        self.slots[other].role = Role::Whole;
-                        self.give_up(other);
+        match &mut self.slots[index].phase {
+            Phase::Calling(member) | Phase::Hearing(member) => match std::mem::take(member) {
+                Member::Whole => {}
+                Member::First(others) => self.give_up_others(index, others),
+                Member::Other(first) => {
+                    if let Some(others) = self.slots[first].phase.others() {
+                        others.retain(|&other| other != index);
                     }
                 }
+            },
+            Phase::Fetching(fetch) => {
+                let Fetch { others, reply, .. } = std::mem::take(fetch);
+                self.buffers.give(reply);
+                self.give_up_others(index, others);
             }
-            Role::Other { first } => {
-                if let Role::First { others, .. } = &mut self.slots[first].role {
-                    others.retain(|&other| other != index);
-                }
-            }
-            Role::Part { key, message, .. } => {
+            Phase::Parked(part) => {
+                let Part { key, message, .. } = std::mem::take(part);
                 self.buffers.give(message);
                 let place = (self.slots[index].peer, key.0);
                 if let Some(waiting) = self.parts.get_mut(&place) {
@@ -263,7 +256,20 @@ impl Endpoint {
                     }
                 }
             }
-            Role::LongReply { reply } => self.buffers.give(reply),
+            Phase::Replying(whole) => self.buffers.give(std::mem::take(whole)),
+            Phase::Receiving | Phase::Waiting => {}
+        }
+    }
+
+    fn give_up_others(&mut self, first: SlotId, others: Vec<SlotId>) {
+        for other in others {
+            // The slot may be another RPC's by now.
+            if self.slots[other].phase.call() == Some(first)
+                && let Some(member) = self.slots[other].phase.member()
+            {
+                *member = Member::Whole;
+                self.give_up(other);
+            }
         }
     }
 
@@ -278,7 +284,7 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         slot.options = options;
         slot.deadline = deadline;
-        slot.role = Role::Other { first };
+        slot.phase = Phase::Calling(Member::Other(first));
         index
     }
 

@@ -51,7 +51,7 @@ use self::cutoffs::Advice;
 use self::egress::Egress;
 use self::grants::Book;
 use self::peers::HomaPeer;
-use self::slot::{Phase, Role, Slot};
+use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
 use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
@@ -149,7 +149,8 @@ impl Endpoint {
             return Err(CallError::TooLarge { len: len as usize, limit });
         }
         let id = self.begin_call(now, call)?;
-        if let Some(index) = self.slot_of(SlotKey(id.0), &[Phase::Calling]) {
+        if let Some(index) = self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Calling(_)))
+        {
             self.pad(index, len);
         }
         Ok(id)
@@ -172,7 +173,9 @@ impl Endpoint {
             return Err(AnswerError::TooLarge { len: len as usize, limit });
         }
         self.begin_reply(now, id, payload)?;
-        if let Some(index) = self.slot_of(SlotKey(id.0), &[Phase::Replying]) {
+        if let Some(index) =
+            self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Replying(_)))
+        {
             self.pad(index, len);
         }
         Ok(())
@@ -223,8 +226,7 @@ impl Endpoint {
     /// The `sender_id` of the requests of a call that has not ended, by which a capture knows it;
     /// of a long call that of its first RPC.
     pub fn wire_id(&self, id: CallId) -> Option<u64> {
-        let index =
-            self.slot_of(SlotKey(id.0), &[Phase::Calling, Phase::Hearing, Phase::Fetching])?;
+        let index = self.slot_of(SlotKey(id.0), Phase::is_client)?;
         Some(self.slots[index].local_id())
     }
 
@@ -262,10 +264,10 @@ impl Endpoint {
     /// Takes note that the peer of an RPC is alive.
     fn touch(&mut self, now: Time, origin: &Origin, index: SlotId) {
         let slot = &mut self.slots[index];
-        slot.heard_at = now;
+        slot.timing.heard_at = now;
         // A call leaves from any address until the answer tells which of this host's it was.
         slot.local = slot.local.or(origin.path.local);
-        slot.need_acks = 0;
+        slot.timing.need_acks = 0;
         slot.allowance.received += origin.len as u64;
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;
@@ -286,9 +288,7 @@ impl Endpoint {
         self.wheel.disarm(index);
         self.egress.unrank(index);
         self.unwant(index);
-        if !matches!(self.slots[index].role, Role::Whole) {
-            self.leave_long(index);
-        }
+        self.leave_long(index);
         let slot = &mut self.slots[index];
         self.book.expected_bytes -= u64::from(slot.inc.expected());
         let (is_client, id) = (slot.is_client(), slot.id);
@@ -302,8 +302,9 @@ impl Endpoint {
             peer.state.numbering.end(id.session(), id.sequence());
         } else {
             self.holdings.requests -= 1;
-            self.holdings.partials -= usize::from(slot.phase == Phase::Receiving);
-            self.holdings.waiting -= usize::from(slot.phase == Phase::Waiting);
+            self.holdings.partials -= usize::from(matches!(slot.phase, Phase::Receiving));
+            self.holdings.waiting -=
+                usize::from(matches!(slot.phase, Phase::Waiting | Phase::Parked(_)));
             self.holdings.hold(peer, &mut slot.held_bytes, 0);
             peer.requests -= 1;
         }
@@ -337,9 +338,9 @@ impl Endpoint {
         self.births
     }
 
-    /// The slot that an id of the application means, if its RPC is in one of `phases`.
-    fn slot_of(&self, id: SlotKey, phases: &[Phase]) -> Option<SlotId> {
-        self.slots.find(id).filter(|&index| phases.contains(&self.slots[index].phase))
+    /// The slot that an id of the application means, if its RPC is in a phase that will do.
+    fn slot_of(&self, id: SlotKey, will_do: impl Fn(&Phase) -> bool) -> Option<SlotId> {
+        self.slots.find(id).filter(|&index| will_do(&self.slots[index].phase))
     }
 
     /// The id that the application knows an RPC by.

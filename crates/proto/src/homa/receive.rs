@@ -43,10 +43,10 @@ impl Endpoint {
             Arrival::Duplicate => self.metrics.duplicates += 1,
             Arrival::New | Arrival::Complete => {
                 self.book.expected_bytes -= u64::from(new);
-                slot.progress_at = now;
+                slot.timing.progress_at = now;
                 let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);
                 self.book.data_at[usize::from(level & 7)] = now;
-                let has_asked = std::mem::take(&mut slot.attempts) > 0;
+                let has_asked = std::mem::take(&mut slot.timing.attempts) > 0;
                 self.sample_round_trip(now, index);
                 if arrival == Arrival::New {
                     if has_asked {
@@ -85,7 +85,7 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         let more = slot.inc.open(slot.inc.base().saturating_add(ahead));
         self.book.expected_bytes += u64::from(more);
-        if slot.phase == Phase::Receiving {
+        if matches!(slot.phase, Phase::Receiving) {
             self.hold(index, more as usize);
         }
     }

@@ -32,17 +32,17 @@ impl Endpoint {
     /// Does what is due for an RPC.
     pub(super) fn handle_due(&mut self, now: Time, index: SlotId) {
         let slot = &self.slots[index];
-        let (phase, deadline) = (slot.phase, slot.deadline);
-        match phase {
-            Phase::Calling | Phase::Hearing | Phase::Fetching if deadline <= now => {
+        let deadline = slot.deadline;
+        match slot.phase {
+            Phase::Calling(_) | Phase::Hearing(_) | Phase::Fetching(_) if deadline <= now => {
                 self.metrics.deadlines += 1;
                 return self.fail(index, Failure::Deadline);
             }
-            Phase::Waiting if deadline <= now => {
+            Phase::Waiting | Phase::Parked(_) if deadline <= now => {
                 self.metrics.unanswered += 1;
                 return self.withdraw(index);
             }
-            Phase::Replying if deadline <= now => {
+            Phase::Replying(_) if deadline <= now => {
                 // Nobody waits for it any more.
                 self.metrics.unacknowledged += 1;
                 return self.release(index);
@@ -54,20 +54,20 @@ impl Endpoint {
             _ => {}
         }
         if self.silence_over_at(slot) <= now || self.gap_due_at(slot).is_some_and(|at| at <= now) {
-            match phase {
-                Phase::Calling | Phase::Hearing if self.is_peer_silent(now, index) => {
+            match self.slots[index].phase {
+                Phase::Calling(_) | Phase::Hearing(_) if self.is_peer_silent(now, index) => {
                     self.metrics.unreachable += 1;
                     return self.fail(index, Failure::Unreachable);
                 }
-                Phase::Replying if self.is_sending(&self.slots[index]) => {}
-                Phase::Replying
-                    if self.slots[index].need_acks >= self.config.recovery.need_acks_max =>
+                Phase::Replying(_) if self.is_sending(&self.slots[index]) => {}
+                Phase::Replying(_)
+                    if self.slots[index].timing.need_acks >= self.config.recovery.need_acks_max =>
                 {
                     self.metrics.unacknowledged += 1;
                     return self.release(index);
                 }
-                Phase::Replying => self.ask_for_ack(now, index),
-                Phase::Calling if self.is_sending(&self.slots[index]) => {}
+                Phase::Replying(_) => self.ask_for_ack(now, index),
+                Phase::Calling(_) if self.is_sending(&self.slots[index]) => {}
                 _ => self.ask(now, index),
             }
         }
@@ -80,12 +80,12 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         let mut ranges = [(0, 0); ASKED_MAX];
         let mut count = 0;
-        if slot.phase == Phase::Calling {
+        if matches!(slot.phase, Phase::Calling(_)) {
             ranges[0] = (0, RESEND_ALL);
             count = 1;
         } else if slot.is_receiving() {
             self.metrics.gaps += u64::from(slot.inc.has_gap());
-            let is_silent = now.saturating_sub(slot.progress_at.max(slot.asked_at))
+            let is_silent = now.saturating_sub(slot.timing.progress_at.max(slot.timing.asked_at))
                 >= self.config.recovery.gap_ns_min;
             let tail = if is_silent { slot.inc.tail() } else { None };
             for (place, range) in ranges.iter_mut().zip(slot.inc.gaps().chain(tail)) {
@@ -93,8 +93,8 @@ impl Endpoint {
                 count += 1;
             }
         }
-        slot.asked_at = now;
-        slot.attempts = slot.attempts.saturating_add(u32::from(count > 0));
+        slot.timing.asked_at = now;
+        slot.timing.attempts = slot.timing.attempts.saturating_add(u32::from(count > 0));
         if slot.inc.gap_since != 0 {
             slot.inc.gap_since = now.max(1);
         }
@@ -107,7 +107,7 @@ impl Endpoint {
     pub(super) fn be_patient(&mut self, now: Time, index: SlotId) {
         let slot = &mut self.slots[index];
         if slot.is_receiving() {
-            slot.asked_at = now;
+            slot.timing.asked_at = now;
         }
     }
 
@@ -115,27 +115,27 @@ impl Endpoint {
     pub(super) fn is_starved(&self, now: Time, index: SlotId) -> bool {
         let slot = &self.slots[index];
         let is_waiting = match slot.phase {
-            Phase::Calling => !slot.out.is_sendable(),
+            Phase::Calling(_) => !slot.out.is_sendable(),
             _ => slot.is_receiving() && slot.inc.expected() > 0,
         };
-        let since = slot.progress_at.max(slot.asked_at).max(slot.sent_at);
+        let since = slot.timing.progress_at.max(slot.timing.asked_at).max(slot.timing.sent_at);
         is_waiting && now.saturating_sub(since) >= self.config.recovery.gap_ns_min
     }
 
     fn ask_for_ack(&mut self, now: Time, index: SlotId) {
         let slot = &mut self.slots[index];
-        slot.asked_at = now;
-        slot.need_acks += 1;
+        slot.timing.asked_at = now;
+        slot.timing.need_acks += 1;
         let rpc = self.slots.key(index);
         self.push_control(Control::Plain { rpc, packet_type: PacketType::NeedAck });
     }
 
     fn due_at(&self, now: Time, slot: &Slot) -> Time {
         let next = match slot.phase {
-            Phase::Calling | Phase::Hearing => self.silence_over_at(slot).min(slot.deadline),
+            Phase::Calling(_) | Phase::Hearing(_) => self.silence_over_at(slot).min(slot.deadline),
             Phase::Receiving => self.silence_over_at(slot).min(self.expires_at(slot)),
-            Phase::Waiting | Phase::Fetching => slot.deadline,
-            Phase::Replying => self.silence_over_at(slot).min(slot.deadline),
+            Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => slot.deadline,
+            Phase::Replying(_) => self.silence_over_at(slot).min(slot.deadline),
         };
         self.gap_due_at(slot).map_or(next, |at| at.min(next)).max(now + 1)
     }
@@ -149,31 +149,36 @@ impl Endpoint {
             max_ns: recovery.silence_max_ns,
         };
         // Of a message that comes, only what is new of it breaks the silence.
-        let said_at =
-            if slot.is_receiving() { slot.progress_at } else { slot.heard_at.max(slot.sent_at) };
-        let since = self.past_better(slot, said_at.max(slot.asked_at));
+        let said_at = if slot.is_receiving() {
+            slot.timing.progress_at
+        } else {
+            slot.timing.heard_at.max(slot.timing.sent_at)
+        };
+        let since = self.past_better(slot, said_at.max(slot.timing.asked_at));
         let silence_ns = match slot.phase {
             // It is this side that has more to send.
-            Phase::Calling | Phase::Replying if self.is_sending(slot) => recovery.silence_max_ns,
-            Phase::Calling => peer.reply_rtt.timeout_ns(bounds, slot.attempts),
-            // Everything that was granted has come: it is for this side to go on.
-            Phase::Hearing | Phase::Receiving if slot.inc.expected() == 0 => {
+            Phase::Calling(_) | Phase::Replying(_) if self.is_sending(slot) => {
                 recovery.silence_max_ns
             }
-            Phase::Hearing | Phase::Receiving if peer.rtt.is_known() => {
-                peer.rtt.timeout_ns(bounds, slot.attempts)
+            Phase::Calling(_) => peer.reply_rtt.timeout_ns(bounds, slot.timing.attempts),
+            // Everything that was granted has come: it is for this side to go on.
+            Phase::Hearing(_) | Phase::Receiving if slot.inc.expected() == 0 => {
+                recovery.silence_max_ns
             }
-            Phase::Hearing | Phase::Receiving => {
+            Phase::Hearing(_) | Phase::Receiving if peer.rtt.is_known() => {
+                peer.rtt.timeout_ns(bounds, slot.timing.attempts)
+            }
+            Phase::Hearing(_) | Phase::Receiving => {
                 let initial_ns = peer
                     .reply_rtt
                     .smoothed_or(bounds.initial_ns)
                     .clamp(bounds.min_ns, bounds.initial_ns);
-                peer.rtt.timeout_ns(Bounds { initial_ns, ..bounds }, slot.attempts)
+                peer.rtt.timeout_ns(Bounds { initial_ns, ..bounds }, slot.timing.attempts)
             }
             // While the rest of a message waits for a grant, the question finds out whether the
             // peer lives.
-            Phase::Replying => recovery.need_ack_ns << slot.need_acks.min(16),
-            Phase::Waiting | Phase::Fetching => return Time::MAX,
+            Phase::Replying(_) => recovery.need_ack_ns << slot.timing.need_acks.min(16),
+            Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => return Time::MAX,
         };
         since.saturating_add(silence_ns)
     }
@@ -201,7 +206,7 @@ impl Endpoint {
         let age_ns = round_trip_ns
             .clamp(recovery.gap_ns_min, recovery.silence_max_ns.max(recovery.gap_ns_min));
         let age_ns = age_ns
-            .saturating_mul(1 << slot.attempts.min(10))
+            .saturating_mul(1 << slot.timing.attempts.min(10))
             .min(recovery.silence_max_ns.max(age_ns));
         Some(slot.inc.gap_since.saturating_add(age_ns))
     }
@@ -212,13 +217,16 @@ impl Endpoint {
     }
 
     fn expires_at(&self, slot: &Slot) -> Time {
-        slot.progress_at.saturating_add(self.config.serving.partial_ns_max).min(slot.deadline)
+        slot.timing
+            .progress_at
+            .saturating_add(self.config.serving.partial_ns_max)
+            .min(slot.deadline)
     }
 
     fn is_peer_silent(&self, now: Time, index: SlotId) -> bool {
         let slot = &self.slots[index];
-        let heard_at = self.peers[slot.peer].used_at.max(slot.first_sent_at);
-        slot.first_sent_at != 0
+        let heard_at = self.peers[slot.peer].used_at.max(slot.timing.first_sent_at);
+        slot.timing.first_sent_at != 0
             && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
     }
 }

@@ -15,7 +15,7 @@ use tailcut_wire::homa::{Age, DataFlags, DataHeader, Ports, TimeLeft};
 use tailcut_wire::r2p2::DropReason;
 
 use super::ids::ClientId;
-use super::slot::{Role, Slot};
+use super::slot::Slot;
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase};
 use crate::call::slab::{SlotId, SlotKey};
@@ -66,7 +66,7 @@ impl Endpoint {
     ) {
         self.touch(now, origin, index);
         self.note_proof(now, origin, index, header);
-        if self.slots[index].phase != Phase::Receiving {
+        if !matches!(self.slots[index].phase, Phase::Receiving) {
             self.metrics.repeated += 1;
             self.resume(index);
         } else if self.may_have_run(now, index, header) {
@@ -146,7 +146,7 @@ impl Endpoint {
             self.metrics.protocol_violation += 1;
             return;
         }
-        if slot.phase == Phase::Waiting {
+        if matches!(slot.phase, Phase::Waiting | Phase::Parked(_)) {
             self.withdraw(index);
         } else {
             self.release(index);
@@ -156,7 +156,7 @@ impl Endpoint {
     /// Ends a request that the application has, and tells it.
     pub(super) fn withdraw(&mut self, index: SlotId) {
         // Of a part that waits for others, the application knows nothing.
-        if !matches!(self.slots[index].role, Role::Part { .. }) {
+        if !matches!(self.slots[index].phase, Phase::Parked(_)) {
             self.events.push_back(Event::Cancelled { id: RequestId(self.handle_of(index)) });
         }
         self.release(index);
@@ -189,7 +189,7 @@ impl Endpoint {
 
     /// Sends on what was held back until the client's address was validated.
     pub(super) fn resume(&mut self, index: SlotId) {
-        if self.slots[index].phase == Phase::Replying {
+        if matches!(self.slots[index].phase, Phase::Replying(_)) {
             self.rank_out(index);
         }
     }
@@ -202,21 +202,19 @@ impl Endpoint {
 
     /// The request that the application means, if it has it.
     fn waiting_slot(&self, id: RequestId) -> Option<SlotId> {
-        let is_with_application =
-            |&index: &SlotId| !matches!(self.slots[index].role, Role::Part { .. });
-        self.slot_of(SlotKey(id.0), &[Phase::Waiting]).filter(is_with_application)
+        self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Waiting))
     }
 
     /// Answers a request that waits.
     pub(super) fn send_reply(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
         let birth = self.next_birth();
         self.hold(index, payload.len());
-        let payload = self.cut_reply(index, payload);
+        let (payload, whole) = self.cut_reply(index, payload);
         let unscheduled = self.unscheduled_len(index);
         let slot = &mut self.slots[index];
-        slot.phase = Phase::Replying;
+        slot.phase = Phase::Replying(whole);
         slot.send(payload, unscheduled, birth);
-        slot.sent_at = slot.sent_at.max(now);
+        slot.timing.sent_at = slot.timing.sent_at.max(now);
         self.holdings.waiting -= 1;
         self.rank_out(index);
         self.arm(now, index);

@@ -16,8 +16,11 @@ use crate::rpc::CallOptions;
 /// One RPC. The slot outlives it and is used again.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
+    /// Where it stands.
     pub(super) phase: Phase,
+    /// Its id as the client numbers it.
     pub(super) id: ClientId,
+    /// The other end.
     pub(super) peer: PeerId,
     /// This host's address that the peer knows; `None` until it has answered, or where only the
     /// datapath knows.
@@ -32,9 +35,27 @@ pub(super) struct Slot {
     pub(super) flags: u8,
     /// Flags of the request, at the server.
     pub(super) request_flags: u8,
+    /// How the request may be treated.
     pub(super) options: CallOptions,
+    /// The application's, at the client.
     pub(super) context: u64,
+    /// When the client stops waiting.
     pub(super) deadline: Time,
+    /// When what has happened, which is all that timers go by.
+    pub(super) timing: Timing,
+    /// Bytes of datagrams of this RPC, at the server.
+    pub(super) allowance: Allowance,
+    /// The peer receives at its address: it has told the version of the cutoffs back.
+    pub(super) is_validated: bool,
+    /// Bytes that this RPC holds against the limits, at the server.
+    pub(super) held_bytes: usize,
+    /// A GRANT for it waits to be sent.
+    pub(super) is_grant_queued: bool,
+}
+
+/// When what has happened to an RPC.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timing {
     /// When the first packet of `out` first went out; 0 before.
     pub(super) first_sent_at: Time,
     /// When a packet of `out` last went out.
@@ -49,59 +70,107 @@ pub(super) struct Slot {
     pub(super) attempts: u32,
     /// NEED_ACKs since the client last gave a sign of life.
     pub(super) need_acks: u8,
-    /// Bytes of datagrams of this RPC, at the server.
-    pub(super) allowance: Allowance,
-    /// The peer receives at its address: it has told the version of the cutoffs back.
-    pub(super) is_validated: bool,
-    /// Bytes that this RPC holds against the limits, at the server.
-    pub(super) held_bytes: usize,
-    pub(super) is_grant_queued: bool,
-    /// What it is to a long call.
-    pub(super) role: Role,
 }
 
-/// What an RPC is to a call that is carried by several.
+/// Where an RPC stands, and what it is to a call that is carried by several.
 #[derive(Debug, Default)]
-pub(super) enum Role {
-    /// Nothing: it is a call by itself, or it is served like one.
-    #[default]
-    Whole,
-    /// Client: the first RPC. The others, and what has come of the reply.
-    First { others: Vec<SlotId>, reply: Vec<u8>, missing: usize },
-    /// Client: another RPC, of the call whose first RPC is in this slot.
-    Other { first: SlotId },
-    /// Server: a part of a request that waits for the others.
-    Part { key: ClientId, total_len: u32, offset: u32, message: Vec<u8> },
-    /// Server: the first RPC, and the whole of the reply that it begins.
-    LongReply { reply: Vec<u8> },
-}
-
-/// Where an RPC stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Client: nothing of the reply has come.
-    #[default]
-    Calling,
+    Calling(Member),
     /// Client: something of the reply has come.
-    Hearing,
-    /// Client: the reply is long, and other RPCs fetch the rest of it.
-    Fetching,
+    Hearing(Member),
+    /// Client, of a call: the reply is long, and other RPCs fetch the rest of it.
+    Fetching(Fetch),
     /// Server: the request is not complete.
     Receiving,
     /// Server: the application has it.
+    #[default]
     Waiting,
-    /// Server: the reply goes out, or is kept until it is acknowledged.
-    Replying,
+    /// Server: a part of a request that waits for the others. The application knows nothing of it.
+    Parked(Part),
+    /// Server: the reply goes out, or is kept until it is acknowledged. With the whole of a long
+    /// reply, of which `out` is the beginning.
+    Replying(Vec<u8>),
+}
+
+/// What an RPC of a client is to its call.
+#[derive(Debug, Default)]
+pub(super) enum Member {
+    /// It is the call.
+    #[default]
+    Whole,
+    /// It is the call, and these carry the other parts of its request.
+    First(Vec<SlotId>),
+    /// It is not the call; that is in this slot.
+    Other(SlotId),
+}
+
+/// A long reply that is being fetched.
+#[derive(Debug, Default)]
+pub(super) struct Fetch {
+    /// The RPCs that fetch it.
+    pub(super) others: Vec<SlotId>,
+    /// What has come of it.
+    pub(super) reply: Vec<u8>,
+    /// Parts that have not come.
+    pub(super) missing: usize,
+}
+
+/// A part of a request.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// The id of the first RPC, by which the parts find each other.
+    pub(super) key: ClientId,
+    /// Bytes of the request.
+    pub(super) total_len: u32,
+    /// Its first byte in the request.
+    pub(super) offset: u32,
+    /// The message that brought it.
+    pub(super) message: Vec<u8>,
+}
+
+impl Phase {
+    /// What an RPC whose reply is not complete is to its call.
+    pub(super) fn member(&mut self) -> Option<&mut Member> {
+        match self {
+            Self::Calling(member) | Self::Hearing(member) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// The call that the RPC is another one of.
+    pub(super) fn call(&self) -> Option<SlotId> {
+        match *self {
+            Self::Calling(Member::Other(first)) | Self::Hearing(Member::Other(first)) => {
+                Some(first)
+            }
+            _ => None,
+        }
+    }
+
+    /// The other RPCs of a call.
+    pub(super) fn others(&mut self) -> Option<&mut Vec<SlotId>> {
+        match self {
+            Self::Calling(Member::First(others))
+            | Self::Hearing(Member::First(others))
+            | Self::Fetching(Fetch { others, .. }) => Some(others),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_client(&self) -> bool {
+        matches!(self, Self::Calling(_) | Self::Hearing(_) | Self::Fetching(_))
+    }
 }
 
 impl Slot {
     pub(super) fn is_client(&self) -> bool {
-        matches!(self.phase, Phase::Calling | Phase::Hearing | Phase::Fetching)
+        self.phase.is_client()
     }
 
     /// Whether `inc` is a message of which more is awaited.
     pub(super) fn is_receiving(&self) -> bool {
-        matches!(self.phase, Phase::Hearing | Phase::Receiving)
+        matches!(self.phase, Phase::Hearing(_) | Phase::Receiving)
     }
 
     /// The id as this side numbers it, which it writes to its packets.
@@ -138,13 +207,15 @@ impl Slot {
         self.id = id;
         self.flags = 0;
         self.request_flags = 0;
-        self.first_sent_at = 0;
-        self.sent_at = now;
-        self.heard_at = now;
-        self.asked_at = now;
-        self.progress_at = now;
-        self.attempts = 0;
-        self.need_acks = 0;
+        self.timing = Timing {
+            first_sent_at: 0,
+            sent_at: now,
+            heard_at: now,
+            asked_at: now,
+            progress_at: now,
+            attempts: 0,
+            need_acks: 0,
+        };
         self.allowance = Allowance::default();
         self.is_validated = true;
         self.is_grant_queued = false;

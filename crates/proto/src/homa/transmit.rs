@@ -151,16 +151,16 @@ impl Endpoint {
         header.flags = slot.flags;
         // At the client alone: a reply comes from another port than the calls that are
         // acknowledged.
-        if slot.phase == Phase::Calling
+        if matches!(slot.phase, Phase::Calling(_))
             && let Some(ack) = peer.state.acks.pop()
         {
             header.ack = ack;
             self.metrics.acks_piggybacked += 1;
         }
         if piece.is_again {
-            header.retransmit = Age::of_ns(now.saturating_sub(slot.first_sent_at)).0;
+            header.retransmit = Age::of_ns(now.saturating_sub(slot.timing.first_sent_at)).0;
         }
-        if slot.phase == Phase::Calling {
+        if matches!(slot.phase, Phase::Calling(_)) {
             header.time_left = TimeLeft::of_ns(slot.deadline.saturating_sub(now)).0.into();
         }
         room[..DATA_LEN].copy_from_slice(header.as_bytes());
@@ -169,9 +169,9 @@ impl Endpoint {
         stored.copy_from_slice(bytes);
         padding.fill(0);
         slot.out.sent(piece);
-        slot.sent_at = now;
-        if slot.first_sent_at == 0 {
-            slot.first_sent_at = now.max(1);
+        slot.timing.sent_at = now;
+        if slot.timing.first_sent_at == 0 {
+            slot.timing.first_sent_at = now.max(1);
         }
         slot.allowance.sent += room.len() as u64;
         let to = Path { local: slot.local, peer: peer.address };
