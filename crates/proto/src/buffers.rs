@@ -3,8 +3,11 @@
 /// Buffers given back, to be used again.
 #[derive(Debug)]
 pub(crate) struct Buffers {
+    /// Empty buffers, the one given last at the end.
     free: Vec<Vec<u8>>,
+    /// Their capacity.
     held_bytes: usize,
+    /// Most bytes of capacity kept.
     held_bytes_max: usize,
 }
 

@@ -6,6 +6,7 @@
 pub(crate) struct Bounds {
     /// Before anything is known of the peer.
     pub(crate) initial_ns: u64,
+    /// At least, once something is known.
     pub(crate) min_ns: u64,
     /// Unless the measured round trip is longer: a slow server is waited for, up to 2 s.
     pub(crate) max_ns: u64,
@@ -16,6 +17,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Rtt {
     /// 0 before the first sample.
     smoothed_ns: u64,
+    /// Mean deviation of the samples, smoothed.
     variation_ns: u64,
 }
 

@@ -337,6 +337,7 @@ struct Queue<T> {
     order: VecDeque<Ticket>,
     /// The held items by expiry, then by sequence.
     expiries: Heap<(Time, u64)>,
+    /// Where each slot is in `expiries`.
     expiry_places: Places,
     /// Sequence of the next item, so that equal expiries leave in order.
     sequence: u64,

@@ -22,6 +22,7 @@ pub(crate) struct SlotKey(pub(crate) u64);
 /// Slots, live and free.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
+    /// Every slot that was ever taken, by place.
     entries: Vec<Entry<T>>,
     /// Free slots, the one released last at the end.
     free: Vec<SlotId>,
@@ -31,7 +32,9 @@ pub(crate) struct Slab<T> {
 struct Entry<T> {
     /// Uses of the slot that have ended.
     generation: u32,
+    /// It is in use.
     is_live: bool,
+    /// What it holds; of a free slot, what its last use has left.
     value: T,
 }
 

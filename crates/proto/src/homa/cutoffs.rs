@@ -104,16 +104,24 @@ impl Default for Priorities {
 /// What an endpoint tells its senders.
 #[derive(Debug)]
 pub(super) struct Advice {
+    /// What senders are told.
     pub(super) cutoffs: Cutoffs,
+    /// Lower levels that grants give, at least 1.
     pub(super) scheduled_levels: u8,
+    /// Levels of the network in use, 1 to 8.
     levels: u8,
+    /// When both are recomputed; `None` for never.
     adaptive: Option<Adaptive>,
+    /// Bytes of a message that need no grant.
     unscheduled_len: u32,
     /// Unscheduled bytes by class of message length, and their sum with the scheduled ones. Halved
     /// when they have been used.
     unscheduled_bytes: Box<[u64; CLASSES]>,
+    /// Bytes of all messages since, halved likewise.
     total_bytes: u64,
+    /// Messages since the last time.
     messages: u64,
+    /// When they were last recomputed, or the endpoint started.
     computed_at: Time,
 }
 

@@ -27,6 +27,7 @@ pub(super) struct Egress {
     pub(super) device: Device,
     /// RPCs of whose message something may be sent, the one with the fewest bytes left first.
     sendable: Heap,
+    /// Where each RPC is in `sendable`.
     places: Places,
 }
 

@@ -22,6 +22,7 @@ use crate::peer::table::PeerId;
 /// Who wants grants.
 #[derive(Debug, Default)]
 pub(super) struct Book {
+    /// Where each message is in the heap of its peer.
     places: Places,
     /// Peers by the rank of their best message; the best last, where most change.
     order: Vec<(u64, PeerId)>,

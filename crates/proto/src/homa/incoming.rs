@@ -11,6 +11,7 @@ use crate::node::Time;
 /// A message that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
+    /// What is stored of it; zeros where nothing has arrived yet.
     payload: Vec<u8>,
     /// Bytes of the message; 0 when none has begun.
     len: u32,

@@ -9,6 +9,7 @@ use crate::node::Time;
 /// A running estimate of the queue before the NIC.
 #[derive(Debug)]
 pub(super) struct NicQueue {
+    /// The link; `None` where nothing is known, and then nothing waits.
     link: Option<Link>,
     /// When everything sent so far will have left.
     idle_at: Time,
@@ -60,6 +61,7 @@ pub(super) struct Device {
     /// When the bytes up to each multiple of [`CHUNK_LEN`] had been sent, the last one at `marked`;
     /// a ring.
     marks: [Time; CHUNKS],
+    /// Place of the last mark in `marks`.
     marked: usize,
     /// Bytes sent since the last mark.
     unmarked: u32,

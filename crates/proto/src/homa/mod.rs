@@ -64,26 +64,37 @@ use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
 /// A Homa client and server on one port.
 #[derive(Debug)]
 pub struct Endpoint {
+    /// What it was told, mended to what it can do.
     config: Config,
+    /// RPCs of both halves, each in its slot.
     slots: Slab<Slot>,
     /// Live RPCs by peer and by their id as this side numbers it.
     live: HashMap<(PeerId, u64), SlotId, FixedState>,
     /// Parts of requests that wait for the others, by peer and key.
     parts: HashMap<(PeerId, u64), Vec<SlotId>, FixedState>,
+    /// Peers and their sessions.
     peers: Table<HomaPeer>,
     /// Keyed hashes of addresses, which validate them.
     tokens: Tokens,
     /// Sessions of the ids of calls.
     sessions: Numbers,
+    /// Cutoffs that senders are told.
     advice: Advice,
+    /// Messages that want grants.
     book: Book,
+    /// What is to be sent.
     egress: Egress,
+    /// When something is due for an RPC, by its slot.
     wheel: Wheel,
     /// Messages begun so far, in and out: what ranks them by age.
     births: u32,
+    /// Buffers for messages.
     buffers: Buffers,
+    /// What the application has not heard of.
     events: VecDeque<Event>,
+    /// Counters since the start.
     metrics: Metrics,
+    /// What counts against the limits.
     holdings: Holdings,
     /// New requests are refused.
     is_stopping: bool,
@@ -92,7 +103,9 @@ pub struct Endpoint {
 /// What a packet says of the RPC that it belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Origin<'a> {
+    /// The way that it came.
     path: Path,
+    /// The header that every packet has.
     common: &'a CommonHeader,
     /// Bytes of the datagram.
     len: usize,

@@ -30,9 +30,13 @@ pub(super) struct Outgoing {
 /// The next packet of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
+    /// Its first byte in the message.
     pub(super) offset: u32,
+    /// Bytes of it.
     pub(super) len: u32,
+    /// How its priority is found.
     pub(super) level: Level,
+    /// It was sent before and was asked for.
     pub(super) is_again: bool,
 }
 

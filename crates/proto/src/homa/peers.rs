@@ -34,6 +34,7 @@ pub(super) struct HomaPeer {
     pub(super) reply_rtt: Rtt,
     /// Ids of calls to it.
     pub(super) numbering: Numbering,
+    /// Calls to it that have ended and that it has not been told of.
     pub(super) acks: Acks,
     /// Its messages that want grants, by what the policy ranks them by.
     pub(super) wanting: Heap,

@@ -12,6 +12,7 @@ pub(crate) struct Places(Vec<u32>);
 /// Slots by key, the least first.
 #[derive(Debug)]
 pub(crate) struct Heap<K = u64> {
+    /// Binary heap: no item is less than its parent, which is at half its place.
     items: Vec<(K, SlotId)>,
 }
 

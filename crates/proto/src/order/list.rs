@@ -8,13 +8,16 @@ use crate::call::slab::{Slab, SlotId};
 pub(crate) struct List {
     /// `SlotId::NONE` where it is empty.
     first: SlotId,
+    /// `SlotId::NONE` where it is empty.
     last: SlotId,
 }
 
 /// A slot's neighbours in the list that it is in; `SlotId::NONE` where there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
+    /// The slot before it.
     previous: SlotId,
+    /// The slot behind it.
     next: SlotId,
 }
 

@@ -10,6 +10,7 @@ use crate::node::Time;
 /// A timer wheel over slot indexes.
 #[derive(Debug)]
 pub(crate) struct Wheel {
+    /// Ticks are `2^tick_bits` ns long.
     tick_bits: u32,
     /// No timer is due in a tick before this one.
     cursor: u64,
@@ -18,8 +19,11 @@ pub(crate) struct Wheel {
     /// A tick at or before that of every timer. It is found anew when it has passed: between,
     /// arming and disarming need not look.
     earliest: u64,
+    /// First timer of each bucket.
     heads: Box<[SlotId; BUCKETS]>,
+    /// One bit for each bucket that has a timer.
     occupied: [u64; BUCKETS / 64],
+    /// The timer of each slot.
     timers: Vec<Timer>,
 }
 
@@ -27,7 +31,9 @@ pub(crate) struct Wheel {
 struct Timer {
     /// `IDLE` when not armed.
     tick: u64,
+    /// The timer before it in its bucket.
     previous: SlotId,
+    /// The timer behind it in its bucket.
     next: SlotId,
 }
 

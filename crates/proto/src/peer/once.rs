@@ -43,6 +43,7 @@ pub(crate) enum Memory {
 struct Chunk {
     /// Its first sequence over [`CHUNK_BITS`].
     number: u32,
+    /// One for each sequence that is taken.
     bits: [u64; CHUNK_BITS as usize / 64],
 }
 

@@ -25,6 +25,7 @@ pub(crate) type Sessions = Vec<Session>;
 /// One session of a peer's ids.
 #[derive(Debug)]
 pub(crate) struct Session {
+    /// The part of its ids that they share.
     id: u64,
     /// Sequences that have run or were refused.
     pub(crate) once: Once,
@@ -48,8 +49,11 @@ pub(crate) enum Denied {
 /// Bytes that sessions hold.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// Most bytes of all sessions.
     bytes_max: usize,
+    /// Most bytes of the sessions of one address prefix.
     prefix_bytes_max: usize,
+    /// Bytes of all sessions; the sum of `by_prefix`.
     bytes: usize,
     /// Those of each prefix that has any.
     pub(super) by_prefix: HashMap<u64, usize, FixedState>,
@@ -58,15 +62,20 @@ pub(crate) struct Budget {
 /// On whose account memory grows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
+    /// The peer's address.
     pub(crate) ip: IpAddr,
+    /// The peer receives there.
     pub(crate) is_validated: bool,
 }
 
 /// What a new session is given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
+    /// When its first request came.
     pub(super) now: Time,
+    /// What may have been sent before this is not known to have run or not.
     pub(super) known_since: Time,
+    /// Time after which another session makes room for it.
     pub(super) idle_ns: u64,
     /// Most sessions of the peer.
     pub(super) count_max: usize,

@@ -36,8 +36,11 @@ impl PeerId {
 /// Peers by address. `T` is what a protocol remembers of one.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
+    /// The place of each address.
     index: Addresses,
+    /// Peers, and places that are vacant.
     peers: Vec<Peer<T>>,
+    /// Most places.
     peers_max: usize,
     /// Found last; most packets come from the peer of the one before.
     last: PeerId,
@@ -45,6 +48,7 @@ pub(crate) struct Table<T> {
     hand: usize,
     /// Places of peers that have been evicted.
     vacant: Vec<PeerId>,
+    /// Bytes of all sessions.
     budget: Budget,
     /// Nothing that was sent before this is known to have run or not.
     started_at: Time,
@@ -53,6 +57,7 @@ pub(crate) struct Table<T> {
 /// One peer.
 #[derive(Debug)]
 pub(crate) struct Peer<T> {
+    /// Its address; [`NOBODY`] where the place is vacant.
     pub(crate) address: SocketAddr,
     /// It receives at its address: it has told a token, or the address is trusted.
     pub(crate) is_validated: bool,
@@ -64,21 +69,27 @@ pub(crate) struct Peer<T> {
     pub(crate) requests: usize,
     /// Bytes of them.
     pub(crate) held_bytes: usize,
+    /// Sessions of its ids that are remembered.
     sessions: Sessions,
+    /// What the protocol remembers besides.
     pub(crate) state: T,
 }
 
 /// The place of a session in its peer, valid until a session of that peer is added or expires.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SessionPlace {
+    /// The peer.
     peer: PeerId,
+    /// Its place in `Peer::sessions`.
     at: usize,
 }
 
 /// Addresses, IPv4 apart: their keys are a word, so that the table of many fits a cache.
 #[derive(Debug)]
 struct Addresses {
+    /// By IPv4 address and port in one word.
     v4: HashMap<u64, PeerId, FixedState>,
+    /// By IPv6 address.
     others: HashMap<AddressKey, PeerId, FixedState>,
 }
 

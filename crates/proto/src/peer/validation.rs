@@ -10,6 +10,7 @@ use tailcut_wire::r2p2::DropReason;
 /// Makes tokens of addresses. Servers of one pool that share the key accept each other's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens {
+    /// Has taken the key.
     hasher: SipHasher24,
 }
 

@@ -4,6 +4,7 @@
 /// Packet indexes, as bits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bits {
+    /// 64 indexes each, as far as the highest member; absent beyond.
     words: Vec<u64>,
 }
 

@@ -122,6 +122,7 @@ struct Farewell {
     token: u64,
     /// The call.
     rid: u16,
+    /// The call's id.
     rpc_id: RpcId,
     /// What is told.
     end: End,

@@ -12,14 +12,19 @@ use crate::message::{Arrival, store};
 /// A message that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
+    /// What has arrived; zeros where something is missing.
     payload: Vec<u8>,
+    /// Bytes of the message.
     message_len: u32,
+    /// Bytes of each packet but the last.
     segment_len: u16,
     /// Packets of the message; 0 when none has begun.
     count: u16,
     /// Every packet below this has arrived.
     base: u16,
+    /// Packets that have arrived, at or above `base`.
     arrived: Bits,
+    /// Packets that have arrived.
     arrived_count: u16,
     /// One past the highest that has arrived.
     end: u16,
@@ -34,6 +39,7 @@ pub(super) struct Incoming {
 /// A message whose packets must come in order, as version 1 wants it.
 #[derive(Debug, Default)]
 pub(super) struct InOrder {
+    /// What has come.
     payload: Vec<u8>,
     /// Packets of the message.
     count: u16,

@@ -54,8 +54,11 @@ pub const STOPPING_GRACE_NS: u64 = 50_000_000;
 /// An R2P2 client and server on one port.
 #[derive(Debug)]
 pub struct Endpoint {
+    /// Calls that it has made.
     client: Client,
+    /// Requests that it is asked to answer.
     server: Server,
+    /// What both halves use.
     shared: Shared,
 }
 

@@ -10,7 +10,9 @@ use super::bits::Bits;
 /// A message that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
+    /// The message.
     payload: Vec<u8>,
+    /// Bytes of each packet but the last, and the first after a lead.
     segment_len: u16,
     /// Bytes by which packet 0 is shorter than the others; 0 but for version 1 requests of several
     /// packets.
@@ -29,6 +31,7 @@ pub(super) struct Outgoing {
     arrived_end: u16,
     /// To be sent again.
     resend: Bits,
+    /// Members of `resend`.
     resend_count: u16,
     /// Packet 0 is to be sent again although it may have arrived, to make the peer speak.
     is_first_due: bool,

@@ -13,30 +13,42 @@ use crate::node::{Path, Time};
 /// Routers of a server.
 #[derive(Debug)]
 pub(super) struct Routers {
+    /// Routers known, at most one for each address.
     records: Vec<RouterRecord>,
+    /// Most of them besides the configured one.
     records_max: usize,
     /// This one keeps its place whoever else pretends to be a router.
     configured: Option<SocketAddr>,
+    /// Epoch of the counts that begin next.
     next_epoch: u32,
 }
 
 #[derive(Debug)]
 struct RouterRecord {
+    /// The router's.
     address: SocketAddr,
     /// This host's address that the router last sent to: reports leave from there.
     local: Option<IpAddr>,
+    /// Names this run of the counts.
     epoch: u32,
+    /// The latest placement that it has told of.
     placement_seen: u32,
+    /// Requests received through it in this epoch, modulo 2^32.
     received: u32,
+    /// Of them, those that have ended.
     concluded: u32,
+    /// When it was last heard of.
     used_at: Time,
+    /// Something has changed since its last report, or it has asked.
     is_report_due: bool,
 }
 
 /// The router that a request came through, and the epoch it was counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Via {
+    /// Place of the router.
     router: u32,
+    /// Counts that the request belongs to.
     epoch: u32,
 }
 

@@ -153,6 +153,7 @@ struct Newcomer<'a> {
     path: Path,
     /// The packet, and its header.
     packet: &'a Packet<'a>,
+    /// Its header.
     header: &'a RequestHeader,
 }
 

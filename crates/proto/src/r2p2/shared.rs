@@ -12,9 +12,13 @@ use crate::rpc::Event;
 /// Passed to both halves with every call.
 #[derive(Debug)]
 pub(super) struct Shared {
+    /// What the endpoint was told.
     pub(super) config: Config,
+    /// Buffers for messages.
     pub(super) buffers: Buffers,
+    /// What the application has not heard of.
     pub(super) events: VecDeque<Event>,
+    /// Counters since the start.
     pub(super) metrics: Metrics,
     /// Packets that peers may send at this moment, over all messages.
     expected_packets: u32,

@@ -32,9 +32,11 @@ use crate::scheduler::Ticket;
 /// by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestKey {
+    /// The request's id.
     rpc_id: RpcId,
     /// The client's address, IPv4 in its IPv6-mapped form.
     ip: u128,
+    /// The client's port.
     port: u16,
 }
 
@@ -50,10 +52,12 @@ impl RequestKey {
 
 impl Hash for RequestKey {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        hasher.write_u64(self.rpc_id.0);
-        hasher.write_u64(self.ip as u64);
-        hasher.write_u64((self.ip >> 64) as u64);
-        hasher.write_u64(self.port.into());
+        // In one piece, which costs half of what its fields one by one do.
+        let mut bytes = [0; 26];
+        bytes[..8].copy_from_slice(&self.rpc_id.0.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.ip.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.port.to_le_bytes());
+        hasher.write(&bytes);
     }
 }
 
@@ -95,7 +99,9 @@ pub(super) enum PlacementState {
 /// Names an entry. Once the entry is released it names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryId {
+    /// Place in the table.
     index: u32,
+    /// Uses of the place before this one.
     generation: u32,
 }
 
@@ -131,7 +137,9 @@ pub(super) struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    /// What it is found by.
     key: RequestKey,
+    /// What became of the request.
     state: PlacementState,
     /// When the entry means nothing more.
     expires_at: Time,
@@ -139,6 +147,7 @@ struct Entry {
     generation: u32,
     /// Neighbours in the tick's list, or `NONE`.
     next: u32,
+    /// The entry before it in the order of expiry, or `NONE`.
     previous: u32,
     /// The tick it hangs in.
     tick: u64,

@@ -66,6 +66,7 @@ use crate::scheduler::{Cloning, Outcome, Scheduler, Service, Ticket, Workers};
 /// its limits.
 #[derive(Debug)]
 pub struct Router {
+    /// What it was told; its servers are in `servers`.
     config: RouterConfig,
     /// When it was made: nothing is known of requests sent before.
     started_at: Time,
@@ -97,6 +98,7 @@ pub struct Router {
     is_closed: bool,
     /// How long placed requests were held.
     hold_times: Histogram,
+    /// Counters since the start.
     metrics: RouterMetrics,
 }
 
@@ -840,6 +842,7 @@ impl Lane {
 /// A request that waits for a server.
 #[derive(Debug)]
 struct Request {
+    /// How it came.
     arrival: Arrival,
     /// The datagram as it came.
     bytes: Vec<u8>,
@@ -852,15 +855,19 @@ struct Arrival {
     path: Path,
     /// Receiver of the reply: another than the peer behind a chain of routers.
     client: SocketAddr,
+    /// The client's own number of it.
     rid: u16,
     /// `None` for version 1.
     rpc_id: Option<RpcId>,
     /// Its entry in the table; `None` when it is not tracked.
     entry: Option<EntryId>,
+    /// The first server is to have it.
     is_fixed: bool,
+    /// It may run more than once.
     is_idempotent: bool,
     /// How long ago it was first sent, if it was sent before.
     age_ns: Option<u64>,
+    /// When it came.
     arrived_at: Time,
     /// When the client stops waiting, or its id expires.
     deadline: Time,

@@ -21,15 +21,19 @@ use tailcut_wire::stream::{IN_FLIGHT_MAX, OFFSET_MAX};
 /// The direction away from here.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
+    /// Written and not sent.
     pending: VecDeque<u8>,
     /// Offset of the first byte of `pending`: so much has been sent.
     sent: u64,
     /// The peer takes bytes below this.
     limit: u64,
+    /// Bytes sent and not acknowledged.
     in_flight_bytes: usize,
+    /// Messages sent and not acknowledged.
     in_flight: usize,
     /// A message that is not full is in flight.
     is_small_in_flight: bool,
+    /// How far the end has come.
     end: End,
 }
 
@@ -52,6 +56,7 @@ pub(super) enum End {
 pub(super) struct Cut {
     /// Of its first byte.
     pub(super) offset: u64,
+    /// Bytes of it.
     pub(super) len: usize,
     /// It is less than a full message.
     pub(super) is_small: bool,
@@ -156,10 +161,13 @@ impl Outgoing {
 /// The direction towards here.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
+    /// In order and not read.
     ready: VecDeque<u8>,
     /// Offset of the first byte of `ready`: so much has been read.
     read: u64,
+    /// What came before what precedes it, by offset; nothing overlaps.
     early: BTreeMap<u64, Box<[u8]>>,
+    /// Bytes of `early`.
     early_bytes: usize,
     /// Offset after the last byte, once it is known.
     end: Option<u64>,

@@ -105,9 +105,13 @@ pub struct Status {
 /// The streams of an endpoint.
 #[derive(Debug)]
 pub struct Streams<E> {
+    /// The endpoint.
     rpc: E,
+    /// What it was told, mended to what it can do.
     config: Config,
+    /// Streams, each in its slot.
     slots: Slab<Slot>,
+    /// Streams by what messages name.
     known: HashMap<Key, SlotId, FixedState>,
     /// Streams by peer.
     peers: HashMap<AddressKey, usize, FixedState>,
@@ -115,14 +119,19 @@ pub struct Streams<E> {
     sent: Slab<Sent>,
     /// Oldest first; some may be half-open no longer.
     half_open: VecDeque<StreamId>,
+    /// Streams that wait to be accepted.
     backlog: VecDeque<StreamId>,
     /// Streams that may have something to send.
     queue: VecDeque<SlotId>,
     /// Streams that the application should look at.
     changed: VecDeque<StreamId>,
+    /// When a stream expires, by its slot.
     wheel: Wheel,
+    /// Numbers of streams, which nobody can guess.
     numbers: Numbers,
+    /// What counts against the limits; its buffered bytes are counted when asked for.
     holdings: Holdings,
+    /// Counters since the start.
     metrics: Metrics,
 }
 

@@ -12,8 +12,11 @@ use crate::rpc::CallId;
 /// A stream in its place of the table.
 #[derive(Debug)]
 pub(super) struct Slot {
+    /// How far it has come.
     pub(super) phase: Phase,
+    /// Whoever will close it.
     pub(super) holder: Holder,
+    /// The other end.
     pub(super) peer: SocketAddr,
     /// The number that the opener has drawn.
     pub(super) opener: u64,
@@ -23,10 +26,13 @@ pub(super) struct Slot {
     pub(super) is_opener: bool,
     /// Bytes held for the application at most, in each direction.
     pub(super) window: usize,
+    /// What is written.
     pub(super) out: Outgoing,
+    /// What is read.
     pub(super) inc: Incoming,
     /// Its unanswered messages.
     pub(super) messages: Vec<SlotKey>,
+    /// A message that tells the limit has not been answered.
     pub(super) is_window_in_flight: bool,
     /// The opener has sent something after OPEN.
     pub(super) has_greeted: bool,
@@ -68,7 +74,9 @@ pub(super) enum Holder {
 /// By what the messages of a peer find their stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
+    /// The other end.
     pub(super) peer: AddressKey,
+    /// The number that the opener has drawn.
     pub(super) opener: u64,
     /// This side has opened it.
     pub(super) is_opener: bool,
@@ -77,7 +85,9 @@ pub(super) struct Key {
 /// A message until it is answered; its place is the context of the call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
+    /// The stream that it belongs to.
     pub(super) stream: StreamId,
+    /// What it says.
     pub(super) what: What,
     /// `None` while the place is free.
     pub(super) call: Option<CallId>,
