@@ -78,7 +78,7 @@ impl Endpoint {
     /// Takes note that something of a message has arrived, and gives the grants that follow.
     pub(super) fn grant_after(&mut self, now: Time, index: SlotId) {
         let slot = &self.slots[index];
-        let (peer, is_wanting) = (slot.peer, slot.inc.ungranted() > 0);
+        let (peer, is_wanting) = (slot.peer, slot.inc.message.ungranted() > 0);
         match self.config.grants.policy {
             GrantPolicy::Sigcomm(pull) => {
                 if is_wanting {
@@ -129,8 +129,8 @@ impl Endpoint {
     fn want(&mut self, index: SlotId) {
         let slot = &self.slots[index];
         let bytes = match self.config.grants.policy {
-            GrantPolicy::Sigcomm { .. } => slot.inc.ungranted(),
-            GrantPolicy::Module { .. } => slot.inc.len() - slot.inc.received(),
+            GrantPolicy::Sigcomm { .. } => slot.inc.message.ungranted(),
+            GrantPolicy::Module { .. } => slot.inc.message.len() - slot.inc.message.received(),
         };
         let (peer, key) = (slot.peer, rank(bytes, slot.inc.birth));
         self.peers[peer].state.wanting.set(&mut self.book.places, index, key);
@@ -178,7 +178,7 @@ impl Endpoint {
             self.book.wake_by(grant_at);
             return false;
         }
-        let (left, framing) = (inc.ungranted(), self.config.framing);
+        let (left, framing) = (inc.message.ungranted(), self.config.framing);
         let is_tail = left + left.div_ceil(framing.scheduled_len) * framing.scheduled_overhead
             <= pull.rtt_bytes;
         let active = overcommit.min(self.book.order.len());
@@ -210,11 +210,13 @@ impl Endpoint {
         let window = if window > 0 { window } else { incoming_max / (count as u32 + 1) };
         for (rank, &index) in active[..count].iter().enumerate() {
             let inc = &self.slots[index].inc;
-            let target = inc.received().saturating_add(window).min(inc.len());
+            let target = inc.message.received().saturating_add(window).min(inc.message.len());
             let headroom = u64::from(incoming_max).saturating_sub(self.book.expected_bytes);
-            let more = u64::from(target.saturating_sub(inc.granted())).min(headroom) as u32;
+            let more = u64::from(target.saturating_sub(inc.message.granted())).min(headroom) as u32;
             // Less than a packet is not worth a grant, unless it is all that is left.
-            if more == 0 || more < self.config.framing.scheduled_len && more < inc.ungranted() {
+            if more == 0
+                || more < self.config.framing.scheduled_len && more < inc.message.ungranted()
+            {
                 continue;
             }
             let priority = level(rank, count, self.advice.scheduled_levels);
@@ -270,7 +272,7 @@ impl Endpoint {
         else {
             return;
         };
-        let expected = self.slots[index].inc.expected();
+        let expected = self.slots[index].inc.message.expected();
         if expected >= window.saturating_add(2 * increment) {
             return;
         }
@@ -281,7 +283,7 @@ impl Endpoint {
     fn grant(&mut self, now: Time, index: SlotId, (more, priority): (u32, u8)) {
         let framing = self.config.framing;
         let slot = &mut self.slots[index];
-        let was_idle = slot.inc.expected() == 0;
+        let was_idle = slot.inc.message.expected() == 0;
         let more = slot.inc.grant(more, &framing);
         slot.inc.priority = priority;
         // Silence counts from here.
@@ -299,7 +301,11 @@ impl Endpoint {
             // Now there is something to be silent about.
             self.arm(now, index);
         }
-        if self.slots[index].inc.ungranted() > 0 { self.want(index) } else { self.unwant(index) }
+        if self.slots[index].inc.message.ungranted() > 0 {
+            self.want(index)
+        } else {
+            self.unwant(index)
+        }
     }
 }
 

@@ -1,30 +1,15 @@
-//! A message on its way in: reassembly of ranges of any length, and what its sender may send.
-//!
-//! Invariant: memory grows with what has arrived and with what was granted, never with what a
-//! header claims.
+//! A message on its way in: what of it is in flight, and what its sender may send.
 
 use super::config::Framing;
 use super::cutoffs::Cutoffs;
-use crate::message::{Arrival, store};
+use crate::message::reassembly::{Arrival, Reassembly};
 use crate::node::Time;
 
 /// A message that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// What is stored of it; zeros where nothing has arrived yet.
-    payload: Vec<u8>,
-    /// Bytes of the message; 0 when none has begun.
-    len: u32,
-    /// Every byte below this has arrived.
-    base: u32,
-    /// Ranges above `base` that have arrived: apart from each other and in order.
-    ranges: Vec<(u32, u32)>,
-    /// Bytes that have arrived.
-    received: u32,
-    /// One past the highest that has arrived.
-    end: u32,
-    /// Bytes below this may be sent, as far as this side knows.
-    granted: u32,
+    /// Its bytes.
+    pub(super) message: Reassembly,
     /// Bytes below this needed no grant.
     unscheduled: u32,
     /// Bytes on the wire of what may be sent and has not arrived.
@@ -50,16 +35,10 @@ impl Incoming {
         unscheduled: u32,
         framing: &Framing,
     ) {
-        self.payload = payload;
-        self.len = len;
-        self.base = 0;
-        self.ranges.clear();
-        self.received = 0;
-        self.end = 0;
-        self.granted = unscheduled.min(len);
-        self.unscheduled = self.granted;
-        self.in_flight = self.granted
-            + self.granted.div_ceil(framing.unscheduled_len) * framing.unscheduled_overhead;
+        self.message.begin(payload, len, unscheduled, RANGES_MAX);
+        self.unscheduled = self.message.granted();
+        self.in_flight = self.unscheduled
+            + self.unscheduled.div_ceil(framing.unscheduled_len) * framing.unscheduled_overhead;
         self.priority = 0;
         self.gap_since = 0;
         self.probe = None;
@@ -74,166 +53,49 @@ impl Incoming {
         bytes: &[u8],
         framing: &Framing,
     ) -> (Arrival, u32) {
+        if len != self.message.len() {
+            return (Arrival::Refused, 0);
+        }
         let end = offset + bytes.len() as u32;
-        if len != self.len || end > self.granted {
-            return (Arrival::Refused, 0);
-        }
-        if end <= self.base || bytes.is_empty() {
-            return (Arrival::Duplicate, 0);
-        }
-        let Some(new) = self.note(offset, end) else {
-            return (Arrival::Refused, 0);
-        };
-        if new == 0 {
-            return (Arrival::Duplicate, 0);
-        }
         let content_len = framing.content_len_max.saturating_sub(offset) as usize;
-        self.store(offset as usize, &bytes[..bytes.len().min(content_len)]);
-        let overhead = if offset < self.unscheduled {
-            framing.unscheduled_overhead
-        } else {
-            framing.scheduled_overhead
-        };
-        self.received += new;
-        self.end = self.end.max(end);
-        // What was cut otherwise than expected is forgotten when nothing is in flight.
-        self.in_flight = if self.received == self.granted {
-            0
-        } else {
-            self.in_flight.saturating_sub(new + overhead)
-        };
-        (if self.received == self.len { Arrival::Complete } else { Arrival::New }, new)
+        let content = &bytes[..bytes.len().min(content_len)];
+        let (arrival, new) = self.message.accept(offset, end, offset as usize, content);
+        if new > 0 {
+            let overhead = if offset < self.unscheduled {
+                framing.unscheduled_overhead
+            } else {
+                framing.scheduled_overhead
+            };
+            // What was cut otherwise than expected is forgotten when nothing is in flight.
+            self.in_flight = match self.message.expected() {
+                0 => 0,
+                _ => self.in_flight.saturating_sub(new + overhead),
+            };
+        }
+        (arrival, new)
     }
 
     /// Allows `more` bytes to be sent; tells how many there were left.
     pub(super) fn grant(&mut self, more: u32, framing: &Framing) -> u32 {
-        let more = more.min(self.len - self.granted);
-        self.granted += more;
+        let more = self.message.grant(self.message.granted() + more.min(self.message.ungranted()));
         self.in_flight += more + more.div_ceil(framing.scheduled_len) * framing.scheduled_overhead;
-        more
-    }
-
-    /// Takes it that bytes below `offset` may be sent: the sender asks nobody. Tells by how many
-    /// they are more.
-    pub(super) fn open(&mut self, offset: u32) -> u32 {
-        let offset = offset.min(self.len).max(self.granted);
-        let more = offset - self.granted;
-        self.granted = offset;
         more
     }
 
     /// Ends the message and hands over what is stored of it.
     pub(super) fn end(&mut self) -> Vec<u8> {
-        self.len = 0;
-        self.granted = 0;
-        self.received = 0;
         self.in_flight = 0;
-        self.base = 0;
-        self.ranges.clear();
-        std::mem::take(&mut self.payload)
-    }
-
-    pub(super) fn len(&self) -> u32 {
-        self.len
-    }
-
-    pub(super) fn granted(&self) -> u32 {
-        self.granted
-    }
-
-    pub(super) fn received(&self) -> u32 {
-        self.received
+        self.message.end()
     }
 
     /// The priority of what stands at `offset`.
     pub(super) fn level_of(&self, offset: u32, cutoffs: &Cutoffs) -> u8 {
-        if offset < self.unscheduled { cutoffs.level(self.len) } else { self.priority }
+        if offset < self.unscheduled { cutoffs.level(self.message.len()) } else { self.priority }
     }
 
-    /// Bytes that have not been granted.
-    pub(super) fn ungranted(&self) -> u32 {
-        self.len - self.granted
-    }
-
-    /// Bytes that may be sent and have not arrived.
-    pub(super) fn expected(&self) -> u32 {
-        self.granted - self.received
-    }
-
-    /// The same on the wire, with what packets cost besides.
+    /// Bytes on the wire that may be sent and have not arrived, with what packets cost besides.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight
-    }
-
-    /// One past the highest byte that has arrived.
-    pub(super) fn highest(&self) -> u32 {
-        self.end
-    }
-
-    /// Every byte below this has arrived.
-    pub(super) fn base(&self) -> u32 {
-        self.base
-    }
-
-    /// Whether something is missing below something that has arrived.
-    pub(super) fn has_gap(&self) -> bool {
-        !self.ranges.is_empty()
-    }
-
-    /// What is missing below something that has arrived, as offset and length.
-    pub(super) fn gaps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let ends = std::iter::once(self.base).chain(self.ranges.iter().map(|range| range.1));
-        ends.zip(&self.ranges).map(|(from, range)| (from, range.0 - from))
-    }
-
-    /// What was granted and lies above everything that has arrived, as offset and length.
-    pub(super) fn tail(&self) -> Option<(u32, u32)> {
-        let from = self.end.max(self.base);
-        (self.granted > from).then(|| (from, self.granted - from))
-    }
-
-    /// Takes note of a range; tells how many bytes of it are new, or `None` when there is no room
-    /// for another hole.
-    fn note(&mut self, offset: u32, end: u32) -> Option<u32> {
-        if offset <= self.base && self.ranges.is_empty() {
-            let new = end - self.base;
-            self.base = end;
-            return Some(new);
-        }
-        let (mut start, mut stop) = (offset.max(self.base), end);
-        // The ranges that it touches become one with it.
-        let first = self.ranges.partition_point(|range| range.1 < start);
-        let last = first + self.ranges[first..].iter().take_while(|range| range.0 <= stop).count();
-        let known: u32 = self.ranges[first..last]
-            .iter()
-            .map(|range| range.1.min(end).saturating_sub(range.0.max(start)))
-            .sum();
-        let new = end - start - known;
-        if let (Some(low), Some(high)) =
-            (self.ranges[first..last].first(), self.ranges[first..last].last())
-        {
-            start = start.min(low.0);
-            stop = stop.max(high.1);
-        }
-        if start == self.base {
-            self.base = stop;
-            self.ranges.drain(first..last);
-        } else if first < last {
-            self.ranges[first] = (start, stop);
-            self.ranges.drain(first + 1..last);
-        } else if self.ranges.len() < RANGES_MAX {
-            self.ranges.insert(first, (start, stop));
-        } else {
-            return None;
-        }
-        Some(new)
-    }
-
-    fn store(&mut self, offset: usize, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        store(&mut self.payload, offset, bytes);
     }
 }
 
@@ -274,7 +136,7 @@ mod tests {
                 let (arrival, bytes) = accept(&mut message, from, (from + 5).min(100));
                 assert_ne!(arrival, Arrival::Refused);
                 new += bytes;
-                assert_eq!(message.received(), new);
+                assert_eq!(message.message.received(), new);
                 if arrival == Arrival::Complete {
                     break;
                 }
@@ -293,7 +155,7 @@ mod tests {
         assert_eq!(message.accept(0, 99, &[0], &FRAMING), (Arrival::Refused, 0));
         assert_eq!(accept(&mut message, 0, 5), (Arrival::New, 5));
         assert_eq!(accept(&mut message, 0, 25), (Arrival::Duplicate, 0));
-        assert_eq!(message.base(), 25);
+        assert_eq!(message.message.base(), 25);
     }
 
     #[test]
@@ -301,12 +163,12 @@ mod tests {
         let mut message = message(90);
         accept(&mut message, 10, 20);
         accept(&mut message, 40, 50);
-        assert_eq!(message.gaps().collect::<Vec<_>>(), [(0, 10), (20, 20)]);
-        assert_eq!(message.tail(), Some((50, 40)));
+        assert_eq!(message.message.gaps().collect::<Vec<_>>(), [(0, 10), (20, 20)]);
+        assert_eq!(message.message.tail(), Some((50, 40)));
         accept(&mut message, 0, 40);
-        assert!(!message.has_gap());
+        assert!(message.message.ranges().is_empty());
         accept(&mut message, 50, 90);
-        assert_eq!(message.tail(), None);
+        assert_eq!(message.message.tail(), None);
     }
 
     #[test]

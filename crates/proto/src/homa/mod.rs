@@ -303,7 +303,7 @@ impl Endpoint {
         self.unwant(index);
         self.leave_long(index);
         let slot = &mut self.slots[index];
-        self.book.expected_bytes -= u64::from(slot.inc.expected());
+        self.book.expected_bytes -= u64::from(slot.inc.message.expected());
         let (is_client, id) = (slot.is_client(), slot.id);
         let (request, reply) = (slot.out.end(), slot.inc.end());
         self.buffers.give(request);

@@ -4,7 +4,7 @@ use tailcut_wire::homa::{DataFlags, DataHeader};
 
 use super::{Endpoint, Origin, Phase};
 use crate::call::slab::SlotId;
-use crate::message::Arrival;
+use crate::message::reassembly::Arrival;
 use crate::node::Time;
 
 impl Endpoint {
@@ -17,7 +17,7 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         slot.inc.begin(payload, len, unscheduled, &self.config.framing);
         slot.inc.birth = birth;
-        self.book.expected_bytes += u64::from(slot.inc.expected());
+        self.book.expected_bytes += u64::from(slot.inc.message.expected());
     }
 
     /// Takes the bytes of a packet; tells whether the message is complete.
@@ -66,8 +66,8 @@ impl Endpoint {
     pub(super) fn take_message(&mut self, now: Time, index: SlotId, flags: DataFlags) -> Vec<u8> {
         self.unwant(index);
         let inc = &mut self.slots[index].inc;
-        self.book.expected_bytes -= u64::from(inc.expected());
-        let len = inc.len();
+        self.book.expected_bytes -= u64::from(inc.message.expected());
+        let len = inc.message.len();
         if self.advice.observe(now, len) {
             self.metrics.cutoffs_changed += 1;
         }
@@ -83,7 +83,7 @@ impl Endpoint {
     fn open_for_stripped(&mut self, index: SlotId) {
         let ahead = self.config.unscheduled_len_max;
         let slot = &mut self.slots[index];
-        let more = slot.inc.open(slot.inc.base().saturating_add(ahead));
+        let more = slot.inc.message.grant(slot.inc.message.base().saturating_add(ahead));
         self.book.expected_bytes += u64::from(more);
         if matches!(slot.phase, Phase::Receiving) {
             self.hold(index, more as usize);
@@ -94,7 +94,7 @@ impl Endpoint {
     fn sample_round_trip(&mut self, now: Time, index: SlotId) {
         let slot = &mut self.slots[index];
         if let Some((offset, at)) = slot.inc.probe
-            && slot.inc.highest() > offset
+            && slot.inc.message.highest() > offset
         {
             slot.inc.probe = None;
             self.peers[slot.peer].state.rtt.sample(now - at);
@@ -104,7 +104,7 @@ impl Endpoint {
     /// Begins, goes on or ends to wait for what is missing below something that has come.
     fn watch_for_gaps(&mut self, now: Time, index: SlotId) {
         let slot = &mut self.slots[index];
-        if !slot.inc.has_gap() {
+        if slot.inc.message.ranges().is_empty() {
             slot.inc.gap_since = 0;
         } else if slot.inc.gap_since == 0 {
             slot.inc.gap_since = now.max(1);

@@ -84,11 +84,11 @@ impl Endpoint {
             ranges[0] = (0, RESEND_ALL);
             count = 1;
         } else if slot.is_receiving() {
-            self.metrics.gaps += u64::from(slot.inc.has_gap());
+            self.metrics.gaps += u64::from(!slot.inc.message.ranges().is_empty());
             let is_silent = now.saturating_sub(slot.timing.progress_at.max(slot.timing.asked_at))
                 >= self.config.recovery.gap_ns_min;
-            let tail = if is_silent { slot.inc.tail() } else { None };
-            for (place, range) in ranges.iter_mut().zip(slot.inc.gaps().chain(tail)) {
+            let tail = if is_silent { slot.inc.message.tail() } else { None };
+            for (place, range) in ranges.iter_mut().zip(slot.inc.message.gaps().chain(tail)) {
                 *place = range;
                 count += 1;
             }
@@ -116,7 +116,7 @@ impl Endpoint {
         let slot = &self.slots[index];
         let is_waiting = match slot.phase {
             Phase::Calling(_) => !slot.out.is_sendable(),
-            _ => slot.is_receiving() && slot.inc.expected() > 0,
+            _ => slot.is_receiving() && slot.inc.message.expected() > 0,
         };
         let since = slot.timing.progress_at.max(slot.timing.asked_at).max(slot.timing.sent_at);
         is_waiting && now.saturating_sub(since) >= self.config.recovery.gap_ns_min
@@ -162,7 +162,7 @@ impl Endpoint {
             }
             Phase::Calling(_) => peer.reply_rtt.timeout_ns(bounds, slot.timing.attempts),
             // Everything that was granted has come: it is for this side to go on.
-            Phase::Hearing(_) | Phase::Receiving if slot.inc.expected() == 0 => {
+            Phase::Hearing(_) | Phase::Receiving if slot.inc.message.expected() == 0 => {
                 recovery.silence_max_ns
             }
             Phase::Hearing(_) | Phase::Receiving if peer.rtt.is_known() => {
@@ -187,10 +187,10 @@ impl Endpoint {
     /// was granted at a lower priority waits and is not lost; but no longer than a silence may
     /// last.
     fn past_better(&self, slot: &Slot, since: Time) -> Time {
-        if !slot.is_receiving() || slot.inc.expected() == 0 {
+        if !slot.is_receiving() || slot.inc.message.expected() == 0 {
             return since;
         }
-        let level = slot.inc.level_of(slot.inc.highest(), &self.advice.cutoffs);
+        let level = slot.inc.level_of(slot.inc.message.highest(), &self.advice.cutoffs);
         let better_at =
             self.book.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
         better_at.min(since.saturating_add(self.config.recovery.crowding_ns_max)).max(since)

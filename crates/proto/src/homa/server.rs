@@ -254,7 +254,7 @@ impl Endpoint {
         self.holdings.partials += 1;
         self.enlist(index);
         self.begin_incoming(index, header);
-        self.hold(index, self.slots[index].inc.granted() as usize);
+        self.hold(index, self.slots[index].inc.message.granted() as usize);
         self.arm(now, index);
         index
     }

@@ -304,10 +304,13 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         slot.is_grant_queued = false;
         if slot.inc.probe.is_none() {
-            slot.inc.probe = Some((slot.inc.highest(), now));
+            slot.inc.probe = Some((slot.inc.message.highest(), now));
         }
-        let grant =
-            GrantPacket { common, offset: slot.inc.granted().into(), priority: slot.inc.priority };
+        let grant = GrantPacket {
+            common,
+            offset: slot.inc.message.granted().into(),
+            priority: slot.inc.priority,
+        };
         (self.path_of(index), put(buffer, &grant))
     }
 

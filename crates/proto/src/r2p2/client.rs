@@ -31,7 +31,7 @@ use super::shared::Shared;
 use crate::call::numbering::{Numbering, Numbers};
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
-use crate::message::Arrival;
+use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, Transmit};
 use crate::order::wheel::Wheel;
 use crate::peer::limits::Serving;

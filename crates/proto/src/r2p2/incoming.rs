@@ -1,37 +1,20 @@
-//! A message on its way in: reassembly tolerant of reordering and duplication, and the credit given
-//! to its sender.
-//!
-//! Invariant: memory grows with what has arrived plus the credit that was given, never with what a
-//! header claims.
+//! A message on its way in: the credit given to its sender, and what is acknowledged to it.
 
 use tailcut_wire::r2p2::{SackBody, packet_count, payload_span};
 
-use super::bits::Bits;
-use crate::message::{Arrival, store};
+use crate::message::reassembly::{Arrival, Reassembly};
 
 /// A message that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// What has arrived; zeros where something is missing.
-    payload: Vec<u8>,
+    /// Its packets.
+    message: Reassembly,
     /// Bytes of the message.
     message_len: u32,
     /// Bytes of each packet but the last.
     segment_len: u16,
-    /// Packets of the message; 0 when none has begun.
-    count: u16,
-    /// Every packet below this has arrived.
-    base: u16,
-    /// Packets that have arrived, at or above `base`.
-    arrived: Bits,
-    /// Packets that have arrived.
-    arrived_count: u16,
-    /// One past the highest that has arrived.
-    end: u16,
-    /// Packets below this may be sent by the peer.
-    granted: u16,
-    /// What the peer was last told of `granted`.
-    announced: u16,
+    /// What the peer was last told of the credit.
+    announced: u32,
     /// An ACK for it stands in the queue of what is to be sent.
     pub(super) is_sack_queued: bool,
 }
@@ -89,101 +72,79 @@ impl Incoming {
         granted: u16,
     ) {
         let count = packet_count(message_len, segment_len).unwrap_or(1);
-        self.payload = payload;
         self.message_len = message_len;
         self.segment_len = segment_len;
-        self.count = count;
-        self.base = 0;
-        self.arrived_count = 0;
-        self.end = 0;
-        self.granted = granted.min(count);
-        self.announced = self.granted;
-        self.arrived.clear();
+        // The credit alone bounds the holes.
+        self.message.begin(payload, count.into(), granted.into(), usize::MAX);
+        self.announced = self.message.granted();
     }
 
     /// Takes packet `index` of a message that its header says has these lengths.
     pub(super) fn accept(&mut self, index: u16, lengths: (u32, u16), bytes: &[u8]) -> Arrival {
-        if lengths != (self.message_len, self.segment_len) || index >= self.granted {
+        if lengths != (self.message_len, self.segment_len) {
             return Arrival::Refused;
         }
-        if index < self.base || !self.arrived.insert(index) {
-            return Arrival::Duplicate;
-        }
         let (offset, _) = payload_span(index, self.message_len, self.segment_len);
-        store(&mut self.payload, offset, bytes);
-        self.arrived_count += 1;
-        self.end = self.end.max(index + 1);
-        if index == self.base {
-            self.base = self.arrived.first_absent_from(index).min(self.count);
-        }
-        if self.arrived_count == self.count { Arrival::Complete } else { Arrival::New }
+        self.message.accept(index.into(), u32::from(index) + 1, offset, bytes).0
     }
 
     /// Ends the message and hands over its bytes.
     pub(super) fn end(&mut self) -> Vec<u8> {
-        self.count = 0;
-        self.granted = 0;
         self.announced = 0;
-        self.arrived_count = 0;
-        self.arrived.clear();
-        std::mem::take(&mut self.payload)
+        self.message.end()
     }
 
     pub(super) fn is_begun(&self) -> bool {
-        self.count > 0
+        self.message.len() > 0
     }
 
     pub(super) fn count(&self) -> u16 {
-        self.count
+        self.message.len() as u16
     }
 
     /// Bytes that have arrived or that the credit allows to arrive.
     pub(super) fn held_bytes(&self) -> usize {
-        (usize::from(self.granted) * usize::from(self.segment_len)).min(self.message_len as usize)
+        (self.message.granted() as usize * usize::from(self.segment_len))
+            .min(self.message_len as usize)
     }
 
     /// Packets that the peer may send and that have not arrived.
-    pub(super) fn expected_packets(&self) -> u16 {
-        self.granted - self.arrived_count
+    pub(super) fn expected_packets(&self) -> u32 {
+        self.message.expected()
     }
 
-    /// Raises the credit so that `ahead` packets are expected; tells by how many packets it rose.
-    pub(super) fn extend_credit(&mut self, ahead: u16) -> u16 {
-        let granted = self.arrived_count.saturating_add(ahead).min(self.count);
-        let rise = granted.saturating_sub(self.granted);
-        self.granted += rise;
-        rise
+    /// Raises the credit so that `ahead` packets are expected.
+    pub(super) fn extend_credit(&mut self, ahead: u32) {
+        self.message.grant(self.message.received().saturating_add(ahead));
     }
 
     /// Packets of credit that the peer has not been told of.
-    pub(super) fn unannounced(&self) -> u16 {
-        self.granted - self.announced
+    pub(super) fn unannounced(&self) -> u32 {
+        self.message.granted() - self.announced
     }
 
     /// Packets that the peer knows it may send and that have not arrived.
-    pub(super) fn announced_left(&self) -> u16 {
-        self.announced.saturating_sub(self.arrived_count)
+    pub(super) fn announced_left(&self) -> u32 {
+        self.announced.saturating_sub(self.message.received())
     }
 
     /// Whether a packet is missing at least `reorder` below the highest that has arrived.
     pub(super) fn has_gap(&self, reorder: u16) -> bool {
-        self.base.saturating_add(reorder) < self.end
+        self.message.base() + u32::from(reorder) < self.message.highest()
     }
 
     /// The ACK and credit to send.
     pub(super) fn sack(&mut self) -> SackBody {
-        self.announced = self.granted;
+        self.announced = self.message.granted();
         let mut bitmap = [0; SackBody::BITMAP_LEN];
-        let mut next = self.base.saturating_add(1);
-        while let Some(index) = self.arrived.first_from(next) {
-            let bit = usize::from(index - self.base - 1);
-            if bit >= usize::from(SackBody::BITS) {
-                break;
+        let base = self.message.base();
+        for &(from, to) in self.message.ranges() {
+            for bit in from - base - 1..(to - base - 1).min(SackBody::BITS.into()) {
+                bitmap[bit as usize / 8] |= 1 << (bit % 8);
             }
-            bitmap[bit / 8] |= 1 << (bit % 8);
-            next = index + 1;
         }
-        SackBody { base: self.base.into(), granted: self.granted.into(), bitmap }
+        let granted = self.announced as u16;
+        SackBody { base: (base as u16).into(), granted: granted.into(), bitmap }
     }
 }
 

@@ -30,7 +30,7 @@ use super::shared::Shared;
 use super::{STOPPING_GRACE_NS, UNSCHEDULED_PACKETS};
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
-use crate::message::Arrival;
+use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;

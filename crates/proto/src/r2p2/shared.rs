@@ -41,18 +41,17 @@ impl Shared {
     }
 
     /// Takes note that `incoming` has changed since `before` packets of it were expected.
-    pub(super) fn note_expected(&mut self, before: u16, incoming: &Incoming) {
-        self.expected_packets =
-            self.expected_packets + u32::from(incoming.expected_packets()) - u32::from(before);
+    pub(super) fn note_expected(&mut self, before: u32, incoming: &Incoming) {
+        self.expected_packets = self.expected_packets + incoming.expected_packets() - before;
     }
 
     /// Extends the credit of a message by what the others leave of the whole; at least a little, so
     /// that every message moves.
     pub(super) fn extend_credit(&mut self, incoming: &mut Incoming) {
         let own = incoming.expected_packets();
-        let others = self.expected_packets - u32::from(own);
+        let others = self.expected_packets - own;
         let ahead = self.config.credit_packets().saturating_sub(others).max(AHEAD_MIN);
-        incoming.extend_credit(u16::try_from(ahead).unwrap_or(u16::MAX));
+        incoming.extend_credit(ahead);
         self.note_expected(own, incoming);
     }
 
@@ -68,7 +67,7 @@ impl Shared {
     pub(super) fn end(&mut self, incoming: &mut Incoming) -> Vec<u8> {
         let before = incoming.expected_packets();
         let payload = incoming.end();
-        self.expected_packets -= u32::from(before);
+        self.expected_packets -= before;
         payload
     }
 }
@@ -77,4 +76,4 @@ impl Shared {
 const AHEAD_MIN: u32 = 4;
 
 /// Credit is announced at least every so many packets: 60 kB of full ones.
-const CREDIT_STEP_MAX: u16 = 44;
+const CREDIT_STEP_MAX: u32 = 44;

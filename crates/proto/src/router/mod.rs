@@ -53,7 +53,7 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use self::ids::{Entered, EntryId, PlacementState, RequestKey, ServerKey, Table};
+use self::ids::{Entered, EntryId, PlacementState, ServerKey, Table};
 use self::outbox::{Datagram, Outbox};
 use self::server::{Crowd, ProbeCause, Server, Shown};
 use crate::address::AddressKey;
@@ -290,7 +290,8 @@ impl Router {
         };
         // The last copy leaves by the deadline, and the network may hold it.
         let remembered_until = arrival.deadline.saturating_add(self.config.transit_ns_max);
-        match self.table.enter(now, RequestKey::new(rpc_id, arrival.client), remembered_until) {
+        let key = self.table.key(rpc_id, arrival.client);
+        match self.table.enter(now, key, remembered_until) {
             Entered::Known(entry, state) => {
                 arrival.entry = Some(entry);
                 self.handle_duplicate(now, arrival, state, bytes);
@@ -595,7 +596,7 @@ impl Router {
     }
 
     fn handle_cancel(&mut self, now: Time, peer: SocketAddr, packet: &Packet, bytes: &[u8]) {
-        let key = RequestKey::new(packet.rpc_id().unwrap_or_default(), peer);
+        let key = self.table.key(packet.rpc_id().unwrap_or_default(), peer);
         match self.table.find(now, key) {
             Some((entry, PlacementState::Waiting(lane, ticket))) => {
                 if let Some(request) = self.schedulers[lane].remove(ticket) {
