@@ -39,7 +39,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Whether `ip` is in the range.
+    /// True if `ip` is in the range.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match (self.ip, ip) {
             (IpAddr::V4(own), IpAddr::V4(ip)) => {

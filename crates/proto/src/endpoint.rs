@@ -46,13 +46,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether one more call to `target`, with a request of `len` bytes, is within the limits of
+    /// True if one more call to `target`, with a request of `len` bytes, is within the limits of
     /// what may be outstanding.
     pub fn may_call(&mut self, target: SocketAddr, len: usize) -> bool {
         either!(self.may_call(target, len))
     }
 
-    /// What it holds now.
+    /// Everything that it holds now.
     pub fn holdings(&self) -> Holdings {
         either!(self.holdings())
     }

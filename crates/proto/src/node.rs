@@ -102,7 +102,7 @@ pub const GSO_DATAGRAMS_MAX: usize = 32;
 /// Most bytes in one GSO batch: the largest UDP payload over IPv4.
 pub const GSO_BYTES_MAX: usize = 65_507;
 
-/// Whether no single host answers at `ip`: nothing is sent there.
+/// True if no single host answers at `ip`: nothing is sent there.
 pub(crate) fn is_unanswerable(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
     ip.is_unspecified() || ip.is_multicast() || is_broadcast

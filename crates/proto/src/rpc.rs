@@ -26,7 +26,7 @@ impl RequestId {
     }
 }
 
-/// What to call.
+/// A call to be made.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// A server, or a router that picks one.
@@ -53,14 +53,14 @@ pub struct CallOptions {
     pub v1: bool,
 }
 
-/// What happened, in the order it happened.
+/// An event, in the order in which it happened.
 #[derive(Debug)]
 pub enum Event {
     /// A request to answer by [`Rpc::reply`] or [`Rpc::refuse`].
     Request {
         /// Names it in the answer.
         id: RequestId,
-        /// Who asks: the client itself, also behind a router.
+        /// The client: itself, also behind a router.
         client: SocketAddr,
         /// The request's bytes; give them back by [`Rpc::recycle`].
         payload: Vec<u8>,
@@ -81,7 +81,7 @@ pub enum Event {
         id: CallId,
         /// [`Call::context`].
         context: u64,
-        /// Who answered.
+        /// The server that answered.
         server: SocketAddr,
         /// The reply's bytes; give them back by [`Rpc::recycle`].
         payload: Vec<u8>,
@@ -192,8 +192,8 @@ pub trait Rpc: Node {
     fn refuse(&mut self, now: Time, id: RequestId, reason: DropReason) -> Result<(), AnswerError>;
 
     /// Refuses a request that has not been answered, in the application's own words: a code and at
-    /// most [`Rejection::TEXT_LEN_MAX`] bytes of text; what is beyond is cut off. Without words where
-    /// an endpoint has none.
+    /// most [`Rejection::TEXT_LEN_MAX`] bytes of text; what is beyond is cut off. Without words
+    /// where an endpoint has none.
     fn reject(
         &mut self,
         now: Time,

@@ -44,7 +44,7 @@ impl Rtt {
         base.saturating_mul(1 << attempt.min(16)).min(bounds.max_ns.max(base.min(RTO_CEILING_NS)))
     }
 
-    /// Whether there has been a sample.
+    /// True if there has been a sample.
     pub(crate) fn is_known(&self) -> bool {
         self.smoothed_ns != 0
     }

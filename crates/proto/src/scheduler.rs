@@ -32,7 +32,7 @@ use crate::node::Time;
 use crate::order::heap::{Heap, Places};
 use crate::policy::{Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
-/// What became of an offered item.
+/// Fate of an offered item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
     /// It goes to these workers now.
@@ -91,7 +91,7 @@ impl IntoIterator for Workers {
     }
 }
 
-/// Whether an item may go to two workers at once.
+/// Permission to give an item to two workers at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cloning {
     /// It may: the item is idempotent.
@@ -105,7 +105,7 @@ pub enum Cloning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(SlotKey);
 
-/// Whether a worker takes items.
+/// State of service of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// It does.
@@ -121,7 +121,7 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     policy: Box<P>,
     /// The held items.
     queue: Queue<(T, Cloning)>,
-    /// What the policy sees: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
+    /// Loads as the policy sees them: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
     loads: Vec<u32>,
     /// The load that each worker last reported. As long as `workers`.
     reported: Vec<u32>,
@@ -312,7 +312,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 struct Worker {
     /// Items placed and not concluded; below `OUT_OF_SERVICE`.
     outstanding: u32,
-    /// Whether it takes more.
+    /// True if it takes more.
     state: State,
 }
 

@@ -34,7 +34,7 @@ struct Entry<T> {
     generation: u32,
     /// It is in use.
     is_live: bool,
-    /// What it holds; of a free slot, what its last use has left.
+    /// Its content; of a free slot, the rest of its last use.
     value: T,
 }
 

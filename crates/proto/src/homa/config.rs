@@ -11,7 +11,8 @@ use crate::peer::limits::Serving;
 pub struct Config {
     /// How messages are cut into packets.
     pub framing: Framing,
-    /// What packets are sent as. Default [`Carrier::Own`]. Either is taken, whatever this says.
+    /// Form in which packets are sent. Default [`Carrier::Own`]. Either is taken, whatever this
+    /// says.
     pub carrier: Carrier,
     /// Longest message taken or sent, in bytes. Default 8 MiB. Above
     /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which is all that one Homa message carries, a call
@@ -47,7 +48,7 @@ pub struct Config {
     pub recovery: Recovery,
     /// Calls outstanding at once. Default 16 384.
     pub calls_max: usize,
-    /// The same to one peer. Default 16 384; at most 32 768, half of a window of ids.
+    /// Calls outstanding to one peer. Default 16 384; at most 32 768, half of a window of ids.
     pub calls_per_peer_max: usize,
     /// Furthest that a deadline may be ahead, and how long a request without one is kept. Default
     /// 60 s.
@@ -64,7 +65,7 @@ pub struct Config {
     /// Secret of this endpoint: ids, proofs of address, table seeds. Must be random and different
     /// at every start.
     pub secret: [u8; 16],
-    /// What the endpoint does as a server.
+    /// Configuration of the server half.
     pub serving: Serving,
 }
 
@@ -79,7 +80,7 @@ pub struct Framing {
     /// Bytes on the wire of a packet of unscheduled data besides its data. Default 122: 56 of Homa,
     /// 28 of IPv4 and UDP, 38 of Ethernet with preamble and gap.
     pub unscheduled_overhead: u32,
-    /// The same of scheduled data. Default 122.
+    /// Bytes on the wire of a packet of scheduled data besides its data. Default 122.
     pub scheduled_overhead: u32,
     /// Bytes of a message, from its beginning, that are stored and delivered; those behind them are
     /// only counted. Default all. Only simulations, whose long messages say nothing, have a reason
@@ -88,7 +89,7 @@ pub struct Framing {
     pub content_len_max: u32,
 }
 
-/// What packets are sent as.
+/// Form in which packets are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// Payload of UDP, or IP protocol 146.
@@ -116,7 +117,7 @@ pub struct Incast {
 /// How grants are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
-    /// Whom, how much and in which order.
+    /// Grant policy: which messages get grants, of how many bytes, and in which order.
     pub policy: GrantPolicy,
     /// Messages that may have grants at once. Default 8, as the module's; SIGCOMM'18: as many as
     /// scheduled levels. At most 16.
@@ -179,10 +180,10 @@ pub struct Recovery {
     /// Silence after which a receiver asks, before anything is known of the peer. Default 1 ms:
     /// above a round trip with two wake-ups, a fifth of the module's.
     pub silence_initial_ns: u64,
-    /// The same at least, once round trips are known. Default 300 us. Where nothing is ever lost,
-    /// higher values spare packets.
+    /// Shortest such silence, once round trips are known. Default 300 us. Where nothing is ever
+    /// lost, higher values spare packets.
     pub silence_min_ns: u64,
-    /// The same at most, after doubling with every time that nothing has come. Default 32 ms.
+    /// Longest such silence, after doubling with every time that nothing has come. Default 32 ms.
     pub silence_max_ns: u64,
     /// How long granted bytes that do not come are not missed while data of their priority or a
     /// better one does: they wait behind it. Default 3 ms: what a few long messages take at 10

@@ -28,7 +28,7 @@ pub struct Cutoffs {
 pub struct Priorities {
     /// Levels of the network that are used, 1 to 8, from the lowest. Default 8.
     pub levels: u8,
-    /// What the cutoffs are, or at first are.
+    /// The cutoffs, or the first of them.
     pub cutoffs: Cutoffs,
     /// How many of the lower levels are for scheduled data, or at first are. Default 4, with the
     /// module's cutoffs.
@@ -50,18 +50,18 @@ pub struct Adaptive {
     pub interval_ns: u64,
 }
 
-/// What is compared with a peer's cutoffs.
+/// Length that is compared with a peer's cutoffs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnscheduledRank {
     /// The message's length, as the module does it.
     Message,
-    /// What is left of the message at that packet, as the simulations of SIGCOMM'18 did it. As
+    /// The rest of the message at that packet, as the simulations of SIGCOMM'18 did it. As
     /// there, a granted packet then also has the priority of its own grant, and not of the last.
     Remaining,
 }
 
 impl Cutoffs {
-    /// What the module takes for a peer's before it has told them: level 6 for everything.
+    /// The module's assumption before it has told them: level 6 for everything.
     pub const UNKNOWN: Self = Self {
         by_level: [u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX, 0],
         version: 0,
@@ -101,10 +101,10 @@ impl Default for Priorities {
     }
 }
 
-/// What an endpoint tells its senders.
+/// Cutoffs that an endpoint tells its senders, and the traffic behind them.
 #[derive(Debug)]
 pub(super) struct Advice {
-    /// What senders are told.
+    /// The cutoffs.
     pub(super) cutoffs: Cutoffs,
     /// Lower levels that grants give, at least 1.
     pub(super) scheduled_levels: u8,
@@ -196,7 +196,7 @@ fn divide(unscheduled_bytes: &[u64; CLASSES], total_bytes: u64, levels: u8) -> (
     (levels.saturating_sub(own).max(1), by_level)
 }
 
-/// Whether a cutoff has hardly moved: by less than an eighth, a class of lengths.
+/// True if a cutoff has hardly moved: by less than an eighth, a class of lengths.
 fn is_near(new: u32, old: u32) -> bool {
     new.abs_diff(old) <= old / 8
 }

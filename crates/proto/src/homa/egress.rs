@@ -14,7 +14,7 @@ use crate::node::Time;
 use crate::order::heap::{Heap, Places};
 use crate::peer::table::PeerId;
 
-/// What an endpoint is to send.
+/// Everything that an endpoint is to send.
 #[derive(Debug)]
 pub(super) struct Egress {
     /// Control packets, which go first.
@@ -23,7 +23,7 @@ pub(super) struct Egress {
     pub(super) acks_due: VecDeque<(Time, PeerId)>,
     /// The link's queue, where its speed is known.
     pub(super) nic: NicQueue,
-    /// What the device may still hold.
+    /// Estimate of what the device still holds.
     pub(super) device: Device,
     /// RPCs of whose message something may be sent, the one with the fewest bytes left first.
     sendable: Heap,

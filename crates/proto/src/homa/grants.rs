@@ -19,7 +19,7 @@ use crate::node::Time;
 use crate::order::heap::Places;
 use crate::peer::table::PeerId;
 
-/// Who wants grants.
+/// Peers that want grants.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// Where each message is in the heap of its peer.
@@ -45,7 +45,7 @@ impl Book {
         Some(self.order[place].1)
     }
 
-    /// Whether a peer is among the `count` first, and where.
+    /// Place of a peer among the `count` first, if it is one of them.
     fn rank_of(&self, peer: PeerId, count: usize) -> Option<usize> {
         self.order.iter().rev().take(count).position(|entry| entry.1 == peer)
     }

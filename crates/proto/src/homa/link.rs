@@ -22,7 +22,7 @@ impl NicQueue {
         Self { link, idle_at: 0, is_blocked: false }
     }
 
-    /// Whether a packet of a message of `message_len` bytes may be added.
+    /// True if a packet of a message of `message_len` bytes may be added.
     #[inline]
     pub(super) fn takes(&mut self, now: Time, message_len: u32) -> bool {
         let Some(link) = self.link else {
@@ -84,7 +84,7 @@ impl Device {
         }
     }
 
-    /// Whether what was sent at `sent_at` may still wait for the device: if no more time has passed
+    /// True if what was sent at `sent_at` may still wait for the device: if no more time has passed
     /// than the last bytes took, as many as the device and its queue hold.
     pub(super) fn may_hold(&self, now: Time, sent_at: Time) -> bool {
         let oldest = self.marks[(self.marked + 1) % CHUNKS];

@@ -64,7 +64,7 @@ use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
 /// A Homa client and server on one port.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// What it was told, mended to what it can do.
+    /// The configuration, mended to what it can do.
     config: Config,
     /// RPCs of both halves, each in its slot.
     slots: Slab<Slot>,
@@ -82,7 +82,7 @@ pub struct Endpoint {
     advice: Advice,
     /// Messages that want grants.
     book: Book,
-    /// What is to be sent.
+    /// Packets to be sent.
     egress: Egress,
     /// When something is due for an RPC, by its slot.
     wheel: Wheel,
@@ -90,17 +90,17 @@ pub struct Endpoint {
     births: u32,
     /// Buffers for messages.
     buffers: Buffers,
-    /// What the application has not heard of.
+    /// Events that the application has not taken.
     events: VecDeque<Event>,
     /// Counters since the start.
     metrics: Metrics,
-    /// What counts against the limits.
+    /// Holdings that count against the limits.
     holdings: Holdings,
     /// New requests are refused.
     is_stopping: bool,
 }
 
-/// What a packet says of the RPC that it belongs to.
+/// Origin of a packet: its way and the RPC that it names.
 #[derive(Clone, Copy, Debug)]
 struct Origin<'a> {
     /// The way that it came.
@@ -111,7 +111,7 @@ struct Origin<'a> {
     len: usize,
 }
 
-/// What is known of the RPC of a packet.
+/// Result of looking for the RPC of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -169,7 +169,7 @@ impl Endpoint {
         Ok(id)
     }
 
-    /// The same of a reply.
+    /// A reply as [`Endpoint::call_padded`] makes a request.
     ///
     /// # Errors
     ///
@@ -199,12 +199,12 @@ impl Endpoint {
         &self.metrics
     }
 
-    /// What it holds now.
+    /// Everything that it holds now.
     pub fn holdings(&self) -> Holdings {
         Holdings { expected: self.book.expected_bytes, ..self.holdings }
     }
 
-    /// Whether one more call is within the limits of what may be outstanding, in all and to one
+    /// True if one more call is within the limits of what may be outstanding, in all and to one
     /// peer: a long request takes several RPCs.
     pub fn may_call(&mut self, target: SocketAddr, len: usize) -> bool {
         let rpcs = long::part_count(len, &self.config);
@@ -221,8 +221,9 @@ impl Endpoint {
 
     /// Replies of which bytes have never been sent.
     pub fn replies_under_way(&self) -> usize {
-        let is_unsent =
-            |slot: &&Slot| slot.phase == Phase::Replying && slot.out.sent_len() < slot.out.len();
+        let is_unsent = |slot: &&Slot| {
+            matches!(slot.phase, Phase::Replying(_)) && slot.out.sent_len() < slot.out.len()
+        };
         self.slots.values().filter(is_unsent).count()
     }
 
@@ -256,7 +257,8 @@ impl Endpoint {
         if is_its { Found::Rpc(index) } else { Found::OtherPorts }
     }
 
-    /// The same, and takes note that the peer is alive; a packet of no RPC is counted.
+    /// Finds the RPC of a packet and takes note that the peer is alive; a packet of no RPC is
+    /// counted.
     fn hear(&mut self, now: Time, origin: &Origin) -> Option<SlotId> {
         match self.find(origin) {
             Found::Rpc(index) => {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// A message that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    /// What the message begins with; zeros follow.
+    /// Beginning of the message; zeros follow.
     payload: Vec<u8>,
     /// Bytes of the message.
     len: u32,
@@ -90,12 +90,12 @@ impl Outgoing {
         self.next
     }
 
-    /// Whether anything may go.
+    /// True if anything may go.
     pub(super) fn is_sendable(&self) -> bool {
         self.next < self.granted || !self.again.is_empty()
     }
 
-    /// What SRPT ranks by: bytes that have not been sent, or not again.
+    /// Rank in SRPT: bytes that have not been sent, or not again.
     pub(super) fn remaining(&self) -> u32 {
         let again: u32 = self.again.iter().map(|range| range.1 - range.0).sum();
         self.len() - self.next + again
@@ -115,7 +115,7 @@ impl Outgoing {
         true
     }
 
-    /// The same, but what was granted before keeps its priority.
+    /// As [`Outgoing::grant`], but what was granted before keeps its priority.
     pub(super) fn grant_apart(&mut self, offset: u32, priority: u8) -> bool {
         if offset > self.granted && offset <= self.len() && self.apart.len() < APART_MAX {
             self.granted = offset;

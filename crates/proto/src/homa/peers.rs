@@ -17,12 +17,12 @@ use crate::order::heap::Heap;
 use crate::peer::table::{Peer, PeerId};
 use crate::rtt::Rtt;
 
-/// What Homa remembers of a peer.
+/// State of a peer besides that of every protocol.
 #[derive(Debug)]
 pub(super) struct HomaPeer {
     /// It knows neither grants nor priorities.
     pub(super) is_stripped: bool,
-    /// What it has told of its priorities.
+    /// Priorities that it has told.
     pub(super) cutoffs: Cutoffs,
     /// When it was last told of ours.
     pub(super) advised_at: Option<Time>,
@@ -55,7 +55,7 @@ pub(super) struct Acks {
     is_timed: bool,
 }
 
-/// What is to be done about a call that has ended.
+/// Next step for a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AckAction {
     /// Nothing: a packet to the server or a timer will see to it.
@@ -89,7 +89,7 @@ impl Endpoint {
         self.peers.add(now, (address, is_trusted), state, &self.config.serving)
     }
 
-    /// Whether a stranger at `address`, who tells back the version `told` of our cutoffs, may be
+    /// True if a stranger at `address`, who tells back the version `told` of our cutoffs, may be
     /// added. May evict an idle peer to make room.
     pub(super) fn takes_stranger(&mut self, now: Time, address: SocketAddr, told: u16) -> bool {
         self.peers.has_room_for_unvalidated(now, &self.config.serving)
@@ -113,7 +113,7 @@ impl Peer<HomaPeer> {
         salted(version, self.state.salt)
     }
 
-    /// Whether `told` shows that the peer receives at its address: our cutoffs' version, or the one
+    /// True if `told` shows that the peer receives at its address: our cutoffs' version, or the one
     /// before.
     pub(super) fn is_validated_by(&self, told: u16, version: u16) -> bool {
         self.is_validated

@@ -111,7 +111,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether bytes that may come have not, for longer than a hole is left alone.
+    /// True if bytes that may come have not, for longer than a hole is left alone.
     pub(super) fn is_starved(&self, now: Time, index: SlotId) -> bool {
         let slot = &self.slots[index];
         let is_waiting = match slot.phase {
@@ -211,7 +211,7 @@ impl Endpoint {
         Some(slot.inc.gap_since.saturating_add(age_ns))
     }
 
-    /// Whether this side has something to send that nothing but the link holds back.
+    /// True if this side has something to send that nothing but the link holds back.
     fn is_sending(&self, slot: &Slot) -> bool {
         slot.out.is_sendable() && slot.may_send(tailcut_wire::homa::DATA_LEN + 1)
     }

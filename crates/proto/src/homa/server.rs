@@ -296,7 +296,7 @@ impl Endpoint {
         self.events.push_back(Event::Request { id, client, payload, deadline, options });
     }
 
-    /// Whether a packet of an unknown request begins one; the peer if so.
+    /// Admission of an unknown request: its peer, or why not.
     fn admit(
         &mut self,
         now: Time,
@@ -347,7 +347,7 @@ impl Endpoint {
         Err(Refusal::Drop(reason))
     }
 
-    /// Whether a request that this server believes to be new may have run before it knew the
+    /// True if a request that this server believes to be new may have run before it knew the
     /// session.
     fn may_have_run(&mut self, now: Time, index: SlotId, header: &DataHeader) -> bool {
         if header.retransmit == 0 {
@@ -383,7 +383,7 @@ impl Endpoint {
     }
 }
 
-/// Whether a packet may have been sent first, and so have run, before `known_since`. Only who knows
+/// True if a packet may have been sent first, and so have run, before `known_since`. Only who knows
 /// flags says so.
 fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time, u64)) -> bool {
     if header.retransmit == 0

@@ -93,7 +93,7 @@ pub(super) enum Phase {
     Replying(Vec<u8>),
 }
 
-/// What an RPC of a client is to its call.
+/// Part of an RPC of a client in its call.
 #[derive(Debug, Default)]
 pub(super) enum Member {
     /// It is the call.
@@ -110,7 +110,7 @@ pub(super) enum Member {
 pub(super) struct Fetch {
     /// The RPCs that fetch it.
     pub(super) others: Vec<SlotId>,
-    /// What has come of it.
+    /// Bytes of it that have come.
     pub(super) reply: Vec<u8>,
     /// Parts that have not come.
     pub(super) missing: usize,
@@ -130,7 +130,7 @@ pub(super) struct Part {
 }
 
 impl Phase {
-    /// What an RPC whose reply is not complete is to its call.
+    /// The part of an RPC whose reply is not complete in its call.
     pub(super) fn member(&mut self) -> Option<&mut Member> {
         match self {
             Self::Calling(member) | Self::Hearing(member) => Some(member),
@@ -168,7 +168,7 @@ impl Slot {
         self.phase.is_client()
     }
 
-    /// Whether `inc` is a message of which more is awaited.
+    /// True if `inc` is a message of which more is awaited.
     pub(super) fn is_receiving(&self) -> bool {
         matches!(self.phase, Phase::Hearing(_) | Phase::Receiving)
     }
@@ -178,7 +178,7 @@ impl Slot {
         self.id.0 | u64::from(!self.is_client())
     }
 
-    /// Whether `len` more bytes may go out.
+    /// True if `len` more bytes may go out.
     pub(super) fn may_send(&self, len: usize) -> bool {
         self.is_validated || self.allowance.covers(len)
     }

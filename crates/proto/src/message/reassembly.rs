@@ -9,7 +9,7 @@
 //! Invariant: memory grows with what has arrived and with the credit that was given, never with
 //! what a header claims.
 
-/// What became of a packet.
+/// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// Something in it is new, and the message is not complete.
@@ -26,7 +26,7 @@ pub(crate) enum Arrival {
 /// bytes of Homa.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
-    /// What is stored of it; zeros where nothing has arrived yet.
+    /// Bytes stored of it; zeros where nothing has arrived yet.
     payload: Vec<u8>,
     /// Units of the message; 0 when none has begun.
     len: u32,
@@ -134,18 +134,18 @@ impl Reassembly {
         self.base
     }
 
-    /// What has arrived above a hole.
+    /// Ranges that have arrived above a hole.
     pub(crate) fn ranges(&self) -> &[(u32, u32)] {
         &self.ranges
     }
 
-    /// What is missing below something that has arrived, as offset and length.
+    /// Holes below something that has arrived, as offset and length.
     pub(crate) fn gaps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let ends = std::iter::once(self.base).chain(self.ranges.iter().map(|range| range.1));
         ends.zip(&self.ranges).map(|(from, range)| (from, range.0 - from))
     }
 
-    /// What was granted and lies above everything that has arrived, as offset and length.
+    /// The granted end above everything that has arrived, as offset and length.
     pub(crate) fn tail(&self) -> Option<(u32, u32)> {
         let from = self.end.max(self.base);
         (self.granted > from).then(|| (from, self.granted - from))

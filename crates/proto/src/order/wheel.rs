@@ -111,7 +111,7 @@ impl Wheel {
         self.armed_count -= 1;
     }
 
-    /// Whether the timer of `slot` is armed.
+    /// True if the timer of `slot` is armed.
     pub(crate) fn is_armed(&self, slot: SlotId) -> bool {
         self.timers.get(slot.index()).is_some_and(|timer| timer.tick != IDLE)
     }

@@ -7,7 +7,7 @@ use crate::address::Prefix;
 /// Configuration of the server half of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    /// Whether requests are taken at all; otherwise they are refused. Default true.
+    /// True if requests are taken at all; otherwise they are refused. Default true.
     pub is_enabled: bool,
     /// Addresses taken for validated. Default the loopback networks, from which nothing can be
     /// spoofed; of Homa also the private networks, from which an operator lets nothing in. Others
@@ -49,7 +49,7 @@ pub struct Serving {
     pub transit_ns_max: u64,
 }
 
-/// What an endpoint holds at a moment. All of it is 0 when nothing is under way: what it remembers
+/// Holdings of an endpoint at a moment. All of it is 0 when nothing is under way: what it remembers
 /// of peers and the buffers that it keeps for reuse do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
@@ -63,13 +63,13 @@ pub struct Holdings {
     pub waiting: usize,
     /// Server: bytes of messages half received and of replies kept.
     pub held_bytes: usize,
-    /// What peers have credit for and has not arrived, over all messages: packets of R2P2, bytes
+    /// Credit that peers have and have not used, over all messages: packets of R2P2, bytes
     /// of Homa.
     pub expected: u64,
 }
 
 impl Serving {
-    /// Whether `ip` is in a trusted network.
+    /// True if `ip` is in a trusted network.
     pub(crate) fn is_trusted(&self, ip: IpAddr) -> bool {
         self.trusted.iter().any(|prefix| prefix.contains(ip))
     }

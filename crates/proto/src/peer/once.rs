@@ -31,7 +31,7 @@ pub(crate) struct Once {
     chunks: Vec<Chunk>,
 }
 
-/// What is known of a sequence.
+/// Knowledge of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Fresh,
@@ -65,7 +65,7 @@ impl Once {
         self.chunks.capacity() * size_of::<Chunk>()
     }
 
-    /// What is known of `sequence`.
+    /// Knowledge of `sequence`.
     #[inline]
     pub(crate) fn recall(&self, sequence: u32) -> Memory {
         if sequence + WINDOW < self.end {

@@ -68,12 +68,12 @@ pub(crate) struct Account {
     pub(crate) is_validated: bool,
 }
 
-/// What a new session is given.
+/// First values of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     /// When its first request came.
     pub(super) now: Time,
-    /// What may have been sent before this is not known to have run or not.
+    /// Of a request sent before this nobody knows whether it has run.
     pub(super) known_since: Time,
     /// Time after which another session makes room for it.
     pub(super) idle_ns: u64,

@@ -71,7 +71,7 @@ pub(crate) struct Peer<T> {
     pub(crate) held_bytes: usize,
     /// Sessions of its ids that are remembered.
     sessions: Sessions,
-    /// What the protocol remembers besides.
+    /// State that the protocol adds.
     pub(crate) state: T,
 }
 
@@ -166,7 +166,7 @@ impl<T> Table<T> {
         Some(added)
     }
 
-    /// Whether a peer at an address that is not validated would still be added. May evict an idle
+    /// True if a peer at an address that is not validated would still be added. May evict an idle
     /// one to make room.
     pub(crate) fn has_room_for_unvalidated(&mut self, now: Time, serving: &Serving) -> bool {
         let limit = self.peers_max / 2;
@@ -320,14 +320,14 @@ impl<T> IndexMut<SessionPlace> for Table<T> {
 }
 
 impl Holdings {
-    /// Whether one more request of `client` would exceed a limit, if it holds `bytes`.
+    /// True if one more request of `client` would exceed a limit, if it holds `bytes`.
     pub(crate) fn is_full<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
         self.requests >= serving.requests_max
             || client.requests >= serving.requests_per_client_max
             || self.is_crowded(client, bytes, serving)
     }
 
-    /// Whether `bytes` more for a request of `client` would exceed a limit.
+    /// True if `bytes` more for a request of `client` would exceed a limit.
     pub(crate) fn is_crowded<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
         self.held_bytes + bytes > serving.held_bytes_max
             || client.held_bytes + bytes > serving.held_bytes_per_client_max

@@ -50,7 +50,7 @@ impl Tokens {
 }
 
 impl Allowance {
-    /// Whether `len` more bytes may go to an address that is not validated.
+    /// True if `len` more bytes may go to an address that is not validated.
     pub(crate) fn covers(&self, len: usize) -> bool {
         self.sent + len as u64 <= AMPLIFICATION_MAX * self.received
     }

@@ -20,14 +20,14 @@ use super::{
 pub struct Jbsq {
     /// Outstanding requests at which a worker takes no more; at least 1.
     bound: u32,
-    /// Who wins where several have the fewest.
+    /// The winner where several have the fewest.
     ties: Ties,
     /// Index at which the next scan of [`Ties::Rotate`] begins; may be past the end after a
     /// removal.
     next: usize,
 }
 
-/// Who takes a request where several workers have the fewest outstanding.
+/// The worker that takes a request where several workers have the fewest outstanding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
     /// The first of them after the worker that was placed on last: the rule of the router and of

@@ -89,7 +89,7 @@ impl WorkerId {
     }
 }
 
-/// What is known of a worker's load.
+/// Knowledge of a worker's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Requests placed there and not concluded, or [`OUT_OF_SERVICE`].
@@ -155,7 +155,7 @@ impl Loads<'_> {
     }
 }
 
-/// What a policy decides for one request.
+/// Decision of a policy for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Nobody may take it now: it waits in the central queue.

@@ -27,10 +27,10 @@ pub struct Entry {
 /// One form in which a policy is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    /// What stands after the colon: nothing, `auto`, or a letter for a number from 1 to
+    /// Parameter after the colon: nothing, `auto`, or a letter for a number from 1 to
     /// [`COUNT_MAX`].
     pub parameter: &'static str,
-    /// What it does, for people; `{}` stands for the number.
+    /// Description for people; `{}` stands for the number.
     pub about: &'static str,
 }
 
@@ -43,7 +43,7 @@ pub enum Scope {
     Simulated,
 }
 
-/// What stands after the colon.
+/// Parameter after the colon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// Nothing.
@@ -122,7 +122,7 @@ impl PolicySpec {
         }
     }
 
-    /// What it does, for people.
+    /// Description for people.
     pub fn describe(self) -> String {
         let is_form = |form: &&Form| match self.argument {
             Argument::None => form.parameter.is_empty(),
@@ -189,7 +189,7 @@ pub enum PolicyParseError {
     /// The name is none that is known.
     #[error("no policy is called {name:?}; there are {}", grammar("and"))]
     Unknown {
-        /// What stands before the colon.
+        /// Name before the colon.
         name: String,
     },
     /// The policy takes no argument.
@@ -209,7 +209,7 @@ pub enum PolicyParseError {
     Number {
         /// The whole text.
         text: String,
-        /// What stands after the colon.
+        /// Parameter after the colon.
         argument: String,
     },
 }

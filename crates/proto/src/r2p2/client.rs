@@ -47,11 +47,11 @@ pub(super) struct Client {
     sessions: Numbers,
     /// The ids of calls.
     numbering: Numbering,
-    /// What is known of servers and routers.
+    /// Records of servers and routers.
     servers: Servers,
     /// When a call has a timeout or its deadline, by its slot.
     wheel: Wheel,
-    /// What is to be sent.
+    /// Packets to be sent.
     queue: SendQueue<Farewell>,
     /// Slots of calls to version 1 peers, by their request id.
     pub(super) v1_slots: HashMap<u16, SlotId, FixedState>,
@@ -66,9 +66,9 @@ pub(super) struct Slot {
     rpc_id: RpcId,
     /// Its number in packets: its place in the table, or the request id of version 1.
     pub(super) rid: u16,
-    /// Whom the application has called: a server, or a router that picks one.
+    /// The address that the application has called: a server, or a router that picks one.
     pub(super) target: Party,
-    /// Who has answered for the request so far.
+    /// The server that has answered for the request so far.
     pub(super) server: Option<Party>,
     /// This host's address that was last answered: what follows leaves from there, since the server
     /// behind a router knows the call by it. `None` before.
@@ -85,7 +85,7 @@ pub(super) struct Slot {
     pub(super) reply: Incoming,
     /// The reply of a version 1 server.
     pub(super) reply_v1: InOrder,
-    /// What recovers it from loss.
+    /// State of its recovery from loss.
     recovery: Recovery,
     /// Flags of the next ACK.
     sack_flags: u8,
@@ -124,7 +124,7 @@ struct Farewell {
     rid: u16,
     /// The call's id.
     rpc_id: RpcId,
-    /// What is told.
+    /// The end that is told.
     end: End,
 }
 
@@ -339,7 +339,7 @@ impl Client {
         self.wheel.next_due()
     }
 
-    /// Whether there is nothing to send.
+    /// True if there is nothing to send.
     pub(super) fn is_silent(&self) -> bool {
         self.queue.is_empty()
     }

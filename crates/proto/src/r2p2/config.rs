@@ -45,7 +45,7 @@ pub struct Config {
     /// Clients remembered. Default 4096. Above half of it, only clients whose address is validated
     /// are added.
     pub clients_max: usize,
-    /// What the endpoint does as a server. Version 1 clients, whose address cannot be validated,
+    /// Configuration of the server half. Version 1 clients, whose address cannot be validated,
     /// get replies of more than three times their request only if it is trusted.
     pub serving: Serving,
     /// The pool that it serves in.

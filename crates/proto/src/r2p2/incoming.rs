@@ -13,7 +13,7 @@ pub(super) struct Incoming {
     message_len: u32,
     /// Bytes of each packet but the last.
     segment_len: u16,
-    /// What the peer was last told of the credit.
+    /// Credit that the peer was last told.
     announced: u32,
     /// An ACK for it stands in the queue of what is to be sent.
     pub(super) is_sack_queued: bool,
@@ -22,7 +22,7 @@ pub(super) struct Incoming {
 /// A message whose packets must come in order, as version 1 wants it.
 #[derive(Debug, Default)]
 pub(super) struct InOrder {
-    /// What has come.
+    /// Bytes that have come.
     payload: Vec<u8>,
     /// Packets of the message.
     count: u16,
@@ -128,7 +128,7 @@ impl Incoming {
         self.announced.saturating_sub(self.message.received())
     }
 
-    /// Whether a packet is missing at least `reorder` below the highest that has arrived.
+    /// True if a packet is missing at least `reorder` below the highest that has arrived.
     pub(super) fn has_gap(&self, reorder: u16) -> bool {
         self.message.base() + u32::from(reorder) < self.message.highest()
     }

@@ -58,7 +58,7 @@ pub struct Endpoint {
     client: Client,
     /// Requests that it is asked to answer.
     server: Server,
-    /// What both halves use.
+    /// State that both halves use.
     shared: Shared,
 }
 
@@ -77,7 +77,7 @@ impl Endpoint {
         &self.shared.metrics
     }
 
-    /// What it holds now.
+    /// Everything that it holds now.
     pub fn holdings(&self) -> Holdings {
         Holdings {
             calls: self.client.calls(),
@@ -86,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether one more call is within the limit of what may be outstanding.
+    /// True if one more call is within the limit of what may be outstanding.
     pub fn may_call(&self, _target: SocketAddr, _len: usize) -> bool {
         self.client.calls() < self.shared.config.calls_max.min(usize::from(u16::MAX))
     }

@@ -101,22 +101,22 @@ impl Outgoing {
         Segment { message_len: self.len() as u32, segment_len, index, count }
     }
 
-    /// Whether every packet has arrived.
+    /// True if every packet has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.base == self.count
     }
 
-    /// Whether some packets have never been sent.
+    /// True if some packets have never been sent.
     pub(super) fn is_partly_unsent(&self) -> bool {
         self.next < self.count
     }
 
-    /// Whether packets beyond the first have been sent.
+    /// True if packets beyond the first have been sent.
     pub(super) fn is_under_way(&self) -> bool {
         self.next > 1
     }
 
-    /// Whether packet 0 has never been sent.
+    /// True if packet 0 has never been sent.
     pub(super) fn is_unsent(&self) -> bool {
         self.next == 0
     }

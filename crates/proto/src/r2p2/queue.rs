@@ -11,7 +11,7 @@ use crate::call::slab::SlotKey;
 #[derive(Debug)]
 pub(super) struct SendQueue<C>(VecDeque<Item<C>>);
 
-/// What waits to be sent.
+/// An entry of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item<C> {
     /// Whatever the message of a slot may send.

@@ -52,7 +52,7 @@ pub(super) struct Via {
     epoch: u32,
 }
 
-/// Whose packet told of a placement.
+/// Sender of the packet that told of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FeedbackSource {
     /// The router's own.
@@ -127,7 +127,7 @@ impl Routers {
         self.records.iter_mut().for_each(|record| record.is_report_due = true);
     }
 
-    /// Whether any router is to have a report.
+    /// True if any router is to have a report.
     pub(super) fn is_report_due(&self) -> bool {
         self.records.iter().any(|record| record.is_report_due)
     }

@@ -58,22 +58,22 @@ pub(super) struct Server {
     pub(super) routers: Routers,
     /// When a request expires, by its slot.
     pub(super) wheel: Wheel,
-    /// What is to be sent.
+    /// Packets to be sent.
     pub(super) queue: SendQueue<Control>,
     /// GSO batches since the reports were looked at: replies go first, but not for ever.
     pub(super) batches_since_report: u32,
-    /// What counts against the limits.
+    /// Holdings that count against the limits.
     pub(super) held: Holdings,
-    /// What the refusals in the queue say that have words, in their order.
+    /// Words of those refusals in the queue that have some, in their order.
     pub(super) rejections: VecDeque<Vec<u8>>,
     /// When it began to take no new requests.
     pub(super) stopping_since: Option<Time>,
 }
 
-/// What is remembered of a client besides what every protocol does.
+/// State of a client besides that of every protocol.
 #[derive(Debug)]
 pub(super) struct ClientState {
-    /// What validates its address.
+    /// Token that validates its address.
     pub(super) token: u64,
 }
 
@@ -147,7 +147,7 @@ pub(super) enum Control {
 
 /// The first packet of a request that is not known.
 struct Newcomer<'a> {
-    /// Whose datagram it is: the client's own, or a router's.
+    /// Sender of the datagram: the client itself, or a router.
     sender: SocketAddr,
     /// The way back to the client.
     path: Path,
@@ -157,7 +157,7 @@ struct Newcomer<'a> {
     header: &'a RequestHeader,
 }
 
-/// What an admitted request brings along.
+/// First values of the slot of an admitted request.
 pub(super) struct Admission {
     /// The record of its client.
     pub(super) client: PeerId,
@@ -431,7 +431,7 @@ impl Server {
         self.slots.values().filter(|slot| slot.reply.is_partly_unsent()).count()
     }
 
-    /// Whether a new request comes too late: what a router placed before it heard of the stop is
+    /// True if a new request comes too late: what a router placed before it heard of the stop is
     /// still taken.
     fn is_stopping(&self, now: Time, packet: &Packet) -> bool {
         let is_routed =
@@ -489,7 +489,7 @@ impl Server {
         )
     }
 
-    /// Whether a first packet becomes a request of its own; the client's record if so.
+    /// Admission of a first packet: the client's record, or why not.
     fn admit(
         &mut self,
         now: Time,
@@ -592,7 +592,7 @@ impl Server {
         self.tokens.token(address) | 1
     }
 
-    /// Whether one more request of `client` would exceed a limit.
+    /// True if one more request of `client` would exceed a limit.
     pub(super) fn is_full(
         &self,
         client: PeerId,
@@ -855,7 +855,7 @@ impl Server {
         self.slots.release(index);
     }
 
-    /// Whether `bytes` more for a request would exceed a limit.
+    /// True if `bytes` more for a request would exceed a limit.
     pub(super) fn is_crowded(&self, index: SlotId, bytes: usize, serving: &Serving) -> bool {
         self.held.is_crowded(&self.clients[self.slots[index].client], bytes, serving)
     }
@@ -929,7 +929,7 @@ fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
     }
 }
 
-/// Whether a request that must not run twice was sent before and may have been sent first before
+/// True if a request that must not run twice was sent before and may have been sent first before
 /// `since`, if the network held this packet for `transit_ns`.
 #[inline]
 fn may_predate(now: Time, header: &RequestHeader, (since, transit_ns): (Time, u64)) -> bool {

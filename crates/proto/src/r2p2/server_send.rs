@@ -18,7 +18,7 @@ use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Transmit};
 
 impl Server {
-    /// Whether there is nothing to send.
+    /// True if there is nothing to send.
     pub(super) fn is_silent(&self) -> bool {
         self.queue.is_empty() && !self.routers.is_report_due()
     }

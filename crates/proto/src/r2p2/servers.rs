@@ -13,7 +13,7 @@ use crate::rtt::Rtt;
 /// table is full, which costs them precise timeouts.
 pub(super) type Servers = Table<ServerState>;
 
-/// What is remembered of one.
+/// State of one besides that of every protocol.
 #[derive(Debug, Default)]
 pub(super) struct ServerState {
     /// Validates this host's address there; 0 before the server has given one.

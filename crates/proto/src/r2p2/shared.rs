@@ -12,11 +12,11 @@ use crate::rpc::Event;
 /// Passed to both halves with every call.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// What the endpoint was told.
+    /// The configuration.
     pub(super) config: Config,
     /// Buffers for messages.
     pub(super) buffers: Buffers,
-    /// What the application has not heard of.
+    /// Events that the application has not taken.
     pub(super) events: VecDeque<Event>,
     /// Counters since the start.
     pub(super) metrics: Metrics,
@@ -55,7 +55,7 @@ impl Shared {
         self.note_expected(own, incoming);
     }
 
-    /// Whether the credit that `incoming` has not announced is worth a packet: 60 kB of full
+    /// True if the credit that `incoming` has not announced is worth a packet: 60 kB of full
     /// packets, or half of what the peer may still send.
     pub(super) fn is_credit_due(&self, incoming: &Incoming) -> bool {
         let unannounced = incoming.unannounced();

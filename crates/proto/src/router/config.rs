@@ -21,12 +21,12 @@ use crate::policy::{Jbsq, PolicySpec};
 pub struct ServerConfig {
     /// Where requests go and feedback comes from.
     pub addr: SocketAddr,
-    /// What the server speaks. A server of the reference must be marked, or it would take the
-    /// extension for payload.
+    /// Protocol that the server speaks. A server of the reference must be marked, or it would take
+    /// the extension for payload.
     pub speaks: Speaks,
 }
 
-/// What a server speaks.
+/// Protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speaks {
     /// Version 1 only: no probes, feedback counts one, and tailcut requests do not go there.

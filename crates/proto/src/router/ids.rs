@@ -29,7 +29,7 @@ use tailcut_wire::r2p2::{DropReason, RpcId};
 use crate::node::Time;
 use crate::scheduler::Ticket;
 
-/// What identifies a request: its RPC id, and the client, so that one client's ids cannot be taken
+/// Identity of a request: its RPC id, and the client, so that one client's ids cannot be taken
 /// by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestKey {
@@ -104,7 +104,7 @@ pub(super) struct EntryId {
     generation: u32,
 }
 
-/// What [`Table::enter`] found.
+/// Result of [`Table::enter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entered {
     /// The id is known.
@@ -138,9 +138,9 @@ pub(super) struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// What it is found by.
+    /// Its key.
     key: RequestKey,
-    /// What became of the request.
+    /// Fate of the request.
     state: PlacementState,
     /// When the entry means nothing more.
     expires_at: Time,

@@ -201,9 +201,9 @@ pub struct RouterStatus {
 pub struct ServerStatus {
     /// Its address.
     pub addr: SocketAddr,
-    /// What it speaks.
+    /// Its protocol.
     pub speaks: Speaks,
-    /// Whether it gets requests.
+    /// Its state of service.
     pub state: ServerState,
     /// Requests placed and not known to be concluded.
     pub outstanding: u32,
@@ -219,7 +219,7 @@ pub struct ServerStatus {
     pub service_ns: Option<u64>,
 }
 
-/// Whether a server gets requests.
+/// State of service of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
     /// It does not yet, because it has not answered yet.

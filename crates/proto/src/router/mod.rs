@@ -66,7 +66,7 @@ use crate::scheduler::{Cloning, Outcome, Scheduler, Service, Ticket, Workers};
 /// its limits.
 #[derive(Debug)]
 pub struct Router {
-    /// What it was told; its servers are in `servers`.
+    /// The configuration; its servers are in `servers`.
     config: RouterConfig,
     /// When it was made: nothing is known of requests sent before.
     started_at: Time,
@@ -183,8 +183,8 @@ impl Router {
         self.set_draining(now, addr, Service::In)
     }
 
-    /// Releases the server. Of the requests placed there, those that arrive again are placed anew if
-    /// they are idempotent, else refused as uncertain.
+    /// Releases the server. Of the requests placed there, those that arrive again are placed anew
+    /// if they are idempotent, else refused as uncertain.
     pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
         let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
         self.order.retain(|&other| other != slot);
@@ -645,7 +645,7 @@ impl Router {
         }
     }
 
-    /// Whether a held request has left. The outbox has room.
+    /// True if a held request has left. The outbox has room.
     fn pump_one(&mut self, now: Time, lane: Lane) -> bool {
         let scheduler = &mut self.schedulers[lane as usize];
         if let Some(request) = scheduler.poll_expired(now) {
@@ -716,8 +716,8 @@ impl Router {
         self.metrics.stall_probes += u64::from(cause == ProbeCause::Stall);
     }
 
-    /// Gives the scheduler the load of a server and whether it is in service, and notes when something
-    /// is due there.
+    /// Gives the scheduler the load of a server and whether it is in service, and notes when
+    /// something is due there.
     fn refresh(&mut self, now: Time, slot: u16) {
         let server = self.servers[usize::from(slot)]
             .as_mut()
@@ -775,7 +775,7 @@ impl Router {
         }
     }
 
-    /// Whether the request was sent before this router started, so that an earlier run of it may
+    /// True if the request was sent before this router started, so that an earlier run of it may
     /// have placed the request.
     fn predates(&self, now: Time, arrival: &Arrival) -> bool {
         arrival.age_ns.is_some_and(|age_ns| {
@@ -849,7 +849,7 @@ struct Request {
     bytes: Vec<u8>,
 }
 
-/// What the router has read of a request.
+/// A request as the router has read it.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     /// Way of the datagram: a refusal leaves from where it arrived.

@@ -46,12 +46,12 @@ impl Outbox {
         Self { queue: VecDeque::new(), len_max, free: Vec::new(), free_len_max, oversize_count: 0 }
     }
 
-    /// Whether a push would be one too many.
+    /// True if a push would be one too many.
     pub(super) fn is_full(&self) -> bool {
         self.queue.len() >= self.len_max
     }
 
-    /// Whether nothing waits to be sent.
+    /// True if nothing waits to be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

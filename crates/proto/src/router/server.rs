@@ -105,7 +105,7 @@ pub(super) struct Server {
     service_ns: Option<u64>,
 }
 
-/// What a taken feedback shows besides the counts.
+/// Findings of a taken feedback besides the counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shown {
     /// The server has restarted.
@@ -183,7 +183,7 @@ impl Server {
         self.config.speaks
     }
 
-    /// Whether it gets new requests.
+    /// True if it gets new requests.
     pub(super) fn is_in_service(&self) -> bool {
         !(self.is_starting || self.is_draining || self.is_silent || self.is_stopping)
     }
@@ -452,7 +452,7 @@ impl Server {
     }
 }
 
-/// Whether count `a` lies before `b`, wrapping.
+/// True if count `a` lies before `b`, wrapping.
 fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }

@@ -3,7 +3,7 @@
 /// Configuration of the streams of an endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Whether streams are taken that others open. Default true.
+    /// True if streams are taken that others open. Default true.
     pub is_listening: bool,
     /// Bytes of the stream in a message. Default 64 KiB: what programs write at a time, and several
     /// fit into a window, so that the receiver's grants of one overlap with the packets of another.
@@ -12,14 +12,14 @@ pub struct Config {
     /// taken from the application before the peer has them. Default 1 MiB: a round trip of 800 us
     /// at 10 Gbit/s.
     pub window_max: usize,
-    /// The same at least, when many streams are open; also of a stream whose opener has not shown
+    /// Least window, when many streams are open; also of a stream whose opener has not shown
     /// that it hears. Default 64 KiB.
     pub window_min: usize,
     /// Sum of the windows of all streams. Default 256 MiB. As much again may wait to be sent.
     pub windows_bytes_max: usize,
     /// Streams open at once. Default 4096.
     pub streams_max: usize,
-    /// The same with one peer. Default 1024.
+    /// Streams with one peer. Default 1024.
     pub streams_per_peer_max: usize,
     /// Streams whose opener has not shown that it hears at its address. Default 256: the oldest
     /// makes room for the next, which takes an attacker as many datagrams within a round trip of an
@@ -116,7 +116,7 @@ pub struct Metrics {
     pub resets: u64,
 }
 
-/// What is held now.
+/// Everything held now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// Streams in any state, those included of which the application has not yet learnt that they

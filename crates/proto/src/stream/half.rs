@@ -72,7 +72,7 @@ impl Outgoing {
         len
     }
 
-    /// The same, moving the bytes: without a copy where nothing else waits.
+    /// Writes bytes by moving them: without a copy where nothing else waits.
     pub(super) fn write_all(&mut self, bytes: &mut VecDeque<u8>, window: usize) -> usize {
         let len = bytes.len().min(self.room(window));
         if self.pending.is_empty() && len == bytes.len() {
@@ -165,7 +165,7 @@ pub(super) struct Incoming {
     ready: VecDeque<u8>,
     /// Offset of the first byte of `ready`: so much has been read.
     read: u64,
-    /// What came before what precedes it, by offset; nothing overlaps.
+    /// Bytes that came before those that precede them, by offset; nothing overlaps.
     early: BTreeMap<u64, Box<[u8]>>,
     /// Bytes of `early`.
     early_bytes: usize,
@@ -253,8 +253,8 @@ impl Incoming {
         len
     }
 
-    /// The same to the end of `into`: everything, without a copy, where that is empty, and else at
-    /// most `room` bytes.
+    /// Moves bytes to the end of `into`: everything, without a copy, where that is empty, and else
+    /// at most `room` bytes.
     pub(super) fn read_all(&mut self, into: &mut VecDeque<u8>, room: usize) -> usize {
         let len = if into.is_empty() { self.ready.len() } else { self.ready.len().min(room) };
         if into.is_empty() {

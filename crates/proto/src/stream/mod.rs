@@ -107,7 +107,7 @@ pub struct Status {
 pub struct Streams<E> {
     /// The endpoint.
     rpc: E,
-    /// What it was told, mended to what it can do.
+    /// The configuration, mended to what it can do.
     config: Config,
     /// Streams, each in its slot.
     slots: Slab<Slot>,
@@ -129,7 +129,7 @@ pub struct Streams<E> {
     wheel: Wheel,
     /// Numbers of streams, which nobody can guess.
     numbers: Numbers,
-    /// What counts against the limits; its buffered bytes are counted when asked for.
+    /// Holdings that count against the limits; its buffered bytes are counted when asked for.
     holdings: Holdings,
     /// Counters since the start.
     metrics: Metrics,
@@ -168,14 +168,14 @@ impl<E: Rpc> Streams<E> {
         &self.metrics
     }
 
-    /// What is held now. Looks at every stream.
+    /// Everything held now. Looks at every stream.
     pub fn holdings(&self) -> Holdings {
         let buffered_bytes =
             self.slots.values().map(|slot| slot.out.buffered() + slot.inc.buffered()).sum();
         Holdings { buffered_bytes, ..self.holdings }
     }
 
-    /// Whether there is neither a stream nor an unanswered message.
+    /// True if there is neither a stream nor an unanswered message.
     pub fn is_empty(&self) -> bool {
         self.holdings.streams == 0 && self.holdings.messages == 0
     }

@@ -26,9 +26,9 @@ pub(super) struct Slot {
     pub(super) is_opener: bool,
     /// Bytes held for the application at most, in each direction.
     pub(super) window: usize,
-    /// What is written.
+    /// The direction that is written.
     pub(super) out: Outgoing,
-    /// What is read.
+    /// The direction that is read.
     pub(super) inc: Incoming,
     /// Its unanswered messages.
     pub(super) messages: Vec<SlotKey>,
@@ -61,7 +61,7 @@ pub(super) enum Phase {
     Failed,
 }
 
-/// Who will close a stream.
+/// The party that will close a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// Nobody: it is half-open, or has been closed.
@@ -87,13 +87,13 @@ pub(super) struct Key {
 pub(super) struct Sent {
     /// The stream that it belongs to.
     pub(super) stream: StreamId,
-    /// What it says.
+    /// Its content.
     pub(super) what: What,
     /// `None` while the place is free.
     pub(super) call: Option<CallId>,
 }
 
-/// What a message says.
+/// Content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Open,

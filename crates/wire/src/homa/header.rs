@@ -117,7 +117,7 @@ impl CommonHeader {
         self.sender_id.get() ^ 1
     }
 
-    /// Whether the sender is the variant that knows neither grants nor priorities.
+    /// True if the sender is the variant that knows neither grants nor priorities.
     pub fn is_stripped(&self) -> bool {
         self.flags == 0 && self.urgent.get() == 0
     }
@@ -235,7 +235,7 @@ impl DataFlags {
     /// The message is empty, which Homa's cannot be: its one byte means nothing.
     pub const EMPTY: u8 = 0x10;
 
-    /// Whether `flag` is set.
+    /// True if `flag` is set.
     pub fn has(self, flag: u8) -> bool {
         self.0 & flag != 0
     }
@@ -350,7 +350,7 @@ pub struct AckPacket {
     pub acks: [Ack; ACKS_MAX],
 }
 
-/// What a message with [`DataFlags::PART`] begins with.
+/// Beginning of a message with [`DataFlags::PART`].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
 )]
@@ -369,7 +369,7 @@ pub struct PartHeader {
     pub reserved: [u8; 3],
 }
 
-/// What a part is of.
+/// Kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PartKind {

@@ -19,7 +19,7 @@ use super::{COMMON_LEN, CommonHeader, DataHeader, FLAGS, OFFSET_IN_SEQUENCE, Pac
 /// The IP protocol of a packet in disguise: TCP's.
 pub const HIJACKED_IP_PROTOCOL: u8 = 6;
 
-/// Whether what came as a TCP segment is a Homa packet in disguise: no segment of TCP has SYN and
+/// True if what came as a TCP segment is a Homa packet in disguise: no segment of TCP has SYN and
 /// RST together.
 pub fn is_hijacked(segment: &[u8]) -> bool {
     CommonHeader::ref_from_prefix(segment)

@@ -11,13 +11,13 @@ use super::{
 /// A coherent packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// What every packet begins with.
+    /// Common beginning of every packet.
     pub common: &'a CommonHeader,
     /// The rest.
     pub body: Body<'a>,
 }
 
-/// What follows the common header.
+/// Body after the common header.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
     /// Bytes of a message; they lie within its length.
@@ -45,7 +45,7 @@ pub enum Body<'a> {
     Ack(&'a [Ack]),
 }
 
-/// What a RESEND asks for.
+/// Range that a RESEND asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resend {
     /// The first byte that is missing.
@@ -118,7 +118,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether a client sent it.
+    /// True if a client sent it.
     pub fn is_from_client(&self) -> bool {
         self.common.sender_id.get() & 1 == 0
     }

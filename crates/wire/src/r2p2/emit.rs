@@ -33,7 +33,7 @@ impl Segment {
 pub struct V1Repr {
     /// Message type.
     pub kind: MessageType,
-    /// Who may choose the server.
+    /// Policy that chooses the server.
     pub policy: Policy,
     /// Request id.
     pub rid: u16,
@@ -80,7 +80,7 @@ impl V1Repr {
 pub struct RequestRepr {
     /// Message type: one for which [`MessageType::is_from_server`] does not hold.
     pub kind: MessageType,
-    /// Who may choose the server.
+    /// Policy that chooses the server.
     pub policy: Policy,
     /// The caller's own index of the call.
     pub rid: u16,

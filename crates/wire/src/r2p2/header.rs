@@ -132,7 +132,7 @@ pub struct Route {
     pub placement: U32,
 }
 
-/// What a packet is. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are
+/// Type of a packet. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are
 /// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -171,23 +171,23 @@ impl MessageType {
         })
     }
 
-    /// Whether packets of it carry bytes of a message: a request or a reply.
+    /// True if packets of it carry bytes of a message: a request or a reply.
     pub fn is_data(self) -> bool {
         matches!(self, Self::Request | Self::Response)
     }
 
-    /// Whether packets of the type carry a [`ReplyHeader`], the others a [`RequestHeader`].
+    /// True if packets of the type carry a [`ReplyHeader`], the others a [`RequestHeader`].
     pub fn is_from_server(self) -> bool {
         matches!(self, Self::Response | Self::Feedback | Self::Ack | Self::Drop)
     }
 
-    /// Whether the type exists only with the extension.
+    /// True if the type exists only with the extension.
     pub fn needs_extension(self) -> bool {
         matches!(self, Self::ReplyAck | Self::Cancel | Self::Probe)
     }
 }
 
-/// Who may choose the server.
+/// Policy that chooses the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Policy {
@@ -229,7 +229,7 @@ impl Flags {
     /// On a FEEDBACK: the server is stopping and takes no new requests.
     pub const STOPPING: u8 = 0x40;
 
-    /// Whether every bit of `flag` is set.
+    /// True if every bit of `flag` is set.
     pub fn has(self, flag: u8) -> bool {
         self.0 & flag == flag
     }
@@ -244,7 +244,7 @@ impl Flags {
     }
 }
 
-/// Whether a request was cloned in the network (NetClone's CLO field).
+/// Mark of a request that was cloned in the network (NetClone's CLO field).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloneMark {
     /// Not cloned.
@@ -307,7 +307,7 @@ impl SackBody {
     /// Bits of the bitmap.
     pub const BITS: u16 = Self::BITMAP_LEN as u16 * 8;
 
-    /// Whether packet `index` has arrived, as far as this says.
+    /// True if packet `index` has arrived, as far as this says.
     pub fn has(&self, index: u16) -> bool {
         let base = self.base.get();
         if index <= base {

@@ -12,17 +12,17 @@ use super::{
 /// A packet whose header is coherent with itself and with its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// What it is.
+    /// Form of the header.
     pub kind: Kind<'a>,
     /// Message type.
     pub message_type: MessageType,
-    /// Who may choose the server.
+    /// Policy that chooses the server.
     pub policy: Policy,
     /// 0-based index of the packet in its message.
     pub index: u16,
     /// Packets of the message; 0 where a version 1 packet does not declare it (all but the first).
     pub count: u16,
-    /// Whether this is the last packet of its message.
+    /// True if this is the last packet of its message.
     pub is_last: bool,
     /// The request id of version 1.
     pub rid: u16,
@@ -97,7 +97,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether the packet has tailcut's extension.
+    /// True if the packet has tailcut's extension.
     pub fn is_extended(&self) -> bool {
         !matches!(self.kind, Kind::V1)
     }
@@ -153,7 +153,7 @@ impl<'a> Packet<'a> {
         is_feedback.then(|| FeedbackBody::ref_from_bytes(self.payload).ok()).flatten()
     }
 
-    /// Whether the packet carries bytes of a message: a request or a reply.
+    /// True if the packet carries bytes of a message: a request or a reply.
     pub fn is_data(&self) -> bool {
         self.message_type.is_data()
     }

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{FIN, FROM_OPENER, MAGIC, OFFSET_MAX};
 
-/// What a message says.
+/// Content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageKind {
@@ -60,7 +60,7 @@ pub struct MessageHeader {
 }
 
 impl MessageHeader {
-    /// Whether `flag` is set.
+    /// True if `flag` is set.
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -84,7 +84,7 @@ pub struct ReplyHeader {
     pub limit: U64,
 }
 
-/// What became of a message.
+/// Fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Status {
@@ -113,7 +113,7 @@ impl Status {
 pub struct Message<'a> {
     /// Its header.
     pub header: &'a MessageHeader,
-    /// What it says.
+    /// Its content.
     pub kind: MessageKind,
     /// The bytes of DATA; of others none.
     pub data: &'a [u8],
@@ -122,7 +122,7 @@ pub struct Message<'a> {
 /// A coherent reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// What became of the message.
+    /// Fate of the message.
     pub status: Status,
     /// The number that the other side has drawn for the stream, in the reply to OPEN.
     pub acceptor: u64,

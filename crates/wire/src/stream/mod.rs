@@ -15,7 +15,7 @@ mod message;
 
 pub use message::{Malformed, Message, MessageHeader, MessageKind, Reply, ReplyHeader, Status};
 
-/// What every message and reply begins with: a name, and version 1.
+/// Beginning of every message and reply: a name, and version 1.
 pub const MAGIC: u32 = 0x7453_7401;
 /// Length of the header of a message; data follow.
 pub const MESSAGE_LEN: usize = 40;
