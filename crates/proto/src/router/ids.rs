@@ -61,15 +61,21 @@ impl Keys {
 
     fn key(self, rpc_id: RpcId, client: SocketAddr) -> RequestKey {
         let port = client.port();
+        let mut hasher = self.0;
+        hasher.write_u64(rpc_id.0);
         let ip = match client.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-            IpAddr::V6(ip) => ip.octets(),
+            // One word is enough, and half of the cost.
+            IpAddr::V4(ip) => {
+                hasher.write_u64(u64::from(ip.to_bits()) << 16 | u64::from(port));
+                ip.to_ipv6_mapped().octets()
+            }
+            IpAddr::V6(ip) => {
+                hasher.write(&ip.octets());
+                hasher.write_u16(port);
+                ip.octets()
+            }
         };
-        let mut bytes = [0; 26];
-        bytes[..8].copy_from_slice(&rpc_id.0.to_le_bytes());
-        bytes[8..24].copy_from_slice(&ip);
-        bytes[24..].copy_from_slice(&port.to_le_bytes());
-        RequestKey { hash: self.0.hash(&bytes), rpc_id, ip, port }
+        RequestKey { hash: hasher.finish(), rpc_id, ip, port }
     }
 }
 
