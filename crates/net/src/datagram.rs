@@ -38,16 +38,17 @@ pub struct Datagrams {
     flows: Vec<Flow>,
     /// How the thread waits; flows have the keys of their ids.
     poller: Poller,
-    /// What bursts are received into.
+    /// Buffers of received bursts.
     receiver: ReceiveBatch,
-    /// What a lone datagram is received into: a byte more than it may have.
+    /// The buffer of a lone datagram: a byte more than it may have.
     buffer: Vec<u8>,
-    /// What the next flush sends.
+    /// Datagrams that the next flush sends.
     queue: Queue,
-    /// What bursts are sent by.
+    /// Headers of sent bursts.
     sender: SendBatch,
+    /// Limits, as configured.
     config: DatagramConfig,
-    /// What has been counted, but for sleeps, which [`Poller`] counts.
+    /// The counters, but for sleeps, which [`Poller`] counts.
     metrics: DatagramMetrics,
 }
 
@@ -63,7 +64,7 @@ impl FlowId {
     }
 }
 
-/// What happened to a flow.
+/// An event of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramEvent<'a> {
     /// A datagram of the peer's has arrived, and when; that is nothing without
@@ -114,7 +115,7 @@ impl Default for DatagramConfig {
     }
 }
 
-/// What [`Datagrams`] have counted.
+/// Counters of [`Datagrams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramMetrics {
     /// Datagrams handed out.
@@ -144,6 +145,7 @@ pub struct DatagramMetrics {
 /// A socket that is connected to its peer.
 #[derive(Debug)]
 struct Flow {
+    /// Connected, non-blocking.
     socket: UdpSocket,
     /// Receives in a row that found one datagram.
     streak: u32,
@@ -151,7 +153,7 @@ struct Flow {
     is_dense: bool,
     /// There when the flow has stamps.
     ledger: Option<Ledger>,
-    /// What is received is wanted with its stamps.
+    /// Datagrams are wanted with their stamps.
     reads_stamps: bool,
     /// The socket hands stamps over.
     hands_stamps: bool,
@@ -160,8 +162,11 @@ struct Flow {
 /// Datagrams that wait for [`Datagrams::flush`].
 #[derive(Debug)]
 struct Queue {
+    /// Bytes of all messages, one behind the other.
     arena: Vec<u8>,
+    /// The flow of each message.
     flows: Vec<FlowId>,
+    /// Each inside the arena, in the order queued.
     messages: Vec<Outgoing>,
 }
 
@@ -275,12 +280,12 @@ impl Datagrams {
         self.flows.is_empty()
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn metrics(&self) -> DatagramMetrics {
         DatagramMetrics { sleeps: self.poller.sleeps, ..self.metrics }
     }
 
-    /// What other threads end this thread's sleep with.
+    /// The waker by which other threads end this thread's sleep.
     pub fn waker(&self) -> Waker {
         self.poller.waker()
     }

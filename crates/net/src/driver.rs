@@ -29,7 +29,7 @@ use crate::stamps::Stamps;
 use crate::sys;
 pub use crate::waker::Waker;
 
-/// What a driver does between turns that find nothing.
+/// The wait of a driver between turns that find nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Nothing: it turns again. Shortest latency, a whole core. [`Driver::wait`] returns at once.
@@ -56,7 +56,7 @@ impl Default for Wait {
     }
 }
 
-/// Who watches the datagrams of a driver's ports, with their timestamps where
+/// An observer of the datagrams of a driver's ports, with their timestamps where
 /// [`Datapath::set_stamps`]
 /// gave the port some: an instrument, which tells by the bytes whose they are.
 pub trait Observer {
@@ -89,7 +89,7 @@ impl Observer for Unobserved {
     const IS_BLIND: bool = true;
 }
 
-/// What one turn did.
+/// The counts of one turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// The turn's time, to pass to the nodes until the next turn.
@@ -109,7 +109,7 @@ impl Turn {
     }
 }
 
-/// What a [`Driver`] has counted.
+/// Counters of a [`Driver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverMetrics {
     /// Times that the thread was put to sleep.
@@ -124,9 +124,13 @@ pub struct DriverMetrics {
 /// One thread's nodes, each on its port. Numbered in the order they were added.
 #[derive(Debug)]
 pub struct Driver<N, D = AnyDatapath> {
+    /// By number, in the order added.
     stations: Vec<Station<N, D>>,
+    /// Read once a turn.
     clock: Clock,
+    /// As configured.
     wait: Wait,
+    /// Its event ends a sleep.
     waker: Waker,
     /// The waker's event, the owner's descriptor, then one per station.
     fds: Vec<libc::pollfd>,
@@ -140,6 +144,7 @@ pub struct Driver<N, D = AnyDatapath> {
     active: Time,
     /// The thread whose sleeps have been made precise.
     precise_thread: Option<ThreadId>,
+    /// The counters so far.
     metrics: DriverMetrics,
 }
 
@@ -218,12 +223,12 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         self.clock
     }
 
-    /// What other threads wake this driver with.
+    /// The waker by which other threads end this driver's sleep.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn metrics(&self) -> DriverMetrics {
         self.metrics
     }
@@ -405,8 +410,11 @@ impl<N: Node, D: Datapath> Driver<N, D> {
 /// A node and its ports.
 #[derive(Debug)]
 struct Station<N, D> {
+    /// The node.
     node: N,
+    /// Its datapath.
     port: D,
+    /// Sends from sources that are not the port's own.
     raw: Option<RawPort>,
 }
 
@@ -468,9 +476,11 @@ impl<N: Node, D: Datapath> Station<N, D> {
     }
 }
 
-/// What left a station in one turn.
+/// The transmits of a station in one turn.
 struct Burst {
+    /// Transmits that the node has handed out.
     transmits: usize,
+    /// The turn's bound was reached before the node had handed out everything.
     is_full: bool,
     /// The device has yet to take what was sent.
     lacks_room: bool,
@@ -478,7 +488,9 @@ struct Burst {
 
 /// The turn's one reading of the clock, made when it is first asked for.
 struct Reading {
+    /// The clock to read.
     clock: Clock,
+    /// The reading, once made.
     now: Option<Time>,
 }
 

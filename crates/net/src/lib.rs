@@ -49,7 +49,8 @@ mod poller;
 mod waker;
 pub mod workers;
 
-/// Batches of system calls, for the floor that benches compare with alone: no part of the interface.
+/// Batches of system calls, for the floor that benches compare with alone: no part of the
+/// interface.
 #[doc(hidden)]
 pub mod batches {
     pub use crate::sys::{Message, Notes, Outgoing, ReceiveBatch, SendBatch, set_buffers, set_gro};

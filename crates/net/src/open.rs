@@ -20,7 +20,7 @@ use crate::entropy;
 use crate::reuseport::{self, Steering};
 use crate::stamps::StampConfig;
 
-/// What endpoints speak. Client and server must speak the same; routers speak R2P2 alone.
+/// A protocol of endpoints. Client and server must speak the same; routers speak R2P2 alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// R2P2: requests may go to a router, which picks the server.
@@ -31,7 +31,7 @@ pub enum Protocol {
     Homa,
 }
 
-/// What carries packets.
+/// The kind of datapath that carries packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DatapathKind {
     /// UDP sockets.
@@ -50,7 +50,7 @@ pub struct Opening {
     pub protocol: Protocol,
     /// Default UDP.
     pub datapath: DatapathKind,
-    /// Whether consecutive datagrams to one peer leave as one message. Default on.
+    /// Segmented sends: consecutive datagrams to one peer leave as one message. Default on.
     pub segmented_send: SegmentedSend,
     /// Timestamps of what is sent and received. Default none.
     pub stamps: StampConfig,

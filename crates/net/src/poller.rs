@@ -5,8 +5,8 @@
 //! | that polls | again and again, some [`SPINS`] times a call | returns to its owner |
 //! | that blocks | once, or as above within the spin time after the last traffic | sleeps |
 //!
-//! Readiness is level-triggered (epoll): what is left unread is told again at the next look, so that
-//! a turn may stop wherever its work ends.
+//! Readiness is level-triggered (epoll): what is left unread is told again at the next look, so
+//! that a turn may stop wherever its work ends.
 //!
 //! Invariant: a sleep ends for a socket, for the deadline and for a [`Waker`], whichever is first.
 
@@ -24,7 +24,7 @@ use crate::driver::Wait;
 use crate::sys;
 use crate::waker::Waker;
 
-/// What a descriptor is waited for; errors are always told.
+/// Events that a descriptor is waited for; errors are always told.
 pub(crate) use rustix::event::epoll::EventFlags as Interest;
 
 /// The descriptors of one thread, each under a number of its owner's, and how it waits for them.
@@ -38,7 +38,7 @@ pub(crate) struct Poller {
     clock: Clock,
     /// How the thread waits.
     wait: Wait,
-    /// What other threads end its sleep with.
+    /// The waker by which other threads end its sleep.
     waker: Waker,
     /// Time of the last turn that had an event.
     active: Time,
@@ -55,7 +55,7 @@ pub(crate) struct Poller {
 pub(crate) struct Ready {
     /// The owner's number.
     pub(crate) key: u64,
-    /// What it is ready for.
+    /// Events that it is ready for.
     flags: Interest,
 }
 
@@ -151,7 +151,7 @@ impl Poller {
         self.clock.now()
     }
 
-    /// What other threads end the sleep with.
+    /// The waker by which other threads end the sleep.
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }

@@ -20,7 +20,7 @@ use crate::driver::Wait;
 use crate::stamps::{StampConfig, StampSource, Stamping, Stamps};
 use crate::stream::{Connection, Event, Reason, StreamConfig, Streams, TlsClient};
 
-/// What to send, and for how long.
+/// A probe: the request to send, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<'a> {
     /// Where to.

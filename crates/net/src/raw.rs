@@ -1,8 +1,8 @@
 //! Raw IP, for the datagrams of a router that keeps the client's address as the source.
 //!
-//! The IP and UDP headers are written here (by etherparse): kernel UDP refuses a source that is not the socket's.
-//! The datagrams carry a full UDP checksum, the DF bit (IPv6 routers never fragment) and 64 hops.
-//! GSO batches leave datagram by datagram: raw sockets know no segmentation.
+//! The IP and UDP headers are written here (by etherparse): kernel UDP refuses a source that is not
+//! the socket's. The datagrams carry a full UDP checksum, the DF bit (IPv6 routers never fragment)
+//! and 64 hops. GSO batches leave datagram by datagram: raw sockets know no segmentation.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ pub struct RawPort {
     is_ipv4: bool,
     /// The packet that was written last; its capacity is for the longest.
     packet: Vec<u8>,
-    /// What has been counted so far.
+    /// The counters so far.
     metrics: RawMetrics,
 }
 
@@ -66,7 +66,7 @@ impl RawPort {
         }
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn metrics(&self) -> RawMetrics {
         self.metrics
     }
@@ -101,7 +101,7 @@ impl RawPort {
     }
 }
 
-/// What a [`RawPort`] has counted since it was opened.
+/// Counters of a [`RawPort`] since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawMetrics {
     /// Datagrams that the kernel took.
@@ -119,7 +119,7 @@ pub struct RawMetrics {
     pub dropped_other: u64,
 }
 
-/// What stands in the IP header of a packet, besides lengths and checksums.
+/// The fields of a packet's IP header, besides lengths and checksums.
 pub(crate) struct Ends {
     /// Source.
     pub(crate) from: SocketAddr,
@@ -127,7 +127,7 @@ pub(crate) struct Ends {
     pub(crate) to: SocketAddr,
     /// The traffic class (TOS) byte; its lowest two bits are 0.
     pub(crate) traffic_class: u8,
-    /// What the payload is; UDP's gets a header, with the ports.
+    /// The payload's protocol; UDP's gets a header, with the ports.
     pub(crate) protocol: IpNumber,
 }
 
@@ -196,7 +196,8 @@ mod tests {
     }
 
     /// Adds `bytes` to a ones' complement sum, four at a time in the machine's own order (RFC 1071,
-    /// section 2B: the order does not matter). Only the last piece of a packet may have an odd length.
+    /// section 2B: the order does not matter). Only the last piece of a packet may have an odd
+    /// length.
     fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
         let mut words = bytes.chunks_exact(4);
         for word in &mut words {

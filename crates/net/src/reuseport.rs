@@ -59,7 +59,7 @@ pub fn bind_group(
     Ok(ports)
 }
 
-/// What picks the socket.
+/// The rule that picks the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steering {
     /// The program above: R2P2.

@@ -50,7 +50,7 @@ impl Stamping {
         }
     }
 
-    /// What a send is marked with.
+    /// The flags of a marked send.
     pub(crate) fn send_flags(self) -> u32 {
         match self {
             Self::Off => 0,
@@ -108,7 +108,7 @@ pub struct StampConfig {
 pub struct FakeInterface {
     /// Its clock minus the kernel's when that shows 0, ns.
     pub offset_ns: i64,
-    /// What its clock gains on the kernel's, parts per billion.
+    /// The drift of its clock against the kernel's, parts per billion.
     pub drift_ppb: i32,
     /// Transmit stamps lost, of 1,000.
     pub lost_per_mille: u16,
@@ -129,12 +129,14 @@ impl FakeInterface {
     }
 }
 
-/// What a socket remembers of its marked sends, and the stamps that have come for them.
+/// Marked sends of a socket, and the stamps that have come for them.
 #[derive(Debug)]
 pub(crate) struct Ledger {
+    /// Stamps that are wanted, and their source.
     config: StampConfig,
     /// Marked sends by ascending number, the latest `len_max`.
     sends: VecDeque<Send>,
+    /// Sends, and stamps, that are remembered.
     len_max: usize,
     /// Stamps that nobody has polled yet, at most `len_max`.
     arrived: VecDeque<SentStamp>,
@@ -153,7 +155,9 @@ pub(crate) struct Ledger {
 struct Send {
     /// The number whose low half the kernel reports.
     number: u64,
+    /// The lowest number that it carried, as its owner counts.
     first: u64,
+    /// The highest.
     last: u64,
 }
 
@@ -177,7 +181,7 @@ impl Ledger {
         }
     }
 
-    /// What a marked send carries.
+    /// The flags of a marked send.
     #[inline]
     pub(crate) fn send_flags(&self) -> u32 {
         self.asked().send_flags()
@@ -208,7 +212,7 @@ impl Ledger {
         self.enable(fd, Transport::Datagrams)
     }
 
-    /// What the socket is asked for.
+    /// The stamps that the socket is asked for.
     fn asked(&self) -> Stamping {
         match self.config.source {
             StampSource::Kernel => self.config.stamping,
@@ -233,7 +237,7 @@ impl Ledger {
         self.datagrams += 1;
     }
 
-    /// Whether a stamp may still come: an error queue that is polled for nothing costs a system
+    /// True while a stamp may still come: an error queue that is polled for nothing costs a system
     /// call.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
@@ -267,7 +271,7 @@ impl Ledger {
         self.arrived.pop_front()
     }
 
-    /// What has come with bytes, as the source has it.
+    /// The stamps of received bytes, as the source has them.
     #[inline]
     pub(crate) fn received(&self, stamps: Stamps) -> Stamps {
         match (self.config.source, stamps.kernel_ns) {
@@ -313,7 +317,7 @@ impl Ledger {
     }
 }
 
-/// What a socket carries.
+/// The kind of a socket's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// A stream.

@@ -32,7 +32,7 @@ use crate::log::{self, Trouble};
 use crate::raw::{Ends, write_packet};
 use crate::stamps::Stamps;
 
-/// What is traced, and where to.
+/// The configuration of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceConfig {
     /// The file, which is overwritten.
@@ -136,7 +136,7 @@ impl Trace {
         }
     }
 
-    /// Whether a packet to or from `peer` is the connection's; the first one decides which it is.
+    /// True for a packet to or from the connection's peer, which the first packet decides.
     fn is_traced(&mut self, node: usize, peer: SocketAddr, bytes: &[u8]) -> bool {
         let peer = canonical(peer);
         let is_first = self.node.is_none()
@@ -249,7 +249,7 @@ fn routed_client(from: Source, datagram: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// Whether a packet belongs to no call: what routers and servers exchange.
+/// True for packets of no call: those that routers and servers exchange.
 fn is_background(bytes: &[u8]) -> bool {
     Packet::parse(bytes).is_ok_and(|packet| {
         matches!(packet.message_type, MessageType::Probe | MessageType::Feedback)

@@ -1,4 +1,4 @@
-//! What happens next: events in the order of their times, and at equal times in the order in which
+//! The event queue: events in the order of their times, and at equal times in the order in which
 //! they were posted.
 //!
 //! A calendar of buckets around the present, and a heap for what lies beyond it. Posting and taking
@@ -43,7 +43,7 @@ pub struct Agenda<E> {
     present: u64,
     /// Events beyond the calendar.
     far: BinaryHeap<Reverse<Far>>,
-    /// What the width is judged by.
+    /// The counts that the width is judged by.
     census: Census,
 }
 
@@ -117,7 +117,7 @@ impl<E> Agenda<E> {
         self.len
     }
 
-    /// Whether nothing is pending.
+    /// True while nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -7,14 +7,14 @@ use tailcut_proto::node::Time;
 /// A host's clock against virtual time. The default is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// What it shows at time 0, ns.
+    /// Its time at time 0, ns.
     pub offset_ns: u64,
     /// How much too fast it is, parts in 10^9; above -10^9.
     pub drift_ppb: i64,
 }
 
 impl Clock {
-    /// What it shows at `now`.
+    /// Its time at `now`.
     pub fn local(self, now: Time) -> Time {
         if self == Self::default() {
             return now;

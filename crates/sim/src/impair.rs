@@ -1,4 +1,4 @@
-//! What a path does to the datagrams on it: loss, alone or in bursts, duplication, corruption,
+//! Impairments of a path: loss, alone or in bursts, duplication, corruption,
 //! delay, and reordering.
 
 use rand::{RngExt, SeedableRng};
@@ -68,7 +68,7 @@ pub struct ImpairedPath {
     is_perfect: bool,
 }
 
-/// What becomes of a datagram: how long its copies take, and which bit of all of them is flipped.
+/// The fate of a datagram: the times of its copies, and the bit that is flipped in all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fate {
     /// Time until the datagram arrives; `None` when it is lost.

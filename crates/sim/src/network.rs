@@ -36,7 +36,7 @@ pub struct Network<N> {
     whole: Vec<u8>,
 }
 
-/// What is under way between the members, and when it arrives.
+/// Datagrams under way between the members, and when they arrive.
 #[derive(Debug)]
 struct Wire {
     agenda: Agenda<Event>,
@@ -47,7 +47,7 @@ struct Wire {
     places: HashMap<AddressKey, u32, FixedState>,
     /// By place.
     delays: Vec<HostDelays>,
-    /// What lies between the hosts; `None` where impairments are all.
+    /// Links and switches between the hosts; `None` where impairments are all.
     fabric: Option<Fabric>,
     datagrams: Vec<Datagram>,
     free: Vec<u32>,
@@ -60,7 +60,7 @@ struct Wire {
     statistics: Statistics,
 }
 
-/// What a datagram takes of the links.
+/// The share of the links that a datagram takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carriage {
     /// So many bytes on each of them, with all headers and the gap between frames.
@@ -83,7 +83,7 @@ enum NicRoom {
     Idle(usize),
 }
 
-/// What becomes of a datagram of which the network has flipped a bit.
+/// The fate of a datagram of which the network has flipped a bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Damage {
     /// The node gets it as it is: what a checksum misses, or has been switched off for.
@@ -93,7 +93,7 @@ pub enum Damage {
     Noticed,
 }
 
-/// What went over the network.
+/// Counters of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Datagrams sent.
@@ -153,7 +153,7 @@ impl<N> Turn<'_, N> {
     }
 }
 
-/// What will happen.
+/// A future event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Fabric(fabric::Event),
@@ -176,7 +176,7 @@ struct Member<N> {
     /// The first of its addresses: what it sends leaves from there where it names no other.
     address: SocketAddr,
     node: N,
-    /// What happens to the datagrams that it sends.
+    /// Impairments of the datagrams that it sends.
     path: ImpairedPath,
     clock: Clock,
     is_up: bool,
@@ -203,7 +203,7 @@ struct Hop {
 #[derive(Debug)]
 struct Datagram {
     hop: Hop,
-    /// What the impairments add, ps.
+    /// Delay that the impairments add, ps.
     extra_ps: u64,
     /// The receiver's checksum will find it.
     is_damaged: bool,
@@ -412,7 +412,7 @@ impl<N: Node> Network<N> {
         self.wire.blocked.remove(&(from as u32, to as u32));
     }
 
-    /// What went over the network so far.
+    /// Counters of the network so far.
     pub fn statistics(&self) -> Statistics {
         self.wire.statistics
     }

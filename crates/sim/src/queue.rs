@@ -38,7 +38,7 @@ pub use self::tokens::Tokens;
 use self::group::Group;
 use crate::sojourn::Sojourns;
 
-/// What a simulation of the request level found. As a [`Sojourn`] it is in units of the mean
+/// The findings of a simulation of the request level. As a [`Sojourn`] it is in units of the mean
 /// service time.
 #[derive(Clone, Debug)]
 pub struct Run {

@@ -36,7 +36,7 @@ use crate::member::Member;
 use crate::network::{HostDelays, Network, Statistics, Turn};
 use crate::sojourn::Sojourns;
 
-/// What is simulated.
+/// A simulation to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     /// Hosts that call, at least 1.
@@ -61,26 +61,27 @@ pub struct Experiment {
     pub calls: u64,
     /// How long a call may take, ns.
     pub timeout_ns: u64,
-    /// What joins the hosts: clients, router and servers fill the racks in this order.
+    /// Links and switches between the hosts: clients, router and servers fill the racks in this
+    /// order.
     pub topology: Topology,
     /// How long the software of each host takes.
     pub delays: HostDelays,
-    /// What happens to datagrams besides.
+    /// Impairments of every datagram besides.
     pub impairment: Impairment,
     /// Everything random.
     pub seed: u64,
 }
 
-/// What came of an [`Experiment`].
+/// The findings of an [`Experiment`].
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// Latencies of replied calls from intended send to reply, in ns, without the warm-up.
     pub latencies: Sojourns,
-    /// What became of the counted calls.
+    /// Counts of the counted calls by their fate.
     pub counts: Counts,
-    /// What went over the network.
+    /// Counters of the network.
     pub network: Statistics,
-    /// What went through the switches.
+    /// Counters of the switches.
     pub switches: PortCounters,
     /// The router's counters.
     pub router: Option<RouterMetrics>,
@@ -92,7 +93,7 @@ pub struct Findings {
     pub elapsed_ns: u64,
 }
 
-/// What became of calls. Each is in one of the others than `sent`.
+/// Counts of calls by their fate. Each is in one of the others than `sent`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls begun.
@@ -165,7 +166,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
 }
 
 impl Experiment {
-    /// Whether the experiment can be run; every run checks it first.
+    /// Checks that the experiment can be run; every run does so first.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a simulation keeps of its sojourn times: a histogram, the figures of it, and their spread
+//! Sojourn times of a simulation: a histogram, the figures of it, and their spread
 //! over seeds.
 //!
 //! Invariant: memory does not grow with the number of requests, and a percentile is within 0.05 %

@@ -23,22 +23,22 @@ pub struct UdpConfig {
     /// Messages that one receive or one send moves. Default 64: above it, no call gets cheaper, and
     /// the others wait longer. Costs `message_len_max` bytes of memory each, once used.
     pub burst_max: usize,
-    /// Whether GSO batches travel as one message. Default on; off to measure one datagram a
-    /// message.
+    /// Segmented sends: GSO batches travel as one message. Default on; off to measure one datagram
+    /// a message.
     pub segmented_send: SegmentedSend,
     /// How long a burst may wait for room in the send buffer before it is dropped. Default 1 ms, in
     /// which a 10 Gb/s link drains a third of the buffer: longer, and the peer's datagrams wait
     /// behind ours.
     pub send_wait_ns: u64,
-    /// Whether a socket at all addresses of the host says at which of them a datagram arrived, so
-    /// that the answer leaves from there. Default on; a node that only asks is spared a control
-    /// message with each answer.
+    /// Local addresses: a socket at all addresses of the host says at which of them a datagram
+    /// arrived, so that the answer leaves from there. Default on; a node that only asks is spared a
+    /// control message with each answer.
     pub tells_local: bool,
 }
 
 impl UdpConfig {
-    /// What Homa lets wait for the device: two long GSO batches. A link of 25 Gbit/s drains them in
-    /// 40 us, to which the kernel's module keeps its queue.
+    /// Bytes that Homa lets wait for the device: two long GSO batches. A link of 25 Gbit/s drains
+    /// them in 40 us, to which the kernel's module keeps its queue.
     pub const HOMA_UNSENT_BYTES: usize = 128 << 10;
 }
 
@@ -57,7 +57,7 @@ impl Default for UdpConfig {
     }
 }
 
-/// Whether several datagrams may travel the kernel as one message.
+/// Segmented sends: several datagrams travel the kernel as one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentedSend {
     /// GSO batches leave by GSO and arrive by GRO.

@@ -46,13 +46,15 @@ pub type IpPort = SocketPort<HomaIp>;
 pub struct HomaIp {
     /// The address and the Homa port.
     local: SocketAddr,
+    /// The form of its packets in IP.
     form: Form,
     /// Holds the port's name.
     _claim: UnixDatagram,
+    /// Counters of packets that were not handed out.
     strays: Strays,
 }
 
-/// What a [`IpPort`] has counted of packets that it did not hand out.
+/// Counters of packets that an [`IpPort`] did not hand out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strays {
     /// For another Homa port, or TCP's own: they came before the socket had its filter.
@@ -120,13 +122,13 @@ impl IpPort {
         )
     }
 
-    /// What came and was not handed out.
+    /// Counters of packets that were not handed out.
     pub fn strays(&self) -> Strays {
         self.framing.strays
     }
 }
 
-/// What packets stand as in IP.
+/// The form of packets in IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Own,

@@ -36,7 +36,7 @@ use crate::stamps::{StampConfig, Stamps};
 /// write, [`Datapath::queue`]; then [`Datapath::flush`]. Between turns it is waited on by
 /// [`Datapath::as_fd`].
 pub trait Datapath {
-    /// What it counts.
+    /// Its counters.
     type Metrics: Copy + fmt::Debug;
 
     /// The address it is bound to, with the port that was picked. An unspecified IP stands for all
@@ -47,7 +47,7 @@ pub trait Datapath {
     /// datapath's back loses datagrams.
     fn as_fd(&self) -> BorrowedFd<'_>;
 
-    /// What has been counted so far.
+    /// The counters so far.
     fn metrics(&self) -> Self::Metrics;
 
     /// Bytes that may arrive and wait unread, as the datapath accounts for them. Half of it is a
@@ -98,7 +98,7 @@ pub trait Datapath {
     /// Sends what is queued, in one burst.
     fn flush(&mut self);
 
-    /// Whether the device has taken so much of what was sent that more may follow.
+    /// True where the device has taken so much of what was sent that more may follow.
     fn has_room(&mut self) -> bool;
 
     /// Asks for timestamps, once, before anything has been sent: of what is received by
@@ -122,8 +122,11 @@ pub trait Datapath {
 /// Space for one transmit, with room around it for a layer that wraps what a node writes.
 #[derive(Debug)]
 pub struct Frame<'a> {
+    /// All of it, with the room around.
     bytes: &'a mut [u8],
+    /// Bytes before the node's; with `tailroom` at most all.
     headroom: usize,
+    /// Bytes behind the node's.
     tailroom: usize,
 }
 
@@ -139,7 +142,7 @@ impl<'a> Frame<'a> {
         Self { bytes, headroom, tailroom }
     }
 
-    /// What the node writes to.
+    /// The node's space.
     #[inline]
     pub fn payload(self) -> &'a mut [u8] {
         let end = self.bytes.len() - self.tailroom;

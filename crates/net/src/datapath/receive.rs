@@ -15,6 +15,7 @@ use crate::sys;
 /// each found a message mean a crowd, a recvmmsg that found one message or none means it is over.
 #[derive(Debug)]
 pub(super) struct Receiver {
+    /// Buffers of a burst.
     batch: sys::ReceiveBatch,
     /// Calls in a row that found one message.
     streak: u32,

@@ -16,12 +16,15 @@ use crate::sys::{self, Outgoing};
 /// message.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// Bytes of all messages, and space for the next.
     arena: Vec<u8>,
     /// Bytes of `arena` that belong to `messages`.
     used: usize,
+    /// The burst so far, in order; each inside `arena`.
     messages: Vec<Outgoing>,
+    /// Messages at which the burst leaves.
     burst_max: usize,
-    /// What transmits with a token ask for; 0 on a port without stamps.
+    /// Stamps that transmits with a token ask for; 0 on a port without stamps.
     stamp_flags: u32,
 }
 
@@ -77,9 +80,11 @@ impl Queue {
 /// The sending half of a port.
 #[derive(Debug)]
 pub(super) struct Sender {
+    /// Headers of a burst.
     batch: sys::SendBatch,
     /// Off when it was never wanted, or from the first GSO batch on that the kernel refused.
     segmented_send: SegmentedSend,
+    /// As [`UdpConfig::send_wait_ns`](super::udp::UdpConfig::send_wait_ns).
     send_wait_ns: u64,
     /// The last wait for room was in vain: the next datagrams do not wait too, or a burst would
     /// stall for 64 waits.
@@ -182,7 +187,7 @@ impl Sender {
         }
     }
 
-    /// Whether a traffic class becomes that of the socket, so that its lone datagrams need no
+    /// Decides if a traffic class becomes that of the socket, so that its lone datagrams need no
     /// control message: once several in a row have it.
     fn adopts(&mut self, fd: BorrowedFd<'_>, traffic_class: u8, to: &SocketAddr) -> bool {
         let (class, count) = self.newcomer;

@@ -14,7 +14,7 @@ use super::{Datapath, Frame};
 use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
 use crate::sys;
 
-/// What a socket's protocol adds to its datagrams.
+/// The framing that a socket's protocol adds to its datagrams.
 pub trait Framing {
     /// The path and the payload of what the socket has received; `None`, counted, for what is not
     /// for this datapath.
@@ -27,16 +27,23 @@ pub trait Framing {
 /// A bound, unconnected, non-blocking socket of one address family that moves bursts.
 #[derive(Debug)]
 pub struct SocketPort<F> {
+    /// Bound, non-blocking.
     pub(super) socket: Socket,
+    /// The headers inside datagrams.
     pub(super) framing: F,
+    /// The bound address, with the port as the protocol counts it.
     local: SocketAddr,
     /// The socket stands at all addresses of this host: what arrives says at which, and what leaves
     /// says from which. A socket at one address, or of a node that only asks, has no such control
     /// messages.
     tells_local: bool,
+    /// As configured; the sender may have turned it off since.
     segmented_send: SegmentedSend,
+    /// Bursts on their way in.
     pub(super) receiver: Receiver,
+    /// The burst that is being gathered.
     queue: Queue,
+    /// Bursts on their way out.
     sender: Sender,
     /// Transmits whose stamps are awaited; `None` without stamps.
     ledger: Option<Ledger>,
@@ -44,6 +51,7 @@ pub struct SocketPort<F> {
     unsent_bytes_max: Option<usize>,
     /// Bytes queued since the kernel last said that there was room.
     unasked_bytes: usize,
+    /// The counters so far.
     pub(super) metrics: UdpMetrics,
 }
 
@@ -89,7 +97,7 @@ impl<F: Framing> SocketPort<F> {
         Ok(port)
     }
 
-    /// Whether GSO batches travel as one message. A kernel without GRO or GSO is not an error:
+    /// Lets GSO batches travel as one message, or not. A kernel without GRO or GSO is not an error:
     /// datagrams then travel alone.
     ///
     /// # Errors
@@ -104,7 +112,7 @@ impl<F: Framing> SocketPort<F> {
         }
     }
 
-    /// Whether GSO batches leave as one message at present: as configured, until the kernel refuses
+    /// The present state of segmented sends: as configured, until the kernel refuses
     /// one.
     pub fn segmented_send(&self) -> SegmentedSend {
         self.sender.segmented_send()
@@ -124,7 +132,7 @@ impl<F: Framing> SocketPort<F> {
         self.flush();
     }
 
-    /// Whether a stamp of a transmit may still come.
+    /// True while a stamp of a transmit may still come.
     #[inline]
     pub fn awaits_stamps(&self) -> bool {
         self.ledger.as_ref().is_some_and(Ledger::is_waiting)

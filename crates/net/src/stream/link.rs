@@ -24,12 +24,15 @@ use crate::sys::{self, NetworkError};
 /// A connection's state and buffers.
 #[derive(Debug)]
 pub(super) struct Link {
+    /// Non-blocking.
     pub(super) socket: TcpStream,
+    /// The other end.
     pub(super) peer: SocketAddr,
+    /// How far the connection is.
     pub(super) phase: Phase,
     /// When connecting, greeting or leaving is given up.
     pub(super) deadline: Time,
-    /// What the socket is registered for.
+    /// Events that the socket is registered for.
     pub(super) interest: Interest,
     /// The owner has closed it: nothing more is told of it.
     pub(super) is_closed: bool,
@@ -37,7 +40,7 @@ pub(super) struct Link {
     pub(super) received: Stamps,
     /// Bytes that the socket has taken.
     pub(super) written: u64,
-    /// What is written next is to be stamped.
+    /// The next write is to be stamped.
     pub(super) is_marked: bool,
     /// There when the connection has stamps.
     ledger: Option<Box<Ledger>>,
@@ -45,9 +48,11 @@ pub(super) struct Link {
     pub(super) doom: Option<Reason>,
     /// It is counted among those with a deadline.
     pub(super) is_pending: bool,
+    /// There when the connection has TLS.
     tls: Option<Box<Session>>,
     /// Bytes for the socket; the first `sent` of them are gone.
     out: Vec<u8>,
+    /// Bytes of `out` that the socket has taken; at most all.
     sent: usize,
     /// The socket took less than it was given: only readiness ends that.
     is_blocked: bool,
@@ -71,7 +76,9 @@ pub(super) enum Phase {
 /// Buffers that all connections of a thread read through.
 #[derive(Debug)]
 pub(super) struct Buffers {
+    /// Bytes as the socket gives them.
     wire: Vec<u8>,
+    /// Bytes that TLS has opened.
     plain: Vec<u8>,
 }
 
@@ -125,8 +132,8 @@ impl Link {
         self.out.len().saturating_sub(self.sent) + plain
     }
 
-    /// What the socket should be waited for, when a peer that does not read may have `unsent_max`
-    /// bytes unsent.
+    /// Events that the socket should be waited for, when a peer that does not read may have
+    /// `unsent_max` bytes unsent.
     #[inline]
     pub(super) fn wanted(&self, unsent_max: usize) -> Interest {
         let reads =
@@ -411,9 +418,11 @@ impl AsFd for Link {
     }
 }
 
-/// What a read needs of the thread.
+/// The thread's part in a read.
 pub(super) struct Reading<'a> {
+    /// The thread's.
     pub(super) buffers: &'a mut Buffers,
+    /// The thread's.
     pub(super) metrics: &'a mut StreamMetrics,
 }
 

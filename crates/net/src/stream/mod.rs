@@ -41,12 +41,15 @@ pub use crate::waker::Waker;
 /// The connections of one thread, and the ports it listens at.
 #[derive(Debug)]
 pub struct Streams {
+    /// Connections by id.
     table: Table,
+    /// By number; none is ever closed.
     listeners: Vec<Listener>,
     /// How the thread waits; connections have the keys of their ids, listeners [`LISTENER`] too.
     poller: Poller,
-    /// What connections read through.
+    /// Buffers that connections read through.
     buffers: Buffers,
+    /// Limits and timeouts, as configured.
     config: StreamConfig,
     /// Connections that wait for room to write.
     blocked: usize,
@@ -54,9 +57,9 @@ pub struct Streams {
     pending: usize,
     /// No deadline is earlier.
     next_deadline: Time,
-    /// What has been counted, but for sleeps, which [`Poller`] counts.
     /// The last one that [`StreamMetrics::accepts_refused`] counts.
     refused_peer: Option<SocketAddr>,
+    /// The counters, but for sleeps, which [`Poller`] counts.
     metrics: StreamMetrics,
 }
 
@@ -64,7 +67,9 @@ pub struct Streams {
 /// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId {
+    /// Its slot in the table.
     index: u32,
+    /// Connections that the slot had before, 31 bits.
     generation: u32,
 }
 
@@ -82,7 +87,7 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerId(usize);
 
-/// What happened to a connection.
+/// An event of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A connection that was asked for is open, or one that was accepted has finished its TLS
@@ -141,7 +146,9 @@ impl Reason {
 /// A connection within one of its events.
 #[derive(Debug)]
 pub struct Connection<'a> {
+    /// Its name.
     id: ConnectionId,
+    /// Its state.
     link: &'a mut Link,
 }
 
@@ -152,7 +159,7 @@ impl Connection<'_> {
         self.id
     }
 
-    /// Who is at the other end.
+    /// The peer.
     pub fn peer(&self) -> SocketAddr {
         self.link.peer
     }
@@ -221,7 +228,7 @@ impl Default for StreamConfig {
     }
 }
 
-/// What [`Streams`] have counted.
+/// Counters of [`Streams`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamMetrics {
     /// Connections asked for.
@@ -254,7 +261,9 @@ pub struct StreamMetrics {
 
 #[derive(Debug)]
 struct Listener {
+    /// Listening, non-blocking.
     socket: Socket,
+    /// There when its connections have TLS.
     tls: Option<TlsServer>,
     /// Not waited for, because the system lacked descriptors.
     is_paused: bool,
@@ -348,8 +357,8 @@ impl Streams {
         Ok(ListenerId(index))
     }
 
-    /// Listens nowhere any more: who connects from now on is refused. Connections stay, and no id of
-    /// a port names anything.
+    /// Listens nowhere any more: who connects from now on is refused. Connections stay, and no id
+    /// of a port names anything.
     pub fn close_listeners(&mut self) {
         // A socket that is closed leaves epoll.
         self.listeners.clear();
@@ -450,17 +459,18 @@ impl Streams {
         self.table.len() == 0
     }
 
-    /// What has been counted so far.
+    /// The counters so far.
     pub fn metrics(&self) -> StreamMetrics {
         StreamMetrics { sleeps: self.poller.sleeps, ..self.metrics }
     }
 
-    /// Whose connection was dropped last because there were [`StreamConfig::connections_max`].
+    /// The peer whose connection was dropped last because there were
+    /// [`StreamConfig::connections_max`].
     pub fn refused_peer(&self) -> Option<SocketAddr> {
         self.refused_peer
     }
 
-    /// What other threads end this thread's sleep with.
+    /// The waker by which other threads end this thread's sleep.
     pub fn waker(&self) -> Waker {
         self.poller.waker()
     }

@@ -9,13 +9,17 @@ use super::link::Link;
 /// The connections of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Table {
+    /// By index.
     slots: Vec<Slot>,
+    /// Slots without a connection, the one freed last at the end.
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
 struct Slot {
+    /// Connections that it had before, 31 bits.
     generation: u32,
+    /// The connection, while there is one.
     link: Option<Link>,
 }
 

@@ -18,17 +18,18 @@ use rustls::{
     ServerConnection, SignatureScheme,
 };
 
-/// What a client of TLS needs. Cheap to clone; one serves any number of connections, which share
+/// A client's side of TLS. Cheap to clone; one serves any number of connections, which share
 /// its session tickets.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
+    /// Shared by all connections.
     config: Arc<ClientConfig>,
     /// Sent to the server (SNI) and looked for in its certificate; `None` stands for the address
     /// that is connected to.
     name: Option<ServerName<'static>>,
 }
 
-/// Whether and by what a client verifies the server's certificate.
+/// The verification of the server's certificate.
 #[derive(Clone, Copy, Debug)]
 pub enum Verification<'a> {
     /// By these root certificates, PEM.
@@ -67,9 +68,10 @@ impl TlsClient {
     }
 }
 
-/// What a server of TLS needs. Cheap to clone. It asks for no certificate of the client's.
+/// A server's side of TLS. Cheap to clone. It asks for no certificate of the client's.
 #[derive(Clone, Debug)]
 pub struct TlsServer {
+    /// Shared by all connections.
     config: Arc<ServerConfig>,
 }
 
@@ -97,9 +99,11 @@ impl TlsServer {
 /// One connection's TLS.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// The state of rustls.
     connection: rustls::Connection,
-    /// What the owner has written and TLS has not taken yet.
+    /// Bytes that the owner has written and TLS has not taken yet.
     pub(super) plain: Vec<u8>,
+    /// The end of the handshake has been told.
     is_told: bool,
 }
 
@@ -156,7 +160,7 @@ impl Session {
     }
 }
 
-/// What came of bytes from the socket.
+/// The outcome of bytes from the socket.
 pub(super) struct Taken {
     /// Bytes to be read.
     pub(super) plain_len: usize,
@@ -168,6 +172,7 @@ pub(super) struct Taken {
 /// handshake.
 #[derive(Debug)]
 struct Unverified {
+    /// Those of the provider.
     algorithms: WebPkiSupportedAlgorithms,
 }
 

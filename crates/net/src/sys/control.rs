@@ -77,7 +77,8 @@ fn time_at(data: &[u8], index: usize) -> Option<u64> {
 /// How a send is marked, and what carries stamps back: the two have the same number.
 pub(super) const TIMESTAMPING: (i32, i32) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
 
-/// What tells of the address of this host: that a datagram came to, and that one is to leave from.
+/// Control messages with the address of this host: that a datagram came to, and that one is to
+/// leave from.
 pub(super) const PKTINFO_V4: (i32, i32) = (libc::IPPROTO_IP, libc::IP_PKTINFO);
 pub(super) const PKTINFO_V6: (i32, i32) = (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO);
 

@@ -29,7 +29,7 @@ pub(crate) use thread::{monotonic_ns, poll, set_scheduler};
 
 use std::io;
 
-/// What a call returned, with -1 turned to the thread's error.
+/// The result of a call, with -1 turned to the thread's error.
 #[inline]
 fn check(returned: isize) -> io::Result<usize> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned.unsigned_abs()) }

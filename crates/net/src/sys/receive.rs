@@ -15,9 +15,13 @@ use crate::stamps::Stamps;
 /// read through their `as_ptr`, so that the pointers stay good for as long as the batch lives,
 /// wherever it is moved.
 pub struct ReceiveBatch {
+    /// One a message; they point into the two below.
     headers: Vec<libc::mmsghdr>,
+    /// Names and control messages, one a message.
     slots: Vec<Slot>,
+    /// Payloads, a stride apart.
     bytes: Vec<u8>,
+    /// Bytes of the longest message.
     message_len_max: usize,
     /// Headers that the last call may have changed.
     used: usize,
@@ -25,7 +29,7 @@ pub struct ReceiveBatch {
 
 /// A received message: a datagram, or a GSO batch of them from one peer.
 pub struct Message<'a> {
-    /// Who sent it; `None` when the kernel named nobody that IP knows.
+    /// The sender; `None` when the kernel named nobody that IP knows.
     pub peer: Option<SocketAddr>,
     /// The payload.
     pub bytes: &'a mut [u8],
@@ -33,13 +37,14 @@ pub struct Message<'a> {
     pub segment_len: usize,
     /// The message was longer than the buffer.
     pub is_truncated: bool,
-    /// What the kernel says beside it.
+    /// The control messages beside it.
     pub notes: Notes<'a>,
 }
 
 /// The control messages of a received message.
 #[derive(Clone, Copy)]
 pub struct Notes<'a> {
+    /// As the kernel wrote them.
     control: &'a Control,
     /// Bytes of them.
     used: usize,
@@ -77,7 +82,7 @@ impl Notes<'_> {
     }
 }
 
-/// What the error queue holds.
+/// An entry of the error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkError {
     /// An ICMP message answered one of our datagrams: the system's error number for it.
@@ -218,9 +223,9 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<NetworkError> {
     Ok(data.map_or(NetworkError::Local, |data| classify(data, slot.control.stamps(used))))
 }
 
-/// What a sock_extended_err says: four bytes of error number, one of origin, three of other things,
-/// four of information (which of the stamps that a send may have it is), four of data (the send's
-/// number).
+/// The meaning of a sock_extended_err: four bytes of error number, one of origin, three of other
+/// things, four of information (which of the stamps that a send may have it is), four of data (the
+/// send's number).
 fn classify(data: &[u8], stamps: Stamps) -> NetworkError {
     let word = |at: usize| data.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     match (data.get(4), word(0), word(8), word(12)) {
@@ -234,11 +239,14 @@ fn classify(data: &[u8], stamps: Stamps) -> NetworkError {
     }
 }
 
-/// What one header points to, besides the payload.
+/// The memory that one header points to, besides the payload.
 #[derive(Clone, Copy)]
 struct Slot {
+    /// The sender.
     name: SockAddr,
+    /// Control messages.
     control: Control,
+    /// The payload's place.
     part: libc::iovec,
 }
 

@@ -26,7 +26,7 @@ pub struct Outgoing {
     pub traffic_class: u8,
     /// Which transmit stamps it asks for (SOF_TIMESTAMPING_TX_*); 0 for none.
     pub stamp_flags: u32,
-    /// What its owner calls it when it is stamped.
+    /// Its name in stamps, which its owner chooses.
     pub tag: u64,
 }
 
@@ -40,7 +40,9 @@ impl Outgoing {
 
 /// Headers for a burst, allocated once and written anew for each call.
 pub struct SendBatch {
+    /// One a message; written anew for each call.
     headers: Vec<libc::mmsghdr>,
+    /// Names and control messages, one a message.
     slots: Vec<Slot>,
     /// The traffic class that the socket gives to messages that do not say theirs.
     class: u8,
@@ -131,11 +133,14 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], to: &SocketAddr) -> io:
         .map(|_| ())
 }
 
-/// What one header points to, besides the payload.
+/// The memory that one header points to, besides the payload.
 #[derive(Clone, Copy)]
 struct Slot {
+    /// The destination.
     name: SockAddr,
+    /// Control messages.
     control: Control,
+    /// The payload's place.
     part: libc::iovec,
 }
 

@@ -32,14 +32,14 @@ pub struct Message {
     pub number: u64,
     /// When its last packet is at the backend, ps.
     pub arrived_ps: u64,
-    /// What the core spends on it: the core loop and the emulated work, ps.
+    /// The core's time for it: the core loop and the emulated work, ps.
     pub service_ps: u64,
     /// Where it arrives.
     pub backend: Backend,
     /// A uniform draw from the cores of the backend's row, for the layout whose queues are private:
     /// the column.
     pub column: usize,
-    /// Whether its latency counts.
+    /// Its latency counts.
     pub counts: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Message {
 pub struct Rpc {
     /// The message.
     pub message: Message,
-    /// Who ran it.
+    /// The core that ran it.
     pub core: Core,
     /// When it was dispatched to the core, or taken by it, ps.
     pub dispatched_ps: u64,
@@ -112,7 +112,7 @@ impl Latencies {
     };
 }
 
-/// Who shares a dispatcher in hardware.
+/// The cores that share a dispatcher in hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// All cores, at one designated backend.
@@ -220,7 +220,7 @@ struct Dispatcher {
     undecided: VecDeque<Message>,
     /// When the last decision is made and the next can begin, ps.
     decided_ps: u64,
-    /// Whether a decision is about to begin.
+    /// A decision is about to begin.
     is_deciding: bool,
 }
 

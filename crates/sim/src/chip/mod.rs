@@ -46,7 +46,7 @@ use self::workload::Workload;
 use crate::sojourn::{Figures, Sojourns};
 use crate::{PS_PER_NS, WARMUP_SHARE};
 
-/// Who shares a queue, and how it is served.
+/// The layout of queues: the cores that share one, and how it is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantArray)]
 #[strum(parse_err_ty = ChipError, parse_err_fn = layout_unknown)]
 pub enum Layout {
@@ -69,7 +69,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Whether the threshold matters.
+    /// True where the threshold matters.
     pub fn has_threshold(self) -> bool {
         matches!(self, Self::Single | Self::Rows)
     }
@@ -78,7 +78,7 @@ impl Layout {
 /// A chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chip {
-    /// Who shares a queue.
+    /// The layout of queues.
     pub layout: Layout,
     /// Messages that a core may have outstanding, of the layouts for which that matters. The
     /// paper's is 2.
@@ -104,7 +104,7 @@ impl fmt::Display for Chip {
     }
 }
 
-/// What came of a run.
+/// The figures of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// From a message's last packet to the end of its core loop, with the reply sent and the
@@ -301,7 +301,7 @@ fn layout_unknown(text: &str) -> ChipError {
 
 /// Above 1 the queue grows for as long as the run lasts, which shows what the cores can do.
 const LOAD_MAX: f64 = 2.0;
-/// What a scheduler holds at most.
+/// Requests that a scheduler holds at most.
 const REQUESTS_END: usize = 1 << 30;
 /// 30 days; times overflow after 213.
 const SPAN_MAX_PS: f64 = 30.0 * 86_400.0 * 1e12;

@@ -1,4 +1,4 @@
-//! What the chip is asked to do: the work that a message emulates, and the published mixes of it.
+//! Workloads of the chip: the work that a message emulates, and the published mixes of it.
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl Workload {
         self.service_mean_ns
     }
 
-    /// What the chip could serve if its cores never paused, millions a second.
+    /// The capacity of the chip if its cores never paused, millions a second.
     pub fn capacity_mrps(&self) -> f64 {
         super::mesh::CORES as f64 / self.service_mean_ns * 1e3
     }
@@ -103,7 +103,7 @@ impl fmt::Display for Workload {
 pub(super) struct Work {
     /// Core loop and emulated work, ps.
     pub(super) service_ps: u64,
-    /// Whether the message's latency counts.
+    /// The message's latency counts.
     pub(super) counts: bool,
 }
 

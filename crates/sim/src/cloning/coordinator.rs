@@ -13,7 +13,7 @@ use super::{Config, Slots};
 /// The state of LAEDGE's coordinator.
 #[derive(Debug)]
 pub(super) struct Station {
-    /// What a packet costs, ps.
+    /// Cost of a packet, ps.
     packet_ps: u64,
     /// When each thread is free, ps.
     free_ps: Vec<u64>,

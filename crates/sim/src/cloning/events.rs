@@ -1,4 +1,4 @@
-//! What happens next: services on the agenda, packets on links.
+//! The event queue: services on the agenda, packets on links.
 //!
 //! A link has a constant delay, so its packets arrive in the order in which they left, and a queue
 //! holds them. Half of all events never meet the agenda that way, which makes a run more than twice
@@ -28,7 +28,7 @@ pub(super) struct Packet {
     pub(super) table: u8,
 }
 
-/// What a switch writes into a request, and a server echoes.
+/// The mark that a switch writes into a request, and a server echoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// The switch made no clone of it.
@@ -55,7 +55,7 @@ pub(super) enum Event {
     ResponseDone(WorkerId, Packet),
 }
 
-/// What packets travel on.
+/// The links that packets travel on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     /// To a server.

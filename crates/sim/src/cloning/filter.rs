@@ -16,7 +16,7 @@ pub(super) struct Filter {
     tables: [Vec<u32>; 2],
 }
 
-/// What becomes of a response.
+/// The fate of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Forward,

@@ -43,7 +43,7 @@ use crate::sojourn::Sojourns;
 
 pub use self::zero_load::ZeroLoad;
 
-/// Who decides where a request goes, and who clones.
+/// The scheme: where a request goes, and where it is cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "lowercase", parse_err_ty = SchemeParseError, parse_err_fn = no_scheme)]
 pub enum Scheme {
@@ -88,7 +88,7 @@ pub enum Sending {
     Artifact,
 }
 
-/// What a server does with a clone that finds its queue not empty.
+/// The treatment of a clone that finds a server's queue not empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discard {
     /// It discards it.
@@ -98,7 +98,7 @@ pub enum Discard {
     Off,
 }
 
-/// What a server reports as its load in a response.
+/// The load that a server reports in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Report {
@@ -130,7 +130,7 @@ pub struct Delays {
 /// queue go to that very server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coordinator {
-    /// What a packet costs, ps. Default 0.5 us.
+    /// Cost of a packet, ps. Default 0.5 us.
     pub packet_ps: u64,
     /// Threads that share one queue of packets, at least 1. Default 1; the artifact runs 15.
     pub threads: u32,
@@ -152,7 +152,7 @@ pub enum Slots {
 /// A simulation of cloning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Who decides.
+    /// The scheme.
     pub scheme: Scheme,
     /// The workers of each server. At least two servers where the scheme compares or clones.
     pub servers: Vec<u32>,
@@ -169,9 +169,9 @@ pub struct Config {
     pub copies: Copies,
     /// How the clients send.
     pub sending: Sending,
-    /// Whether servers discard clones.
+    /// The treatment of clones that find a queue.
     pub discard: Discard,
-    /// What servers report.
+    /// The load that servers report.
     pub report: Report,
     /// The network.
     pub delays: Delays,
@@ -179,13 +179,13 @@ pub struct Config {
     pub coordinator: Coordinator,
 }
 
-/// What a simulation found. Counts are of the requests after the warm-up, as far as their packets
-/// got by the end.
+/// The outcome of a simulation. Counts are of the requests after the warm-up, as far as their
+/// packets got by the end.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// From a request's departure to its first response, at the client; ps.
     pub latency: Sojourns,
-    /// What became of requests and copies.
+    /// Counts of requests and copies by their fate.
     pub counts: Counts,
     /// The share of the workers' time in which they ran anything, losers included.
     pub utilisation: f64,
@@ -193,7 +193,7 @@ pub struct Outcome {
     pub offered_per_s: f64,
 }
 
-/// What became of requests and copies after the warm-up.
+/// Counts of requests and copies by their fate after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests sent.
@@ -274,7 +274,7 @@ fn no_scheme(text: &str) -> SchemeParseError {
 }
 
 impl Scheme {
-    /// Whether a request may have two copies.
+    /// True where a request may have two copies.
     pub fn clones(self) -> bool {
         matches!(self, Self::CClone | Self::NetClone | Self::NetCloneRackSched | Self::Laedge)
     }
@@ -335,7 +335,7 @@ impl Config {
         2 * (client_switch_ps + switch_server_ps + detour_ps)
     }
 
-    /// Whether the configuration can be run; every run checks it first.
+    /// Checks that the configuration can be run; every run does so first.
     ///
     /// # Errors
     ///
@@ -439,7 +439,7 @@ impl Outcome {
 ///
 /// # Errors
 ///
-/// What of the configuration has no answer.
+/// A configuration without an answer.
 pub fn simulate(config: &Config, seed: u64) -> Result<Outcome, CloningError> {
     config.check()?;
     Ok(run::Run::new(config, seed)?.finish())
@@ -449,7 +449,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// What jitter multiplies a service time by: a garbage collection, a compaction, an interrupt.
+/// The factor of jitter on a service time: a garbage collection, a compaction, an interrupt.
 pub const JITTER_FACTOR: f64 = 15.0;
 /// 50 days, which leaves as many again before times saturate.
 const LENGTH_MAX_PS: f64 = 4.32e18;

@@ -41,7 +41,7 @@ pub(super) struct Run<'a> {
     counts: Counts,
 }
 
-/// What of a run is looked at.
+/// The window of a run that is measured.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     /// The last request of the warm-up.
@@ -294,7 +294,7 @@ impl Services<'_> {
         }
     }
 
-    /// What a copy takes that starts now.
+    /// The service time of a copy that starts now.
     fn draw_ps(&mut self, packet: &Packet) -> u64 {
         let base_ps = match self.copies {
             Copies::Fresh => self.base_ps(),

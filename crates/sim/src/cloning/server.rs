@@ -15,7 +15,7 @@ pub(super) struct Server {
     queue: VecDeque<Packet>,
 }
 
-/// What becomes of a copy that comes to a server.
+/// The fate of a copy that comes to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// A free worker starts it now.

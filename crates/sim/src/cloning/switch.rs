@@ -15,7 +15,7 @@ use super::filter::{Filter, Verdict};
 pub(super) struct Switch {
     /// The last report of each server; 0 at the start.
     reports: Vec<u32>,
-    /// What a switch knows to be outstanding: it counts nothing.
+    /// Requests outstanding as a switch knows them: it counts nothing.
     outstanding: Vec<u32>,
     /// Decides by the reports, or by nothing.
     policy: Box<dyn Policy>,

@@ -25,7 +25,7 @@ pub struct ZeroLoad {
     offset_ns: f64,
 }
 
-/// What of a request is drawn.
+/// The draws of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Draw {
     /// One copy.
@@ -62,7 +62,7 @@ impl ZeroLoad {
         Some(Self { draw, ..Self::single(service, jitter)? })
     }
 
-    /// What a scheme comes to as its load goes to zero, round trip included: every request of a
+    /// The limit of a scheme as its load goes to zero, round trip included: every request of a
     /// scheme that clones is cloned.
     pub fn of(config: &Config) -> Option<Self> {
         let lag_ns = match config.scheme {

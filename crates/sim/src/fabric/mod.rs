@@ -38,13 +38,13 @@ pub struct Packet {
     pub wire_bytes: u32,
     /// Strict priority, 0 lowest to 7.
     pub priority: u8,
-    /// Whether a switch has marked it because its queue was long.
+    /// Marked by a switch because its queue was long.
     pub is_marked: bool,
     /// The sender's word for what it carries.
     pub tag: u32,
 }
 
-/// What will happen in a fabric.
+/// A future event of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A port may send its next packet.
@@ -53,7 +53,7 @@ pub enum Event {
     Arrive(u32),
 }
 
-/// What an event has led to that its owner must know.
+/// An outcome of an event that its owner must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happening {
     /// A packet has reached the host that it was for.
@@ -69,7 +69,7 @@ pub enum Happening {
 pub struct Fabric {
     map: Map,
     ports: Vec<Port>,
-    /// What each host's software takes on the way out and in; in the delays of its ports already.
+    /// Time of each host's software on the way out and in; in the delays of its ports already.
     software_ps: Vec<(u64, u64)>,
     /// Packets under way, and free places.
     flights: Vec<Flight>,
@@ -161,7 +161,7 @@ impl Fabric {
         self.ports[host as usize].queued_bytes()
     }
 
-    /// Whether the link of a host's NIC carries nothing, and nothing waits for it.
+    /// True while the link of a host's NIC carries nothing, and nothing waits for it.
     pub fn nic_is_idle(&self, host: u32, now: u64) -> bool {
         let nic = &self.ports[host as usize];
         nic.is_empty() && nic.free_at <= now
@@ -192,17 +192,17 @@ impl Fabric {
         }
     }
 
-    /// What went through a host's NIC.
+    /// Counters of a host's NIC.
     pub fn nic_counters(&self, host: u32) -> PortCounters {
         self.ports[host as usize].counters
     }
 
-    /// What went through the switch port that leads to a host.
+    /// Counters of the switch port that leads to a host.
     pub fn last_hop_counters(&self, host: u32) -> PortCounters {
         self.ports[self.map.last_hop(host) as usize].counters
     }
 
-    /// What went through all ports of switches.
+    /// Counters of all ports of switches.
     pub fn switch_counters(&self) -> PortCounters {
         self.ports[self.host_count()..]
             .iter()

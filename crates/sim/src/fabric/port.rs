@@ -9,7 +9,7 @@ use super::NONE;
 /// Strict priorities of an egress.
 pub const PRIORITIES: usize = 8;
 
-/// What a link leads to.
+/// The end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// A host.
@@ -59,7 +59,7 @@ impl Default for SwitchBuffer {
     }
 }
 
-/// What a port is asked to take.
+/// A port's answer to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// It waits its turn.
@@ -70,7 +70,7 @@ pub(super) enum Admission {
     Full,
 }
 
-/// What went through a port.
+/// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Packets sent.
@@ -111,9 +111,9 @@ pub(super) struct Port {
     pub(super) delay_ps: u64,
     /// When the link has carried what it is carrying.
     pub(super) free_at: u64,
-    /// Whether an event will look at the port when its link is free.
+    /// An event will look at the port when its link is free.
     pub(super) is_armed: bool,
-    /// Whether its owner wants to know each time its link is free.
+    /// Its owner wants to know each time its link is free.
     pub(super) is_watched: bool,
     pub(super) counters: PortCounters,
     buffer: SwitchBuffer,

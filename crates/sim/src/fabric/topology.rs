@@ -28,7 +28,7 @@ pub enum Spreading {
     Flow,
 }
 
-/// What joins hosts, however many there are.
+/// Links and switches that join hosts, however many there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Each host's link, both ways.

@@ -52,12 +52,12 @@ enum CallState {
 struct Handlers {
     /// The queue before the workers.
     scheduler: Scheduler<RequestId, Jbsq>,
-    /// What each worker runs.
+    /// The request that each worker runs.
     running: Vec<Option<RequestId>>,
     jobs: BTreeMap<u64, Job>,
     /// Alarms of earlier incarnations are stale.
     incarnation: u32,
-    /// What services take longer by.
+    /// The factor on service times.
     factor: u64,
 }
 
@@ -174,7 +174,7 @@ impl<'a> Applications<'a> {
         self.handlers[server].factor = factor;
     }
 
-    /// Whether no call is under way; a violation where one should have ended.
+    /// Notes a violation where a call should have ended.
     pub(super) fn check_due(&mut self, now: Time) {
         if let Some(&(due, number)) = self.due.first().filter(|&&(due, _)| due < now) {
             let call = &self.plan.calls[number as usize];
@@ -189,7 +189,7 @@ impl<'a> Applications<'a> {
         }
     }
 
-    /// Whether every call has ended.
+    /// True once every call has ended.
     pub(super) fn is_idle(&self) -> bool {
         self.due.is_empty()
     }
@@ -418,7 +418,7 @@ fn write_request(number: u32, call: &CallPlan, payload: &mut Vec<u8>) {
     write_pattern(call.word, call.request_len, payload);
 }
 
-/// What the handler makes of a request.
+/// The handler's reply to a request.
 fn write_reply(call: &CallPlan, payload: &mut Vec<u8>) {
     write_pattern(!call.word, call.reply_len, payload);
 }

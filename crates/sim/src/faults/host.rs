@@ -87,7 +87,7 @@ impl Station {
         Self { host, node, watch: Rc::clone(watch), bug }
     }
 
-    /// What an endpoint still holds, where it holds anything.
+    /// The holdings of an endpoint, where it holds anything.
     pub(super) fn holds(&self) -> Option<String> {
         fn text<H: Default + PartialEq + Debug>(held: H) -> Option<String> {
             (held != H::default()).then(|| format!("{held:?}"))
@@ -98,7 +98,7 @@ impl Station {
         }
     }
 
-    /// What the node has done that a run is to show.
+    /// Effects of the run that the node has counted.
     pub(super) fn efforts(&self) -> Vec<(Effect, u64)> {
         let (limited, resent) = match &self.node {
             Member::Endpoint(endpoint) => match endpoint.metrics() {
@@ -123,7 +123,7 @@ impl Station {
         event
     }
 
-    /// What a bug is to know of a datagram, where there is one.
+    /// The part of a message in a datagram, where there is a bug to look at it.
     fn part(&self, bytes: &[u8]) -> Option<Part> {
         self.bug.as_ref()?;
         match self.node.endpoint()? {
@@ -187,7 +187,7 @@ impl Node for Station {
     }
 }
 
-/// What bugs need to know of a datagram.
+/// The part of a message in a datagram, as bugs see it.
 #[derive(Clone, Copy)]
 enum Part {
     /// A whole request: its id, and a byte of that.
@@ -289,7 +289,7 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
     [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]
 }
 
-/// What [`Sabotage::RunsDiffer`] takes instead of the seed.
+/// The source of [`Sabotage::RunsDiffer`], in place of the seed.
 static RUNS: AtomicU8 = AtomicU8::new(0);
 
 const HOMA_WINDOW_AT: usize = 14;

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 /// A plan from which nothing more could be taken away.
 #[derive(Clone, Debug)]
 pub struct Minimised {
-    /// What is left.
+    /// The plan that is left.
     pub plan: Plan,
     /// Its run, with a trace of what happened last.
     pub report: Report,

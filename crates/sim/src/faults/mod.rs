@@ -47,7 +47,7 @@ pub use self::minimise::{Minimised, minimise};
 use self::plan::{FaultKind, Plan};
 pub use self::run::run;
 
-/// What is promised. The module says when each is checked.
+/// A promise. The module says when each is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the table of the module says what each is")]
 pub enum Invariant {
@@ -70,7 +70,7 @@ pub struct Violation {
     pub invariant: Invariant,
     /// When.
     pub at: Time,
-    /// What was seen.
+    /// A description of what was seen.
     pub detail: String,
 }
 
@@ -83,12 +83,12 @@ pub struct Options {
     pub trace_len: usize,
 }
 
-/// What a run showed.
+/// The findings of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The first invariant that did not hold.
     pub violation: Option<Violation>,
-    /// What happened, and how often.
+    /// Events of the run, counted.
     pub coverage: Coverage,
     /// Requests that each server's application was handed.
     pub served: Vec<u64>,
@@ -98,14 +98,14 @@ pub struct Report {
     pub trace: Vec<String>,
 }
 
-/// What happened in one or more runs.
+/// Events of one or more runs, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// Calls by how they ended, in the order of [`Ending`].
     pub endings: [u64; Ending::COUNT],
     /// Faults by kind, in the order of [`FaultKind`].
     pub faults: [u64; FaultKind::COUNT],
-    /// What else happened, in the order of [`Effect`].
+    /// Effects by kind, in the order of [`Effect`].
     pub effects: [u64; Effect::COUNT],
     /// Requests handed to handlers.
     pub runs: u64,
@@ -115,7 +115,7 @@ pub struct Coverage {
     pub virtual_ns: u64,
 }
 
-/// What happens in a run beside the ends of calls and the faults themselves.
+/// An effect in a run, beside the ends of calls and the faults themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Effect {

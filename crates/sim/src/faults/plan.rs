@@ -1,4 +1,4 @@
-//! What a fault run does, as plain data: hosts, a list of calls and a list of faults, all of which
+//! A fault run as plain data: hosts, a list of calls and a list of faults, all of which
 //! can be read and taken away.
 
 use std::fmt;
@@ -24,11 +24,11 @@ pub struct Plan {
     /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two
     /// hosts.
     pub topology: Option<Topology>,
-    /// What becomes of damaged datagrams. Where they are delivered a bit may be flipped in
+    /// The fate of damaged datagrams. Where they are delivered a bit may be flipped in
     /// anything, so that only what a node owes itself is checked: it does not panic, and every call
     /// ends once and by its deadline.
     pub damage: Damage,
-    /// What the endpoints speak.
+    /// The transport of the endpoints.
     pub transport: Transport,
     /// Payload bytes of a packet, at every endpoint.
     pub segment_len: u16,
@@ -44,7 +44,7 @@ pub struct Plan {
     pub faults: Vec<Fault>,
 }
 
-/// What the endpoints of a plan speak.
+/// The transport of a plan's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// R2P2, with or without a router.
@@ -77,9 +77,9 @@ pub struct ServerPlan {
     pub clients_max: usize,
     /// [`tailcut_proto::r2p2::Config::message_len_max`].
     pub message_len_max: usize,
-    /// Whether its tokens are those of a pool.
+    /// Its tokens are those of a pool.
     pub is_pooled: bool,
-    /// Whether it takes every address for validated.
+    /// It takes every address for validated.
     pub is_trusting: bool,
     /// The host's clock.
     pub clock: Clock,
@@ -103,7 +103,7 @@ pub struct ClientPlan {
 pub struct CallPlan {
     /// When it is made.
     pub at: Time,
-    /// Who makes it.
+    /// Its client, by its place among the clients.
     pub client: usize,
     /// The server that it goes to where there is no router.
     pub server: usize,
@@ -115,13 +115,13 @@ pub struct CallPlan {
     pub timeout_ns: u64,
     /// When the application gives it up, after it was made.
     pub cancel_after_ns: Option<u64>,
-    /// Whether it may run more than once.
+    /// It may run more than once.
     pub is_idempotent: bool,
-    /// Whether it must go to the router's first server.
+    /// It must go to the router's first server.
     pub is_fixed: bool,
-    /// Whether the handler refuses it.
+    /// The handler refuses it.
     pub is_refused: bool,
-    /// What its bytes and its service time follow from, so that they stay when other calls are
+    /// The seed of its bytes and its service time, so that they stay when other calls are
     /// taken away.
     pub word: u64,
 }
@@ -133,11 +133,11 @@ pub struct Fault {
     pub at: Time,
     /// How long it lasts.
     pub lasts_ns: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: FaultKind,
 }
 
-/// What can go wrong. `from` is the host whose datagrams suffer, `None` for those of all hosts.
+/// A kind of fault. `from` is the host whose datagrams suffer, `None` for those of all hosts.
 #[derive(Clone, Copy, Debug, PartialEq, EnumCount, EnumDiscriminants, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 #[strum_discriminants(vis())]
@@ -190,9 +190,9 @@ pub enum FaultKind {
     },
     /// Nothing that one sends arrives at the other.
     OneWayPartition {
-        /// Who is not heard.
+        /// The host that is not heard.
         from: Host,
-        /// Who does not hear.
+        /// The host that does not hear.
         to: Host,
     },
     /// Nothing arrives either way.
@@ -213,7 +213,7 @@ pub enum FaultKind {
         host: Host,
         /// Added to each datagram on its way in and out, ns.
         delay_ns: u64,
-        /// What services take longer by.
+        /// The factor on service times.
         factor: u64,
     },
     /// The router is told to drain a server, and to resume it.
@@ -344,7 +344,7 @@ impl FaultKind {
         FaultKindDiscriminants::from(self) as usize
     }
 
-    /// Whether it is one of the router's, or something that happens to the router.
+    /// True for a fault of the router's servers, or of the router itself.
     fn concerns_router(&self) -> bool {
         matches!(self, Self::Drain { .. } | Self::Removal { .. })
             || self.hosts().contains(&Host::Router)
@@ -385,7 +385,7 @@ impl Host {
         }
     }
 
-    /// Who has the address.
+    /// The host that has the address.
     pub(super) fn at(address: SocketAddr) -> Option<Self> {
         let IpAddr::V4(ip) = address.ip() else { return None };
         match (ip.octets(), address.port()) {

@@ -41,7 +41,7 @@ struct Run<'a> {
     network: Network<Station>,
     watch: Rc<RefCell<Watch>>,
     applications: Applications<'a>,
-    /// What the plan says will happen, latest last.
+    /// The steps of the plan that are to come, latest last.
     script: Vec<(Time, Step)>,
     /// Which faults there are now.
     is_active: Vec<bool>,
@@ -55,7 +55,7 @@ enum Step {
     End(usize),
     Call(u32),
     Cancel(u32),
-    /// Whether all is quiet, after the faults.
+    /// A look whether all is quiet, after the faults.
     Look,
 }
 
@@ -189,7 +189,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What happens to the datagrams of a host: the worst of every active fault.
+    /// The impairments of the datagrams of a host: the worst of every active fault.
     fn impairment(&self, host: Host) -> Impairment {
         let delay_ns = if self.plan.topology.is_some() { 0 } else { DELAY_NS };
         let mut path = Impairment { delay_ns, ..Impairment::NONE };
@@ -290,7 +290,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What is held still, where something is.
+    /// The first thing that is still held, where there is one.
     fn busy(&self) -> Option<(Invariant, String)> {
         if !self.applications.is_idle() {
             return Some((Invariant::Floor, "a call has not ended".to_owned()));

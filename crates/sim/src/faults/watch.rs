@@ -31,7 +31,7 @@ use super::plan::{Host, Moment, Plan, Transport};
 use super::{Invariant, Violation};
 use crate::network::Damage;
 
-/// What is known of a run from its datagrams.
+/// The books of a run, kept from its datagrams.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// The virtual time.
@@ -43,11 +43,11 @@ pub(super) struct Watch {
     /// Requests that a later placement or a probe overtook.
     pub(super) overtaken: u64,
     transport: Transport,
-    /// Whether datagrams can be trusted to be what their sender wrote.
+    /// Datagrams can be trusted to be as their sender wrote them.
     is_strict: bool,
     /// A router whose table is full cannot know of what it refused, so that a copy may be placed.
     forgets_refusals: bool,
-    /// Whether each call may run once.
+    /// By call: it may run only once.
     is_once: Vec<bool>,
     /// How often each call was handed to an application.
     runs: Vec<u32>,
@@ -60,7 +60,7 @@ pub(super) struct Watch {
     /// The incarnation of each host that first had a copy of a call that may run once, by the
     /// call's id.
     had: BTreeMap<(Host, u64), u32>,
-    /// What happened last, oldest first; at most `trace_len`.
+    /// The last lines of the trace, oldest first; at most `trace_len`.
     trace: VecDeque<String>,
     trace_len: usize,
     /// The last probe to and report of each server; the same again is not worth a line.
@@ -474,7 +474,7 @@ impl ServerBook {
         Order::Ahead
     }
 
-    /// What it has is not the router's any more.
+    /// Releases its requests from the router's count.
     fn begin_anew(&mut self) {
         self.live.clear();
         self.arrivals.values_mut().for_each(|counts| *counts = false);
@@ -539,7 +539,7 @@ impl<'a> AnyPacket<'a> {
     }
 }
 
-/// Whose request it is: the client's own address, or what a router has written.
+/// The client of a request: its own address, or the one that a router has written.
 fn client_of(from: SocketAddr, packet: &Packet) -> SocketAddr {
     match route(packet) {
         Some(route) if route.client_port.get() != 0 => {

@@ -75,14 +75,14 @@ impl Default for Settings {
 #[derive(Debug)]
 pub(super) struct HomaHost {
     endpoint: Endpoint,
-    /// What a server answers.
+    /// A server's answer.
     answers: Answers,
     /// The highest level of the network, which is what higher ones become on it.
     level_max: u8,
     data_received_bytes: u64,
 }
 
-/// What a server answers to a message.
+/// A server's answer to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
     /// When it came.
@@ -179,7 +179,7 @@ impl Settings {
     pub const PUBLISHED: Self =
         Self { policy: Policy::Sigcomm, priorities: 8, overcommit: None, timers: Timers::Quiet };
 
-    /// Whether there is an endpoint of this kind.
+    /// True where there is an endpoint of this kind.
     pub(super) fn are_possible(&self) -> bool {
         (1..=8).contains(&self.priorities)
             && self.overcommit.is_none_or(|overcommit| (1..=16).contains(&overcommit))
@@ -274,12 +274,12 @@ fn request_data_len(bytes: &[u8]) -> u64 {
     }
 }
 
-/// What a datagram takes of the links where messages go one way.
+/// The framing of datagrams where messages go one way.
 pub(super) fn one_way_framing(bytes: &[u8]) -> Carriage {
     framing(bytes, Answers::Receipt)
 }
 
-/// What a datagram takes of the links where messages are echoed.
+/// The framing of datagrams where messages are echoed.
 pub(super) fn echo_framing(bytes: &[u8]) -> Carriage {
     framing(bytes, Answers::Echo)
 }

@@ -1,5 +1,5 @@
-//! What Homa is compared with: messages without priorities and grants, as lanes that share the NIC
-//! in turns.
+//! Transports to compare Homa with: messages without priorities and grants, as lanes that share the
+//! NIC in turns.
 //!
 //! | transport | a lane is | under way in a lane |
 //! |---|---|---|
@@ -65,7 +65,7 @@ struct Outgoing {
     sent: u64,
 }
 
-/// What a datagram says. Its data is not there: only the number of its bytes is.
+/// The header of a datagram. Its data is not there: only the number of its bytes is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Header {
     /// The message; of an acknowledgement [`RECEIPT`].
@@ -225,7 +225,7 @@ impl Header {
     }
 }
 
-/// What a datagram takes of the links: as much as a packet of Homa with the same data.
+/// The framing of datagrams: as much as a packet of Homa with the same data.
 pub(super) fn framing(bytes: &[u8]) -> Carriage {
     let header = Header::parse(bytes).unwrap_or_default();
     let is_receipt = header.word == RECEIPT;

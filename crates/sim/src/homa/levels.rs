@@ -57,7 +57,7 @@ pub fn cutoffs(workload: &Workload, levels: u8) -> Vec<u64> {
     cutoffs
 }
 
-/// What is left of a message of `size` bytes at each of its packets that are sent as unscheduled
+/// The rest of a message of `size` bytes at each of its packets that are sent as unscheduled
 /// ones, with their bytes on the wire.
 fn message_packets(size: u64, mut packet: impl FnMut(u64, u64)) {
     let unscheduled = size.min(paper::UNSCHEDULED_BYTES);

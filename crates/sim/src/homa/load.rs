@@ -1,4 +1,4 @@
-//! Who sends how much to whom, and when.
+//! The load: messages with their sizes, receivers and times.
 //!
 //! Invariant: a host's messages follow from the seed and the host alone, so that every transport is
 //! given the same ones.

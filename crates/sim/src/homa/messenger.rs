@@ -1,4 +1,5 @@
-//! What an experiment asks of a transport: to carry a message, and to say when it has arrived.
+//! The interface of an experiment to a transport: to carry a message, and to say when it has
+//! arrived.
 
 use std::net::SocketAddr;
 

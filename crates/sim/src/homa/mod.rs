@@ -42,7 +42,7 @@ use self::slowdown::{Bucket, Slowdowns};
 use crate::fabric::topology::Spreading;
 use crate::network::{Framing, Statistics};
 
-/// What is simulated.
+/// A simulation to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experiment {
     /// Sizes of messages.
@@ -53,14 +53,14 @@ pub struct Experiment {
     pub load: f64,
     /// Hosts: 2 to 16 at one switch, or whole racks of 16.
     pub hosts: u32,
-    /// Who sends to whom.
+    /// The pattern of senders and receivers.
     pub pattern: Pattern,
     /// How long messages come, ns.
     pub duration_ns: u64,
     /// Messages count that come later than this, ns; below `duration_ns`. A heavy workload takes
     /// long to fill the network.
     pub warmup_ns: u64,
-    /// Who carries them.
+    /// The transport that carries them.
     pub transport: Transport,
     /// Upper sizes of the buckets of slowdowns, ascending.
     pub buckets: Vec<u64>,
@@ -68,7 +68,7 @@ pub struct Experiment {
     pub seed: u64,
 }
 
-/// Who sends to whom.
+/// The pattern of senders and receivers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pattern {
     /// Every host to all others, one way.
@@ -80,7 +80,7 @@ pub enum Pattern {
     Echo,
 }
 
-/// Who carries messages.
+/// A transport of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// Homa: the endpoint of `tailcut-proto`.
@@ -93,26 +93,26 @@ pub enum Transport {
     Oracle,
 }
 
-/// What came of an [`Experiment`].
+/// The findings of an [`Experiment`].
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// Slowdowns of the counted messages, by size.
     pub buckets: Vec<Bucket>,
     /// The same of all sizes.
     pub all: Bucket,
-    /// What became of the counted messages.
+    /// Counts of the counted messages by their fate.
     pub counts: Counts,
     /// Where links and switches were; `None` of the oracle, who has none.
     pub links: Option<Links>,
-    /// What Homa's endpoints said; `None` of other transports.
+    /// Control packets of Homa's endpoints; `None` of other transports.
     pub homa: Option<Said>,
-    /// What went over the network; with Homa, what went beside the links too.
+    /// Counters of the network; with Homa, of what went beside the links too.
     pub network: Statistics,
     /// Virtual time of the run, ns.
     pub elapsed_ns: u64,
 }
 
-/// What became of counted messages.
+/// Counts of messages by their fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages begun.
@@ -188,7 +188,7 @@ pub enum ExperimentError {
 }
 
 impl Experiment {
-    /// Whether it can be run.
+    /// Checks that it can be run.
     ///
     /// # Errors
     ///

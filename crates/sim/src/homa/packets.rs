@@ -183,7 +183,7 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// What has gone over links so far, over all hosts.
+/// Bytes that have gone over links so far, over all hosts.
 struct Meter {
     up_bytes: u64,
     down_bytes: u64,
@@ -208,7 +208,7 @@ fn last_hops<N: Messenger>(network: &Network<N>) -> impl Iterator<Item = u64> {
     (0..fabric.host_count() as u32).map(|host| fabric.last_hop_backlog_bytes(host))
 }
 
-/// What the endpoints of all hosts said, where they are Homa's.
+/// Control packets of the endpoints of all hosts, where they are Homa's.
 fn said<N: Messenger>(network: &Network<N>) -> Option<Said> {
     let hosts = 0..network.fabric().expect("the network has links").host_count();
     hosts.filter_map(|host| network.node(host).said()).reduce(|sum, one| Said {

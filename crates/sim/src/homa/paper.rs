@@ -30,7 +30,7 @@ pub const UNSCHEDULED_BYTES: u64 = 9328;
 pub const RTT_BYTES: u64 = 10_000;
 /// Bytes of a control packet on the wire: the shortest frame.
 pub const CONTROL_WIRE_BYTES: u32 = 84;
-/// What each host's software takes; the sender's with its NIC's.
+/// The delays of each host's software; the sender's with its NIC's.
 pub const DELAYS: HostDelays = HostDelays { transmit_ns: 1000, receive_ns: 500 };
 /// The rate of a host's link.
 pub const HOST_GBIT: f64 = 10.0;

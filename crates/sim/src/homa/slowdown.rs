@@ -16,7 +16,7 @@ pub struct Slowdowns {
     all: Sojourns,
 }
 
-/// What a bucket found.
+/// The figures of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
     /// The largest size of its messages, bytes.
@@ -61,14 +61,14 @@ impl Slowdowns {
         self.all.record(ticks);
     }
 
-    /// What each bucket found; a last one without messages is left out.
+    /// The figures of each bucket; a last one without messages is left out.
     pub fn buckets(&self) -> Vec<Bucket> {
         let seen =
             self.buckets.iter().filter(|(size, found)| *size < u64::MAX || found.count() > 0);
         seen.map(|(size_max, found)| Bucket::of(*size_max, found)).collect()
     }
 
-    /// What messages of all sizes found.
+    /// The figures of messages of all sizes.
     pub fn all(&self) -> Bucket {
         Bucket::of(u64::MAX, &self.all)
     }

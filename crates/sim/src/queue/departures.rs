@@ -38,7 +38,7 @@ impl Departures {
         NOBODY >> worker_bits(workers)
     }
 
-    /// Who departs next, and when, if that is until `until`.
+    /// The time and the worker of the next departure, if that is until `until`.
     #[inline]
     pub(super) fn earliest(&self, until: u64) -> Option<(u64, usize)> {
         let time = self.first >> self.worker_bits;

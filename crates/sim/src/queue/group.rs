@@ -47,7 +47,7 @@ struct Worker {
     /// When the scheduler hears of each conclusion after the next one, which is in [`Departures`];
     /// ascending.
     later_ps: VecDeque<u64>,
-    /// What a service time is multiplied by: the inverse of the speed.
+    /// The factor on service times: the inverse of the speed.
     pace: f64,
     /// Time spent serving.
     busy_ps: u64,

@@ -1,4 +1,4 @@
-//! What arrives: the requests of a seed, which no policy can change.
+//! Arrivals: the requests of a seed, which no policy can change.
 //!
 //! Invariant: times never decrease and do not drift, because the part of a picosecond that a time
 //! leaves out is carried to the next. A jitter of 0 draws the same services as none.
@@ -27,7 +27,7 @@ pub struct Requests {
     gaps: Samples,
     /// The last arrival, whole picoseconds.
     whole_ps: u64,
-    /// What the last arrival's time leaves out, in `[0, 1)` picoseconds.
+    /// The rest of the last arrival's time, in `[0, 1)` picoseconds.
     fraction_ps: f64,
     arrivals: Generator,
     /// Services in picoseconds.

@@ -1,4 +1,4 @@
-//! What is simulated: the configuration of a system and what has no answer.
+//! The configuration of a system, and the checks that it has an answer.
 
 use std::num::NonZeroU32;
 
@@ -20,17 +20,17 @@ pub struct System {
     pub groups: usize,
     /// U of a layout Q x U: workers in each group.
     pub workers: usize,
-    /// The policy that places requests. `jbsq:auto` takes the bound that [`BoundEstimator`] derives from the
-    /// delays and the mean service.
+    /// The policy that places requests. `jbsq:auto` takes the bound that [`BoundEstimator`] derives
+    /// from the delays and the mean service.
     pub policy: PolicySpec,
-    /// Who gets it where several workers have the fewest outstanding; for JBSQ alone. Default: the
+    /// The tie rule where several workers have the fewest outstanding; for JBSQ alone. Default: the
     /// policy's own rule, rotation.
     pub ties: Option<TieRule>,
     /// The shape of the gaps between arrivals; the rate follows from the load. Default Poisson.
     pub arrivals: Process,
     /// The service time at a worker of speed 1.
     pub service: Distribution,
-    /// What makes some services longer. Default none.
+    /// The jitter of services. Default none.
     pub jitter: Jitter,
     /// The speed of each worker, group after group: it serves for the service time divided by its
     /// speed. Default empty: all 1.
@@ -39,7 +39,7 @@ pub struct System {
     pub to_worker_ps: u64,
     /// From the end of a service until the scheduler knows of it, picoseconds. Default 0.
     pub feedback_ps: u64,
-    /// What arrives over what the workers can serve: the rate times the mean service (jitter
+    /// The load, arrivals over capacity: the rate times the mean service (jitter
     /// included) over the sum of speeds.
     pub load: f64,
     /// Requests to simulate, warm-up included; at most [`REQUESTS_MAX`].
@@ -54,7 +54,7 @@ pub struct System {
 pub struct Jitter {
     /// The probability that a service is one of them. Default 0.
     pub probability: f64,
-    /// What their time is multiplied by. Default 15, the factor of NetClone's evaluation.
+    /// The factor on their time. Default 15, the factor of NetClone's evaluation.
     pub factor: f64,
 }
 
@@ -64,7 +64,7 @@ impl Default for Jitter {
     }
 }
 
-/// Who takes a request where several workers have the fewest outstanding.
+/// The tie rule where several workers have the fewest outstanding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "lowercase", parse_err_ty = SystemError, parse_err_fn = no_tie_rule)]
 pub enum TieRule {
@@ -110,7 +110,7 @@ impl System {
         Self { requests, warmup: requests / WARMUP_SHARE, ..self }
     }
 
-    /// Whether the system has an answer; every run checks it first.
+    /// Checks that the system has an answer; every run does so first.
     ///
     /// A load that the workers or one group of them cannot serve is refused. With delays the bound
     /// of JBSQ limits what a worker serves to `bound` requests in a service time and both delays;
@@ -172,7 +172,7 @@ impl System {
         self.bound().map_or(self.policy, |bound| self.policy.with_bound(bound))
     }
 
-    /// Whether a tie rule means anything to the policy: JBSQ has one.
+    /// True where a tie rule means anything to the policy: JBSQ has one.
     pub(super) fn has_ties(&self) -> bool {
         self.policy.name() == Jbsq::AUTO.name()
     }
@@ -189,7 +189,7 @@ impl System {
         self.speeds.get(worker).copied().unwrap_or(1.0)
     }
 
-    /// What the gaps are drawn from, and what multiplies them into picoseconds.
+    /// The distribution of gaps, and the factor that makes them picoseconds.
     pub(super) fn gaps(&self) -> Result<(Distribution, f64), SystemError> {
         let gaps = match &self.arrivals {
             Process::Poisson => Distribution::new(Form::Exponential { mean: 1.0 }, Unit::Plain),
@@ -330,7 +330,7 @@ pub enum SystemError {
     Overload {
         /// The load asked for.
         load: f64,
-        /// What can be served at most.
+        /// The highest load that can be served.
         ceiling: f64,
     },
     /// Virtual time has an end.
