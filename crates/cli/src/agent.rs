@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     activity.close();
     while !life.is_over(Clock.now(), || activity.has_coordinator()) {
-        thread::sleep(LOOK_INTERVAL);
+        thread::park_timeout(LOOK_INTERVAL);
     }
     life.end("there is a coordinator")
 }
