@@ -9,10 +9,11 @@
 //! no time exceeds [`TIME_NS_MAX`] and no count [`COUNT_MAX`].
 
 use serde::{Deserialize, Serialize};
+use strum::EnumCount;
 use thiserror::Error;
 
-use crate::app::{Outcome, Tally};
-use crate::outcome::{Counts, Failure};
+use crate::app::{ErrorKind, Outcome};
+use crate::outcome::Failure;
 use crate::slices::{Slice, Unanswered, Unusual};
 use crate::stamps::{Latencies, MatchCounts};
 use crate::statistics::series::Timed;
@@ -80,17 +81,18 @@ impl<'a> Reader<'a> {
         self.number().and_then(|value| within(value, max))
     }
 
-    /// Several counts, each [`COUNT_MAX`] at most.
+    /// The next value, which is of `N` counts, each [`COUNT_MAX`] at most.
     ///
     /// # Errors
     ///
-    /// When there are fewer, or one is larger.
-    pub fn counts<const N: usize>(&mut self) -> Result<[u64; N], Malformed> {
-        let mut counts = [0; N];
-        for count in &mut counts {
-            *count = self.number_up_to(COUNT_MAX)?;
+    /// When there is none, or one of its counts is larger.
+    pub fn counts<T: Deserialize<'a>, const N: usize>(&mut self) -> Result<T, Malformed> {
+        // A copy of the reader takes the value, and the reader itself looks at each of its counts.
+        let value = { *self }.value()?;
+        for _ in 0..N {
+            self.number_up_to(COUNT_MAX)?;
         }
-        Ok(counts)
+        Ok(value)
     }
 
     /// Says that this is the end.
@@ -157,14 +159,10 @@ pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
 ///
 /// When there is none, or one of its numbers is beyond its limit.
 pub fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, Malformed> {
-    let (index, counts, tally, sent_meanwhile, replied_meanwhile): (_, Counts, Tally, _, _) =
-        reader.value()?;
-    let Counts { sent, replied, lost, refused, timeout } = counts;
-    let Tally { ok, misses, errors } = tally;
-    let single = [sent, replied, lost, refused, timeout, sent_meanwhile, replied_meanwhile];
-    for count in single.into_iter().chain([ok, misses]).chain(errors) {
-        within(count, COUNT_MAX)?;
-    }
+    let index = reader.value()?;
+    let counts = reader.counts::<_, 5>()?;
+    let tally = reader.counts::<_, { 2 + ErrorKind::COUNT }>()?;
+    let [sent_meanwhile, replied_meanwhile] = reader.counts::<_, 2>()?;
     let samples = reader.list(|intended_ns, (latency_ns, late_ns)| {
         let latency_ns = within(latency_ns, TIME_NS_MAX)?;
         Ok(Timed { intended_ns, latency_ns, late_ns: within(late_ns, TIME_NS_MAX)? })
@@ -199,15 +197,7 @@ pub fn put_stamps(counts: &MatchCounts, stamped: &[Latencies], bytes: &mut Vec<u
 ///
 /// When there is none, or one of its numbers is beyond its limit.
 pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Vec<Latencies>), Malformed> {
-    let counts: MatchCounts = reader.value()?;
-    let MatchCounts { requests, refused, samples, missing_kernel, missing_hardware, .. } = counts;
-    let MatchCounts { unanswered, late, duplicates, unexpected, reversed, ambiguous, .. } = counts;
-    for count in [requests, refused, samples, missing_kernel, missing_hardware]
-        .into_iter()
-        .chain([unanswered, late, duplicates, unexpected, reversed, ambiguous])
-    {
-        within(count, COUNT_MAX)?;
-    }
+    let counts = reader.counts::<_, 11>()?;
     let len = reader.items()?;
     let mut stamped = Vec::with_capacity(len);
     for _ in 0..len {
@@ -272,10 +262,11 @@ const SLICE_LEN_TYPICAL: usize = 128;
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use strum::{EnumCount, VariantArray};
+    use strum::VariantArray;
 
     use super::*;
-    use crate::app::ErrorKind;
+    use crate::app::Tally;
+    use crate::outcome::Counts;
 
     fn check_number(value: u64, expected: &[u8]) {
         let mut bytes = Vec::new();

@@ -61,6 +61,8 @@ mod totals;
 pub use self::controller::Controller;
 pub use self::glance::Glance;
 
+use thiserror::Error;
+
 use crate::load::Rates;
 use crate::objective::Objective;
 use crate::outcome::Counts;
@@ -225,31 +227,23 @@ pub struct Window {
 }
 
 /// What was done to reach the target.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum Correction {
     /// The warm-up was prolonged, to so many ns.
+    #[error("warmed up for {:.1} s", *.0 as f64 / 1e9)]
     WarmUp(u64),
     /// The measurement began again.
+    #[error("began to measure again")]
     Restart,
     /// The measurement was prolonged, to so many ns.
+    #[error("measured for {:.1} s", *.0 as f64 / 1e9)]
     Measure(u64),
     /// The share of requests that are samples was raised.
+    #[error("sampled {:.1} % of the requests", .0 * 100.0)]
     Sampling(f64),
     /// The number of connections was raised.
+    #[error("used {0} connections")]
     Connections(u32),
-}
-
-impl std::fmt::Display for Correction {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let seconds = |ns: u64| ns as f64 / 1e9;
-        match *self {
-            Self::WarmUp(ns) => write!(f, "warmed up for {:.1} s", seconds(ns)),
-            Self::Restart => f.write_str("began to measure again"),
-            Self::Measure(ns) => write!(f, "measured for {:.1} s", seconds(ns)),
-            Self::Sampling(share) => write!(f, "sampled {:.1} % of the requests", share * 100.0),
-            Self::Connections(count) => write!(f, "used {count} connections"),
-        }
-    }
 }
 
 /// A percentile, and whether it may be relied on: where the one that was asked for may not, a lower

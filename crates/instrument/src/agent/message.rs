@@ -96,10 +96,7 @@ impl Report {
                 AgentEvent::Slice { thread, slice: read_slice(&mut reader)? }
             }
             CLIENT => {
-                // Its bytes are those of seven counts, none of which may be beyond its limit: a copy of
-                // the reader takes them, and the reader itself looks at each.
-                let client = { reader }.value()?;
-                reader.counts::<7>()?;
+                let client = reader.counts::<_, 7>()?;
                 let (stamps, stamped) = read_stamps(&mut reader)?;
                 AgentEvent::Client { client, stamps, stamped }
             }

@@ -93,6 +93,42 @@ fn line(bytes: &[u8], len: u64, before: Option<u8>) -> Line<'_> {
     Line { text: &bytes[..shown as usize], len, is_cut: shown < text_len, has_return }
 }
 
+/// The head of a fixed length that a message begins with, in the making.
+#[derive(Clone, Debug)]
+pub(super) struct HeldHead<const N: usize> {
+    held: [u8; N],
+    held_len: usize,
+}
+
+impl<const N: usize> HeldHead<N> {
+    pub(super) fn new() -> Self {
+        Self { held: [0; N], held_len: 0 }
+    }
+
+    /// Takes bytes up to the end of a head of `len`, which is `N` at most; none where it goes on.
+    /// One that comes whole is not copied.
+    #[inline]
+    pub(super) fn take<'a, 'b: 'a>(
+        &'a mut self,
+        bytes: &mut &'b [u8],
+        len: usize,
+    ) -> Option<&'a [u8]> {
+        let (part, rest) = bytes.split_at(bytes.len().min(len - self.held_len));
+        *bytes = rest;
+        if part.len() == len {
+            return Some(part);
+        }
+        self.held[self.held_len..][..part.len()].copy_from_slice(part);
+        self.held_len = (self.held_len + part.len()) % len;
+        (self.held_len == 0).then(|| &self.held[..len])
+    }
+
+    /// Whether one has begun.
+    pub(super) fn is_within(&self) -> bool {
+        self.held_len > 0
+    }
+}
+
 /// Passes over `left` bytes; whether none is left.
 #[inline]
 pub(super) fn skip(bytes: &mut &[u8], left: &mut u64) -> bool {

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use super::lines::skip;
+use super::lines::{HeldHead, skip};
 use super::payload::{FILL, TAG_BYTES};
 use super::reply::Malformed;
 
@@ -101,10 +101,7 @@ impl Task {
 pub struct Tasks {
     form: &'static dyn TaskForm,
     limits: Limits,
-    /// The head in the making.
-    held: [u8; HEAD_LEN_MAX],
-    /// Bytes of that.
-    held_len: usize,
+    head: HeldHead<HEAD_LEN_MAX>,
     /// The request whose payload is under way, and what is left of that.
     within: Option<(Task, u64)>,
     /// What ended the connection.
@@ -114,7 +111,7 @@ pub struct Tasks {
 impl Tasks {
     /// For a new connection.
     pub fn new(form: &'static dyn TaskForm, limits: Limits) -> Self {
-        Self { form, limits, held: [0; HEAD_LEN_MAX], held_len: 0, within: None, malformed: None }
+        Self { form, limits, head: HeldHead::new(), within: None, malformed: None }
     }
 
     /// Takes bytes up to the end of a request; bytes behind it are left for the next. `None` says
@@ -134,16 +131,10 @@ impl Tasks {
 
     fn find(&mut self, bytes: &mut &[u8]) -> Result<Option<Task>, Malformed> {
         if self.within.is_none() {
-            let head_len = self.form.head_len();
-            let (part, rest) = bytes.split_at(bytes.len().min(head_len - self.held_len));
-            *bytes = rest;
-            self.held[self.held_len..][..part.len()].copy_from_slice(part);
-            self.held_len += part.len();
-            if self.held_len < head_len {
+            let Some(head) = self.head.take(bytes, self.form.head_len()) else {
                 return Ok(None);
-            }
-            self.held_len = 0;
-            self.within = Some(self.form.read_head(&self.held[..head_len], self.limits)?);
+            };
+            self.within = Some(self.form.read_head(head, self.limits)?);
         }
         let Some((task, left)) = &mut self.within else {
             return Ok(None);

@@ -148,7 +148,7 @@ impl fmt::Display for Pick {
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     pub(super) keys: Keys,
-    pub(super) values: Values,
+    pub(super) values: Sizes,
     picker: Picker,
     /// The share of reads.
     get: f64,
@@ -164,7 +164,7 @@ impl Traffic {
     ) -> Result<Self, AppError> {
         Ok(Self {
             keys: Keys::new(store, key_max)?,
-            values: Values::new(store, value_max)?,
+            values: store.values(value_max)?,
             picker: Picker::new(store, rng)?,
             get: store.get.unwrap_or(1.0),
         })
@@ -214,6 +214,11 @@ impl Sizes {
         }
     }
 
+    /// The length of the value that a preload puts under the key of `index`.
+    pub(super) fn of_value(&self, index: u64) -> usize {
+        self.of_index(VALUE_STREAM, index)
+    }
+
     /// The size that belongs to `index`, the same in every run; `stream` tells uses apart.
     #[inline]
     fn of_index(&self, stream: u64, index: u64) -> usize {
@@ -260,24 +265,10 @@ impl Keys {
     }
 }
 
-/// The bytes of values.
-#[derive(Clone, Debug)]
-pub(super) struct Values(Sizes);
-
-impl Values {
-    /// Refuses sizes that no value may have.
-    pub(super) fn new(store: &Store, bytes_max: u64) -> Result<Self, AppError> {
-        Sizes::new("values", &store.value, 0, bytes_max).map(Self)
-    }
-
-    #[inline]
-    pub(super) fn draw(&self, rng: &mut Generator) -> usize {
-        self.0.draw(rng)
-    }
-
-    /// The length of the value that a preload puts under the key of `index`.
-    pub(super) fn len(&self, index: u64) -> usize {
-        self.0.of_index(VALUE_STREAM, index)
+impl Store {
+    /// Bytes of values; refuses sizes that no value may have.
+    pub(super) fn values(&self, bytes_max: u64) -> Result<Sizes, AppError> {
+        Sizes::new("values", &self.value, 0, bytes_max)
     }
 }
 
@@ -289,46 +280,39 @@ pub(super) fn write_value(len: usize, out: &mut Vec<u8>) {
 
 /// Picks keys.
 #[derive(Clone, Debug)]
-struct Picker {
-    keys: u64,
-    how: How,
-}
-
-#[derive(Clone, Debug)]
-enum How {
-    Uniform,
-    RoundRobin { next: u64 },
-    Zipf(Distribution),
+enum Picker {
+    Uniform { keys: u64 },
+    RoundRobin { keys: u64, next: u64 },
+    Zipf { keys: u64, ranks: Distribution },
 }
 
 impl Picker {
     fn new(store: &Store, rng: &mut Generator) -> Result<Self, AppError> {
         let keys = store.keys;
-        let how = match store.pick {
-            Pick::Uniform => How::Uniform,
-            Pick::RoundRobin => How::RoundRobin { next: rng.random_range(0..keys) },
+        Ok(match store.pick {
+            Pick::Uniform => Self::Uniform { keys },
+            Pick::RoundRobin => Self::RoundRobin { keys, next: rng.random_range(0..keys) },
             Pick::Zipf { exponent } => {
                 let ranks = Distribution::new(Form::Zipf { ranks: keys, exponent }, Unit::Plain);
-                How::Zipf(
-                    ranks.map_err(|source| AppError::Distribution { option: "pick", source })?,
-                )
+                let ranks =
+                    ranks.map_err(|source| AppError::Distribution { option: "pick", source })?;
+                Self::Zipf { keys, ranks }
             }
-        };
-        Ok(Self { keys, how })
+        })
     }
 
     /// The index of the next request's key.
     #[inline]
     fn pick(&mut self, rng: &mut Generator) -> u64 {
-        match &mut self.how {
-            How::Uniform => rng.random_range(0..self.keys),
-            How::RoundRobin { next } => {
+        match self {
+            Self::Uniform { keys } => rng.random_range(0..*keys),
+            Self::RoundRobin { keys, next } => {
                 let index = *next;
-                *next = (index + 1) % self.keys;
+                *next = (index + 1) % *keys;
                 index
             }
             // Ranks begin at one.
-            How::Zipf(ranks) => ranks.sample_whole(rng).clamp(1, self.keys) - 1,
+            Self::Zipf { keys, ranks } => ranks.sample_whole(rng).clamp(1, *keys) - 1,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! memcached's binary protocol: headers of 24 bytes, then extras, key and value.
 
 use super::super::codec::{Expected, Framer};
-use super::super::lines::skip;
+use super::super::lines::{HeldHead, skip};
 use super::super::reply::{BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
 use super::GET;
 
@@ -60,9 +60,7 @@ impl Head {
 /// The replies of one connection.
 #[derive(Debug)]
 pub(super) struct Replies {
-    header: [u8; HEADER_LEN],
-    /// Bytes of the header.
-    held_len: usize,
+    header: HeldHead<HEADER_LEN>,
     /// Bytes left of the body under way, and the outcome.
     body: Option<(u64, Outcome)>,
 }
@@ -71,9 +69,11 @@ impl Framer for Replies {
     #[inline]
     fn take(&mut self, bytes: &mut &[u8], expected: Expected) -> Result<Option<Reply>, Malformed> {
         if self.body.is_none() {
-            let Some(head) = self.take_head(bytes, expected)? else {
+            let header = self.header.take(bytes, HEADER_LEN).and_then(<[u8]>::first_chunk);
+            let Some(header) = header else {
                 return Ok(None);
             };
+            let head = Head::read(header, expected)?;
             self.body = Some((head.body_len, head.outcome));
         }
         let Some((left, outcome)) = &mut self.body else {
@@ -87,37 +87,13 @@ impl Framer for Replies {
     }
 
     fn is_within(&self) -> bool {
-        self.held_len > 0 || self.body.is_some()
+        self.header.is_within() || self.body.is_some()
     }
 }
 
 impl Replies {
     pub(super) fn new() -> Self {
-        Self { header: [0; HEADER_LEN], held_len: 0, body: None }
-    }
-
-    #[inline]
-    fn take_head(
-        &mut self,
-        bytes: &mut &[u8],
-        expected: Expected,
-    ) -> Result<Option<Head>, Malformed> {
-        if self.held_len == 0
-            && let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>()
-        {
-            *bytes = rest;
-            return Head::read(header, expected).map(Some);
-        }
-        let taken = bytes.len().min(HEADER_LEN - self.held_len);
-        let (part, rest) = bytes.split_at(taken);
-        *bytes = rest;
-        self.header[self.held_len..][..taken].copy_from_slice(part);
-        self.held_len += taken;
-        if self.held_len < HEADER_LEN {
-            return Ok(None);
-        }
-        self.held_len = 0;
-        Head::read(&self.header, expected).map(Some)
+        Self { header: HeldHead::new(), body: None }
     }
 }
 

@@ -18,7 +18,7 @@ use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::options::Options;
 use super::payload::DATAGRAM_BYTES_MAX;
-use super::store::{self, Keys, Store, Traffic, Values, write_value};
+use super::store::{self, Keys, Store, Traffic, write_value};
 use crate::generator::Generator;
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -89,10 +89,10 @@ impl Codec for Memcached {
 
     fn preload(&self, carrier: Carrier) -> Result<Option<Preload>, AppError> {
         let keys = Keys::new(&self.store, KEY_BYTES_MAX)?;
-        let values = Values::new(&self.store, value_bytes_max(carrier))?;
+        let values = self.store.values(value_bytes_max(carrier))?;
         let dialect = self.dialect;
         let write = move |index, out: &mut Vec<u8>| {
-            let value_len = Some(values.len(index));
+            let value_len = Some(values.of_value(index));
             Request { dialect, carrier, tag: index, index, value_len }.write(&keys, out)
         };
         Ok(Some(Preload { key_count: self.store.keys, write: Arc::new(write) }))

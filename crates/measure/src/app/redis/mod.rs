@@ -12,7 +12,7 @@ use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::options::{Options, quoted};
 use super::payload::MESSAGE_BYTES_MAX;
-use super::store::{Keys, Store, Traffic, Values};
+use super::store::{Keys, Store, Traffic};
 use crate::generator::Generator;
 
 pub(super) const ENTRIES: &[Entry] =
@@ -112,9 +112,9 @@ impl Codec for Redis {
             Command::Other { preload: None, .. } => return Ok(None),
         };
         let keys = Keys::new(&self.store, KEY_BYTES_MAX)?;
-        let values = Values::new(&self.store, MESSAGE_BYTES_MAX)?;
+        let values = self.store.values(MESSAGE_BYTES_MAX)?;
         let write = move |index, out: &mut Vec<u8>| {
-            template.write(Filling { keys: &keys, index, value_len: values.len(index) }, out);
+            template.write(Filling { keys: &keys, index, value_len: values.of_value(index) }, out);
             Expected { tag: index, due: 0 }
         };
         Ok(Some(Preload { key_count: self.store.keys, write: Arc::new(write) }))
