@@ -59,22 +59,26 @@ impl Keys {
         Self(SipHasher13::new_with_keys(secret, !secret))
     }
 
+    #[inline]
     fn key(self, rpc_id: RpcId, client: SocketAddr) -> RequestKey {
         let port = client.port();
-        let mut hasher = self.0;
-        hasher.write_u64(rpc_id.0);
-        let ip = match client.ip() {
-            // One word is enough, and half of the cost.
+        let mut bytes = [0; 26];
+        bytes[..8].copy_from_slice(&rpc_id.0.to_le_bytes());
+        // In one piece, and of IPv4 in the fewest words, which the hash costs by.
+        let (ip, len) = match client.ip() {
             IpAddr::V4(ip) => {
-                hasher.write_u64(u64::from(ip.to_bits()) << 16 | u64::from(port));
-                ip.to_ipv6_mapped().octets()
+                bytes[8..12].copy_from_slice(&ip.octets());
+                bytes[12..14].copy_from_slice(&port.to_le_bytes());
+                (ip.to_ipv6_mapped().octets(), 14)
             }
             IpAddr::V6(ip) => {
-                hasher.write(&ip.octets());
-                hasher.write_u16(port);
-                ip.octets()
+                bytes[8..24].copy_from_slice(&ip.octets());
+                bytes[24..].copy_from_slice(&port.to_le_bytes());
+                (ip.octets(), 26)
             }
         };
+        let mut hasher = self.0;
+        hasher.write(&bytes[..len]);
         RequestKey { hash: hasher.finish(), rpc_id, ip, port }
     }
 }
@@ -176,6 +180,7 @@ impl Table {
     }
 
     /// The key of a request.
+    #[inline]
     pub(super) fn key(&self, rpc_id: RpcId, client: SocketAddr) -> RequestKey {
         self.keys.key(rpc_id, client)
     }
