@@ -11,7 +11,7 @@ use tailcut_net::clock::Clock;
 fn main() -> Result<(), Error> {
     let in_place = calls_a_second(|server| server.run(answer))?;
     println!("in place            {in_place:>9.0} calls/s");
-    let ways: [(&str, fn(&mut Server) -> Result<(), Error>); 3] = [
+    let ways: [(&str, Run); 3] = [
         ("by two workers", |server| server.run_workers(2, answer)),
         ("from another thread", |server| {
             let (sender, receiver) = channel::<Responder>();
@@ -31,6 +31,9 @@ fn main() -> Result<(), Error> {
     }
     with_server(|server| server.run(answer), many_at_once)
 }
+
+/// A way to run a server.
+type Run = fn(&mut Server) -> Result<(), Error>;
 
 fn answer(request: Request<'_>) {
     // A client that has gone needs no answer.
@@ -63,7 +66,7 @@ fn many_at_once(target: SocketAddr) -> Result<(), Error> {
     let client = AsyncClient::connect(target)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     runtime.block_on(async {
-        for round in 0..3 {
+        for round in 0..2 {
             let began = Clock.now();
             let calls: Vec<_> = (0..COUNT).map(|_| client.call([7; 64])).collect();
             for call in calls {

@@ -250,7 +250,7 @@ impl Board {
             Some(verdict) => verdict
                 .reasons()
                 .iter()
-                .map(|reason| printable(&reason.to_string()))
+                .map(|reason| printable(reason.as_ref()))
                 .collect::<Vec<_>>()
                 .join("; "),
         }
