@@ -52,11 +52,11 @@ impl Control {
         Stamps { kernel_ns: time_at(data, 0), hardware_ns: time_at(data, 2) }
     }
 
-    /// Where the kernel writes.
-    #[inline]
+    /// The first `used` bytes.
     #[cfg(feature = "tcp")]
-    pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
-        self.0.as_mut_ptr().cast()
+    #[inline]
+    pub(super) fn bytes(&self, used: usize) -> &[u8] {
+        &self.0[..used]
     }
 
     /// Where the kernel reads or writes.

@@ -9,6 +9,7 @@ mod control;
 mod options;
 mod receive;
 mod send;
+mod slot;
 #[cfg(feature = "tcp")]
 mod stream;
 mod thread;

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::SockAddr;
 use super::check;
 use super::control::{Control, PKTINFO_V4, PKTINFO_V6};
+use super::slot::Slot;
 use crate::stamps::Stamps;
 
 /// Buffers for a batch of messages, allocated once.
@@ -236,46 +237,6 @@ fn classify(data: &[u8], stamps: Stamps) -> NetworkError {
             NetworkError::Stamp(number, stamps)
         }
         _ => NetworkError::Local,
-    }
-}
-
-/// The memory that one header points to, besides the payload.
-#[derive(Clone, Copy)]
-struct Slot {
-    /// The sender.
-    name: SockAddr,
-    /// Control messages.
-    control: Control,
-    /// The payload's place.
-    part: libc::iovec,
-}
-
-impl Slot {
-    const EMPTY: Self = Self {
-        name: SockAddr::NONE,
-        control: Control::EMPTY,
-        part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
-    };
-
-    /// A header that points to `slot` and to `len` bytes at `payload`.
-    ///
-    /// # Safety
-    ///
-    /// `slot` is valid for writes, and both live as long as the header is used.
-    unsafe fn header(slot: *mut Self, payload: *mut u8, len: usize) -> libc::mmsghdr {
-        // SAFETY: all bits zero is a valid header: null pointers, no lengths.
-        let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-        // SAFETY: the caller vouches for `slot`.
-        unsafe {
-            (*slot).part = libc::iovec { iov_base: payload.cast(), iov_len: len };
-            header.msg_hdr.msg_name = (&raw mut (*slot).name).cast();
-            header.msg_hdr.msg_control = (&raw mut (*slot).control).cast();
-            header.msg_hdr.msg_iov = &raw mut (*slot).part;
-        }
-        header.msg_hdr.msg_iovlen = 1;
-        header.msg_hdr.msg_namelen = SockAddr::CAPACITY as _;
-        header.msg_hdr.msg_controllen = Control::CAPACITY as _;
-        header
     }
 }
 

@@ -6,8 +6,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::address::SockAddr;
 use super::check;
-use super::control::{Control, PKTINFO_V4, PKTINFO_V6, TIMESTAMPING};
+use super::control::{PKTINFO_V4, PKTINFO_V6, TIMESTAMPING};
 use super::options::set_int_option;
+use super::slot::Slot;
 
 /// A datagram or a GSO batch, whose bytes stand in an arena.
 #[derive(Clone, Copy, Debug)]
@@ -133,24 +134,7 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], to: &SocketAddr) -> io:
         .map(|_| ())
 }
 
-/// The memory that one header points to, besides the payload.
-#[derive(Clone, Copy)]
-struct Slot {
-    /// The destination.
-    name: SockAddr,
-    /// Control messages.
-    control: Control,
-    /// The payload's place.
-    part: libc::iovec,
-}
-
 impl Slot {
-    const EMPTY: Self = Self {
-        name: SockAddr::NONE,
-        control: Control::EMPTY,
-        part: libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 },
-    };
-
     /// Writes the slot and the header that sends `message` with it.
     ///
     /// # Safety
