@@ -1,4 +1,5 @@
-//! The command line as clap checks it, and every example that help and docs show: it parses.
+//! The command line as clap checks it, and every example that help and docs show: it parses. Cheap
+//! examples are run beside what they are of.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +58,7 @@ fn examples_of_docs_parse() {
 
 /// What follows `tailcut` in each line that begins so, up to what the shell takes for itself or a
 /// remark. Lines that end in a backslash go on.
-fn commands(text: &str) -> Vec<String> {
+pub(crate) fn commands(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let lines = text.lines().map(|line| line.trim().trim_start_matches("$ "));
     let calls = lines.filter_map(|line| line.strip_prefix("tailcut "));

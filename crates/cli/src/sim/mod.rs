@@ -41,7 +41,18 @@ enum Command {
     Reproduce(reproduce::Args),
 }
 
-/// What a simulation found.
+impl Command {
+    fn run(&self) -> Result<Outcome> {
+        match self {
+            Self::Simulation(simulation) => simulation.run(),
+            Self::Faults(args) => faults::run(args),
+            Self::Sweep(args) => sweep::run(args),
+            Self::Reproduce(args) => reproduce::run(args),
+        }
+    }
+}
+
+/// A simulation's result.
 #[derive(Clone, Debug)]
 struct Outcome {
     /// For programs: `schema`, `config`, and figures under stable names.
@@ -56,12 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.json {
         output::check_writable(path)?;
     }
-    let outcome = match &args.command {
-        Command::Simulation(simulation) => simulation.run()?,
-        Command::Faults(args) => faults::run(args)?,
-        Command::Sweep(args) => sweep::run(args)?,
-        Command::Reproduce(args) => reproduce::run(args)?,
-    };
+    let outcome = args.command.run()?;
     if args.json.as_deref() != Some("-") {
         output::print(&outcome.text)?;
     }
@@ -71,5 +77,54 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match outcome.failure {
         Some(failure) => bail!(failure),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::{CommandFactory as _, Parser as _};
+
+    use crate::tests::commands;
+    use crate::{Cli, Command};
+
+    /// Runs the examples in the help of a simulation that have a part, with fewer requests where
+    /// they say nothing of them.
+    fn check(simulation: &str, part: &str, requests: &str) {
+        let cli = Cli::command();
+        let sim = cli.find_subcommand("sim").unwrap();
+        let help = sim.find_subcommand(simulation).unwrap().get_after_help().unwrap().to_string();
+        let dir = std::env::temp_dir().join(format!("tailcut-{}-examples", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        // The help of a sweep shows one.
+        let file = help.split("bound.toml:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
+        fs::write(dir.join("bound.toml"), file.unwrap_or_default()).unwrap();
+        let lines = commands(&help).into_iter().filter(|line| line.contains(part));
+        let mut count = 0;
+        for line in lines {
+            let is_short = requests.is_empty() || line.contains("--requests");
+            let more = if is_short { String::new() } else { format!(" --requests {requests}") };
+            let line = format!("tailcut {line}{more}")
+                .replace("bound.toml", &dir.join("bound.toml").display().to_string());
+            let Command::Sim(args) = Cli::parse_from(line.split_whitespace()).command else {
+                panic!("{line} is no simulation");
+            };
+            let outcome = args.command.run().unwrap_or_else(|error| panic!("{line}: {error:#}"));
+            assert!(outcome.failure.is_none() && !outcome.text.is_empty(), "{line}");
+            count += 1;
+        }
+        assert!(count > 0, "the help of {simulation} has no example with {part:?}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn cheap_examples_of_help_run() {
+        check("queue", "", "20k");
+        check("chip", "--load", "20k");
+        check("clone", "", "20k");
+        check("r2p2", "--policy jbsq", "2k");
+        check("faults", "--seed ", "");
+        check("sweep", "--list", "");
     }
 }
