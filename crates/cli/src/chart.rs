@@ -28,7 +28,7 @@ pub(crate) struct Series {
     pub(crate) ranges: Vec<(f64, f64, f64)>,
 }
 
-/// What a marker says, from the label of its series and its place.
+/// The text of a marker, from the label of its series and its place.
 pub(crate) type MarkerTitle<'a> = dyn Fn(&str, (f64, f64)) -> String + 'a;
 
 /// Series in a frame, with a legend above it.
@@ -36,7 +36,7 @@ pub(crate) struct LineChart<'a> {
     pub(crate) series: &'a [Series],
     pub(crate) x: Axis,
     pub(crate) y: Axis,
-    /// What a marker of a label says when it is pointed at.
+    /// The text of a marker when it is pointed at.
     pub(crate) marker_title: &'a MarkerTitle<'a>,
 }
 
@@ -96,7 +96,7 @@ impl LineChart<'_> {
 pub(crate) struct Chart {
     width: u32,
     height: u32,
-    /// What it says, for those who do not see it.
+    /// A text for those who do not see it.
     alternative: String,
     /// Elements.
     body: String,

@@ -21,7 +21,7 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// What `draw` draws for a width in pixels.
+    /// The chart that `draw` draws for a width in pixels, at both widths.
     pub(crate) fn new(title: &str, draw: impl Fn(u32) -> Chart) -> Self {
         Self {
             title: title.to_owned(),

@@ -126,7 +126,7 @@ fn tails(effort: Effort) -> Result<Vec<Cell>> {
     cells.par_iter().map(run).collect()
 }
 
-/// What the paper says of the chip as a whole.
+/// The paper's claims on the chip as a whole.
 fn claims(throughput: &[Cell], tails: &[Cell], ideal_mrps: f64) -> Vec<Verdict> {
     let of = |cells: &[Cell], row: usize, layout: Layout| {
         let threshold_fits = |chip: Chip| !chip.layout.has_threshold() || chip.threshold.get() == 2;

@@ -2,7 +2,7 @@
 
 use super::verdict::Verdict;
 
-/// What a reproduction gives.
+/// A reproduction's result: curves and verdicts.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// In the order in which they are drawn.
@@ -31,9 +31,9 @@ pub struct Panel {
 pub struct Curve {
     /// Its name.
     pub label: String,
-    /// What was simulated, by ascending x.
+    /// Simulated points, by ascending x.
     pub obtained: Vec<(f64, f64)>,
-    /// What is published or exact, by ascending x.
+    /// Published or exact points, by ascending x.
     pub expected: Vec<(f64, f64)>,
 }
 

@@ -24,73 +24,8 @@ use super::effort::Effort;
 use super::figure::{Curve, Figure, Panel};
 use super::verdict::{Basis, Tolerance, Verdict};
 
-pub(super) fn w1(effort: Effort) -> Result<Figure> {
-    workload(
-        effort,
-        &Published {
-            name: "w1",
-            duration_ns: 5 * MS,
-            p99_share: 0.1,
-            queue_max_kb: 43.0,
-            slowdowns: &[],
-        },
-    )
-}
-
-pub(super) fn w2(effort: Effort) -> Result<Figure> {
-    workload(
-        effort,
-        &Published {
-            name: "w2",
-            duration_ns: 10 * MS,
-            p99_share: 0.1,
-            queue_max_kb: 65.0,
-            slowdowns: &[],
-        },
-    )
-}
-
-pub(super) fn w3(effort: Effort) -> Result<Figure> {
-    workload(
-        effort,
-        &Published {
-            name: "w3",
-            duration_ns: 60 * MS,
-            p99_share: 0.08,
-            queue_max_kb: 113.0,
-            slowdowns: &W3,
-        },
-    )
-}
-
-pub(super) fn w4(effort: Effort) -> Result<Figure> {
-    workload(
-        effort,
-        &Published {
-            name: "w4",
-            duration_ns: 80 * MS,
-            p99_share: 0.15,
-            queue_max_kb: 120.0,
-            slowdowns: &W4,
-        },
-    )
-}
-
-pub(super) fn w5(effort: Effort) -> Result<Figure> {
-    workload(
-        effort,
-        &Published {
-            name: "w5",
-            duration_ns: 80 * MS,
-            p99_share: 0.15,
-            queue_max_kb: 88.0,
-            slowdowns: &[],
-        },
-    )
-}
-
-/// What is known of a workload.
-struct Published {
+/// A workload's published values and tolerances.
+pub(super) struct Published {
     name: &'static str,
     /// Virtual time of a full reproduction.
     duration_ns: u64,
@@ -106,7 +41,7 @@ struct Published {
 type Slowdown = (u64, f64, f64);
 
 /// Homa and what it is compared with, over the same messages.
-fn workload(effort: Effort, published: &Published) -> Result<Figure> {
+pub(super) fn workload(effort: Effort, published: &Published) -> Result<Figure> {
     let &Published { name, duration_ns, p99_share, queue_max_kb, slowdowns } = published;
     let setup = |transport| Setup::new(name, duration_ns, transport);
     let mut homa = setup(HOMA)?;
@@ -369,8 +304,44 @@ pub(super) fn panel(title: String, curves: Vec<Curve>) -> Panel {
 const HOMA: Transport = Transport::Homa(Settings::PUBLISHED);
 pub(super) const MS: u64 = 1_000_000;
 
+pub(super) const W1: Published = Published {
+    name: "w1",
+    duration_ns: 5 * MS,
+    p99_share: 0.1,
+    queue_max_kb: 43.0,
+    slowdowns: &[],
+};
+pub(super) const W2: Published = Published {
+    name: "w2",
+    duration_ns: 10 * MS,
+    p99_share: 0.1,
+    queue_max_kb: 65.0,
+    slowdowns: &[],
+};
+pub(super) const W3: Published = Published {
+    name: "w3",
+    duration_ns: 60 * MS,
+    p99_share: 0.08,
+    queue_max_kb: 113.0,
+    slowdowns: &SLOWDOWNS_W3,
+};
+pub(super) const W4: Published = Published {
+    name: "w4",
+    duration_ns: 80 * MS,
+    p99_share: 0.15,
+    queue_max_kb: 120.0,
+    slowdowns: &SLOWDOWNS_W4,
+};
+pub(super) const W5: Published = Published {
+    name: "w5",
+    duration_ns: 80 * MS,
+    p99_share: 0.15,
+    queue_max_kb: 88.0,
+    slowdowns: &[],
+};
+
 /// Of the published curve, at sizes that the condensed workload has often.
-const W3: [Slowdown; 7] = [
+const SLOWDOWNS_W3: [Slowdown; 7] = [
     (36, 1.492, 2.214),
     (103, 1.465, 2.143),
     (268, 1.416, 2.018),
@@ -381,7 +352,7 @@ const W3: [Slowdown; 7] = [
 ];
 
 /// The same of W4.
-const W4: [Slowdown; 8] = [
+const SLOWDOWNS_W4: [Slowdown; 8] = [
     (302, 1.423, 2.079),
     (502, 1.372, 1.916),
     (591, 1.348, 1.869),

@@ -29,7 +29,7 @@ use figure::Figure;
 pub struct Reproduction {
     /// Its name.
     pub name: &'static str,
-    /// What it shows, in a line.
+    /// Its content, in a line.
     pub about: &'static str,
     /// Simulates it.
     pub run: fn(Effort) -> Result<Figure>,
@@ -37,94 +37,98 @@ pub struct Reproduction {
 
 /// All of them.
 pub const REPRODUCTIONS: [Reproduction; 18] = [
-    Reproduction {
-        name: "rpcvalet-queues",
-        about: "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
-        run: queues::figure,
-    },
-    Reproduction {
-        name: "rpcvalet-chip",
-        about: "RPCValet's chip: throughput under its SLO, and the tail",
-        run: chip::figure,
-    },
-    Reproduction {
-        name: "jbsq-bound",
-        about: "R2P2's router: the load that keeps a p99 of 10 services, by bound and delay",
-        run: bound::figure,
-    },
-    Reproduction {
-        name: "netclone-exp25",
-        about: "NetClone and what it is compared with, exponential services of 25 us",
-        run: netclone::exponential,
-    },
-    Reproduction {
-        name: "netclone-bimodal",
-        about: "NetClone with bimodal services, where nobody waits",
-        run: netclone::bimodal,
-    },
-    Reproduction {
-        name: "laedge",
-        about: "LAEDGE's coordinator, with a slot for each server and for each worker",
-        run: laedge::figure,
-    },
-    Reproduction {
-        name: "racksched-hetero",
-        about: "RackSched where servers differ, over random placement",
-        run: racksched::figure,
-    },
-    Reproduction {
-        name: "replication-threshold",
-        about: "the load up to which sending every request twice helps",
-        run: replication::figure,
-    },
-    Reproduction {
-        name: "homa-w1",
-        about: "W1 at a load of 0.8: Homa, plain messages, streams, and the bound",
-        run: homa::w1,
-    },
-    Reproduction {
-        name: "homa-w2",
-        about: "W2 at a load of 0.8: Homa, plain messages, streams, and the bound",
-        run: homa::w2,
-    },
-    Reproduction {
-        name: "homa-w3",
-        about: "W3 at a load of 0.8 against the published curve, and the same messages by others",
-        run: homa::w3,
-    },
-    Reproduction {
-        name: "homa-w4",
-        about: "W4 at a load of 0.8 against the published curve, and the same messages by others",
-        run: homa::w4,
-    },
-    Reproduction {
-        name: "homa-w5",
-        about: "W5 at a load of 0.8: Homa, plain messages, streams, and the bound",
-        run: homa::w5,
-    },
-    Reproduction {
-        name: "homa-priorities",
-        about: "Homa on W3 with 1, 2, 4 and 8 priorities",
-        run: homa::priorities,
-    },
-    Reproduction {
-        name: "homa-overcommitment",
-        about: "Homa on W4 with one message granted at a time, and with seven",
-        run: homa::overcommitment,
-    },
-    Reproduction {
-        name: "homa-basic",
-        about: "Homa's echoes without priorities and without a limit of messages at once",
-        run: homa::basic,
-    },
-    Reproduction {
-        name: "homa-single-switch",
-        about: "Homa's echoes between 8 clients and 8 servers at one switch",
-        run: homa::single_switch,
-    },
-    Reproduction {
-        name: "homa-short-packets",
-        about: "Homa on W3 and W4 with packets of half the length, over as published",
-        run: homa_short::figure,
-    },
+    reproduction(
+        "rpcvalet-queues",
+        "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
+        queues::figure,
+    ),
+    reproduction(
+        "rpcvalet-chip",
+        "RPCValet's chip: throughput under its SLO, and the tail",
+        chip::figure,
+    ),
+    reproduction(
+        "jbsq-bound",
+        "R2P2's router: the load that keeps a p99 of 10 services, by bound and delay",
+        bound::figure,
+    ),
+    reproduction(
+        "netclone-exp25",
+        "NetClone and what it is compared with, exponential services of 25 us",
+        netclone::exponential,
+    ),
+    reproduction(
+        "netclone-bimodal",
+        "NetClone with bimodal services, where nobody waits",
+        netclone::bimodal,
+    ),
+    reproduction(
+        "laedge",
+        "LAEDGE's coordinator, with a slot for each server and for each worker",
+        laedge::figure,
+    ),
+    reproduction(
+        "racksched-hetero",
+        "RackSched where servers differ, over random placement",
+        racksched::figure,
+    ),
+    reproduction(
+        "replication-threshold",
+        "the load up to which sending every request twice helps",
+        replication::figure,
+    ),
+    reproduction(
+        "homa-w1",
+        "W1 at a load of 0.8: Homa, plain messages, streams, and the bound",
+        |effort| homa::workload(effort, &homa::W1),
+    ),
+    reproduction(
+        "homa-w2",
+        "W2 at a load of 0.8: Homa, plain messages, streams, and the bound",
+        |effort| homa::workload(effort, &homa::W2),
+    ),
+    reproduction(
+        "homa-w3",
+        "W3 at a load of 0.8 against the published curve, and the same messages by others",
+        |effort| homa::workload(effort, &homa::W3),
+    ),
+    reproduction(
+        "homa-w4",
+        "W4 at a load of 0.8 against the published curve, and the same messages by others",
+        |effort| homa::workload(effort, &homa::W4),
+    ),
+    reproduction(
+        "homa-w5",
+        "W5 at a load of 0.8: Homa, plain messages, streams, and the bound",
+        |effort| homa::workload(effort, &homa::W5),
+    ),
+    reproduction("homa-priorities", "Homa on W3 with 1, 2, 4 and 8 priorities", homa::priorities),
+    reproduction(
+        "homa-overcommitment",
+        "Homa on W4 with one message granted at a time, and with seven",
+        homa::overcommitment,
+    ),
+    reproduction(
+        "homa-basic",
+        "Homa's echoes without priorities and without a limit of messages at once",
+        homa::basic,
+    ),
+    reproduction(
+        "homa-single-switch",
+        "Homa's echoes between 8 clients and 8 servers at one switch",
+        homa::single_switch,
+    ),
+    reproduction(
+        "homa-short-packets",
+        "Homa on W3 and W4 with packets of half the length, over as published",
+        homa_short::figure,
+    ),
 ];
+
+const fn reproduction(
+    name: &'static str,
+    about: &'static str,
+    run: fn(Effort) -> Result<Figure>,
+) -> Reproduction {
+    Reproduction { name, about, run }
+}

@@ -112,7 +112,7 @@ fn simulated_tails(effort: Effort) -> Result<Vec<Verdict>> {
     cells.collect::<Vec<_>>().into_par_iter().map(run).collect()
 }
 
-/// Whether [`models`] has the queue.
+/// True where [`models`] has the queue.
 fn is_exact(service: &str, policy: PolicySpec) -> bool {
     match policy.model() {
         QueueModel::Independent | QueueModel::Cyclic => service == EXP || service == FIXED,
@@ -182,7 +182,7 @@ fn exact_slo(service: &str, groups: usize) -> Result<Option<f64>> {
     }
 }
 
-/// Whether the variance is infinite.
+/// True where the variance is infinite.
 fn is_heavy(service: &str) -> bool {
     service.contains("gev")
 }

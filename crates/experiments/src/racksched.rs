@@ -43,19 +43,19 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     Ok(Figure { panels, verdicts })
 }
 
-/// What RackSched reaches over what random placement does.
+/// RackSched's load over that of random placement.
 fn over(reached: impl Fn(Scheme) -> Result<f64> + Sync) -> Result<f64> {
     let reached =
         SCHEMES.par_iter().map(|&scheme| reached(scheme)).collect::<Result<Vec<f64>>>()?;
     Ok(reached[1] / reached[0])
 }
 
-/// Whether all but one in two hundred complete while the next come.
+/// True where all but one in two hundred complete while the next come.
 fn completes(effort: Effort, scheme: Scheme, form: &str, load: f64) -> Result<bool> {
     Ok(run(effort, scheme, form, load)?.average(|run| run.goodput_share()) >= 0.995)
 }
 
-/// Whether the p99 is ten mean services or less.
+/// True where the p99 is ten mean services or less.
 fn keeps(effort: Effort, scheme: Scheme, form: &str, load: f64) -> Result<bool> {
     Ok(run(effort, scheme, form, load)?.percentile_us(0.99) <= 10.0 * mean_us(form)?)
 }

@@ -68,7 +68,7 @@ fn found_threshold(effort: Effort, servers: usize, service: &str) -> Result<f64>
     Ok(f64::midpoint(low, high))
 }
 
-/// What C-Clone completes where more comes than it can do, as a share of the capacity.
+/// C-Clone's throughput where more comes than it can do, as a share of the capacity.
 fn saturation(effort: Effort) -> Result<Verdict> {
     let offered = 0.7;
     let point = Point::run(effort, &config(Scheme::CClone, 6, EXP, offered)?, REQUESTS)?;

@@ -28,7 +28,7 @@ pub enum Basis {
     Simulated,
     /// Published by the authors of a design.
     Published,
-    /// What this repository claims of a design of its own.
+    /// A claim of this repository on a design of its own.
     Claimed,
 }
 
@@ -92,7 +92,7 @@ impl Verdict {
         Self { what, basis, expected, obtained, tolerance }
     }
 
-    /// Whether there is a tolerance at all.
+    /// True where there is a tolerance at all.
     pub fn is_judged(&self) -> bool {
         self.tolerance != Tolerance::Shown
     }

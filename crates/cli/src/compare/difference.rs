@@ -26,7 +26,7 @@ pub(super) struct Row {
     pub(super) after_us: f64,
     /// After less before; absent where a result has no interval of the percentile.
     pub(super) difference_us: Option<DifferenceUs>,
-    /// Whether the interval of the difference leaves zero out.
+    /// True where the interval of the difference leaves zero out.
     pub(super) differs: Option<bool>,
     /// Too few independent samples lie beyond the percentile to rely on the interval.
     pub(super) is_episodic: bool,
@@ -46,7 +46,7 @@ pub(super) fn rows(before: &Side, after: &Side) -> Vec<Row> {
     PERCENTILES.iter().filter_map(|percentile| row(before, after, percentile)).collect()
 }
 
-/// What makes the differences say less than they seem to.
+/// Warnings of differences that say less than they seem to.
 pub(super) fn warnings(rows: &[Row]) -> Vec<String> {
     let titles = |is_meant: &dyn Fn(&Row) -> bool| {
         let meant = rows.iter().filter(|row| is_meant(row)).map(|row| row.title);

@@ -6,7 +6,8 @@ use super::settings::shown;
 use super::{Comparison, Side, text};
 use crate::measure::charts::{self, Curve};
 use crate::measure::page::{judgement, title};
-use crate::page::sections::{Download, Judgement, Page, Reason, Section};
+use crate::page::sections::{Download, Judgement, Page, Section};
+use tailcut_instrument::result::Reason;
 
 /// The page.
 pub(super) fn render(comparison: &Comparison) -> Result<String> {
@@ -19,7 +20,11 @@ pub(super) fn render(comparison: &Comparison) -> Result<String> {
             headline: "What to reckon with".to_owned(),
             reasons: warnings
                 .iter()
-                .map(|warning| Reason { what: warning.clone(), ..Reason::default() })
+                .map(|warning| Reason {
+                    name: String::new(),
+                    what: warning.clone(),
+                    advice: String::new(),
+                })
                 .collect(),
             ..Judgement::default()
         });

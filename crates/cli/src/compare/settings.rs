@@ -48,7 +48,7 @@ pub(super) fn changes(before: &Value, after: &Value) -> Vec<Change> {
     keys.into_iter().filter_map(change).collect()
 }
 
-/// What stands against laying a difference to one cause.
+/// Warnings that a difference cannot be laid to one cause.
 pub(super) fn warnings(
     before: &MeasureResult,
     after: &MeasureResult,

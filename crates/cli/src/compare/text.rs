@@ -5,7 +5,7 @@ use super::{Comparison, Side};
 use crate::measure::text::{self, Style};
 use crate::output::{four_digits, printable, table};
 
-/// What stands below every table of differences.
+/// The note below every table of differences.
 pub(super) const NOTE: &str = "Each interval holds on its own: of twenty percentiles that are the same, one is expected to seem to \
                                differ at 95 %.";
 

@@ -49,11 +49,7 @@ impl<'a> Progress<'a> {
                 String::new()
             },
         );
-        if self.bar.is_hidden() {
-            eprintln!("{line}");
-        } else {
-            self.bar.println(line);
-        }
+        self.bar.suspend(|| eprintln!("{line}"));
         self.show();
     }
 

@@ -266,7 +266,7 @@ fn percent(share: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// What a logarithmic axis can hold: a latency of nothing is drawn as one of 1 ns.
+/// A latency that a logarithmic axis can hold: nothing is drawn as 1 ns.
 fn positive(latency_us: f64) -> f64 {
     latency_us.max(1e-3)
 }

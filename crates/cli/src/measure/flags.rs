@@ -154,7 +154,7 @@ impl Flags {
     ///
     /// # Errors
     ///
-    /// What is wrong, with line and column.
+    /// A file that is no experiment, with line and column.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = text_file::read(path, CONFIG_BYTES_MAX)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -175,55 +175,26 @@ impl Flags {
         Ok(json)
     }
 
-    /// What `self` says, and what the file says of the rest.
-    pub(crate) fn over(self, file: Self) -> Self {
-        Self {
-            target: if self.target.is_empty() { file.target } else { self.target },
-            transport: self.transport.or(file.transport),
-            app: self.app.or(file.app),
-            preload: self.preload || file.preload,
+    /// The flags where they say something, and the file for the rest.
+    ///
+    /// # Errors
+    ///
+    /// A path that is not UTF-8.
+    pub(crate) fn over(&self, file: &Self) -> Result<Self> {
+        let (mut own, mut all) = (self.to_json()?, file.to_json()?);
+        if let (Some(own), Some(all)) = (own.as_object_mut(), all.as_object_mut()) {
+            // A switch that is off leaves the word to the file.
+            own.retain(|_, value| *value != Value::Bool(false));
             // One way to say how much replaces the others.
-            rate: self.rate.clone().or_else(|| {
-                (self.outstanding.is_none() && self.pattern.is_none()).then_some(file.rate)?
-            }),
-            outstanding: self.outstanding.or_else(|| {
-                (self.rate.is_none() && self.pattern.is_none()).then_some(file.outstanding)?
-            }),
-            pattern: self.pattern.or_else(|| {
-                (self.rate.is_none() && self.outstanding.is_none()).then_some(file.pattern)?
-            }),
-            slo: self.slo.or(file.slo),
-            rate_max: self.rate_max.or(file.rate_max),
-            arrivals: self.arrivals.or(file.arrivals),
-            connections: self.connections.or(file.connections),
-            connections_max: self.connections_max.or(file.connections_max),
-            threads: self.threads.or(file.threads),
-            pipeline: self.pipeline.or(file.pipeline),
-            duration: self.duration.or(file.duration),
-            warmup: self.warmup.or(file.warmup),
-            percentile: self.percentile.or(file.percentile),
-            precision: self.precision.or(file.precision),
-            duration_min: self.duration_min.or(file.duration_min),
-            duration_max: self.duration_max.or(file.duration_max),
-            time_max: self.time_max.or(file.time_max),
-            timeout: self.timeout.or(file.timeout),
-            stamp_every: self.stamp_every.or(file.stamp_every),
-            ca: self.ca.or(file.ca),
-            server_name: self.server_name.or(file.server_name),
-            insecure: self.insecure || file.insecure,
-            idempotent: self.idempotent || file.idempotent,
-            v1: self.v1 || file.v1,
-            seed: self.seed.or(file.seed),
-            busy_poll: self.busy_poll || file.busy_poll,
-            spin_ns: self.spin_ns.or(file.spin_ns),
-            agent: if self.agent.is_empty() { file.agent } else { self.agent },
-            key_file: self.key_file.or(file.key_file),
-            assert: if self.assert.is_empty() { file.assert } else { self.assert },
-            i_own_this_target: self.i_own_this_target || file.i_own_this_target,
+            if LOADS.iter().any(|load| own.contains_key(*load)) {
+                all.retain(|key, _| !LOADS.contains(&key.as_str()));
+            }
+            all.append(own);
         }
+        serde_json::from_value(all).context("flags and file make no experiment")
     }
 
-    /// Whether the load is one that is meant.
+    /// Refuses a load that is hardly meant.
     ///
     /// # Errors
     ///
@@ -242,11 +213,11 @@ impl Flags {
         Ok(())
     }
 
-    /// Whether it says all that a measurement needs, and nothing that contradicts itself.
+    /// Refuses what is incomplete, or contradicts itself.
     ///
     /// # Errors
     ///
-    /// What is missing.
+    /// A flag that is missing, or two that contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
         if self.target.is_empty() {
             bail!("say what to measure: --target HOST:PORT");
@@ -323,7 +294,7 @@ kinds! {
     PrecisionText: Precision = parse_precision;
 }
 
-/// What [`PrecisionText`] says.
+/// The precision in a [`PrecisionText`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Precision {
     /// Of the percentile.
@@ -352,6 +323,9 @@ fn parse_precision(text: &str) -> Result<Precision, String> {
         )),
     }
 }
+
+/// The ways to say how much to load, of which one counts.
+const LOADS: [&str; 3] = ["rate", "outstanding", "pattern"];
 
 /// Without `--rate-max`.
 pub(crate) const RATE_MAX_PER_S: f64 = 1e6;
@@ -399,7 +373,7 @@ warmup = "500ms"
     #[test]
     fn flags_come_before_the_file() {
         let flags = Flags { outstanding: Some(4), seed: Some(7), ..Flags::default() };
-        let both = flags.over(experiment(FILE));
+        let both = flags.over(&experiment(FILE)).unwrap();
         assert!(
             both.rate.is_none() && both.outstanding == Some(4),
             "one way to say how much replaces the other"

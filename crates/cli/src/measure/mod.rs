@@ -93,7 +93,7 @@ pub(crate) struct Args {
 /// Runs the command; the status says what the verdict is.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let file = args.file.as_deref().map(Flags::read).transpose()?.unwrap_or_default();
-    let flags = args.experiment.clone().over(file);
+    let flags = args.experiment.over(&file)?;
     if let Err(error) = flags.check() {
         eprintln!("error: {error:#}\n\nFor more information, try 'tailcut measure --help'.");
         return Ok(ExitCode::from(STATUS_USAGE));
@@ -194,7 +194,7 @@ fn check_traced(experiment: &Experiment) -> Result<()> {
     Ok(())
 }
 
-/// What shows how far the run is.
+/// The view of the run that the flags ask for.
 fn view(args: &Args, experiment: &Experiment) -> Box<dyn View> {
     if !args.live {
         return progress();

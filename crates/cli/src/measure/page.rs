@@ -5,9 +5,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::charts::{self, Curve};
-use super::text::{AGENT_HEAD, LOAD_HEAD, agent_rows, figure, load_rows, range};
+use super::text::{AGENT_HEAD, LOAD_HEAD, agent_rows, figure, latency_rows, load_rows, range};
 use crate::output::four_digits;
-use crate::page::sections::{Download, Judgement, Page, Reason, Section, Tile};
+use crate::page::sections::{Download, Judgement, Page, Section, Tile};
 use tailcut_instrument::hdr;
 use tailcut_instrument::percentile::{self, PERCENTILES};
 use tailcut_instrument::result::{
@@ -57,11 +57,6 @@ pub(crate) fn render(result: &MeasureResult) -> Result<String> {
 pub(crate) fn judgement(point: &Point) -> Judgement {
     let verdict = &point.verdict;
     let headline = if verdict.trustworthy { "Trustworthy" } else { "Not trustworthy" };
-    let reasons = verdict.reasons.iter().map(|reason| Reason {
-        name: reason.name.clone(),
-        what: reason.what.clone(),
-        advice: reason.advice.clone(),
-    });
     let tried =
         (!verdict.tried.is_empty()).then(|| format!("Tried: {}.", verdict.tried.join("; ")));
     let titles = percentile::trustworthy(point);
@@ -70,12 +65,12 @@ pub(crate) fn judgement(point: &Point) -> Judgement {
     Judgement {
         is_good: verdict.trustworthy,
         headline: headline.to_owned(),
-        reasons: reasons.collect(),
+        reasons: verdict.reasons.clone(),
         notes: tried.into_iter().chain(relied_on).collect(),
     }
 }
 
-/// What the settings say that was asked, and of whom.
+/// The title of a measurement: the request and its target, as the settings have them.
 pub(crate) fn title(config: &Value) -> String {
     let text = |key: &str| match config.get(key)? {
         Value::String(text) => Some(text.clone()),
@@ -129,30 +124,9 @@ fn tiles(point: &Point) -> Vec<Tile> {
 }
 
 fn latency_table(point: &Point) -> Section {
-    let (intended, actual) = (&point.latency_us.intended, &point.latency_us.actual);
-    let confidence =
-        point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
-    let interval_head = format!("{} % interval", four_digits(100.0 * confidence));
-    let head =
-        ["us", "from intended send", &interval_head, "effective samples", "from actual send"];
-    let of = |name: &str, of: &dyn Fn(&Latency) -> Option<f64>, percentile: &str| {
-        let interval = point.intervals_us.get(percentile);
-        let worth = interval.map_or_else(
-            || "-".to_owned(),
-            |interval| format!("{:.0}", interval.effective_samples),
-        );
-        let between = interval.map_or_else(|| "-".to_owned(), range);
-        vec![name.to_owned(), figure(of(intended)), between, worth, figure(of(actual))]
-    };
-    let mut rows = vec![of("mean", &|latency| latency.mean, "")];
-    rows.extend(PERCENTILES.iter().map(|percentile| {
-        of(percentile.title, &|latency| percentile.of(latency), percentile.name)
-    }));
-    rows.extend(percentile::others(point).map(|(title, interval)| {
-        let worth = format!("{:.0}", interval.effective_samples);
-        vec![title, four_digits(interval.value), range(interval), worth, "-".to_owned()]
-    }));
-    rows.push(of("max", &|latency| latency.max, ""));
+    let mut rows = latency_rows(point);
+    let head = rows.remove(0);
+    let head: Vec<&str> = ["us"].into_iter().chain(head[1..].iter().map(String::as_str)).collect();
     let note = "A percentile is given where ten samples lie beyond it. Latency from the intended send is what a user would see; \
                 where it is longer than that from the actual one, the client could not keep the schedule. Neighbouring requests \
                 meet the same queue, so the samples are worth fewer independent ones, and the intervals reckon with that.";
@@ -350,7 +324,7 @@ fn facts(environment: &Environment, config: &Value) -> Vec<(String, String)> {
     facts
 }
 
-/// What a host is, in a line.
+/// A host's description, in a line.
 fn described(host: &Host) -> String {
     let mut parts =
         vec![format!("{}, {} cores", host.cpu, host.cores), format!("Linux {}", host.kernel)];

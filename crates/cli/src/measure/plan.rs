@@ -14,7 +14,7 @@ use super::flags::{Flags, Precision};
 ///
 /// # Errors
 ///
-/// What the flags lack, and a file of certificates or of a key that cannot be read.
+/// A flag that is missing, and a file of certificates or of a key that cannot be read.
 pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
     let app = flags.app.as_ref().context("say what to ask: --app")?;
     let transport = flags.transport.unwrap_or(Transport::R2p2);
@@ -63,7 +63,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     Ok(())
 }
 
-/// What the controller is to reach.
+/// The controller's settings: its target and its limits.
 fn settings(flags: &Flags, connections: u32) -> Settings {
     let is_search = matches!(flags.pattern, Some(Pattern::Find { .. }));
     let defaults = Settings::new(flags.percentile.as_deref().copied().unwrap_or(P_DEFAULT));

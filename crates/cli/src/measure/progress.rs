@@ -9,7 +9,7 @@ use tailcut_measure::control::Leg;
 
 use super::text;
 
-/// What shows a run on standard error.
+/// The view of a run on standard error: a bar, or lines.
 pub(super) fn progress() -> Box<dyn View> {
     if stderr().is_terminal() {
         Box::new(Bar::new())
@@ -100,7 +100,7 @@ impl View for Bar {
     }
 }
 
-/// What reaching the target will take, as far as one can tell.
+/// The forecast of the time until the target is reached, as far as there is one.
 pub(super) fn forecast(leg: &Leg) -> String {
     let seconds = |ns: u64| format!("{} s", ns / 1_000_000_000);
     leg.forecast.map_or_else(String::new, |forecast| match forecast.total_ns > forecast.limit_ns {

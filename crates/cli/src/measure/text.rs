@@ -36,12 +36,12 @@ impl Style {
         if is_terminal && !is_unwanted && !is_dumb { Self::Coloured } else { Self::Plain }
     }
 
-    /// What went well.
+    /// A success, in green.
     pub(crate) fn good(self, text: &str) -> String {
         self.set_off("1;32", text)
     }
 
-    /// What did not.
+    /// A failure, in red.
     pub(crate) fn bad(self, text: &str) -> String {
         self.set_off("1;31", text)
     }
@@ -86,7 +86,7 @@ pub(crate) fn line(point: &Point) -> String {
     )
 }
 
-/// Whether the figures can be relied on, why not, what would help, and what was tried.
+/// The verdict with its reasons, what would help, and what was tried.
 pub(crate) fn verdict(verdict: &Verdict, style: Style) -> String {
     let mut text = match verdict.trustworthy {
         true => style.good("trustworthy"),
@@ -146,6 +146,15 @@ fn rates(point: &Point) -> String {
 }
 
 fn latencies(point: &Point) -> String {
+    let mut rows = latency_rows(point);
+    // A percentile that the samples do not support has no row here.
+    let is_always = |row: &[String]| ["latency, us", "mean", "max"].contains(&row[0].as_str());
+    rows.retain(|row| is_always(row) || row[1] != "-" || row[4] != "-");
+    table(&rows, 1)
+}
+
+/// A head, and a row for the mean, each percentile and the maximum, supported or not.
+pub(crate) fn latency_rows(point: &Point) -> Vec<Vec<String>> {
     let (intended, actual) = (&point.latency_us.intended, &point.latency_us.actual);
     let confidence =
         point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
@@ -157,27 +166,23 @@ fn latencies(point: &Point) -> String {
         "effective samples",
         "from actual send",
     ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    let mut add = |title: &str, values: [Option<f64>; 2], interval: Option<&Interval>| {
+    let row = |title: &str, values: [Option<f64>; 2], interval: Option<&Interval>| {
         let range = interval.map_or_else(|| "-".to_owned(), range);
-        let worth = interval.map_or_else(
-            || "-".to_owned(),
-            |interval| format!("{:.0}", interval.effective_samples),
-        );
-        rows.push(vec![title.to_owned(), figure(values[0]), range, worth, figure(values[1])]);
+        let worth = interval.map(|interval| format!("{:.0}", interval.effective_samples));
+        let worth = worth.unwrap_or_else(|| "-".to_owned());
+        vec![title.to_owned(), figure(values[0]), range, worth, figure(values[1])]
     };
-    add("mean", [intended.mean, actual.mean], None);
-    for percentile in PERCENTILES {
+    let mut rows =
+        vec![head.map(str::to_owned).to_vec(), row("mean", [intended.mean, actual.mean], None)];
+    rows.extend(PERCENTILES.iter().map(|percentile| {
         let values = [intended, actual].map(|latency| percentile.of(latency));
-        if values.iter().any(Option::is_some) {
-            add(percentile.title, values, point.intervals_us.get(percentile.name));
-        }
-    }
-    for (title, interval) in percentile::others(point) {
-        add(&printable(&title), [Some(interval.value), None], Some(interval));
-    }
-    add("max", [intended.max, actual.max], None);
-    table(&rows, 1)
+        row(percentile.title, values, point.intervals_us.get(percentile.name))
+    }));
+    rows.extend(percentile::others(point).map(|(title, interval)| {
+        row(&printable(&title), [Some(interval.value), None], Some(interval))
+    }));
+    rows.push(row("max", [intended.max, actual.max], None));
+    rows
 }
 
 /// Which were used, each kind beside the others, and what the client itself adds.

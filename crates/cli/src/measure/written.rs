@@ -2,16 +2,15 @@
 //! file, and in a result.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::str::FromStr;
 
-use serde::de::{self, Visitor};
+use serde::de;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How a kind of value is read from its text.
 pub(crate) trait Read: Sized {
-    /// What comes of the text.
+    /// The value that the text stands for.
     type Value: Clone + fmt::Debug;
 
     /// Reads it; the error says what to write.
@@ -73,33 +72,20 @@ impl<K: Read> Serialize for Written<K> {
 
 impl<'de, K: Read> Deserialize<'de> for Written<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextOrNumber(PhantomData))
+        let text = match Word::deserialize(deserializer)? {
+            Word::Text(text) => text,
+            Word::Whole(number) => number.to_string(),
+            Word::Number(number) => number.to_string(),
+        };
+        text.parse().map_err(de::Error::custom)
     }
 }
 
-/// Numbers without a unit may stand in a file as such.
-struct TextOrNumber<K>(PhantomData<K>);
-
-impl<K: Read> Visitor<'_> for TextOrNumber<K> {
-    type Value = Written<K>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a number")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        text.parse().map_err(E::custom)
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
-        number.to_string().parse().map_err(E::custom)
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
-        number.to_string().parse().map_err(E::custom)
-    }
-
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
-        number.to_string().parse().map_err(E::custom)
-    }
+/// Text, or a number without a unit, which may stand in a file as such.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a text or a number")]
+enum Word {
+    Text(String),
+    Whole(i64),
+    Number(f64),
 }

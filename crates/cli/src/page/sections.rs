@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use super::Drawn;
 use crate::output::printable;
+use tailcut_instrument::result::Reason;
 
-/// What stands on the page, from top to bottom.
+/// The parts of the page, from top to bottom.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Page {
     pub(crate) title: String,
@@ -19,7 +20,7 @@ pub(crate) struct Page {
     pub(crate) judgements: Vec<Judgement>,
     pub(crate) tiles: Vec<Tile>,
     pub(crate) sections: Vec<Section>,
-    /// What was run and where: names and values.
+    /// The run's command and hosts: names and values.
     pub(crate) facts: Vec<(String, String)>,
     /// Titles and texts, as they are.
     pub(crate) texts: Vec<(String, String)>,
@@ -32,16 +33,9 @@ pub(crate) struct Page {
 pub(crate) struct Judgement {
     pub(crate) is_good: bool,
     pub(crate) headline: String,
+    /// A name and an advice may be empty.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) notes: Vec<String>,
-}
-
-/// Why a verdict is what it is, and what would help; either may be empty.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Reason {
-    pub(crate) name: String,
-    pub(crate) what: String,
-    pub(crate) advice: String,
 }
 
 /// A figure to see first.

@@ -103,7 +103,7 @@ struct NetworkArgs {
     slots: Slots,
 }
 
-/// What `--workers` says.
+/// The value of `--workers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Workers {
     /// Of every server.
@@ -192,7 +192,7 @@ impl Summary {
         self.runs.iter().map(|run| count(&run.counts)).sum()
     }
 
-    /// What each figure of `self` is of that of `other`.
+    /// The ratio of each figure of `self` to that of `other`.
     fn ratios(&self, other: &Self) -> [f64; 5] {
         std::array::from_fn(|at| self.latency[at].value / other.latency[at].value)
     }
@@ -309,7 +309,7 @@ fn text(summary: &Summary, baseline: Option<&Summary>, exact: Option<&ZeroLoad>)
     format!("{}\n{}", output::table(&rows, 1), output::table(&shares(summary), 1))
 }
 
-/// What became of requests and clones.
+/// The outcomes of requests and clones, as rows.
 fn shares(summary: &Summary) -> Vec<Vec<String>> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let mut rows = vec![

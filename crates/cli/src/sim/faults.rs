@@ -43,7 +43,7 @@ pub(crate) struct Args {
     sabotage: Option<Sabotage>,
 }
 
-/// What the endpoints of the runs speak.
+/// The protocol of the runs' endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Transport {
     R2p2,
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome { json, text, failure })
 }
 
-/// What the seeds showed.
+/// The findings over all seeds.
 struct Found {
     /// Seeds run.
     seeds: u64,

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_positive_ns)]
     duration: u64,
     /// Messages count that come later than this; a tenth of the duration if not given
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration_ns)]
     warmup: Option<u64>,
     /// Who carries the messages
     #[arg(long, value_enum, default_value_t = Carrier::Homa)]
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-/// Who carries messages.
+/// A transport of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Carrier {
     /// Homa, by the endpoint of this repository
@@ -302,10 +302,6 @@ fn parse_workload(text: &str) -> Result<Workload, String> {
     let content = text_file::read(text, FILE_BYTES_MAX)
         .map_err(|error| format!("neither one of {} nor a file: {error}", names.join(", ")))?;
     Workload::parse(text, &content).map_err(|error| error.to_string())
-}
-
-fn parse_duration(text: &str) -> Result<u64, String> {
-    parse_duration_ns(text).map_err(|error| error.to_string())
 }
 
 /// Upper sizes, one a line; empty lines and those that begin with `#` are left out.

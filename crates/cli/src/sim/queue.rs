@@ -46,7 +46,7 @@ pub(crate) struct Args {
     service: Distribution,
     /// Shape of the gaps between arrivals: poisson, fixed, or a distribution that is scaled to the
     /// rate
-    #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = parse_arrivals)]
+    #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = Process::parse)]
     arrivals: Process,
     /// What arrives over what the workers can serve
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
@@ -270,10 +270,6 @@ fn arrivals_text(arrivals: &Process) -> String {
         Process::Fixed => "fixed".to_owned(),
         Process::Shaped(gaps) => gaps.to_string(),
     }
-}
-
-fn parse_arrivals(text: &str) -> Result<Process, String> {
-    Process::parse(text).map_err(|error| error.to_string())
 }
 
 fn parse_speeds(text: &str) -> Result<Speeds, String> {

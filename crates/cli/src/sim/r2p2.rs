@@ -73,7 +73,7 @@ pub(crate) struct Args {
     seeds: u64,
 }
 
-/// What joins the hosts.
+/// The network between the hosts.
 #[derive(Clone, Debug, clap::Args)]
 struct FabricArgs {
     /// What joins the hosts
@@ -111,7 +111,7 @@ struct FabricArgs {
     ecmp: bool,
 }
 
-/// What goes wrong.
+/// The network's faults.
 #[derive(Clone, Debug, clap::Args)]
 struct FaultArgs {
     /// Share of packets that are lost

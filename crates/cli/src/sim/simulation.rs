@@ -16,7 +16,7 @@ pub(super) enum Simulation {
 }
 
 impl Simulation {
-    /// What is wrong with the arguments that their parser cannot see; runs nothing.
+    /// A check of the arguments beyond what their parser sees; runs nothing.
     pub(super) fn check(&self) -> Result<()> {
         match self {
             Self::Queue(args) => queue::check(args),

@@ -23,7 +23,7 @@ use tailcut_instrument::view::Phase;
 
 /// Where a run stands.
 pub(super) struct Board {
-    /// What is measured.
+    /// The measurement's title.
     pub(super) title: String,
     /// The percentile to know, a share.
     pub(super) p: f64,
@@ -168,7 +168,7 @@ impl Board {
         self.columns.iter().take(whole).enumerate().map(point).collect()
     }
 
-    /// What goes on, and how much of it is over.
+    /// The phase, and how much of it is over.
     pub(super) fn progress(&self) -> String {
         let seconds = |ns: u64| format!("{:.1}", ns as f64 / 1e9);
         match self.phase {
@@ -215,7 +215,7 @@ impl Board {
         ]
     }
 
-    /// What became of the measured requests.
+    /// The outcomes of the measured requests.
     pub(super) fn counts(&self) -> String {
         let Counts { sent, replied, lost, refused, timeout } = self.measured.glance.counts;
         let mut text = format!("{sent} sent, {replied} replied");
@@ -232,7 +232,7 @@ impl Board {
         text
     }
 
-    /// What speaks against the measurement so far; `None` while there is nothing to judge.
+    /// The verdict so far; `None` while there is nothing to judge.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         if self.measured.glance.counts.sent == 0 {
             return None;

@@ -207,7 +207,7 @@ fn draw_agents(agents: &[AgentRow], paint: Paint, frame: &mut Frame<'_>, area: R
     frame.render_widget(table.header(Row::new(head).style(paint.faint())), area);
 }
 
-/// What is drawn as a curve.
+/// A curve of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Series {
     Sent,
@@ -227,7 +227,7 @@ impl Series {
         }
     }
 
-    /// What the marker looks like.
+    /// The marker as a letter.
     fn sign(self) -> &'static str {
         match self.marker() {
             Marker::Dot => "•",
@@ -271,7 +271,7 @@ impl Paint {
         }))
     }
 
-    /// What is drawn, and how.
+    /// A legend of the curves.
     fn legend(self, title: &'static str, named: &[(Series, String)]) -> Line<'static> {
         let name = |(series, name): &(Series, String)| {
             Span::styled(format!(" {} {name}", series.sign()), self.series(*series))

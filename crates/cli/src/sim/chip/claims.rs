@@ -12,7 +12,7 @@ use super::super::Outcome;
 use super::{Runs, estimate_text};
 use crate::output;
 
-/// What is asked of one chip.
+/// A question about one chip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Question {
     chip: Chip,

@@ -32,7 +32,7 @@ pub(super) enum Kind {
     Homa,
 }
 
-/// What is drawn; whatever is left out is chosen.
+/// The wishes for the page; whatever is left out is chosen.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReportSpec {
@@ -114,7 +114,7 @@ impl SweepFile {
     ///
     /// # Errors
     ///
-    /// What TOML or the format of sweeps refuses, with its place.
+    /// A text that TOML or the format of sweeps refuses, with its place.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let file: Self = toml::from_str(text).context("not a sweep")?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
 }
 
 impl Args {
-    /// Whether the n-th point is this run's, counted from 0.
+    /// True where the n-th point is this run's, counted from 0.
     fn has(&self, index: usize) -> bool {
         self.shard.is_none_or(|shard| index % shard.count == shard.index)
     }

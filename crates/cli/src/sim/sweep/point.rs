@@ -21,7 +21,7 @@ pub(super) struct Point {
     pub(super) arguments: Vec<String>,
     /// Of the configuration: sixteen hexadecimal digits.
     pub(super) hash: String,
-    /// What its result is called.
+    /// The schema of its result.
     pub(super) schema: &'static str,
     simulation: Simulation,
 }
@@ -101,7 +101,7 @@ impl std::fmt::Display for Point {
     }
 }
 
-/// What follows `tailcut sim` on a command line, without the flags that say where results go.
+/// The words after `tailcut sim` on a command line, without the flags for where results go.
 #[derive(Debug, Parser)]
 #[command(name = "tailcut sim", disable_help_flag = true, disable_help_subcommand = true)]
 struct PointCommand {

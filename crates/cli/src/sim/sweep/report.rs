@@ -32,7 +32,7 @@ pub(super) fn html(file: &SweepFile, text: &str, table: &Table) -> Result<String
     page::render(include_str!("report.html"), values)
 }
 
-/// What is drawn, in columns of the table.
+/// The choice of what is drawn, in columns of the table.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// Of the keys; `None` where nothing varies.
@@ -250,7 +250,7 @@ fn values<'r>(row: &'r Row, keys: &[usize]) -> Vec<&'r str> {
     keys.iter().map(|&key| row.at[key].as_str()).collect()
 }
 
-/// Whether two figures stand in the same object of a result.
+/// True where two figures stand in the same object of a result.
 fn are_siblings(table: &Table, one: usize, other: usize) -> bool {
     let parent = |index: usize| table.figures[index].rsplit_once('.').map(|(parent, _)| parent);
     one == other || parent(one).is_some() && parent(one) == parent(other)

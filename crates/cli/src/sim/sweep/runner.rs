@@ -15,7 +15,7 @@ use super::point::Point;
 use super::store::Store;
 use crate::signals;
 
-/// What became of points.
+/// The outcomes of points.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Whose result was there.
@@ -69,12 +69,7 @@ fn failure(point: &Point, error: &anyhow::Error, bar: &ProgressBar) -> Failure {
         point: point.to_string(),
         message: format!("{error:#}"),
     };
-    let line = format!("{}: {}", failure.point, failure.message);
-    if bar.is_hidden() {
-        eprintln!("{line}");
-    } else {
-        bar.println(line);
-    }
+    bar.suspend(|| eprintln!("{}: {}", failure.point, failure.message));
     failure
 }
 
