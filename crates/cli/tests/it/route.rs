@@ -134,6 +134,9 @@ fn people_get_a_table_of_servers() {
     let control = socket_path("table");
     let path = control.to_str().expect("a text");
     let _router = route(&servers.addresses, &["--control", path]);
+    // They are in service with their first answers.
+    let is_ready = |address| state(&control, address).as_deref() == Some("in_service");
+    assert!((0..1_000).any(|_| servers.addresses.iter().all(|address| is_ready(address))));
     let text = succeed(&["control", path, "status"]);
     assert!(text.starts_with("router 127.0.0.1:") && text.contains("in service"), "{text}");
     assert!(servers.addresses.iter().all(|address| text.contains(address)), "{text}");
