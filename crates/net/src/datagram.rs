@@ -485,7 +485,7 @@ impl Datagrams {
         let mut events = 0;
         for _ in 0..ERRORS_MAX {
             match sys::take_error(self.flows[id.index()].socket.as_fd()) {
-                Ok(NetworkError::Icmp(number)) => {
+                Ok(NetworkError::Icmp(number, _)) => {
                     self.metrics.icmp_errors += 1;
                     events += 1;
                     let is_refused = number == libc::ECONNREFUSED;

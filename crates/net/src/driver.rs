@@ -273,6 +273,9 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         let now = reading.now();
         let mut timeouts = 0;
         for (index, station) in self.stations.iter_mut().enumerate() {
+            while let Some(peer) = station.port.take_refused() {
+                station.node.handle_unreachable(now, peer);
+            }
             if station.node.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 station.node.handle_timeout(now);
                 timeouts += 1;
@@ -398,7 +401,8 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         for (index, station) in self.stations.iter_mut().enumerate() {
             let burst = station.send(now, &mut self.metrics, (index, observer));
             sent += burst.transmits;
-            self.has_backlog |= burst.is_full;
+            // Of a peer that is gone the next turn tells the node, and it shall not sleep before.
+            self.has_backlog |= burst.is_full || station.port.has_refused();
             // What the node has left wants the next sleep to end when the device has taken enough.
             self.fds[STATIONS + index].events =
                 if burst.lacks_room { libc::POLLIN | libc::POLLOUT } else { libc::POLLIN };

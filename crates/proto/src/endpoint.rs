@@ -114,6 +114,10 @@ impl Node for Endpoint {
         either!(self.handle_datagram(now, path, bytes));
     }
 
+    fn handle_unreachable(&mut self, now: Time, peer: SocketAddr) {
+        either!(self.handle_unreachable(now, peer));
+    }
+
     #[inline]
     fn handle_timeout(&mut self, now: Time) {
         either!(self.handle_timeout(now));

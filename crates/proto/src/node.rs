@@ -114,6 +114,10 @@ pub trait Node {
     /// a seal is opened in place.
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]);
 
+    /// Takes note that nothing listens at `peer`, by the word of its host or of a router on the way
+    /// (ICMP port unreachable), which may be forged and may be old. Most nodes wait and see.
+    fn handle_unreachable(&mut self, _now: Time, _peer: SocketAddr) {}
+
     /// Does what is due at `now`; harmless when nothing is.
     fn handle_timeout(&mut self, now: Time);
 

@@ -117,9 +117,9 @@ pub enum Failure {
         /// The application's number for why.
         code: u32,
     },
-    /// The peer has said nothing for so long that it is taken for dead. The request may or may not
-    /// have run.
-    #[error("the peer is silent")]
+    /// The peer has said nothing for so long that it is taken for dead, or its host says that nothing
+    /// listens there. The request may or may not have run.
+    #[error("nobody answers there")]
     Unreachable,
     /// A version 1 reply came out of order, which that protocol cannot mend.
     #[error("a packet of a version 1 reply was lost or reordered")]

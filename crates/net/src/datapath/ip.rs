@@ -368,11 +368,11 @@ mod tests {
         let mut headers = Vec::new();
         while headers.len() < 8 {
             // Class, flags and protocol of RFC 791's header; flag 2 is "don't fragment".
-            let IpPort { receiver, socket, metrics, .. } = &mut receiver;
+            let IpPort { receiver, socket, account, .. } = &mut receiver;
             let note = |_, bytes: &mut [u8], _: sys::Notes<'_>| {
                 headers.push((bytes[1], bytes[6], bytes[9]));
             };
-            receiver.receive(socket.as_fd(), metrics, note).expect("a receive");
+            receiver.receive(socket.as_fd(), account, note).expect("a receive");
         }
         let expected: Vec<_> = (0..8).map(|priority| (priority << 5, 0x40, 146)).collect();
         assert_eq!(headers, expected);

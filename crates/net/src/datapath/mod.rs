@@ -117,6 +117,13 @@ pub trait Datapath {
 
     /// Takes the errors that keep the descriptor ready; returns how many came from the network.
     fn take_errors(&mut self) -> usize;
+
+    /// A peer where nothing listens, by the word of its host (ICMP), each once; at most some are
+    /// remembered. Anybody who knows both ends' ports can forge it.
+    fn take_refused(&mut self) -> Option<SocketAddr>;
+
+    /// Whether there is one.
+    fn has_refused(&self) -> bool;
 }
 
 /// Space for one transmit, with room around it for a layer that wraps what a node writes.
@@ -254,5 +261,14 @@ impl Datapath for AnyDatapath {
 
     fn take_errors(&mut self) -> usize {
         either!(self.take_errors())
+    }
+
+    #[inline]
+    fn take_refused(&mut self) -> Option<SocketAddr> {
+        either!(self.take_refused())
+    }
+
+    fn has_refused(&self) -> bool {
+        either!(self.has_refused())
     }
 }

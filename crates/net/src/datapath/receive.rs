@@ -8,6 +8,34 @@ use super::config::UdpMetrics;
 use crate::stamps::Stamps;
 use crate::sys;
 
+/// What a port keeps of what the network did.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    /// The counters so far.
+    pub(super) metrics: UdpMetrics,
+    /// Where nothing listens, by ICMP's word, each once; at most [`REFUSED_MAX`].
+    refused: Vec<SocketAddr>,
+}
+
+impl Account {
+    fn note_refused(&mut self, peer: SocketAddr) {
+        if self.refused.len() < REFUSED_MAX && !self.refused.contains(&peer) {
+            self.refused.push(peer);
+        }
+    }
+
+    /// A peer where nothing listens, once.
+    #[inline]
+    pub(super) fn take_refused(&mut self) -> Option<SocketAddr> {
+        self.refused.pop()
+    }
+
+    /// Whether there is one.
+    pub(super) fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+}
+
 /// The receiving half of a port.
 ///
 /// A lone message is cheapest by recvmsg (recvmmsg costs 13 % of a ping-pong more), a crowd by
@@ -37,7 +65,7 @@ impl Receiver {
     pub(super) fn receive(
         &mut self,
         fd: BorrowedFd<'_>,
-        metrics: &mut UdpMetrics,
+        account: &mut Account,
         mut f: impl FnMut(SocketAddr, &mut [u8], sys::Notes<'_>),
     ) -> io::Result<usize> {
         let received = if self.is_dense {
@@ -49,11 +77,11 @@ impl Receiver {
             Ok(messages) => messages,
             Err(error) => {
                 (self.streak, self.is_dense) = (0, false);
-                return failed(fd, metrics, error);
+                return failed(fd, account, error);
             }
         };
         self.adapt(messages);
-        Ok((0..messages).map(|index| hand_out(self.batch.message(index), metrics, &mut f)).sum())
+        Ok((0..messages).map(|index| hand_out(self.batch.message(index), account, &mut f)).sum())
     }
 
     #[inline]
@@ -70,28 +98,28 @@ impl Receiver {
 
 /// Splits a message into its datagrams; returns how many.
 #[inline]
-fn hand_out<F>(message: sys::Message<'_>, metrics: &mut UdpMetrics, f: &mut F) -> usize
+fn hand_out<F>(message: sys::Message<'_>, account: &mut Account, f: &mut F) -> usize
 where
     F: FnMut(SocketAddr, &mut [u8], sys::Notes<'_>),
 {
     if message.is_truncated {
-        metrics.truncated += 1;
+        account.metrics.truncated += 1;
         return 0;
     }
     let Some(peer) = message.peer else {
-        metrics.nameless += 1;
+        account.metrics.nameless += 1;
         return 0;
     };
-    metrics.bytes_in += message.bytes.len() as u64;
+    account.metrics.bytes_in += message.bytes.len() as u64;
     if message.bytes.len() <= message.segment_len {
-        metrics.datagrams_in += 1;
+        account.metrics.datagrams_in += 1;
         f(peer, message.bytes, message.notes);
         return 1;
     }
     let datagrams = message.bytes.chunks_mut(message.segment_len);
     let count = datagrams.len();
-    metrics.gso_batches_in += 1;
-    metrics.datagrams_in += count as u64;
+    account.metrics.gso_batches_in += 1;
+    account.metrics.datagrams_in += count as u64;
     datagrams.for_each(|datagram| f(peer, datagram, message.notes));
     count
 }
@@ -99,17 +127,20 @@ where
 /// No message: because there is none, because of something that the network or the device did, or
 /// for good.
 #[inline]
-fn failed(fd: BorrowedFd<'_>, metrics: &mut UdpMetrics, error: io::Error) -> io::Result<usize> {
+fn failed(fd: BorrowedFd<'_>, account: &mut Account, error: io::Error) -> io::Result<usize> {
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EINTR) => Ok(0),
         Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL) => Err(error),
         _ => {
-            metrics.receive_errors += 1;
-            take_errors(fd, metrics, |_, _| ());
+            account.metrics.receive_errors += 1;
+            take_errors(fd, account, |_, _| ());
             Ok(0)
         }
     }
 }
+
+/// Peers that are remembered between two turns of a driver to listen nowhere.
+const REFUSED_MAX: usize = 16;
 
 /// Messages found in a row before a burst is asked for. Two would already be wrong in a ping-pong
 /// over a driver that sleeps between messages, where no call is ever empty; with four, only one
@@ -120,17 +151,22 @@ const DENSE_AFTER: u32 = 4;
 /// came from the network.
 pub(super) fn take_errors(
     fd: BorrowedFd<'_>,
-    metrics: &mut UdpMetrics,
+    account: &mut Account,
     mut stamped: impl FnMut(u32, Stamps),
 ) -> usize {
     let mut count = 0;
     for entry in std::iter::from_fn(|| sys::take_error(fd).ok()).take(64) {
         match entry {
-            sys::NetworkError::Icmp(_) => count += 1,
+            sys::NetworkError::Icmp(number, to) => {
+                count += 1;
+                to.filter(|_| number == libc::ECONNREFUSED)
+                    .into_iter()
+                    .for_each(|peer| account.note_refused(peer));
+            }
             sys::NetworkError::Stamp(number, stamps) => stamped(number, stamps),
             sys::NetworkError::Local => {}
         }
     }
-    metrics.icmp_errors += count as u64;
+    account.metrics.icmp_errors += count as u64;
     count
 }

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use tailcut_proto::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Transmit};
 
-use super::config::{SegmentedSend, UdpMetrics};
-use super::receive::take_errors;
+use super::config::SegmentedSend;
+use super::receive::{Account, take_errors};
 use crate::sys::{self, Outgoing};
 
 /// Datagrams that wait for the burst to leave.
@@ -125,8 +125,8 @@ impl Sender {
     }
 
     #[inline]
-    fn count_sent(&mut self, message: &Outgoing, metrics: &mut UdpMetrics) {
-        count_sent(message, metrics);
+    fn count_sent(&mut self, message: &Outgoing, account: &mut Account) {
+        count_sent(message, account);
         if message.stamp_flags != 0 {
             self.marked.push(message.tag);
         }
@@ -139,18 +139,18 @@ impl Sender {
         fd: BorrowedFd<'_>,
         arena: &[u8],
         messages: &[Outgoing],
-        metrics: &mut UdpMetrics,
+        account: &mut Account,
     ) {
         let mut rest = messages;
         while let Some((first, others)) = rest.split_first() {
             match self.attempt(fd, arena, rest) {
                 Ok(sent) => {
-                    rest[..sent].iter().for_each(|message| self.count_sent(message, metrics));
+                    rest[..sent].iter().for_each(|message| self.count_sent(message, account));
                     rest = &rest[sent..];
                     self.is_congested = false;
                 }
                 Err(error) => {
-                    self.recover(fd, (arena, first), &error, metrics);
+                    self.recover(fd, (arena, first), &error, account);
                     rest = others;
                 }
             }
@@ -209,23 +209,23 @@ impl Sender {
         fd: BorrowedFd<'_>,
         message: (&[u8], &Outgoing),
         error: &io::Error,
-        metrics: &mut UdpMetrics,
+        account: &mut Account,
     ) {
         let (arena, outgoing) = message;
         if !outgoing.is_train() || !matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
-            self.retry(fd, message, error, metrics);
+            self.retry(fd, message, error, account);
             return;
         }
-        metrics.gso_batches_refused += 1;
-        let sent_before = metrics.datagrams_out;
+        account.metrics.gso_batches_refused += 1;
+        let sent_before = account.metrics.datagrams_out;
         for datagram in datagrams(outgoing) {
             match self.attempt(fd, arena, &[datagram]) {
-                Ok(_) => self.count_sent(&datagram, metrics),
-                Err(error) => self.retry(fd, (arena, &datagram), &error, metrics),
+                Ok(_) => self.count_sent(&datagram, account),
+                Err(error) => self.retry(fd, (arena, &datagram), &error, account),
             }
         }
         // Where the parts pass and the whole does not, it is segmentation that is refused.
-        if metrics.datagrams_out > sent_before {
+        if account.metrics.datagrams_out > sent_before {
             self.segmented_send = SegmentedSend::Off;
         }
     }
@@ -237,15 +237,15 @@ impl Sender {
         fd: BorrowedFd<'_>,
         message: (&[u8], &Outgoing),
         error: &io::Error,
-        metrics: &mut UdpMetrics,
+        account: &mut Account,
     ) {
         let (arena, outgoing) = message;
         let is_full = error.raw_os_error() == Some(libc::EAGAIN);
         let another = if is_full {
-            metrics.would_block += 1;
+            account.metrics.would_block += 1;
             !self.is_congested && is_writable_within(fd, self.send_wait_ns)
         } else {
-            take_errors(fd, metrics, |_, _| ()) > 0 || error.kind() == io::ErrorKind::Interrupted
+            take_errors(fd, account, |_, _| ()) > 0 || error.kind() == io::ErrorKind::Interrupted
         };
         self.is_congested = is_full && !another;
         let last = if another {
@@ -254,9 +254,9 @@ impl Sender {
             None
         };
         match (another, last) {
-            (true, None) => self.count_sent(outgoing, metrics),
-            (true, Some(error)) => count_dropped(outgoing, &error, metrics),
-            (false, _) => count_dropped(outgoing, error, metrics),
+            (true, None) => self.count_sent(outgoing, account),
+            (true, Some(error)) => count_dropped(outgoing, &error, account),
+            (false, _) => count_dropped(outgoing, error, account),
         }
     }
 }
@@ -292,29 +292,29 @@ pub(crate) fn is_writable_within(fd: BorrowedFd<'_>, wait_ns: u64) -> bool {
 }
 
 #[inline]
-fn count_sent(message: &Outgoing, metrics: &mut UdpMetrics) {
-    metrics.bytes_out += message.len as u64;
+fn count_sent(message: &Outgoing, account: &mut Account) {
+    account.metrics.bytes_out += message.len as u64;
     if message.is_train() {
-        metrics.gso_batches_out += 1;
-        metrics.datagrams_out += message.len.div_ceil(message.segment_len) as u64;
+        account.metrics.gso_batches_out += 1;
+        account.metrics.datagrams_out += message.len.div_ceil(message.segment_len) as u64;
     } else {
-        metrics.datagrams_out += 1;
+        account.metrics.datagrams_out += 1;
     }
 }
 
-fn count_dropped(message: &Outgoing, error: &io::Error, metrics: &mut UdpMetrics) {
+fn count_dropped(message: &Outgoing, error: &io::Error, account: &mut Account) {
     let counter = match error.raw_os_error() {
-        Some(libc::EAGAIN) => &mut metrics.dropped_full,
-        Some(libc::ENOBUFS | libc::ENOMEM) => &mut metrics.dropped_no_buffers,
-        Some(libc::EMSGSIZE) => &mut metrics.dropped_too_large,
+        Some(libc::EAGAIN) => &mut account.metrics.dropped_full,
+        Some(libc::ENOBUFS | libc::ENOMEM) => &mut account.metrics.dropped_no_buffers,
+        Some(libc::EMSGSIZE) => &mut account.metrics.dropped_too_large,
         Some(
             libc::ECONNREFUSED
             | libc::EHOSTUNREACH
             | libc::ENETUNREACH
             | libc::EHOSTDOWN
             | libc::ENETDOWN,
-        ) => &mut metrics.dropped_unreachable,
-        _ => &mut metrics.dropped_other,
+        ) => &mut account.metrics.dropped_unreachable,
+        _ => &mut account.metrics.dropped_other,
     };
     *counter += message.len.div_ceil(message.segment_len).max(1) as u64;
 }

@@ -8,7 +8,7 @@ use socket2::Socket;
 use tailcut_proto::node::{Path, Transmit};
 
 use super::config::{SegmentedSend, UdpConfig, UdpMetrics};
-use super::receive::{Receiver, take_errors};
+use super::receive::{Account, Receiver, take_errors};
 use super::send::{Queue, Sender, is_writable_within};
 use super::{Datapath, Frame};
 use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
@@ -51,8 +51,8 @@ pub struct SocketPort<F> {
     unsent_bytes_max: Option<usize>,
     /// Bytes queued since the kernel last said that there was room.
     unasked_bytes: usize,
-    /// The counters so far.
-    pub(super) metrics: UdpMetrics,
+    /// The counters so far, and who is gone.
+    pub(super) account: Account,
 }
 
 impl<F: Framing> SocketPort<F> {
@@ -91,7 +91,7 @@ impl<F: Framing> SocketPort<F> {
             ledger: None,
             unsent_bytes_max: config.unsent_bytes_max,
             unasked_bytes: 0,
-            metrics: UdpMetrics::default(),
+            account: Account::default(),
         };
         port.set_segmented_send(config.segmented_send)?;
         Ok(port)
@@ -145,9 +145,9 @@ impl<F: Framing> SocketPort<F> {
         mut f: impl FnMut(Path, &mut [u8], Stamps),
         stamps_of: impl Fn(&Option<Ledger>, sys::Notes<'_>) -> Stamps,
     ) -> io::Result<usize> {
-        let Self { socket, framing, tells_local, receiver, ledger, metrics, .. } = self;
+        let Self { socket, framing, tells_local, receiver, ledger, account, .. } = self;
         let mut count = 0;
-        receiver.receive(socket.as_fd(), metrics, |peer, bytes, notes| {
+        receiver.receive(socket.as_fd(), account, |peer, bytes, notes| {
             let local = if *tells_local { notes.local_address() } else { None };
             if let Some((path, payload)) = framing.unwrap(Path { local, peer }, bytes) {
                 count += 1;
@@ -170,7 +170,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
     }
 
     fn metrics(&self) -> UdpMetrics {
-        self.metrics
+        self.account.metrics
     }
 
     /// The kernel's limit, as read back from it: twice what was asked for, in its own accounting,
@@ -220,7 +220,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
     #[inline]
     fn flush(&mut self) {
         self.queue.flush(|arena, messages| {
-            self.sender.send(self.socket.as_fd(), arena, messages, &mut self.metrics);
+            self.sender.send(self.socket.as_fd(), arena, messages, &mut self.account);
         });
         if let Some(ledger) = &mut self.ledger {
             self.sender.marked().for_each(|token| ledger.handle_datagram(token));
@@ -233,7 +233,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
         let Some(unsent_bytes_max) = self.unsent_bytes_max else { return true };
         if self.unasked_bytes * ROOM_LOOKS > unsent_bytes_max {
             if !is_writable_within(self.socket.as_fd(), 0) {
-                self.metrics.without_room += 1;
+                self.account.metrics.without_room += 1;
                 return false;
             }
             self.unasked_bytes = 0;
@@ -262,11 +262,20 @@ impl<F: Framing> Datapath for SocketPort<F> {
         }
     }
 
+    #[inline]
+    fn take_refused(&mut self) -> Option<SocketAddr> {
+        self.account.take_refused()
+    }
+
+    fn has_refused(&self) -> bool {
+        self.account.has_refused()
+    }
+
     /// Empties the socket's error queue, which would otherwise keep it "ready"; returns how many
     /// ICMP errors it held.
     fn take_errors(&mut self) -> usize {
-        let Self { socket, metrics, ledger, .. } = self;
-        take_errors(socket.as_fd(), metrics, |number, stamps| {
+        let Self { socket, account, ledger, .. } = self;
+        take_errors(socket.as_fd(), account, |number, stamps| {
             ledger.iter_mut().for_each(|ledger| ledger.handle_stamp(number, stamps));
         })
     }

@@ -155,9 +155,9 @@ mod tests {
         }
         let mut classes = Vec::new();
         while classes.len() < sends.iter().map(|send| send.1).sum() {
-            let UdpPort { receiver, socket, metrics, .. } = &mut receiver;
+            let UdpPort { receiver, socket, account, .. } = &mut receiver;
             let note = |_, _: &mut [u8], notes: sys::Notes<'_>| classes.push(notes.traffic_class());
-            receiver.receive(socket.as_fd(), metrics, note).expect("a receive");
+            receiver.receive(socket.as_fd(), account, note).expect("a receive");
         }
         (classes, sender.metrics().gso_batches_out)
     }

@@ -210,7 +210,7 @@ impl Link {
         for _ in 0..STAMPS_MAX {
             match sys::take_error(self.socket.as_fd()) {
                 Ok(NetworkError::Stamp(number, stamps)) => ledger.handle_stamp(number, stamps),
-                Ok(NetworkError::Icmp(_) | NetworkError::Local) => {}
+                Ok(NetworkError::Icmp(..) | NetworkError::Local) => {}
                 Err(_) => break,
             }
         }

@@ -86,8 +86,9 @@ impl Notes<'_> {
 /// An entry of the error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkError {
-    /// An ICMP message answered one of our datagrams: the system's error number for it.
-    Icmp(i32),
+    /// An ICMP message answered one of our datagrams: the system's error number for it, and where
+    /// the datagram went.
+    Icmp(i32, Option<SocketAddr>),
     /// This host's own account of a send that has already failed.
     Local,
     /// When a marked send left, under the number that the kernel gave it.
@@ -221,17 +222,18 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<NetworkError> {
     let used = header.msg_hdr.msg_controllen as _;
     let kinds = [(libc::IPPROTO_IP, libc::IP_RECVERR), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)];
     let data = kinds.into_iter().find_map(|kind| slot.control.find(used, kind));
-    Ok(data.map_or(NetworkError::Local, |data| classify(data, slot.control.stamps(used))))
+    let to = slot.name.address();
+    Ok(data.map_or(NetworkError::Local, |data| classify(data, to, slot.control.stamps(used))))
 }
 
 /// The meaning of a sock_extended_err: four bytes of error number, one of origin, three of other
 /// things, four of information (which of the stamps that a send may have it is), four of data (the
 /// send's number).
-fn classify(data: &[u8], stamps: Stamps) -> NetworkError {
+fn classify(data: &[u8], to: Option<SocketAddr>, stamps: Stamps) -> NetworkError {
     let word = |at: usize| data.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     match (data.get(4), word(0), word(8), word(12)) {
         (Some(&libc::SO_EE_ORIGIN_ICMP | &libc::SO_EE_ORIGIN_ICMP6), Some(number), ..) => {
-            NetworkError::Icmp(number as i32)
+            NetworkError::Icmp(number as i32, to)
         }
         (Some(&libc::SO_EE_ORIGIN_TIMESTAMPING), _, Some(STAMPED_AT_SEND), Some(number)) => {
             NetworkError::Stamp(number, stamps)
@@ -273,17 +275,18 @@ mod tests {
     fn an_error_is_told_from_a_stamp_by_its_origin() {
         let stamps = Stamps { kernel_ns: Some(7), hardware_ns: None };
         // Origins: local 1, ICMP 2, ICMPv6 3, timestamping 4 (linux/errqueue.h); 42 is ENOMSG, 111
+        let to = Some(SocketAddr::from(([192, 0, 2, 7], 8000)));
         // ECONNREFUSED.
         for (bytes, expected) in [
-            (extended(111, 2, 0, 0), NetworkError::Icmp(111)),
-            (extended(111, 3, 0, 0), NetworkError::Icmp(111)),
+            (extended(111, 2, 0, 0), NetworkError::Icmp(111, to)),
+            (extended(111, 3, 0, 0), NetworkError::Icmp(111, to)),
             (extended(90, 1, 0, 0), NetworkError::Local),
             (extended(42, 4, 0, 9), NetworkError::Stamp(9, stamps)),
             (extended(42, 4, 1, 9), NetworkError::Local),
             (extended(42, 4, 0, 9)[..14].to_vec(), NetworkError::Local),
             (Vec::new(), NetworkError::Local),
         ] {
-            assert_eq!(classify(&bytes, stamps), expected, "{bytes:?}");
+            assert_eq!(classify(&bytes, to, stamps), expected, "{bytes:?}");
         }
     }
 

@@ -91,6 +91,11 @@ impl<T> Slab<T> {
         self.entries.get(place as usize).filter(|entry| entry.is_live).map(|_| SlotId(place))
     }
 
+    /// Places below this are, or have been, slots.
+    pub(crate) fn places(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
     /// The values of all slots, free ones included.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|entry| &entry.value)

@@ -7,6 +7,8 @@
 //!
 //! Every call ends by a reply, a refusal, its deadline or the peer's silence.
 
+use std::net::SocketAddr;
+
 use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
@@ -141,6 +143,26 @@ impl Endpoint {
         }
         if self.accept(now, index, header, payload) {
             self.finish(now, index, header.flags());
+        }
+    }
+
+    /// Nothing listens at `address`. Ends the calls to it where that does no harm: the idempotent
+    /// ones, and all where it has never answered anything: it was hardly there.
+    pub(super) fn end_unreachable(&mut self, address: SocketAddr) {
+        let Some(peer) = self.peers.find(address) else {
+            return;
+        };
+        let is_stranger = !self.peers[peer].state.is_heard;
+        for place in 0..self.slots.places() {
+            let Some(index) = self.slots.at(place) else {
+                continue;
+            };
+            let slot = &self.slots[index];
+            let is_unanswered = matches!(slot.phase, Phase::Calling(_)) && slot.peer == peer;
+            if is_unanswered && (slot.options.idempotent || is_stranger) {
+                self.metrics.unreachable += 1;
+                self.fail(index, Failure::Unreachable);
+            }
         }
     }
 

@@ -287,6 +287,7 @@ impl Endpoint {
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;
         peer.state.is_stripped = origin.common.is_stripped();
+        peer.state.is_heard = true;
     }
 
     /// Makes the RPC in a slot one that packets find.
@@ -394,6 +395,10 @@ impl Node for Endpoint {
             Body::Ack(acks) => self.handle_ack(now, &origin, acks),
             Body::Freeze => self.metrics.unexpected += 1,
         }
+    }
+
+    fn handle_unreachable(&mut self, _now: Time, peer: SocketAddr) {
+        self.end_unreachable(peer);
     }
 
     fn handle_timeout(&mut self, now: Time) {

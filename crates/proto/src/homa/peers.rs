@@ -22,6 +22,8 @@ use crate::rtt::Rtt;
 pub(super) struct HomaPeer {
     /// It knows neither grants nor priorities.
     pub(super) is_stripped: bool,
+    /// It has said something of an RPC that is, or was, under way.
+    pub(super) is_heard: bool,
     /// Priorities that it has told.
     pub(super) cutoffs: Cutoffs,
     /// When it was last told of ours.
@@ -76,6 +78,7 @@ impl Endpoint {
         let is_trusted = self.config.serving.is_trusted(address.ip());
         let state = HomaPeer {
             is_stripped: false,
+            is_heard: false,
             cutoffs: self.config.assumed,
             advised_at: None,
             salt: if is_trusted { 0 } else { self.salt(address) },

@@ -320,6 +320,32 @@ impl Client {
         }
     }
 
+    /// Nothing listens at `peer`. Ends the calls that it was to answer where that does no harm: the
+    /// idempotent ones, and all where it has never answered anything: it was hardly there. What
+    /// a server behind a router was to answer is asked of the router again, if it may be.
+    pub(super) fn handle_unreachable(&mut self, now: Time, peer: SocketAddr, shared: &mut Shared) {
+        for place in 0..self.slots.places() {
+            let Some(index) = self.slots.at(place) else {
+                continue;
+            };
+            let slot = &self.slots[index];
+            let is_server = slot.server.is_some_and(|server| server.address == peer);
+            let is_target = slot.target.address == peer;
+            let known = &self.servers[slot.target.record].state;
+            let is_stranger = slot.server.is_none() && known.token == 0 && !known.reply.is_known();
+            if slot.reply.is_begun() || !(slot.options.idempotent || is_stranger) {
+                continue;
+            }
+            if is_target && (is_server || slot.server.is_none()) {
+                shared.metrics.failed += 1;
+                self.fail(index, Failure::Unreachable, shared);
+            } else if is_server {
+                self.slots[index].recovery.attempt = ATTEMPTS_BEFORE_ANOTHER;
+                self.retry(now, index, shared);
+            }
+        }
+    }
+
     pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         while let Some(index) = self.wheel.pop_due(now) {
             let slot = &self.slots[index];

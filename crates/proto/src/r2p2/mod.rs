@@ -133,6 +133,10 @@ impl Node for Endpoint {
         }
     }
 
+    fn handle_unreachable(&mut self, now: Time, peer: SocketAddr) {
+        self.client.handle_unreachable(now, peer, &mut self.shared);
+    }
+
     fn handle_timeout(&mut self, now: Time) {
         self.client.handle_timeout(now, &mut self.shared);
         self.server.handle_timeout(now, &mut self.shared);

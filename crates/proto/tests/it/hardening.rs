@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::Speaks;
-use tailcut_proto::rpc::{CallOptions, Event, Rpc};
+use tailcut_proto::rpc::{Call, CallOptions, Event, Failure, Rpc};
 use tailcut_wire::r2p2::{
     DropReason, Flags, MessageType, Packet, ReplyRepr, RequestHeader, RequestRepr, Route, RpcId,
     Segment, SessionId,
@@ -160,6 +160,50 @@ fn a_lost_refusal_is_said_again() {
     server.give("10.0.0.1:1", &ask);
     assert_eq!(server.drops().len(), 1, "the client waits for its deadline");
 }
+/// ICMP says that nothing listens: what was never answered ends, what may have run waits, and what a
+/// server behind the router was to answer goes back to the router.
+#[test]
+fn a_closed_port_ends_what_cannot_have_run() {
+    let (router, server) = ("10.0.0.9:9000", "10.0.0.2:8000");
+    let call = |client: &mut Lone, idempotent| {
+        let (now, context) = (client.now, 7);
+        let options = CallOptions { idempotent, ..ONCE };
+        let target = router.parse().unwrap();
+        let call = Call { target, payload: vec![1; 4], deadline: now + SECOND, context, options };
+        client.node.call(now, call).unwrap();
+        client.give(server, b"");
+        let (_, bytes) = client.sent.pop().unwrap();
+        let packet = Packet::parse(&bytes).unwrap();
+        (packet.rid, packet.rpc_id().unwrap())
+    };
+    let end = |client: &mut Lone, peer: &str| {
+        client.node.handle_unreachable(client.now, peer.parse().unwrap());
+        match client.node.poll_event() {
+            Some(Event::Failed { failure, .. }) => Some(failure),
+            event => event.map(|event| panic!("{event:?}")),
+        }
+    };
+    let mut client = Lone::new();
+    for idempotent in [false, true] {
+        call(&mut client, idempotent);
+        assert_eq!(end(&mut client, server), None);
+        assert_eq!(end(&mut client, router), Some(Failure::Unreachable));
+    }
+    let acked = |client: &mut Lone, idempotent| {
+        let (rid, rpc_id) = call(client, idempotent);
+        let repr = ReplyRepr { token: 9, ..ReplyRepr::control(MessageType::Ack, rid, rpc_id) };
+        let have_it = [&[0, 1, 0, 1][..], &[0; 32]].concat();
+        client.give(server, &[repr.header().as_bytes(), &have_it].concat());
+    };
+    acked(&mut client, false);
+    assert_eq!((end(&mut client, server), end(&mut client, router)), (None, None));
+    acked(&mut client, true);
+    assert_eq!(end(&mut client, server), None);
+    client.give(server, b"");
+    assert_eq!(client.sent.last().map(|(to, _)| to.to_string()), Some(router.to_owned()));
+    assert_eq!(end(&mut client, router), Some(Failure::Unreachable));
+}
+
 /// A client that knows no words takes the refusal without them, which goes second; an address that
 /// is not validated gets no more than three times what it paid.
 #[test]

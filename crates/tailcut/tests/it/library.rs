@@ -153,7 +153,9 @@ fn calls_outstanding_are_waited_for_in_any_order() {
 
 #[test]
 fn a_call_that_nobody_answers_ends_by_its_deadline() {
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // It is open, and nobody reads it.
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = socket.local_addr().unwrap();
     for transport in transports() {
         let client = patient(transport).timeout(Duration::from_millis(30)).connect(nobody).unwrap();
         let error = client.call(b"anybody?").unwrap_err();
@@ -289,11 +291,13 @@ fn a_call_that_could_not_be_made_does_not_age_the_next() {
 
 #[test]
 fn a_client_serves_nobody_whatever_its_configuration() {
+    // It is open, and nobody reads it.
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for transport in [R2P2, HOMA] {
         let open = patient(transport)
             .config(tailcut::Config::default())
             .homa_config(tailcut::homa::Config::default());
-        let client = open.connect("127.0.0.1:9").unwrap();
+        let client = open.connect(nobody.local_addr().unwrap()).unwrap();
         let port = client.local_address().port();
         let other = patient(transport).connect(("127.0.0.1", port)).unwrap();
         let call = other.start(b"hello").unwrap();

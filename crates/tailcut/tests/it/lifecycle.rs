@@ -346,3 +346,46 @@ fn check_metrics(client: &AsyncClient, replied: u64) {
     assert!(counted >= Some(replied), "{metrics:?}");
     assert_ne!(client.local_address().port(), 0);
 }
+
+/// Where nothing has ever answered, every call ends by the word of its host; where something has,
+/// the idempotent ones do.
+#[test]
+fn a_closed_port_is_told_at_once() {
+    let patience = Duration::from_secs(1);
+    for transport in [R2P2, HOMA] {
+        let told = |client: &Client, idempotent: bool| {
+            let options = CallOptions { idempotent, ..CallOptions::default() };
+            let begun = Instant::now();
+            let error = client.call_with(b"anybody?", options, patience).unwrap_err();
+            assert_eq!(error.is_deadline(), !error.is_unreachable(), "{error}");
+            let is_soon = begun.elapsed() < patience / 2;
+            assert_eq!(error.is_unreachable(), is_soon, "{transport:?}: {error}");
+            is_soon
+        };
+        let mut server = server(transport);
+        let (address, handle) = (server.local_address(), server.stop_handle());
+        let client = patient(transport).connect(address).unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                server.run(reverse).unwrap();
+                drop(server);
+            });
+            assert_eq!(&client.call(b"ab").unwrap()[..], b"ba");
+            handle.stop();
+            thread.join().unwrap();
+        });
+        assert!(!told(&client, false), "{transport:?}");
+        assert!(told(&client, true), "{transport:?}");
+        // A client that has never had an answer there.
+        let soon = (0..10).filter(|_| {
+            let client = patient(transport).connect(address).unwrap();
+            told(&client, false)
+        });
+        assert!(soon.count() >= 9, "{transport:?}");
+        // An asynchronous one sleeps meanwhile.
+        let client = patient(transport).connect_async(address).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let error = runtime.block_on(client.call("anybody?")).unwrap_err();
+        assert!(error.is_unreachable(), "{error}");
+    }
+}
