@@ -13,7 +13,7 @@ use tailcut_net::ip::IpPort;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{Node, Path, Transmit};
-use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
+use tailcut_proto::router::{Router, RouterConfig, RouterMetrics, ServerConfig, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_proto::{homa, r2p2};
 
@@ -102,9 +102,11 @@ fn a_router_at_two_addresses_is_one_router() {
                 assert!(Clock.now() < end, "{target} does not answer");
             }
         }
-        let status = router.node(0).status();
-        assert_eq!(status.metrics.forwarded, CALLS as u64);
-        assert_eq!(status.metrics.feedback_stranger, 0);
+        let RouterMetrics { forwarded, duplicates_forwarded, feedback_stranger, .. } =
+            router.node(0).metrics();
+        // On a busy machine a client may send a request again before its reply comes.
+        assert_eq!(forwarded - duplicates_forwarded, CALLS as u64);
+        assert_eq!(feedback_stranger, 0);
     }
 }
 
