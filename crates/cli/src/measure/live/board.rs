@@ -250,7 +250,7 @@ impl Board {
             Some(verdict) => verdict
                 .reasons()
                 .iter()
-                .map(|reason| printable(reason.as_ref()))
+                .map(|reason| printable(&format!("{reason}")))
                 .collect::<Vec<_>>()
                 .join("; "),
         }
