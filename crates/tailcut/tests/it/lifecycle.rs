@@ -4,11 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tailcut::{
     AsyncClient, CallOptions, Client, DropReason, Error, Failure, Request, Responder, Server,
 };
+use tailcut_net::clock::Clock;
 
 use crate::library::{
     HOMA, OnDrop, R2P2, Transport, patient, pattern, reverse, server, transports,
@@ -197,8 +198,8 @@ fn blocked(
             }
             _ => server.run_workers(1, |request: Request<'_>| {
                 RUNS.fetch_add(1, Ordering::SeqCst);
-                let begun = Instant::now();
-                while !request.is_cancelled() && begun.elapsed() < Duration::from_secs(10) {
+                let begun = Clock.now();
+                while !request.is_cancelled() && elapsed(begun) < Duration::from_secs(10) {
                     std::thread::yield_now();
                 }
                 sender.send(request.is_cancelled()).unwrap();
@@ -234,10 +235,22 @@ fn a_cancelled_request_ends_wherever_it_is() {
     }
 }
 
+fn elapsed(since: u64) -> Duration {
+    Duration::from_nanos(Clock.now() - since)
+}
+
+/// Waits at least so long.
+fn pause(ms: u64) {
+    let begun = Clock.now();
+    while elapsed(begun) < Duration::from_millis(ms) {
+        std::thread::park_timeout(Duration::from_millis(ms));
+    }
+}
+
 fn until(mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
+    let begun = Clock.now();
     while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it does not happen");
+        assert!(elapsed(begun) < Duration::from_secs(10), "it does not happen");
         std::thread::yield_now();
     }
 }
@@ -245,11 +258,9 @@ fn until(mut is_so: impl FnMut() -> bool) {
 #[test]
 fn a_stop_answers_what_runs_and_refuses_what_comes() {
     fn slow(responder: Responder) {
-        std::thread::sleep(Duration::from_millis(if responder.bytes() == b"slow" {
-            150
-        } else {
-            0
-        }));
+        if responder.bytes() == b"slow" {
+            pause(150);
+        }
         responder.reply(b"done");
     }
     for transport in transports() {
@@ -262,9 +273,9 @@ fn a_stop_answers_what_runs_and_refuses_what_comes() {
                 assert_eq!(&client.call(b"warm up").unwrap()[..], b"done");
                 // Two run, and more wait.
                 let calls: Vec<_> = (0..4).map(|_| client.start(b"slow").unwrap()).collect();
-                std::thread::sleep(Duration::from_millis(30));
+                pause(30);
                 handle.stop();
-                std::thread::sleep(Duration::from_millis(30));
+                pause(30);
                 let error = client.call(b"new").unwrap_err();
                 assert_eq!(reason(&error), Some(DropReason::Stopping), "{transport:?} {way:?}");
                 for call in calls {
@@ -307,8 +318,7 @@ fn more_calls_than_may_be_outstanding_wait_for_their_turn() {
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || server.run(reverse));
             let guard = OnDrop(Some(|| handle.stop()));
-            let mut homa = tailcut::homa::Config::default();
-            homa.calls_max = 32;
+            let homa = tailcut::homa::Config { calls_max: 32, ..tailcut::homa::Config::default() };
             let r2p2 = tailcut::Config { calls_max: 32, ..tailcut::Config::default() };
             let builder = patient(transport).config(r2p2).homa_config(homa);
             let client = builder.connect(address).unwrap();
@@ -355,10 +365,10 @@ fn a_closed_port_is_told_at_once() {
     for transport in [R2P2, HOMA] {
         let told = |client: &Client, idempotent: bool| {
             let options = CallOptions { idempotent, ..CallOptions::default() };
-            let begun = Instant::now();
+            let begun = Clock.now();
             let error = client.call_with(b"anybody?", options, patience).unwrap_err();
             assert_eq!(error.is_deadline(), !error.is_unreachable(), "{error}");
-            let is_soon = begun.elapsed() < patience / 2;
+            let is_soon = elapsed(begun) < patience / 2;
             assert_eq!(error.is_unreachable(), is_soon, "{transport:?}: {error}");
             is_soon
         };
