@@ -9,7 +9,7 @@
 use libfuzzer_sys::fuzz_target;
 use tailcut_measure::app::serving::{Limits, TaskForm, Tasks};
 use tailcut_measure::app::{
-    App, CODECS, Carrier, Expected, Replies, Requests, Serves, Malformed, Reply, Setting,
+    App, CODECS, Carrier, Expected, Malformed, Replies, Reply, Requests, Serves, Setting,
 };
 use tailcut_measure::generator::generator;
 
@@ -41,8 +41,7 @@ fn try_stream(app: &App, bytes: &[u8], fragment_len: usize) {
 }
 
 fn try_datagrams(app: &App, bytes: &[u8], datagram_len: usize) {
-    let (Some(expected), Ok(mut datagrams)) =
-        (expected(app, Carrier::Datagram), app.datagrams())
+    let (Some(expected), Ok(mut datagrams)) = (expected(app, Carrier::Datagram), app.datagrams())
     else {
         return;
     };
@@ -83,7 +82,12 @@ fn try_server(form: &'static dyn TaskForm, bytes: &[u8], fragment_len: usize) {
 }
 
 /// What is found, up to what is malformed.
-fn steps(app: &App, due: Option<Expected>, bytes: &[u8], fragment_len: usize) -> Vec<Result<Option<Reply>, Malformed>> {
+fn steps(
+    app: &App,
+    due: Option<Expected>,
+    bytes: &[u8],
+    fragment_len: usize,
+) -> Vec<Result<Option<Reply>, Malformed>> {
     let mut replies = Replies::new(app);
     let mut found = Vec::new();
     for mut fragment in bytes.chunks(fragment_len) {

@@ -14,7 +14,7 @@ use tailcut_measure::load::{Load, OpenLoop};
 use tailcut_measure::quantity::Unit;
 use tailcut_measure::queueing::{Jbsq, MG1, Sojourn};
 use tailcut_measure::slices::Slices;
-use tailcut_proto::node::{Node, Path, GSO_BYTES_MAX};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{Router, RouterConfig};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
