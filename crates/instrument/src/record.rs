@@ -2,7 +2,7 @@
 //! over time.
 //!
 //! Invariant: however long the run is, a record takes some 16 MiB for the order of latencies, and for
-//! the run over time [`MOMENTS_MAX`] histograms, or twice as many, of 230 kB at most: less where no
+//! the run over time `MOMENTS_MAX` histograms, or twice as many, of 230 kB at most: less where no
 //! latency is long.
 
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub(super) struct Record {
     pub(super) series: Series,
     pub(super) counts: Counts,
     pub(super) tally: Tally,
-    /// The run over time, in order, [`MOMENTS_MAX`] at most.
+    /// The run over time, in order, `MOMENTS_MAX` at most.
     moments: Vec<Moment>,
     /// Slices of a moment; a power of two.
     width: u32,

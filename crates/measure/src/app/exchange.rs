@@ -108,7 +108,7 @@ impl Replies {
         }
     }
 
-    /// Judges a reply whose bounds the transport keeps ([`Carrier::Message`]), whatever the one
+    /// Judges a reply whose bounds the transport keeps (`Carrier::Message`), whatever the one
     /// before it was.
     ///
     /// # Errors
