@@ -36,8 +36,6 @@ pub struct AsyncClient {
 pub struct AsyncCall {
     state: Arc<Mutex<CallState>>,
     shared: Arc<Handle>,
-    /// What is to be sent, until it is handed to the thread.
-    request: Option<Outgoing>,
 }
 
 /// What the callers hold: dropping the last ends the thread.
@@ -50,15 +48,15 @@ struct Handle {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What callers hand to the thread. It is bounded by the permits: each call has one from when it is
-/// handed over until it has ended, and is cancelled once.
+/// What callers hand to the thread. Its orders are bounded by the permits: each call has one from
+/// when it is ordered until it has ended, and is cancelled once.
 #[derive(Debug)]
 struct Inbox {
     orders: VecDeque<Order>,
-    /// Calls that may still be handed over.
+    /// Calls that may still be ordered.
     permits: usize,
     /// Calls that wait for a permit, first come first served, some of which have been dropped.
-    waiting: VecDeque<Arc<Mutex<CallState>>>,
+    waiting: VecDeque<(Outgoing, Arc<Mutex<CallState>>)>,
     /// How many have been.
     dropped: usize,
     is_closed: bool,
@@ -85,8 +83,8 @@ enum Order {
 struct CallState {
     /// Where the thread keeps the call, and its id; known to the thread alone.
     place: Option<(usize, CallId)>,
-    /// It waited for a permit and has it now.
-    is_permitted: bool,
+    /// It waits for a permit.
+    is_waiting: bool,
     is_cancelled: bool,
     /// The result has been taken.
     is_over: bool,
@@ -145,8 +143,8 @@ impl AsyncClient {
         Ok(Self { shared, timeout: builder.timeout, options: builder.options })
     }
 
-    /// Calls. The request leaves at once, whether or not the future is polled; but when as many calls
-    /// are outstanding as the configuration allows, the future waits until one has ended.
+    /// Calls. The request leaves at once, or, when as many calls are outstanding as the configuration
+    /// allows, as soon as it is its turn; whether or not the future is polled.
     pub fn call(&self, request: impl Into<Vec<u8>>) -> AsyncCall {
         self.call_with(request, self.options, self.timeout)
     }
@@ -161,8 +159,8 @@ impl AsyncClient {
         let state = Arc::new(Mutex::new(CallState::default()));
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let request = Outgoing { payload: request.into(), options, timeout_ns };
-        let request = self.shared.begin(request, &state);
-        AsyncCall { state, shared: self.shared.clone(), request }
+        self.shared.begin(request, state.clone());
+        AsyncCall { state, shared: self.shared.clone() }
     }
 
     /// Where calls go.
@@ -189,18 +187,13 @@ impl AsyncClient {
 impl Future for AsyncCall {
     type Output = Result<Vec<u8>, Error>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = lock(&self.state);
         if let Some(result) = state.result.take() {
             state.is_over = true;
             return Poll::Ready(result);
         }
         state.task = Some(context.waker().clone());
-        let may_go = std::mem::take(&mut state.is_permitted);
-        drop(state);
-        if may_go && let Some(request) = self.request.take() {
-            self.shared.order(Order::Call(request, self.state.clone()));
-        }
         Poll::Pending
     }
 }
@@ -209,14 +202,13 @@ impl Drop for AsyncCall {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         let is_over = state.is_over || state.result.is_some();
-        let is_permitted = state.is_permitted;
+        let is_waiting = state.is_waiting;
         state.is_cancelled = true;
         drop(state);
-        match (&self.request, is_permitted) {
-            (Some(_), false) => lock(&self.shared.inbox).drop_one(),
-            (Some(_), true) => lock(&self.shared.inbox).release(1),
-            (None, _) if is_over => {}
-            (None, _) => self.shared.order(Order::Cancel(self.state.clone())),
+        if is_waiting {
+            lock(&self.shared.inbox).drop_one();
+        } else if !is_over {
+            self.shared.order(Order::Cancel(self.state.clone()));
         }
     }
 }
@@ -233,22 +225,21 @@ impl Inbox {
         }
     }
 
-    /// Calls have ended: others may go.
+    /// Calls have ended: others are ordered.
     fn release(&mut self, count: usize) {
         self.permits += count;
         while self.permits > 0
-            && let Some(next) = self.waiting.pop_front()
+            && let Some((request, call)) = self.waiting.pop_front()
         {
-            let mut state = lock(&next);
+            let mut state = lock(&call);
+            state.is_waiting = false;
             if state.is_cancelled {
                 self.dropped = self.dropped.saturating_sub(1);
                 continue;
             }
-            state.is_permitted = true;
-            let task = state.task.take();
             drop(state);
             self.permits -= 1;
-            task.into_iter().for_each(std::task::Waker::wake);
+            self.orders.push_back(Order::Call(request, call));
         }
     }
 
@@ -256,24 +247,24 @@ impl Inbox {
     fn drop_one(&mut self) {
         self.dropped += 1;
         if 2 * self.dropped > self.waiting.len() {
-            self.waiting.retain(|state| !lock(state).is_cancelled);
+            self.waiting.retain(|(_, state)| !lock(state).is_cancelled);
             self.dropped = 0;
         }
     }
 }
 
 impl Handle {
-    /// Hands a request over, if there is a permit for it; else it comes back.
-    fn begin(&self, request: Outgoing, state: &Arc<Mutex<CallState>>) -> Option<Outgoing> {
+    /// Orders a call, or has it wait for a permit.
+    fn begin(&self, request: Outgoing, state: Arc<Mutex<CallState>>) {
         let mut inbox = lock(&self.inbox);
         if inbox.permits == 0 && !inbox.is_closed {
-            inbox.waiting.push_back(state.clone());
-            return Some(request);
+            lock(&state).is_waiting = true;
+            inbox.waiting.push_back((request, state));
+            return;
         }
         inbox.permits = inbox.permits.saturating_sub(1);
         drop(inbox);
-        self.order(Order::Call(request, state.clone()));
-        None
+        self.order(Order::Call(request, state));
     }
 
     fn order(&self, order: Order) {
@@ -335,10 +326,13 @@ impl Engine {
                 }
             });
             let ended = std::mem::take(&mut self.calls.ended);
-            if ended > 0 {
-                lock(&self.inbox).release(ended);
-            }
-            if turned.is_err() || self.driver.wait(None, None).is_err() {
+            // What has waited for these goes now.
+            let has_orders = ended > 0 && {
+                let mut inbox = lock(&self.inbox);
+                inbox.release(ended);
+                !inbox.orders.is_empty()
+            };
+            if turned.is_err() || !has_orders && self.driver.wait(None, None).is_err() {
                 break;
             }
         }
@@ -360,6 +354,7 @@ impl Drop for Engine {
             Order::Cancel(_) | Order::Metrics(_) => None,
         });
         let placed = self.calls.places.drain(..).flatten().map(|(_, state)| state);
+        let waiting = waiting.into_iter().map(|(_, state)| state);
         for state in ordered.chain(waiting).chain(placed) {
             end(&state, Err(Error::Closed { target: self.target }));
         }

@@ -342,6 +342,10 @@ fn more_calls_than_may_be_outstanding_wait_for_their_turn() {
                 }
             });
             check_metrics(&client, 1600);
+            // A call goes when it is its turn, though nobody asks after those before it.
+            let mut calls: Vec<_> = (0..500u64).map(|n| client.call(n.to_be_bytes())).collect();
+            let last = calls.pop().unwrap();
+            assert_eq!(runtime.block_on(last).unwrap(), 499u64.to_le_bytes(), "{transport:?}");
             drop(guard);
             thread.join().unwrap().unwrap();
         });
