@@ -12,6 +12,7 @@
 //! Both halves speak version 1 to version 1 peers and the extension to the rest; see
 //! `docs/protocol/r2p2.md`.
 
+mod admission;
 mod bits;
 mod client;
 mod client_v1;

@@ -13,21 +13,21 @@
 //! rules.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
     DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection, RequestHeader,
-    Route, RpcId,
+    RpcId,
 };
 
-use super::config::{Config, Pool};
+use super::UNSCHEDULED_PACKETS;
+use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::queue::SendQueue;
 use super::routers::{FeedbackSource, Routers, Via};
 use super::shared::Shared;
-use super::{STOPPING_GRACE_NS, UNSCHEDULED_PACKETS};
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::message::reassembly::Arrival;
@@ -35,7 +35,6 @@ use crate::node::{Path, Time, is_unanswerable};
 use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;
 use crate::peer::limits::{Holdings, Serving};
-use crate::peer::once::Memory;
 use crate::peer::sessions::Denied;
 use crate::peer::table::{NOBODY, Peer, PeerId, SessionPlace, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
@@ -53,7 +52,7 @@ pub(super) struct Server {
     /// Clients and their sessions.
     pub(super) clients: Table<ClientState>,
     /// Makes the tokens that validate addresses.
-    tokens: Tokens,
+    pub(super) tokens: Tokens,
     /// Routers, and what they are told.
     pub(super) routers: Routers,
     /// When a request expires, by its slot.
@@ -146,15 +145,15 @@ pub(super) enum Control {
 }
 
 /// The first packet of a request that is not known.
-struct Newcomer<'a> {
+pub(super) struct Newcomer<'a> {
     /// Sender of the datagram: the client itself, or a router.
-    sender: SocketAddr,
+    pub(super) sender: SocketAddr,
     /// The way back to the client.
-    path: Path,
+    pub(super) path: Path,
     /// The packet, and its header.
-    packet: &'a Packet<'a>,
+    pub(super) packet: &'a Packet<'a>,
     /// Its header.
-    header: &'a RequestHeader,
+    pub(super) header: &'a RequestHeader,
 }
 
 /// First values of the slot of an admitted request.
@@ -431,14 +430,6 @@ impl Server {
         self.slots.values().filter(|slot| slot.reply.is_partly_unsent()).count()
     }
 
-    /// True if a new request comes too late: what a router placed before it heard of the stop is
-    /// still taken.
-    fn is_stopping(&self, now: Time, packet: &Packet) -> bool {
-        let is_routed =
-            matches!(packet.kind, Kind::Request { route: Some(route), .. } if route.routed != 0);
-        self.stopping_since.is_some_and(|since| !is_routed || now >= since + STOPPING_GRACE_NS)
-    }
-
     pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         while let Some(index) = self.wheel.pop_due(now) {
             match self.slots[index].phase {
@@ -461,167 +452,6 @@ impl Server {
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.wheel.next_due()
-    }
-
-    /// The client's address and the router, if the packet came through one.
-    fn resolve(
-        &mut self,
-        now: Time,
-        path: Path,
-        route: Option<&Route>,
-        pool: &Pool,
-    ) -> (SocketAddr, Option<Via>) {
-        let Some(route) = route.filter(|route| route.routed != 0) else {
-            return (path.peer, None);
-        };
-        let placement = route.placement.get();
-        if route.client_port.get() == 0 {
-            let via = pool.router.map(|router| Path { peer: router, ..path }).and_then(|router| {
-                self.routers.see(now, router, placement, FeedbackSource::Client)
-            });
-            return (path.peer, via);
-        }
-        let ip = Ipv6Addr::from(route.client_ip);
-        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-        (
-            SocketAddr::new(ip, route.client_port.get()),
-            self.routers.see(now, path, placement, FeedbackSource::Router),
-        )
-    }
-
-    /// Admission of a first packet: the client's record, or why not.
-    fn admit(
-        &mut self,
-        now: Time,
-        newcomer: &Newcomer,
-        shared: &mut Shared,
-    ) -> Result<PeerId, Refusal> {
-        let Newcomer { sender, path, packet, header } = *newcomer;
-        let (config, serving) = (&shared.config, &shared.config.serving);
-        if !serving.is_enabled {
-            return Err(Refusal::Drop(DropReason::Application));
-        }
-        let len = header.message_len.get() as usize;
-        if len > config.message_len_max {
-            return Err(Refusal::Drop(DropReason::TooLarge));
-        }
-        let token = header.token.get();
-        let rpc_id = RpcId(header.rpc_id.get());
-        let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
-        // What a server can tell of a session that it does not know.
-        let overload = match may_predate(
-            now,
-            header,
-            (self.clients.known_since(now, serving), serving.transit_ns_max),
-        ) {
-            true => Refusal::Drop(DropReason::Uncertain),
-            false => Refusal::Drop(DropReason::Overload),
-        };
-        let client = self.admit_client(now, path.peer, token, serving)?.ok_or(overload)?;
-        validate(&mut self.clients[client], token, sender, serving);
-        let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
-            Ok(place) => place,
-            // It has room for more once it is.
-            Err(_) if !self.clients[client].is_validated => return Err(Refusal::Validate),
-            Err(denied) => {
-                shared.metrics.deny(denied);
-                return Err(overload);
-            }
-        };
-        self.release_below(session, header.floor.get(), shared);
-        let serving = &shared.config.serving;
-        let is_stopping = self.is_stopping(now, packet);
-        let is_full = is_stopping || self.is_full(client, len, packet.count > 1, serving);
-        let known_since = self.clients[session].known_since;
-        match self.clients[session].once.recall(rpc_id.sequence()) {
-            Memory::Fresh if may_predate(now, header, (known_since, serving.transit_ns_max)) => {
-                return Err(Refusal::Drop(DropReason::Uncertain));
-            }
-            // A request of several packets is taken when it is complete. One that is refused is
-            // taken too: the client takes that for a promise that no copy of it will run.
-            Memory::Fresh if is_full && !is_idempotent || !is_full && packet.count == 1 => {
-                let taken = self.clients.take(session, rpc_id.sequence());
-                note_taken(taken, is_idempotent, shared)?;
-            }
-            Memory::Fresh => {}
-            Memory::Seen if is_idempotent => {}
-            // It was answered or refused; if the client still asks, that was lost, and there is
-            // nothing more to say.
-            Memory::Seen => {
-                shared.metrics.duplicate_after_release += 1;
-                return Err(Refusal::Drop(DropReason::TooOld));
-            }
-            Memory::TooOld => return Err(Refusal::Drop(DropReason::TooOld)),
-        }
-        match (is_stopping, is_full) {
-            (true, _) => Err(Refusal::Drop(DropReason::Stopping)),
-            (false, true) => Err(Refusal::Drop(DropReason::Overload)),
-            (false, false) => Ok(client),
-        }
-    }
-
-    /// The client of a request; `None` when too many are known.
-    fn admit_client(
-        &mut self,
-        now: Time,
-        address: SocketAddr,
-        token: u64,
-        serving: &Serving,
-    ) -> Result<Option<PeerId>, Refusal> {
-        if let Some(client) = self.clients.find(address) {
-            return Ok(Some(client));
-        }
-        if !self.clients.has_room_for_unvalidated(now, serving) && token != self.token(address) {
-            return Err(Refusal::Validate);
-        }
-        Ok(self.add_client(now, address, serving))
-    }
-
-    pub(super) fn add_client(
-        &mut self,
-        now: Time,
-        address: SocketAddr,
-        serving: &Serving,
-    ) -> Option<PeerId> {
-        let state = ClientState { token: self.token(address) };
-        self.clients.add(now, (address, false), state, serving)
-    }
-
-    /// The token that validates `address`; never 0, which stands for none.
-    pub(super) fn token(&self, address: SocketAddr) -> u64 {
-        self.tokens.token(address) | 1
-    }
-
-    /// True if one more request of `client` would exceed a limit.
-    pub(super) fn is_full(
-        &self,
-        client: PeerId,
-        message_len: usize,
-        is_partial: bool,
-        serving: &Serving,
-    ) -> bool {
-        is_partial && self.held.partials >= serving.partials_max
-            || self.held.is_full(&self.clients[client], message_len, serving)
-    }
-
-    fn refuse_packet(
-        &mut self,
-        to: Path,
-        rid: u16,
-        rpc_id: RpcId,
-        refusal: Refusal,
-        shared: &mut Shared,
-    ) {
-        match refusal {
-            Refusal::Drop(reason) => {
-                shared.metrics.drop(reason);
-                self.queue_control(Control::Drop { to, rid, rpc_id, reason }, shared);
-            }
-            Refusal::Validate => {
-                shared.metrics.validations += 1;
-                self.queue_control(Control::Validate { to, rid, rpc_id }, shared);
-            }
-        }
     }
 
     #[inline(always)]
@@ -800,7 +630,7 @@ impl Server {
     }
 
     /// Releases kept replies whose calls the client says have ended.
-    fn release_below(&mut self, session: SessionPlace, floor: u32, shared: &mut Shared) {
+    pub(super) fn release_below(&mut self, session: SessionPlace, floor: u32, shared: &mut Shared) {
         while let Some(index) = self.clients[session].kept.first()
             && self.slots[index].rpc_id.is_some_and(|id| id.sequence() < floor)
         {
@@ -921,29 +751,9 @@ pub(super) fn validate(
     }
 }
 
-/// When the client stops waiting, as its packet says.
-fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
-    match u64::from(header.deadline_us.get()) {
-        0 => now + lifetime_ns_max,
-        us => now + (us * 1000).min(lifetime_ns_max),
-    }
-}
-
-/// True if a request that must not run twice was sent before and may have been sent first before
-/// `since`, if the network held this packet for `transit_ns`.
-#[inline]
-fn may_predate(now: Time, header: &RequestHeader, (since, transit_ns): (Time, u64)) -> bool {
-    let flags = Flags(header.flags);
-    if flags.has(Flags::IDEMPOTENT) || !flags.has(Flags::RETRANSMIT) {
-        return false;
-    }
-    let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
-    now.saturating_sub(age_ns + transit_ns) <= since
-}
-
 /// What follows from remembering a request that runs or is refused: one that is not idempotent must
 /// not run where there is no memory for it, nor be refused for good.
-fn note_taken(
+pub(super) fn note_taken(
     taken: Result<(), Denied>,
     is_idempotent: bool,
     shared: &mut Shared,
@@ -953,6 +763,14 @@ fn note_taken(
     };
     shared.metrics.deny(denied);
     if is_idempotent { Ok(()) } else { Err(Refusal::Drop(DropReason::Uncertain)) }
+}
+
+/// When the client stops waiting, as its packet says.
+fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
+    match u64::from(header.deadline_us.get()) {
+        0 => now + lifetime_ns_max,
+        us => now + (us * 1000).min(lifetime_ns_max),
+    }
 }
 
 /// Packets that one ACK makes go again: 60 kB of full ones.

@@ -1,0 +1,99 @@
+//! What the router keeps of a request, and how a placement is written into it.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use tailcut_wire::r2p2::{RequestHeader, Route, RpcId};
+use zerocopy::FromBytes;
+
+use super::config::{Forward, Speaks};
+use super::ids::EntryId;
+use crate::node::{Path, Time};
+
+/// A generation of servers, and its scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    V1 = 0,
+    Extension = 1,
+}
+
+impl Lane {
+    pub(super) fn of(speaks: Speaks) -> Self {
+        match speaks {
+            Speaks::V1 => Self::V1,
+            Speaks::Extension => Self::Extension,
+        }
+    }
+
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::V1 => Self::Extension,
+            Self::Extension => Self::V1,
+        }
+    }
+}
+
+/// A request that waits for a server.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// How it came.
+    pub(super) arrival: Arrival,
+    /// The datagram as it came.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A request as the router has read it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    /// Way of the datagram: a refusal leaves from where it arrived.
+    pub(super) path: Path,
+    /// Receiver of the reply: another than the peer behind a chain of routers.
+    pub(super) client: SocketAddr,
+    /// The client's own number of it.
+    pub(super) rid: u16,
+    /// `None` for version 1.
+    pub(super) rpc_id: Option<RpcId>,
+    /// Its entry in the table; `None` when it is not tracked.
+    pub(super) entry: Option<EntryId>,
+    /// The first server is to have it.
+    pub(super) is_fixed: bool,
+    /// It may run more than once.
+    pub(super) is_idempotent: bool,
+    /// How long ago it was first sent, if it was sent before.
+    pub(super) age_ns: Option<u64>,
+    /// When it came.
+    pub(super) arrived_at: Time,
+    /// When the client stops waiting, or its id expires.
+    pub(super) deadline: Time,
+}
+
+/// Writes the placement, the time left and, where the router shows itself as the source, the client
+/// into the route. A client that another router has written stays.
+pub(super) fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Forward) {
+    let arrival = &request.arrival;
+    let (header, rest) =
+        RequestHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
+    let (route, _) = Route::mut_from_prefix(rest).expect("the request was parsed with a route");
+    let waited_ns = now.saturating_sub(arrival.arrived_at);
+    let waited_us = u32::try_from(waited_ns / 1_000).unwrap_or(u32::MAX);
+    // 0 means no deadline, and stays; else some time is left, for the request has not expired.
+    let deadline_us = header.deadline_us.get();
+    header.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
+    if arrival.age_ns.is_some() {
+        let waited_ms = u16::try_from(waited_ns.div_ceil(1_000_000)).unwrap_or(u16::MAX);
+        header.age_ms.set(header.age_ms.get().saturating_add(waited_ms));
+    }
+    route.routed = 1;
+    route.placement.set(placement);
+    if forward == Forward::Annotate && route.client_port.get() == 0 {
+        route.client_ip = match arrival.path.peer.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        route.client_port.set(arrival.path.peer.port());
+    }
+}
+
+/// The client that another router has written into the route.
+pub(super) fn annotated_client(route: &Route) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(route.client_ip).to_canonical(), route.client_port.get())
+}

@@ -1,0 +1,429 @@
+//! Requests at the router: placed, held, refused, cancelled.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tailcut_wire::r2p2::{
+    DropReason, Flags, Kind, MessageType, Packet, Policy as PolicyNibble, ReplyRepr, V1_DROP,
+    V1Repr,
+};
+use zerocopy::IntoBytes;
+
+use super::Router;
+use super::arrival::{Arrival, Lane, Request, annotated_client, write_route};
+use super::config::{Forward, Speaks};
+use super::ids::{Entered, PlacementState, ServerKey};
+use super::outbox::Datagram;
+use super::server::Server;
+use crate::node::{Path, Source, Time, is_unanswerable};
+use crate::policy::WorkerId;
+use crate::scheduler::{Cloning, Outcome, Ticket, Workers};
+
+impl Router {
+    pub(super) fn handle_request(&mut self, now: Time, path: Path, packet: &Packet, bytes: &[u8]) {
+        if packet.index != 0 {
+            self.metrics.not_first += 1;
+            return;
+        }
+        if self.outbox.is_full() {
+            self.metrics.outbox_full += 1;
+            return;
+        }
+        let Some(mut arrival) = self.read_arrival(now, path, packet) else {
+            return;
+        };
+        if bytes.len() > self.config.packet_len_max {
+            return self.refuse(&arrival, DropReason::TooLarge);
+        }
+        let Some(rpc_id) = arrival.rpc_id else {
+            // Version 1 gives no reason on the wire; this one is counted as `v1_annotate`.
+            return match self.config.forward {
+                Forward::Keep => self.admit(now, arrival, bytes),
+                Forward::Annotate => self.refuse(&arrival, DropReason::Unspecified),
+            };
+        };
+        // The last copy leaves by the deadline, and the network may hold it.
+        let remembered_until = arrival.deadline.saturating_add(self.config.transit_ns_max);
+        let key = self.table.key(rpc_id, arrival.client);
+        match self.table.enter(now, key, remembered_until) {
+            Entered::Known(entry, state) => {
+                arrival.entry = Some(entry);
+                self.handle_duplicate(now, arrival, state, bytes);
+            }
+            Entered::New(entry) if !arrival.is_idempotent && self.predates(now, &arrival) => {
+                self.table.release(entry);
+                self.refuse(&arrival, DropReason::Uncertain);
+            }
+            Entered::New(entry) => {
+                arrival.entry = Some(entry);
+                self.admit(now, arrival, bytes);
+            }
+            Entered::Full if arrival.is_idempotent => {
+                self.metrics.untracked += 1;
+                self.admit(now, arrival, bytes);
+            }
+            Entered::Full if self.predates(now, &arrival) => {
+                self.refuse(&arrival, DropReason::Uncertain)
+            }
+            Entered::Full => self.refuse(&arrival, DropReason::Overload),
+        }
+    }
+
+    /// Reads what matters of a request; counts and drops those that a router cannot use.
+    fn read_arrival(&mut self, now: Time, path: Path, packet: &Packet) -> Option<Arrival> {
+        let held_to = now.saturating_add(self.config.hold_ns_max);
+        let mut arrival = Arrival {
+            path,
+            client: path.peer,
+            rid: packet.rid,
+            rpc_id: None,
+            entry: None,
+            is_fixed: packet.policy == PolicyNibble::Fixed,
+            is_idempotent: packet.flags().has(Flags::IDEMPOTENT),
+            age_ns: None,
+            arrived_at: now,
+            deadline: held_to,
+        };
+        let Kind::Request { header, route } = packet.kind else {
+            return Some(arrival);
+        };
+        let Some(route) = route else {
+            self.metrics.malformed.no_route += 1;
+            return None;
+        };
+        if route.client_port.get() != 0 {
+            arrival.client = annotated_client(route);
+            if is_unanswerable(arrival.client.ip()) {
+                self.metrics.malformed.client_address += 1;
+                return None;
+            }
+        }
+        let lifetime_ns = match header.deadline_us.get() {
+            0 => self.config.lifetime_ns_max,
+            deadline_us => (u64::from(deadline_us) * 1_000).min(self.config.lifetime_ns_max),
+        };
+        arrival.rpc_id = packet.rpc_id();
+        arrival.age_ns = packet
+            .flags()
+            .has(Flags::RETRANSMIT)
+            .then(|| u64::from(header.age_ms.get()) * 1_000_000);
+        arrival.deadline = now.saturating_add(lifetime_ns);
+        Some(arrival)
+    }
+
+    fn handle_duplicate(
+        &mut self,
+        now: Time,
+        arrival: Arrival,
+        state: PlacementState,
+        bytes: &[u8],
+    ) {
+        let key = match state {
+            PlacementState::Placed(key) => key,
+            PlacementState::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
+            PlacementState::Undecided | PlacementState::Waiting(..) => {
+                self.metrics.duplicates_held += 1;
+                return;
+            }
+        };
+        let server = self.servers[usize::from(key.slot)].as_ref();
+        // A request that may run once stays with its server, also a silent one, which may only be
+        // slow.
+        if server.is_some_and(|server| {
+            server.key == key && (!server.is_silent || !arrival.is_idempotent)
+        }) {
+            self.metrics.duplicates_forwarded += 1;
+            let bytes = self.outbox.buffer(bytes);
+            self.forward(now, key.slot, Request { arrival, bytes });
+        } else if arrival.is_idempotent {
+            self.metrics.duplicates_moved += 1;
+            self.admit(now, arrival, bytes);
+        } else {
+            self.refuse(&arrival, DropReason::Uncertain);
+        }
+    }
+
+    /// Places, holds or refuses a request that is nowhere yet.
+    fn admit(&mut self, now: Time, arrival: Arrival, bytes: &[u8]) {
+        if self.is_closed {
+            return self.refuse_for_good(now, arrival, DropReason::Stopping);
+        }
+        let lane = self.lane(&arrival);
+        if arrival.is_fixed {
+            return match self.first_server(now, &arrival) {
+                Some(slot) => self.forward_fixed(now, slot, arrival, bytes),
+                None => self.refuse_for_good(now, arrival, DropReason::NoServer),
+            };
+        }
+        if let Some(slot) = self.take_trial(now, &arrival) {
+            let bytes = self.outbox.buffer(bytes);
+            return self.forward(now, slot, Request { arrival, bytes });
+        }
+        if self.schedulers[lane as usize].in_service_count() == 0 && !self.is_one_starting(lane) {
+            return self.refuse_for_good(now, arrival, DropReason::NoServer);
+        }
+        let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
+        let expires_at = arrival.deadline.min(now.saturating_add(self.config.hold_ns_max));
+        // A request that may run once reaches one server, whatever the policy answers.
+        let cloning = if arrival.is_idempotent { Cloning::Allowed } else { Cloning::Forbidden };
+        let random = self.draws.word();
+        match self.schedulers[lane as usize].offer(request, cloning, expires_at, random) {
+            Outcome::Placed(workers, request) => {
+                self.hold_times.record(0);
+                self.forward_to_each(now, workers, request);
+            }
+            Outcome::Held(ticket) => self.note_held(lane, arrival, ticket),
+            Outcome::Full(request) => {
+                self.outbox.recycle(request.bytes);
+                self.refuse_for_good(now, arrival, DropReason::Overload);
+            }
+        }
+    }
+
+    /// Whether a server is about to answer for the first time, which requests may wait for.
+    fn is_one_starting(&self, lane: Lane) -> bool {
+        let mut servers = self.servers.iter().flatten();
+        lane == Lane::Extension && servers.any(|server| server.is_starting && !server.is_draining)
+    }
+
+    fn note_held(&mut self, lane: Lane, arrival: Arrival, ticket: Ticket) {
+        self.metrics.held += 1;
+        if let Some(entry) = arrival.entry {
+            self.table.set(entry, PlacementState::Waiting(lane as usize, ticket));
+        }
+    }
+
+    /// The scheduler for a request.
+    fn lane(&self, arrival: &Arrival) -> Lane {
+        let has_v1 = self.schedulers[Lane::V1 as usize].in_service_count() > 0;
+        if arrival.rpc_id.is_none() && has_v1 { Lane::V1 } else { Lane::Extension }
+    }
+
+    /// The first server, if it can take the request: the fixed policy knows no other.
+    fn first_server(&mut self, now: Time, arrival: &Arrival) -> Option<u16> {
+        let &slot = self.order.first()?;
+        let server = self.servers[usize::from(slot)].as_mut()?;
+        let is_understood = arrival.rpc_id.is_none() || server.speaks() == Speaks::Extension;
+        if server.is_in_service() || server.is_starting && !server.is_draining {
+            return is_understood.then_some(slot);
+        }
+        let is_trial = is_understood
+            && server.speaks() == Speaks::V1
+            && !server.is_draining
+            && server.trial_at <= now;
+        if is_trial {
+            server.trial_at = now.saturating_add(self.config.v1_trial_interval_ns);
+            self.metrics.trials += 1;
+        }
+        is_trial.then_some(slot)
+    }
+
+    fn forward_fixed(&mut self, now: Time, slot: u16, arrival: Arrival, bytes: &[u8]) {
+        let server =
+            self.servers[usize::from(slot)].as_ref().expect("the first server is configured");
+        let is_past = self.schedulers[0].bound().is_some_and(|bound| server.outstanding() >= bound);
+        self.metrics.fixed += 1;
+        self.metrics.fixed_past_bound += u64::from(is_past);
+        let bytes = self.outbox.buffer(bytes);
+        self.forward(now, slot, Request { arrival, bytes });
+    }
+
+    /// A silent version 1 server that this request shall try. Without trials it could never return:
+    /// the reference's router gave a revived server 0 of 200 requests.
+    fn take_trial(&mut self, now: Time, arrival: &Arrival) -> Option<u16> {
+        if arrival.rpc_id.is_some() || now < self.trial_at {
+            return None;
+        }
+        let interval_ns = self.config.v1_trial_interval_ns;
+        let is_out = |server: &&mut Server| {
+            server.speaks() == Speaks::V1 && server.is_silent && !server.is_draining
+        };
+        let mut chosen = None;
+        self.trial_at = Time::MAX;
+        for server in self.servers.iter_mut().flatten().filter(is_out) {
+            if chosen.is_none() && server.trial_at <= now {
+                server.trial_at = now.saturating_add(interval_ns);
+                chosen = Some(server.key.slot);
+            }
+            self.trial_at = self.trial_at.min(server.trial_at);
+        }
+        self.metrics.trials += u64::from(chosen.is_some());
+        chosen
+    }
+
+    /// Sends a request to each server that it was placed on. Later copies of it and a cancel go to
+    /// the first.
+    fn forward_to_each(&mut self, now: Time, workers: Workers, request: Request) {
+        let mut workers = workers.into_iter();
+        let first = workers.next().expect("a placement names a worker");
+        let clone = workers.next().map(|worker| {
+            let arrival = Arrival { entry: None, ..request.arrival };
+            (worker, Request { arrival, bytes: self.outbox.buffer(&request.bytes) })
+        });
+        self.forward(now, slot_of(first), request);
+        match clone {
+            Some((worker, clone)) if self.outbox.is_full() => {
+                self.metrics.outbox_full += 1;
+                self.outbox.recycle(clone.bytes);
+                // Takes back what the scheduler has counted for the clone.
+                self.refresh(now, slot_of(worker));
+            }
+            Some((worker, clone)) => self.forward(now, slot_of(worker), clone),
+            None => {}
+        }
+    }
+
+    /// Sends a request to a server and counts it there. The caller has seen that the outbox has
+    /// room.
+    fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
+        let arrival = &request.arrival;
+        let server = self.servers[usize::from(slot)]
+            .as_mut()
+            .expect("requests are placed on configured servers");
+        if arrival.rpc_id.is_some() {
+            let placement = server.place(now);
+            write_route(&mut request, (now, placement), self.config.forward);
+        } else if server.lease(now, &self.config) {
+            self.metrics.leases_expired += 1;
+        }
+        if let Some(entry) = request.arrival.entry {
+            self.table.set(entry, PlacementState::Placed(server.key));
+        }
+        let (to, server_local) = (server.addr(), server.local);
+        let from = self.source(request.arrival.path.peer, server_local);
+        self.outbox.push(Datagram { to, from, bytes: request.bytes });
+        self.metrics.forwarded += 1;
+        self.refresh(now, slot);
+    }
+
+    pub(super) fn handle_cancel(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        bytes: &[u8],
+    ) {
+        let key = self.table.key(packet.rpc_id().unwrap_or_default(), peer);
+        match self.table.find(now, key) {
+            Some((entry, PlacementState::Waiting(lane, ticket))) => {
+                if let Some(request) = self.schedulers[lane].remove(ticket) {
+                    self.outbox.recycle(request.bytes);
+                }
+                self.table.release(entry);
+                self.metrics.cancelled_held += 1;
+            }
+            Some((_, PlacementState::Placed(key))) => self.forward_cancel(key, peer, bytes),
+            _ => self.metrics.cancels_unknown += 1,
+        }
+    }
+
+    fn forward_cancel(&mut self, key: ServerKey, peer: SocketAddr, bytes: &[u8]) {
+        let server = self.servers[usize::from(key.slot)].as_ref();
+        let Some(server) = server.filter(|server| server.key == key) else {
+            self.metrics.cancels_unknown += 1;
+            return;
+        };
+        if self.outbox.is_full() {
+            self.metrics.outbox_full += 1;
+            return;
+        }
+        let (to, from) = (server.addr(), self.source(peer, server.local));
+        let bytes = self.outbox.buffer(bytes);
+        self.outbox.push(Datagram { to, from, bytes });
+        self.metrics.cancelled_forwarded += 1;
+    }
+
+    /// Refuses held requests that have expired and places those that may go, a bounded number at a
+    /// time.
+    pub(super) fn pump(&mut self, now: Time) {
+        self.pump_at = None;
+        for lane in [Lane::V1, Lane::Extension] {
+            let mut left = PUMP_COUNT;
+            while self.schedulers[lane as usize].queue_len() > 0 {
+                if left == 0 || self.outbox.is_full() {
+                    self.pump_at = Some(now);
+                    break;
+                }
+                left -= 1;
+                if !self.pump_one(now, lane) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// True if a held request has left. The outbox has room.
+    fn pump_one(&mut self, now: Time, lane: Lane) -> bool {
+        let scheduler = &mut self.schedulers[lane as usize];
+        if let Some(request) = scheduler.poll_expired(now) {
+            self.outbox.recycle(request.bytes);
+            self.refuse_for_good(now, request.arrival, DropReason::Expired);
+            return true;
+        }
+        let placed = scheduler.poll_placed(now, self.draws.word());
+        let has_left = placed.is_some();
+        if let Some((workers, request)) = placed {
+            self.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
+            self.forward_to_each(now, workers, request);
+        }
+        has_left
+    }
+
+    /// Refuses a request that has run nowhere, and every copy of it that may reach this router once
+    /// the client knows: the refusal and the last copy may each be under way for `transit_ns_max`.
+    /// One that may run again is released.
+    pub(super) fn refuse_for_good(&mut self, now: Time, arrival: Arrival, reason: DropReason) {
+        match arrival.entry {
+            Some(entry) if arrival.is_idempotent => self.table.release(entry),
+            Some(entry) => {
+                self.table.refuse(entry, reason, now.saturating_add(2 * self.config.transit_ns_max))
+            }
+            None => {}
+        }
+        self.refuse(&arrival, reason);
+    }
+
+    /// Sends a DROP: 12 bytes for a request of at least 8, or 49 for one of at least 72.
+    fn refuse(&mut self, arrival: &Arrival, reason: DropReason) {
+        self.metrics.refused.count(reason);
+        let bytes = match arrival.rpc_id {
+            Some(rpc_id) => {
+                let repr = ReplyRepr::control(MessageType::Drop, arrival.rid, rpc_id);
+                let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+                bytes.push(reason as u8);
+                bytes
+            }
+            None => {
+                let repr = V1Repr::control(MessageType::Drop, PolicyNibble::Fixed, arrival.rid);
+                let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+                bytes.extend_from_slice(V1_DROP);
+                bytes
+            }
+        };
+        let from = arrival.path.local.into();
+        self.outbox.push(Datagram { to: arrival.client, from, bytes });
+    }
+
+    /// The source of what is sent on for `peer` to a server that reports to `local`.
+    pub(super) fn source(&self, peer: SocketAddr, local: Option<IpAddr>) -> Source {
+        match self.config.forward {
+            Forward::Keep => Source::Spoofed(peer),
+            Forward::Annotate => local.into(),
+        }
+    }
+
+    /// True if the request was sent before this router started, so that an earlier run of it may
+    /// have placed the request.
+    fn predates(&self, now: Time, arrival: &Arrival) -> bool {
+        arrival.age_ns.is_some_and(|age_ns| {
+            now.saturating_sub(self.started_at) <= age_ns + self.config.transit_ns_max
+        })
+    }
+}
+
+fn slot_of(worker: WorkerId) -> u16 {
+    u16::try_from(worker.0).expect("servers_max fits 16 bits")
+}
+
+/// Held requests that one call places or refuses, for each generation: a batch that fits a burst of
+/// the network card.
+const PUMP_COUNT: usize = 256;

@@ -1,0 +1,213 @@
+//! The servers of a router: added and removed, what they report, and when they are asked.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::{Flags, Kind, MessageType, Packet, RequestRepr, RpcId};
+use zerocopy::IntoBytes;
+
+use super::Router;
+use super::arrival::Lane;
+use super::config::{RouterError, ServerConfig, Speaks};
+use super::ids::ServerKey;
+use super::outbox::Datagram;
+use super::server::{Crowd, ProbeCause, Server, Shown};
+use crate::address::AddressKey;
+use crate::node::{Path, Time};
+use crate::policy::WorkerId;
+use crate::scheduler::Service;
+
+impl Router {
+    /// Adds a server behind the others. It is probed at the next timeout and in service with its
+    /// first answer; one of version 1, which answers no probe, at once.
+    pub fn add_server(&mut self, now: Time, config: ServerConfig) -> Result<(), RouterError> {
+        if self.slots.contains_key(&AddressKey(config.addr)) {
+            return Err(RouterError::Exists { addr: config.addr });
+        }
+        if self.order.len() >= self.config.servers_max {
+            return Err(RouterError::TooManyServers { limit: self.config.servers_max });
+        }
+        let lane = Lane::of(config.speaks);
+        let worker = self.schedulers[lane as usize].add_worker();
+        let shadow = self.schedulers[lane.other() as usize].add_worker();
+        assert_eq!(worker, shadow, "the schedulers number the servers alike");
+        self.schedulers[lane.other() as usize].set_in_service(shadow, Service::Out);
+        let slot = u16::try_from(worker.0).expect("servers_max fits 16 bits");
+        let key = ServerKey { slot, serial: self.serial };
+        self.serial += 1;
+        let server = Server::new(key, config, now, self.draws.word() as u32);
+        if worker.index() == self.servers.len() {
+            self.servers.push(None);
+        }
+        self.servers[worker.index()] = Some(server);
+        self.slots.insert(AddressKey(config.addr), slot);
+        self.order.push(slot);
+        self.refresh(now, slot);
+        self.pump(now);
+        Ok(())
+    }
+
+    /// Gives the server no new requests; those that it has are still accounted for, and go there
+    /// again when they arrive again. It can be removed when [`Router::status`] shows nothing
+    /// outstanding.
+    pub fn drain_server(&mut self, now: Time, addr: SocketAddr) -> Result<(), RouterError> {
+        self.set_draining(now, addr, Service::Out)
+    }
+
+    /// Takes a draining server back into service.
+    pub fn resume_server(&mut self, now: Time, addr: SocketAddr) -> Result<(), RouterError> {
+        self.set_draining(now, addr, Service::In)
+    }
+
+    /// Releases the server. Of the requests placed there, those that arrive again are placed anew
+    /// if they are idempotent, else refused as uncertain.
+    pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
+        let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
+        self.order.retain(|&other| other != slot);
+        self.servers[usize::from(slot)] = None;
+        for scheduler in &mut self.schedulers {
+            scheduler.remove_worker(WorkerId(slot.into()));
+        }
+        Ok(())
+    }
+
+    fn set_draining(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        service: Service,
+    ) -> Result<(), RouterError> {
+        let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        server.is_draining = service == Service::Out;
+        self.refresh(now, slot);
+        self.pump(now);
+        Ok(())
+    }
+
+    pub(super) fn handle_feedback(&mut self, now: Time, path: Path, packet: &Packet) {
+        let Some(&slot) = self.slots.get(&AddressKey(path.peer)) else {
+            self.metrics.feedback_stranger += 1;
+            return;
+        };
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        let was_silent = server.is_silent;
+        server.local = path.local;
+        let reported = match packet.kind {
+            Kind::Reply { header } => header.server_load.get(),
+            Kind::Request { .. } | Kind::V1 => 0,
+        };
+        match (packet.feedback(), server.speaks()) {
+            (Some(_), Speaks::V1) => {
+                self.metrics.feedback_mismatched += 1;
+                return;
+            }
+            (Some(body), Speaks::Extension) => {
+                let Ok(shown) = server.take_feedback(now, body, reported, &self.config) else {
+                    self.metrics.feedback_stale += 1;
+                    return;
+                };
+                server.is_stopping = packet.flags().has(Flags::STOPPING);
+                self.metrics.feedback_taken += 1;
+                self.learn(shown);
+            }
+            (None, _) if server.conclude_lease() => self.metrics.feedback_taken += 1,
+            (None, _) => self.metrics.feedback_unmatched += 1,
+        }
+        let server = self.servers[usize::from(slot)].as_mut().expect("the server is still there");
+        server.rewatch_bound();
+        self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
+        self.refresh(now, slot);
+        self.pump(now);
+    }
+
+    /// Derives the bound anew from what a feedback has shown.
+    fn learn(&mut self, shown: Shown) {
+        self.metrics.server_restarts += u64::from(shown.is_restart);
+        let Some(estimator) = &mut self.estimator else {
+            return;
+        };
+        if shown.delay_ns.is_none() && shown.service_ns.is_none() {
+            return;
+        }
+        shown.delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
+        shown.service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
+        for scheduler in &mut self.schedulers {
+            scheduler.set_bound(estimator.bound());
+        }
+    }
+
+    /// Does what is due at every server, and finds out when the next thing is.
+    pub(super) fn serve_servers(&mut self, now: Time) {
+        self.servers_at = Time::MAX;
+        let (mut silent_count, count) = self.count_silent();
+        for at in 0..self.order.len() {
+            let slot = self.order[at];
+            let server = self.servers[usize::from(slot)]
+                .as_mut()
+                .expect("the order names configured servers");
+            let was_silent = server.is_silent;
+            let expired_count =
+                (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
+            self.metrics.leases_expired += expired_count as u64;
+            let crowd =
+                if 2 * (silent_count + 1) <= count { Crowd::Answers } else { Crowd::IsSilent };
+            silent_count += usize::from(server.check_silence(now, crowd, &self.config));
+            if server.is_silent && !was_silent {
+                self.metrics.servers_silenced += 1;
+                if server.speaks() == Speaks::V1 {
+                    self.trial_at = self.trial_at.min(server.trial_at);
+                }
+            }
+            if let Some(cause) = server.probe_due(now).filter(|_| !self.outbox.is_full()) {
+                self.send_probe(now, slot, cause);
+            }
+            self.refresh(now, slot);
+        }
+    }
+
+    /// Servers that are silent and all servers, of those that are probed and not on their way out.
+    fn count_silent(&self) -> (usize, usize) {
+        let probed = self.servers.iter().flatten().filter(|server| {
+            server.speaks() == Speaks::Extension && !server.is_draining && !server.is_stopping
+        });
+        probed
+            .fold((0, 0), |(silent, all), server| (silent + usize::from(server.is_silent), all + 1))
+    }
+
+    fn send_probe(&mut self, now: Time, slot: u16, cause: ProbeCause) {
+        let jitter_max = u32::try_from(self.config.probe_interval_ns / 8).unwrap_or(u32::MAX);
+        let jitter_ns = u64::from(self.draws.below(jitter_max.max(1)));
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
+        let placed = server.probe(now, jitter_ns, &self.config);
+        let (to, from) = (server.addr(), server.local.into());
+        let mut bytes = self
+            .outbox
+            .buffer(RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header().as_bytes());
+        bytes.extend_from_slice(&placed.to_be_bytes());
+        self.outbox.push(Datagram { to, from, bytes });
+        self.metrics.probes += 1;
+        self.metrics.stall_probes += u64::from(cause == ProbeCause::Stall);
+    }
+
+    /// Gives the scheduler the load of a server and whether it is in service, and notes when
+    /// something is due there.
+    pub(super) fn refresh(&mut self, now: Time, slot: u16) {
+        let server = self.servers[usize::from(slot)]
+            .as_mut()
+            .expect("only configured servers are refreshed");
+        let scheduler = &mut self.schedulers[Lane::of(server.speaks()) as usize];
+        let worker = WorkerId(slot.into());
+        let service = if server.is_in_service() { Service::In } else { Service::Out };
+        scheduler.set_in_service(worker, service);
+        scheduler.set_outstanding(worker, server.outstanding());
+        scheduler.set_reported(worker, server.reported);
+        server.watch_bound(now, scheduler.bound(), &self.config);
+        self.servers_at = self.servers_at.min(server.next_event());
+    }
+}
+
+/// Leases of one server that one call ends.
+const LEASE_COUNT: usize = 64;
