@@ -8,7 +8,7 @@ use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::homa;
-use tailcut_proto::r2p2::Config;
+use tailcut_proto::r2p2::{Config, Prefix};
 use tailcut_proto::rpc::CallOptions;
 
 use crate::error::Error;
@@ -150,6 +150,16 @@ impl ServerBuilder {
     /// The defaults: sleeping while there is nothing to do.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Takes the addresses of a network for validated, besides loopback, over either transport: its
+    /// clients need not show that they receive at theirs. For networks whose addresses cannot be
+    /// forged from where strangers are. May be repeated.
+    #[must_use]
+    pub fn trust(mut self, network: Prefix) -> Self {
+        self.setup.opening.r2p2.serving.trusted.push(network);
+        self.setup.opening.homa.serving.trusted.push(network);
+        self
     }
 }
 

@@ -120,6 +120,7 @@ fn opening(args: &Args) -> Result<Opening> {
     if opening.protocol == Protocol::R2p2 {
         opening.r2p2 = r2p2_config(args)?;
     }
+    opening.homa.serving.trusted.extend_from_slice(&args.trust);
     Ok(opening)
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_id: u32,
     /// Network whose addresses cannot be forged, besides loopback: its clients need not prove
-    /// theirs. May be repeated
+    /// theirs (R2P2 and Homa). May be repeated
     #[arg(long, value_name = "PREFIX")]
     trust: Vec<Prefix>,
     /// File with 32 hex digits, the same for all servers behind one router: clients prove their
@@ -234,11 +234,11 @@ fn check(args: &Args) -> Result<()> {
         );
     }
     let is_r2p2 = args.transport == Transport::R2p2;
-    if !is_r2p2 && (args.router.is_some() || !args.trust.is_empty() || args.pool_key_file.is_some())
-    {
-        bail!(
-            "--router, --trust and --pool-key-file are R2P2's; take --transport r2p2, or leave them out"
-        );
+    if !is_r2p2 && (args.router.is_some() || args.pool_key_file.is_some()) {
+        bail!("--router and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
+    }
+    if !args.trust.is_empty() && !args.transport.has_endpoints() {
+        bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");
     }
     if args.trace.trace.is_some() && !args.transport.has_endpoints() {
         bail!("--trace is for endpoints of R2P2 and Homa; leave it out, or change --transport");

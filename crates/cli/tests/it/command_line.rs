@@ -75,9 +75,11 @@ fn what_cannot_be_done_exits_with_1_and_says_what_to_do() {
         "openssl rand -hex 16",
     );
     let homa = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--transport", "homa"];
-    for [flag, value] in [["--router", "127.0.0.1:1"], ["--trust", "10.0.0.0/8"]] {
+    for [flag, value] in [["--router", "127.0.0.1:1"], ["--pool-key-file", "/dev/null"]] {
         check(&[&homa[..], &[flag, value]].concat(), 1, "take --transport r2p2, or leave them out");
     }
+    let tcp = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--transport", "tcp"];
+    check(&[&tcp[..], &["--trust", "10.0.0.0/8"]].concat(), 1, "leave it out");
     check(
         &["measure", "--target", "127.0.0.1:9", "--app", "echo:64", "--rate", "2M"],
         1,

@@ -264,11 +264,7 @@ impl Default for Config {
             control_len_max: 4096,
             client_port: tailcut_wire::homa::CLIENT_PORT_MIN,
             secret: [0; 16],
-            serving: Serving {
-                trusted: private_networks(),
-                sessions_unvalidated_max: 64,
-                ..Serving::default()
-            },
+            serving: Serving { sessions_unvalidated_max: 64, ..Serving::default() },
         }
     }
 }
@@ -329,14 +325,4 @@ impl Default for Recovery {
             peer_silence_ns_max: 5_000_000_000,
         }
     }
-}
-
-/// Networks from which an operator lets nothing in: the loopback and the private ones.
-fn private_networks() -> Vec<Prefix> {
-    let v6 = |first: u16, bits| Prefix { ip: [first, 0, 0, 0, 0, 0, 0, 0].into(), bits };
-    let v4 = |ip: [u8; 4], bits| Prefix { ip: ip.into(), bits };
-    let mut networks = Serving::default().trusted;
-    networks.extend([v4([10, 0, 0, 0], 8), v4([172, 16, 0, 0], 12), v4([192, 168, 0, 0], 16)]);
-    networks.extend([v6(0xfc00, 7), v6(0xfe80, 10)]);
-    networks
 }

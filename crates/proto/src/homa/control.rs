@@ -133,8 +133,9 @@ impl Endpoint {
         };
         let slot = &mut self.slots[index];
         let peer = &mut self.peers[slot.peer];
-        let version = packet.version.get();
-        if peer.state.cutoffs.version == version && matches!(slot.phase, Phase::Calling(_)) {
+        let (version, tag) = (packet.version.get(), packet.common.window.get());
+        let is_known = peer.state.cutoffs.version == version && peer.state.tag_told == tag;
+        if is_known && matches!(slot.phase, Phase::Calling(_)) {
             // It tells them again, since it wants to hear the version back: our address is not
             // validated.
             let priority = peer.state.cutoffs.level(slot.out.len());
@@ -144,6 +145,7 @@ impl Endpoint {
         } else {
             peer.state.cutoffs =
                 Cutoffs { by_level: packet.cutoffs.map(|cutoff| cutoff.get()), version };
+            peer.state.tag_told = tag;
         }
     }
 

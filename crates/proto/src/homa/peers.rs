@@ -1,12 +1,14 @@
 //! What a Homa endpoint remembers of each peer: its cutoffs, its round trips, the ids of calls to
 //! it and the acknowledgements that it is owed.
 //!
-//! An address is validated when its peer tells back the version of our cutoffs, to which a keyed
-//! hash of the address is added, the salt.
+//! An address is validated when its peer echoes 32 bits of a keyed hash of the address: half of
+//! them, the salt, are added to the version of our cutoffs, and the others travel in a field of the
+//! common header that the kernel's module leaves at 0. Half alone would be guessed by 65,536
+//! packets.
 
 use std::net::SocketAddr;
 
-use tailcut_wire::homa::{ACKS_MAX, Ack};
+use tailcut_wire::homa::{ACKS_MAX, Ack, DataHeader};
 
 use super::Endpoint;
 use super::cutoffs::Cutoffs;
@@ -28,8 +30,10 @@ pub(super) struct HomaPeer {
     pub(super) cutoffs: Cutoffs,
     /// When it was last told of ours.
     pub(super) advised_at: Option<Time>,
-    /// Added to the version of our cutoffs that it is told; 0 where it need not echo it.
-    salt: u16,
+    /// What it must echo; zeros where it need not.
+    proof: Proof,
+    /// [`Proof::tag`] that it has told us, to be echoed in what goes there; 0 before.
+    pub(super) tag_told: u16,
     /// From a grant or a question to what answers it.
     pub(super) rtt: Rtt,
     /// From a request to its reply, service included.
@@ -42,6 +46,15 @@ pub(super) struct HomaPeer {
     pub(super) wanting: Heap,
     /// It gets no grant before.
     pub(super) grant_at: Time,
+}
+
+/// What a peer echoes to show that it receives at its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Proof {
+    /// Added to the version of our cutoffs.
+    salt: u16,
+    /// In `window` of CUTOFFS and of DATA.
+    tag: u16,
 }
 
 /// Calls that have ended and whose server has not been told.
@@ -81,7 +94,8 @@ impl Endpoint {
             is_heard: false,
             cutoffs: self.config.assumed,
             advised_at: None,
-            salt: if is_trusted { 0 } else { self.salt(address) },
+            proof: if is_trusted { Proof::default() } else { self.proof(address) },
+            tag_told: 0,
             rtt: Rtt::default(),
             reply_rtt: Rtt::default(),
             numbering: Numbering::default(),
@@ -92,36 +106,64 @@ impl Endpoint {
         self.peers.add(now, (address, is_trusted), state, &self.config.serving)
     }
 
-    /// True if a stranger at `address`, who tells back the version `told` of our cutoffs, may be
-    /// added. May evict an idle peer to make room.
-    pub(super) fn takes_stranger(&mut self, now: Time, address: SocketAddr, told: u16) -> bool {
+    /// True if a stranger at `address`, who echoes in `header` what it was told, may be added. May
+    /// evict an idle peer to make room.
+    pub(super) fn takes_stranger(
+        &mut self,
+        now: Time,
+        address: SocketAddr,
+        header: &DataHeader,
+    ) -> bool {
         self.peers.has_room_for_unvalidated(now, &self.config.serving)
             || self.config.serving.is_trusted(address.ip())
-            || told == self.version_for(address)
+            || Echo::of(header) == self.echo_for(address)
     }
 
-    /// The version of our cutoffs that a stranger at `address` is told.
-    pub(super) fn version_for(&self, address: SocketAddr) -> u16 {
-        salted(self.advice.cutoffs.version, self.salt(address))
+    /// What a stranger at `address` is to echo.
+    pub(super) fn echo_for(&self, address: SocketAddr) -> Echo {
+        self.proof(address).echo(self.advice.cutoffs.version)
     }
 
-    fn salt(&self, address: SocketAddr) -> u16 {
-        self.tokens.token(address) as u16
+    fn proof(&self, address: SocketAddr) -> Proof {
+        let token = self.tokens.token(address);
+        Proof { salt: token as u16, tag: (token >> 16) as u16 }
     }
 }
 
 impl Peer<HomaPeer> {
-    /// The version of our cutoffs that this peer is told; `version` is that of all.
-    pub(super) fn version(&self, version: u16) -> u16 {
-        salted(version, self.state.salt)
+    /// What this peer is told for our cutoffs of a `version`.
+    pub(super) fn echo(&self, version: u16) -> Echo {
+        self.state.proof.echo(version)
     }
 
-    /// True if `told` shows that the peer receives at its address: our cutoffs' version, or the one
-    /// before.
-    pub(super) fn is_validated_by(&self, told: u16, version: u16) -> bool {
+    /// True if an echo shows that the peer receives at its address: of our cutoffs' `version`, or of
+    /// the one before.
+    pub(super) fn is_validated_by(&self, echo: Echo, version: u16) -> bool {
         self.is_validated
-            || told == self.version(version)
-            || told == self.version(version.wrapping_sub(1))
+            || echo == self.echo(version)
+            || echo == self.echo(version.wrapping_sub(1))
+    }
+}
+
+/// What a peer is told with our cutoffs, and echoes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Echo {
+    /// Of the cutoffs, salted.
+    pub(super) version: u16,
+    /// [`Proof::tag`].
+    pub(super) tag: u16,
+}
+
+impl Echo {
+    /// The echo in DATA.
+    pub(super) fn of(header: &DataHeader) -> Self {
+        Self { version: header.cutoff_version.get(), tag: header.common.window.get() }
+    }
+}
+
+impl Proof {
+    fn echo(self, version: u16) -> Echo {
+        Echo { version: salted(version, self.salt), tag: self.tag }
     }
 }
 

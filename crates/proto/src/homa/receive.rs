@@ -2,6 +2,7 @@
 
 use tailcut_wire::homa::{DataFlags, DataHeader};
 
+use super::peers::Echo;
 use super::{Endpoint, Origin, Phase};
 use crate::call::slab::SlotId;
 use crate::message::reassembly::Arrival;
@@ -124,9 +125,9 @@ impl Endpoint {
         let version = self.advice.cutoffs.version;
         let slot = &mut self.slots[index];
         let peer = &self.peers[slot.peer];
-        let told = header.cutoff_version.get();
-        slot.is_validated |= peer.is_validated_by(told, version);
-        let is_stale = told != peer.version(version) && !origin.common.is_stripped();
+        let echo = Echo::of(header);
+        slot.is_validated |= peer.is_validated_by(echo, version);
+        let is_stale = echo != peer.echo(version) && !origin.common.is_stripped();
         if is_stale
             && peer.state.advised_at.is_none_or(|at| now.saturating_sub(at) >= ADVICE_NS_MIN)
         {

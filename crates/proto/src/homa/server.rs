@@ -309,8 +309,8 @@ impl Endpoint {
         if header.message_length.get() as usize > self.config.single_len_max() {
             return Err(Refusal::Drop(DropReason::TooLarge));
         }
-        let (address, told) = (origin.path.peer, header.cutoff_version.get());
-        if self.peers.find(address).is_none() && !self.takes_stranger(now, address, told) {
+        let address = origin.path.peer;
+        if self.peers.find(address).is_none() && !self.takes_stranger(now, address, header) {
             return Err(Refusal::Validate);
         }
         // Who cannot remember a refusal does not promise that no copy will run.

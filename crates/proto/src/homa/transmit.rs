@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::ids::ClientId;
 use super::outgoing::{Level, Piece};
+use super::peers::Echo;
 use super::{Carrier, Endpoint, Phase, UnscheduledRank};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
@@ -148,6 +149,7 @@ impl Endpoint {
         let mut header = DataHeader::new(slot.ports, slot.local_id(), slot.out.len(), piece.offset);
         header.incoming = slot.out.granted().into();
         header.cutoff_version = peer.state.cutoffs.version.into();
+        header.common.window = peer.state.tag_told.into();
         header.flags = slot.flags;
         // At the client alone: a reply comes from another port than the calls that are
         // acknowledged.
@@ -254,13 +256,9 @@ impl Endpoint {
                 let index = self.speaker(rpc, size_of::<CutoffsPacket>())?;
                 self.metrics.cutoffs += 1;
                 let common = self.common(index, PacketType::Cutoffs);
-                let cutoffs = self.advice.cutoffs.by_level.map(Into::into);
                 let peer = &self.peers[self.slots[index].peer];
-                let version = peer.version(self.advice.cutoffs.version).into();
-                Some((
-                    self.path_of(index),
-                    put(buffer, &CutoffsPacket { common, cutoffs, version }),
-                ))
+                let echo = peer.echo(self.advice.cutoffs.version);
+                Some((self.path_of(index), put(buffer, &self.cutoffs_packet(common, echo))))
             }
             Control::Unknown { to, ports, local_id } => {
                 self.metrics.unknowns += 1;
@@ -283,9 +281,8 @@ impl Endpoint {
             Control::Prove { to, ports, id } => {
                 self.metrics.cutoffs += 1;
                 let common = CommonHeader::new(PacketType::Cutoffs, ports, id.0 | 1);
-                let cutoffs = self.advice.cutoffs.by_level.map(Into::into);
-                let version = self.version_for(to.peer).into();
-                Some((to, put(buffer, &CutoffsPacket { common, cutoffs, version })))
+                let echo = self.echo_for(to.peer);
+                Some((to, put(buffer, &self.cutoffs_packet(common, echo))))
             }
             Control::Refused { to, ports, id, reason } => {
                 let mut header = DataHeader::new(ports, id.0 | 1, 1, 0);
@@ -296,6 +293,13 @@ impl Endpoint {
                 Some((to, len + 1))
             }
         }
+    }
+
+    /// Our cutoffs, with what their receiver is to echo.
+    fn cutoffs_packet(&self, common: CommonHeader, echo: Echo) -> CutoffsPacket {
+        let common = CommonHeader { window: echo.tag.into(), ..common };
+        let cutoffs = self.advice.cutoffs.by_level.map(Into::into);
+        CutoffsPacket { common, cutoffs, version: echo.version.into() }
     }
 
     fn write_grant(&mut self, now: Time, index: SlotId, buffer: &mut [u8]) -> (Path, usize) {

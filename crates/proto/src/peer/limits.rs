@@ -10,8 +10,8 @@ pub struct Serving {
     /// True if requests are taken at all; otherwise they are refused. Default true.
     pub is_enabled: bool,
     /// Addresses taken for validated. Default the loopback networks, from which nothing can be
-    /// spoofed; of Homa also the private networks, from which an operator lets nothing in. Others
-    /// must echo a token; until then they get at most three bytes for one.
+    /// spoofed. Others must echo a token; until then they get at most three bytes for one. Homa's
+    /// kernel module echoes half of it: add the networks of its hosts.
     pub trusted: Vec<Prefix>,
     /// Requests being received, waiting for the application or kept with their reply, in all.
     /// Default 65 536.

@@ -51,6 +51,7 @@ impl Lone {
 
     fn with(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config { secret: [9; 16], ..Config::default() };
+        config.serving.trusted.push("10.0.0.0/8".parse().unwrap());
         change(&mut config);
         let (requests, replies, failures, sent) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self {
@@ -559,12 +560,28 @@ fn a_stranger_gets_three_bytes_for_one_until_it_tells_the_version_back() {
     let got: usize = sent.iter().map(|sent| sent.bytes.len()).sum();
     assert!(got <= 3 * paid.len(), "{got} for {}", paid.len());
     let told = sent.iter().find_map(|sent| match sent.packet().body {
-        Body::Cutoffs(packet) => Some(packet.version),
+        Body::Cutoffs(packet) => Some((packet.version, packet.common.window)),
         _ => None,
     });
-    let version = told.expect("it is told the version");
-    server.give(STRANGER, &marked(2, b"ping", |header| header.cutoff_version = version));
-    let got: usize = server.take().iter().map(|sent| sent.data().1.len()).sum();
+    let (version, tag) = told.expect("it is told what to echo");
+    // Half of it can be guessed, and validates nothing.
+    for (version, tag) in [(version, 0.into()), (0.into(), tag)] {
+        let guess = marked(2, b"ping", |header| {
+            (header.cutoff_version, header.common.window) = (version, tag);
+        });
+        server.give(STRANGER, &guess);
+        let got: usize = server.take().iter().map(|sent| sent.bytes.len()).sum();
+        assert!(got <= 3 * guess.len(), "{got} for half of the echo");
+    }
+    let echoed = marked(2, b"ping", |header| {
+        (header.cutoff_version, header.common.window) = (version, tag);
+    });
+    server.give(STRANGER, &echoed);
+    let data_len = |sent: &Sent| match sent.packet().body {
+        Body::Data { payload, .. } => payload.len(),
+        _ => 0,
+    };
+    let got: usize = server.take().iter().map(data_len).sum();
     assert_eq!((got, server.requests.len()), (20_000, 1));
 }
 

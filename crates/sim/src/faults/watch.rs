@@ -521,7 +521,9 @@ impl<'a> AnyPacket<'a> {
         match self {
             Self::R2p2(packet) => packet.token(),
             Self::Homa(packet) => match packet.body {
-                homa::Body::Data { header, .. } => header.cutoff_version.get().into(),
+                homa::Body::Data { header, .. } => {
+                    homa_token(header.cutoff_version.get(), &header.common)
+                }
                 _ => 0,
             },
         }
@@ -532,11 +534,18 @@ impl<'a> AnyPacket<'a> {
         match self {
             Self::R2p2(packet) => Some(packet.token()),
             Self::Homa(packet) => match packet.body {
-                homa::Body::Cutoffs(cutoffs) => Some(cutoffs.version.get().into()),
+                homa::Body::Cutoffs(cutoffs) => {
+                    Some(homa_token(cutoffs.version.get(), &cutoffs.common))
+                }
                 _ => None,
             },
         }
     }
+}
+
+/// The 32 bits that show that a peer of Homa receives at its address.
+fn homa_token(version: u16, common: &homa::CommonHeader) -> u64 {
+    u64::from(common.window.get()) << 16 | u64::from(version)
 }
 
 /// The client of a request: its own address, or the one that a router has written.

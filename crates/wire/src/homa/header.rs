@@ -78,7 +78,8 @@ pub struct CommonHeader {
     pub doff: u8,
     /// [`FLAGS`]; 0 from the variant without grants.
     pub flags: u8,
-    /// Unused.
+    /// 0 from the module, which ignores it. In CUTOFFS and DATA a second half of what validates the
+    /// peer's address: told there, echoed here.
     pub window: U16,
     /// A partial checksum for NICs; not verified.
     pub checksum: U16,
