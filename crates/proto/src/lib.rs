@@ -16,7 +16,7 @@
 //! | [`endpoint`] | nothing: an endpoint of either, by configuration |
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
-//! | `peer`, `call`, `message`, `order` | what every protocol needs: one core |
+//! | `peer`, `call`, `message`, `order`, `keyed` | what every protocol needs: one core |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never
 //! makes it allocate in proportion to what the input claims.
@@ -28,6 +28,7 @@ pub mod endpoint;
 mod gso_batch;
 pub mod histogram;
 pub mod homa;
+mod keyed;
 mod message;
 pub mod node;
 mod order;

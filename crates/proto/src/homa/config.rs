@@ -55,8 +55,9 @@ pub struct Config {
     pub lifetime_ns_max: u64,
     /// Bytes of capacity kept for reuse. Default 64 MiB.
     pub pool_bytes_max: usize,
-    /// Peers remembered. Default 4096. Above half of it, only peers that are trusted or validated
-    /// their address are added.
+    /// Peers remembered. Default 8192. Above half of it, only peers that are trusted or validated
+    /// their address are added. One network, a /24 of IPv4 or a /56 of IPv6, has at most three for
+    /// each that is free.
     pub peers_max: usize,
     /// Control packets of no live RPC that wait to be sent. Default 4096.
     pub control_len_max: usize,
@@ -260,7 +261,7 @@ impl Default for Config {
             calls_per_peer_max: 16_384,
             lifetime_ns_max: 60_000_000_000,
             pool_bytes_max: 64 << 20,
-            peers_max: 4096,
+            peers_max: 8192,
             control_len_max: 4096,
             client_port: tailcut_wire::homa::CLIENT_PORT_MIN,
             secret: [0; 16],

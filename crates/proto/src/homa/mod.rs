@@ -35,7 +35,6 @@ mod transmit;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use foldhash::fast::FixedState;
 use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
@@ -55,6 +54,7 @@ use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
 use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::order::wheel::Wheel;
 use crate::peer::table::{PeerId, Table};
@@ -69,9 +69,9 @@ pub struct Endpoint {
     /// RPCs of both halves, each in its slot.
     slots: Slab<Slot>,
     /// Live RPCs by peer and by their id as this side numbers it.
-    live: HashMap<(PeerId, u64), SlotId, FixedState>,
+    live: HashMap<(PeerId, u64), SlotId, KeyedState>,
     /// Parts of requests that wait for the others, by peer and key.
-    parts: HashMap<(PeerId, u64), Vec<SlotId>, FixedState>,
+    parts: HashMap<(PeerId, u64), Vec<SlotId>, KeyedState>,
     /// Peers and their sessions.
     peers: Table<HomaPeer>,
     /// Keyed hashes of addresses, which validate them.
@@ -131,8 +131,8 @@ impl Endpoint {
         let seed = Numbers::new(&config.secret, b"tables").seed();
         Self {
             slots: Slab::default(),
-            live: HashMap::with_hasher(FixedState::with_seed(seed)),
-            parts: HashMap::with_hasher(FixedState::with_seed(seed)),
+            live: HashMap::with_hasher(KeyedState::with_seed(seed)),
+            parts: HashMap::with_hasher(KeyedState::with_seed(seed)),
             peers: Table::new(now, config.peers_max, &config.serving, seed),
             tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36)),
             sessions: Numbers::new(&config.secret, b"session"),

@@ -11,6 +11,12 @@
 //! where something is: sequences taken in order need none, and those of a client that spreads its
 //! calls over many servers at most [`BYTES_MAX`] bytes. A chunk is no longer than the datagram
 //! that makes it necessary, so that no peer makes a server remember more than it has sent.
+//!
+//! Taking one sequence is a few hundred steps at most, whatever came before: where one closes a gap
+//! before a whole window, the floor follows over the next few calls, and until then the bits say
+//! what the floor would.
+
+use std::collections::VecDeque;
 
 /// Sequences that are told apart. A client opens a new session before its oldest unfinished call
 /// falls out of them.
@@ -23,12 +29,12 @@ pub(crate) const BYTES_MAX: usize = CHUNKS_MAX * size_of::<Chunk>();
 /// Sequences taken of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Once {
-    /// Everything below is taken.
+    /// Everything below is taken. It may lag behind the first that is not.
     floor: u32,
     /// One past the highest taken.
     end: u32,
     /// Chunks in which a sequence at or above `floor` is taken, ascending.
-    chunks: Vec<Chunk>,
+    chunks: VecDeque<Chunk>,
 }
 
 /// Knowledge of a sequence.
@@ -120,7 +126,7 @@ impl Once {
 
     fn chunk_at(&self, number: u32) -> Result<usize, usize> {
         // Most sequences are near the highest.
-        match self.chunks.last() {
+        match self.chunks.back() {
             Some(last) if last.number == number => Ok(self.chunks.len() - 1),
             Some(last) if last.number < number => Err(self.chunks.len()),
             None => Err(0),
@@ -147,11 +153,14 @@ impl Once {
         self.chunks.drain(..passed);
     }
 
-    /// Raises the floor past what is taken without a gap.
+    /// Raises the floor past what is taken without a gap, by [`WORDS_PASSED_MAX`] words at most.
     fn pass_taken(&mut self) {
-        while let Some(first) = self.chunks.first()
-            && first.number == self.floor / CHUNK_BITS
-        {
+        for _ in 0..WORDS_PASSED_MAX {
+            let Some(first) =
+                self.chunks.front().filter(|first| first.number == self.floor / CHUNK_BITS)
+            else {
+                return;
+            };
             let (place, bit) = (self.floor % CHUNK_BITS / 64, self.floor % 64);
             let run = (first.bits[place as usize] >> bit).trailing_ones();
             self.floor += run;
@@ -159,7 +168,7 @@ impl Once {
                 return;
             }
             if self.floor.is_multiple_of(CHUNK_BITS) {
-                self.chunks.remove(0);
+                self.chunks.pop_front();
             }
         }
     }
@@ -177,6 +186,10 @@ impl Chunk {
 
 /// Sequences of a chunk: 72 bytes, no more than the shortest datagram that asks for something.
 const CHUNK_BITS: u32 = 512;
+
+/// Words of bits that the floor passes at once: 2,048 sequences, many more than one call adds, so
+/// that it soon catches up.
+const WORDS_PASSED_MAX: u32 = 32;
 
 /// Chunks that a window lies in.
 const CHUNKS_MAX: usize = (WINDOW / CHUNK_BITS) as usize + 1;
@@ -265,6 +278,22 @@ mod tests {
             assert!(once.held_bytes() <= 2 * taken as usize * size_of::<Chunk>());
             assert!(once.held_bytes() <= BYTES_MAX, "{}", once.held_bytes());
         }
+    }
+
+    #[test]
+    fn a_gap_that_closes_before_a_window_is_passed_in_small_steps() {
+        let mut once = Once::default();
+        (1..WINDOW).for_each(|sequence| take(&mut once, sequence));
+        assert_eq!(once.floor(), 0);
+        for calls in 0..40 {
+            let before = once.floor();
+            take(&mut once, if calls == 0 { 0 } else { WINDOW + calls - 1 });
+            assert!(once.floor() - before <= 64 * WORDS_PASSED_MAX, "{calls}");
+            assert_eq!(once.recall(0), if calls > 0 { Memory::TooOld } else { Memory::Seen });
+            assert_eq!(once.recall(WINDOW - 1), Memory::Seen);
+            assert_eq!(once.recall(WINDOW + calls), Memory::Fresh);
+        }
+        assert_eq!(once.floor(), WINDOW + 39, "it has caught up");
     }
 
     #[test]

@@ -12,10 +12,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use foldhash::fast::FixedState;
-
 use super::limits::Serving;
 use super::once::Once;
+use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::order::list::List;
 
@@ -56,7 +55,7 @@ pub(crate) struct Budget {
     /// Bytes of all sessions; the sum of `by_prefix`.
     bytes: usize,
     /// Those of each prefix that has any.
-    pub(super) by_prefix: HashMap<u64, usize, FixedState>,
+    pub(super) by_prefix: HashMap<u64, usize, KeyedState>,
 }
 
 /// On whose account memory grows.
@@ -93,7 +92,7 @@ impl Budget {
             bytes_max: serving.sessions_bytes_max,
             prefix_bytes_max: serving.sessions_bytes_per_prefix_max,
             bytes: 0,
-            by_prefix: HashMap::with_hasher(FixedState::with_seed(seed)),
+            by_prefix: HashMap::with_hasher(KeyedState::with_seed(seed)),
         }
     }
 
@@ -186,7 +185,7 @@ fn held_bytes(sessions: &Sessions) -> usize {
 
 /// The network around an address: a /24 of IPv4, a /56 of IPv6, which is what one site or one host
 /// is given at most (RFC 6177).
-fn prefix_of(ip: IpAddr) -> u64 {
+pub(crate) fn prefix_of(ip: IpAddr) -> u64 {
     match ip {
         IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
         IpAddr::V6(ip) => (ip.to_bits() >> 72) as u64 | 1 << 63,

@@ -9,17 +9,18 @@
 //! Invariant: the table is bounded, and a peer is evicted only when nothing is under way with it and
 //! it has been idle for longer than the network can hold a duplicate. Above half of the bound, and of
 //! the budget of its sessions, an address must be validated first, so that forged addresses cannot
-//! fill the table.
+//! fill the table. Nor can one network: its peers are at most [`SHARE`] times the places that are
+//! free (the dynamic thresholds of Choudhury and Hahne, 1998), so that it may have three quarters of
+//! a table that nobody else wants, and k networks that want all of it still leave a place in 3 k + 1.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::{Index, IndexMut};
 
-use foldhash::fast::FixedState;
-
 use super::limits::{Holdings, Serving};
-use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start};
+use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
 use crate::address::AddressKey;
+use crate::keyed::KeyedState;
 use crate::node::Time;
 
 /// The place of a peer in its table.
@@ -48,6 +49,8 @@ pub(crate) struct Table<T> {
     hand: usize,
     /// Places of peers that have been evicted.
     vacant: Vec<PeerId>,
+    /// Peers of each address prefix that has any.
+    by_prefix: HashMap<u64, usize, KeyedState>,
     /// Bytes of all sessions.
     budget: Budget,
     /// Nothing that was sent before this is known to have run or not.
@@ -88,9 +91,9 @@ pub(crate) struct SessionPlace {
 #[derive(Debug)]
 struct Addresses {
     /// By IPv4 address and port in one word.
-    v4: HashMap<u64, PeerId, FixedState>,
+    v4: HashMap<u64, PeerId, KeyedState>,
     /// By IPv6 address.
-    others: HashMap<AddressKey, PeerId, FixedState>,
+    others: HashMap<AddressKey, PeerId, KeyedState>,
 }
 
 impl<T> Table<T> {
@@ -103,6 +106,7 @@ impl<T> Table<T> {
             last: PeerId::default(),
             hand: 0,
             vacant: Vec::new(),
+            by_prefix: HashMap::with_hasher(KeyedState::with_seed(seed)),
             budget: Budget::new(serving, seed),
             started_at: now,
         }
@@ -128,7 +132,8 @@ impl<T> Table<T> {
         Some(found)
     }
 
-    /// Adds a peer that is not known; `None` when the table is full of peers that are not idle.
+    /// Adds a peer that is not known; `None` when the table is full of peers that are not idle, or
+    /// the network around it has its share.
     pub(crate) fn add(
         &mut self,
         now: Time,
@@ -137,8 +142,10 @@ impl<T> Table<T> {
         serving: &Serving,
     ) -> Option<PeerId> {
         let (address, is_validated) = account;
-        if self.vacant.is_empty() && self.peers.len() >= self.peers_max {
-            self.evict_idle(now, serving.session_idle_ns);
+        let prefix = prefix_of(address.ip());
+        // The place of one that is idle is for whoever comes.
+        if !self.has_room_for(prefix) && !self.evict_idle(now, serving.session_idle_ns) {
+            return None;
         }
         let peer = Peer {
             address,
@@ -162,8 +169,16 @@ impl<T> Table<T> {
             None => return None,
         };
         self.index.insert(address, added);
+        *self.by_prefix.entry(prefix).or_default() += 1;
         self.last = added;
         Some(added)
+    }
+
+    /// True if a peer of this prefix may be added.
+    fn has_room_for(&self, prefix: u64) -> bool {
+        let free = self.peers_max.saturating_sub(self.index.len());
+        let held = self.by_prefix.get(&prefix).copied().unwrap_or(0);
+        free > 0 && held <= SHARE * free
     }
 
     /// True if a peer at an address that is not validated would still be added. May evict an idle
@@ -259,8 +274,8 @@ impl<T> Table<T> {
     }
 
     /// Evicts one peer with which nothing is under way and that has been idle for long, if a few
-    /// steps find one.
-    fn evict_idle(&mut self, now: Time, idle_ns: u64) {
+    /// steps find one; true if they do.
+    fn evict_idle(&mut self, now: Time, idle_ns: u64) -> bool {
         for _ in 0..STEPS_MAX.min(self.peers.len()) {
             self.hand = (self.hand + 1) % self.peers.len();
             let peer = &mut self.peers[self.hand];
@@ -271,10 +286,19 @@ impl<T> Table<T> {
             if is_idle {
                 sessions::expire(&mut peer.sessions, peer.address.ip(), now, 0, &mut self.budget);
                 self.index.remove(peer.address);
+                let prefix = prefix_of(peer.address.ip());
                 peer.address = NOBODY;
-                return self.vacant.push(PeerId(self.hand as u32));
+                self.vacant.push(PeerId(self.hand as u32));
+                if let Some(held) = self.by_prefix.get_mut(&prefix) {
+                    *held -= 1;
+                    if *held == 0 {
+                        self.by_prefix.remove(&prefix);
+                    }
+                }
+                return true;
             }
         }
+        false
     }
 
     /// Expires the idle sessions of the next few peers.
@@ -343,7 +367,7 @@ impl Holdings {
 
 impl Addresses {
     fn new(seed: u64) -> Self {
-        let state = || FixedState::with_seed(seed);
+        let state = || KeyedState::with_seed(seed);
         Self { v4: HashMap::with_hasher(state()), others: HashMap::with_hasher(state()) }
     }
 
@@ -379,6 +403,9 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
         SocketAddr::V6(_) => None,
     }
 }
+
+/// Peers that one network may have for each place that is free.
+const SHARE: usize = 3;
 
 /// Peers looked at for one to evict, each time room is needed.
 const STEPS_MAX: usize = 32;
@@ -425,6 +452,25 @@ mod tests {
         let added = table.add(10 * SECOND, (address(2), true), (), &serving);
         assert_eq!(added, Some(PeerId(1)));
         assert_eq!((table.find(address(0)), table.find(address(1))), (Some(PeerId(0)), None));
+    }
+
+    /// One network takes three quarters, a second three quarters of what is left by the same rule,
+    /// and whoever comes from a third still finds a place.
+    #[test]
+    fn no_network_fills_the_table() {
+        let (mut table, serving) = table(1000, |_| {});
+        let mut fill = |table: &mut Table<()>, net: u8| {
+            let addresses = (0..2000u16).map(|host| {
+                let [high, low] = host.to_be_bytes();
+                SocketAddr::from(([10, 0, net, low], 1000 + u16::from(high)))
+            });
+            addresses.filter(|&at| table.add(0, (at, true), (), &serving).is_some()).count()
+        };
+        assert_eq!(fill(&mut table, 1), 751);
+        assert_eq!(fill(&mut table, 2), 187);
+        assert!(fill(&mut table, 3) > 40);
+        let idle = 6 * SECOND;
+        assert!(table.add(idle, (([10, 0, 1, 9], 1).into(), true), (), &serving).is_some());
     }
 
     #[test]

@@ -14,7 +14,6 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
     DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, Rejection, ReplyHeader,
     RequestRepr, RpcId, SackBody, SessionId, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
@@ -31,6 +30,7 @@ use super::shared::Shared;
 use crate::call::numbering::{Numbering, Numbers};
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
+use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, Transmit};
 use crate::order::wheel::Wheel;
@@ -54,7 +54,7 @@ pub(super) struct Client {
     /// Packets to be sent.
     queue: SendQueue<Farewell>,
     /// Slots of calls to version 1 peers, by their request id.
-    pub(super) v1_slots: HashMap<u16, SlotId, FixedState>,
+    pub(super) v1_slots: HashMap<u16, SlotId, KeyedState>,
     /// The request id of version 1 that was drawn last.
     pub(super) v1_last_rid: u16,
 }
@@ -146,7 +146,7 @@ impl Client {
             servers: Servers::of_client(config, seed),
             wheel: Wheel::new(TICK_BITS),
             queue: SendQueue::new(),
-            v1_slots: HashMap::with_hasher(FixedState::with_seed(seed)),
+            v1_slots: HashMap::with_hasher(KeyedState::with_seed(seed)),
             v1_last_rid: 0,
         }
     }

@@ -42,8 +42,9 @@ pub struct Config {
     pub servers_max: usize,
     /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.
     pub secret: [u8; 16],
-    /// Clients remembered. Default 4096. Above half of it, only clients whose address is validated
-    /// are added.
+    /// Clients remembered. Default 8192. Above half of it, only clients whose address is validated
+    /// are added. One network, a /24 of IPv4 or a /56 of IPv6, has at most three for each that is
+    /// free.
     pub clients_max: usize,
     /// Configuration of the server half. Version 1 clients, whose address cannot be validated,
     /// get replies of more than three times their request only if it is trusted.
@@ -82,7 +83,7 @@ impl Default for Config {
             pool_bytes_max: 64 << 20,
             servers_max: 4096,
             secret: [0; 16],
-            clients_max: 4096,
+            clients_max: 8192,
             serving: Serving::default(),
             pool: Pool::default(),
         }

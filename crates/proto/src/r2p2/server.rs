@@ -15,7 +15,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{
     DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection, RequestHeader,
     RpcId,
@@ -30,6 +29,7 @@ use super::routers::{FeedbackSource, Routers, Via};
 use super::shared::Shared;
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::order::list::{Linked, Links};
@@ -46,9 +46,9 @@ pub(super) struct Server {
     /// Requests, each in its slot.
     pub(super) slots: Slab<Slot>,
     /// Requests by their id.
-    pub(super) live: HashMap<u64, SlotId, FixedState>,
+    pub(super) live: HashMap<u64, SlotId, KeyedState>,
     /// Requests of version 1, by client and request id.
-    pub(super) live_v1: HashMap<(AddressKey, u16), SlotId, FixedState>,
+    pub(super) live_v1: HashMap<(AddressKey, u16), SlotId, KeyedState>,
     /// Clients and their sessions.
     pub(super) clients: Table<ClientState>,
     /// Makes the tokens that validate addresses.
@@ -181,7 +181,7 @@ pub(super) struct Admission {
 impl Server {
     pub(super) fn new(now: Time, config: &Config, seeds: (u64, u32)) -> Self {
         let key = config.pool.key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
-        let hash = || FixedState::with_seed(seeds.0);
+        let hash = || KeyedState::with_seed(seeds.0);
         Self {
             slots: Slab::default(),
             live: HashMap::with_hasher(hash()),

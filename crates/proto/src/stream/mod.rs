@@ -28,8 +28,6 @@ mod slot;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use foldhash::fast::FixedState;
-
 pub use self::config::{Config, Holdings, Metrics};
 
 use self::half::{End, Incoming, Outgoing};
@@ -37,6 +35,7 @@ use self::slot::{Holder, Key, Phase, Sent, Slot, What};
 use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::wheel::Wheel;
 use crate::rpc::{CallError, Event, Failure, Rpc};
@@ -112,9 +111,9 @@ pub struct Streams<E> {
     /// Streams, each in its slot.
     slots: Slab<Slot>,
     /// Streams by what messages name.
-    known: HashMap<Key, SlotId, FixedState>,
+    known: HashMap<Key, SlotId, KeyedState>,
     /// Streams by peer.
-    peers: HashMap<AddressKey, usize, FixedState>,
+    peers: HashMap<AddressKey, usize, KeyedState>,
     /// Messages that are not answered, by the context of their call.
     sent: Slab<Sent>,
     /// Oldest first; some may be half-open no longer.
@@ -139,7 +138,7 @@ impl<E: Rpc> Streams<E> {
     /// Streams over an endpoint of which nothing else is wanted.
     pub fn new(rpc: E, config: Config) -> Self {
         let numbers = Numbers::new(&config.secret, b"streams");
-        let state = || FixedState::with_seed(numbers.seed());
+        let state = || KeyedState::with_seed(numbers.seed());
         Self {
             rpc,
             slots: Slab::default(),
