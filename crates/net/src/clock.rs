@@ -1,5 +1,7 @@
 //! The clock: the one place where tailcut reads the time.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tailcut_proto::node::Time;
 
 use crate::sys;
@@ -14,6 +16,12 @@ impl Clock {
     #[inline]
     pub fn now(&self) -> Time {
         sys::monotonic_ns()
+    }
+
+    /// The wall clock, in nanoseconds since 1970; 0 where it is set before. It may jump.
+    #[expect(clippy::disallowed_methods, reason = "tokens expire by the time of day")]
+    pub fn unix_ns(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
     }
 }
 

@@ -164,7 +164,9 @@ impl Opening {
             Protocol::R2p2 => {
                 // Half of the buffer, for the kernel charges up to twice a packet's bytes.
                 let credit_bytes = datapath.receive_buffer_bytes()? / 2;
-                let config = r2p2::Config { secret, credit_bytes, ..self.r2p2.clone() };
+                let mut config = r2p2::Config { secret, credit_bytes, ..self.r2p2.clone() };
+                // Servers that share a key let their tokens expire together.
+                config.pool.clock_ns = driver.clock().unix_ns().saturating_sub(now);
                 r2p2::Endpoint::new(now, config).into()
             }
             Protocol::Homa => {

@@ -265,7 +265,11 @@ impl Default for Config {
             control_len_max: 4096,
             client_port: tailcut_wire::homa::CLIENT_PORT_MIN,
             secret: [0; 16],
-            serving: Serving { sessions_unvalidated_max: 64, ..Serving::default() },
+            serving: Serving {
+                partial_ns_max: 1_000_000_000,
+                sessions_unvalidated_max: 64,
+                ..Serving::default()
+            },
         }
     }
 }

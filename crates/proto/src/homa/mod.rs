@@ -134,7 +134,7 @@ impl Endpoint {
             live: HashMap::with_hasher(KeyedState::with_seed(seed)),
             parts: HashMap::with_hasher(KeyedState::with_seed(seed)),
             peers: Table::new(now, config.peers_max, &config.serving, seed),
-            tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36)),
+            tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36), 0),
             sessions: Numbers::new(&config.secret, b"session"),
             advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),

@@ -126,7 +126,7 @@ impl Endpoint {
 
     fn proof(&self, address: SocketAddr) -> Proof {
         let token = self.tokens.token(address);
-        Proof { salt: token as u16, tag: (token >> 16) as u16 }
+        Proof { salt: (token >> 16) as u16, tag: (token >> 32) as u16 }
     }
 }
 

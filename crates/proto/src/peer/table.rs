@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn no_network_fills_the_table() {
         let (mut table, serving) = table(1000, |_| {});
-        let mut fill = |table: &mut Table<()>, net: u8| {
+        let fill = |table: &mut Table<()>, net: u8| {
             let addresses = (0..2000u16).map(|host| {
                 let [high, low] = host.to_be_bytes();
                 SocketAddr::from(([10, 0, net, low], 1000 + u16::from(high)))

@@ -7,7 +7,7 @@ use tailcut_wire::r2p2::{DropReason, Flags, Kind, Packet, RequestHeader, Route, 
 use super::STOPPING_GRACE_NS;
 use super::config::Pool;
 use super::routers::{FeedbackSource, Via};
-use super::server::{ClientState, Control, Newcomer, Server, note_taken, validate};
+use super::server::{ClientState, Control, Newcomer, Server, note_taken};
 use super::shared::Shared;
 use crate::node::{Path, Time};
 use crate::peer::limits::Serving;
@@ -19,35 +19,36 @@ impl Server {
     /// True if a new request comes too late: what a router placed before it heard of the stop is
     /// still taken.
     fn is_stopping(&self, now: Time, packet: &Packet) -> bool {
-        let is_routed =
-            matches!(packet.kind, Kind::Request { route: Some(route), .. } if route.routed != 0);
-        self.stopping_since.is_some_and(|since| !is_routed || now >= since + STOPPING_GRACE_NS)
+        self.stopping_since
+            .is_some_and(|since| !is_routed(packet) || now >= since + STOPPING_GRACE_NS)
     }
 
-    /// The client's address and the router, if the packet came through one.
+    /// The client's address and the router, if the packet came through one. `None` where one names a
+    /// client that is not believed to be a router: it must echo its token in a PROBE before.
     pub(super) fn resolve(
         &mut self,
         now: Time,
         path: Path,
         route: Option<&Route>,
         pool: &Pool,
-    ) -> (SocketAddr, Option<Via>) {
+    ) -> Option<(SocketAddr, Option<Via>)> {
         let Some(route) = route.filter(|route| route.routed != 0) else {
-            return (path.peer, None);
+            return Some((path.peer, None));
         };
         let placement = route.placement.get();
         if route.client_port.get() == 0 {
             let via = pool.router.map(|router| Path { peer: router, ..path }).and_then(|router| {
                 self.routers.see(now, router, placement, FeedbackSource::Client)
             });
-            return (path.peer, via);
+            return Some((path.peer, via));
+        }
+        if !self.routers.believes(path.peer) {
+            return None;
         }
         let ip = Ipv6Addr::from(route.client_ip);
         let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-        (
-            SocketAddr::new(ip, route.client_port.get()),
-            self.routers.see(now, path, placement, FeedbackSource::Router),
-        )
+        let via = self.routers.see(now, path, placement, FeedbackSource::Router);
+        Some((SocketAddr::new(ip, route.client_port.get()), via))
     }
 
     /// Admission of a first packet: the client's record, or why not.
@@ -78,8 +79,16 @@ impl Server {
             true => Refusal::Drop(DropReason::Uncertain),
             false => Refusal::Drop(DropReason::Overload),
         };
+        if packet.count > 1
+            && is_routed(packet)
+            && !self.is_shown(path.peer, (token, sender), serving)
+        {
+            // Nothing of a long request is kept of an address that may be forged: its rest would
+            // never come.
+            return Err(Refusal::Validate);
+        }
         let client = self.admit_client(now, path.peer, token, serving)?.ok_or(overload)?;
-        validate(&mut self.clients[client], token, sender, serving);
+        self.validate_client(client, token, sender, serving);
         let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
             Ok(place) => place,
             // It has room for more once it is.
@@ -132,7 +141,9 @@ impl Server {
         if let Some(client) = self.clients.find(address) {
             return Ok(Some(client));
         }
-        if !self.clients.has_room_for_unvalidated(now, serving) && token != self.token(address) {
+        if !self.clients.has_room_for_unvalidated(now, serving)
+            && !self.tokens.is_valid(address, token)
+        {
             return Err(Refusal::Validate);
         }
         Ok(self.add_client(now, address, serving))
@@ -148,9 +159,39 @@ impl Server {
         self.clients.add(now, (address, false), state, serving)
     }
 
-    /// The token that validates `address`; never 0, which stands for none.
+    /// The token that validates `address`.
     pub(super) fn token(&self, address: SocketAddr) -> u64 {
-        self.tokens.token(address) | 1
+        self.tokens.token(address)
+    }
+
+    /// True if the client at `address` is known to receive there, or shows it by a token.
+    fn is_shown(
+        &mut self,
+        address: SocketAddr,
+        (token, sender): (u64, SocketAddr),
+        serving: &Serving,
+    ) -> bool {
+        let known = self.clients.find(address);
+        known.is_some_and(|client| self.clients[client].is_validated)
+            || serving.is_trusted(address.ip()) && serving.is_trusted(sender.ip())
+            || self.tokens.is_valid(address, token)
+    }
+
+    /// Looks at what validates a client's address: the token, or that the address and whoever sent
+    /// the packet, which may be a router that names the address, are both trusted.
+    pub(super) fn validate_client(
+        &mut self,
+        client: PeerId,
+        token: u64,
+        sender: SocketAddr,
+        serving: &Serving,
+    ) {
+        let client = &mut self.clients[client];
+        if !client.is_validated {
+            client.is_validated = token == client.state.token
+                || serving.is_trusted(client.address.ip()) && serving.is_trusted(sender.ip())
+                || self.tokens.is_valid(client.address, token);
+        }
     }
 
     /// True if one more request of `client` would exceed a limit.
@@ -184,6 +225,11 @@ impl Server {
             }
         }
     }
+}
+
+/// True if the packet says that it came through a router.
+fn is_routed(packet: &Packet) -> bool {
+    matches!(packet.kind, Kind::Request { route: Some(route), .. } if route.routed != 0)
 }
 
 /// True if a request that must not run twice was sent before and may have been sent first before

@@ -224,6 +224,10 @@ impl Client {
         let record = self.learn(now, index, path, header.token.get(), serving);
         let server = Party { address: path.peer, record };
         let slot = &mut self.slots[index];
+        if !slot.may_be_answered_by(path.peer) {
+            shared.metrics.protocol_violation += 1;
+            return;
+        }
         if !slot.reply.is_begun() {
             if let Some(sample) = round_trip_ns(now, header) {
                 self.servers[slot.target.record].state.reply.sample(sample);
@@ -298,7 +302,7 @@ impl Client {
     }
 
     /// A refusal.
-    pub(super) fn handle_drop(&mut self, packet: &Packet, shared: &mut Shared) {
+    pub(super) fn handle_drop(&mut self, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
         let (found, reason) = if packet.is_extended() {
             (self.find(packet), DropReason::from_payload(packet.payload))
         } else {
@@ -308,6 +312,10 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
+        if !self.slots[index].may_be_answered_by(peer) {
+            shared.metrics.protocol_violation += 1;
+            return;
+        }
         shared.metrics.refused += 1;
         let words = packet.is_extended().then(|| Rejection::from_payload(packet.payload)).flatten();
         match words {
@@ -723,6 +731,14 @@ impl Slot {
     /// The way to `peer`.
     pub(super) fn path(&self, peer: SocketAddr) -> Path {
         Path { local: self.local, peer }
+    }
+
+    /// True if `peer` may have the request: the target, or the server behind it that has answered so
+    /// far. A router may have placed what is idempotent on several.
+    pub(super) fn may_be_answered_by(&self, peer: SocketAddr) -> bool {
+        self.options.idempotent
+            || self.target.address == peer
+            || self.server_address().is_none_or(|server| server == peer)
     }
 
     /// The address that has answered for the request so far.

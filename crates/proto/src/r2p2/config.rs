@@ -58,13 +58,18 @@ pub struct Config {
 pub struct Pool {
     /// The server's identity in replies and feedback. Default 0.
     pub server_id: u32,
+    /// Wall-clock time at the endpoint's time 0, nanoseconds, by which tokens expire: the servers of a
+    /// pool must agree on it to half an hour. Default 0, enough for a server that has its key alone.
+    pub clock_ns: u64,
     /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a
     /// pool behind one router share one, so that a client validates its address once for all.
     pub key: Option<[u8; 16]>,
     /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router
-    /// that writes the client's address into the packet needs no entry.
+    /// that writes the client's address into the packet needs no entry: it is believed once it has
+    /// echoed its token in a PROBE.
     pub router: Option<SocketAddr>,
-    /// Routers whose requests are counted. Default 16.
+    /// Routers besides the configured one whose requests are counted. Default 16; of more, the
+    /// network that has most makes room.
     pub routers_max: usize,
 }
 
@@ -92,7 +97,7 @@ impl Default for Config {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { server_id: 0, key: None, router: None, routers_max: 16 }
+        Self { server_id: 0, clock_ns: 0, key: None, router: None, routers_max: 16 }
     }
 }
 

@@ -123,13 +123,11 @@ impl Node for Endpoint {
             MessageType::ReplyAck => {
                 self.server.handle_reply_ack(path.peer, &packet, bytes.len(), shared)
             }
-            MessageType::Cancel => self.server.handle_cancel(&packet, shared),
-            MessageType::Probe => {
-                self.server.handle_probe(now, path, &packet, &shared.config.serving)
-            }
+            MessageType::Cancel => self.server.handle_cancel(path.peer, &packet, shared),
+            MessageType::Probe => self.server.handle_probe(now, path, &packet, shared),
             MessageType::Response => self.client.handle_response(now, &path, &packet, shared),
             MessageType::Ack => self.client.handle_ack(now, &path, &packet, shared),
-            MessageType::Drop => self.client.handle_drop(&packet, shared),
+            MessageType::Drop => self.client.handle_drop(path.peer, &packet, shared),
             MessageType::Feedback => shared.metrics.unexpected += 1,
         }
     }

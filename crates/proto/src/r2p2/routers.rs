@@ -3,12 +3,23 @@
 //!
 //! The counts are absolute, so that lost feedback heals with the next. They begin anew, under a new
 //! epoch, when the router's own count leaps, which is how a restarted router looks.
+//!
+//! | who says that it is a router | event | then |
+//! |---|---|---|
+//! | the configured one | a PROBE or a request | counted |
+//! | another | a PROBE without its token | told the token, and nothing is kept |
+//! | another | a PROBE that echoes its token | counted, and believed what it writes into routes |
+//! | not counted | a request that it says to be of another | it is told its token; the request is not taken |
+//!
+//! Where the records are full, the network that has most of them makes room, so that whoever
+//! receives at many addresses of one displaces himself.
 
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::FeedbackBody;
 
 use crate::node::{Path, Time};
+use crate::peer::sessions::prefix_of;
 
 /// Routers of a server.
 #[derive(Debug)]
@@ -67,9 +78,27 @@ impl Routers {
         Self { records: Vec::new(), records_max, configured, next_epoch: epoch }
     }
 
+    /// True if what `address` writes into the route of a request is believed.
+    pub(super) fn believes(&self, address: SocketAddr) -> bool {
+        Some(address) == self.configured || self.place(address).is_some()
+    }
+
+    /// True if a request came through the router at `address`.
+    pub(super) fn is_through(&self, via: Via, address: SocketAddr) -> bool {
+        self.records.get(via.router as usize).is_some_and(|record| record.address == address)
+    }
+
+    /// A PROBE of a router that is configured, or has echoed its token.
+    pub(super) fn probe(&mut self, now: Time, path: Path, placement: u32) -> Option<Via> {
+        if self.place(path.peer).is_none() {
+            self.add(now, path.peer, placement)?;
+        }
+        self.see(now, path, placement, FeedbackSource::Router)
+    }
+
     /// Takes note of what the router at `path` says that it has placed here. Only the router
     /// itself, not a client behind one that keeps clients' addresses, may begin the counts anew.
-    /// `None` when too many routers are known.
+    /// `None` when the router is not counted.
     pub(super) fn see(
         &mut self,
         now: Time,
@@ -77,9 +106,10 @@ impl Routers {
         placement: u32,
         source: FeedbackSource,
     ) -> Option<Via> {
-        let place = match self.records.iter().position(|record| record.address == path.peer) {
+        let place = match self.place(path.peer) {
             Some(place) => place,
-            None => self.add(now, path.peer, placement)?,
+            None if Some(path.peer) == self.configured => self.add(now, path.peer, placement)?,
+            None => return None,
         };
         let record = &mut self.records[place];
         let ahead = placement.wrapping_sub(record.placement_seen);
@@ -155,6 +185,10 @@ impl Routers {
         self.records.get_mut(via.router as usize).filter(|record| record.epoch == via.epoch)
     }
 
+    fn place(&self, address: SocketAddr) -> Option<usize> {
+        self.records.iter().position(|record| record.address == address)
+    }
+
     fn add(&mut self, now: Time, address: SocketAddr, placement: u32) -> Option<usize> {
         let epoch = self.next_epoch;
         let (received, concluded, is_report_due) = (0, 0, false);
@@ -174,20 +208,33 @@ impl Routers {
             self.records.push(record);
             self.records.len() - 1
         } else {
-            let strangers = self
-                .records
-                .iter_mut()
-                .enumerate()
-                .filter(|(_, record)| Some(record.address) != self.configured);
-            let (place, idlest) = strangers.min_by_key(|(_, record)| record.used_at)?;
-            if now.saturating_sub(idlest.used_at) < IDLE_NS {
-                return None;
-            }
-            *idlest = record;
+            let place = self.place_to_clear(now, prefix_of(address.ip()))?;
+            self.records[place] = record;
             place
         };
         self.next_epoch = epoch.wrapping_add(1);
         Some(place)
+    }
+}
+
+impl Routers {
+    /// The idlest record of the network that has most of them, if it has more than the newcomer's
+    /// will have or the record has been idle for long. The configured router keeps its place.
+    fn place_to_clear(&self, now: Time, newcomer: u64) -> Option<usize> {
+        let prefix = |record: &RouterRecord| prefix_of(record.address.ip());
+        let count =
+            |wanted: u64| self.records.iter().filter(|record| prefix(record) == wanted).count();
+        let others = (0..self.records.len())
+            .filter(|&place| Some(self.records[place].address) != self.configured);
+        // Of equals the one that was used longest ago.
+        let place = others.min_by_key(|&place| {
+            let record = &self.records[place];
+            (std::cmp::Reverse(count(prefix(record))), record.used_at)
+        })?;
+        let record = &self.records[place];
+        let is_idle = now.saturating_sub(record.used_at) >= IDLE_NS;
+        let is_crowd = prefix(record) != newcomer && count(prefix(record)) > count(newcomer) + 1;
+        (is_idle || is_crowd).then_some(place)
     }
 }
 
@@ -217,6 +264,7 @@ mod tests {
     #[test]
     fn counts_are_absolute_and_reported_once_for_a_burst() {
         let mut routers = Routers::new(4, None, 77);
+        routers.probe(0, router(), 1000);
         for placement in 1000..1010 {
             let via = routers.see(0, router(), placement, FeedbackSource::Router).unwrap();
             routers.receive(via);
@@ -230,7 +278,7 @@ mod tests {
     #[test]
     fn a_reordered_placement_does_not_go_back() {
         let mut routers = Routers::new(4, None, 77);
-        routers.see(0, router(), u32::MAX, FeedbackSource::Router);
+        routers.probe(0, router(), u32::MAX);
         routers.see(0, router(), 2, FeedbackSource::Router);
         let via = routers.see(0, router(), 1, FeedbackSource::Router).unwrap();
         routers.ask(via);
@@ -240,7 +288,7 @@ mod tests {
     #[test]
     fn a_restarted_router_begins_a_new_epoch_and_old_requests_do_not_count() {
         let mut routers = Routers::new(4, None, 77);
-        let before = routers.see(0, router(), 5, FeedbackSource::Router).unwrap();
+        let before = routers.probe(0, router(), 5).unwrap();
         routers.receive(before);
         let after = routers.see(0, router(), 1 << 30, FeedbackSource::Router).unwrap();
         routers.receive(after);
@@ -251,24 +299,49 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cannot_fill_the_table_for_ever() {
+    fn a_router_that_is_not_counted_is_not_believed() {
+        let mut routers = Routers::new(4, None, 77);
+        assert_eq!(routers.see(0, router(), 5, FeedbackSource::Router), None);
+        assert!(!routers.believes(router().peer));
+        let via = routers.probe(0, router(), 5).unwrap();
+        assert!(routers.believes(router().peer) && routers.is_through(via, router().peer));
+        assert!(!routers.is_through(via, other().peer));
+    }
+
+    #[test]
+    fn an_idle_router_makes_room() {
         let mut routers = Routers::new(1, None, 77);
-        assert!(routers.see(0, router(), 5, FeedbackSource::Router).is_some());
-        assert!(routers.see(1, other(), 5, FeedbackSource::Router).is_none());
-        assert!(routers.see(IDLE_NS + 1, other(), 5, FeedbackSource::Router).is_some());
+        assert!(routers.probe(0, router(), 5).is_some());
+        assert!(routers.probe(1, other(), 5).is_none());
+        assert!(routers.probe(IDLE_NS + 1, other(), 5).is_some());
+    }
+
+    /// One host with many ports that echo their tokens displaces its own records, not others.
+    #[test]
+    fn a_crowd_of_one_network_makes_room_for_another() {
+        let mut routers = Routers::new(4, None, 77);
+        let crowd = |port| Path::from(SocketAddr::from(([10, 9, 0, 1], port)));
+        assert!((0..4).all(|port| routers.probe(port.into(), crowd(port), 1).is_some()));
+        assert!(routers.probe(9, crowd(9), 1).is_none());
+        assert!(routers.probe(9, router(), 1).is_some());
+        assert!(routers.believes(router().peer) && !routers.believes(crowd(0).peer));
+        for port in 20..30 {
+            routers.probe(port.into(), crowd(port), 1);
+            assert!(routers.believes(router().peer));
+        }
     }
 
     #[test]
     fn strangers_never_take_the_place_of_the_configured_router() {
         let mut routers = Routers::new(1, Some(router().peer), 77);
-        assert!(routers.see(0, other(), 5, FeedbackSource::Router).is_some());
+        assert!(routers.probe(0, other(), 5).is_some());
         assert!(routers.see(1, router(), 5, FeedbackSource::Router).is_some());
     }
 
     #[test]
     fn a_client_cannot_begin_the_counts_anew() {
         let mut routers = Routers::new(4, None, 77);
-        let before = routers.see(0, router(), 5, FeedbackSource::Router);
+        let before = routers.probe(0, router(), 5);
         assert_eq!(routers.see(0, router(), 1 << 30, FeedbackSource::Client), None);
         assert_eq!(routers.see(0, router(), 6, FeedbackSource::Client), before);
     }

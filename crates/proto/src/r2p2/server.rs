@@ -2,7 +2,7 @@
 //!
 //! | phase of a request | enters | a packet of the request again | ends |
 //! |---|---|---|---|
-//! | receiving | its first packet of several | ACK and credit | complete; no progress for `partial_ns_max` |
+//! | receiving | its first packet of several; through a router only of a validated address | ACK and credit | complete; no progress for `partial_ns_max` |
 //! | waiting | complete, handed to the application | ACK that says "I have it" | answered; cancelled; deadline |
 //! | replying | answered | the reply again | the client has the reply; cancelled; deadline |
 //!
@@ -25,7 +25,7 @@ use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::queue::SendQueue;
-use super::routers::{FeedbackSource, Routers, Via};
+use super::routers::{Routers, Via};
 use super::shared::Shared;
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
@@ -36,7 +36,7 @@ use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;
 use crate::peer::limits::{Holdings, Serving};
 use crate::peer::sessions::Denied;
-use crate::peer::table::{NOBODY, Peer, PeerId, SessionPlace, Table};
+use crate::peer::table::{NOBODY, PeerId, SessionPlace, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
 use crate::rpc::{AnswerError, CallOptions, Event, RequestId};
 
@@ -96,8 +96,10 @@ pub(super) struct Slot {
     pub(super) clock_us: u32,
     /// The client's clock in the latest packet of the request, to echo in ACKs.
     pub(super) latest_clock_us: u32,
-    /// The router that counts it, until that has been told that it is concluded.
+    /// The router that it came through.
     pub(super) via: Option<Via>,
+    /// That router counts it: it is complete, and not concluded.
+    pub(super) is_counted: bool,
     /// When its client stops waiting.
     pub(super) deadline: Time,
     /// The request, while its packets come.
@@ -187,7 +189,7 @@ impl Server {
             live: HashMap::with_hasher(hash()),
             live_v1: HashMap::with_hasher(hash()),
             clients: Table::new(now, config.clients_max, &config.serving, seeds.0),
-            tokens: Tokens::new(&key),
+            tokens: Tokens::new(&key, config.pool.clock_ns),
             routers: Routers::new(config.pool.routers_max, config.pool.router, seeds.1),
             wheel: Wheel::new(TICK_BITS),
             queue: SendQueue::new(),
@@ -211,15 +213,16 @@ impl Server {
             return self.handle_request_v1(now, path, packet, shared);
         };
         let rpc_id = RpcId(header.rpc_id.get());
-        let (address, via) = self.resolve(now, path, route, &shared.config.pool);
+        self.tokens.turn(now);
+        let Some((address, via)) = self.resolve(now, path, route, &shared.config.pool) else {
+            let refusal = Refusal::Validate;
+            return self.refuse_packet(path, packet.rid, rpc_id, refusal, shared);
+        };
         // Also where a router stands between: the client hears from the address that was asked.
         let to = Path { local: path.local, peer: address };
         if is_unanswerable(address.ip()) {
             shared.metrics.protocol_violation += 1;
             return;
-        }
-        if let Some(via) = via {
-            self.routers.receive(via);
         }
         if let Some(&index) = self.live.get(&rpc_id.0) {
             if self.slots[index].path.peer == address {
@@ -258,7 +261,8 @@ impl Server {
             }
         }
         if let Some(via) = via {
-            // It is not, or no longer, a request of its own.
+            // It is not, or no longer, a request of its own: received and concluded at once.
+            self.routers.receive(via);
             self.routers.conclude(via);
         }
     }
@@ -297,16 +301,19 @@ impl Server {
         self.queue_data(index);
     }
 
-    /// The client no longer wants the reply.
-    ///
-    /// Through a router the source is the router's; the id, which cannot be guessed, is proof
-    /// enough to stop work.
-    pub(super) fn handle_cancel(&mut self, packet: &Packet, shared: &mut Shared) {
+    /// The client no longer wants the reply: it says so itself, or the router that the request came
+    /// through does.
+    pub(super) fn handle_cancel(&mut self, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
         let Some(index) = packet.rpc_id().and_then(|id| self.live.get(&id.0).copied()) else {
             shared.metrics.unknown += 1;
             return;
         };
         let slot = &self.slots[index];
+        if slot.path.peer != peer && !slot.via.is_some_and(|via| self.routers.is_through(via, peer))
+        {
+            shared.metrics.protocol_violation += 1;
+            return;
+        }
         if let (Phase::Receiving, Some(id)) = (&slot.phase, slot.rpc_id)
             // No copy of it that is still under way is to run.
             && let Err(denied) = self.clients.take_of(slot.client, id.session().0, id.sequence())
@@ -317,21 +324,26 @@ impl Server {
         self.give_up(index, shared);
     }
 
-    /// A router asks for a report.
+    /// A router asks for a report. One that is not known is told its token first.
     pub(super) fn handle_probe(
         &mut self,
         now: Time,
         path: Path,
         packet: &Packet,
-        serving: &Serving,
+        shared: &mut Shared,
     ) {
         let Ok(placed) = <[u8; 4]>::try_from(packet.payload) else {
             return;
         };
-        if serving.is_enabled
-            && let Some(via) =
-                self.routers.see(now, path, u32::from_be_bytes(placed), FeedbackSource::Router)
-        {
+        if !shared.config.serving.is_enabled {
+            return;
+        }
+        self.tokens.turn(now);
+        if !self.routers.believes(path.peer) && !self.tokens.is_valid(path.peer, packet.token()) {
+            let (rid, rpc_id) = (packet.rid, RpcId(0));
+            return self.refuse_packet(path, rid, rpc_id, Refusal::Validate, shared);
+        }
+        if let Some(via) = self.routers.probe(now, path, u32::from_be_bytes(placed)) {
             self.routers.ask(via);
         }
     }
@@ -364,10 +376,9 @@ impl Server {
         self.held.waiting -= 1;
         self.held.hold(&mut self.clients[slot.client], &mut slot.held_bytes, len);
         self.queue.push_data(SlotKey(id.0), &mut slot.reply);
-        if let Some(via) = slot.via.take() {
-            self.routers.conclude(via);
-        }
-        if let Some(place) = self.clients.known_session(slot.client, rpc_id.session().0) {
+        let client = slot.client;
+        self.conclude(index);
+        if let Some(place) = self.clients.known_session(client, rpc_id.session().0) {
             self.clients[place].kept.push(&mut self.slots, index);
         }
         Ok(())
@@ -467,7 +478,7 @@ impl Server {
         slot.options = admission.options;
         slot.clock_us = admission.clock_us;
         slot.latest_clock_us = admission.clock_us;
-        slot.via = admission.via;
+        (slot.via, slot.is_counted) = (admission.via, false);
         slot.deadline = admission.deadline;
         slot.allowance = Allowance { received: admission.bytes_in as u64, sent: 0 };
         slot.is_validation_asked = false;
@@ -481,6 +492,10 @@ impl Server {
         if packet.count == 1 {
             payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);
+        }
+        if let Some(via) = self.slots[index].via {
+            // What may never be complete takes no place of the router's: it hears of it at once.
+            self.routers.ask(via);
         }
         let (message_len, segment_len) = packet.lengths();
         let slot = &mut self.slots[index];
@@ -570,6 +585,10 @@ impl Server {
         let id = RequestId(self.slots.key(index).0);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Waiting;
+        slot.is_counted = slot.via.is_some();
+        if let Some(via) = slot.via {
+            self.routers.receive(via);
+        }
         let (client, deadline, options) = (slot.path.peer, slot.deadline, slot.options);
         self.held.waiting += 1;
         self.wheel.arm(index, deadline);
@@ -603,7 +622,8 @@ impl Server {
         if let Some(header) = packet.request_header().filter(|_| is_request) {
             slot.latest_clock_us = header.client_clock_us.get();
         }
-        validate(&mut self.clients[slot.client], token, sender, serving);
+        let client = slot.client;
+        self.validate_client(client, token, sender, serving);
     }
 
     /// Counts `bytes` more against the limits.
@@ -614,7 +634,10 @@ impl Server {
 
     /// Tells the router, if there is one, that the request no longer occupies this server.
     pub(super) fn conclude(&mut self, index: SlotId) {
-        if let Some(via) = self.slots[index].via.take() {
+        let slot = &mut self.slots[index];
+        if std::mem::take(&mut slot.is_counted)
+            && let Some(via) = slot.via
+        {
             self.routers.conclude(via);
         }
     }
@@ -629,11 +652,16 @@ impl Server {
         self.release(index, shared);
     }
 
-    /// Releases kept replies whose calls the client says have ended.
+    /// Releases kept replies whose calls the client says have ended: a few at a time, since a packet
+    /// may end thousands. Each adds one at most, so that they do not pile up.
     pub(super) fn release_below(&mut self, session: SessionPlace, floor: u32, shared: &mut Shared) {
-        while let Some(index) = self.clients[session].kept.first()
-            && self.slots[index].rpc_id.is_some_and(|id| id.sequence() < floor)
-        {
+        for _ in 0..RELEASED_MAX {
+            let Some(index) = self.clients[session].kept.first() else {
+                return;
+            };
+            if self.slots[index].rpc_id.is_none_or(|id| id.sequence() >= floor) {
+                return;
+            }
             self.unkeep(session, index);
             self.release(index, shared);
         }
@@ -720,6 +748,7 @@ impl Slot {
             clock_us: 0,
             latest_clock_us: 0,
             via: None,
+            is_counted: false,
             deadline: 0,
             request: Incoming::default(),
             reply: Outgoing::default(),
@@ -734,20 +763,6 @@ impl Slot {
 impl Linked for Slot {
     fn links(&mut self) -> &mut Links {
         self.kept.get_or_insert_default()
-    }
-}
-
-/// Looks at what validates a client's address: the token, or that the address and whoever sent the
-/// packet, which may be a router that names the address, are both trusted.
-pub(super) fn validate(
-    client: &mut Peer<ClientState>,
-    token: u64,
-    sender: SocketAddr,
-    serving: &Serving,
-) {
-    if !client.is_validated {
-        client.is_validated = token == client.state.token
-            || serving.is_trusted(client.address.ip()) && serving.is_trusted(sender.ip());
     }
 }
 
@@ -772,6 +787,9 @@ fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
         us => now + (us * 1000).min(lifetime_ns_max),
     }
 }
+
+/// Kept replies that one packet releases.
+const RELEASED_MAX: u32 = 8;
 
 /// Packets that one ACK makes go again: 60 kB of full ones.
 const RESEND_PACKETS_MAX: u16 = 44;

@@ -11,7 +11,7 @@ use tailcut_wire::r2p2::{
 use zerocopy::IntoBytes;
 
 use super::incoming::InOrder;
-use super::server::{Admission, Control, Phase, Server, validate};
+use super::server::{Admission, Control, Phase, Server};
 use super::shared::Shared;
 use crate::address::AddressKey;
 use crate::call::slab::SlotId;
@@ -93,7 +93,7 @@ impl Server {
         }) else {
             return self.drop_v1(path, packet.rid, DropReason::Overload, shared);
         };
-        validate(&mut self.clients[client], 0, peer, serving);
+        self.validate_client(client, 0, peer, serving);
         let deadline = now + shared.config.lifetime_ns_max;
         let bytes_in = BASE_LEN + packet.payload.len();
         let (rid, rpc_id, clock_us, via) = (packet.rid, None, 0, None);

@@ -67,7 +67,7 @@ pub(super) struct Arrival {
 }
 
 /// Writes the placement, the time left and, where the router shows itself as the source, the client
-/// into the route. A client that another router has written stays.
+/// into the route. A client that a router of [`super::RouterConfig::upstreams`] has written stays.
 pub(super) fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Forward) {
     let arrival = &request.arrival;
     let (header, rest) =
@@ -84,12 +84,15 @@ pub(super) fn write_route(request: &mut Request, (now, placement): (Time, u32), 
     }
     route.routed = 1;
     route.placement.set(placement);
-    if forward == Forward::Annotate && route.client_port.get() == 0 {
-        route.client_ip = match arrival.path.peer.ip() {
+    if forward == Forward::Annotate || arrival.client != arrival.path.peer {
+        route.client_ip = match arrival.client.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => ip.octets(),
         };
-        route.client_port.set(arrival.path.peer.port());
+        route.client_port.set(arrival.client.port());
+    } else {
+        // What a stranger has written there is nobody's word.
+        (route.client_ip, route.client_port) = ([0; 16], 0.into());
     }
 }
 

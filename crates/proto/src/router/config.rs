@@ -59,6 +59,9 @@ pub struct RouterConfig {
     /// The servers; the first takes the requests of the fixed policy. Default none: they may be
     /// added at run time.
     pub servers: Vec<ServerConfig>,
+    /// Routers before this one, whose word for a request's client is taken. Of others the datagram's
+    /// source is the client. Default none.
+    pub upstreams: Vec<SocketAddr>,
     /// Most requests held, for each generation of servers. Default 4,096: at a million requests a
     /// second 4 ms of them, and who waits longer is better refused. Raise it for long services.
     pub queue_len_max: usize,
@@ -124,6 +127,7 @@ impl Default for RouterConfig {
             policy: Jbsq::AUTO,
             forward: Forward::Annotate,
             servers: Vec::new(),
+            upstreams: Vec::new(),
             queue_len_max: 4_096,
             hold_ns_max: SECOND,
             packet_len_max: 8_972,

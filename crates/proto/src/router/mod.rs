@@ -209,6 +209,7 @@ impl Node for Router {
             MessageType::Request => self.handle_request(now, path, &packet, bytes),
             MessageType::Feedback => self.handle_feedback(now, path, &packet),
             MessageType::Cancel => self.handle_cancel(now, path.peer, &packet, bytes),
+            MessageType::Ack if packet.is_extended() => self.handle_ack(now, path, &packet),
             _ => self.metrics.unexpected += 1,
         }
     }

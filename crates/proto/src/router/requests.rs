@@ -90,7 +90,7 @@ impl Router {
             self.metrics.malformed.no_route += 1;
             return None;
         };
-        if route.client_port.get() != 0 {
+        if route.client_port.get() != 0 && self.believes(path.peer) {
             arrival.client = annotated_client(route);
             if is_unanswerable(arrival.client.ip()) {
                 self.metrics.malformed.client_address += 1;
@@ -108,6 +108,11 @@ impl Router {
             .then(|| u64::from(header.age_ms.get()) * 1_000_000);
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
+    }
+
+    /// True if a request's client is whom this router before us names.
+    fn believes(&self, router: SocketAddr) -> bool {
+        self.config.upstreams.contains(&router)
     }
 
     fn handle_duplicate(

@@ -50,6 +50,8 @@ pub(super) struct Server {
     /// The router's address that the server last reported to: what is sent to it leaves from there,
     /// so that it counts towards one router.
     pub(super) local: Option<IpAddr>,
+    /// Token that shows it that the router receives at its address; 0 before it has asked.
+    pub(super) token: u64,
     /// It gets no new requests, because it has not answered yet.
     pub(super) is_starting: bool,
     /// It gets no new requests, because it is to be removed.
@@ -148,6 +150,7 @@ impl Server {
             key,
             config,
             local: None,
+            token: 0,
             is_starting: config.speaks == Speaks::Extension,
             is_draining: false,
             is_silent: false,
@@ -331,6 +334,14 @@ impl Server {
             // As many are in flight as before.
             self.placed = placement_seen.wrapping_add(self.placed.wrapping_sub(self.seen));
             self.seen = placement_seen;
+        }
+    }
+
+    /// The server tells a token that probes are to echo: one goes out at once, if it is news.
+    pub(super) fn learn_token(&mut self, now: Time, token: u64) {
+        if self.config.speaks == Speaks::Extension && self.token != token {
+            self.token = token;
+            self.probe_at = now;
         }
     }
 

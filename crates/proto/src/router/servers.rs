@@ -122,6 +122,19 @@ impl Router {
         self.pump(now);
     }
 
+    /// A server that does not know this router asks it to show that it receives at its address.
+    pub(super) fn handle_ack(&mut self, now: Time, path: Path, packet: &Packet) {
+        let Some(&slot) = self.slots.get(&AddressKey(path.peer)) else {
+            self.metrics.unexpected += 1;
+            return;
+        };
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        server.local = path.local;
+        server.learn_token(now, packet.token());
+        self.refresh(now, slot);
+    }
+
     /// Derives the bound anew from what a feedback has shown.
     fn learn(&mut self, shown: Shown) {
         self.metrics.server_restarts += u64::from(shown.is_restart);
@@ -183,9 +196,9 @@ impl Router {
             self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
         let placed = server.probe(now, jitter_ns, &self.config);
         let (to, from) = (server.addr(), server.local.into());
-        let mut bytes = self
-            .outbox
-            .buffer(RequestRepr::control(MessageType::Probe, 0, RpcId(0)).header().as_bytes());
+        let control = RequestRepr::control(MessageType::Probe, 0, RpcId(0));
+        let repr = RequestRepr { token: server.token, ..control };
+        let mut bytes = self.outbox.buffer(repr.header().as_bytes());
         bytes.extend_from_slice(&placed.to_be_bytes());
         self.outbox.push(Datagram { to, from, bytes });
         self.metrics.probes += 1;

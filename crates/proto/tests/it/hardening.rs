@@ -18,7 +18,13 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: false };
 
-fn request(session: u64, sequence: u32, message_len: u32, payload: &[u8], route: Route) -> Vec<u8> {
+pub(crate) fn request(
+    session: u64,
+    sequence: u32,
+    message_len: u32,
+    payload: &[u8],
+    route: Route,
+) -> Vec<u8> {
     let count = message_len.div_ceil(1380).max(1) as u16;
     let rpc_id = RpcId::new(SessionId(session), sequence);
     let repr = RequestRepr {
@@ -29,22 +35,22 @@ fn request(session: u64, sequence: u32, message_len: u32, payload: &[u8], route:
     [repr.header().as_bytes(), route.as_bytes(), payload].concat()
 }
 
-struct Lone {
-    node: Endpoint,
-    now: u64,
-    runs: usize,
-    sent: Vec<(SocketAddr, Vec<u8>)>,
+pub(crate) struct Lone {
+    pub(crate) node: Endpoint,
+    pub(crate) now: u64,
+    pub(crate) runs: usize,
+    pub(crate) sent: Vec<(SocketAddr, Vec<u8>)>,
 }
 impl Lone {
     fn new() -> Self {
         Self::with(|_| {})
     }
-    fn with(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config { secret: [9; 16], ..Config::default() };
         change(&mut config);
         Self { node: Endpoint::new(0, config), now: 100 * SECOND, runs: 0, sent: vec![] }
     }
-    fn give(&mut self, from: &str, bytes: &[u8]) {
+    pub(crate) fn give(&mut self, from: &str, bytes: &[u8]) {
         self.node.handle_datagram(self.now, path(from), &mut bytes.to_vec());
         while let Some(event) = self.node.poll_event() {
             if let Event::Request { id, .. } = event {
@@ -57,7 +63,7 @@ impl Lone {
             self.sent.extend(buffer[..t.len].chunks(t.segment_len).map(|b| (t.to, b.to_vec())));
         }
     }
-    fn pass(&mut self, ns: u64) {
+    pub(crate) fn pass(&mut self, ns: u64) {
         self.now += ns;
         self.node.handle_timeout(self.now);
     }
@@ -140,7 +146,8 @@ fn strangers_do_not_lock_out_the_configured_router() {
 
 #[test]
 fn a_multicast_client_in_a_route_gets_nothing() {
-    let mut server = Lone::new();
+    let mut server =
+        Lone::with(|config| config.pool.router = Some("10.0.0.1:33000".parse().unwrap()));
     let mut route = Route { routed: 1, client_port: 53.into(), ..Route::default() };
     route.client_ip = std::net::Ipv4Addr::new(224, 0, 0, 1).to_ipv6_mapped().octets();
     server.give("10.0.0.1:33000", &request(1, 0, 4, b"ping", route));
@@ -230,7 +237,8 @@ fn words_of_a_refusal_are_followed_by_the_reason_alone() {
 /// What a router placed before it heard that the server stops still runs, for a moment.
 #[test]
 fn a_server_that_stops_takes_what_routers_send_for_a_moment_more() {
-    let mut server = Lone::new();
+    let mut server =
+        Lone::with(|config| config.pool.router = Some("10.0.0.9:9000".parse().unwrap()));
     let mut route = Route { routed: 1, client_port: 53.into(), ..Route::default() };
     route.client_ip = std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
     server.give("10.0.0.9:9000", &request(1, 0, 4, b"ping", route));

@@ -3,6 +3,7 @@
 mod added_policy;
 mod hardening;
 mod homa_hardening;
+mod hostile;
 mod router_accounting;
 mod router_bench;
 mod router_requests;

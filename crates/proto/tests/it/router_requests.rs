@@ -75,8 +75,24 @@ fn a_client_that_another_router_has_written_stays() {
     route.client_ip[0] = 0xfd;
     let ask = Ask { route, ..Ask::id(1) };
     let expected = "fd000000000000000000000000000001 0007 01 00";
-    check_forwarded(&mut annotate(1), ask, (Source::Any, expected));
-    check_forwarded(&mut keep(1), ask, (Source::Spoofed(client()), expected));
+    for (forward, source) in
+        [(Forward::Annotate, Source::Any), (Forward::Keep, Source::Spoofed(client()))]
+    {
+        let mut bench = Bench::new(Speaks::Extension, 1, |config| {
+            (config.forward, config.upstreams) = (forward, vec![client()]);
+        });
+        check_forwarded(&mut bench, ask, (source, expected));
+    }
+}
+
+#[test]
+fn a_client_that_a_stranger_has_written_is_not_believed() {
+    let route = Route { client_port: 7.into(), client_ip: [9; 16], ..Route::default() };
+    let ask = Ask { route, ..Ask::id(1) };
+    let own = "00000000000000000000ffff0a010001 0fa0 01 00";
+    check_forwarded(&mut annotate(1), ask, (Source::Any, own));
+    let none = "00000000000000000000000000000000 0000 01 00";
+    check_forwarded(&mut keep(1), ask, (Source::Spoofed(client()), none));
 }
 
 #[test]
@@ -298,7 +314,7 @@ fn a_request_without_room_for_the_route_is_malformed() {
 
 #[test]
 fn a_route_to_nowhere_is_malformed() {
-    let mut bench = annotate(1);
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| config.upstreams = vec![client()]);
     let route = Route { client_port: 7.into(), ..Route::default() };
     assert_eq!(bench.send(client(), &Ask { route, ..Ask::id(1) }.bytes()), []);
     assert_eq!(bench.metrics().malformed.client_address, 1);

@@ -7,7 +7,8 @@
 //! | at most once | how often the application got each request that is not idempotent |
 //!
 //! **The bound** is what a router can promise: its count of a server includes what packets in
-//! flight allow it to know. So a request counts against the bound where the router's *policy*
+//! flight allow it to know. A request of several packets takes a place there when it is complete,
+//! which may be past the bound. So a request counts against the bound where the router's *policy*
 //! placed it (a duplicate goes where its original went, and a fixed call to the first server, both
 //! past the bound), where it reached the server before a later placement or a probe told the server
 //! to take it for lost, and where the server's counts have not begun anew since (`epoch`, in
@@ -438,7 +439,9 @@ impl Watch {
         let placement = route.placement.get();
         let order = book.see(placement, route.client_port.get() != 0);
         self.overtaken += u64::from(order == Order::Overtaken);
-        let counts = order == Order::Ahead && self.router.placed.contains(&(server, placement));
+        let counts = order == Order::Ahead
+            && packet.count == 1
+            && self.router.placed.contains(&(server, placement));
         book.arrivals.entry(number).and_modify(|counts| *counts = false).or_insert(counts);
         self.router.overtake(server, placement);
     }

@@ -62,7 +62,11 @@ fn a_perfect_path_needs_no_recovery() {
 
 #[test]
 fn a_small_call_is_two_datagrams() {
-    let mut pair = HomaPair::with_config(Impairment::default(), 1, sigcomm);
+    let mut pair = HomaPair::with_config(Impairment::default(), 1, |client, server| {
+        sigcomm(client, server);
+        // Others are told the cutoffs with what they are to echo.
+        server.serving.trusted.push("10.0.0.0/8".parse().expect("a network"));
+    });
     pair.call(0, 32, SECOND, ONCE);
     pair.run_for(MS);
     assert_eq!(pair.statistics().sent, 2);
