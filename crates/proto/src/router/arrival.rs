@@ -58,6 +58,8 @@ pub(super) struct Arrival {
     pub(super) is_fixed: bool,
     /// It may run more than once.
     pub(super) is_idempotent: bool,
+    /// Calls of its session below this sequence have ended.
+    pub(super) floor: u32,
     /// How long ago it was first sent, if it was sent before.
     pub(super) age_ns: Option<u64>,
     /// When it came.

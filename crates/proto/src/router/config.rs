@@ -75,9 +75,10 @@ pub struct RouterConfig {
     /// Most datagrams waiting for the driver. Default 8,192: what the queue may release at once,
     /// and as much again.
     pub outbox_len_max: usize,
-    /// Most RPC ids remembered. Default 524,288: room for requests at the rate of `table_len_max`
-    /// over their deadline and a thousandth of `lifetime_ns_max`, which is how late an id is
-    /// released. It takes about 200 bytes an id.
+    /// Most RPC ids remembered. Default 524,288. An id is remembered until its client says in a later
+    /// request that the call has ended, `transit_ns_max` more, and a thousandth of
+    /// `lifetime_ns_max`, which is how late it is released: at a million requests a second 70,000. Of
+    /// the last calls of a client to their deadlines. It takes about 250 bytes an id.
     pub table_len_max: usize,
     /// Longest that an RPC id is remembered, and how long where the request has no deadline.
     /// Default 60 s. Longer deadlines are at most once only for so long.

@@ -10,7 +10,13 @@
 //! | waiting, placed | entered again | known, and nothing changes |
 //! | refused | entered again | known |
 //! | placed, refused, past its expiry | entered again | undecided, as if unknown |
+//! | placed | a request says that its client's calls below a floor have ended | expires after the transit time |
 //! | any | released, or reaped after its expiry | unknown |
+//!
+//! Feedback tells when a server's worker is free again, not that the client has the reply: a copy of
+//! such a request may still come, and must reach the server that keeps the reply. What tells that no
+//! copy comes is the floor of the same session in later requests. So an id is remembered for as long
+//! as its call lasts, plus what the network may hold a copy for, whatever its deadline.
 //!
 //! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps
 //! a few that are past.
@@ -26,6 +32,7 @@ use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher13;
 use tailcut_wire::r2p2::{DropReason, RpcId};
 
+use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::scheduler::Ticket;
 
@@ -83,6 +90,34 @@ impl Keys {
     }
 }
 
+/// A client's session: its address, and the part that its ids share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct SessionKey {
+    /// The session.
+    session: u64,
+    /// The client's address, as in [`RequestKey`].
+    ip: u128,
+    /// The client's port.
+    port: u16,
+}
+
+impl RequestKey {
+    fn session(&self) -> SessionKey {
+        let ip = u128::from_ne_bytes(self.ip);
+        SessionKey { session: self.rpc_id.session().0, ip, port: self.port }
+    }
+}
+
+/// The ids of a session that are remembered and not known to have ended, in the order in which they
+/// came: a list by [`Entry::behind`] and [`Entry::before`].
+#[derive(Clone, Copy, Debug)]
+struct Calls {
+    /// The entry that came first.
+    first: u32,
+    /// The entry that came last.
+    last: u32,
+}
+
 /// Names a server for as long as it is configured; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServerKey {
@@ -132,6 +167,8 @@ pub(super) struct Table {
     map: HashMap<RequestKey, u32, FixedState>,
     /// Makes its keys.
     keys: Keys,
+    /// Sessions of which any id is remembered and not known to have ended.
+    sessions: HashMap<SessionKey, Calls, KeyedState>,
     /// Entries, in use or free.
     entries: Vec<Entry>,
     /// First free entry, or `NONE`; the others follow by `Entry::next`.
@@ -162,6 +199,12 @@ struct Entry {
     previous: u32,
     /// The tick it hangs in.
     tick: u64,
+    /// The entry of the same session that came next; `NONE` for the last, and once it has ended.
+    behind: u32,
+    /// The entry of the same session that came before it; `NONE` for the first.
+    before: u32,
+    /// It is in the list of its session.
+    is_open: bool,
 }
 
 impl Table {
@@ -170,6 +213,7 @@ impl Table {
         Self {
             map: HashMap::with_hasher(FixedState::with_seed(secret)),
             keys: Keys::new(secret),
+            sessions: HashMap::with_hasher(KeyedState::with_seed(secret)),
             entries: Vec::new(),
             free: NONE,
             len_max,
@@ -206,12 +250,15 @@ impl Table {
                     );
                 }
                 self.unlink(index);
+                self.close(index);
+                self.open(index);
                 index
             }
             MapEntry::Vacant(_) if is_full => return Entered::Full,
             MapEntry::Vacant(vacant) => {
                 let index = allocate(&mut self.entries, &mut self.free, key);
                 vacant.insert(index);
+                self.open(index);
                 index
             }
         };
@@ -221,6 +268,75 @@ impl Table {
         let generation = entry.generation;
         self.link(index);
         Entered::New(EntryId { index, generation })
+    }
+
+    /// The client of `key` says that all calls of its session below `floor` have ended: a few of
+    /// those remembered expire at `until`. Each request adds one at most, so that they do not pile
+    /// up.
+    pub(super) fn end_below(&mut self, key: RequestKey, floor: u32, until: Time) {
+        let session = key.session();
+        for _ in 0..REAP_COUNT {
+            let Some(&Calls { first, .. }) = self.sessions.get(&session) else {
+                return;
+            };
+            let entry = &self.entries[first as usize];
+            if entry.key.rpc_id.sequence() >= floor {
+                return;
+            }
+            let expires_sooner =
+                entry.expires_at > until && matches!(entry.state, PlacementState::Placed(_));
+            self.close(first);
+            if expires_sooner {
+                self.unlink(first);
+                self.entries[first as usize].expires_at = until;
+                self.link(first);
+            }
+        }
+    }
+
+    /// Puts an entry behind the others of its session.
+    fn open(&mut self, index: u32) {
+        let session = self.entries[index as usize].key.session();
+        let before = match self.sessions.entry(session) {
+            MapEntry::Occupied(mut calls) => std::mem::replace(&mut calls.get_mut().last, index),
+            MapEntry::Vacant(vacant) => {
+                vacant.insert(Calls { first: index, last: index });
+                NONE
+            }
+        };
+        let entry = &mut self.entries[index as usize];
+        (entry.before, entry.behind, entry.is_open) = (before, NONE, true);
+        if before != NONE {
+            self.entries[before as usize].behind = index;
+        }
+    }
+
+    /// Takes an entry out of the list of its session, if it is there.
+    fn close(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        if !std::mem::take(&mut entry.is_open) {
+            return;
+        }
+        let Entry { key, before, behind, .. } = *entry;
+        if before != NONE {
+            self.entries[before as usize].behind = behind;
+        }
+        if behind != NONE {
+            self.entries[behind as usize].before = before;
+        }
+        if before != NONE && behind != NONE {
+            return;
+        }
+        let MapEntry::Occupied(mut calls) = self.sessions.entry(key.session()) else {
+            unreachable!("an open entry has a session");
+        };
+        if before == NONE && behind == NONE {
+            calls.remove();
+        } else if before == NONE {
+            calls.get_mut().first = behind;
+        } else {
+            calls.get_mut().last = before;
+        }
     }
 
     /// Where the request of this key is; `None` when it is not known.
@@ -267,6 +383,11 @@ impl Table {
         {
             self.vacate(id.index);
         }
+    }
+
+    /// Releases some entries whose expiry has passed, where no request comes that does.
+    pub(super) fn expire(&mut self, now: Time) {
+        self.reap(now, EXPIRE_COUNT);
     }
 
     /// Releases at most `count` entries whose expiry has passed, and passes over the empty ticks
@@ -322,6 +443,7 @@ impl Table {
     }
 
     fn vacate(&mut self, index: u32) {
+        self.close(index);
         self.unlink(index);
         let entry = &mut self.entries[index as usize];
         entry.generation = entry.generation.wrapping_add(1);
@@ -341,7 +463,18 @@ fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
         return index;
     }
     let (state, expires_at, generation) = (PlacementState::Undecided, 0, 0);
-    entries.push(Entry { key, state, expires_at, generation, next: NONE, previous: NONE, tick: 0 });
+    entries.push(Entry {
+        key,
+        state,
+        expires_at,
+        generation,
+        next: NONE,
+        previous: NONE,
+        tick: 0,
+        behind: NONE,
+        before: NONE,
+        is_open: false,
+    });
     u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
 }
 
@@ -353,6 +486,9 @@ const TICKS: u64 = 1_024;
 
 /// Entries that are reaped for each that is entered: more than one, so that a full table empties.
 const REAP_COUNT: usize = 4;
+
+/// Entries that are reaped in each turn of the probes.
+const EXPIRE_COUNT: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -417,6 +553,30 @@ mod tests {
     }
 
     #[test]
+    fn what_its_client_says_has_ended_expires_after_the_transit_time() {
+        let mut table = Table::new(100, LIFETIME, 1);
+        for id in 0..20 {
+            enter_placed(&mut table, 0, id, LIFETIME);
+        }
+        // An id of another client with the same session is not meant.
+        let other = table.key(RpcId(3), SocketAddr::from(([10, 0, 0, 1], 8)));
+        assert!(matches!(table.enter(0, other, LIFETIME), Entered::New(_)));
+        for _ in 0..5 {
+            table.end_below(key(19), 17, 1_000);
+        }
+        for id in 0..20 {
+            assert!(table.find(999, key(id)).is_some(), "a copy of {id} may be under way");
+            assert_eq!(table.find(1_000, key(id)).is_some(), id >= 17, "{id}");
+        }
+        let later = 1_000 + 2 * table.tick_ns;
+        table.expire(later);
+        assert_eq!((table.len(), table.sessions.len()), (4, 2));
+        (17..20).for_each(|_| table.end_below(key(19), 20, later));
+        table.expire(LIFETIME + 2 * table.tick_ns);
+        assert_eq!((table.len(), table.sessions.len()), (0, 0));
+    }
+
+    #[test]
     fn a_released_entry_names_nothing() {
         let mut table = Table::new(2, LIFETIME, 1);
         let Entered::New(old) = table.enter(0, key(1), 500) else { panic!("new") };
@@ -464,7 +624,7 @@ mod tests {
             }
             let end = now + 2 * LIFETIME;
             table.reap(end, 1_000);
-            prop_assert_eq!(table.len(), 0);
+            prop_assert_eq!((table.len(), table.sessions.len()), (0, 0));
         }
     }
 }

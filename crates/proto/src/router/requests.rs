@@ -44,6 +44,7 @@ impl Router {
         // The last copy leaves by the deadline, and the network may hold it.
         let remembered_until = arrival.deadline.saturating_add(self.config.transit_ns_max);
         let key = self.table.key(rpc_id, arrival.client);
+        self.table.end_below(key, arrival.floor, now.saturating_add(self.config.transit_ns_max));
         match self.table.enter(now, key, remembered_until) {
             Entered::Known(entry, state) => {
                 arrival.entry = Some(entry);
@@ -79,6 +80,7 @@ impl Router {
             entry: None,
             is_fixed: packet.policy == PolicyNibble::Fixed,
             is_idempotent: packet.flags().has(Flags::IDEMPOTENT),
+            floor: 0,
             age_ns: None,
             arrived_at: now,
             deadline: held_to,
@@ -102,6 +104,7 @@ impl Router {
             deadline_us => (u64::from(deadline_us) * 1_000).min(self.config.lifetime_ns_max),
         };
         arrival.rpc_id = packet.rpc_id();
+        arrival.floor = header.floor.get();
         arrival.age_ns = packet
             .flags()
             .has(Flags::RETRANSMIT)

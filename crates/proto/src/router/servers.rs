@@ -154,6 +154,7 @@ impl Router {
     /// Does what is due at every server, and finds out when the next thing is.
     pub(super) fn serve_servers(&mut self, now: Time) {
         self.servers_at = Time::MAX;
+        self.table.expire(now);
         let (mut silent_count, count) = self.count_silent();
         for at in 0..self.order.len() {
             let slot = self.order[at];

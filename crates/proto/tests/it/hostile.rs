@@ -1,6 +1,7 @@
 //! What strangers and broken peers send, and that others are served as if they had not.
 
 use tailcut_proto::node::{GSO_BYTES_MAX, Node};
+use tailcut_proto::router::Speaks;
 use tailcut_proto::rpc::{Event, Rpc};
 use tailcut_wire::r2p2::{
     FeedbackBody, MessageType, Packet, ReplyRepr, RequestHeader, RequestRepr, Route, RpcId,
@@ -9,6 +10,7 @@ use tailcut_wire::r2p2::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::hardening::{Lone, request};
+use crate::router_bench::{Ask, Bench, client as rclient};
 
 const ROUTER: &str = "10.0.0.9:9000";
 const CLIENT: &str = "10.0.0.1:53";
@@ -191,6 +193,29 @@ fn a_floor_that_jumps_is_followed_in_small_steps() {
         before = kept;
     }
     assert_eq!(before, 1, "the last");
+}
+
+/// Calls with deadlines of a minute that are over at once.
+#[test]
+fn a_router_forgets_calls_that_have_ended() {
+    let mut bench = Bench::new(Speaks::Extension, 4, |config| {
+        config.policy = "rr".parse().expect("a policy");
+    });
+    let deadline_us = 60_000_000;
+    let ask = |sequence: u32| {
+        let id = RpcId::new(SessionId(1), sequence).0;
+        let mut bytes = Ask { deadline_us, ..Ask::id(id) }.bytes();
+        RequestHeader::mut_from_prefix(&mut bytes).unwrap().0.floor.set(sequence);
+        bytes
+    };
+    for sequence in 0..45_000 {
+        bench.send(rclient(), &ask(sequence));
+        bench.advance(100_000);
+        let known = bench.router.table_len();
+        assert!(known < 1000, "{known} ids after {sequence} calls, 70 ms of them");
+    }
+    bench.advance(1_000_000_000);
+    assert!(bench.router.table_len() <= 1, "{}", bench.router.table_len());
 }
 
 /// A reply, an ACK or a refusal of a call that another server has acknowledged.
