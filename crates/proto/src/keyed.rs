@@ -23,6 +23,7 @@ pub(crate) struct KeyedState {
 /// Hashes one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyedHasher {
+    /// The factors of its maker.
     state: KeyedState,
     /// The sum so far.
     sum: u128,
