@@ -64,6 +64,11 @@ impl Endpoint {
         either!(self.stop(now));
     }
 
+    /// Whether the application has yet to answer a request, and somebody waits for it.
+    pub fn is_waiting(&self, id: RequestId) -> bool {
+        either!(self.is_waiting(id))
+    }
+
     /// Replies of which packets have never been sent. What is lost of the others is asked for.
     pub fn replies_under_way(&self) -> usize {
         either!(self.replies_under_way())

@@ -107,8 +107,9 @@ pub enum Failure {
     #[error("no reply by the deadline")]
     Deadline,
     /// The server or the router refused it. It has not run, unless the reason is
-    /// [`DropReason::Uncertain`], the application refused it, its reply was too long, or it is
-    /// idempotent and an earlier attempt ran elsewhere.
+    /// [`DropReason::Uncertain`], [`DropReason::Panicked`] or [`DropReason::Unanswered`], the
+    /// application refused it, its reply was too long, or it is idempotent and an earlier attempt ran
+    /// elsewhere.
     #[error("refused: {0:?}")]
     Refused(DropReason),
     /// The application refused it, with a code of its own and a text.

@@ -148,11 +148,17 @@ impl Endpoint {
 
     /// Nothing listens at `address`. Ends the calls to it where that does no harm: the idempotent
     /// ones, and all where it has never answered anything: it was hardly there.
-    pub(super) fn end_unreachable(&mut self, address: SocketAddr) {
+    pub(super) fn end_unreachable(&mut self, now: Time, address: SocketAddr) {
+        if now < self.deaf_until {
+            return;
+        }
         let Some(peer) = self.peers.find(address) else {
             return;
         };
         let is_stranger = !self.peers[peer].state.is_heard;
+        // Every packet to a dead host may draw an ICMP: what is looked at for one of them is paid for
+        // by not looking for a while.
+        self.deaf_until = now + UNREACHABLE_LOOK_NS * u64::from(self.slots.places());
         for place in 0..self.slots.places() {
             let Some(index) = self.slots.at(place) else {
                 continue;
@@ -177,6 +183,13 @@ impl Endpoint {
             self.acknowledge_reply(index, 1);
         }
         let call = self.slots[index].phase.call().unwrap_or(index);
+        let failure = match failure {
+            // Who is refused a part of the reply has been served.
+            Failure::Refused(_) if matches!(self.slots[call].phase, Phase::Fetching(_)) => {
+                Failure::Refused(DropReason::Uncertain)
+            }
+            failure => failure,
+        };
         let (id, context) = (CallId(self.handle_of(call)), self.slots[call].context);
         self.events.push_back(Event::Failed { id, context, failure, text });
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
@@ -239,3 +252,7 @@ impl Endpoint {
         }
     }
 }
+
+/// How long nobody is looked for again after a look, for each slot that was looked at: some 1 % of
+/// the time.
+const UNREACHABLE_LOOK_NS: u64 = 500;

@@ -98,6 +98,8 @@ pub struct Endpoint {
     holdings: Holdings,
     /// New requests are refused.
     is_stopping: bool,
+    /// Until then nobody is looked for who called an address where nothing listens.
+    deaf_until: Time,
 }
 
 /// Origin of a packet: its way and the RPC that it names.
@@ -146,6 +148,7 @@ impl Endpoint {
             metrics: Metrics::default(),
             holdings: Holdings::default(),
             is_stopping: false,
+            deaf_until: 0,
             config,
         }
     }
@@ -199,6 +202,11 @@ impl Endpoint {
         &self.metrics
     }
 
+    /// Whether the application has yet to answer a request, and somebody waits for it.
+    pub fn is_waiting(&self, id: RequestId) -> bool {
+        self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Waiting)).is_some()
+    }
+
     /// Everything that it holds now.
     pub fn holdings(&self) -> Holdings {
         Holdings { expected: self.book.expected_bytes, ..self.holdings }
@@ -221,8 +229,10 @@ impl Endpoint {
 
     /// Replies of which bytes have never been sent.
     pub fn replies_under_way(&self) -> usize {
-        let is_unsent = |slot: &&Slot| {
-            matches!(slot.phase, Phase::Replying(_)) && slot.out.sent_len() < slot.out.len()
+        let is_unsent = |slot: &&Slot| match &slot.phase {
+            // Of a long one the client has yet to fetch the rest.
+            Phase::Replying(whole) => !whole.is_empty() || slot.out.sent_len() < slot.out.len(),
+            _ => false,
         };
         self.slots.values().filter(is_unsent).count()
     }
@@ -397,8 +407,8 @@ impl Node for Endpoint {
         }
     }
 
-    fn handle_unreachable(&mut self, _now: Time, peer: SocketAddr) {
-        self.end_unreachable(peer);
+    fn handle_unreachable(&mut self, now: Time, peer: SocketAddr) {
+        self.end_unreachable(now, peer);
     }
 
     fn handle_timeout(&mut self, now: Time) {

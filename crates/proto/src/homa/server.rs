@@ -11,7 +11,7 @@
 //! does not run either. What is sent again and may have run before this server knew the session is
 //! refused.
 
-use tailcut_wire::homa::{Age, DataFlags, DataHeader, Ports, TimeLeft};
+use tailcut_wire::homa::{Age, DataFlags, DataHeader, PartHeader, Ports, TimeLeft};
 use tailcut_wire::r2p2::DropReason;
 
 use super::ids::ClientId;
@@ -317,8 +317,12 @@ impl Endpoint {
         let forgetful = Refusal::Drop(DropReason::Uncertain);
         let peer = self.peer_of(now, address).ok_or(forgetful)?;
         let id = ClientId(origin.common.sender_id.get());
-        let is_full = self.is_stopping || self.is_full(peer, header);
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
+        // The rest of a reply that was given before the stop is fetched by requests of their own.
+        let is_fetch = is_idempotent
+            && header.flags().has(DataFlags::PART)
+            && header.message_length.get() as usize == PartHeader::LEN;
+        let is_full = self.is_stopping && !is_fetch || self.is_full(peer, header);
         let serving = &self.config.serving;
         let place = self.peers.session(now, peer, id.session(), serving).map_err(|denied| {
             self.metrics.deny(denied);

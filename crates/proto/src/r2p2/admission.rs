@@ -115,11 +115,11 @@ impl Server {
             }
             Memory::Fresh => {}
             Memory::Seen if is_idempotent => {}
-            // It was answered or refused; if the client still asks, that was lost, and there is
-            // nothing more to say.
+            // It was answered or refused; if the client still asks, that was lost, and which of
+            // them it was is not remembered.
             Memory::Seen => {
                 shared.metrics.duplicate_after_release += 1;
-                return Err(Refusal::Drop(DropReason::TooOld));
+                return Err(Refusal::Drop(DropReason::Uncertain));
             }
             Memory::TooOld => return Err(Refusal::Drop(DropReason::TooOld)),
         }

@@ -97,6 +97,11 @@ impl Endpoint {
         self.server.stop(now);
     }
 
+    /// Whether the application has yet to answer a request, and somebody waits for it.
+    pub fn is_waiting(&self, id: RequestId) -> bool {
+        self.server.waiting(id).is_some()
+    }
+
     /// Replies of which packets have never been sent.
     pub fn replies_under_way(&self) -> usize {
         self.server.replies_under_way()

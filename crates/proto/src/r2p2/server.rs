@@ -432,8 +432,10 @@ impl Server {
 
     /// Takes no new requests from now on, and tells the routers.
     pub(super) fn stop(&mut self, now: Time) {
-        self.stopping_since.get_or_insert(now);
-        self.routers.ask_all();
+        if self.stopping_since.is_none() {
+            self.stopping_since = Some(now);
+            self.routers.ask_all();
+        }
     }
 
     /// Replies of which packets have never been sent.
@@ -602,7 +604,7 @@ impl Server {
         (self.slots[index].path.peer == peer).then_some(index)
     }
 
-    fn waiting(&self, id: RequestId) -> Option<SlotId> {
+    pub(super) fn waiting(&self, id: RequestId) -> Option<SlotId> {
         let index = self.slots.find(SlotKey(id.0))?;
         matches!(self.slots[index].phase, Phase::Waiting).then_some(index)
     }
