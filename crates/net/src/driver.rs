@@ -291,10 +291,15 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         Ok(turn)
     }
 
-    /// Sends what calls of [`Driver::node_mut`] have queued. `now` is the time that the calls were
-    /// given.
+    /// Sends a burst of what calls of [`Driver::node_mut`] have queued, and says how many transmits
+    /// that were. `now` is the time that the calls were given.
     pub fn flush(&mut self, now: Time) -> usize {
         self.flush_observed(&mut Unobserved, now)
+    }
+
+    /// Sends all of it, however many bursts that takes. What the device has no room for is left.
+    pub fn flush_all(&mut self, now: Time) {
+        while self.flush(now) > 0 {}
     }
 
     /// As [`Driver::flush`], watched.

@@ -298,7 +298,7 @@ impl Drop for Handle {
 struct Engine {
     driver: Driver<Endpoint>,
     inbox: Arc<Mutex<Inbox>>,
-    /// Taken from the inbox and not carried out yet.
+    /// Orders taken from the inbox; empty between turns.
     orders: VecDeque<Order>,
     target: SocketAddr,
     calls: Calls,
@@ -307,23 +307,23 @@ struct Engine {
 impl Engine {
     fn run(mut self) {
         loop {
-            {
+            let is_closed = {
                 let mut inbox = lock(&self.inbox);
-                if inbox.is_closed {
-                    break;
-                }
                 self.orders.append(&mut inbox.orders);
+                inbox.is_closed
+            };
+            if is_closed {
+                self.say_farewell();
+                break;
             }
             let Self { driver, target, calls, orders, .. } = &mut self;
             let turned = driver.turn_with(|_, node, now| {
                 // Events first: an order may free a place that an event still speaks of.
                 calls.take_events(node, *target);
-                while let Some(order) = orders.pop_front() {
-                    if let Some(order) = calls.take_order(node, now, *target, order) {
-                        orders.push_front(order);
-                        break;
-                    }
+                for order in orders.drain(..) {
+                    calls.take_order(node, now, order);
                 }
+                calls.place_waiting(node, now, *target);
             });
             let ended = std::mem::take(&mut self.calls.ended);
             // What has waited for these goes now.
@@ -336,6 +336,16 @@ impl Engine {
                 break;
             }
         }
+    }
+
+    /// Nobody is left who could wait for a call: the servers hear so.
+    fn say_farewell(&mut self) {
+        let now = self.driver.clock().now();
+        let node = self.driver.node_mut(0);
+        for (id, _) in self.calls.places.iter().flatten() {
+            node.cancel(now, *id);
+        }
+        self.driver.flush_all(now);
     }
 }
 
@@ -354,7 +364,8 @@ impl Drop for Engine {
             Order::Cancel(_) | Order::Metrics(_) => None,
         });
         let placed = self.calls.places.drain(..).flatten().map(|(_, state)| state);
-        let waiting = waiting.into_iter().map(|(_, state)| state);
+        let waiting = waiting.into_iter().chain(self.calls.waiting.drain(..));
+        let waiting = waiting.map(|(_, state)| state);
         for state in ordered.chain(waiting).chain(placed) {
             end(&state, Err(Error::Closed { target: self.target }));
         }
@@ -365,6 +376,8 @@ impl Drop for Engine {
 #[derive(Default)]
 struct Calls {
     places: Vec<Option<(CallId, Arc<Mutex<CallState>>)>>,
+    /// Calls that have a permit; a long one may still have to wait for others to end.
+    waiting: VecDeque<(Outgoing, Arc<Mutex<CallState>>)>,
     /// Places without a call.
     free: Vec<usize>,
     /// Calls that have ended and whose permits have not been given back.
@@ -380,39 +393,47 @@ impl Calls {
         Some(state)
     }
 
-    /// Carries an order out; it comes back when it has to wait for others to end.
-    fn take_order(
-        &mut self,
-        node: &mut Endpoint,
-        now: Time,
-        target: SocketAddr,
-        order: Order,
-    ) -> Option<Order> {
-        let (request, state) = match order {
-            Order::Call(request, state) => (request, state),
+    /// Carries an order out; a call at the next [`Calls::place_waiting`].
+    fn take_order(&mut self, node: &mut Endpoint, now: Time, order: Order) {
+        match order {
+            Order::Call(request, state) => self.waiting.push_back((request, state)),
             Order::Cancel(state) => {
+                // Without a place it waits still, and is passed over.
                 let place = lock(&state).place;
                 if let Some((place, id)) = place
                     && self.remove(place, id).is_some()
                 {
                     node.cancel(now, id);
                 }
-                return None;
             }
-            Order::Metrics(asker) => {
-                // Whoever asked may have gone.
-                let _ = asker.send(node.metrics());
-                return None;
+            // Whoever asked may have gone.
+            Order::Metrics(asker) => drop(asker.send(node.metrics())),
+        }
+    }
+
+    /// Begins the calls that wait, for as long as the endpoint has room.
+    fn place_waiting(&mut self, node: &mut Endpoint, now: Time, target: SocketAddr) {
+        while let Some((request, state)) = self.waiting.pop_front() {
+            if lock(&state).is_cancelled {
+                self.ended += 1;
+                continue;
             }
-        };
-        if lock(&state).is_cancelled {
-            self.ended += 1;
-            return None;
+            let is_alone = self.free.len() == self.places.len();
+            if !is_alone && !node.may_call(target, request.payload.len()) {
+                self.waiting.push_front((request, state));
+                return;
+            }
+            self.place(node, now, target, (request, state));
         }
-        let is_alone = self.free.len() == self.places.len();
-        if !is_alone && !node.may_call(target, request.payload.len()) {
-            return Some(Order::Call(request, state));
-        }
+    }
+
+    fn place(
+        &mut self,
+        node: &mut Endpoint,
+        now: Time,
+        target: SocketAddr,
+        (request, state): (Outgoing, Arc<Mutex<CallState>>),
+    ) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
@@ -430,7 +451,6 @@ impl Calls {
                 end(&state, Err(Error::Call { target, source }));
             }
         }
-        None
     }
 
     fn take_events(&mut self, node: &mut Endpoint, target: SocketAddr) {

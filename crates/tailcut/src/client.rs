@@ -304,7 +304,7 @@ impl Inner {
     fn flush(&mut self) {
         if self.queued_at.take().is_some() {
             let now = self.driver.clock().now();
-            self.driver.flush(now);
+            self.driver.flush_all(now);
         }
     }
 

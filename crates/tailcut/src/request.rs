@@ -126,8 +126,8 @@ pub(crate) struct Live {
     pub(crate) outbox: Arc<Outbox>,
     /// Answers that are being given; empty between turns.
     taken: Vec<Job>,
-    /// When the last answer was given.
-    pub(crate) answered_at: Time,
+    /// An answer was given since [`Live::has_answered`].
+    has_answered: bool,
 }
 
 #[derive(Debug)]
@@ -166,7 +166,7 @@ macro_rules! answering {
 
             /// How long the client will still wait.
             pub fn time_left(&self) -> Duration {
-                Duration::from_nanos(self.job().deadline.saturating_sub(self.now()))
+                Duration::from_nanos(self.job().deadline.saturating_sub(Clock.now()))
             }
 
             /// Whether nobody waits for the answer any more: the client gave up, or its deadline
@@ -255,13 +255,6 @@ impl<'a> Request<'a> {
         self.job
     }
 
-    fn now(&self) -> Time {
-        match self.desk {
-            Desk::Here { now, .. } => now,
-            Desk::Worker => Clock.now(),
-        }
-    }
-
     /// A worker's job has its buffer already.
     fn provide_buffer(&mut self) {
         if let Desk::Here { endpoint, .. } = &mut self.desk {
@@ -310,11 +303,6 @@ impl Responder {
 
     fn job_mut(&mut self) -> &mut Job {
         self.job.as_mut().expect("it is not answered")
-    }
-
-    #[expect(clippy::unused_self, reason = "Request's needs its own")]
-    fn now(&self) -> Time {
-        Clock.now()
     }
 
     /// The buffer came with it.
@@ -439,18 +427,19 @@ impl Live {
             free: VecDeque::new(),
             outbox: Arc::new(outbox),
             taken: Vec::new(),
-            answered_at: 0,
+            has_answered: false,
         }
     }
 
     /// Takes note of a request that leaves this thread.
     pub(crate) fn enlist(&mut self, id: RequestId) -> Arc<Link> {
-        // Whoever answered by it may still look at it; the oldest is the least likely.
+        // Whoever answered by it may still look at it; the oldest is the least likely, and one that
+        // somebody keeps for long is let go of.
         let mut free = self.free.pop_front();
         if let Some(link) = &mut free {
             match Arc::get_mut(link) {
                 Some(link) => *link.is_cancelled.get_mut() = false,
-                None => self.free.extend(free.take()),
+                None => free = None,
             }
         }
         let link = free.unwrap_or_else(|| {
@@ -479,6 +468,16 @@ impl Live {
         let entry = self.entries[id.place()].take()?;
         entry.link.cancel();
         entry.ticket
+    }
+
+    /// Whether an answer was given since this was asked last.
+    pub(crate) fn has_answered(&mut self) -> bool {
+        std::mem::take(&mut self.has_answered)
+    }
+
+    /// Nobody waits for any answer any more: tells whoever has a request.
+    pub(crate) fn cancel_all(&mut self) {
+        self.entries.drain(..).flatten().for_each(|entry| entry.link.cancel());
     }
 
     /// Every request that has left this thread and is not answered, with its ticket where it may
@@ -524,7 +523,7 @@ impl Live {
             // It was cancelled before it was begun, or another job answers.
             Verdict::Open | Verdict::Moved => return Ok(()),
         };
-        self.answered_at = now;
+        self.has_answered = true;
         endpoint.recycle(std::mem::take(&mut job.request));
         endpoint.recycle(std::mem::take(&mut job.reply));
         result
@@ -536,8 +535,9 @@ impl Live {
 }
 
 impl Drop for Live {
-    /// Answers that come later go nowhere.
+    /// Answers that come later go nowhere, and nobody waits for them.
     fn drop(&mut self) {
+        self.cancel_all();
         let mut answers = lock(&self.outbox.answers);
         answers.is_closed = true;
         // Outside the lock: what is dropped may be a responder's.

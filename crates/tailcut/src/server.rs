@@ -76,8 +76,9 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddress`] when the name does not resolve, [`Error::Io`] when the port is taken or
-    /// not to be had, of kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW.
+    /// [`Error::Open`] when the name does not resolve or the port is taken or not to be had, of kind
+    /// PermissionDenied where Homa directly over IP lacks CAP_NET_RAW; [`Error::NoAddress`] when a
+    /// name stands for no address.
     pub fn bind(&self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, Error> {
         Ok(Server::new(self.setup.open(resolve(address)?)?))
     }
@@ -89,7 +90,7 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// As [`ServerBuilder::bind`]; [`Error::Io`] of kind Unsupported for Homa directly over IP.
+    /// As [`ServerBuilder::bind`]; of kind Unsupported for Homa directly over IP.
     pub fn bind_group(
         &self,
         address: impl ToSocketAddrs + std::fmt::Debug,
@@ -212,7 +213,16 @@ impl Server {
     }
 
     /// Answers requests by whoever `crew` is, until it is stopped.
-    pub(crate) fn run_crew(&mut self, mut crew: impl Crew) -> Result<(), Error> {
+    pub(crate) fn run_crew(&mut self, crew: impl Crew) -> Result<(), Error> {
+        let result = self.serve_by(crew);
+        if result.is_err() {
+            // Nobody is left to answer, and who runs shall not go on for ever.
+            self.live.cancel_all();
+        }
+        result
+    }
+
+    fn serve_by(&mut self, mut crew: impl Crew) -> Result<(), Error> {
         loop {
             let mut health = Ok(());
             let live = &mut self.live;
@@ -272,7 +282,8 @@ impl Server {
             self.driver.wait(None, look_at)?;
             return Ok(true);
         }
-        let now = turn.now;
+        // The handlers of the turn may have taken long.
+        let now = self.driver.clock().now();
         let since = self.stopping_since.unwrap_or(now);
         let until = since.saturating_add(order);
         if self.stopping_since.replace(since).is_none() {
@@ -283,13 +294,12 @@ impl Server {
         let holdings = endpoint.holdings();
         let is_idle =
             holdings.waiting == 0 && holdings.partials == 0 && endpoint.replies_under_way() == 0;
-        if !is_idle {
+        if !is_idle || self.live.has_answered() {
             self.busy_at = now;
         }
         // Whose reply was lost asks again soon, and routers may have placed what they had not heard
         // the stop of.
-        let last = since.max(self.live.answered_at).max(self.busy_at);
-        let linger_until = last.saturating_add(LINGER_NS);
+        let linger_until = since.max(self.busy_at).saturating_add(LINGER_NS);
         if now >= until || is_idle && now >= linger_until {
             return Ok(false);
         }
@@ -302,15 +312,18 @@ impl Server {
     /// for another server, of the rest nobody will know.
     fn give_up(&mut self, mut withdraw: impl FnMut(Ticket) -> Option<Job>) {
         let now = self.driver.clock().now();
-        let endpoint = self.driver.node_mut(0);
-        for (id, ticket) in self.live.unanswered() {
+        for (count, (id, ticket)) in self.live.unanswered().into_iter().enumerate() {
             let is_unbegun = ticket.and_then(&mut withdraw).is_some();
             let reason = if is_unbegun { DropReason::Stopping } else { DropReason::Uncertain };
             self.live.cancel(id);
             // Gone already is as good as refused.
-            let _ = endpoint.refuse(now, id, reason);
+            let _ = self.driver.node_mut(0).refuse(now, id, reason);
+            // An endpoint queues a bounded number of refusals.
+            if count % REFUSALS_A_FLUSH == REFUSALS_A_FLUSH - 1 {
+                self.driver.flush_all(now);
+            }
         }
-        self.driver.flush(now);
+        self.driver.flush_all(now);
     }
 }
 
@@ -357,7 +370,9 @@ impl ServerHandle {
     /// `Stopping` what has not begun, with [`DropReason::Uncertain`] what may have. A second stop may
     /// shorten the limit, which counts from the first.
     ///
-    /// It ends 20 ms after the last answer at the earliest, for whoever lost that and asks again.
+    /// It ends 50 ms after the last answer at the earliest, for whoever lost that and asks again. A
+    /// handler that is running is waited for, whatever the limit: it can ask
+    /// [`Request::is_cancelled`].
     pub fn stop_within(&self, limit: Duration) {
         let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(GO_ON - 1);
         self.order.fetch_min(limit_ns, Ordering::Relaxed);
@@ -376,6 +391,9 @@ const GO_ON: u64 = u64::MAX;
 /// How long a server may take to stop where nobody says.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a server that stops stays after its last answer: longer than a client's first five
-/// timeouts.
-const LINGER_NS: u64 = 20_000_000;
+/// How long a server that stops stays after its last answer, for whoever lost it and asks again,
+/// and for what routers placed before they heard of the stop.
+const LINGER_NS: u64 = 50_000_000;
+
+/// Refusals that are sent together when a server gives up.
+const REFUSALS_A_FLUSH: usize = 1024;

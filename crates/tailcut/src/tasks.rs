@@ -30,7 +30,7 @@ impl Server {
     /// It blocks the thread that it is called on, which drives the socket and must not be one of the
     /// runtime's.
     ///
-    /// `handler` makes a request's future, on this thread. When the request is cancelled, or its
+    /// `handler` makes a request's future, on a thread of the runtime, which it must not block. When the request is cancelled, or its
     /// deadline passes, the future is dropped at its next await; one that waits for its turn is never
     /// made. The bound counts futures, also those that have answered and go on. What a stop finds
     /// unanswered at its limit is cancelled likewise.
@@ -231,18 +231,20 @@ where
         return;
     };
     let outbox = &shared.outbox;
-    let Some(future) = outbox.guard(|| (shared.handler)(request)) else {
-        return;
-    };
-    let mut future = pin!(future);
+    let mut future = pin!(outbox.guard(|| (shared.handler)(request)));
     poll_fn(|context| {
         link.watch(context.waker());
         if link.is_cancelled() {
             return Poll::Ready(());
         }
-        outbox.guard(|| future.as_mut().poll(context)).unwrap_or(Poll::Ready(()))
+        let Some(running) = future.as_mut().as_pin_mut() else {
+            return Poll::Ready(());
+        };
+        outbox.guard(|| running.poll(context)).unwrap_or(Poll::Ready(()))
     })
     .await;
+    // Here, since what it holds may panic where it is dropped.
+    outbox.guard(|| future.set(None));
 }
 
 /// Requests that wait for a lane.

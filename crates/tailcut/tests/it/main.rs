@@ -1,6 +1,8 @@
 //! The library over real sockets on loopback.
 
 mod allocations;
+#[cfg(feature = "tokio")]
+mod endings;
 mod library;
 #[cfg(feature = "tokio")]
 mod lifecycle;

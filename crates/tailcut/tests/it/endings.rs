@@ -1,0 +1,119 @@
+//! Ends that come together: many clients at a stop's limit, a client dropped with its calls, tasks
+//! that panic where they are dropped.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tailcut::{AsyncClient, CallOptions, DropReason, Error, Failure, Responder};
+
+use crate::library::{HOMA, OnDrop, R2P2, patient, server};
+
+/// Each of more clients than a burst has datagrams hears what became of its call.
+#[test]
+fn every_client_hears_of_a_stop_at_its_limit() {
+    static KEPT: Mutex<Vec<Responder>> = Mutex::new(Vec::new());
+    for transport in [R2P2, HOMA] {
+        let mut server = server(transport);
+        let (address, handle) = (server.local_address(), server.stop_handle());
+        std::thread::scope(|scope| {
+            let thread = scope
+                .spawn(move || server.run(|request| KEPT.lock().unwrap().push(request.defer())));
+            let clients: Vec<_> =
+                (0..150).map(|_| patient(transport).connect(address).unwrap()).collect();
+            let calls: Vec<_> =
+                clients.iter().map(|client| client.start(b"never").unwrap()).collect();
+            while KEPT.lock().unwrap().len() < clients.len() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            handle.stop_within(Duration::from_millis(10));
+            for (place, call) in calls.into_iter().enumerate() {
+                let error = call.wait().unwrap_err();
+                let uncertain = Failure::Refused(DropReason::Uncertain);
+                assert!(
+                    matches!(&error, Error::Failed { source, .. } if *source == uncertain),
+                    "{transport:?}, client {place}: {error}"
+                );
+            }
+            thread.join().unwrap().unwrap();
+        });
+        KEPT.lock().unwrap().clear();
+    }
+}
+
+/// Who drops the last call and the client in one breath still cancels the call.
+#[test]
+fn a_call_that_is_dropped_with_its_client_is_cancelled() {
+    for transport in [R2P2, HOMA] {
+        let mut server = server(transport);
+        let (address, handle) = (server.local_address(), server.stop_handle());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let thread = scope
+                .spawn(move || server.run(move |request| sender.send(request.defer()).unwrap()));
+            let guard = OnDrop(Some(|| handle.stop_within(Duration::from_millis(10))));
+            for _ in 0..20 {
+                let client = patient(transport).connect_async(address).unwrap();
+                let call = client.call(b"never".to_vec());
+                let request: Responder = receiver.recv().unwrap();
+                drop((call, client));
+                for _ in 0..5000 {
+                    if request.is_cancelled() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                assert!(request.is_cancelled(), "{transport:?}");
+            }
+            drop(guard);
+            thread.join().unwrap().unwrap();
+        });
+    }
+}
+
+/// A bomb in a task that is cancelled goes off when the task is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+#[test]
+fn a_task_that_panics_when_it_is_dropped_leaves_its_place_to_others() {
+    static BEGUN: AtomicU64 = AtomicU64::new(0);
+    let mut server = server(R2P2);
+    let (address, handle) = (server.local_address(), server.stop_handle());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let tasks = runtime.handle().clone();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            server.run_async(&tasks, 1, |request: Responder| async move {
+                if request.bytes() == b"bomb" {
+                    let _bomb = Bomb;
+                    BEGUN.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<()>().await;
+                }
+                request.reply(b"served");
+            })
+        });
+        let guard = OnDrop(Some(|| handle.stop()));
+        let client = AsyncClient::connect(address).unwrap();
+        runtime.block_on(async {
+            for round in 1..=3 {
+                let call = client.call("bomb");
+                while BEGUN.load(Ordering::SeqCst) < round {
+                    tokio::task::yield_now().await;
+                }
+                drop(call);
+                let options = CallOptions::default();
+                let served = client.call_with("next", options, Duration::from_secs(20)).await;
+                assert_eq!(served.unwrap(), b"served");
+                assert_eq!(handle.panics(), round);
+            }
+        });
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
+}
