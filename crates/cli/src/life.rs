@@ -138,10 +138,11 @@ impl Life {
             tell(&[NotifyState::Stopping]);
             Drain { ends_at: now.saturating_add(self.drain_ns), quiet_since: now, is_busy }
         });
-        drain.is_busy = is_busy;
-        if is_busy {
+        // Also when it has just become quiet: what ended last may have been sent only now.
+        if is_busy || drain.is_busy {
             drain.quiet_since = now;
         }
+        drain.is_busy = is_busy;
         now >= drain.ends_at || !is_busy && now >= drain.quiet_since.saturating_add(LINGER_NS)
     }
 

@@ -80,7 +80,9 @@ impl Endpoints {
                 None => self.driver.turn_with(work)?,
             };
             running.follow(turn.now, |snapshot| self.fill(snapshot));
-            if running.life.is_over(turn.now, || self.is_busy()) {
+            // What was computed in the turn may have taken long.
+            let now = if is_draining { self.driver.clock().now() } else { turn.now };
+            if running.life.is_over(now, || self.is_busy()) {
                 return Ok(());
             }
             let look_at = log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()));
@@ -151,6 +153,8 @@ struct CallDesk {
     emulated: Emulated<Answer>,
     /// What waits for this thread to compute, first come first served.
     spun: VecDeque<Job<Answer>>,
+    /// The longest that it gets.
+    queue_len_max: usize,
     /// Of what this thread has computed.
     spun_times: Times,
     rng: Generator,
@@ -173,6 +177,7 @@ impl CallDesk {
             app,
             emulated,
             spun: VecDeque::new(),
+            queue_len_max: config.queue_len_max,
             spun_times: Times::default(),
             rng: generator(config.seed, config.stream),
             limits: config.limits,
@@ -187,10 +192,8 @@ impl CallDesk {
                 Event::Request { id, payload, deadline, .. } => {
                     self.take(endpoint, now, Arrived { id, payload, deadline });
                 }
-                Event::Cancelled { id } => {
-                    self.emulated.cancel(id);
-                    self.spun.retain(|job| job.id != id);
-                }
+                // What waits to be computed is asked about when it is its turn.
+                Event::Cancelled { id } => self.emulated.cancel(id),
                 Event::Replied { .. } | Event::Failed { .. } => {}
             }
         }
@@ -201,7 +204,10 @@ impl CallDesk {
     /// Computes one service, if one waits. One a turn: its reply leaves, and what has arrived
     /// meanwhile is received, before the next.
     fn spin_one(&mut self, endpoint: &mut Endpoint, now: Time) -> Left {
-        let Some(job) = self.spun.pop_front() else { return Left::Nothing };
+        let is_wanted = |job: &Job<Answer>| endpoint.is_waiting(job.id);
+        let Some(job) = std::iter::from_fn(|| self.spun.pop_front()).find(is_wanted) else {
+            return Left::Nothing;
+        };
         let (service_ns, arrived_at) = (job.service_ns, job.arrived_at);
         let end = spin(now, service_ns);
         let queueing_ns = end.saturating_sub(arrived_at).saturating_sub(service_ns);
@@ -235,9 +241,15 @@ impl CallDesk {
             return;
         };
         let job = Job { id, what, arrived_at: now, service_ns };
-        if !self.app.is_emulated() {
+        let is_taken = if self.app.is_emulated() {
+            self.emulated.offer(job, deadline)
+        } else if self.spun.len() < self.queue_len_max {
             self.spun.push_back(job);
-        } else if !self.emulated.offer(job, deadline) {
+            true
+        } else {
+            false
+        };
+        if !is_taken {
             let _ = endpoint.refuse(now, id, DropReason::Overload);
         }
     }

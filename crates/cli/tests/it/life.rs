@@ -67,12 +67,12 @@ fn a_drained_server_sends_all_of_a_long_reply() {
         let (server, admin) = served("stss", transport, &[]);
         let builder = ClientBuilder::new().timeout(Duration::from_secs(20)).protocol(protocol);
         let client = builder.connect(server.address()).expect("a client");
-        // Time, payload, and 900 kB of reply, which takes many rounds of credit.
-        let words = [SERVICE_NS, 0, 900_000].map(u64::to_be_bytes).concat();
+        // Time, payload, and 2.5 MB of reply: many rounds of credit, and several RPCs of Homa.
+        let words = [SERVICE_NS, 0, 2_500_000].map(u64::to_be_bytes).concat();
         let call = client.start(&words).expect("a call");
         admin.wait_for("tailcut_serve_requests_total", 1.0);
         server.signal("TERM");
-        assert_eq!(call.wait().expect("a reply").len(), 900_000, "{transport}");
+        assert_eq!(call.wait().expect("a reply").len(), 2_500_000, "{transport}");
         let (code, _, stderr) = server.wait();
         assert_eq!(code, Some(0), "{transport}: {stderr}");
     }
