@@ -26,7 +26,7 @@ local wire = {
     ReplyHeader = {
         len = 48, base = { 0, 8 }, rpc_id = { 8, 8 }, message_len = { 16, 4 }, flags = { 20, 1 },
         version = { 21, 1 }, server_load = { 22, 2 }, server_id = { 24, 4 }, clock_echo_us = { 28, 4 },
-        token = { 32, 8 }, reserved = { 40, 4 }, segment_len = { 44, 2 }, reserved_tail = { 46, 2 },
+        token = { 32, 8 }, reserved = { 40, 4 }, segment_len = { 44, 2 }, server_waiting = { 46, 2 },
     },
     Route = {
         len = 24, client_ip = { 0, 16 }, client_port = { 16, 2 }, routed = { 18, 1 }, reserved = { 19, 1 },
@@ -39,7 +39,7 @@ local wire = {
         Unrestricted = 0, Fixed = 1,
     },
     Flags = {
-        IDEMPOTENT = 1, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
+        CLONE = 12, IDEMPOTENT = 1, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
     },
     RpcId = {
         SEQUENCE_BITS = 24,
@@ -131,6 +131,7 @@ local f = {
     stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, bits.STOPPING),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
+    server_waiting = ProtoField.uint16("r2p2.ext.server_waiting", "Server waiting", base.DEC),
     server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
     client_clock_us = ProtoField.uint32("r2p2.ext.client_clock_us", "Client clock (us)", base.DEC),
     deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us)", base.DEC),
@@ -180,7 +181,7 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
-    "resend_tail", "stopping", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms",
+    "resend_tail", "stopping", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting",
     "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
@@ -332,7 +333,7 @@ local function add_extension(tvb, tree)
     for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, range) end
     if flag(range:uint(), bits.STOPPING) then flags:add(f.stopping, range) end
     if from_server[type_of(tvb)] then
-        add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "segment_len" })
+        add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "segment_len", "server_waiting" })
     else
         add_all(ext, tvb, request, { "version", "client_clock_us", "deadline_us", "token", "floor", "segment_len", "age_ms" })
     end
@@ -435,6 +436,8 @@ local function extension_text(tvb, packet)
     elseif server_id ~= 0 or server_load ~= 0 then
         text = text .. string.format(" server %d load %d", server_id, server_load)
     end
+    local server_waiting = at(tvb, reply.server_waiting):uint()
+    if from_server[packet.type] and server_waiting ~= 0 then text = text .. string.format(" waiting %d", server_waiting) end
     if packet.header_len == ROUTED_LEN and at(tvb, route.routed, EXTENDED_LEN):uint() ~= 0 then
         text = text .. string.format(" placement %d", at(tvb, route.placement, EXTENDED_LEN):uint())
     end

@@ -57,6 +57,16 @@ impl Endpoint {
         either!(self.holdings())
     }
 
+    /// Says how many requests the application runs at once; before that it is one. What it has
+    /// beyond them waits, which replies and reports tell apart from what runs, and a copy of a
+    /// cloned request is dropped while anything waits. Homa, which has no clones, takes no notice.
+    pub fn set_workers(&mut self, workers: usize) {
+        match self {
+            Self::R2p2(endpoint) => endpoint.set_workers(workers),
+            Self::Homa(_) => {}
+        }
+    }
+
     /// Takes no new requests from now on: they are refused with [`DropReason::Stopping`]. Requests
     /// that it has are answered, and routers are told to place no more; what they placed before
     /// they heard of it is taken for [`STOPPING_GRACE_NS`](r2p2::STOPPING_GRACE_NS).

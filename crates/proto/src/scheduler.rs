@@ -30,7 +30,7 @@ use std::{iter, option};
 use crate::call::slab::{Slab, SlotKey};
 use crate::node::Time;
 use crate::order::heap::{Heap, Places};
-use crate::policy::{Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
+use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 /// Fate of an offered item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +125,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     loads: Vec<u32>,
     /// The load that each worker last reported. As long as `workers`.
     reported: Vec<u32>,
+    /// Of these, the requests that wait. As long as `workers`.
+    waiting: Vec<u32>,
     /// Every worker that was ever added.
     workers: Vec<Worker>,
     /// Workers in service.
@@ -146,6 +148,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             queue: Queue::new(queue_len_max),
             loads: Vec::new(),
             reported: Vec::new(),
+            waiting: Vec::new(),
             workers: Vec::new(),
             in_service_count: 0,
         }
@@ -176,6 +179,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// not been taken by [`Scheduler::poll_expired`].
     pub fn poll_placed(&mut self, now: Time, random: u64) -> Option<(Workers, T)> {
         let (ticket, &(_, cloning)) = self.queue.first()?;
+        // A clone never takes the place of an item that is held.
+        let cloning = if self.queue.len() > 1 { Cloning::Forbidden } else { cloning };
         if self.queue.next_expiry().is_some_and(|expiry| expiry <= now) {
             return None;
         }
@@ -212,10 +217,12 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             self.workers.push(Worker { outstanding: 0, state: State::Removed });
             self.loads.push(OUT_OF_SERVICE);
             self.reported.push(0);
+            self.waiting.push(0);
         }
         let worker = WorkerId::at(index);
         self.workers[index].outstanding = 0;
         self.reported[index] = 0;
+        self.waiting[index] = 0;
         self.set_state(worker, State::In);
         worker
     }
@@ -243,9 +250,10 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         }
     }
 
-    /// Notes the load that a worker has reported.
-    pub fn set_reported(&mut self, worker: WorkerId, reported: u32) {
+    /// Notes the load that a worker has reported, and how much of that waits.
+    pub fn set_reported(&mut self, worker: WorkerId, reported: u32, waiting: u32) {
         self.reported[worker.index()] = reported;
+        self.waiting[worker.index()] = waiting;
     }
 
     /// One item of the worker has ended. Harmless when it has none.
@@ -263,6 +271,12 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// Items that the worker has.
     pub fn outstanding(&self, worker: WorkerId) -> u32 {
         self.workers[worker.index()].outstanding
+    }
+
+    /// What the policy sees of the worker.
+    pub fn load(&self, worker: WorkerId) -> Load {
+        let (outstanding, reported, waiting) = (&self.loads, &self.reported, &self.waiting);
+        Loads { outstanding, reported, waiting }.of(worker)
     }
 
     /// Workers in service.
@@ -287,7 +301,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     #[inline]
     fn place(&mut self, cloning: Cloning, random: u64) -> Option<Workers> {
-        let loads = Loads { outstanding: &self.loads, reported: &self.reported };
+        let (outstanding, reported, waiting) = (&self.loads, &self.reported, &self.waiting);
+        let loads = Loads { outstanding, reported, waiting };
         let workers = Workers::of(self.policy.place(loads, random), cloning)?;
         for worker in workers {
             let load = &mut self.loads[worker.index()];
@@ -583,12 +598,30 @@ mod tests {
     }
 
     #[test]
+    fn a_clone_never_takes_the_place_of_what_is_held() {
+        let policy = "jbsq:1+clone".parse::<PolicySpec>().unwrap().build();
+        let mut scheduler = Scheduler::new(policy, 10);
+        let workers = [0, 1, 2, 3].map(|_| scheduler.add_worker());
+        for item in 0..4 {
+            scheduler.offer(item, Cloning::Allowed, 1_000, 0);
+        }
+        assert_eq!([scheduler.queue_len(), outstanding_of(&scheduler, workers)], [2, 4]);
+        workers.into_iter().for_each(|worker| scheduler.conclude(worker));
+        // Four are free: the first held item, behind which one more is held, has no copy.
+        assert_eq!(drain(&mut scheduler, 10).len(), 1 + 2);
+    }
+
+    fn outstanding_of(scheduler: &Scheduler<u32>, workers: [WorkerId; 4]) -> usize {
+        workers.into_iter().map(|worker| scheduler.outstanding(worker) as usize).sum()
+    }
+
+    #[test]
     fn a_policy_sees_what_workers_report() {
         let mut scheduler = Scheduler::new(Box::new(NetClone::with_racksched()), 1);
         for _ in 0..2 {
             scheduler.add_worker();
         }
-        scheduler.set_reported(WorkerId(0), 3);
+        scheduler.set_reported(WorkerId(0), 3, 3);
         for item in 0..10u64 {
             let outcome = scheduler.offer(item, Cloning::Allowed, 100, item);
             assert_eq!(outcome, Outcome::Placed(one(1), item));

@@ -20,7 +20,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::workers::FifoWorker;
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::{Draws, PolicySpec, WorkerId};
+use tailcut_proto::policy::{Draws, PolicySpec, Scope, WorkerId};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{
     Forward, Router, RouterConfig, RouterError, RouterMetrics, ServerConfig, Speaks,
@@ -130,6 +130,9 @@ pub enum ExperimentError {
     /// The mean service time is infinite or zero.
     #[error("{0} has no mean above zero, so no load can be computed")]
     Service(String),
+    /// A policy that needs more than workers.
+    #[error("{0} is for routers, whose servers report their load, and not for a server's workers")]
+    Dispatch(PolicySpec),
     /// A message or deadline that an endpoint does not take.
     #[error("{0}")]
     Limit(String),
@@ -184,6 +187,9 @@ impl Experiment {
         self.check_fabric()?;
         if !(self.load > 0.0 && self.load < 1.0) {
             return Err(ExperimentError::Load(self.load));
+        }
+        if self.dispatch.scope() == Scope::Routers {
+            return Err(ExperimentError::Dispatch(self.dispatch));
         }
         let limits = Config::default();
         if self.request_len.max(self.reply_len) > limits.message_len_max {
@@ -327,10 +333,12 @@ impl<'a> Hosts<'a> {
         }
         for server in 0..servers {
             let router = self.experiment.policy.map(|_| host(clients));
-            join(
-                host(clients + 1 + server),
-                self.endpoint(clients + 1 + server, |config| config.pool.router = router),
-            );
+            let mut member =
+                self.endpoint(clients + 1 + server, |config| config.pool.router = router);
+            if let Some(endpoint) = member.endpoint_mut() {
+                endpoint.set_workers(self.experiment.workers as usize);
+            }
+            join(host(clients + 1 + server), member);
         }
         Ok(network)
     }
@@ -422,12 +430,17 @@ impl<'a> Hosts<'a> {
             payload,
             deadline: turn.local + timeout_ns,
             context,
-            options: CallOptions::default(),
+            // What clones does so with idempotent calls alone.
+            options: CallOptions { idempotent: self.clones(), ..CallOptions::default() },
         };
         if endpoint.call(turn.local, call).is_err() {
             self.counts.refused += u64::from(is_counted);
             self.ended += 1;
         }
+    }
+
+    fn clones(&self) -> bool {
+        self.experiment.policy.is_some_and(|policy| policy.scope() == Scope::Routers)
     }
 
     fn handle_server(&mut self, turn: &mut Turn<'_, Member<Endpoint>>, index: usize) {

@@ -200,6 +200,7 @@ impl Server {
         count: usize,
         handler: impl Fn(Request<'_>) + Send + Sync,
     ) -> Result<(), Error> {
+        self.set_workers(count);
         let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
         let work = |job: &mut Job| {
             if !job.is_cancelled() {
@@ -210,6 +211,11 @@ impl Server {
             let workers = Workers::start(scope, count, &waker, &work)?;
             self.run_crew(workers)
         })
+    }
+
+    /// Says how many requests are served at once, so that replies tell how many wait.
+    pub(crate) fn set_workers(&mut self, count: usize) {
+        self.driver.node_mut(0).set_workers(count);
     }
 
     /// Answers requests by whoever `crew` is, until it is stopped.

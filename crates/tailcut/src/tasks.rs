@@ -78,6 +78,7 @@ impl Server {
         R: Future<Output = ()> + Send + 'static,
     {
         let bound = NonZeroU32::new(running_max).unwrap_or(NonZeroU32::MIN);
+        self.set_workers(bound.get() as usize);
         let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX);
         scheduler.add_worker();
         let shared = Shared { handler, outbox: self.outbox().clone(), idle: Mutex::default() };

@@ -79,6 +79,11 @@ impl App {
     pub(super) fn is_emulated(&self) -> bool {
         matches!(self, Self::Tasks { service: Service::Emulated, .. })
     }
+
+    /// Whether its service times are drawn here.
+    pub(super) fn draws_times(&self) -> bool {
+        matches!(self, Self::Tasks { times: Some(_), .. })
+    }
 }
 
 /// What a handler is told besides its application.
@@ -88,6 +93,8 @@ pub(super) struct HandlerConfig {
     pub(super) queue_len_max: usize,
     /// What a request may ask for.
     pub(super) limits: Limits,
+    /// Probability that a drawn service takes much longer.
+    pub(super) jitter: f64,
     /// Of the drawn services.
     pub(super) seed: u64,
     /// Which of the ports this is.

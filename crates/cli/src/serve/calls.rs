@@ -17,6 +17,7 @@ use tailcut_net::trace::{self, Trace};
 use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
+use tailcut_proto::policy::Draws;
 use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Event, RequestId, Rpc};
 use tailcut_wire::r2p2::DropReason;
@@ -45,6 +46,7 @@ impl Endpoints {
         for (index, place) in Place::read(&args.listen, args.ports)?.into_iter().enumerate() {
             opening.r2p2.pool.server_id = args.server_id.wrapping_add(index as u32);
             place.add(&opening, &mut driver)?;
+            driver.node_mut(index).set_workers(args.workers as usize);
             handlers.push(CallDesk::new(
                 args.app.clone(),
                 handler_config(args, index, MESSAGE_BYTES_MAX),
@@ -158,6 +160,10 @@ struct CallDesk {
     /// Of what this thread has computed.
     spun_times: Times,
     rng: Generator,
+    /// Probability that a drawn service takes [`JITTER_FACTOR`] times its time.
+    jitter: f64,
+    /// Draws which of them.
+    hits: Draws,
     limits: Limits,
 }
 
@@ -180,6 +186,8 @@ impl CallDesk {
             queue_len_max: config.queue_len_max,
             spun_times: Times::default(),
             rng: generator(config.seed, config.stream),
+            jitter: config.jitter,
+            hits: Draws::new(config.seed.wrapping_mul(31) ^ config.stream),
             limits: config.limits,
         }
     }
@@ -265,7 +273,12 @@ impl CallDesk {
             return Some((task.service_ns, Answer::Asked(task)));
         }
         // What else such a request carries over R2P2 is not looked at.
-        let drawn = times.as_ref().map(|times| times.sample_whole(&mut self.rng));
+        let drawn = times.as_ref().map(|times| {
+            let service_ns = times.sample_whole(&mut self.rng);
+            // From 0 to 1, in steps that a float holds exactly.
+            let drawn = (self.hits.word() >> 11) as f64 / (1u64 << 53) as f64;
+            if drawn < self.jitter { service_ns.saturating_mul(JITTER_FACTOR) } else { service_ns }
+        });
         let service_ns = drawn.or_else(|| {
             requested_ns(payload).filter(|&asked_ns| asked_ns <= self.limits.service_ns_max)
         });
@@ -289,6 +302,9 @@ fn reply(endpoint: &mut Endpoint, now: Time, job: Job<Answer>) {
     // A request that is gone needs no reply.
     let _ = endpoint.reply(now, job.id, reply);
 }
+
+/// The factor on the time of a service that jitter hits, that of NetClone's evaluation.
+const JITTER_FACTOR: u64 = 15;
 
 /// The service time at the front of a request.
 fn requested_ns(payload: &[u8]) -> Option<u64> {

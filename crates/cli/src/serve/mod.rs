@@ -91,6 +91,10 @@ pub(crate) struct Args {
     /// only)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key"])]
     self_signed: Option<PathBuf>,
+    /// Probability that a service time that is drawn here takes 15 times as long, as where its
+    /// server was interrupted (R2P2 and Homa only)
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    jitter: f64,
     /// Seed of the drawn service times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -233,6 +237,14 @@ fn check(args: &Args) -> Result<()> {
             "--workers are emulated, which only --app synthetic and stss do; drop --workers, or take --ports for several servers"
         );
     }
+    if !(0.0..=1.0).contains(&args.jitter) {
+        bail!("--jitter is a probability, from 0 to 1");
+    }
+    if args.jitter > 0.0 && !(args.app.draws_times() && args.transport.has_endpoints()) {
+        bail!(
+            "--jitter is of service times that are drawn here, over R2P2 or Homa; take --app synthetic:DIST, or leave it out"
+        );
+    }
     let is_r2p2 = args.transport == Transport::R2p2;
     if !is_r2p2 && (args.router.is_some() || args.pool_key_file.is_some()) {
         bail!("--router and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
@@ -259,6 +271,7 @@ fn handler_config(args: &Args, index: usize, message_bytes_max: u64) -> HandlerC
             payload_bytes_max: message_bytes_max,
             reply_bytes_max: message_bytes_max,
         },
+        jitter: args.jitter,
         seed: args.seed,
         stream: index as u64,
     }

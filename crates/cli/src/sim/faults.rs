@@ -3,11 +3,12 @@
 
 use std::panic;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 use tailcut_experiments::cores;
 use tailcut_net::clock::Clock;
+use tailcut_proto::policy::PolicySpec;
 use tailcut_sim::faults::plan::Plan;
 use tailcut_sim::faults::{
     self, Coverage, Invariant, Minimised, Options, Report, Sabotage, Violation,
@@ -38,6 +39,12 @@ pub(crate) struct Args {
     /// What the endpoints speak
     #[arg(long, value_enum, default_value_t = Transport::R2p2)]
     transport: Transport,
+    /// Route by this policy in every run, with mostly idempotent calls: what clones is proven so
+    #[arg(long, value_name = "POLICY", conflicts_with = "client_clones")]
+    policy: Option<PolicySpec>,
+    /// Let clients send copies themselves, without a router: hedged, and of all calls
+    #[arg(long)]
+    client_clones: bool,
     /// Put a bug in, to see that it is found
     #[arg(long, value_name = "NAME", hide = true)]
     sabotage: Option<Sabotage>,
@@ -51,16 +58,53 @@ enum Transport {
     Homa,
 }
 
-impl Transport {
+/// Where the plans come from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    R2p2,
+    Homa,
+    /// A router that may clone.
+    Policy(PolicySpec),
+    /// Clients that clone.
+    ClientClones,
+}
+
+impl Source {
+    fn of(args: &Args) -> Result<Self> {
+        match (args.transport, args.policy) {
+            (Transport::Homa, Some(_)) => bail!("--policy is R2P2's; leave out --transport homa"),
+            (Transport::Homa, None) if args.client_clones => {
+                bail!("--client-clones is R2P2's; leave out --transport homa")
+            }
+            (Transport::Homa, None) => Ok(Self::Homa),
+            (Transport::R2p2, Some(policy)) => Ok(Self::Policy(policy)),
+            (Transport::R2p2, None) if args.client_clones => Ok(Self::ClientClones),
+            (Transport::R2p2, None) => Ok(Self::R2p2),
+        }
+    }
+
     fn plan(self, seed: u64) -> Plan {
         match self {
             Self::R2p2 => Plan::of_seed(seed),
             Self::Homa => Plan::homa_of_seed(seed),
+            Self::Policy(policy) => Plan::cloning_of_seed(seed, policy),
+            Self::ClientClones => Plan::client_cloning_of_seed(seed),
+        }
+    }
+
+    /// The option that asks for it.
+    fn option(self) -> String {
+        match self {
+            Self::R2p2 => String::new(),
+            Self::Homa => " --transport homa".to_owned(),
+            Self::Policy(policy) => format!(" --policy {policy}"),
+            Self::ClientClones => " --client-clones".to_owned(),
         }
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
+    let source = Source::of(args)?;
     let first = args.seed.unwrap_or(0);
     let count = args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { SEEDS });
     let options = Options { sabotage: args.sabotage, ..Options::default() };
@@ -68,21 +112,18 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     // A panic of a node is a violation like others, and is told as one.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
-    let found = run_seeds((first, count), args.twice_each, args.transport, options);
+    let found = run_seeds((first, count), args.twice_each, source, options);
     let failure = found.failure.as_ref().map(|(seed, violation)| {
-        let minimised = faults::minimise(
-            &args.transport.plan(*seed),
-            violation.invariant,
-            options,
-            MINIMISE_RUNS_MAX,
-        );
-        Failure { seed: *seed, transport: args.transport, violation: violation.clone(), minimised }
+        let minimised =
+            faults::minimise(&source.plan(*seed), violation.invariant, options, MINIMISE_RUNS_MAX);
+        Failure { seed: *seed, source, violation: violation.clone(), minimised }
     });
     panic::set_hook(hook);
     let seeds_per_s = found.seeds as f64 / ((Clock.now() - started_ns).max(1) as f64 / 1e9);
     let json = json!({
         "schema": "tailcut.sim.faults/1",
-        "config": { "transport": format!("{:?}", args.transport).to_lowercase(), "seed": first, "seeds": count, "twice_each": args.twice_each },
+        "config": { "transport": format!("{:?}", args.transport).to_lowercase(), "seed": first, "seeds": count, "twice_each": args.twice_each,
+            "policy": args.policy.map(|policy| policy.to_string()), "client_clones": args.client_clones },
         "seeds": found.seeds,
         "hash": format!("{:016x}", found.hash),
         "counts": counts_json(&found.coverage),
@@ -110,7 +151,7 @@ struct Found {
 fn run_seeds(
     (first, count): (u64, u64),
     twice_each: u64,
-    transport: Transport,
+    source: Source,
     options: Options,
 ) -> Found {
     let bar = ProgressBar::new(count);
@@ -121,7 +162,7 @@ fn run_seeds(
         let lot = LOT.min(count - found.seeds);
         let begin = first.wrapping_add(found.seeds);
         let reports: Vec<Report> = cores::over_seeds(begin, lot, |seed| {
-            let report = faults::check_plan(&transport.plan(seed), twice_each, options);
+            let report = faults::check_plan(&source.plan(seed), twice_each, options);
             bar.inc(1);
             report
         });
@@ -140,7 +181,7 @@ fn run_seeds(
 /// A broken promise, and the least that breaks it.
 struct Failure {
     seed: u64,
-    transport: Transport,
+    source: Source,
     violation: Violation,
     minimised: Minimised,
 }
@@ -181,8 +222,8 @@ impl Failure {
         // Where a run differs from itself, every replay must look for it.
         let twice =
             if self.violation.invariant == Invariant::Determinism { " --twice-each 1" } else { "" };
-        let transport = if self.transport == Transport::Homa { " --transport homa" } else { "" };
-        format!("tailcut sim faults --seed {}{transport}{sabotage}{twice}", self.seed)
+        let source = self.source.option();
+        format!("tailcut sim faults --seed {}{source}{sabotage}{twice}", self.seed)
     }
 }
 
@@ -245,5 +286,6 @@ const AFTER_HELP: &str = "\
 Examples:
   tailcut sim faults --seeds 2000
   tailcut sim faults --seeds 2000 --transport homa
+  tailcut sim faults --seeds 2000 --policy netclone+racksched
   tailcut sim faults --seed 668            the run of one seed again
   tailcut sim faults --seeds 100000 --json -";

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use super::{Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, QueueModel, Scope};
+use super::{
+    Argument, Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, PolicySpec, QueueModel, Scope,
+};
 
 /// A coordinator sends two copies while two servers are idle, one while one is, and queues the rest
 /// (LAEDGE, ICDE'21).
@@ -20,16 +22,25 @@ pub struct Laedge {
 /// Its entry in the registry.
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "laedge",
-    forms: &[Form {
-        parameter: "N",
-        about: "two servers with fewer than {} outstanding, or the only one; the rest wait in one queue",
-    }],
-    scope: Scope::Simulated,
-    build: |argument| Box::new(Laedge::new(argument.count())),
+    forms: &[
+        Form {
+            parameter: "",
+            about: "two idle servers, or the only one; the rest wait in one queue",
+        },
+        Form {
+            parameter: "N",
+            about: "the same with servers idle below {} outstanding, one for each of their workers",
+        },
+    ],
+    scope: Scope::Routers,
+    build: |argument| Box::new(Laedge::new(slots(argument))),
     model: |_| QueueModel::Other,
 }];
 
 impl Laedge {
+    /// `laedge`: one slot a server.
+    pub const SPEC: PolicySpec = PolicySpec::new(&ENTRIES[0], Argument::None);
+
     /// Takes a server for idle while it has fewer than `slots` outstanding requests.
     pub fn new(slots: NonZeroU32) -> Self {
         Self { slots: slots.get().min(OUT_OF_SERVICE - 1) }
@@ -48,6 +59,11 @@ impl Policy for Laedge {
     fn set_bound(&mut self, bound: u32) {
         self.slots = bound.clamp(1, OUT_OF_SERVICE - 1);
     }
+}
+
+/// The slots of a server: one where no number is written.
+fn slots(argument: Argument) -> NonZeroU32 {
+    if argument == Argument::None { NonZeroU32::MIN } else { argument.count() }
 }
 
 #[cfg(test)]

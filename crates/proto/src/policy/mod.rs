@@ -7,16 +7,18 @@
 //! | [`RoundRobin`] | `rr` | the next worker in a fixed circle | when no worker is in service |
 //! | [`Jsq`] | `jsq:D` | the fewest outstanding of D distinct random workers, ties at random | when no worker is in service |
 //! | [`Jbsq`] | `jbsq:N`, `jbsq:auto` | the fewest outstanding, ties by rotation | when every worker has N outstanding |
+//! | [`JbsqClone`] | `jbsq:N+clone` | as `jbsq:N`, and a copy on the next that has room and nobody waiting | when every worker has N outstanding |
 //! | [`RackSched`] | `racksched` | the lower report of a random pair | when no worker is in service |
-//! | [`NetClone`] | `netclone` | both of a random pair that report 0, else one of them | when no worker is in service |
-//! | [`Laedge`] | `laedge:N` | two idle workers, or the only one | when every worker has N outstanding |
+//! | [`NetClone`] | `netclone`, `netclone+racksched` | both of a random pair where nobody waits, else one of them | when no worker is in service |
+//! | [`Laedge`] | `laedge`, `laedge:N` | two idle workers, or the only one | when every worker has N outstanding |
 //! | [`CClone`] | `cclone` | both of a random pair | when no worker is in service |
 //!
 //! Each policy is one file and one line of `registry!` below, from which `route`, `sim`, `demo` and
 //! their help texts know it; docs/adding-a-policy.md shows how to add one.
 //!
 //! A policy sees the [`Load`] of each worker: the requests outstanding there, which who places
-//! counts, and the load that the worker last reported, which is late by a packet. It owns no more
+//! counts, and what the worker last reported, which is late by a packet: its outstanding requests
+//! and, of these, those that wait. It owns no more
 //! than a cursor, and the random word is an argument, so that XDP and P4 data planes replay the
 //! same decisions from the same trace.
 //!
@@ -59,6 +61,7 @@ registry! {
     rr: RoundRobin;
     jsq: Jsq;
     jbsq: Jbsq, Ties;
+    jbsq_clone: JbsqClone;
     racksched: RackSched;
     netclone: NetClone;
     laedge: Laedge;
@@ -97,9 +100,11 @@ pub struct Load {
     /// Load that the worker last reported: requests queued or running there, as it counts them. 0
     /// before its first report, and where workers report nothing.
     pub reported: u32,
+    /// Of the reported requests, those that wait for a thread of the worker. 0 where `reported` is.
+    pub waiting: u32,
 }
 
-/// The loads of all workers, in two columns, so that a policy that reads one runs over nothing
+/// The loads of all workers, in columns, so that a policy that reads one runs over nothing
 /// else.
 #[derive(Clone, Copy, Debug)]
 pub struct Loads<'a> {
@@ -107,6 +112,8 @@ pub struct Loads<'a> {
     pub outstanding: &'a [u32],
     /// [`Load::reported`] of each worker; as long as `outstanding`.
     pub reported: &'a [u32],
+    /// [`Load::waiting`] of each worker; as long as `outstanding`.
+    pub waiting: &'a [u32],
 }
 
 impl Loads<'_> {
@@ -117,7 +124,11 @@ impl Loads<'_> {
     #[inline]
     pub fn of(&self, worker: WorkerId) -> Load {
         let index = worker.index();
-        Load { outstanding: self.outstanding[index], reported: self.reported[index] }
+        Load {
+            outstanding: self.outstanding[index],
+            reported: self.reported[index],
+            waiting: self.waiting[index],
+        }
     }
 
     /// A uniform worker of those in service; holds where there is none.
@@ -149,9 +160,9 @@ impl Loads<'_> {
         }
     }
 
-    /// The worker of two that reported less, the first on a tie.
-    fn shorter(&self, first: WorkerId, second: WorkerId) -> WorkerId {
-        if self.of(second).reported < self.of(first).reported { second } else { first }
+    /// The worker of two that has less by a column, the first on a tie.
+    fn shorter(column: &[u32], first: WorkerId, second: WorkerId) -> WorkerId {
+        if column[second.index()] < column[first.index()] { second } else { first }
     }
 }
 

@@ -1,12 +1,15 @@
 //! NetClone: a copy where nobody waits.
 
-use super::{Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, QueueModel, Scope};
+use super::{
+    Argument, Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, PolicySpec, QueueModel, Scope,
+};
 
 /// The switch clones where nobody waits at either server of the pair (NetClone, SIGCOMM'23).
 ///
 /// It goes by reports alone, which are late by a response, because a switch counts nothing.
-/// NetClone's servers report the requests that wait, those that run left out, so that 0 says
-/// "nobody waits" and not "a worker is free".
+/// Of a report it reads the requests that wait, those that run left out, so that 0 says "nobody
+/// waits" and not "a worker is free"; also where it places by the shorter, as the published switch
+/// program has one register a server.
 #[derive(Clone, Copy, Debug)]
 pub struct NetClone {
     /// Which of the pair takes a request that is not cloned.
@@ -18,7 +21,7 @@ pub struct NetClone {
 enum Fallback {
     /// The first, which makes it random placement.
     First,
-    /// The one that reported less, the first on a tie.
+    /// The one where less wait, the first on a tie.
     Shorter,
 }
 
@@ -28,9 +31,9 @@ pub(super) const ENTRIES: &[Entry] = &[
         name: "netclone",
         forms: &[Form {
             parameter: "",
-            about: "two random servers where both report 0, else the first of them",
+            about: "two random servers where nobody waits at either, else the first of them",
         }],
-        scope: Scope::Simulated,
+        scope: Scope::Routers,
         build: |_| Box::new(NetClone::new()),
         model: |_| QueueModel::Other,
     },
@@ -38,15 +41,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         name: "netclone+racksched",
         forms: &[Form {
             parameter: "",
-            about: "two random servers where both report 0, else the one that reports less",
+            about: "two random servers where nobody waits at either, else the one where less wait",
         }],
-        scope: Scope::Simulated,
+        scope: Scope::Routers,
         build: |_| Box::new(NetClone::with_racksched()),
         model: |_| QueueModel::Other,
     },
 ];
 
 impl NetClone {
+    /// `netclone`.
+    pub const SPEC: PolicySpec = PolicySpec::new(&ENTRIES[0], Argument::None);
+    /// `netclone+racksched`.
+    pub const RACKSCHED_SPEC: PolicySpec = PolicySpec::new(&ENTRIES[1], Argument::None);
+
     /// Plain NetClone: what is not cloned is placed at random.
     pub fn new() -> Self {
         Self { fallback: Fallback::First }
@@ -68,11 +76,11 @@ impl Policy for NetClone {
     fn place(&mut self, loads: Loads<'_>, random: u64) -> Placement {
         match loads.draw_pair(OUT_OF_SERVICE, random) {
             Placement::Two(first, second)
-                if loads.of(first).reported > 0 || loads.of(second).reported > 0 =>
+                if loads.of(first).waiting > 0 || loads.of(second).waiting > 0 =>
             {
                 Placement::One(match self.fallback {
                     Fallback::First => first,
-                    Fallback::Shorter => loads.shorter(first, second),
+                    Fallback::Shorter => Loads::shorter(loads.waiting, first, second),
                 })
             }
             placement => placement,

@@ -1,6 +1,8 @@
 //! RackSched: the shorter of two by reported loads.
 
-use super::{Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, QueueModel, Scope};
+use super::{
+    Argument, Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, PolicySpec, QueueModel, Scope,
+};
 
 /// The less loaded of two samples, by reported loads; the first on a tie (RackSched, OSDI'20, as
 /// NetClone integrates it).
@@ -19,15 +21,22 @@ pub struct RackSched;
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "racksched",
     forms: &[Form { parameter: "", about: "the lower report of two random servers" }],
-    scope: Scope::Simulated,
+    scope: Scope::Routers,
     build: |_| Box::new(RackSched),
     model: |_| QueueModel::Other,
 }];
 
+impl RackSched {
+    /// `racksched`.
+    pub const SPEC: PolicySpec = PolicySpec::new(&ENTRIES[0], Argument::None);
+}
+
 impl Policy for RackSched {
     fn place(&mut self, loads: Loads<'_>, random: u64) -> Placement {
         match loads.draw_pair(OUT_OF_SERVICE, random) {
-            Placement::Two(first, second) => Placement::One(loads.shorter(first, second)),
+            Placement::Two(first, second) => {
+                Placement::One(Loads::shorter(loads.reported, first, second))
+            }
             placement => placement,
         }
     }

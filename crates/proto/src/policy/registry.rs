@@ -39,7 +39,9 @@ pub struct Form {
 pub enum Scope {
     /// In routers, before workers and in every simulation.
     Everywhere,
-    /// In `sim clone` alone: no data plane filters the second replies yet.
+    /// In routers, and in the simulations of networks: it reads what servers report, or clones.
+    Routers,
+    /// In `sim clone` alone: there the client decides, and not a router.
     Simulated,
 }
 
@@ -83,7 +85,8 @@ pub enum QueueModel {
     Other,
 }
 
-/// A policy as it is configured, in text `random`, `rr`, `jsq:D`, `jbsq:N` or `jbsq:auto`.
+/// A policy as it is configured, in text `random`, `jsq:D`, `jbsq:auto`, `jbsq:N+clone` and so on.
+/// A name with a plus sign has its argument before that.
 #[derive(Clone, Copy)]
 pub struct PolicySpec {
     /// The policy.
@@ -97,6 +100,11 @@ impl PolicySpec {
     /// the registry: a program may bring its own.
     pub const fn new(entry: &'static Entry, argument: Argument) -> Self {
         Self { entry, argument }
+    }
+
+    /// Where it may be asked for.
+    pub fn scope(self) -> Scope {
+        self.entry.scope
     }
 
     /// The policy's name.
@@ -155,8 +163,8 @@ impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.argument {
             Argument::None => f.write_str(self.entry.name),
-            Argument::Count(count) => write!(f, "{}:{count}", self.entry.name),
-            Argument::Auto => write!(f, "{}:{AUTO}", self.entry.name),
+            Argument::Count(count) => f.write_str(&written(self.entry.name, &count.to_string())),
+            Argument::Auto => f.write_str(&written(self.entry.name, AUTO)),
         }
     }
 }
@@ -167,12 +175,17 @@ impl FromStr for PolicySpec {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, argument) =
             text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
-        let entry = find(name).filter(|entry| entry.scope == Scope::Everywhere);
-        let entry = entry.ok_or_else(|| PolicyParseError::Unknown { name: name.to_owned() })?;
+        let (argument, suffix) = match argument.map(|argument| argument.split_once('+')) {
+            Some(Some((argument, suffix))) => (Some(argument), Some(suffix)),
+            _ => (argument, None),
+        };
+        let name = suffix.map_or_else(|| name.to_owned(), |suffix| format!("{name}+{suffix}"));
+        let entry = find(&name).filter(|entry| entry.scope != Scope::Simulated);
+        let entry = entry.ok_or_else(|| PolicyParseError::Unknown { name: name.clone() })?;
         let has = |parameter| entry.forms.iter().any(|form| form.parameter == parameter);
         let argument = match argument {
             None if has("") => Argument::None,
-            None => return Err(PolicyParseError::NoArgument { name: name.to_owned() }),
+            None => return Err(PolicyParseError::NoArgument { name }),
             Some(AUTO) if has(AUTO) => Argument::Auto,
             Some(number) if entry.forms.iter().any(Form::takes_count) => {
                 Argument::Count(parse_count(text, number)?)
@@ -199,7 +212,7 @@ pub enum PolicyParseError {
         text: String,
     },
     /// The policy needs an argument.
-    #[error("{name:?} needs a number: {name}:2, for example")]
+    #[error("{name:?} needs a number: {}, for example", written(name, "2"))]
     NoArgument {
         /// The policy.
         name: String,
@@ -243,13 +256,23 @@ pub fn help() -> String {
 /// The text forms of every scope but simulations, and what they do.
 fn forms() -> impl Iterator<Item = (String, String)> {
     let entries = REGISTRY.iter().copied().flatten();
-    entries.filter(|entry| entry.scope == Scope::Everywhere).flat_map(|entry| {
+    entries.filter(|entry| entry.scope != Scope::Simulated).flat_map(|entry| {
         entry.forms.iter().map(|form| {
-            let colon = if form.parameter.is_empty() { "" } else { ":" };
-            let text = format!("{}{colon}{}", entry.name, form.parameter);
+            let text = match form.parameter {
+                "" => entry.name.to_owned(),
+                parameter => written(entry.name, parameter),
+            };
             (text, form.about.replace("{}", form.parameter))
         })
     })
+}
+
+/// A policy's name with its argument, which stands before a plus sign.
+fn written(name: &str, argument: &str) -> String {
+    match name.split_once('+') {
+        Some((name, suffix)) => format!("{name}:{argument}+{suffix}"),
+        None => format!("{name}:{argument}"),
+    }
 }
 
 fn parse_count(text: &str, argument: &str) -> Result<NonZeroU32, PolicyParseError> {
@@ -273,21 +296,25 @@ mod tests {
 
     #[test]
     fn specs_read_and_print_alike() {
-        for text in ["random", "rr", "jsq:2", "jsq:16", "jbsq:1", "jbsq:3", "jbsq:auto"] {
+        let plain = ["random", "rr", "jsq:2", "jsq:16", "jbsq:1", "jbsq:3", "jbsq:auto"];
+        let cloning = ["jbsq:3+clone", "netclone", "netclone+racksched", "laedge", "laedge:15"];
+        for text in plain.into_iter().chain(cloning).chain(["racksched"]) {
             assert_eq!(text.parse::<PolicySpec>().unwrap().to_string(), text);
         }
     }
 
     #[test]
     fn bad_specs_say_what_is_wrong() {
+        let known = "random, rr, jsq:D, jbsq:N, jbsq:auto, jbsq:N+clone, racksched, netclone, \
+                     netclone+racksched, laedge and laedge:N";
+        check_refused("", &format!("no policy is called \"\"; there are {known}"));
+        check_refused("fifo:2", &format!("no policy is called \"fifo\"; there are {known}"));
+        check_refused("cclone", &format!("no policy is called \"cclone\"; there are {known}"));
         check_refused(
-            "",
-            "no policy is called \"\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto",
+            "jsq:2+clone",
+            &format!("no policy is called \"jsq+clone\"; there are {known}"),
         );
-        check_refused(
-            "fifo:2",
-            "no policy is called \"fifo\"; there are random, rr, jsq:D, jbsq:N and jbsq:auto",
-        );
+        check_refused("jbsq+clone", "\"jbsq+clone\" needs a number: jbsq:2+clone, for example");
         check_refused("rr:2", "\"rr:2\": this policy takes no argument");
         check_refused("jbsq", "\"jbsq\" needs a number: jbsq:2, for example");
         check_refused("jsq:0", "\"jsq:0\": \"0\" is not a whole number from 1 to 1048576");

@@ -13,7 +13,7 @@ pub(super) fn count(n: u32) -> NonZeroU32 {
 
 /// Workers that have reported exactly what they have outstanding.
 pub(super) fn loads_of(loads: &[u32]) -> Loads<'_> {
-    Loads { outstanding: loads, reported: loads }
+    Loads { outstanding: loads, reported: loads, waiting: loads }
 }
 
 pub(super) fn one(worker: u32) -> Placement {
@@ -72,7 +72,9 @@ pub(super) fn loads() -> impl Strategy<Value = Vec<u32>> {
 
 #[test]
 fn nobody_in_service_holds_in_any_text_form() {
-    for spec in ["random", "rr", "jsq:1", "jsq:2", "jsq:9", "jbsq:2"] {
+    let specs = ["random", "rr", "jsq:1", "jsq:2", "jsq:9", "jbsq:2", "jbsq:2+clone", "laedge"];
+    for spec in specs.into_iter().chain(["racksched", "netclone", "netclone+racksched", "laedge:2"])
+    {
         let mut policy = spec.parse::<PolicySpec>().unwrap().build();
         check_placed(policy.as_mut(), &[OUT, OUT], &[99]);
         check_placed(policy.as_mut(), &[], &[99]);

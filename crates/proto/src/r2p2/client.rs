@@ -15,13 +15,15 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, Rejection, ReplyHeader,
-    RequestRepr, RpcId, SackBody, SessionId, V1_FIRST_LEN, V1_PACKETS_MAX, V1_SEGMENT_LEN,
+    CloneMark, DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, Rejection,
+    ReplyHeader, RequestRepr, RpcId, SackBody, SessionId, V1_FIRST_LEN, V1_PACKETS_MAX,
+    V1_SEGMENT_LEN,
 };
 use zerocopy::IntoBytes;
 
 use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
+use super::copies::{Budget, CopyState};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::queue::{Item, SendQueue};
@@ -46,9 +48,11 @@ pub(super) struct Client {
     /// Sessions of the ids of calls.
     sessions: Numbers,
     /// The ids of calls.
-    numbering: Numbering,
+    pub(super) numbering: Numbering,
     /// Records of servers and routers.
-    servers: Servers,
+    pub(super) servers: Servers,
+    /// What copies of calls may take.
+    pub(super) budget: Budget,
     /// When a call has a timeout or its deadline, by its slot.
     wheel: Wheel,
     /// Packets to be sent.
@@ -65,7 +69,7 @@ pub(super) struct Client {
 #[derive(Debug)]
 pub(super) struct Slot {
     /// Its id; that of the last call but of version 1 in the slot where the peer speaks that.
-    rpc_id: RpcId,
+    pub(super) rpc_id: RpcId,
     /// Its number in packets: its place in the table, or the request id of version 1.
     pub(super) rid: u16,
     /// The address that the application has called: a server, or a router that picks one.
@@ -88,16 +92,18 @@ pub(super) struct Slot {
     /// The reply of a version 1 server.
     pub(super) reply_v1: InOrder,
     /// State of its recovery from loss.
-    recovery: Recovery,
+    pub(super) recovery: Recovery,
+    /// The second copy of it that this client sends, if any.
+    pub(super) copy: CopyState<Party>,
     /// Flags of the next ACK.
     sack_flags: u8,
 }
 
 /// When a call speaks again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Recovery {
+pub(super) struct Recovery {
     /// When packet 0 first went out; 0 before.
-    first_sent_at: Time,
+    pub(super) first_sent_at: Time,
     /// Timeouts since the last progress.
     attempt: u32,
     /// The next timeout.
@@ -112,7 +118,7 @@ pub(super) struct Party {
     /// The address.
     pub(super) address: SocketAddr,
     /// Its record among the servers.
-    record: PeerId,
+    pub(super) record: PeerId,
 }
 
 /// The last word on a call that has ended.
@@ -132,11 +138,11 @@ struct Farewell {
 
 /// How a call has ended.
 #[derive(Clone, Copy, Debug)]
-enum End {
+pub(super) enum End {
     /// All packets of the reply, this many, have arrived.
     Received(u16),
-    /// The reply is not wanted.
-    Cancelled,
+    /// The reply is not wanted: of two copies only that which has not this mark.
+    Cancelled(CloneMark),
 }
 
 impl Client {
@@ -146,6 +152,7 @@ impl Client {
             sessions: Numbers::new(&config.secret, b""),
             numbering: Numbering::default(),
             servers: Servers::of_client(config, seed),
+            budget: Budget::new(seed),
             wheel: Wheel::new(TICK_BITS),
             queue: SendQueue::new(),
             v1_slots: HashMap::with_hasher(KeyedState::with_seed(seed)),
@@ -190,6 +197,7 @@ impl Client {
             slot.request.begin(call.payload, shared.config.segment_len, 1);
         }
         shared.metrics.calls += 1;
+        self.plan_copy(now, index, shared);
         self.queue_data(index);
         self.arm_retry(now, index, &shared.config);
         Ok(self.call_id(index))
@@ -219,13 +227,19 @@ impl Client {
         let Some(header) = packet.reply_header() else {
             return self.handle_response_v1(now, path, packet, shared);
         };
+        let mark = packet.flags().clone_mark();
         let Some(index) = self.find(packet) else {
-            shared.metrics.unknown += 1;
+            if mark == CloneMark::Single {
+                shared.metrics.unknown += 1;
+            } else {
+                shared.metrics.clones_filtered += 1;
+            }
             return;
         };
         let serving = &shared.config.serving;
         let record = self.learn(now, index, path, header.token.get(), serving);
         let server = Party { address: path.peer, record };
+        self.learn_waiting(index, record, header.server_waiting.get());
         let slot = &mut self.slots[index];
         if !slot.may_be_answered_by(path.peer) {
             shared.metrics.protocol_violation += 1;
@@ -242,16 +256,22 @@ impl Client {
                 shared.metrics.failed += 1;
                 return self.fail(index, Failure::ReplyTooLarge, shared);
             }
+            self.note_answer(now, index, (path, mark), shared);
             let mut payload = shared.buffers.take();
             if packet.count == 1 {
                 payload.extend_from_slice(packet.payload);
                 return self.finish(index, path.peer, payload, shared);
             }
+            let slot = &mut self.slots[index];
             slot.server = Some(server);
             slot.reply.begin(payload, message_len, segment_len, UNSCHEDULED_PACKETS);
             shared.note_expected(0, &slot.reply);
         } else if slot.server_address() != Some(path.peer) {
-            shared.metrics.protocol_violation += 1;
+            if packet.index == 0 && self.dismiss_other(index, path) {
+                shared.metrics.clones_filtered += 1;
+            } else {
+                shared.metrics.protocol_violation += 1;
+            }
             return;
         }
         self.receive(now, index, packet, shared);
@@ -273,7 +293,10 @@ impl Client {
             return;
         };
         if self.slots[index].server_address().is_some_and(|server| server != path.peer) {
-            shared.metrics.protocol_violation += 1;
+            // Of several packets, the request goes to the server that was ready first.
+            if !self.dismiss_other(index, path) {
+                shared.metrics.protocol_violation += 1;
+            }
             return;
         }
         let serving = &shared.config.serving;
@@ -317,6 +340,9 @@ impl Client {
         };
         if !self.slots[index].may_be_answered_by(peer) {
             shared.metrics.protocol_violation += 1;
+            return;
+        }
+        if self.slots[index].forgive_refusal() {
             return;
         }
         shared.metrics.refused += 1;
@@ -373,7 +399,10 @@ impl Client {
             } else if slot.recovery.retry_at <= now {
                 self.retry(now, index, shared);
             } else {
-                self.wheel.arm(index, slot.recovery.retry_at.min(slot.deadline));
+                if slot.copy.due_at() <= now {
+                    self.send_due_copy(now, index, shared);
+                }
+                self.arm(index);
             }
         }
     }
@@ -560,7 +589,21 @@ impl Client {
             }
         };
         slot.recovery.retry_at = now + timeout_ns;
-        self.wheel.arm(index, slot.recovery.retry_at.min(slot.deadline));
+        self.arm(index);
+    }
+
+    /// Arms the timer of a call.
+    fn arm(&mut self, index: SlotId) {
+        let Slot { recovery, deadline, copy, .. } = &self.slots[index];
+        self.wheel.arm(index, recovery.retry_at.min(*deadline).min(copy.due_at()));
+    }
+
+    /// Remembers how many requests wait at a server, for it and for the target that leads to it.
+    #[inline(always)]
+    fn learn_waiting(&mut self, index: SlotId, server: PeerId, waiting: u16) {
+        let target = self.slots[index].target.record;
+        self.servers[server].state.waiting = waiting;
+        self.servers[target].state.waiting = waiting;
     }
 
     pub(super) fn finish(
@@ -620,11 +663,12 @@ impl Client {
     fn say_cancelled(&mut self, index: SlotId) {
         let slot = &self.slots[index];
         if !slot.options.v1 && !slot.request.is_unsent() {
-            self.say(index, slot.server.unwrap_or(slot.target).address, End::Cancelled);
+            let to = slot.server.unwrap_or(slot.target).address;
+            self.say(index, to, End::Cancelled(CloneMark::Single));
         }
     }
 
-    fn say(&mut self, index: SlotId, to: SocketAddr, end: End) {
+    pub(super) fn say(&mut self, index: SlotId, to: SocketAddr, end: End) {
         let record = self.servers.find(to).unwrap_or_default();
         let token = self.servers[record].state.token;
         let slot = &self.slots[index];
@@ -650,6 +694,9 @@ impl Client {
         batch: &mut GsoBatch,
         shared: &mut Shared,
     ) -> bool {
+        if !self.write_copy(now, index, batch, shared) {
+            return false;
+        }
         let slot = &mut self.slots[index];
         while let Some(packet) = slot.request.peek() {
             let is_written = if slot.options.v1 {
@@ -700,19 +747,19 @@ impl Farewell {
     /// Writes the control packet that tells the server; whether there was room for it.
     fn write(self, batch: &mut GsoBatch) -> bool {
         let Self { to, token, rid, rpc_id, end } = self;
-        let (kind, sack) = match end {
+        let (kind, flags, sack) = match end {
             End::Received(count) => {
                 let (base, granted, bitmap) =
                     (count.into(), count.into(), [0; SackBody::BITMAP_LEN]);
-                (MessageType::ReplyAck, Some(SackBody { base, granted, bitmap }))
+                (MessageType::ReplyAck, 0, Some(SackBody { base, granted, bitmap }))
             }
-            End::Cancelled => (MessageType::Cancel, None),
+            End::Cancelled(winner) => (MessageType::Cancel, winner.bits(), None),
         };
         let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
         let Some(room) = batch.room(&to, EXTENDED_LEN + body.len()) else {
             return false;
         };
-        let repr = RequestRepr { token, ..RequestRepr::control(kind, rid, rpc_id) };
+        let repr = RequestRepr { flags, token, ..RequestRepr::control(kind, rid, rpc_id) };
         repr.emit(room).copy_from_slice(body);
         true
     }
@@ -734,6 +781,7 @@ impl Slot {
             reply_v1: InOrder::default(),
             recovery: Recovery::default(),
             sack_flags: 0,
+            copy: CopyState::Absent,
         }
     }
 
@@ -755,6 +803,20 @@ impl Slot {
         self.server.map(|server| server.address)
     }
 
+    /// The header of packet 0 of the request with a token and a floor, as it goes for the first time.
+    pub(super) fn first_packet(&self, now: Time, (token, floor): (u64, u32)) -> RequestRepr {
+        RequestRepr {
+            policy: if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
+            segment: self.request.place(0),
+            flags: if self.options.idempotent { Flags::IDEMPOTENT } else { 0 },
+            client_clock_us: clock_us(now),
+            deadline_us: deadline_us(now, self.deadline),
+            token,
+            floor,
+            ..RequestRepr::control(MessageType::Request, self.rid, self.rpc_id)
+        }
+    }
+
     /// Writes packet `packet` of the request with a token and a floor; `false` when it did not fit.
     fn write_packet(
         &self,
@@ -768,16 +830,8 @@ impl Slot {
             return true;
         }
         let payload = self.request.segment(packet);
-        let mut repr = RequestRepr {
-            policy: if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
-            segment: self.request.place(packet),
-            flags: if self.options.idempotent { Flags::IDEMPOTENT } else { 0 },
-            client_clock_us: clock_us(now),
-            deadline_us: deadline_us(now, self.deadline),
-            token,
-            floor,
-            ..RequestRepr::control(MessageType::Request, self.rid, self.rpc_id)
-        };
+        let first = self.first_packet(now, (token, floor));
+        let mut repr = RequestRepr { segment: self.request.place(packet), ..first };
         let first_sent_at = self.recovery.first_sent_at;
         if packet == 0 && first_sent_at != 0 {
             repr.flags |= Flags::RETRANSMIT;

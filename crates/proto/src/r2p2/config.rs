@@ -51,6 +51,61 @@ pub struct Config {
     pub serving: Serving,
     /// The pool that it serves in.
     pub pool: Pool,
+    /// Copies of its calls.
+    pub cloning: Cloning,
+}
+
+/// What a client does about copies of its idempotent calls, besides taking the first reply of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cloning {
+    /// Which calls it sends twice. Default none: it leaves that to routers.
+    pub copies: Copies,
+    /// Servers that a copy may go to: a random one that is not the call's target. Default none: the
+    /// copy goes to the target too, a router, which places it on another server.
+    pub servers: Vec<SocketAddr>,
+    /// What becomes of the copy that has lost. Default [`Loser::Runs`], as published.
+    pub loser: Loser,
+}
+
+/// Which calls a client sends twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Copies {
+    /// None.
+    #[default]
+    Never,
+    /// All, at once, and no server discards the copy: C-Clone (Vulimiri et al., CoNEXT'13). It
+    /// halves what the servers can do.
+    Always,
+    /// Those that take longer than most.
+    Hedge(Hedge),
+}
+
+/// When a copy is sent because the first has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hedge {
+    /// Quantile of the target's reply times after which a copy goes, in thousandths. Default 950. A
+    /// timer's tick is 66 us, so that copies are late by as much.
+    pub quantile_permille: u16,
+    /// Most copies, in thousandths of calls. Default 50: where the servers are slower than they
+    /// were, more calls than intended are late, and copies of all of them would slow them further.
+    pub budget_permille: u16,
+}
+
+impl Default for Hedge {
+    fn default() -> Self {
+        Self { quantile_permille: 950, budget_permille: 50 }
+    }
+}
+
+/// What becomes of a copy once the other has answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loser {
+    /// It runs to its end.
+    #[default]
+    Runs,
+    /// Its server is told by a packet that nobody waits for it, which takes it out of the queue,
+    /// or stops it where the application can.
+    IsCancelled,
 }
 
 /// The pool that a server belongs to.
@@ -91,6 +146,7 @@ impl Default for Config {
             clients_max: 8192,
             serving: Serving::default(),
             pool: Pool::default(),
+            cloning: Cloning::default(),
         }
     }
 }

@@ -19,6 +19,20 @@ pub struct Metrics {
     pub validations: u64,
     /// Server: reports sent to routers.
     pub feedback: u64,
+    /// Client: calls of which it sent a copy.
+    pub clones_sent: u64,
+    /// Client: calls that the copy has answered, its own or a router's.
+    pub clones_won: u64,
+    /// Client: replies of the slower of two copies, dropped.
+    pub clones_filtered: u64,
+    /// Client: copies not sent since they would have been more than the budget's share.
+    pub clones_over_budget: u64,
+    /// Client: copies not sent since requests wait at the servers.
+    pub clones_withheld: u64,
+    /// Client: servers told that the other copy has answered.
+    pub clones_cancelled: u64,
+    /// Server: copies dropped since requests waited, or since they could not be taken.
+    pub clones_discarded: u64,
 }
 
 impl Metrics {

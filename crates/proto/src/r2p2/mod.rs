@@ -15,8 +15,10 @@
 mod admission;
 mod bits;
 mod client;
+mod client_copies;
 mod client_v1;
 mod config;
+mod copies;
 mod incoming;
 mod metrics;
 mod outgoing;
@@ -32,7 +34,7 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{DropReason, MessageType, Packet, Rejection};
 
-pub use self::config::{Config, Pool, Prefix};
+pub use self::config::{Cloning, Config, Copies, Hedge, Loser, Pool, Prefix};
 pub use self::metrics::Metrics;
 pub use crate::call::counters::Counters;
 pub use crate::peer::limits::{Holdings, Serving};
@@ -90,6 +92,12 @@ impl Endpoint {
     /// True if one more call is within the limit of what may be outstanding.
     pub fn may_call(&self, _target: SocketAddr, _len: usize) -> bool {
         self.client.calls() < self.shared.config.calls_max.min(usize::from(u16::MAX))
+    }
+
+    /// Says how many requests the application runs at once; see
+    /// [`crate::endpoint::Endpoint::set_workers`].
+    pub fn set_workers(&mut self, workers: usize) {
+        self.server.workers = workers;
     }
 
     /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`].

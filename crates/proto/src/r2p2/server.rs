@@ -16,8 +16,8 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection, RequestHeader,
-    RpcId,
+    CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection,
+    RequestHeader, RpcId,
 };
 
 use super::UNSCHEDULED_PACKETS;
@@ -67,6 +67,8 @@ pub(super) struct Server {
     pub(super) rejections: VecDeque<Vec<u8>>,
     /// When it began to take no new requests.
     pub(super) stopping_since: Option<Time>,
+    /// Requests that the application runs at once; what it has beyond them waits.
+    pub(super) workers: usize,
 }
 
 /// State of a client besides that of every protocol.
@@ -87,6 +89,8 @@ pub(super) struct Slot {
     pub(super) rid: u16,
     /// How the client lets the request be treated.
     pub(super) options: CallOptions,
+    /// Which of two copies it is, for its reply.
+    pub(super) mark: CloneMark,
     /// The client's record.
     pub(super) client: PeerId,
     /// The way back to the client, from the address of this host at which the request came in.
@@ -170,6 +174,8 @@ pub(super) struct Admission {
     pub(super) rpc_id: Option<RpcId>,
     /// How the client lets the request be treated.
     pub(super) options: CallOptions,
+    /// Which of two copies it is.
+    pub(super) mark: CloneMark,
     /// The client's clock.
     pub(super) clock_us: u32,
     /// The router that counts it.
@@ -197,6 +203,7 @@ impl Server {
             held: Holdings::default(),
             rejections: VecDeque::new(),
             stopping_since: None,
+            workers: 1,
         }
     }
 
@@ -235,6 +242,9 @@ impl Server {
             // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
             self.queue_control(Control::Validate { to, rid: packet.rid, rpc_id }, shared);
+        } else if is_copy(packet) && self.waiting_len() > 0 {
+            // It would run after what waits, when the original has been answered.
+            shared.metrics.clones_discarded += 1;
         } else {
             let newcomer = Newcomer { sender: path.peer, path: to, packet, header };
             match self.admit(now, &newcomer, shared) {
@@ -249,6 +259,7 @@ impl Server {
                             fixed: packet.policy == Policy::Fixed,
                             v1: false,
                         },
+                        mark: packet.flags().clone_mark(),
                         clock_us: header.client_clock_us.get(),
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
@@ -257,6 +268,8 @@ impl Server {
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
                 }
+                // A refusal would end the call, which the original may answer.
+                Err(_) if is_copy(packet) => shared.metrics.clones_discarded += 1,
                 Err(refusal) => self.refuse_packet(to, packet.rid, rpc_id, refusal, shared),
             }
         }
@@ -478,6 +491,7 @@ impl Server {
         slot.rid = admission.rid;
         slot.rpc_id = admission.rpc_id;
         slot.options = admission.options;
+        slot.mark = admission.mark;
         slot.clock_us = admission.clock_us;
         slot.latest_clock_us = admission.clock_us;
         (slot.via, slot.is_counted) = (admission.via, false);
@@ -720,6 +734,11 @@ impl Server {
         self.held.is_crowded(&self.clients[self.slots[index].client], bytes, serving)
     }
 
+    /// Requests that wait for a worker of the application.
+    pub(super) fn waiting_len(&self) -> usize {
+        self.held.waiting.saturating_sub(self.workers)
+    }
+
     pub(super) fn queue_data(&mut self, index: SlotId) {
         let key = self.slots.key(index);
         self.queue.push_data(key, &mut self.slots[index].reply);
@@ -745,6 +764,7 @@ impl Slot {
             rpc_id: None,
             rid: 0,
             options: CallOptions::default(),
+            mark: CloneMark::Single,
             client: PeerId::default(),
             path: NOBODY.into(),
             clock_us: 0,
@@ -780,6 +800,12 @@ pub(super) fn note_taken(
     };
     shared.metrics.deny(denied);
     if is_idempotent { Ok(()) } else { Err(Refusal::Drop(DropReason::Uncertain)) }
+}
+
+/// True if the request is the second of two copies.
+fn is_copy(packet: &Packet) -> bool {
+    let flags = packet.flags();
+    flags.has(Flags::IDEMPOTENT) && flags.clone_mark() == CloneMark::Copy
 }
 
 /// When the client stops waiting, as its packet says.

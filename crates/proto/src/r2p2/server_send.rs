@@ -89,7 +89,7 @@ impl Server {
 
     /// Writes the reply packets that may go; `false` when some did not fit.
     fn write_data(&mut self, index: SlotId, batch: &mut GsoBatch, shared: &mut Shared) -> bool {
-        let server_load = self.load();
+        let (server_load, server_waiting) = self.load();
         let slot = &mut self.slots[index];
         let Some(rpc_id) = slot.rpc_id else {
             return self.write_data_v1(index, batch, shared);
@@ -107,7 +107,9 @@ impl Server {
             };
             let repr = ReplyRepr {
                 segment: slot.reply.place(packet),
+                flags: slot.mark.bits(),
                 server_load,
+                server_waiting,
                 server_id: shared.config.pool.server_id,
                 clock_echo_us: slot.clock_us,
                 token: client.state.token,
@@ -131,7 +133,7 @@ impl Server {
     }
 
     fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
-        let server_load = self.load();
+        let (server_load, server_waiting) = self.load();
         let len = EXTENDED_LEN + size_of::<SackBody>();
         let slot = &mut self.slots[index];
         let client = &self.clients[slot.client];
@@ -141,6 +143,7 @@ impl Server {
             };
             let repr = ReplyRepr {
                 server_load,
+                server_waiting,
                 clock_echo_us: slot.latest_clock_us,
                 token: client.state.token,
                 ..ReplyRepr::control(MessageType::Ack, slot.rid, slot.rpc_id.unwrap_or_default())
@@ -160,9 +163,11 @@ impl Server {
 
     fn write_reports(&mut self, batch: &mut GsoBatch, shared: &mut Shared) {
         self.batches_since_report = 0;
+        let (server_load, server_waiting) = self.load();
         while let Some((to, body)) = self.routers.peek_report() {
             let repr = ReplyRepr {
-                server_load: self.load(),
+                server_load,
+                server_waiting,
                 server_id: shared.config.pool.server_id,
                 flags: if self.stopping_since.is_some() { Flags::STOPPING } else { 0 },
                 ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
@@ -183,17 +188,21 @@ impl Server {
         to: SocketAddr,
         pool: &Pool,
     ) -> ReplyRepr {
+        let (server_load, server_waiting) = self.load();
         ReplyRepr {
-            server_load: self.load(),
+            server_load,
+            server_waiting,
             server_id: pool.server_id,
             token: self.token(to),
             ..ReplyRepr::control(kind, call.0, call.1)
         }
     }
 
-    /// What the server reports as its load: requests that wait for the application.
-    fn load(&self) -> u16 {
-        u16::try_from(self.held.waiting).unwrap_or(u16::MAX)
+    /// What the server reports as its load: requests that the application has, and of these those
+    /// that wait for a worker.
+    fn load(&self) -> (u16, u16) {
+        let count = |requests| u16::try_from(requests).unwrap_or(u16::MAX);
+        (count(self.held.waiting), count(self.waiting_len()))
     }
 }
 

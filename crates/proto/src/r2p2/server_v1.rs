@@ -5,8 +5,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, DropReason, FeedbackV1, MessageType, Packet, Policy, Segment, V1_ACK, V1_DROP,
-    V1_PACKETS_MAX, V1_SEGMENT_LEN, V1Repr,
+    BASE_LEN, CloneMark, DropReason, FeedbackV1, MessageType, Packet, Policy, Segment, V1_ACK,
+    V1_DROP, V1_PACKETS_MAX, V1_SEGMENT_LEN, V1Repr,
 };
 use zerocopy::IntoBytes;
 
@@ -98,8 +98,19 @@ impl Server {
         let bytes_in = BASE_LEN + packet.payload.len();
         let (rid, rpc_id, clock_us, via) = (packet.rid, None, 0, None);
         let options = CallOptions { v1: true, ..CallOptions::default() };
-        let admission =
-            Admission { client, path, rid, rpc_id, options, clock_us, via, deadline, bytes_in };
+        let mark = CloneMark::Single;
+        let admission = Admission {
+            client,
+            path,
+            rid,
+            rpc_id,
+            options,
+            mark,
+            clock_us,
+            via,
+            deadline,
+            bytes_in,
+        };
         let index = self.take_slot(admission);
         self.live_v1.insert((AddressKey(peer), packet.rid), index);
         let mut payload = shared.buffers.take();

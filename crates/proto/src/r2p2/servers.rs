@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use super::config::Config;
+use super::copies::Quantile;
 use crate::node::Time;
 use crate::peer::limits::Serving;
 use crate::peer::table::{NOBODY, PeerId, Table};
@@ -22,6 +23,11 @@ pub(super) struct ServerState {
     pub(super) ack: Rtt,
     /// From a request to its reply, service included.
     pub(super) reply: Rtt,
+    /// Quantile of that after which calls are sent twice, if they are hedged.
+    pub(super) reply_times: Quantile,
+    /// Requests that wait for a worker there, by the latest reply; of a router at the server that
+    /// gave it.
+    pub(super) waiting: u16,
 }
 
 impl Servers {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use tailcut_wire::r2p2::{RequestHeader, Route, RpcId};
+use tailcut_wire::r2p2::{CloneMark, RequestHeader, Route, RpcId};
 use zerocopy::FromBytes;
 
 use super::config::{Forward, Speaks};
@@ -60,6 +60,8 @@ pub(super) struct Arrival {
     pub(super) is_idempotent: bool,
     /// Calls of its session below this sequence have ended.
     pub(super) floor: u32,
+    /// It is one of two copies, which its client or another router has made.
+    pub(super) mark: CloneMark,
     /// How long ago it was first sent, if it was sent before.
     pub(super) age_ns: Option<u64>,
     /// When it came.

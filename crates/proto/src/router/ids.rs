@@ -6,11 +6,12 @@
 //! | unknown | entered | undecided, until the caller says where it is or releases it |
 //! | undecided | the request is held | waiting |
 //! | undecided, waiting | the request is placed | placed |
+//! | undecided, waiting, placed | the request is placed on two servers | cloned |
 //! | undecided, waiting | the request is refused | refused |
-//! | waiting, placed | entered again | known, and nothing changes |
+//! | waiting, placed, cloned | entered again | known, and nothing changes |
 //! | refused | entered again | known |
-//! | placed, refused, past its expiry | entered again | undecided, as if unknown |
-//! | placed | a request says that its client's calls below a floor have ended | expires after the transit time |
+//! | placed, cloned, refused, past its expiry | entered again | undecided, as if unknown |
+//! | placed, cloned | a request says that its client's calls below a floor have ended | expires after the transit time |
 //! | any | released, or reaped after its expiry | unknown |
 //!
 //! Feedback tells when a server's worker is free again, not that the client has the reply: a copy of
@@ -136,6 +137,8 @@ pub(super) enum PlacementState {
     Waiting(usize, Ticket),
     /// Placed on this server.
     Placed(ServerKey),
+    /// Placed on this server, and its copy on that one.
+    Cloned(ServerKey, ServerKey),
     /// Nowhere: it was refused, and so is every copy of it.
     Refused(DropReason),
 }
@@ -283,8 +286,7 @@ impl Table {
             if entry.key.rpc_id.sequence() >= floor {
                 return;
             }
-            let expires_sooner =
-                entry.expires_at > until && matches!(entry.state, PlacementState::Placed(_));
+            let expires_sooner = entry.expires_at > until && is_placed(entry.state);
             self.close(first);
             if expires_sooner {
                 self.unlink(first);
@@ -451,6 +453,10 @@ impl Table {
         let key = entry.key;
         self.map.remove(&key);
     }
+}
+
+fn is_placed(state: PlacementState) -> bool {
+    matches!(state, PlacementState::Placed(_) | PlacementState::Cloned(..))
 }
 
 /// A free entry for `key`, hanging nowhere.

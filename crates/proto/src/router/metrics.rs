@@ -5,9 +5,9 @@
 //! | any | `received` |
 //! | no packet, or none that a router can use | one of `malformed` |
 //! | a packet for somebody else | `not_first`, `unexpected` |
-//! | a request | `forwarded`, `duplicates_held`, one of `refused`, `outbox_full`; before that perhaps `held` |
+//! | a request | `forwarded`, `clones_unplaced`, `duplicates_held`, one of `refused`, `outbox_full`; before that perhaps `held` |
 //! | feedback | `feedback_taken`, `feedback_stale`, `feedback_unmatched`, `feedback_mismatched`, `feedback_stranger` |
-//! | a cancel | `cancelled_held`, `cancelled_forwarded`, `cancels_unknown` |
+//! | a cancel | `cancelled_held`, `cancelled_forwarded`, `clones_cancelled`, `cancels_unknown` |
 //!
 //! Invariant: counters only rise.
 
@@ -77,6 +77,15 @@ pub struct RouterMetrics {
     pub cancelled_forwarded: u64,
     /// Cancels of requests that are not known, or whose server is gone.
     pub cancels_unknown: u64,
+    /// Requests placed on two servers, by the policy or because the client asked for a copy.
+    pub cloned: u64,
+    /// Copies that a client asked for and no second server could take.
+    pub clones_unplaced: u64,
+    /// Of the cloned requests, those that the client says were answered by the copy first; it says
+    /// so where it cancels the other.
+    pub clones_won: u64,
+    /// Servers told that the other copy has been answered.
+    pub clones_cancelled: u64,
     /// Datagrams dropped because the driver does not drain the outbox.
     pub outbox_full: u64,
     /// Datagrams dropped because they are longer than the driver's buffer.
@@ -209,6 +218,8 @@ pub struct ServerStatus {
     pub outstanding: u32,
     /// Load that the server reported last: requests queued or running there. 0 for version 1.
     pub reported: u32,
+    /// Of these, the requests that wait for a worker there.
+    pub waiting: u32,
     /// Requests placed since it was added.
     pub placed: u64,
     /// Of these, known to be concluded; expired leases are not among them.

@@ -24,8 +24,8 @@
 //! version 1 requests to version 1 servers, or to tailcut servers where no version 1 server is in
 //! service. Both schedulers number the servers alike.
 //!
-//! Where the policy clones, a request that is idempotent goes to two servers; both answer the
-//! client, which takes the first reply. Any other goes to the first of them alone.
+//! Where the policy clones, a request that is idempotent goes to two servers, as `cloning` says;
+//! both answer the client, which takes the first reply. Any other goes to the first of them alone.
 //!
 //! Invariant: as long as the id is remembered (to the deadline, at most `lifetime_ns_max`), a
 //! request that is not idempotent reaches one server only. A server's worker in a scheduler has the
@@ -33,6 +33,7 @@
 //! three times its length.
 
 mod arrival;
+mod cloning;
 mod config;
 mod ids;
 mod metrics;

@@ -16,7 +16,7 @@ use super::outbox::Datagram;
 use super::server::Server;
 use crate::node::{Path, Source, Time, is_unanswerable};
 use crate::policy::WorkerId;
-use crate::scheduler::{Cloning, Outcome, Ticket, Workers};
+use crate::scheduler::{Outcome, Ticket};
 
 impl Router {
     pub(super) fn handle_request(&mut self, now: Time, path: Path, packet: &Packet, bytes: &[u8]) {
@@ -81,6 +81,7 @@ impl Router {
             is_fixed: packet.policy == PolicyNibble::Fixed,
             is_idempotent: packet.flags().has(Flags::IDEMPOTENT),
             floor: 0,
+            mark: packet.flags().clone_mark(),
             age_ns: None,
             arrived_at: now,
             deadline: held_to,
@@ -125,8 +126,13 @@ impl Router {
         state: PlacementState,
         bytes: &[u8],
     ) {
+        let is_somewhere = matches!(state, PlacementState::Placed(_) | PlacementState::Cloned(..));
+        if arrival.is_copy() && is_somewhere {
+            return self.place_copy(now, arrival, state, bytes);
+        }
         let key = match state {
             PlacementState::Placed(key) => key,
+            PlacementState::Cloned(first, second) => self.either_of(first, second),
             PlacementState::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
             PlacementState::Undecided | PlacementState::Waiting(..) => {
                 self.metrics.duplicates_held += 1;
@@ -142,6 +148,10 @@ impl Router {
             self.metrics.duplicates_forwarded += 1;
             let bytes = self.outbox.buffer(bytes);
             self.forward(now, key.slot, Request { arrival, bytes });
+            if let Some(entry) = arrival.entry {
+                // It is still where it was, on two servers perhaps.
+                self.table.set(entry, state);
+            }
         } else if arrival.is_idempotent {
             self.metrics.duplicates_moved += 1;
             self.admit(now, arrival, bytes);
@@ -171,10 +181,8 @@ impl Router {
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
         let expires_at = arrival.deadline.min(now.saturating_add(self.config.hold_ns_max));
-        // A request that may run once reaches one server, whatever the policy answers.
-        let cloning = if arrival.is_idempotent { Cloning::Allowed } else { Cloning::Forbidden };
         let random = self.draws.word();
-        match self.schedulers[lane as usize].offer(request, cloning, expires_at, random) {
+        match self.schedulers[lane as usize].offer(request, arrival.cloning(), expires_at, random) {
             Outcome::Placed(workers, request) => {
                 self.hold_times.record(0);
                 self.forward_to_each(now, workers, request);
@@ -258,31 +266,9 @@ impl Router {
         chosen
     }
 
-    /// Sends a request to each server that it was placed on. Later copies of it and a cancel go to
-    /// the first.
-    fn forward_to_each(&mut self, now: Time, workers: Workers, request: Request) {
-        let mut workers = workers.into_iter();
-        let first = workers.next().expect("a placement names a worker");
-        let clone = workers.next().map(|worker| {
-            let arrival = Arrival { entry: None, ..request.arrival };
-            (worker, Request { arrival, bytes: self.outbox.buffer(&request.bytes) })
-        });
-        self.forward(now, slot_of(first), request);
-        match clone {
-            Some((worker, clone)) if self.outbox.is_full() => {
-                self.metrics.outbox_full += 1;
-                self.outbox.recycle(clone.bytes);
-                // Takes back what the scheduler has counted for the clone.
-                self.refresh(now, slot_of(worker));
-            }
-            Some((worker, clone)) => self.forward(now, slot_of(worker), clone),
-            None => {}
-        }
-    }
-
     /// Sends a request to a server and counts it there. The caller has seen that the outbox has
     /// room.
-    fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
+    pub(super) fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
         let arrival = &request.arrival;
         let server = self.servers[usize::from(slot)]
             .as_mut()
@@ -319,12 +305,14 @@ impl Router {
                 self.table.release(entry);
                 self.metrics.cancelled_held += 1;
             }
-            Some((_, PlacementState::Placed(key))) => self.forward_cancel(key, peer, bytes),
-            _ => self.metrics.cancels_unknown += 1,
+            Some((_, state)) => {
+                self.cancel_placed(state, packet.flags().clone_mark(), (peer, bytes));
+            }
+            None => self.metrics.cancels_unknown += 1,
         }
     }
 
-    fn forward_cancel(&mut self, key: ServerKey, peer: SocketAddr, bytes: &[u8]) {
+    pub(super) fn forward_cancel(&mut self, key: ServerKey, peer: SocketAddr, bytes: &[u8]) {
         let server = self.servers[usize::from(key.slot)].as_ref();
         let Some(server) = server.filter(|server| server.key == key) else {
             self.metrics.cancels_unknown += 1;
@@ -428,7 +416,8 @@ impl Router {
     }
 }
 
-fn slot_of(worker: WorkerId) -> u16 {
+/// The slot of a worker of a scheduler.
+pub(super) fn slot_of(worker: WorkerId) -> u16 {
     u16::try_from(worker.0).expect("servers_max fits 16 bits")
 }
 

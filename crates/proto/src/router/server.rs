@@ -70,6 +70,8 @@ pub(super) struct Server {
     /// Load that the newest feedback reports: requests queued or running at the server. 0 before
     /// the first, and for version 1.
     pub(super) reported: u32,
+    /// Of these, the requests that wait for a worker there.
+    pub(super) waiting: u32,
     /// The epoch before that of `heard`, and until when it is ignored: it can only be an old
     /// packet.
     retired_epoch: Option<(u32, Time)>,
@@ -159,6 +161,7 @@ impl Server {
             seen: placed,
             heard: None,
             reported: 0,
+            waiting: 0,
             retired_epoch: None,
             leases: VecDeque::new(),
             failures: 0,
@@ -432,6 +435,7 @@ impl Server {
             },
             outstanding: self.outstanding(),
             reported: self.reported,
+            waiting: self.waiting,
             placed: self.placed_total,
             concluded: self.concluded_total,
             rtt_ns: self.rtt_ns,

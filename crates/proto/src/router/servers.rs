@@ -94,9 +94,9 @@ impl Router {
             self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         let was_silent = server.is_silent;
         server.local = path.local;
-        let reported = match packet.kind {
-            Kind::Reply { header } => header.server_load.get(),
-            Kind::Request { .. } | Kind::V1 => 0,
+        let (reported, waiting) = match packet.kind {
+            Kind::Reply { header } => (header.server_load.get(), header.server_waiting.get()),
+            Kind::Request { .. } | Kind::V1 => (0, 0),
         };
         match (packet.feedback(), server.speaks()) {
             (Some(_), Speaks::V1) => {
@@ -108,6 +108,7 @@ impl Router {
                     self.metrics.feedback_stale += 1;
                     return;
                 };
+                server.waiting = waiting.into();
                 server.is_stopping = packet.flags().has(Flags::STOPPING);
                 self.metrics.feedback_taken += 1;
                 self.learn(shown);
@@ -217,7 +218,7 @@ impl Router {
         let service = if server.is_in_service() { Service::In } else { Service::Out };
         scheduler.set_in_service(worker, service);
         scheduler.set_outstanding(worker, server.outstanding());
-        scheduler.set_reported(worker, server.reported);
+        scheduler.set_reported(worker, server.reported, server.waiting);
         server.watch_bound(now, scheduler.bound(), &self.config);
         self.servers_at = self.servers_at.min(server.next_event());
     }

@@ -1,14 +1,17 @@
 //! What the router believes to be outstanding, when packets are lost, repeated or late and servers
 //! come and go.
 
+use std::net::SocketAddr;
+
 use tailcut_proto::policy::{
     Argument, Entry, Form, Loads, Placement, Policy, PolicySpec, QueueModel, Scope, WorkerId,
 };
 use tailcut_proto::router::{Forward, ServerConfig, ServerState, Speaks};
-use tailcut_wire::r2p2::{DropReason, Flags};
+use tailcut_wire::r2p2::{CloneMark, DropReason, Flags, MessageType, Packet, RequestRepr, RpcId};
+use zerocopy::IntoBytes;
 
 use crate::router_bench::{
-    Ask, Bench, FakeServer, MS, client, drop_reason, server, v1_feedback, v1_request,
+    Ask, Bench, FakeServer, MS, Sent, client, drop_reason, server, v1_feedback, v1_request,
 };
 
 /// A router over one server at bound 2, which has received and reported nothing of the two requests
@@ -325,6 +328,24 @@ const CLONER: Entry = Entry {
     model: |_| QueueModel::Other,
 };
 
+/// A policy that places everything on the first server.
+#[derive(Debug)]
+struct First;
+
+impl Policy for First {
+    fn place(&mut self, _: Loads<'_>, _: u64) -> Placement {
+        Placement::One(WorkerId(0))
+    }
+}
+
+const FIRST: Entry = Entry {
+    name: "first",
+    forms: &[Form { parameter: "", about: "the first server" }],
+    scope: Scope::Simulated,
+    build: |_| Box::new(First),
+    model: |_| QueueModel::Other,
+};
+
 /// A router that clones, over three servers.
 fn cloning() -> (Bench, [FakeServer; 3]) {
     let policy = PolicySpec::new(&CLONER, Argument::None);
@@ -360,6 +381,76 @@ fn a_copy_of_a_cloned_request_goes_to_the_first_server_again() {
     assert_eq!(bench.send(client(), &request).len(), 2);
     assert_eq!(bench.place(&request), Some(1));
     assert_eq!(bench.outstanding(), [1, 2, 0]);
+}
+
+/// The clone marks of what was sent, and the servers.
+fn marks(sent: &[Sent]) -> Vec<(CloneMark, SocketAddr)> {
+    let mark = |sent: &Sent| Packet::parse(&sent.bytes).unwrap().flags().clone_mark();
+    sent.iter().map(|sent| (mark(sent), sent.to)).collect()
+}
+
+fn idempotent(id: u64, mark: CloneMark) -> Vec<u8> {
+    let flags = Flags(Flags::IDEMPOTENT).with_clone_mark(mark).0;
+    Ask { flags, ..Ask::id(id) }.bytes()
+}
+
+fn cancel(id: u64, winner: CloneMark) -> Vec<u8> {
+    let control = RequestRepr::control(MessageType::Cancel, 0, RpcId(id));
+    RequestRepr { flags: winner.bits(), ..control }.header().as_bytes().to_vec()
+}
+
+#[test]
+fn the_two_of_a_clone_are_marked() {
+    let (mut bench, _) = cloning();
+    let sent = bench.send(client(), &idempotent(1, CloneMark::Single));
+    assert_eq!(marks(&sent), [(CloneMark::Original, server(1)), (CloneMark::Copy, server(0))]);
+    assert_eq!(bench.metrics().cloned, 1);
+}
+
+#[test]
+fn what_somebody_has_cloned_is_not_cloned_again() {
+    let (mut bench, _) = cloning();
+    for (id, mark) in [(1, CloneMark::Original), (2, CloneMark::Copy)] {
+        let sent = bench.send(client(), &idempotent(id, mark));
+        assert_eq!(marks(&sent), [(mark, server(1))]);
+    }
+    assert_eq!(bench.metrics().cloned, 0);
+}
+
+#[test]
+fn a_cancel_of_a_cloned_request_goes_to_those_that_still_run_it() {
+    for (winner, expected) in [
+        (CloneMark::Single, vec![server(1), server(0)]),
+        (CloneMark::Original, vec![server(0)]),
+        (CloneMark::Copy, vec![server(1)]),
+    ] {
+        let (mut bench, _) = cloning();
+        bench.send(client(), &idempotent(1, CloneMark::Single));
+        let sent = bench.send(client(), &cancel(1, winner));
+        assert_eq!(sent.iter().map(|sent| sent.to).collect::<Vec<_>>(), expected, "{winner:?}");
+        let metrics = bench.metrics();
+        assert_eq!(metrics.clones_won, u64::from(winner == CloneMark::Copy));
+        assert_eq!(metrics.clones_cancelled, u64::from(winner != CloneMark::Single));
+    }
+}
+
+#[test]
+fn a_copy_that_a_client_asks_for_goes_to_another_server_once() {
+    let policy = PolicySpec::new(&FIRST, Argument::None);
+    let mut bench = Bench::new(Speaks::Extension, 3, |config| config.policy = policy);
+    let mut servers = [0, 1, 2].map(FakeServer::new);
+    let [first, second, third] = &mut servers;
+    bench.live(&mut [first, second, third], 20 * MS);
+    assert_eq!(bench.place(&idempotent(1, CloneMark::Single)), Some(0));
+    let sent = bench.send(client(), &idempotent(1, CloneMark::Copy));
+    assert_eq!(marks(&sent), [(CloneMark::Copy, server(1))]);
+    assert_eq!(bench.outstanding(), [1, 1, 0]);
+    // The network's copy of that, and one of a call that may run once.
+    assert!(bench.send(client(), &idempotent(1, CloneMark::Copy)).is_empty());
+    let once = Ask { flags: CloneMark::Copy.bits(), ..Ask::id(2) }.bytes();
+    assert_eq!(bench.place(&once), Some(0));
+    assert_eq!(bench.place(&once), Some(0));
+    assert_eq!((bench.metrics().cloned, bench.metrics().clones_unplaced), (1, 1));
 }
 
 #[test]

@@ -35,7 +35,9 @@ impl Switch {
 
     /// Where a request goes.
     pub(super) fn place(&mut self, random: u64) -> Placement {
-        let loads = Loads { outstanding: &self.outstanding, reported: &self.reports };
+        // One register a server, whatever the servers put there.
+        let (reported, waiting) = (&self.reports, &self.reports);
+        let loads = Loads { outstanding: &self.outstanding, reported, waiting };
         self.policy.place(loads, random)
     }
 

@@ -106,6 +106,17 @@ impl<'a> Applications<'a> {
                 (event, host) => panic!("{host} is told of {event:?}"),
             }
         }
+        self.check_answered();
+    }
+
+    /// Notes a violation where a reply has come and its call goes on.
+    fn check_answered(&mut self) {
+        let Some(number) = self.watch.borrow_mut().take_answered() else { return };
+        if let CallState::Made { .. } = self.calls[number as usize] {
+            self.watch.borrow_mut().violate(Invariant::FirstReply, || {
+                format!("a reply to call {number} has come, and the call goes on")
+            });
+        }
     }
 
     /// Makes a call; the caller flushes.

@@ -10,6 +10,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::r2p2::{Copies, Loser};
 use tailcut_proto::router::{Forward, RouterConfig};
 
 use super::plan::{
@@ -33,6 +34,8 @@ impl Plan {
             topology: topology(&mut dice, hosts as u32),
             damage: if dice.chance(0.1) { Damage::Delivered } else { Damage::Noticed },
             transport: Transport::R2p2,
+            copies: Copies::Never,
+            loser: Loser::Runs,
             segment_len: dice.one_of(&[1380, 1380, 1380, 256, 8900]),
             router,
             servers,

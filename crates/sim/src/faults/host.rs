@@ -13,7 +13,7 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::RouterMetrics;
 use tailcut_proto::rpc::{Event, Failure, Rpc};
 use tailcut_wire::homa as homa_wire;
-use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType, Packet};
+use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, MessageType, Packet};
 
 use super::Effect;
 use super::plan::Host;
@@ -38,6 +38,14 @@ pub enum Sabotage {
     BoundIsPassed,
     /// Servers forget their timers, and with them to release replies.
     RepliesAreKept,
+    /// Clients give the application some replies twice.
+    SecondReplyIsGiven,
+    /// Clients drop some replies as if they had had another.
+    FirstReplyIsFiltered,
+    /// The router sends what may run once to another server too.
+    OnceIsCloned,
+    /// Clients send a copy of every call, whatever their budget.
+    CopiesAreUnbounded,
     /// Servers write something into their replies that does not follow from the seed.
     RunsDiffer,
 }
@@ -66,6 +74,8 @@ struct Bug {
     /// How often the last transmit is still to be repeated.
     repeats: u32,
     last: Option<(Transmit, Vec<u8>)>,
+    /// A reply that is to be given again.
+    given: Option<Event>,
 }
 
 impl Station {
@@ -75,14 +85,14 @@ impl Station {
         watch: &Rc<RefCell<Watch>>,
         sabotage: Option<Sabotage>,
     ) -> Self {
-        let concerns_clients = sabotage == Some(Sabotage::CallNeverEnds);
-        let sabotage = sabotage.filter(|_| concerns_clients == matches!(host, Host::Client(_)));
+        let sabotage = sabotage.filter(|sabotage| sabotage.concerns(host));
         let bug = sabotage.map(|sabotage| Bug {
             sabotage,
             had: BTreeSet::new(),
             replies: 0,
             repeats: 0,
             last: None,
+            given: None,
         });
         Self { host, node, watch: Rc::clone(watch), bug }
     }
@@ -102,23 +112,43 @@ impl Station {
     pub(super) fn efforts(&self) -> Vec<(Effect, u64)> {
         let (limited, resent) = match &self.node {
             Member::Endpoint(endpoint) => match endpoint.metrics() {
-                Metrics::R2p2(metrics) => (metrics.amplification_limited, metrics.resent),
+                Metrics::R2p2(metrics) => {
+                    return vec![
+                        (Effect::AmplificationLimited, metrics.amplification_limited),
+                        (Effect::Resent, metrics.resent),
+                        (Effect::Hedged, metrics.clones_sent),
+                        (Effect::CloneWon, metrics.clones_won),
+                        (Effect::CloneFiltered, metrics.clones_filtered),
+                        (Effect::CloneDiscarded, metrics.clones_discarded),
+                        (Effect::CloneCancelled, metrics.clones_cancelled),
+                    ];
+                }
                 Metrics::Homa(metrics) => (metrics.amplification_limited, metrics.resent_bytes),
             },
             Member::Router(router) => {
-                let RouterMetrics { held, servers_silenced, .. } = router.metrics();
-                return vec![(Effect::HeldByRouter, held), (Effect::Silenced, servers_silenced)];
+                let RouterMetrics { held, servers_silenced, cloned, .. } = router.metrics();
+                return vec![
+                    (Effect::HeldByRouter, held),
+                    (Effect::Silenced, servers_silenced),
+                    (Effect::Cloned, cloned),
+                ];
             }
         };
         vec![(Effect::AmplificationLimited, limited), (Effect::Resent, resent)]
     }
 
     pub(super) fn poll_event(&mut self) -> Option<Event> {
+        if let Some(again) = self.bug.as_mut().and_then(|bug| bug.given.take()) {
+            return Some(again);
+        }
         let is_deaf = self.has(Sabotage::CallNeverEnds);
         let endpoint = self.node.endpoint_mut()?;
         let mut event = endpoint.poll_event();
         while is_deaf && matches!(event, Some(Event::Failed { failure: Failure::Deadline, .. })) {
             event = endpoint.poll_event();
+        }
+        if let (Some(bug), Some(event)) = (&mut self.bug, &event) {
+            bug.give_again(event);
         }
         event
     }
@@ -126,7 +156,8 @@ impl Station {
     /// The part of a message in a datagram, where there is a bug to look at it.
     fn part(&self, bytes: &[u8]) -> Option<Part> {
         self.bug.as_ref()?;
-        match self.node.endpoint()? {
+        let Some(endpoint) = self.node.endpoint() else { return Part::of_r2p2(bytes) };
+        match endpoint {
             Endpoint::R2p2(_) => Part::of_r2p2(bytes),
             Endpoint::Homa(_) => Part::of_homa(bytes),
         }
@@ -143,6 +174,9 @@ impl Node for Station {
             return;
         }
         let part = self.part(bytes);
+        if self.bug.as_mut().is_some_and(|bug| bug.filters(part)) {
+            return;
+        }
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.node.handle_datagram(now, path, &mut renamed),
             None => self.node.handle_datagram(now, path, bytes),
@@ -198,6 +232,24 @@ enum Part {
     Feedback,
 }
 
+impl Sabotage {
+    /// True if the bug is one of such hosts.
+    fn concerns(self, host: Host) -> bool {
+        let is_clients = matches!(
+            self,
+            Self::CallNeverEnds
+                | Self::SecondReplyIsGiven
+                | Self::FirstReplyIsFiltered
+                | Self::CopiesAreUnbounded
+        );
+        match host {
+            Host::Client(_) => is_clients,
+            Host::Router => self == Self::OnceIsCloned,
+            Host::Server(_) => !is_clients && self != Self::OnceIsCloned,
+        }
+    }
+}
+
 impl Part {
     fn of_r2p2(bytes: &[u8]) -> Option<Self> {
         let packet = Packet::parse(bytes).ok()?;
@@ -250,6 +302,9 @@ impl Bug {
                 let received = word(bytes, RECEIVED_AT);
                 bytes[CONCLUDED_AT..][..4].copy_from_slice(&received);
             }
+            (Sabotage::CopiesAreUnbounded, Part::Request { .. }) => {
+                bytes[FLAGS_AT] = Flags(bytes[FLAGS_AT]).with_clone_mark(CloneMark::Copy).0;
+            }
             (Sabotage::ReplyIsChanged, Part::Reply { payload_at, .. }) => {
                 self.change_reply(bytes.get_mut(payload_at));
             }
@@ -268,12 +323,48 @@ impl Bug {
         }
     }
 
+    /// Keeps every eighth reply to be given again.
+    fn give_again(&mut self, event: &Event) {
+        let Event::Replied { id, context, server, payload } = event else { return };
+        self.replies += 1;
+        if self.sabotage == Sabotage::SecondReplyIsGiven && self.replies.is_multiple_of(8) {
+            let (id, context, server, payload) = (*id, *context, *server, payload.clone());
+            self.given = Some(Event::Replied { id, context, server, payload });
+        }
+    }
+
+    /// True for every eighth reply, which shall be lost behind the watch.
+    fn filters(&mut self, part: Option<Part>) -> bool {
+        let is_reply = matches!(part, Some(Part::Reply { .. }));
+        if self.sabotage != Sabotage::FirstReplyIsFiltered || !is_reply {
+            return false;
+        }
+        self.replies += 1;
+        self.replies.is_multiple_of(8)
+    }
+
     fn keep(&mut self, transmit: Transmit, bytes: &[u8]) {
+        if self.sabotage == Sabotage::OnceIsCloned {
+            return self.keep_for_another(transmit, bytes);
+        }
         if self.sabotage == Sabotage::AnswersAreMultiplied
             && matches!(Host::at(transmit.to), Some(Host::Client(_)))
         {
             self.repeats = 3;
             self.last = Some((transmit, bytes.to_vec()));
+        }
+    }
+
+    /// Keeps a request that may run once for the server beside its own.
+    fn keep_for_another(&mut self, transmit: Transmit, bytes: &[u8]) {
+        let Some(Host::Server(server)) = Host::at(transmit.to) else { return };
+        let is_once = Packet::parse(bytes).is_ok_and(|packet| {
+            packet.message_type == MessageType::Request && !packet.flags().has(Flags::IDEMPOTENT)
+        });
+        if is_once {
+            self.repeats = 1;
+            let to = Host::Server(server ^ 1).address();
+            self.last = Some((Transmit { to, ..transmit }, bytes.to_vec()));
         }
     }
 
@@ -296,5 +387,6 @@ const HOMA_WINDOW_AT: usize = 14;
 const HOMA_ID_END: usize = 28;
 const RPC_ID_AT: usize = 8;
 const SERVER_LOAD_AT: usize = 23;
+const FLAGS_AT: usize = 20;
 const RECEIVED_AT: usize = EXTENDED_LEN + 8;
 const CONCLUDED_AT: usize = EXTENDED_LEN + 12;

@@ -16,6 +16,8 @@
 //! | [`Invariant`] | what holds | checked |
 //! |---|---|---|
 //! | `AtMostOnce` | a call that is not idempotent is handed to a handler once at most | when it is handed over |
+//! | `FirstReply` | the first whole reply that reaches a client ends its call | at the turn in which it comes |
+//! | `CloneBudget` | copies that a client sends are within its budget | when one leaves |
 //! | `Content` | a handler gets the request, a call the handler's reply | when they are handed over |
 //! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
 //! | `Bound` | a server has at most n requests placed by a router's JBSQ(n) | when one is handed over |
@@ -53,6 +55,8 @@ pub use self::run::run;
 pub enum Invariant {
     AtMostOnce,
     RefusedHasNotRun,
+    FirstReply,
+    CloneBudget,
     Content,
     EndsOnce,
     Bound,
@@ -145,6 +149,18 @@ pub enum Effect {
     Silenced,
     /// The clock of a host is wrong.
     WrongClocks,
+    /// A router places a request on two servers.
+    Cloned,
+    /// A client sends a copy of a call.
+    Hedged,
+    /// The copy answers first.
+    CloneWon,
+    /// A client drops the slower of two replies.
+    CloneFiltered,
+    /// A server discards a copy.
+    CloneDiscarded,
+    /// The slower copy is cancelled.
+    CloneCancelled,
     /// A run has no router.
     WithoutRouter,
     /// A run has one switch.

@@ -9,7 +9,8 @@ use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::{GrantPolicy, Pull};
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::Config;
+use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::r2p2::{Config, Copies, Hedge, Loser};
 use tailcut_proto::router::RouterConfig;
 
 use crate::clock::Clock;
@@ -30,6 +31,10 @@ pub struct Plan {
     pub damage: Damage,
     /// The transport of the endpoints.
     pub transport: Transport,
+    /// What every client does about copies of its calls. Without a router they go to other servers.
+    pub copies: Copies,
+    /// What becomes of the slower of two copies.
+    pub loser: Loser,
     /// Payload bytes of a packet, at every endpoint.
     pub segment_len: u16,
     /// The router; `None` where clients call servers themselves.
@@ -273,6 +278,8 @@ impl Default for Plan {
             topology: None,
             damage: Damage::Noticed,
             transport: Transport::R2p2,
+            copies: Copies::Never,
+            loser: Loser::Runs,
             segment_len: Config::default().segment_len,
             router: None,
             servers: vec![ServerPlan::default()],
@@ -296,6 +303,39 @@ impl Plan {
         plan.faults.retain(|fault| !fault.kind.concerns_router());
         plan.servers.iter_mut().for_each(|server| server.is_pooled = false);
         plan
+    }
+
+    /// The plan of a seed with a router of this policy, and mostly calls that may be cloned. Of four
+    /// seeds one has clients that hedge, and every other one cancels the slower copy.
+    pub fn cloning_of_seed(seed: u64, policy: PolicySpec) -> Self {
+        let mut plan = Self::of_seed(seed);
+        plan.router.get_or_insert_default().config.policy = policy;
+        plan.allow_copies();
+        if seed % 4 == 0 {
+            // Early and many, so that short runs have some.
+            plan.copies = Copies::Hedge(Hedge { quantile_permille: 500, budget_permille: 200 });
+        }
+        plan
+    }
+
+    /// The plan of a seed without a router, whose clients send copies themselves: hedge, and where
+    /// the seed is odd of all calls.
+    pub fn client_cloning_of_seed(seed: u64) -> Self {
+        let mut plan = Self::of_seed(seed);
+        plan.router = None;
+        plan.faults.retain(|fault| !fault.kind.concerns_router());
+        plan.allow_copies();
+        let hedge = Hedge { quantile_permille: 500, budget_permille: 200 };
+        plan.copies = if seed % 2 == 1 { Copies::Always } else { Copies::Hedge(hedge) };
+        plan
+    }
+
+    /// Three of four calls become idempotent, and the slower copy is cancelled by every other seed.
+    fn allow_copies(&mut self) {
+        for call in &mut self.calls {
+            call.is_idempotent |= call.word % 4 > 0;
+        }
+        self.loser = if self.seed / 4 % 2 == 0 { Loser::Runs } else { Loser::IsCancelled };
     }
 
     /// When nothing new happens any more: the last call has been made and the last fault has ended.
@@ -420,6 +460,9 @@ impl fmt::Display for Plan {
             write!(f, "router: {policy}, {forward:?}, holds {queue_len_max}")?;
             write!(f, " for {} and knows {table_len_max},", Span(config.hold_ns_max))?;
             writeln!(f, " probes every {}{}", Span(config.probe_interval_ns), Skew(*clock))?;
+        }
+        if self.copies != Copies::Never || self.loser != Loser::Runs {
+            writeln!(f, "clients: copies {:?}, the slower {:?}", self.copies, self.loser)?;
         }
         for (index, server) in self.servers.iter().enumerate() {
             let pooled = if server.is_pooled { ", in the pool" } else { "" };

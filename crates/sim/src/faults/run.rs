@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::Config;
+use tailcut_proto::r2p2::{Cloning, Config};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_proto::{homa, r2p2};
 
@@ -404,9 +404,21 @@ impl<'a> Run<'a> {
                 config.calls_max = client.calls_max;
                 config.credit_bytes = client.credit_bytes;
                 config.serving.is_enabled = false;
+                config.cloning = self.cloning();
             }
         }
-        self.stand(host, r2p2::Endpoint::new(local, config).into())
+        let mut endpoint = r2p2::Endpoint::new(local, config);
+        if let Host::Server(index) = host {
+            endpoint.set_workers(self.plan.servers[index].workers as usize);
+        }
+        self.stand(host, endpoint.into())
+    }
+
+    /// What a client does about copies: a router places them, or they go to any server.
+    fn cloning(&self) -> Cloning {
+        let count = if self.plan.router.is_some() { 0 } else { self.plan.servers.len() };
+        let servers = (0..count).map(|server| Host::Server(server).address()).collect();
+        Cloning { copies: self.plan.copies, servers, loser: self.plan.loser }
     }
 
     /// An endpoint at its host.
@@ -455,7 +467,12 @@ impl<'a> Run<'a> {
         let plan = self.plan.router.clone().unwrap_or_default();
         let config = RouterConfig { servers: addresses.collect(), seed, ..plan.config };
         let router = Router::new(local, config).unwrap_or_else(|error| panic!("{error}"));
-        Station::new(Host::Router, Member::Router(Box::new(router)), &self.watch, None)
+        Station::new(
+            Host::Router,
+            Member::Router(Box::new(router)),
+            &self.watch,
+            self.options.sabotage,
+        )
     }
 }
 

@@ -5,6 +5,8 @@
 //! | amplification | by server, client and call: bytes in and out, until the client has echoed a token of the server |
 //! | bound | by server: requests that its application has, of those that the router's policy placed there |
 //! | at most once | how often the application got each request that is not idempotent |
+//! | first reply | which call a whole reply answers that has just reached its client |
+//! | clone budget | by client: calls that may have copies, and copies that have left |
 //!
 //! **The bound** is what a router can promise: its count of a server includes what packets in
 //! flight allow it to know. A request of several packets takes a place there when it is complete,
@@ -25,8 +27,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv6Addr, SocketAddr};
 
 use tailcut_proto::node::Time;
+use tailcut_proto::r2p2::Copies;
 use tailcut_wire::homa;
-use tailcut_wire::r2p2::{Flags, Kind, MessageType, Packet, Policy, Route};
+use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
 
 use super::plan::{Host, Moment, Plan, Transport};
 use super::{Invariant, Violation};
@@ -52,6 +55,14 @@ pub(super) struct Watch {
     is_once: Vec<bool>,
     /// How often each call was handed to an application.
     runs: Vec<u32>,
+    /// Calls by their ids, from the requests that have left clients.
+    numbers: BTreeMap<u64, u32>,
+    /// The call that the reply answers which has reached a client in this turn.
+    answered: Option<u32>,
+    /// Most copies in thousandths of calls, where there is such a budget.
+    copies_permille: Option<u64>,
+    /// By client: idempotent calls whose first packet has left, and copies.
+    copies: Vec<(u64, u64)>,
     /// Calls that were refused, with the promise that they have not run.
     is_refused: Vec<bool>,
     servers: Vec<ServerBook>,
@@ -132,6 +143,14 @@ impl Watch {
                 .is_some_and(|router| router.config.table_len_max < plan.calls.len()),
             is_once: plan.calls.iter().map(|call| !call.is_idempotent).collect(),
             runs: vec![0; plan.calls.len()],
+            numbers: BTreeMap::new(),
+            answered: None,
+            copies_permille: match plan.copies {
+                Copies::Never => Some(0),
+                Copies::Always => None,
+                Copies::Hedge(hedge) => Some(hedge.budget_permille.into()),
+            },
+            copies: vec![(0, 0); clients],
             is_refused: vec![false; plan.calls.len()],
             servers: plan.servers.iter().map(book).collect(),
             router: RouterBook::default(),
@@ -252,6 +271,7 @@ impl Watch {
             (Host::Router, Host::Server(server), AnyPacket::R2p2(packet)) => {
                 self.note_placement(server, &packet)
             }
+            (Host::Client(client), _, AnyPacket::R2p2(packet)) => self.note_call(client, &packet),
             _ => {}
         }
     }
@@ -332,9 +352,37 @@ impl Watch {
                     self.router.ledger.entry(client).or_default().0 += len as u64;
                 }
             }
-            (Host::Client(_), _) => {}
+            (Host::Client(_), AnyPacket::R2p2(packet)) => {
+                let is_whole = packet.message_type == MessageType::Response && packet.count == 1;
+                let id = packet.rpc_id().filter(|_| is_whole);
+                self.answered = id.and_then(|id| self.numbers.get(&id.0).copied());
+            }
+            (Host::Client(_), AnyPacket::Homa(_)) => {}
         }
         true
+    }
+
+    /// The call that the whole reply answers which the last datagram brought a client, if it did.
+    pub(super) fn take_answered(&mut self) -> Option<u32> {
+        self.answered.take()
+    }
+
+    /// A client sends a packet of a request: learns its id, and counts it where it is a copy.
+    fn note_call(&mut self, client: usize, packet: &Packet) {
+        let (Some(number), Some(id)) = (self.number(packet), packet.rpc_id()) else { return };
+        let is_new = self.numbers.insert(id.0, number).is_none();
+        if self.is_once[number as usize] {
+            return;
+        }
+        let (calls, copies) = &mut self.copies[client];
+        *calls += u64::from(is_new);
+        *copies += u64::from(packet.flags().clone_mark() == CloneMark::Copy);
+        let (calls, copies) = (*calls, *copies);
+        if self.copies_permille.is_some_and(|permille| copies * 1_000 > calls * permille) {
+            self.violate(Invariant::CloneBudget, || {
+                format!("client {client} has sent {copies} copies of {calls} calls")
+            });
+        }
     }
 
     /// The call that a first packet of a request belongs to.
@@ -416,7 +464,8 @@ impl Watch {
     fn note_placement(&mut self, server: usize, packet: &Packet) {
         let Some(route) = route(packet) else { return };
         let is_new = packet.rpc_id().is_some_and(|id| self.router.forwarded.insert(id.0));
-        if is_new && packet.policy != Policy::Fixed {
+        let is_copy = packet.flags().clone_mark() == CloneMark::Copy;
+        if (is_new || is_copy) && packet.policy != Policy::Fixed {
             self.router.placed.insert((server, route.placement.get()));
         }
     }

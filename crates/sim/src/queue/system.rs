@@ -6,7 +6,7 @@ use strum::{Display, EnumString};
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
-use tailcut_proto::policy::{BoundEstimator, Jbsq, PolicySpec, QueueModel};
+use tailcut_proto::policy::{BoundEstimator, Jbsq, PolicySpec, QueueModel, Scope};
 use thiserror::Error;
 
 use super::departures::Departures;
@@ -140,6 +140,9 @@ impl System {
             self.speeds.iter().find(|speed| !(SPEED_MIN..=SPEED_MAX).contains(*speed))
         {
             return Err(SystemError::Speed(speed));
+        }
+        if self.policy.scope() == Scope::Routers {
+            return Err(SystemError::Policy(self.policy));
         }
         if self.ties.is_some() && !self.has_ties() {
             return Err(SystemError::Ties(self.policy));
@@ -277,6 +280,11 @@ pub enum SystemError {
     /// No workers, or too many.
     #[error("a layout has at least 1 group of 1 worker, and at most {WORKERS_MAX} workers")]
     Workers,
+    /// A policy that goes by what servers report, or that clones.
+    #[error(
+        "{0} is for routers, whose servers report their load; simulate it by `sim clone` or `sim r2p2`"
+    )]
+    Policy(PolicySpec),
     /// No requests, or too many.
     #[error("the number of requests must be 1 to {REQUESTS_MAX}, but is {0}")]
     Requests(u64),

@@ -53,7 +53,7 @@ mod tests {
 
     /// Loads of workers that report nothing.
     fn loads(outstanding: &[u32; 2]) -> Loads<'_> {
-        Loads { outstanding, reported: &[0, 0] }
+        Loads { outstanding, reported: &[0, 0], waiting: &[0, 0] }
     }
 
     #[test]

@@ -43,10 +43,12 @@ fn every_promise_is_kept() {
 #[test]
 fn every_fault_every_effect_and_every_end_of_a_call_happens() {
     let coverage = SEEDS.as_ref().expect("every promise is kept");
+    // Clones are drawn by plans of their own: see `faults_cloning`.
+    let is_elsewhere = |name: &str| name.contains("clone") || name == "effects.hedged";
     let missing: Vec<_> = coverage
         .figures()
         .into_iter()
-        .filter(|(name, count)| *count == 0 && name != "calls.other")
+        .filter(|(name, count)| *count == 0 && name != "calls.other" && !is_elsewhere(name))
         .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }

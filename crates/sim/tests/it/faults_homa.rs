@@ -26,6 +26,8 @@ fn every_promise_is_kept_and_everything_happens() {
         "too_old",
         "expired",
         "no_server",
+        "clone",
+        "hedged",
     ];
     let missing = coverage
         .figures()

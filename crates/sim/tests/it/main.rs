@@ -7,6 +7,7 @@ mod chip;
 mod cloning_published;
 mod cloning_theory;
 mod faults;
+mod faults_cloning;
 mod faults_homa;
 mod homa_published;
 mod instrument;

@@ -39,6 +39,9 @@ impl fmt::Display for Packet<'_> {
                 if header.server_id.get() != 0 || header.server_load.get() != 0 {
                     write!(f, " server {} load {}", header.server_id, header.server_load)?;
                 }
+                if header.server_waiting.get() != 0 {
+                    write!(f, " waiting {}", header.server_waiting)?;
+                }
             }
         }
         write_body(f, self)?;

@@ -179,6 +179,8 @@ pub struct ReplyRepr {
     pub flags: u8,
     /// [`ReplyHeader::server_load`].
     pub server_load: u16,
+    /// [`ReplyHeader::server_waiting`].
+    pub server_waiting: u16,
     /// [`ReplyHeader::server_id`].
     pub server_id: u32,
     /// [`ReplyHeader::clock_echo_us`].
@@ -197,6 +199,7 @@ impl ReplyRepr {
             segment: Segment::CONTROL,
             flags: 0,
             server_load: 0,
+            server_waiting: 0,
             server_id: 0,
             clock_echo_us: 0,
             token: 0,
@@ -220,7 +223,7 @@ impl ReplyRepr {
             token: self.token.into(),
             reserved: U32::ZERO,
             segment_len: self.segment.segment_len.into(),
-            reserved_tail: U16::ZERO,
+            server_waiting: self.server_waiting.into(),
         }
     }
 

@@ -99,8 +99,8 @@ pub struct ReplyHeader {
     pub reserved: U32,
     /// Payload bytes of every packet of the message but the last; 0 on control packets.
     pub segment_len: U16,
-    /// 0 when sent, ignored when received.
-    pub reserved_tail: U16,
+    /// Of `server_load`, the requests that wait for a worker; 0 from a server that does not tell.
+    pub server_waiting: U16,
 }
 
 /// The route block: 24 bytes after the extension, on the first packet of a request.
@@ -242,6 +242,15 @@ impl Flags {
             _ => CloneMark::Copy,
         }
     }
+
+    /// These flags with another clone mark.
+    #[must_use]
+    pub fn with_clone_mark(self, mark: CloneMark) -> Self {
+        Self(self.0 & !Self::CLONE | mark.bits())
+    }
+
+    /// Bits of the clone mark.
+    const CLONE: u8 = 0x0c;
 }
 
 /// Mark of a request that was cloned in the network (NetClone's CLO field).
@@ -253,6 +262,13 @@ pub enum CloneMark {
     Original,
     /// The second of two.
     Copy,
+}
+
+impl CloneMark {
+    /// The mark as bits of [`Flags`].
+    pub fn bits(self) -> u8 {
+        (self as u8) << 2
+    }
 }
 
 /// A call's identity: a 40-bit random session and a 24-bit sequence in it. The session makes it

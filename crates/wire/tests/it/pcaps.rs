@@ -260,6 +260,7 @@ fn fields(packet: &Packet) -> Vec<String> {
         fields.extend(base_fields(&header.base, header.version, header.rpc_id.get()));
         fields.push(format!("r2p2.ext.server_load {}", header.server_load));
         fields.push(format!("r2p2.ext.server_id {}", header.server_id));
+        fields.push(format!("r2p2.ext.server_waiting {}", header.server_waiting));
         fields.push(format!("r2p2.ext.clock_echo_us {}", header.clock_echo_us));
     }
     if let Kind::Request { header, route } = packet.kind {

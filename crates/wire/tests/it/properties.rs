@@ -144,6 +144,7 @@ impl Header {
         let (flags, token) = (packet.flags().0, packet.token());
         if let Some(header) = packet.reply_header() {
             let server_load = header.server_load.get();
+            let server_waiting = header.server_waiting.get();
             let server_id = header.server_id.get();
             let clock_echo_us = header.clock_echo_us.get();
             return Some(Self::Reply(ReplyRepr {
@@ -153,6 +154,7 @@ impl Header {
                 segment,
                 flags,
                 server_load,
+                server_waiting,
                 server_id,
                 clock_echo_us,
                 token,
@@ -306,6 +308,7 @@ fn ext_header(kind: MessageType, policy: Policy) -> impl Strategy<Value = Header
                 return Header::Reply(ReplyRepr {
                     flags: Flags(flags).0,
                     server_load,
+                    server_waiting: age_ms,
                     server_id,
                     clock_echo_us: clock_us,
                     token,

@@ -112,6 +112,7 @@ fn reply(kind: MessageType, sequence: u32) -> ReplyRepr {
     ReplyRepr {
         server_id: 4,
         server_load: 2,
+        server_waiting: u16::from(kind == MessageType::Feedback),
         token: TOKEN,
         ..ReplyRepr::control(kind, rid, rpc_id)
     }

@@ -38,7 +38,10 @@ mod tests {
     use super::*;
 
     fn check(outstanding: &[u32], reported: &[u32], expected: Placement) {
-        assert_eq!(LowestReport.place(Loads { outstanding, reported }, 0), expected);
+        assert_eq!(
+            LowestReport.place(Loads { outstanding, reported, waiting: reported }, 0),
+            expected
+        );
     }
 
     #[test]

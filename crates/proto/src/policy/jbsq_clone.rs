@@ -1,0 +1,101 @@
+//! JBSQ with copies: room that nobody needs is given to clones.
+
+use std::num::NonZeroU32;
+
+use super::{
+    Argument, Entry, Form, Jbsq, Loads, Placement, Policy, PolicySpec, QueueModel, Scope, WorkerId,
+};
+
+/// [`Jbsq`], and a copy to another worker that is below the bound and reports that nobody waits.
+///
+/// Whoever is held centrally never competes with a clone: a scheduler asks for the placement of
+/// what has been held only once room is free, and clones nothing while more is held. So a clone
+/// takes a place that would otherwise stay empty, and with a bound of one a worker thread the
+/// server has a thread for it.
+#[derive(Clone, Copy, Debug)]
+pub struct JbsqClone {
+    /// Places the original.
+    jbsq: Jbsq,
+    /// Outstanding requests at which a worker takes no clone; at least 1.
+    bound: u32,
+}
+
+/// Its entry in the registry.
+pub(super) const ENTRIES: &[Entry] = &[Entry {
+    name: "jbsq+clone",
+    forms: &[Form {
+        parameter: "N",
+        about: "jbsq:{}, and a copy at a second server below {} where nobody waits",
+    }],
+    scope: Scope::Routers,
+    build: |argument| Box::new(JbsqClone::new(argument.count())),
+    model: |_| QueueModel::Other,
+}];
+
+impl JbsqClone {
+    /// `jbsq:N+clone`.
+    pub fn spec(bound: NonZeroU32) -> PolicySpec {
+        PolicySpec::new(&ENTRIES[0], Argument::Count(bound))
+    }
+
+    /// Bounds every worker to `bound` outstanding requests, copies among them.
+    pub fn new(bound: NonZeroU32) -> Self {
+        Self { jbsq: Jbsq::new(bound), bound: bound.get() }
+    }
+}
+
+impl Policy for JbsqClone {
+    fn place(&mut self, loads: Loads<'_>, random: u64) -> Placement {
+        let Placement::One(first) = self.jbsq.place(loads, random) else {
+            return Placement::Hold;
+        };
+        // Workers out of service are above any bound.
+        let has_room = |&(index, &outstanding): &(usize, &u32)| {
+            index != first.index() && outstanding < self.bound && loads.waiting[index] == 0
+        };
+        let others = loads.outstanding.iter().enumerate().filter(has_room);
+        match others.min_by_key(|&(_, &outstanding)| outstanding) {
+            Some((index, _)) => Placement::Two(first, WorkerId::at(index)),
+            None => Placement::One(first),
+        }
+    }
+
+    fn bound(&self) -> Option<u32> {
+        Some(self.bound)
+    }
+
+    fn set_bound(&mut self, bound: u32) {
+        self.jbsq.set_bound(bound);
+        self.bound = bound.max(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{OUT, count, one, two};
+    use super::*;
+
+    fn check(outstanding: &[u32], waiting: &[u32], expected: Placement) {
+        let loads = Loads { outstanding, reported: outstanding, waiting };
+        assert_eq!(JbsqClone::new(count(2)).place(loads, 0), expected);
+    }
+
+    #[test]
+    fn a_copy_goes_where_there_is_room_and_nobody_waits() {
+        check(&[0, 1, 0], &[0; 3], two(0, 2));
+        check(&[1, 0, 2], &[0; 3], two(1, 0));
+        check(&[0, 1, 0], &[0, 0, 1], two(0, 1));
+    }
+
+    #[test]
+    fn no_copy_goes_where_the_bound_is_reached() {
+        check(&[1, 2, 2], &[0; 3], one(0));
+        check(&[1, OUT, OUT], &[0; 3], one(0));
+        check(&[0, 1], &[0, 1], one(0));
+    }
+
+    #[test]
+    fn who_finds_no_room_is_held() {
+        check(&[2, 2, OUT], &[0; 3], Placement::Hold);
+    }
+}
