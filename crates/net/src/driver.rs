@@ -321,14 +321,18 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     /// What the kernel says of `extra`, and when it lacks memory.
     #[inline]
     pub fn wait(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
+        if self.keeps_turning() { Ok(()) } else { self.sleep(extra, until) }
+    }
+
+    /// Whether [`Driver::wait`] would return at once, for an owner who has something to announce
+    /// before a sleep.
+    #[inline]
+    pub fn keeps_turning(&self) -> bool {
         match self.wait {
-            Wait::BusyPoll => Ok(()),
-            Wait::Block { spin_ns }
-                if self.has_backlog || self.now.saturating_sub(self.active) < spin_ns =>
-            {
-                Ok(())
+            Wait::BusyPoll => true,
+            Wait::Block { spin_ns } => {
+                self.has_backlog || self.now.saturating_sub(self.active) < spin_ns
             }
-            Wait::Block { .. } => self.sleep(extra, until),
         }
     }
 

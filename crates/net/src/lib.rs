@@ -14,7 +14,7 @@
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
-//! | [`workers`] | worker threads behind one I/O thread, fed from one queue |
+//! | [`dispatch`] | worker threads behind the thread that polls, fed from one queue |
 //! | [`entropy`] | secrets |
 //! | [`affinity`] | pins threads and raises their priority |
 //! | [`log`] | log lines about counters that mean trouble, once a second at most |
@@ -32,6 +32,7 @@ pub mod affinity;
 pub mod clock;
 pub mod datagram;
 pub mod datapath;
+pub mod dispatch;
 pub mod driver;
 pub mod entropy;
 pub mod log;
@@ -47,7 +48,6 @@ pub mod trace;
 pub use datapath::{ip, udp};
 mod poller;
 mod waker;
-pub mod workers;
 
 /// Batches of system calls, for the floor that benches compare with alone: no part of the
 /// interface.

@@ -84,6 +84,9 @@ mod tasks;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use tailcut_net::dispatch::{
+    Bound, Config as DispatchConfig, Counts as DispatchCounts, Metrics as DispatchMetrics,
+};
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::open::{DatapathKind, Protocol};
 pub use tailcut_net::udp::SegmentedSend;

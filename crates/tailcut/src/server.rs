@@ -1,20 +1,22 @@
 //! The server: one port, a handler on the I/O thread, on worker threads or in tasks.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
+use tailcut_net::dispatch::{Config as DispatchConfig, Dispatcher, Metrics as DispatchMetrics};
 use tailcut_net::driver::{Driver, Turn, Waker};
 use tailcut_net::log::{self, DriverLog};
-use tailcut_net::workers::Workers;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{DropReason, Event, Rpc};
 use tailcut_proto::scheduler::Ticket;
 
 use crate::error::Error;
+use crate::lock;
 use crate::options::{ServerBuilder, resolve};
 use crate::request::{Job, Live, Outbox, Request, Verdict};
 
@@ -35,6 +37,10 @@ pub struct Server {
     /// When it last had something to do while it stopped.
     busy_at: Time,
     log: DriverLog,
+    /// What its workers have counted, for its handles.
+    crew_metrics: Arc<Mutex<Option<DispatchMetrics>>>,
+    /// When that was last brought up to date.
+    crew_read_at: Time,
 }
 
 /// Stops a server from another thread, and tells of it.
@@ -43,6 +49,15 @@ pub struct ServerHandle {
     order: Arc<AtomicU64>,
     outbox: Arc<Outbox>,
     waker: Waker,
+    crew_metrics: Arc<Mutex<Option<DispatchMetrics>>>,
+}
+
+/// When a server looks again though nothing happens.
+enum Look {
+    /// By then, where there is such a time.
+    By(Option<Time>),
+    /// It ends.
+    Never,
 }
 
 /// Who runs the requests that do not run on the server's own thread.
@@ -54,10 +69,31 @@ pub(crate) trait Crew {
     fn withdraw(&mut self, ticket: Ticket) -> Option<Job>;
 
     /// Hands back what is done or has expired, and begins what has waited.
-    fn poll_done(&mut self, now: Time, done: impl FnMut(Job)) -> std::io::Result<()>;
+    fn poll_done(&mut self, now: Time, done: impl FnMut(Job));
+
+    /// Begins what has been offered since.
+    fn flush(&mut self) {}
+
+    /// The server's thread is about to sleep; false when something is done, and it must not.
+    fn fall_asleep(&mut self) -> bool {
+        true
+    }
+
+    /// It is awake.
+    fn get_up(&mut self) {}
+
+    /// When to poll again though nothing is done.
+    fn next_look(&self) -> Option<Time> {
+        None
+    }
+
+    /// Counters, where it has some.
+    fn metrics(&self) -> Option<DispatchMetrics> {
+        None
+    }
 }
 
-impl Crew for Workers<Job> {
+impl Crew for Dispatcher<Job> {
     fn offer(&mut self, job: Job, deadline: Time) -> Result<Option<Ticket>, Job> {
         self.offer(job, deadline)
     }
@@ -66,8 +102,28 @@ impl Crew for Workers<Job> {
         self.withdraw(ticket)
     }
 
-    fn poll_done(&mut self, now: Time, done: impl FnMut(Job)) -> std::io::Result<()> {
-        self.poll_done(now, done)
+    fn poll_done(&mut self, now: Time, done: impl FnMut(Job)) {
+        self.poll_done(now, done);
+    }
+
+    fn flush(&mut self) {
+        self.flush();
+    }
+
+    fn fall_asleep(&mut self) -> bool {
+        self.fall_asleep()
+    }
+
+    fn get_up(&mut self) {
+        self.get_up();
+    }
+
+    fn next_look(&self) -> Option<Time> {
+        self.next_look()
+    }
+
+    fn metrics(&self) -> Option<DispatchMetrics> {
+        Some(self.metrics())
     }
 }
 
@@ -115,7 +171,18 @@ impl Server {
         let live = Live::new(driver.waker());
         let (order, outbox) = (Arc::new(AtomicU64::new(GO_ON)), live.outbox.clone());
         let (stopping_since, busy_at, log) = (None, 0, DriverLog::default());
-        Self { driver, order, live, outbox, stopping_since, busy_at, log }
+        let (crew_metrics, crew_read_at) = (Arc::default(), 0);
+        Self {
+            driver,
+            order,
+            live,
+            outbox,
+            stopping_since,
+            busy_at,
+            log,
+            crew_metrics,
+            crew_read_at,
+        }
     }
 
     /// The server's address.
@@ -129,6 +196,7 @@ impl Server {
             order: self.order.clone(),
             outbox: self.outbox.clone(),
             waker: self.driver.waker(),
+            crew_metrics: self.crew_metrics.clone(),
         }
     }
 
@@ -167,11 +235,13 @@ impl Server {
     pub fn run(&mut self, mut handler: impl FnMut(Request<'_>)) -> Result<(), Error> {
         loop {
             let turn = self.turn_once(&mut handler)?;
-            if !self.wait(turn)? {
-                self.give_up(|_| None);
-                return Ok(());
+            match self.next_look(turn) {
+                Look::Never => break,
+                Look::By(until) => self.driver.wait(None, until)?,
             }
         }
+        self.give_up(|_| None);
+        Ok(())
     }
 
     /// Receives one burst, answers it and sends the replies; never waits. For a program with a loop
@@ -186,30 +256,37 @@ impl Server {
         Ok(())
     }
 
-    /// Answers requests on `count` worker threads until it is stopped. One queue feeds them: a
-    /// request goes to the worker that has the fewest, at most two at each (JBSQ(2)), over rings
-    /// without locks. A request that is cancelled while it waits does not run; one that runs is not
-    /// interrupted, but can ask ([`Request::is_cancelled`]). This returns when the handlers that run
-    /// have returned.
+    /// Answers requests on worker threads until it is stopped: a number of them, or a
+    /// [`DispatchConfig`].
+    ///
+    /// One queue feeds them: a request goes to the worker that has the fewest, over lanes without
+    /// locks, and no worker has more than the hand-off's cost asks for, which is measured (JBSQ;
+    /// [`Bound`](tailcut_net::dispatch::Bound)). A request that a worker has not begun goes to another that is
+    /// idle. A request that is cancelled or whose deadline passes while it waits does not run; one
+    /// that runs is not interrupted, but can ask ([`Request::is_cancelled`]). This returns when the
+    /// handlers that run have returned.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the socket has become useless or no thread is to be had.
+    /// [`Error::Io`] when the socket has become useless or no thread is to be had, of kind
+    /// InvalidInput for a configuration that cannot be.
     pub fn run_workers(
         &mut self,
-        count: usize,
+        config: impl Into<DispatchConfig>,
         handler: impl Fn(Request<'_>) + Send + Sync,
     ) -> Result<(), Error> {
         self.set_workers(count);
         let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
         let work = |job: &mut Job| {
-            if !job.is_cancelled() {
+            // What nobody waits for is left without a verdict: its endpoint has given it up, or is
+            // about to.
+            if !job.is_cancelled() && job.deadline > Clock.now() {
                 outbox.guard(|| handler(Request::at_worker(job)));
             }
         };
         std::thread::scope(|scope| {
-            let workers = Workers::start(scope, count, &waker, &work)?;
-            self.run_crew(workers)
+            let crew = Dispatcher::start(scope, &config.into(), &waker, &work)?;
+            self.run_crew(crew)
         })
     }
 
@@ -230,24 +307,34 @@ impl Server {
 
     fn serve_by(&mut self, mut crew: impl Crew) -> Result<(), Error> {
         loop {
-            let mut health = Ok(());
             let live = &mut self.live;
             let turn = self.driver.turn_with(|_, endpoint, now| {
                 live.take_answers(endpoint, now);
-                health = crew.poll_done(now, |mut job| {
+                crew.poll_done(now, |mut job| {
                     // A request that is gone by now needs no answer.
                     let _ = live.settle(endpoint, now, &mut job);
                 });
                 while let Some(event) = endpoint.poll_event() {
                     offer(event, &mut crew, endpoint, (now, live));
                 }
+                crew.flush();
             })?;
-            health?;
-            if !self.wait(turn)? {
-                self.give_up(|ticket| crew.withdraw(ticket));
-                return Ok(());
+            let Look::By(until) = self.next_look(turn) else { break };
+            let is_sleeping = !self.driver.keeps_turning();
+            if is_sleeping || turn.now >= self.crew_read_at.saturating_add(CREW_READ_EVERY_NS) {
+                self.crew_read_at = turn.now;
+                *lock(&self.crew_metrics) = crew.metrics();
+            }
+            if is_sleeping {
+                if crew.fall_asleep() {
+                    self.driver.wait(None, until.into_iter().chain(crew.next_look()).min())?;
+                }
+                crew.get_up();
             }
         }
+        self.give_up(|ticket| crew.withdraw(ticket));
+        *lock(&self.crew_metrics) = crew.metrics();
+        Ok(())
     }
 
     #[cfg(feature = "tokio")]
@@ -280,13 +367,12 @@ impl Server {
         Ok(turn)
     }
 
-    /// Passes the time until there is something to do; false when it is time to end.
-    fn wait(&mut self, turn: Turn) -> Result<bool, Error> {
+    /// When to look again at the latest, or that it is time to end.
+    fn next_look(&mut self, turn: Turn) -> Look {
         let look_at = self.look(turn);
         let order = self.order.load(Ordering::Relaxed);
         if order == GO_ON {
-            self.driver.wait(None, look_at)?;
-            return Ok(true);
+            return Look::By(look_at);
         }
         // The handlers of the turn may have taken long.
         let now = self.driver.clock().now();
@@ -307,11 +393,10 @@ impl Server {
         // the stop of.
         let linger_until = since.max(self.busy_at).saturating_add(LINGER_NS);
         if now >= until || is_idle && now >= linger_until {
-            return Ok(false);
+            return Look::Never;
         }
         let ends_at = if is_idle { linger_until.min(until) } else { until };
-        self.driver.wait(None, Some(look_at.map_or(ends_at, |at| at.min(ends_at))))?;
-        Ok(true)
+        Look::By(Some(look_at.map_or(ends_at, |at| at.min(ends_at))))
     }
 
     /// Ends what is not answered, so that no client waits for its deadline: what has not begun is
@@ -389,7 +474,16 @@ impl ServerHandle {
     pub fn panics(&self) -> u64 {
         self.outbox.panics()
     }
+
+    /// What the dispatcher of [`Server::run_workers`] has counted and measured, as of a millisecond
+    /// ago or of when it last slept; `None` where none has run.
+    pub fn dispatch_metrics(&self) -> Option<DispatchMetrics> {
+        *lock(&self.crew_metrics)
+    }
 }
+
+/// How old what handles tell of the workers may be while the server is at work.
+const CREW_READ_EVERY_NS: u64 = 1_000_000;
 
 /// The order of a server that is not to stop; any other is the limit in nanoseconds.
 const GO_ON: u64 = u64::MAX;

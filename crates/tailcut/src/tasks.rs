@@ -146,7 +146,7 @@ where
         self.scheduler.remove(ticket)
     }
 
-    fn poll_done(&mut self, now: Time, mut done: impl FnMut(Job)) -> std::io::Result<()> {
+    fn poll_done(&mut self, now: Time, mut done: impl FnMut(Job)) {
         std::mem::swap(&mut self.ended, &mut lock(&self.shared.idle));
         for lane in self.ended.drain(..) {
             self.scheduler.conclude(WorkerId::at(0));
@@ -158,7 +158,6 @@ where
         while let Some((_, job)) = self.scheduler.poll_placed(now, 0) {
             self.begin(job);
         }
-        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod address;
 mod control;
+mod lane;
 mod options;
 mod receive;
 mod send;
@@ -14,6 +15,7 @@ mod slot;
 mod stream;
 mod thread;
 
+pub(crate) use lane::{Sender, Taker, lane};
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{

@@ -1,0 +1,128 @@
+//! What a dispatcher is to be like.
+
+use std::num::NonZeroU32;
+
+use super::hand_off::BOUND_MAX;
+use super::spin::SpinTime;
+use crate::driver::Wait;
+
+/// The configuration of a dispatcher. [`Config::new`] has the defaults of the fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Worker threads: 1 to [`WORKERS_MAX`].
+    pub workers: usize,
+    /// The jobs that a worker may have at once. Default [`Bound::Auto`].
+    pub bound: Bound,
+    /// Jobs that may wait for a worker; more are refused. Default 65,536: at a microsecond each on
+    /// one worker, what a client of a second's patience waits for. Fewer refuse earlier.
+    pub queue_len_max: usize,
+    /// How long an idle worker spins at most before it sleeps, where gaps are short enough to be
+    /// worth it; nanoseconds. Default `None`: [`Wait::SPIN_NS`] where every worker and the
+    /// dispatcher can have a core, and otherwise 1 us, for a worker that spins takes its core from
+    /// whoever would give it something.
+    pub spin_ns_max: Option<u64>,
+    /// Cores to pin the workers to, in turn. Default none: the kernel places them.
+    pub cores: Vec<usize>,
+}
+
+/// The jobs that a worker may have at once, the one that it is at included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bound {
+    /// From the measured hand-off RTT and the measured service S: ceil(1 + RTT / S), and 1 where S
+    /// is 20 RTT or longer. At most 16.
+    #[default]
+    Auto,
+    /// So many, at most 16. 1 is the true single queue, whose workers wait for a hand-off after
+    /// each job.
+    Fixed(NonZeroU32),
+}
+
+/// An error of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// There are no workers, or more than [`WORKERS_MAX`].
+    Workers(usize),
+    /// The bound is more than 16.
+    Bound(u32),
+}
+
+impl Config {
+    /// `workers` workers behind one queue.
+    pub fn new(workers: usize) -> Self {
+        Self {
+            workers,
+            bound: Bound::Auto,
+            queue_len_max: QUEUE_LEN_MAX,
+            spin_ns_max: None,
+            cores: Vec::new(),
+        }
+    }
+
+    /// The same with another bound.
+    #[must_use]
+    pub fn bound(self, bound: Bound) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// Checks it; every dispatcher does so first.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        match self.bound {
+            _ if !(1..=WORKERS_MAX).contains(&self.workers) => {
+                Err(ConfigError::Workers(self.workers))
+            }
+            Bound::Fixed(bound) if bound.get() > BOUND_MAX => Err(ConfigError::Bound(bound.get())),
+            Bound::Fixed(_) | Bound::Auto => Ok(()),
+        }
+    }
+
+    pub(super) fn spin_time(&self) -> SpinTime {
+        SpinTime::new(self.spin_ns_max.unwrap_or_else(|| {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            if self.workers < cores { Wait::SPIN_NS } else { SHARED_SPIN_NS }
+        }))
+    }
+}
+
+impl From<usize> for Config {
+    fn from(workers: usize) -> Self {
+        Self::new(workers)
+    }
+}
+
+impl Bound {
+    /// The bound before anything is measured.
+    pub(super) fn initial(self) -> NonZeroU32 {
+        match self {
+            Self::Auto => super::hand_off::BOUND_INITIAL,
+            Self::Fixed(bound) => bound,
+        }
+    }
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Workers(count) => {
+                write!(formatter, "{count} workers; take 1 to {WORKERS_MAX}")
+            }
+            Self::Bound(bound) => {
+                write!(formatter, "a bound of {bound} jobs at a worker; take 1 to {BOUND_MAX}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// The most workers of one dispatcher: a bit each, and as many as one dispatcher feeds with
+/// services of 2 us (`rpcvalet.md` section 6, 30 ns each).
+pub const WORKERS_MAX: usize = 64;
+
+const QUEUE_LEN_MAX: usize = 65_536;
+
+/// The spin of a worker that shares its core.
+const SHARED_SPIN_NS: u64 = 1_000;

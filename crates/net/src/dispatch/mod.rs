@@ -1,0 +1,405 @@
+//! The dispatcher: one queue before worker threads, RPCValet's in software.
+//!
+//! One thread, which polls the datapath, holds the queue and pushes each job to the worker that has
+//! the fewest, by the router's own [`Scheduler`] and policy. A job crosses to its worker and back in
+//! the slot of a lane (`sys::lane`), which no other thread touches: nothing is locked, nothing is
+//! contended for, and what a job points to stays where it is.
+//!
+//! | a job is | event | then |
+//! |---|---|---|
+//! | offered | a worker has fewer than the bound | pushed to the one with the fewest |
+//! | offered | all have as many | queued, or refused where the queue is full |
+//! | queued | a worker is done with a job | pushed there, first come first served |
+//! | queued | its deadline passes, it is withdrawn | handed back |
+//! | pushed, not begun | another worker is idle and nothing is queued | taken back and pushed there |
+//! | done | the dispatcher looks | handed back: the worker is free for the next |
+//!
+//! The bound is how many jobs a worker may have. It follows from what is measured while it runs
+//! ([`Bound::Auto`]): 1, the true single queue, where services are long against the hand-off, and as
+//! many as hide the hand-off where they are short. What is committed to a worker that turns out to be
+//! busy for long is taken back as soon as another is idle, so that nothing waits for a busy worker
+//! for longer than a hand-off while another has nothing to do.
+//!
+//! Invariant: every job that was taken is handed back once; a worker has never more than the bound
+//! that was in force when it got the last; nothing is allocated when warm.
+
+mod config;
+mod hand_off;
+mod metrics;
+mod spin;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::Scope;
+
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::{Jbsq, Policy, WorkerId};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
+
+pub use self::config::{Bound, Config, ConfigError, WORKERS_MAX};
+pub use self::metrics::{Counts, Metrics};
+pub use self::worker::Worker;
+
+use self::hand_off::{BOUND_MAX, HandOff, Sample};
+use self::worker::Shared;
+use crate::clock::Clock;
+use crate::driver::Waker;
+use crate::sys::{Sender, lane};
+
+/// The side of the thread that polls the datapath: the queue before its workers, which take jobs of
+/// type `J`, requests on their way there and with their answers on the way back.
+///
+/// After calls of [`Dispatcher::offer`], call [`Dispatcher::flush`]; before the thread sleeps,
+/// [`Dispatcher::fall_asleep`].
+#[derive(Debug)]
+pub struct Dispatcher<J, P = Jbsq> {
+    /// The queue, and what each worker has.
+    scheduler: Scheduler<J, P>,
+    /// By the index of the worker in the scheduler.
+    lanes: Vec<Lane<J>>,
+    shared: Arc<Shared>,
+    /// A bit for each worker that has something.
+    busy: u64,
+    /// A bit for each worker that has more than it can be at.
+    committed: u64,
+    /// A bit for each worker that has been given something since the last flush.
+    pushed: u64,
+    hand_off: HandOff,
+    bound: Bound,
+    counts: Counts,
+    /// Time of the last poll.
+    now: Time,
+}
+
+/// The dispatcher's side of one worker.
+#[derive(Debug)]
+struct Lane<J> {
+    sender: Sender<J>,
+    /// When it last had a job done, or was given one while it had none.
+    progress_at: Time,
+    /// The job whose times are taken, if one is at the worker.
+    sample: Option<Sample>,
+}
+
+impl<J: Send> Dispatcher<J> {
+    /// A dispatcher and its workers, each to be run by a thread of its own. Threads wake the driver
+    /// of `waker`, which is the dispatcher's.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the configuration.
+    pub fn new(config: &Config, waker: &Waker) -> Result<(Self, Vec<Worker<J>>), ConfigError> {
+        Self::with_policy(config, waker, Jbsq::new(config.bound.initial()))
+    }
+
+    /// A dispatcher whose workers run in threads of `scope` and do jobs by `handler`. They end when
+    /// it is dropped, each after the job that it is at.
+    ///
+    /// # Errors
+    ///
+    /// InvalidInput with a [`ConfigError`]; what the system says when it gives no thread.
+    pub fn start<'scope, F>(
+        scope: &'scope Scope<'scope, '_>,
+        config: &Config,
+        waker: &Waker,
+        handler: &'scope F,
+    ) -> io::Result<Self>
+    where
+        F: Fn(&mut J) + Sync,
+        J: 'scope,
+    {
+        let (dispatcher, workers) = Self::new(config, waker)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        for worker in workers {
+            let name = format!("tailcut-worker-{}", worker.index());
+            let builder = std::thread::Builder::new().name(name);
+            builder.spawn_scoped(scope, move || worker.run(handler))?;
+        }
+        Ok(dispatcher)
+    }
+}
+
+impl<J: Send, P: Policy> Dispatcher<J, P> {
+    /// As [`Dispatcher::new`], with another policy, which gives no worker more than [`BOUND_MAX`].
+    fn with_policy(
+        config: &Config,
+        waker: &Waker,
+        policy: P,
+    ) -> Result<(Self, Vec<Worker<J>>), ConfigError> {
+        config.check()?;
+        let shared = Arc::new(Shared::new(config.workers, waker.clone()));
+        let mut dispatcher = Self {
+            scheduler: Scheduler::new(Box::new(policy), config.queue_len_max),
+            lanes: Vec::with_capacity(config.workers),
+            shared,
+            busy: 0,
+            committed: 0,
+            pushed: 0,
+            hand_off: HandOff::new(),
+            bound: config.bound,
+            counts: Counts::default(),
+            now: 0,
+        };
+        let mut workers = Vec::with_capacity(config.workers);
+        for index in 0..config.workers {
+            let (sender, taker) = lane(BOUND_MAX as usize);
+            dispatcher.lanes.push(Lane { sender, progress_at: 0, sample: None });
+            dispatcher.scheduler.add_worker();
+            let core = config.cores.get(index % config.cores.len().max(1)).copied();
+            let shared = dispatcher.shared.clone();
+            workers.push(Worker::new(index, taker, shared, config.spin_time(), core));
+        }
+        Ok((dispatcher, workers))
+    }
+
+    /// Gives a job to a worker, or queues it until `deadline` and returns the ticket to withdraw it
+    /// by. No policy makes it run twice: a job does not say that it may.
+    ///
+    /// # Errors
+    ///
+    /// The job, when the queue is full.
+    #[inline]
+    pub fn offer(&mut self, job: J, deadline: Time) -> Result<Option<Ticket>, J> {
+        match self.scheduler.offer(job, Cloning::Forbidden, deadline, NO_RANDOM) {
+            Outcome::Placed(workers, job) => {
+                self.push(workers.first(), job);
+                Ok(None)
+            }
+            Outcome::Held(ticket) => {
+                self.counts.queued += 1;
+                Ok(Some(ticket))
+            }
+            Outcome::Full(job) => {
+                self.counts.refused_queue_full += 1;
+                Err(job)
+            }
+        }
+    }
+
+    /// Takes a job out of the queue, if it still waits there.
+    pub fn withdraw(&mut self, ticket: Ticket) -> Option<J> {
+        self.scheduler.remove(ticket)
+    }
+
+    /// Hands back every job that is done, or has expired in the queue, and gives the workers that
+    /// are free for it what is queued, or what others have not begun.
+    #[inline]
+    pub fn poll_done(&mut self, now: Time, mut done: impl FnMut(J)) {
+        self.now = now;
+        let mut rest = self.busy;
+        while rest != 0 {
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            while let Some((job, note)) = self.lanes[index].sender.collect() {
+                self.conclude(index, note);
+                done(job);
+            }
+        }
+        if self.scheduler.queue_len() > 0 {
+            while let Some(job) = self.scheduler.poll_expired(now) {
+                self.counts.expired += 1;
+                done(job);
+            }
+            while let Some((workers, job)) = self.scheduler.poll_placed(now, NO_RANDOM) {
+                self.push(workers.first(), job);
+            }
+        }
+        if self.committed != 0 {
+            self.rebalance();
+        }
+        self.flush();
+    }
+
+    /// Wakes workers that sleep and have been given something. What is offered runs at once where
+    /// its worker is awake, and otherwise from here on.
+    #[inline]
+    pub fn flush(&mut self) {
+        if self.pushed != 0 {
+            self.counts.wakes += self.shared.wake(self.pushed);
+            self.pushed = 0;
+        }
+    }
+
+    /// Announces that this thread is about to sleep; false when a job is done meanwhile, and it must
+    /// not. Call [`Dispatcher::get_up`] afterwards in either case.
+    pub fn fall_asleep(&mut self) -> bool {
+        self.flush();
+        if self.busy == 0 {
+            return true;
+        }
+        self.shared.set_dispatcher_asleep(true);
+        !self.lanes.iter().any(|lane| lane.sender.is_done())
+    }
+
+    /// This thread is awake.
+    pub fn get_up(&mut self) {
+        if self.busy != 0 {
+            self.shared.set_dispatcher_asleep(false);
+        }
+    }
+
+    /// When to poll again though nothing is done: a worker is idle while another has more than it
+    /// can be at.
+    pub fn next_look(&self) -> Option<Time> {
+        let has_idle = self.busy.count_ones() < self.lanes.len() as u32;
+        if self.committed == 0 || !has_idle {
+            return None;
+        }
+        let oldest = bits(self.committed).map(|index| self.lanes[index].progress_at).min()?;
+        Some(oldest.saturating_add(self.patience_ns()).max(self.now + 1))
+    }
+
+    /// Jobs queued or with workers.
+    pub fn len(&self) -> usize {
+        let with_workers = |index| self.scheduler.outstanding(WorkerId::at(index)) as usize;
+        self.scheduler.queue_len() + bits(self.busy).map(with_workers).sum::<usize>()
+    }
+
+    /// Nothing is queued or with workers.
+    pub fn is_empty(&self) -> bool {
+        self.busy == 0 && self.scheduler.queue_len() == 0
+    }
+
+    /// Jobs that a worker has. Panics for a worker that there is not.
+    pub fn outstanding(&self, worker: usize) -> u32 {
+        self.scheduler.outstanding(WorkerId::at(worker))
+    }
+
+    /// What it has counted and measured.
+    pub fn metrics(&self) -> Metrics {
+        let outstanding = (0..self.lanes.len()).map(|index| self.outstanding(index));
+        Metrics {
+            workers: self.lanes.len() as u64,
+            busy: u64::from(self.busy.count_ones()),
+            queue_len: self.scheduler.queue_len() as u64,
+            outstanding: outstanding.clone().map(u64::from).sum(),
+            outstanding_max: outstanding.map(u64::from).max().unwrap_or(0),
+            bound: u64::from(self.scheduler.bound().unwrap_or(0)),
+            hand_off_ns: self.hand_off.round_trip_ns(),
+            service_ns: self.hand_off.service_ns(),
+            worker_sleeps: self.shared.sleeps(),
+            panics: self.shared.panics(),
+            counts: self.counts,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, worker: WorkerId, job: J) {
+        let (index, bit) = (worker.index(), 1 << worker.index());
+        let lane = &mut self.lanes[index];
+        let is_idle = self.busy & bit == 0;
+        if is_idle {
+            lane.progress_at = self.now;
+            self.busy |= bit;
+        } else {
+            self.committed |= bit;
+        }
+        let mut note = 0;
+        if lane.sample.is_none() && self.hand_off.samples_next() {
+            let is_hand_off = is_idle && !self.shared.is_asleep(index);
+            lane.sample = Some(Sample { pushed_at: Clock.now(), is_hand_off });
+            note = 1;
+        }
+        let is_pushed = lane.sender.push(job, note).is_ok();
+        assert!(is_pushed, "the bound is a lane's length at most");
+        self.pushed |= bit;
+        self.counts.dispatched += 1;
+    }
+
+    /// Takes note that a worker has one job less.
+    #[inline]
+    fn release(&mut self, index: usize) {
+        let worker = WorkerId::at(index);
+        self.scheduler.conclude(worker);
+        match self.scheduler.outstanding(worker) {
+            0 => {
+                self.busy &= !(1 << index);
+                self.committed &= !(1 << index);
+            }
+            1 => self.committed &= !(1 << index),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn conclude(&mut self, index: usize, note: u32) {
+        self.release(index);
+        self.lanes[index].progress_at = self.now;
+        if note != 0
+            && let Some(sample) = self.lanes[index].sample.take()
+        {
+            self.hand_off.record(sample, u64::from(note), Clock.now());
+            if self.bound == Bound::Auto {
+                self.scheduler.set_bound(self.hand_off.bound());
+            }
+        }
+    }
+
+    /// Gives workers that are idle what others have and have not begun, of those without progress
+    /// for longest first. Only once they had none for as long as a hand-off takes: before that the
+    /// worker is as likely about to begin it.
+    #[inline(never)]
+    fn rebalance(&mut self) {
+        let all = u64::MAX >> (u64::BITS as usize - self.lanes.len());
+        let mut candidates = self.committed;
+        let patience_ns = self.patience_ns();
+        while self.busy != all && self.scheduler.queue_len() == 0 {
+            let slowest = bits(candidates).min_by_key(|&index| self.lanes[index].progress_at);
+            let Some(index) = slowest.filter(|&index| {
+                self.now >= self.lanes[index].progress_at.saturating_add(patience_ns)
+            }) else {
+                return;
+            };
+            let Some((job, note)) = self.lanes[index].sender.take_back() else {
+                // It has begun the last of them.
+                candidates &= !(1 << index);
+                continue;
+            };
+            if note != 0 {
+                self.lanes[index].sample = None;
+            }
+            self.release(index);
+            candidates &= self.committed;
+            self.counts.taken_back += 1;
+            // Its queueing is over, and with it its deadline there: the worker asks.
+            match self.scheduler.offer(job, Cloning::Forbidden, Time::MAX, NO_RANDOM) {
+                Outcome::Placed(workers, job) => self.push(workers.first(), job),
+                Outcome::Held(_) => {}
+                Outcome::Full(_) => unreachable!("a worker is idle"),
+            }
+        }
+    }
+
+    fn patience_ns(&self) -> u64 {
+        self.hand_off.round_trip_ns().unwrap_or(0).clamp(PATIENCE_MIN_NS, PATIENCE_MAX_NS)
+    }
+}
+
+impl<J, P> Drop for Dispatcher<J, P> {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+/// The places of the bits that are set.
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = set.trailing_zeros();
+        set &= set.checked_sub(1)?;
+        Some(index as usize)
+    })
+}
+
+/// JBSQ breaks ties by rotation and needs no random word.
+const NO_RANDOM: u64 = 0;
+
+/// The least time without progress after which what a worker has not begun is taken back: to take it
+/// costs about as much as a hand-off.
+const PATIENCE_MIN_NS: u64 = 1_000;
+
+/// The most: a hand-off that takes longer is one of a worker that was asleep or descheduled.
+const PATIENCE_MAX_NS: u64 = 50_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! A dispatcher and its workers, played by one thread where the order matters.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use allocation_counter::measure;
+use tailcut_proto::policy::{Loads, Placement};
+
+use super::*;
+
+/// A job's number, and who did it.
+type Job = (u64, Option<usize>);
+
+fn pair(workers: usize, bound: u32) -> (Dispatcher<Job>, Vec<Worker<Job>>) {
+    let bound = Bound::Fixed(NonZeroU32::new(bound).unwrap());
+    let config = Config { queue_len_max: 4, ..Config::new(workers).bound(bound) };
+    Dispatcher::new(&config, &Waker::new().unwrap()).unwrap()
+}
+
+fn offer(dispatcher: &mut Dispatcher<Job>, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        dispatcher.offer((number, None), Time::MAX).unwrap();
+    }
+}
+
+fn done(dispatcher: &mut Dispatcher<Job>, now: Time) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    dispatcher.poll_done(now, |job| jobs.push(job));
+    jobs
+}
+
+/// One job by this worker; its number.
+fn turn(worker: &mut Worker<Job>) -> Option<u64> {
+    let (index, mut number) = (worker.index(), None);
+    worker.turn(|job| {
+        job.1 = Some(index);
+        number = Some(job.0);
+    });
+    number
+}
+
+#[test]
+fn jobs_go_to_the_worker_with_the_fewest_and_the_rest_wait() {
+    let (mut dispatcher, mut workers) = pair(2, 2);
+    offer(&mut dispatcher, 0..7);
+    assert_eq!((dispatcher.len(), dispatcher.metrics().queue_len), (7, 3));
+    assert_eq!([dispatcher.outstanding(0), dispatcher.outstanding(1)], [2, 2]);
+    assert_eq!(
+        [turn(&mut workers[0]), turn(&mut workers[0]), turn(&mut workers[0])],
+        [Some(0), Some(2), None]
+    );
+    assert_eq!(done(&mut dispatcher, 1), [(0, Some(0)), (2, Some(0))]);
+    assert_eq!([turn(&mut workers[0]), turn(&mut workers[1])], [Some(4), Some(1)]);
+    assert_eq!(dispatcher.metrics().counts.queued, 3);
+}
+
+#[test]
+fn a_full_queue_returns_the_job_and_counts_it() {
+    let (mut dispatcher, _workers) = pair(1, 1);
+    offer(&mut dispatcher, 0..5);
+    assert_eq!(dispatcher.offer((5, None), Time::MAX), Err((5, None)));
+    assert_eq!(dispatcher.metrics().counts.refused_queue_full, 1);
+}
+
+#[test]
+fn what_expires_or_is_withdrawn_in_the_queue_does_not_run() {
+    let (mut dispatcher, mut workers) = pair(1, 1);
+    offer(&mut dispatcher, 0..1);
+    dispatcher.offer((1, None), 100).unwrap();
+    let ticket = dispatcher.offer((2, None), Time::MAX).unwrap().unwrap();
+    assert_eq!(dispatcher.withdraw(ticket), Some((2, None)));
+    assert_eq!(dispatcher.withdraw(ticket), None);
+    assert_eq!(done(&mut dispatcher, 100), [(1, None)]);
+    assert_eq!([turn(&mut workers[0]), turn(&mut workers[0])], [Some(0), None]);
+    assert_eq!(done(&mut dispatcher, 101), [(0, Some(0))]);
+    assert!(dispatcher.is_empty());
+}
+
+#[test]
+fn what_a_busy_worker_has_not_begun_is_taken_back_by_an_idle_one() {
+    let (mut dispatcher, mut workers) = pair(2, 2);
+    offer(&mut dispatcher, 0..3);
+    // Worker 1 is done at once, and worker 0, which is at job 0 and has job 2, for long not.
+    assert_eq!(turn(&mut workers[1]), Some(1));
+    let mut runs = workers.remove(0);
+    let mut inner = None;
+    runs.turn(|job| {
+        assert_eq!(job.0, 0);
+        assert_eq!(done(&mut dispatcher, 10).len(), 1);
+        // It might have begun it by now.
+        assert_eq!(turn(&mut workers[0]), None);
+        let look_at = dispatcher.next_look().expect("a worker is idle");
+        assert!(done(&mut dispatcher, look_at - 1).is_empty());
+        assert_eq!(turn(&mut workers[0]), None);
+        assert!(done(&mut dispatcher, look_at).is_empty());
+        inner = turn(&mut workers[0]);
+        assert_eq!(dispatcher.next_look(), None);
+    });
+    assert_eq!(inner, Some(2));
+    assert_eq!(turn(&mut runs), None);
+    assert_eq!(done(&mut dispatcher, 2_000), [(0, None), (2, Some(1))]);
+    let metrics = dispatcher.metrics();
+    assert_eq!((metrics.counts.taken_back, metrics.outstanding, metrics.busy), (1, 0, 0));
+}
+
+#[test]
+fn what_is_begun_stays_where_it_is() {
+    let (mut dispatcher, mut workers) = pair(2, 2);
+    offer(&mut dispatcher, 0..3);
+    turn(&mut workers[1]);
+    assert_eq!([turn(&mut workers[0]), turn(&mut workers[0])], [Some(0), Some(2)]);
+    // Worker 0 is done with both, of which the dispatcher knows nothing when it looks.
+    assert_eq!(done(&mut dispatcher, 1_000_000).len(), 3);
+    assert_eq!(dispatcher.metrics().counts.taken_back, 0);
+}
+
+#[test]
+fn the_bound_follows_what_is_measured() {
+    let (mut dispatcher, mut workers) =
+        Dispatcher::<Job>::new(&Config::new(1), &Waker::new().unwrap()).unwrap();
+    assert_eq!(dispatcher.metrics().bound, 2);
+    for number in 0..20 {
+        offer(&mut dispatcher, number..number + 1);
+        // Longer than twenty hand-offs, which are as long as this thread takes from one to the
+        // other.
+        workers[0].turn(|_| {
+            let began_at = Clock.now();
+            while Clock.now() < began_at + 2_000_000 {}
+        });
+        assert_eq!(done(&mut dispatcher, number).len(), 1);
+    }
+    let metrics = dispatcher.metrics();
+    assert_eq!(metrics.bound, 1, "{metrics:?}");
+    assert!(metrics.service_ns.is_some_and(|ns| ns >= 2_000_000), "{metrics:?}");
+    assert!(metrics.hand_off_ns.is_some_and(|ns| ns < 100_000), "{metrics:?}");
+}
+
+#[test]
+fn a_thread_that_falls_asleep_is_told_of_what_is_done() {
+    let waker = Waker::new().unwrap();
+    let config = Config::new(1);
+    let (mut dispatcher, mut workers) = Dispatcher::<Job>::new(&config, &waker).unwrap();
+    assert!(dispatcher.fall_asleep());
+    dispatcher.get_up();
+    offer(&mut dispatcher, 0..2);
+    assert!(dispatcher.fall_asleep());
+    turn(&mut workers[0]);
+    // The waker was used: its driver does not fall asleep.
+    assert!(!waker.fall_asleep());
+    dispatcher.get_up();
+    assert!(!dispatcher.fall_asleep(), "a job is done");
+    dispatcher.get_up();
+    turn(&mut workers[0]);
+    assert!(waker.fall_asleep(), "nobody sleeps");
+    assert_eq!(done(&mut dispatcher, 0).len(), 2);
+}
+
+#[test]
+fn a_worker_whose_handler_panics_goes_on() {
+    let waker = Waker::new().unwrap();
+    let handler = |job: &mut Job| {
+        assert!(job.0 != 1, "as asked");
+        job.1 = Some(0);
+    };
+    std::thread::scope(|scope| {
+        let config = Config::new(1);
+        let mut dispatcher = Dispatcher::start(scope, &config, &waker, &handler).unwrap();
+        offer(&mut dispatcher, 0..3);
+        dispatcher.flush();
+        let mut jobs = Vec::new();
+        while jobs.len() < 3 {
+            jobs.extend(done(&mut dispatcher, 0));
+            std::thread::yield_now();
+        }
+        assert_eq!(jobs, [(0, Some(0)), (1, None), (2, Some(0))]);
+        while dispatcher.metrics().panics == 0 {
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn workers_that_sleep_are_woken_and_every_job_comes_back_once() {
+    let waker = Waker::new().unwrap();
+    let handler = |job: &mut Job| job.1 = Some(0);
+    for spin_ns_max in [Some(0), None] {
+        std::thread::scope(|scope| {
+            let config = Config { spin_ns_max, ..Config::new(3) };
+            let mut dispatcher = Dispatcher::start(scope, &config, &waker, &handler).unwrap();
+            let mut seen = vec![0; 3_000];
+            for number in 0..3_000 {
+                offer(&mut dispatcher, number..number + 1);
+                // Now and then it waits for all, and the workers fall asleep.
+                if number % 100 == 0 {
+                    dispatcher.flush();
+                    while !dispatcher.is_empty() {
+                        dispatcher.poll_done(number, |job| seen[job.0 as usize] += 1);
+                        std::thread::yield_now();
+                    }
+                }
+                dispatcher.poll_done(number, |job| seen[job.0 as usize] += 1);
+            }
+            while !dispatcher.is_empty() {
+                dispatcher.poll_done(9_999, |job| seen[job.0 as usize] += 1);
+                std::thread::yield_now();
+            }
+            assert!(seen.iter().all(|&count| count == 1));
+        });
+    }
+}
+
+#[test]
+fn a_short_job_never_waits_for_a_long_one_while_a_worker_is_idle() {
+    let waker = Waker::new().unwrap();
+    let (is_long, may_end) = (AtomicBool::new(false), AtomicBool::new(false));
+    let handler = |job: &mut Job| {
+        // The long ones end when all the short ones are done.
+        while job.0 < 1 && !may_end.load(Ordering::SeqCst) {
+            is_long.store(true, Ordering::SeqCst);
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        let config = Config::new(2).bound(Bound::Fixed(NonZeroU32::new(4).unwrap()));
+        let mut dispatcher = Dispatcher::start(scope, &config, &waker, &handler).unwrap();
+        offer(&mut dispatcher, 0..8);
+        dispatcher.flush();
+        let mut done = Vec::new();
+        while done.len() < 7 || !is_long.load(Ordering::SeqCst) {
+            dispatcher.poll_done(Clock.now(), |job| done.push(job.0));
+            std::thread::yield_now();
+        }
+        let taken_back = dispatcher.metrics().counts.taken_back;
+        // Before what may fail, or the long one would never end.
+        may_end.store(true, Ordering::SeqCst);
+        assert!(!done.contains(&0) && taken_back >= 1, "{done:?}, {taken_back} taken back");
+    });
+}
+
+#[test]
+fn a_warm_dispatcher_allocates_nothing() {
+    let (mut dispatcher, mut workers) = pair(4, 2);
+    let mut round = |first: u64| {
+        for number in first..first + 100 {
+            let _ = dispatcher.offer((number, None), Time::MAX);
+            if number % 3 == 0 {
+                workers.iter_mut().for_each(|worker| {
+                    worker.turn(|_| ());
+                });
+            }
+            dispatcher.poll_done(number * 1_000, |_| ());
+        }
+    };
+    round(0);
+    assert_eq!(measure(|| (1..50).for_each(|hundreds| round(hundreds * 100))).count_total, 0);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_refused() {
+    let check = |config: Config, expected: &str| {
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    check(Config::new(0), "0 workers");
+    check(Config::new(65), "65 workers; take 1 to 64");
+    check(Config::new(1).bound(Bound::Fixed(NonZeroU32::new(17).unwrap())), "a bound of 17");
+}
+
+/// A policy that clones whatever it is asked for.
+#[derive(Debug)]
+struct Cloner;
+
+impl Policy for Cloner {
+    fn place(&mut self, _: Loads<'_>, _: u64) -> Placement {
+        Placement::Two(WorkerId(0), WorkerId(1))
+    }
+}
+
+#[test]
+fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
+    let waker = Waker::new().unwrap();
+    let handler = |job: &mut (u64, u64)| job.1 = job.0;
+    std::thread::scope(|scope| {
+        let (mut dispatcher, workers) =
+            Dispatcher::with_policy(&Config::new(2), &waker, Cloner).unwrap();
+        for worker in workers {
+            scope.spawn(move || worker.run(handler));
+        }
+        let mut replies = Vec::new();
+        for id in 0..100 {
+            dispatcher.offer((id, u64::MAX), Time::MAX).unwrap();
+            // Nothing is pushed to a lane that may be full.
+            while replies.len() as u64 <= id {
+                dispatcher.poll_done(0, |job| replies.push(job));
+                std::thread::yield_now();
+            }
+        }
+        dispatcher.poll_done(0, |job| replies.push(job));
+        let expected: Vec<_> = (0..100).map(|id| (id, id)).collect();
+        assert_eq!(replies, expected);
+        for worker in [0, 1] {
+            assert_eq!(dispatcher.outstanding(worker), 0);
+        }
+    });
+}
