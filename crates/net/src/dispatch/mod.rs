@@ -1,7 +1,7 @@
 //! The dispatcher: one queue before worker threads, RPCValet's in software.
 //!
 //! One thread, which polls the datapath, holds the queue and pushes each job to the worker that has
-//! the fewest, by the router's own [`Scheduler`] and policy. A job crosses to its worker and back in
+//! the fewest, by the router's own [`Scheduler`] and JBSQ. A job crosses to its worker and back in
 //! the slot of a lane (`sys::lane`), which no other thread touches: nothing is locked, nothing is
 //! contended for, and what a job points to stays where it is.
 //!
@@ -25,6 +25,7 @@
 
 mod config;
 mod hand_off;
+mod levels;
 mod metrics;
 mod spin;
 mod worker;
@@ -34,10 +35,11 @@ use std::sync::Arc;
 use std::thread::Scope;
 
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::{Jbsq, Policy, WorkerId};
+use tailcut_proto::policy::{Policy, WorkerId};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
 
 pub use self::config::{Bound, Config, ConfigError, WORKERS_MAX};
+pub use self::levels::Levels;
 pub use self::metrics::{Counts, Metrics};
 pub use self::worker::Worker;
 
@@ -53,11 +55,12 @@ use crate::sys::{Sender, lane};
 /// After calls of [`Dispatcher::offer`], call [`Dispatcher::flush`]; before the thread sleeps,
 /// [`Dispatcher::fall_asleep`].
 #[derive(Debug)]
-pub struct Dispatcher<J, P = Jbsq> {
+pub struct Dispatcher<J, P = Levels> {
     /// The queue, and what each worker has.
     scheduler: Scheduler<J, P>,
     /// By the index of the worker in the scheduler.
     lanes: Vec<Lane<J>>,
+    /// What it shares with the workers besides the lanes.
     shared: Arc<Shared>,
     /// A bit for each worker that has something.
     busy: u64,
@@ -65,8 +68,11 @@ pub struct Dispatcher<J, P = Jbsq> {
     committed: u64,
     /// A bit for each worker that has been given something since the last flush.
     pushed: u64,
+    /// What is measured, and the bound that follows.
     hand_off: HandOff,
+    /// As configured.
     bound: Bound,
+    /// Events so far.
     counts: Counts,
     /// Time of the last poll.
     now: Time,
@@ -75,6 +81,7 @@ pub struct Dispatcher<J, P = Jbsq> {
 /// The dispatcher's side of one worker.
 #[derive(Debug)]
 struct Lane<J> {
+    /// The lane to it.
     sender: Sender<J>,
     /// When it last had a job done, or was given one while it had none.
     progress_at: Time,
@@ -90,7 +97,9 @@ impl<J: Send> Dispatcher<J> {
     ///
     /// What is wrong with the configuration.
     pub fn new(config: &Config, waker: &Waker) -> Result<(Self, Vec<Worker<J>>), ConfigError> {
-        Self::with_policy(config, waker, Jbsq::new(config.bound.initial()))
+        config.check()?;
+        let policy = Levels::new(config.workers, config.bound.initial().get());
+        Self::with_policy(config, waker, policy)
     }
 
     /// A dispatcher whose workers run in threads of `scope` and do jobs by `handler`. They end when
@@ -187,6 +196,8 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     #[inline]
     pub fn poll_done(&mut self, now: Time, mut done: impl FnMut(J)) {
         self.now = now;
+        // What several workers are done with comes over at once.
+        bits(self.busy).for_each(|index| self.lanes[index].sender.prefetch());
         let mut rest = self.busy;
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;

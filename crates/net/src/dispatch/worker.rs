@@ -24,9 +24,13 @@ use crate::sys::Taker;
 /// One worker's side: to be run by a thread of its own, or played turn by turn.
 #[derive(Debug)]
 pub struct Worker<J> {
+    /// Its place among the dispatcher's workers, from 0.
     index: usize,
+    /// The lane from the dispatcher.
     lane: Taker<J>,
+    /// What all of them share.
     shared: Arc<Shared>,
+    /// How long it spins, and what it has learned of that.
     spin: SpinTime,
     /// The core to run on.
     core: Option<usize>,
@@ -45,13 +49,16 @@ pub(super) struct Shared {
     threads: Vec<OnceLock<Thread>>,
     /// Counts of each worker.
     counts: Vec<Line<WorkerCounts>>,
+    /// Wakes the dispatcher's thread.
     waker: Waker,
 }
 
 /// What a worker counts.
 #[derive(Debug, Default)]
 struct WorkerCounts {
+    /// Times that it went to sleep.
     sleeps: AtomicU64,
+    /// Handlers that panicked.
     panics: AtomicU64,
 }
 
@@ -150,9 +157,27 @@ impl<J: Send> Worker<J> {
         }
     }
 
-    /// Runs one job by `handler`, if there is one: for a thread that plays several workers.
+    /// Runs one job by `handler`, if there is one; tells a dispatcher that sleeps.
     #[inline]
     pub fn turn(&mut self, handler: impl FnOnce(&mut J)) -> bool {
+        let has_run = self.turn_quietly(handler);
+        if has_run {
+            self.notify();
+        }
+        has_run
+    }
+
+    /// Fetches what the next turn looks at: for a thread that plays several workers, so that their
+    /// jobs come over at once and not one after the other.
+    #[inline]
+    pub fn prefetch(&self) {
+        self.lane.prefetch();
+    }
+
+    /// As [`Worker::turn`], and tells nobody: for a thread that plays several workers and calls
+    /// [`Worker::notify`] once for all.
+    #[inline]
+    pub fn turn_quietly(&mut self, handler: impl FnOnce(&mut J)) -> bool {
         let Some(mut job) = self.lane.take() else { return false };
         if job.note() == 0 {
             handler(&mut job);
@@ -162,8 +187,6 @@ impl<J: Send> Worker<J> {
             let service_ns = Clock.now().saturating_sub(began_at);
             job.set_note(u32::try_from(service_ns).unwrap_or(u32::MAX).max(1));
         }
-        drop(job);
-        self.notify();
         true
     }
 
@@ -177,7 +200,7 @@ impl<J: Send> Worker<J> {
 
     /// Tells the dispatcher's thread that something is done, if it sleeps.
     #[inline]
-    fn notify(&self) {
+    pub fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.shared.is_dispatcher_asleep.0.load(Ordering::Relaxed) {
             self.shared.waker.wake();

@@ -35,6 +35,7 @@ pub(crate) fn lane<T: Send>(len: usize) -> (Sender<T>, Taker<T>) {
 
 /// The dispatcher's end.
 pub(crate) struct Sender<T> {
+    /// The ring, of a power of two.
     slots: Arc<[Slot<T>]>,
     /// Jobs pushed and not taken back; the place of the next.
     head: usize,
@@ -44,6 +45,7 @@ pub(crate) struct Sender<T> {
 
 /// The worker's end.
 pub(crate) struct Taker<T> {
+    /// The ring, of a power of two.
     slots: Arc<[Slot<T>]>,
     /// Jobs taken; the place of the next.
     next: usize,
@@ -51,6 +53,7 @@ pub(crate) struct Taker<T> {
 
 /// A job that the worker is at; dropping it hands it back.
 pub(crate) struct Taken<'a, T> {
+    /// Where it is, in the state taken.
     slot: &'a Slot<T>,
     /// It may go and be shared where a `&mut T` may.
     job: PhantomData<&'a mut T>,
@@ -108,6 +111,18 @@ impl<T: Send> Sender<T> {
         Some(collected)
     }
 
+    /// Fetches what [`Sender::collect`] will look at.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let slot = &self.slots[self.tail & (self.slots.len() - 1)];
+            // SAFETY: a prefetch touches nothing that a program sees, at whichever address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const slot.state).cast()) };
+        }
+    }
+
     /// Whether [`Sender::collect`] would find a job.
     pub(crate) fn is_done(&self) -> bool {
         let slot = &self.slots[self.tail & (self.slots.len() - 1)];
@@ -134,7 +149,9 @@ impl<T: Send> Taker<T> {
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken<'_, T>> {
         let slot = &self.slots[self.next & (self.slots.len() - 1)];
-        // Looked at before the exchange, so that the line of an empty slot stays shared.
+        // The line comes to this core once, to be written; a load would fetch it to be read, and
+        // the exchange fetch it again.
+        prefetch_to_write(slot);
         if slot.state.load(Ordering::Relaxed) != FULL
             || slot
                 .state
@@ -147,12 +164,30 @@ impl<T: Send> Taker<T> {
         Some(Taken { slot, job: PhantomData })
     }
 
+    /// Fetches what [`Taker::take`] will look at.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_to_write(&self.slots[self.next & (self.slots.len() - 1)]);
+    }
+
     /// Whether [`Taker::take`] would find a job.
     #[inline]
     pub(crate) fn has_job(&self) -> bool {
         let slot = &self.slots[self.next & (self.slots.len() - 1)];
         slot.state.load(Ordering::Relaxed) == FULL
     }
+}
+
+#[inline]
+fn prefetch_to_write<T>(slot: &Slot<T>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a prefetch touches nothing that a program sees, at whichever address.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>((&raw const slot.state).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slot;
 }
 
 impl<T> Taken<'_, T> {
