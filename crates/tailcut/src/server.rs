@@ -275,7 +275,8 @@ impl Server {
         config: impl Into<DispatchConfig>,
         handler: impl Fn(Request<'_>) + Send + Sync,
     ) -> Result<(), Error> {
-        self.set_workers(count);
+        let config = config.into();
+        self.set_workers(config.workers);
         let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
         let work = |job: &mut Job| {
             // What nobody waits for is left without a verdict: its endpoint has given it up, or is
@@ -285,7 +286,7 @@ impl Server {
             }
         };
         std::thread::scope(|scope| {
-            let crew = Dispatcher::start(scope, &config.into(), &waker, &work)?;
+            let crew = Dispatcher::start(scope, &config, &waker, &work)?;
             self.run_crew(crew)
         })
     }
