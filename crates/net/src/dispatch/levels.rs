@@ -92,7 +92,7 @@ mod tests {
         ) {
             let mut levels = Levels::new(workers, bound);
             let mut jbsq = Jbsq::new(NonZeroU32::new(bound).unwrap());
-            let (mut outstanding, reported) = (vec![0; workers], vec![0; workers]);
+            let (mut outstanding, others) = (vec![0; workers], vec![0; workers]);
             for (worker, what) in steps {
                 match what {
                     // Bounds move while workers have more.
@@ -105,7 +105,11 @@ mod tests {
                         levels.note_concluded(WorkerId::at(worker % workers));
                     }
                     _ => {
-                        let loads = Loads { outstanding: &outstanding, reported: &reported };
+                        let loads = Loads {
+                            outstanding: &outstanding,
+                            reported: &others,
+                            waiting: &others,
+                        };
                         let placement = levels.place(loads, 0);
                         prop_assert_eq!(placement, jbsq.place(loads, 0));
                         if let Placement::One(worker) = placement {
