@@ -75,6 +75,11 @@ impl App {
         Ok(form.map_or(Self::Echo, |form| Self::Tasks { form, times, service }))
     }
 
+    /// Whether its services are computed.
+    pub(super) fn is_spun(&self) -> bool {
+        matches!(self, Self::Tasks { service: Service::Spin, .. })
+    }
+
     /// Whether its services run on emulated workers.
     pub(super) fn is_emulated(&self) -> bool {
         matches!(self, Self::Tasks { service: Service::Emulated, .. })

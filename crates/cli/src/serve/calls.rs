@@ -23,6 +23,7 @@ use tailcut_proto::rpc::{Event, RequestId, Rpc};
 use tailcut_wire::r2p2::DropReason;
 
 use super::app::{App, HandlerConfig, spin};
+use super::crew::Crew;
 use super::emulated::{Emulated, Job};
 use super::report::{self, Snapshot};
 use super::times::Times;
@@ -47,10 +48,14 @@ impl Endpoints {
             opening.r2p2.pool.server_id = args.server_id.wrapping_add(index as u32);
             place.add(&opening, &mut driver)?;
             driver.node_mut(index).set_workers(args.workers as usize);
-            handlers.push(CallDesk::new(
-                args.app.clone(),
-                handler_config(args, index, MESSAGE_BYTES_MAX),
-            ));
+            let config = handler_config(args, index, MESSAGE_BYTES_MAX);
+            let mut desk = CallDesk::new(args.app.clone(), config);
+            if args.has_crew() {
+                let waker = driver.waker();
+                let crew = Crew::start(args.workers, args.bound, config.queue_len_max, &waker)?;
+                desk.crew = Some(crew);
+            }
+            handlers.push(desk);
         }
         let mut trace = args.trace.create()?;
         if let Some(trace) = &mut trace {
@@ -91,9 +96,26 @@ impl Endpoints {
             if left == Left::Nothing {
                 let finishes = self.handlers.iter().filter_map(CallDesk::next_finish);
                 let look_at = finishes.chain(look_at).chain(running.life.look_at()).min();
-                self.driver.wait(None, look_at)?;
+                self.wait(look_at)?;
             }
         }
+    }
+
+    /// Passes the time until there is something to do, unless a worker has done something.
+    fn wait(&mut self, look_at: Option<Time>) -> Result<()> {
+        if self.driver.keeps_turning() {
+            return Ok(());
+        }
+        let mut crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
+        // Each is asked, for each is told afterwards.
+        let is_idle =
+            crews.by_ref().fold(true, |is_idle, crew| is_idle & crew.dispatcher.fall_asleep());
+        if is_idle {
+            self.driver.wait(None, look_at)?;
+        }
+        let crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
+        crews.for_each(|crew| crew.dispatcher.get_up());
+        Ok(())
     }
 
     fn is_busy(&self) -> bool {
@@ -113,6 +135,10 @@ impl Endpoints {
             snapshot.ports.push(report::Port::Calls(self.driver.node(index).metrics(), port));
             snapshot.times.add(handler.emulated.times());
             snapshot.times.add(&handler.spun_times);
+            if let Some(crew) = &handler.crew {
+                snapshot.times.add(crew.times());
+                snapshot.dispatch.push(crew.metrics());
+            }
         }
     }
 }
@@ -153,6 +179,8 @@ fn read_pool_key(path: &Path) -> Result<[u8; 16]> {
 struct CallDesk {
     app: App,
     emulated: Emulated<Answer>,
+    /// Threads that compute in this one's place.
+    crew: Option<Crew<Answer>>,
     /// What waits for this thread to compute, first come first served.
     spun: VecDeque<Job<Answer>>,
     /// The longest that it gets.
@@ -182,6 +210,7 @@ impl CallDesk {
         Self {
             app,
             emulated,
+            crew: None,
             spun: VecDeque::new(),
             queue_len_max: config.queue_len_max,
             spun_times: Times::default(),
@@ -201,7 +230,10 @@ impl CallDesk {
                     self.take(endpoint, now, Arrived { id, payload, deadline });
                 }
                 // What waits to be computed is asked about when it is its turn.
-                Event::Cancelled { id } => self.emulated.cancel(id),
+                Event::Cancelled { id } => {
+                    self.emulated.cancel(id);
+                    self.crew.iter_mut().for_each(|crew| crew.cancel(id));
+                }
                 Event::Replied { .. } | Event::Failed { .. } => {}
             }
         }
@@ -224,14 +256,18 @@ impl CallDesk {
         if self.spun.is_empty() { Left::Nothing } else { Left::Requests }
     }
 
-    /// When the next emulated service ends.
+    /// When the next emulated service ends, or workers want to be looked at.
     fn next_finish(&self) -> Option<Time> {
-        self.emulated.next_finish()
+        let look_at = self.crew.as_ref().and_then(|crew| crew.dispatcher.next_look());
+        self.emulated.next_finish().into_iter().chain(look_at).min()
     }
 
     fn reply_finished(&mut self, endpoint: &mut Endpoint, now: Time) {
         while let Some(job) = self.emulated.poll_finished(now) {
             reply(endpoint, now, job);
+        }
+        if let Some(crew) = &mut self.crew {
+            crew.poll_finished(now, |job| reply(endpoint, now, job));
         }
     }
 
@@ -251,6 +287,8 @@ impl CallDesk {
         let job = Job { id, what, arrived_at: now, service_ns };
         let is_taken = if self.app.is_emulated() {
             self.emulated.offer(job, deadline)
+        } else if let Some(crew) = &mut self.crew {
+            crew.offer(job, deadline)
         } else if self.spun.len() < self.queue_len_max {
             self.spun.push_back(job);
             true

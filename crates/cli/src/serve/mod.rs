@@ -4,6 +4,7 @@ mod app;
 mod calls;
 mod certificate;
 mod connections;
+mod crew;
 mod datagrams;
 mod emulated;
 mod peer_log;
@@ -11,6 +12,7 @@ mod report;
 mod times;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::mpsc::SyncSender;
 
@@ -18,6 +20,7 @@ use anyhow::{Result, bail};
 use tailcut_instrument::job::Transport;
 use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
+use tailcut_net::dispatch::{BOUND_MAX, WORKERS_MAX};
 use tailcut_net::driver::Waker;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
@@ -53,9 +56,13 @@ pub(crate) struct Args {
     /// What to answer: echo, synthetic, synthetic:DIST, spin, spin:DIST or stss
     #[arg(long, value_name = "APP", value_parser = App::parse)]
     app: App,
-    /// Emulated workers of each port, behind one queue (synthetic and stss only)
+    /// Workers of each port, behind one queue: emulated ones (synthetic and stss), or threads (spin
+    /// over r2p2 and homa, up to 64), where 1 computes on the thread that serves
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: u32,
+    /// Requests that a thread of --workers may have at once [default: from the measured hand-off]
+    #[arg(long, value_name = "N", value_parser = parse_bound)]
+    bound: Option<NonZeroU32>,
     /// Ports from ADDR on, each a server of its own with its own workers and server id
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     ports: u16,
@@ -126,6 +133,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
     server.serve(&mut running)?;
     eprint!("{}", server.report());
     running.life.end("requests are unanswered, or their replies not received")
+}
+
+impl Args {
+    /// Whether threads of their own compute.
+    fn has_crew(&self) -> bool {
+        self.workers > 1 && self.app.is_spun() && self.transport.has_endpoints()
+    }
+}
+
+fn parse_bound(text: &str) -> Result<NonZeroU32, String> {
+    let bound = text.parse().ok().filter(|bound: &NonZeroU32| bound.get() <= BOUND_MAX);
+    bound.ok_or_else(|| format!("write 1 to {BOUND_MAX}"))
 }
 
 /// A thread's request for a snapshot: what to fill in, and where it goes.
@@ -232,10 +251,16 @@ fn check(args: &Args) -> Result<()> {
     if place::is_passed(&args.listen) && matches!(args.transport, Transport::Tcp | Transport::Tls) {
         bail!("--listen systemd is for datagrams; name an address, or change --transport");
     }
-    if args.workers > 1 && !args.app.is_emulated() {
+    if args.workers > 1 && !args.app.is_emulated() && !args.has_crew() {
         bail!(
-            "--workers are emulated, which only --app synthetic and stss do; drop --workers, or take --ports for several servers"
+            "--workers are for --app synthetic and stss, which emulate them, and for spin over r2p2 and homa; drop --workers, or take --ports for several servers"
         );
+    }
+    if args.has_crew() && args.workers as usize > WORKERS_MAX {
+        bail!("--app spin has a thread for each worker, {WORKERS_MAX} at most");
+    }
+    if args.bound.is_some() && !args.has_crew() {
+        bail!("--bound is of threads; take --app spin and --workers of 2 or more, or leave it out");
     }
     if !(0.0..=1.0).contains(&args.jitter) {
         bail!("--jitter is a probability, from 0 to 1");
@@ -290,7 +315,7 @@ Apps:
                    big-endian), and the reply those 8 bytes. It occupies a worker, not a core,
                    so that many servers fit on one machine
   synthetic:DIST   the same with service times drawn here
-  spin, spin:DIST  the same times, spent computing on the thread that serves
+  spin, spin:DIST  the same times, spent computing: on the thread that serves, or on --workers
   stss             emulated service as well; the request says its time, its payload's size and
                    the reply's (8 bytes each, big-endian), and carries the payload
 Over UDP a synthetic request may carry 8 bytes more, which return. Over TCP and TLS echo returns
@@ -299,6 +324,7 @@ bytes as they come, and replies leave in the order of their connection's request
 Examples:
   tailcut serve --listen 0.0.0.0:8000 --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8000 --app synthetic:exp:50us --workers 16
+  tailcut serve --listen 0.0.0.0:8000 --app spin:exp:10us --workers 8
   tailcut serve --listen 127.0.0.1:8000 --transport udp --app echo
   tailcut serve --listen 0.0.0.0:50146 --transport homa --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8443 --transport tls --app echo --self-signed cert.pem

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use tailcut_net::dispatch;
 use tailcut_net::stream::StreamMetrics;
 use tailcut_proto::endpoint::Metrics;
 
@@ -20,6 +21,8 @@ pub(super) struct Snapshot {
     /// Of the connections of all ports.
     pub(super) streams: Option<StreamMetrics>,
     pub(super) times: Times,
+    /// Of each port whose services are computed by threads.
+    pub(super) dispatch: Vec<dispatch::Metrics>,
     pub(super) uptime_ns: u64,
     pub(super) is_draining: bool,
 }
@@ -39,6 +42,7 @@ impl Snapshot {
             ports: Vec::with_capacity(port_count),
             streams: None,
             times: Times::default(),
+            dispatch: Vec::with_capacity(port_count),
             uptime_ns: 0,
             is_draining: false,
         }
@@ -51,6 +55,11 @@ impl Snapshot {
             counters::add(&mut all, &port.counters());
         }
         all.extend(self.streams.iter().flat_map(counters::of_streams));
+        let mut dispatched = Counters::new();
+        for metrics in &self.dispatch {
+            counters::add(&mut dispatched, &of_dispatch(metrics));
+        }
+        all.extend(dispatched);
         all
     }
 
@@ -68,6 +77,24 @@ impl Snapshot {
         format!("served:\n{}{shares}", counters::lines(&self.counters()))
     }
 
+    /// What the dispatchers of all ports hold, and of their measures the largest.
+    fn add_dispatch(&self, page: &mut Page) {
+        let sum = |of: fn(&dispatch::Metrics) -> u64| self.dispatch.iter().map(of).sum::<u64>();
+        let most = |of: fn(&dispatch::Metrics) -> u64| self.dispatch.iter().map(of).max();
+        page.gauge("workers_busy", "Workers that have a request.").value(sum(|all| all.busy));
+        page.gauge("queue", "Requests that wait for a worker.").value(sum(|all| all.queue_len));
+        let help = "Requests with workers, begun or not.";
+        page.gauge("outstanding", help).value(sum(|all| all.outstanding));
+        let help = "The most requests that one worker has.";
+        page.gauge("outstanding_max", help).value(most(|all| all.outstanding_max).unwrap_or(0));
+        let help = "Requests that a worker may have.";
+        page.gauge("bound", help).value(most(|all| all.bound).unwrap_or(0));
+        let help =
+            "Average round trip to an idle worker less its service, 0 before it is measured.";
+        let hand_off_ns = most(|all| all.hand_off_ns.unwrap_or(0)).unwrap_or(0);
+        page.gauge("hand_off_seconds", help).value(seconds(hand_off_ns));
+    }
+
     /// For the admin port.
     pub(super) fn reading(&self) -> Reading {
         let mut page = Page::new("tailcut_serve");
@@ -77,6 +104,9 @@ impl Snapshot {
         let help = "Time from a request's arrival to the start of its service.";
         page.histogram("queueing", help, &self.times.queueing);
         page.histogram("service", "Time of a request's service.", &self.times.service);
+        if !self.dispatch.is_empty() {
+            self.add_dispatch(&mut page);
+        }
         page.counters(&self.counters());
         Reading { unready: self.is_draining.then_some("draining"), metrics: page.end() }
     }
@@ -105,6 +135,22 @@ impl Port {
             Self::Datagrams(counts, _) | Self::Connections(counts) => counts.requests,
         }
     }
+}
+
+fn of_dispatch(metrics: &dispatch::Metrics) -> Counters {
+    let dispatch::Counts { dispatched, queued, taken_back, refused_queue_full, expired, wakes } =
+        metrics.counts;
+    [
+        ("dispatched", dispatched),
+        ("dispatch_queued", queued),
+        ("dispatch_taken_back", taken_back),
+        ("dispatch_refused_queue_full", refused_queue_full),
+        ("dispatch_expired", expired),
+        ("worker_wakes", wakes),
+        ("worker_sleeps", metrics.worker_sleeps),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .to_vec()
 }
 
 fn of_handler(counts: &HandlerCounts) -> Counters {

@@ -106,7 +106,7 @@ fn average(old: Option<u64>, sample: u64) -> u64 {
 
 /// The largest bound, and the length of a lane: past it a worker that shares its core with others
 /// takes a scheduler's turn for each batch, and longer ones hardly help.
-pub(super) const BOUND_MAX: u32 = 16;
+pub const BOUND_MAX: u32 = 16;
 
 /// The bound until something is measured: RPCValet's.
 pub(super) const BOUND_INITIAL: NonZeroU32 = NonZeroU32::new(2).unwrap();

@@ -39,11 +39,12 @@ use tailcut_proto::policy::{Policy, WorkerId};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
 
 pub use self::config::{Bound, Config, ConfigError, WORKERS_MAX};
+pub use self::hand_off::BOUND_MAX;
 pub use self::levels::Levels;
 pub use self::metrics::{Counts, Metrics};
 pub use self::worker::Worker;
 
-use self::hand_off::{BOUND_MAX, HandOff, Sample};
+use self::hand_off::{HandOff, Sample};
 use self::worker::Shared;
 use crate::clock::Clock;
 use crate::driver::Waker;
