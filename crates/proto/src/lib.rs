@@ -17,6 +17,7 @@
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
 //! | `peer`, `call`, `message`, `order`, `keyed` | what every protocol needs: one core |
+//! | `work` | steps of work, counted in the fuzz targets |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never
 //! makes it allocate in proportion to what the input claims.
@@ -40,3 +41,7 @@ pub mod rpc;
 mod rtt;
 pub mod scheduler;
 pub mod stream;
+#[cfg(feature = "count-work")]
+pub mod work;
+#[cfg(not(feature = "count-work"))]
+mod work;

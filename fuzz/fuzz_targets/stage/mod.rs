@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use tailcut_proto::node::{GSO_BYTES_MAX, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
+use tailcut_proto::work;
 
 /// What is a protocol's own.
 pub struct Manner {
@@ -21,7 +22,7 @@ pub struct Manner {
 ///
 /// # Panics
 ///
-/// When the endpoint sends more than three bytes for each that it got of addresses that are not
+/// When a packet costs more than [`STEPS_MAX`] steps of work, when the endpoint sends more than three bytes for each that it got of addresses that are not
 /// validated, when a call does not end, or when the endpoint still waits for something in
 /// the end.
 pub fn play<E: Rpc>(endpoint: E, manner: &Manner, input: &[u8]) -> E {
@@ -77,7 +78,10 @@ impl<E: Rpc> Stage<E> {
                 let mut datagram = bytes.to_vec();
                 (manner.adorn)(kind, &mut datagram);
                 self.paid_in += datagram.len();
+                work::take();
                 self.endpoint.handle_datagram(self.now, peer.into(), &mut datagram);
+                let steps = work::take();
+                assert!(steps <= STEPS_MAX, "a packet costs {steps} steps");
             }
             5 => {
                 let (payload, options) = (manner.call)(kind, bytes);
@@ -114,6 +118,9 @@ impl<E: Rpc> Stage<E> {
         }
     }
 }
+
+/// Steps of work that one packet may cost: of some nanoseconds each, about 2 us.
+const STEPS_MAX: u64 = 256;
 
 /// So long after the last step all must be released, s.
 const END_S: u32 = 200;

@@ -135,9 +135,9 @@ impl Endpoint {
         let peer = &mut self.peers[slot.peer];
         let (version, tag) = (packet.version.get(), packet.common.window.get());
         let is_known = peer.state.cutoffs.version == version && peer.state.tag_told == tag;
-        if is_known && matches!(slot.phase, Phase::Calling(_)) {
+        if is_known && matches!(slot.phase, Phase::Calling(_) | Phase::Hearing(_)) {
             // It tells them again, since it wants to hear the version back: our address is not
-            // validated.
+            // validated, and the reply, or the rest of it, waits for that.
             let priority = peer.state.cutoffs.level(slot.out.len());
             let first_len = self.config.framing.unscheduled_len;
             slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);

@@ -18,6 +18,8 @@
 
 use std::collections::VecDeque;
 
+use crate::work;
+
 /// Sequences that are told apart. A client opens a new session before its oldest unfinished call
 /// falls out of them.
 pub(crate) const WINDOW: u32 = 1 << 16;
@@ -114,6 +116,8 @@ impl Once {
                 if !self.make_room(grow) {
                     return false;
                 }
+                // The nearer end moves, a chunk a step.
+                work::step(at.min(self.chunks.len() - at));
                 self.chunks.insert(at, Chunk { number, bits: [0; CHUNK_BITS as usize / 64] });
                 at
             }
@@ -150,12 +154,14 @@ impl Once {
     fn raise_floor(&mut self, floor: u32) {
         self.floor = floor;
         let passed = self.chunks.partition_point(|chunk| chunk.number < floor / CHUNK_BITS);
+        // Plain words are dropped by moving the front alone.
         self.chunks.drain(..passed);
     }
 
     /// Raises the floor past what is taken without a gap, by [`WORDS_PASSED_MAX`] words at most.
     fn pass_taken(&mut self) {
         for _ in 0..WORDS_PASSED_MAX {
+            work::step(1);
             let Some(first) =
                 self.chunks.front().filter(|first| first.number == self.floor / CHUNK_BITS)
             else {

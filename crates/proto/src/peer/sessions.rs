@@ -17,6 +17,7 @@ use super::once::Once;
 use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::order::list::List;
+use crate::work;
 
 /// Sessions of one peer, in no order.
 pub(crate) type Sessions = Vec<Session>;
@@ -159,7 +160,9 @@ pub(super) fn add(
 
 /// The place of the session `id`, if it is known.
 pub(super) fn place(sessions: &Sessions, id: u64) -> Option<usize> {
-    sessions.iter().position(|session| session.id == id)
+    let found = sessions.iter().position(|session| session.id == id);
+    work::step(found.unwrap_or(sessions.len()));
+    found
 }
 
 /// Expires what has been idle for long, and gives its memory back.

@@ -22,6 +22,7 @@ use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, p
 use crate::address::AddressKey;
 use crate::keyed::KeyedState;
 use crate::node::Time;
+use crate::work;
 
 /// The place of a peer in its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -277,6 +278,7 @@ impl<T> Table<T> {
     /// steps find one; true if they do.
     fn evict_idle(&mut self, now: Time, idle_ns: u64) -> bool {
         for _ in 0..STEPS_MAX.min(self.peers.len()) {
+            work::step(1);
             self.hand = (self.hand + 1) % self.peers.len();
             let peer = &mut self.peers[self.hand];
             let is_idle = peer.calls == 0
@@ -301,11 +303,17 @@ impl<T> Table<T> {
         false
     }
 
-    /// Expires the idle sessions of the next few peers.
+    /// Expires the idle sessions of the next few peers, of fewer where they have many.
     fn expire_sessions(&mut self, now: Time, idle_ns: u64) {
+        let mut looked_at = 0;
         for _ in 0..STEPS_MAX.min(self.peers.len()) {
             self.hand = (self.hand + 1) % self.peers.len();
             let Peer { sessions, address, .. } = &mut self.peers[self.hand];
+            looked_at += 1 + sessions.len();
+            work::step(1 + sessions.len());
+            if looked_at > SESSIONS_LOOKED_AT_MAX {
+                return;
+            }
             sessions::expire(sessions, address.ip(), now, idle_ns, &mut self.budget);
         }
     }
@@ -406,6 +414,9 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
 
 /// Peers that one network may have for each place that is free.
 const SHARE: usize = 3;
+
+/// Sessions looked at for what is idle, each time memory is needed; those of one peer at least.
+const SESSIONS_LOOKED_AT_MAX: usize = 96;
 
 /// Peers looked at for one to evict, each time room is needed.
 const STEPS_MAX: usize = 32;

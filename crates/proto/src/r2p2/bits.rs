@@ -1,6 +1,8 @@
 //! A set of packet indexes that grows with the highest index seen, and keeps its memory when it is
 //! cleared.
 
+use crate::work;
+
 /// Packet indexes, as bits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bits {
@@ -36,6 +38,39 @@ impl Bits {
         }
     }
 
+    /// Adds the indexes from `from` to below `to` that are not in `others`; tells how many were
+    /// absent.
+    pub(super) fn insert_range(&mut self, from: u16, to: u16, others: &Self) -> u16 {
+        let mut added = 0;
+        for (word, mask) in words(from, to) {
+            work::step(1);
+            let wanted = mask & !others.words.get(word).copied().unwrap_or(0);
+            if wanted != 0 && self.words.len() <= word {
+                self.words.resize(word + 1, 0);
+            }
+            if wanted != 0 {
+                added += (wanted & !self.words[word]).count_ones();
+                self.words[word] |= wanted;
+            }
+        }
+        added as u16
+    }
+
+    /// Removes the indexes from `from` to below `to`; tells how many were members.
+    pub(super) fn remove_range(&mut self, from: u16, to: u16) -> u16 {
+        let mut removed = 0;
+        // Beyond the highest member there is nothing to remove.
+        let end = u16::try_from(self.words.len() * 64).unwrap_or(u16::MAX);
+        for (word, mask) in words(from, to.min(end)) {
+            work::step(1);
+            if let Some(bits) = self.words.get_mut(word) {
+                removed += (*bits & mask).count_ones();
+                *bits &= !mask;
+            }
+        }
+        removed as u16
+    }
+
     /// The lowest member at or above `from`.
     pub(super) fn first_from(&self, from: u16) -> Option<u16> {
         let start = usize::from(from) / 64;
@@ -61,9 +96,45 @@ impl Bits {
     }
 }
 
+/// The words that hold the indexes from `from` to below `to`, each with a mask of these.
+fn words(from: u16, to: u16) -> impl Iterator<Item = (usize, u64)> {
+    let first = usize::from(from / 64);
+    let end = if from < to { usize::from((to - 1) / 64) + 1 } else { first };
+    (first..end).map(move |word| {
+        let begin = word * 64;
+        let low = usize::from(from).saturating_sub(begin);
+        let high = (usize::from(to) - begin).min(64);
+        (word, u64::MAX >> (64 - (high - low)) << low)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_are_what_one_after_the_other_is() {
+        for (from, to) in [(0, 0), (0, 1), (3, 64), (63, 65), (64, 128), (1, 200), (130, 131)] {
+            let mut others = Bits::default();
+            for index in [2, 64, 70, 150] {
+                others.insert(index);
+            }
+            let mut bits = Bits::default();
+            bits.insert(5);
+            bits.insert(199);
+            let mut slow = bits.clone();
+            let wanted = (from..to).filter(|&index| !others.has(index));
+            let added = wanted.filter(|&index| slow.insert(index)).count();
+            assert_eq!(usize::from(bits.insert_range(from, to, &others)), added, "{from} to {to}");
+            let is_same =
+                |bits: &Bits, slow: &Bits| (0..300).all(|at| bits.has(at) == slow.has(at));
+            assert!(is_same(&bits, &slow), "{from} to {to}");
+            let members = (from..to).filter(|&index| slow.has(index)).count();
+            (from..to).for_each(|index| slow.remove(index));
+            assert_eq!(usize::from(bits.remove_range(from, to)), members, "{from} to {to}");
+            assert!(is_same(&bits, &slow), "{from} to {to}");
+        }
+    }
 
     #[test]
     fn finds_members_and_gaps_across_words() {

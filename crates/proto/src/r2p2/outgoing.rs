@@ -163,10 +163,12 @@ impl Outgoing {
         let before = (self.base, self.arrived_end, self.granted);
         let mut is_new = false;
         let base = sack.base.get().min(self.count);
-        for index in self.base..base {
-            self.arrive(index);
+        if base > self.base {
+            // By words: one ACK may tell of a whole message.
+            self.resend_count -= self.resend.remove_range(self.base, base);
+            self.arrived_end = self.arrived_end.max(base);
+            self.base = base;
         }
-        self.base = self.base.max(base);
         if sack.bitmap != [0; SackBody::BITMAP_LEN] {
             for bit in 0..SackBody::BITS {
                 let index = sack.base.get().saturating_add(1).saturating_add(bit);
@@ -206,13 +208,8 @@ impl Outgoing {
     }
 
     fn resend_below(&mut self, end: u16) -> u16 {
-        let mut marked = 0;
-        for index in self.base..end.min(self.next) {
-            if !self.arrived.has(index) && self.resend.insert(index) {
-                self.resend_count += 1;
-                marked += 1;
-            }
-        }
+        let marked = self.resend.insert_range(self.base, end.min(self.next), &self.arrived);
+        self.resend_count += marked;
         marked
     }
 

@@ -39,6 +39,7 @@ use crate::peer::sessions::Denied;
 use crate::peer::table::{NOBODY, PeerId, SessionPlace, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
 use crate::rpc::{AnswerError, CallOptions, Event, RequestId};
+use crate::work;
 
 /// The requests of an endpoint.
 #[derive(Debug)]
@@ -672,6 +673,7 @@ impl Server {
     /// may end thousands. Each adds one at most, so that they do not pile up.
     pub(super) fn release_below(&mut self, session: SessionPlace, floor: u32, shared: &mut Shared) {
         for _ in 0..RELEASED_MAX {
+            work::step(RELEASE_STEPS);
             let Some(index) = self.clients[session].kept.first() else {
                 return;
             };
@@ -815,6 +817,9 @@ fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
         us => now + (us * 1000).min(lifetime_ns_max),
     }
 }
+
+/// Steps that a release counts for.
+const RELEASE_STEPS: usize = 8;
 
 /// Kept replies that one packet releases.
 const RELEASED_MAX: u32 = 8;

@@ -36,6 +36,7 @@ use tailcut_wire::r2p2::{DropReason, RpcId};
 use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::scheduler::Ticket;
+use crate::work;
 
 /// Identity of a request: its RPC id, and the client, so that one client's ids cannot be taken
 /// by another.
@@ -279,6 +280,7 @@ impl Table {
     pub(super) fn end_below(&mut self, key: RequestKey, floor: u32, until: Time) {
         let session = key.session();
         for _ in 0..REAP_COUNT {
+            work::step(1);
             let Some(&Calls { first, .. }) = self.sessions.get(&session) else {
                 return;
             };
@@ -409,6 +411,7 @@ impl Table {
                 return;
             }
             left -= 1;
+            work::step(1);
             if self.entries[index as usize].expires_at <= now {
                 self.vacate(index);
             } else {
