@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Let clients send copies themselves, without a router: hedged, and of all calls
     #[arg(long)]
     client_clones: bool,
+    /// Plans in which strangers attack and nothing else is wrong: every call must be answered
+    #[arg(long, conflicts_with_all = ["policy", "client_clones"])]
+    hostile: bool,
     /// Put a bug in, to see that it is found
     #[arg(long, value_name = "NAME", hide = true)]
     sabotage: Option<Sabotage>,
@@ -67,11 +70,14 @@ enum Source {
     Policy(PolicySpec),
     /// Clients that clone.
     ClientClones,
+    /// Strangers that attack, over this transport.
+    Hostile(Transport),
 }
 
 impl Source {
     fn of(args: &Args) -> Result<Self> {
         match (args.transport, args.policy) {
+            (transport, _) if args.hostile => Ok(Self::Hostile(transport)),
             (Transport::Homa, Some(_)) => bail!("--policy is R2P2's; leave out --transport homa"),
             (Transport::Homa, None) if args.client_clones => {
                 bail!("--client-clones is R2P2's; leave out --transport homa")
@@ -89,6 +95,8 @@ impl Source {
             Self::Homa => Plan::homa_of_seed(seed),
             Self::Policy(policy) => Plan::cloning_of_seed(seed, policy),
             Self::ClientClones => Plan::client_cloning_of_seed(seed),
+            Self::Hostile(Transport::R2p2) => Plan::hostile_of_seed(seed),
+            Self::Hostile(Transport::Homa) => Plan::hostile_homa_of_seed(seed),
         }
     }
 
@@ -99,6 +107,8 @@ impl Source {
             Self::Homa => " --transport homa".to_owned(),
             Self::Policy(policy) => format!(" --policy {policy}"),
             Self::ClientClones => " --client-clones".to_owned(),
+            Self::Hostile(Transport::R2p2) => " --hostile".to_owned(),
+            Self::Hostile(Transport::Homa) => " --hostile --transport homa".to_owned(),
         }
     }
 }
@@ -123,7 +133,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let json = json!({
         "schema": "tailcut.sim.faults/1",
         "config": { "transport": format!("{:?}", args.transport).to_lowercase(), "seed": first, "seeds": count, "twice_each": args.twice_each,
-            "policy": args.policy.map(|policy| policy.to_string()), "client_clones": args.client_clones },
+            "policy": args.policy.map(|policy| policy.to_string()), "client_clones": args.client_clones, "hostile": args.hostile },
         "seeds": found.seeds,
         "hash": format!("{:016x}", found.hash),
         "counts": counts_json(&found.coverage),
@@ -286,6 +296,7 @@ const AFTER_HELP: &str = "\
 Examples:
   tailcut sim faults --seeds 2000
   tailcut sim faults --seeds 2000 --transport homa
+  tailcut sim faults --seeds 500 --hostile
   tailcut sim faults --seeds 2000 --policy netclone+racksched
   tailcut sim faults --seed 668            the run of one seed again
   tailcut sim faults --seeds 100000 --json -";

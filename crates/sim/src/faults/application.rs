@@ -366,6 +366,12 @@ impl<'a> Applications<'a> {
 
     fn end_unmade(&mut self, number: u32, ending: Ending, now: Time) {
         self.calls[number as usize] = CallState::Ended(ending);
+        let call = &self.plan.calls[number as usize];
+        let is_to_be_answered = !call.is_refused && call.cancel_after_ns.is_none();
+        if is_to_be_answered && ending != Ending::Replied && self.plan.is_to_be_served {
+            let detail = || format!("call {number} ends as {ending:?}");
+            self.watch.borrow_mut().violate(Invariant::Serves, detail);
+        }
         if matches!(ending, Ending::Overload | Ending::Expired | Ending::NoServer) {
             self.watch.borrow_mut().refused(number);
         }

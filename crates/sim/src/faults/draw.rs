@@ -13,6 +13,7 @@ use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::{Copies, Loser};
 use tailcut_proto::router::{Forward, RouterConfig};
 
+use super::hostile;
 use super::plan::{
     CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
 };
@@ -31,6 +32,7 @@ impl Plan {
         let hosts = servers.len() + clients.len() + usize::from(router.is_some());
         let mut plan = Self {
             seed,
+            is_to_be_served: false,
             topology: topology(&mut dice, hosts as u32),
             damage: if dice.chance(0.1) { Damage::Delivered } else { Damage::Noticed },
             transport: Transport::R2p2,
@@ -48,6 +50,9 @@ impl Plan {
         plan.faults = (0..dice.between(1, 10)).map(|_| fault(&mut dice, &plan, lasts_ns)).collect();
         if dice.chance(0.25) {
             plan.faults.extend(storm(&mut dice, &plan, lasts_ns));
+        }
+        if dice.chance(0.1) {
+            plan.faults.push(hostile::any_fault(&mut dice.0, lasts_ns));
         }
         plan
     }

@@ -2,8 +2,9 @@
 //! harness, a bug put in between.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -13,7 +14,7 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::RouterMetrics;
 use tailcut_proto::rpc::{Event, Failure, Rpc};
 use tailcut_wire::homa as homa_wire;
-use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, MessageType, Packet};
+use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, Kind, MessageType, Packet};
 
 use super::Effect;
 use super::plan::Host;
@@ -46,6 +47,12 @@ pub enum Sabotage {
     OnceIsCloned,
     /// Clients send a copy of every call, whatever their budget.
     CopiesAreUnbounded,
+    /// Servers count the first packets of long requests for requests that they have, for ever.
+    HalfRequestsHoldSlots,
+    /// Servers take the client that anybody names for the router's word.
+    NamedClientsAreBelieved,
+    /// Servers take a CANCEL from anybody.
+    CancelsAreBelieved,
     /// Servers write something into their replies that does not follow from the seed.
     RunsDiffer,
 }
@@ -71,6 +78,10 @@ struct Bug {
     had: BTreeSet<u64>,
     /// Replies that have left.
     replies: u32,
+    /// First packets of requests of several that have been here.
+    halves: u32,
+    /// Senders of the first packets of requests, by id.
+    senders: BTreeMap<u64, SocketAddr>,
     /// How often the last transmit is still to be repeated.
     repeats: u32,
     last: Option<(Transmit, Vec<u8>)>,
@@ -90,6 +101,8 @@ impl Station {
             sabotage,
             had: BTreeSet::new(),
             replies: 0,
+            halves: 0,
+            senders: BTreeMap::new(),
             repeats: 0,
             last: None,
             given: None,
@@ -177,6 +190,10 @@ impl Node for Station {
         if self.bug.as_mut().is_some_and(|bug| bug.filters(part)) {
             return;
         }
+        let path = match (&mut self.bug, part) {
+            (Some(bug), Some(part)) => bug.sent_from(path, part),
+            _ => path,
+        };
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.node.handle_datagram(now, path, &mut renamed),
             None => self.node.handle_datagram(now, path, bytes),
@@ -226,6 +243,10 @@ impl Node for Station {
 enum Part {
     /// A whole request: its id, and a byte of that.
     Request { id: u64, id_at: usize },
+    /// The first packet of a request of several: its id, and whether it names its client.
+    Half { id: u64, is_named: bool },
+    /// A CANCEL: the id of its request.
+    Cancel { id: u64 },
     /// A packet of a reply: where its payload is, and a byte that means nothing to anybody.
     Reply { payload_at: usize, idle_at: usize },
     /// A server's report to a router.
@@ -257,6 +278,12 @@ impl Part {
             MessageType::Request if packet.count == 1 => {
                 Some(Self::Request { id: packet.rpc_id()?.0, id_at: RPC_ID_AT })
             }
+            MessageType::Request if packet.index == 0 => {
+                let Kind::Request { route, .. } = packet.kind else { return None };
+                let is_named = route.is_some_and(|route| route.client_port.get() != 0);
+                Some(Self::Half { id: packet.rpc_id()?.0, is_named })
+            }
+            MessageType::Cancel => Some(Self::Cancel { id: packet.rpc_id()?.0 }),
             MessageType::Response => {
                 Some(Self::Reply { payload_at: EXTENDED_LEN, idle_at: SERVER_LOAD_AT })
             }
@@ -279,6 +306,28 @@ impl Part {
 }
 
 impl Bug {
+    /// The way that a datagram seems to have come.
+    fn sent_from(&mut self, path: Path, part: Part) -> Path {
+        match part {
+            Part::Request { id, .. } => {
+                self.senders.insert(id, path.peer);
+            }
+            Part::Half { id, is_named } => {
+                self.halves += 1;
+                self.senders.insert(id, path.peer);
+                if is_named && self.sabotage == Sabotage::NamedClientsAreBelieved {
+                    return Path { peer: Host::Router.address(), ..path };
+                }
+            }
+            Part::Cancel { id } if self.sabotage == Sabotage::CancelsAreBelieved => {
+                let peer = self.senders.get(&id).copied().unwrap_or(path.peer);
+                return Path { peer, ..path };
+            }
+            _ => {}
+        }
+        path
+    }
+
     /// A copy of a request under another id.
     fn renamed(&mut self, part: Part, bytes: &[u8]) -> Option<Vec<u8>> {
         let Part::Request { id, id_at } = part else { return None };
@@ -297,6 +346,11 @@ impl Bug {
                 let concluded = u32::from_be_bytes(word(bytes, CONCLUDED_AT));
                 bytes[CONCLUDED_AT..][..4]
                     .copy_from_slice(&concluded.saturating_sub(1).to_be_bytes());
+            }
+            (Sabotage::HalfRequestsHoldSlots, Part::Feedback) => {
+                let received = u32::from_be_bytes(word(bytes, RECEIVED_AT));
+                bytes[RECEIVED_AT..][..4]
+                    .copy_from_slice(&received.wrapping_add(self.halves).to_be_bytes());
             }
             (Sabotage::BoundIsPassed, Part::Feedback) => {
                 let received = word(bytes, RECEIVED_AT);

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`plan`] | a run as data: hosts, calls, faults |
 //! | `draw` | plans from seeds |
+//! | [`hostile`] | what strangers send, and plans of nothing else |
 //! | `host` | a node with the watch at its port; bugs for tests of the harness |
 //! | `watch` | what is checked of each datagram |
 //! | `application` | handlers behind the servers, and what became of the calls |
@@ -21,7 +22,8 @@
 //! | `Content` | a handler gets the request, a call the handler's reply | when they are handed over |
 //! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
 //! | `Bound` | a server has at most n requests placed by a router's JBSQ(n) | when one is handed over |
-//! | `Amplification` | three bytes out for each byte in, to an address that is not validated | at each datagram |
+//! | `Amplification` | three bytes out for each byte in, to an address that is not validated, strangers' among them | at each datagram |
+//! | `Serves` | a call is answered, where nothing is wrong but what strangers send | at its end |
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
 //! | `Floor` | endpoints hold nothing | within 2 s after the faults |
 //! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
@@ -34,6 +36,7 @@
 mod application;
 mod draw;
 mod host;
+pub mod hostile;
 mod minimise;
 pub mod plan;
 mod run;
@@ -61,6 +64,7 @@ pub enum Invariant {
     EndsOnce,
     Bound,
     Amplification,
+    Serves,
     SlotsHome,
     Floor,
     Determinism,

@@ -13,6 +13,7 @@ use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::{Config, Copies, Hedge, Loser};
 use tailcut_proto::router::RouterConfig;
 
+use super::hostile::Attack;
 use crate::clock::Clock;
 use crate::fabric::topology::{Racks, Topology};
 use crate::network::Damage;
@@ -22,6 +23,8 @@ use crate::network::Damage;
 pub struct Plan {
     /// Everything random that happens during the run.
     pub seed: u64,
+    /// Nothing is wrong but what strangers send: every call is to be answered.
+    pub is_to_be_served: bool,
     /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two
     /// hosts.
     pub topology: Option<Topology>,
@@ -231,6 +234,13 @@ pub enum FaultKind {
         /// The server.
         host: Host,
     },
+    /// Strangers send what they should not.
+    Hostile {
+        /// What they send.
+        attack: Attack,
+        /// Time between two datagrams, ns.
+        every_ns: u64,
+    },
 }
 
 /// A host of a plan.
@@ -275,6 +285,7 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             seed: 0,
+            is_to_be_served: false,
             topology: None,
             damage: Damage::Noticed,
             transport: Transport::R2p2,
@@ -411,6 +422,7 @@ impl FaultKind {
             | Self::Slowness { host, .. }
             | Self::Drain { host }
             | Self::Removal { host } => vec![host],
+            Self::Hostile { .. } => Vec::new(),
         }
     }
 }
@@ -560,6 +572,9 @@ impl fmt::Display for Fault {
             }
             FaultKind::Drain { host } => write!(f, "{host} is drained"),
             FaultKind::Removal { host } => write!(f, "{host} is removed from the router"),
+            FaultKind::Hostile { attack, every_ns } => {
+                write!(f, "strangers send {attack:?} every {}", Span(every_ns))
+            }
         }
     }
 }

@@ -5,13 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use tailcut_proto::endpoint::Endpoint;
-use tailcut_proto::node::Time;
+use tailcut_proto::node::{Node, Time};
 use tailcut_proto::r2p2::{Cloning, Config};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_proto::{homa, r2p2};
 
 use super::application::Applications;
 use super::host::Station;
+use super::hostile;
 use super::plan::{Fault, FaultKind, Host, Plan, Transport};
 use super::watch::Watch;
 use super::{Coverage, Effect, Invariant, Options, Report, Violation};
@@ -55,6 +56,8 @@ enum Step {
     End(usize),
     Call(u32),
     Cancel(u32),
+    /// A datagram of a stranger, by its fault and its number.
+    Forged(usize, u64),
     /// A look whether all is quiet, after the faults.
     Look,
 }
@@ -130,8 +133,20 @@ impl<'a> Run<'a> {
                 self.applications.cancel(number, self.network.node_mut(place), times);
                 self.network.flush(place);
             }
+            Step::Forged(fault, count) => self.forge(fault, count),
             Step::Look => self.look(now),
         }
+    }
+
+    /// A stranger's datagram arrives.
+    fn forge(&mut self, fault: usize, count: u64) {
+        let FaultKind::Hostile { attack, .. } = self.plan.faults[fault].kind else { return };
+        let forged = hostile::forge(self.plan, attack, count, &self.watch.borrow());
+        let Some(mut forged) = forged.filter(|forged| !self.is_down(forged.to)) else { return };
+        let place = self.plan.place(forged.to);
+        let local = self.network.local(place);
+        self.network.node_mut(place).handle_datagram(local, forged.from.into(), &mut forged.bytes);
+        self.network.flush(place);
     }
 
     fn begin(&mut self, index: usize, now: Time) {
@@ -183,7 +198,7 @@ impl<'a> Run<'a> {
                 self.separate(one, other);
                 self.separate(other, one);
             }
-            FaultKind::Crash { .. } => {}
+            FaultKind::Crash { .. } | FaultKind::Hostile { .. } => {}
             FaultKind::Slowness { host, .. } => self.slow(host),
             FaultKind::Drain { host } | FaultKind::Removal { host } => self.reconfigure(host),
         }
@@ -482,6 +497,10 @@ fn script(plan: &Plan) -> Vec<(Time, Step)> {
     for (index, fault) in plan.faults.iter().enumerate() {
         script.push((fault.at, Step::Begin(index)));
         script.push((fault.at + fault.lasts_ns, Step::End(index)));
+        if let FaultKind::Hostile { every_ns, .. } = fault.kind {
+            let forged = |count| (fault.at + count * every_ns, Step::Forged(index, count));
+            script.extend((0..fault.lasts_ns / every_ns.max(1)).map(forged));
+        }
     }
     for (number, call) in plan.calls.iter().enumerate() {
         script.push((call.at, Step::Call(number as u32)));
@@ -502,7 +521,8 @@ fn order(step: Step) -> u8 {
         Step::Begin(_) => 1,
         Step::Call(_) => 2,
         Step::Cancel(_) => 3,
-        Step::Look => 4,
+        Step::Forged(..) => 4,
+        Step::Look => 5,
     }
 }
 

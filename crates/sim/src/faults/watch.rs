@@ -67,6 +67,10 @@ pub(super) struct Watch {
     is_refused: Vec<bool>,
     servers: Vec<ServerBook>,
     router: RouterBook,
+    /// Addresses that no host has.
+    strangers: BTreeMap<SocketAddr, StrangerBook>,
+    /// The server and the id of the request that arrived last.
+    last_request: Option<(Host, u64)>,
     /// Restarts of each host.
     incarnations: BTreeMap<Host, u32>,
     /// The incarnation of each host that first had a copy of a call that may run once, by the
@@ -109,6 +113,17 @@ struct RouterBook {
     placed: BTreeSet<(usize, u32)>,
     /// Bytes in and out of each client.
     ledger: BTreeMap<usize, (u64, u64)>,
+}
+
+/// What a stranger's address has paid and got.
+#[derive(Debug, Default)]
+struct StrangerBook {
+    /// The token that it was told last, or 0.
+    token: u64,
+    /// It has echoed that.
+    is_validated: bool,
+    /// Bytes that came from there, and bytes that went there.
+    ledger: (u64, u64),
 }
 
 /// How a placement arrived among the others.
@@ -154,6 +169,8 @@ impl Watch {
             is_refused: vec![false; plan.calls.len()],
             servers: plan.servers.iter().map(book).collect(),
             router: RouterBook::default(),
+            strangers: BTreeMap::new(),
+            last_request: None,
             incarnations: BTreeMap::new(),
             had: BTreeMap::new(),
             trace: VecDeque::new(),
@@ -252,8 +269,13 @@ impl Watch {
 
     /// A datagram leaves `host`.
     pub(super) fn leaves(&mut self, host: Host, to: SocketAddr, bytes: &[u8]) {
-        let (Some(to), true) = (Host::at(to), self.is_strict) else { return };
+        if !self.is_strict {
+            return;
+        }
         let Ok(packet) = AnyPacket::parse(self.transport, bytes) else { return };
+        let Some(to) = Host::at(to) else {
+            return self.pay_stranger(host, to, (&packet, bytes.len() as u64));
+        };
         match (host, to, packet) {
             (Host::Server(server), Host::Client(client), packet) => {
                 self.pay_out(server, client, &packet, bytes.len() as u64)
@@ -274,6 +296,29 @@ impl Watch {
             (Host::Client(client), _, AnyPacket::R2p2(packet)) => self.note_call(client, &packet),
             _ => {}
         }
+    }
+
+    /// A datagram leaves for an address that no host has.
+    fn pay_stranger(&mut self, host: Host, to: SocketAddr, (packet, len): (&AnyPacket<'_>, u64)) {
+        let book = self.strangers.entry(to).or_default();
+        book.token = packet.given_token().unwrap_or(book.token);
+        book.ledger.1 += len;
+        let (paid_in, paid_out) = book.ledger;
+        if !book.is_validated && paid_out > AMPLIFICATION_MAX * paid_in {
+            self.violate(Invariant::Amplification, || {
+                format!("{host} sent {to}, a stranger, so that it had {paid_out} B for {paid_in} B")
+            });
+        }
+    }
+
+    /// The token that a stranger was told last, or 0.
+    pub(super) fn token_told(&self, stranger: SocketAddr) -> u64 {
+        self.strangers.get(&stranger).map_or(0, |book| book.token)
+    }
+
+    /// The server and the id of the request that arrived last.
+    pub(super) fn last_request(&self) -> Option<(Host, u64)> {
+        self.last_request
     }
 
     /// A server's application was handed call `number`.
@@ -336,12 +381,22 @@ impl Watch {
         packet: &AnyPacket<'_>,
         len: usize,
     ) -> bool {
+        if Host::at(from).is_none() {
+            let book = self.strangers.entry(from).or_default();
+            let token = packet.echoed_token();
+            book.is_validated |= token != 0 && token == book.token;
+            book.ledger.0 += len as u64;
+            return true;
+        }
         if self.is_old_copy(host, packet) {
             self.excused += 1;
             return false;
         }
         match (host, packet) {
             (Host::Server(server), packet) => {
+                if packet.is_request() {
+                    self.last_request = Some((host, packet.id()));
+                }
                 self.pay_in(server, from, packet, len as u64);
                 if let AnyPacket::R2p2(packet) = packet {
                     self.note_arrival(server, packet, self.number(packet));
@@ -565,6 +620,14 @@ impl<'a> AnyPacket<'a> {
         match self {
             Self::R2p2(packet) => client_of(from, packet),
             Self::Homa(_) => from,
+        }
+    }
+
+    /// True if it is of a request.
+    fn is_request(&self) -> bool {
+        match self {
+            Self::R2p2(packet) => packet.message_type == MessageType::Request,
+            Self::Homa(packet) => packet.is_from_client(),
         }
     }
 

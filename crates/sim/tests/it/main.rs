@@ -9,6 +9,7 @@ mod cloning_theory;
 mod faults;
 mod faults_cloning;
 mod faults_homa;
+mod faults_hostile;
 mod homa_published;
 mod instrument;
 mod network;

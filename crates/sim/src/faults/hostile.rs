@@ -1,0 +1,209 @@
+//! Hostile peers: what strangers send, and plans in which nothing else is wrong.
+//!
+//! | [`Attack`] | what strangers send |
+//! |---|---|
+//! | `HalfRequests` | first packets of requests of two, from anywhere, through the router or to servers; the second never comes |
+//! | `ForgedProbes` | PROBEs to servers from many networks, without a token and with one made up |
+//! | `NamedClients` | requests to servers and the router whose route block names a victim |
+//! | `EchoingPorts` | half requests from thousands of ports of one address, which echo their tokens |
+//! | `StrayCancels` | CANCELs, from elsewhere, of requests that are under way |
+//!
+//! Over Homa all of them are half requests, from addresses of private networks, some of which echo
+//! half of what they were told.
+//!
+//! Datagrams of strangers arrive from addresses that no host of the run has. What goes back there is
+//! counted by [`super::watch`]: three bytes for one, until the stranger has echoed its token; a
+//! victim has paid for nothing and gets nothing.
+
+use std::net::SocketAddr;
+
+use rand::RngExt;
+use strum::{EnumCount, VariantArray};
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::generator::{Generator, generator};
+use tailcut_measure::quantity::Unit;
+use tailcut_proto::homa::Grants;
+use tailcut_proto::router::RouterConfig;
+use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
+use tailcut_wire::r2p2::{MessageType, RequestRepr, Route, RpcId, Segment, SessionId};
+use zerocopy::IntoBytes;
+
+use super::plan::{
+    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
+};
+use super::watch::Watch;
+
+/// A kind of hostile traffic. The module says what each sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
+#[allow(missing_docs, reason = "the table of the module says what each is")]
+pub enum Attack {
+    HalfRequests,
+    ForgedProbes,
+    NamedClients,
+    EchoingPorts,
+    StrayCancels,
+}
+
+/// A datagram of a stranger.
+pub(super) struct Forged {
+    /// The host that it arrives at.
+    pub(super) to: Host,
+    /// The source that it has.
+    pub(super) from: SocketAddr,
+    /// The datagram.
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Plan {
+    /// A plan of R2P2, mostly with a router, in which strangers attack and nothing else is wrong:
+    /// every call is to be answered.
+    pub fn hostile_of_seed(seed: u64) -> Self {
+        let dice = &mut generator(seed, STREAM);
+        let service = Distribution::parse("exp:50us", Unit::Time);
+        let server = ServerPlan {
+            workers: 4,
+            service: service.unwrap_or_else(|error| panic!("{error}")),
+            clients_max: 64,
+            ..ServerPlan::default()
+        };
+        let router = dice.random_bool(0.75).then(|| RouterPlan {
+            config: RouterConfig {
+                policy: "jbsq:4".parse().unwrap_or_else(|error| panic!("{error}")),
+                ..RouterConfig::default()
+            },
+            ..RouterPlan::default()
+        });
+        let lasts_ns = dice.random_range(20 * MS..100 * MS);
+        let mut plan = Self {
+            seed,
+            is_to_be_served: true,
+            router,
+            servers: vec![server; dice.random_range(2..=4)],
+            clients: vec![ClientPlan::default(); dice.random_range(1..=6)],
+            ..Self::default()
+        };
+        plan.calls = calls(dice, &plan, lasts_ns);
+        let first = dice.random_range(0..Attack::COUNT);
+        let count = dice.random_range(1..=Attack::COUNT);
+        let chosen = Attack::VARIANTS.iter().cycle().skip(first).take(count);
+        plan.faults = chosen.map(|&attack| fault(dice, attack, (0, START_NS + lasts_ns))).collect();
+        plan
+    }
+
+    /// As [`Plan::hostile_of_seed`], of Homa.
+    pub fn hostile_homa_of_seed(seed: u64) -> Self {
+        let transport = Transport::Homa(Grants::default().policy);
+        Self { transport, router: None, ..Self::hostile_of_seed(seed) }
+    }
+}
+
+/// An attack in any plan.
+pub(super) fn any_fault(dice: &mut Generator, lasts_ns: u64) -> Fault {
+    let attack = Attack::VARIANTS[dice.random_range(0..Attack::COUNT)];
+    let at = dice.random_range(0..lasts_ns);
+    let lasts_ns = dice.random_range(MS..20 * MS);
+    fault(dice, attack, (at, lasts_ns))
+}
+
+fn fault(dice: &mut Generator, attack: Attack, (at, lasts_ns): (u64, u64)) -> Fault {
+    let every_ns = dice.random_range(25_000..MS);
+    Fault { at, lasts_ns, kind: FaultKind::Hostile { attack, every_ns } }
+}
+
+fn calls(dice: &mut Generator, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
+    let count = dice.random_range(30..300);
+    let len = |dice: &mut Generator| match dice.random_range(0..4) {
+        0 => dice.random_range(1400..8000),
+        _ => dice.random_range(8..1000),
+    };
+    let mut calls: Vec<CallPlan> = (0..count)
+        .map(|_| CallPlan {
+            // What is sent again so soon after the start may have run before it.
+            at: START_NS + dice.random_range(0..lasts_ns),
+            client: dice.random_range(0..plan.clients.len()),
+            server: dice.random_range(0..plan.servers.len()),
+            request_len: len(dice),
+            reply_len: len(dice),
+            timeout_ns: dice.random_range(200 * MS..400 * MS),
+            is_idempotent: dice.random(),
+            word: dice.random(),
+            ..CallPlan::default()
+        })
+        .collect();
+    calls.sort_by_key(|call| call.at);
+    calls
+}
+
+/// Datagram `count` of an attack; `None` where there is nothing to send.
+pub(super) fn forge(plan: &Plan, attack: Attack, count: u64, watch: &Watch) -> Option<Forged> {
+    let word = (plan.seed ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
+    let server = Host::Server(word as usize % plan.servers.len());
+    if let Transport::Homa(_) = plan.transport {
+        return Some(forge_homa(server, word, watch));
+    }
+    let anywhere = SocketAddr::from(([10, 9, word as u8, (word >> 8) as u8], 9));
+    let (to, from, bytes) = match attack {
+        Attack::HalfRequests => {
+            let to = if plan.router.is_some() { Host::Router } else { server };
+            (to, anywhere, half_request(word, 0, Route::default()))
+        }
+        Attack::ForgedProbes => {
+            let from = SocketAddr::from(([10, 8, (count % 32) as u8, 1], 9000));
+            let token = if count.is_multiple_of(2) { 0 } else { word };
+            let control = RequestRepr::control(MessageType::Probe, 0, RpcId(0));
+            let header = RequestRepr { token, ..control }.header();
+            (server, from, [header.as_bytes(), &(word as u32).to_be_bytes()].concat())
+        }
+        Attack::NamedClients => {
+            let is_routed = plan.router.is_some() && count.is_multiple_of(2);
+            let to = if is_routed { Host::Router } else { server };
+            let client_ip = std::net::Ipv4Addr::new(10, 9, 9, 9).to_ipv6_mapped().octets();
+            let (routed, client_port) = (1, 53.into());
+            let route = Route { client_ip, client_port, routed, ..Route::default() };
+            (to, anywhere, half_request(word, 0, route))
+        }
+        Attack::EchoingPorts => {
+            // Each port twice: the second time it has been told its token.
+            let port = 1024 + (count / 2 % 5000) as u16;
+            let from = SocketAddr::from(([10, 9, 0, 1], port));
+            let server = Host::Server((count / 2) as usize % plan.servers.len());
+            (server, from, half_request(word, watch.token_told(from), Route::default()))
+        }
+        Attack::StrayCancels => {
+            let (to, id) = watch.last_request()?;
+            let control = RequestRepr::control(MessageType::Cancel, 0, RpcId(id));
+            (to, anywhere, control.header().as_bytes().to_vec())
+        }
+    };
+    Some(Forged { to, from, bytes })
+}
+
+/// The first of two packets of a request: 136 bytes. Its payload is no number of a call.
+fn half_request(word: u64, token: u64, route: Route) -> Vec<u8> {
+    let repr = RequestRepr {
+        segment: Segment { message_len: 128, segment_len: 64, index: 0, count: 2 },
+        deadline_us: 1_000_000,
+        token,
+        ..RequestRepr::control(MessageType::Request, 1, RpcId::new(SessionId(word >> 24), 0))
+    };
+    [repr.header().as_bytes(), route.as_bytes(), &[0xff; 64]].concat()
+}
+
+/// DATA of half of a request.
+fn forge_homa(to: Host, word: u64, watch: &Watch) -> Forged {
+    let from = SocketAddr::from(([10, 9, 0, word as u8 % 64], 33_000));
+    let ports = Ports { source: 33_000, destination: 8000 };
+    let mut header = DataHeader::new(ports, word & !1 | 2, 20_000, 0);
+    header.flags = DataFlags::KNOWN;
+    // Half of what is to be echoed, which 65,536 guesses find.
+    header.cutoff_version = (watch.token_told(from) as u16).into();
+    Forged { to, from, bytes: [header.as_bytes(), &[0xff; 64]].concat() }
+}
+
+/// When the first call is made: servers and routers know then what they have had.
+const START_NS: u64 = 20 * MS;
+
+const MS: u64 = 1_000_000;
+
+/// The generator's stream for these plans.
+const STREAM: u64 = 0x686f_7374;
