@@ -455,8 +455,8 @@ impl<'a> Run<'a> {
                 config.peers_max = server.clients_max;
                 config.serving.requests_max = server.requests_max;
                 config.serving.partials_max = server.partials_max;
-                if !server.is_trusting {
-                    config.serving.trusted.clear();
+                if server.is_trusting {
+                    config.serving.trusted = "10.0.0.0/8".parse().into_iter().collect();
                 }
             }
             Host::Client(index) => {
