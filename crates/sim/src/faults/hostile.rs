@@ -1,6 +1,6 @@
 //! Hostile peers: what strangers send, and plans in which nothing else is wrong.
 //!
-//! | [`Attack`] | what strangers send |
+//! | [`super::plan::Attack`] | what strangers send |
 //! |---|---|
 //! | `HalfRequests` | first packets of requests of two, from anywhere, through the router or to servers; the second never comes |
 //! | `ForgedProbes` | PROBEs to servers from many networks, without a token and with one made up |
@@ -29,20 +29,9 @@ use tailcut_wire::r2p2::{MessageType, RequestRepr, Route, RpcId, Segment, Sessio
 use zerocopy::IntoBytes;
 
 use super::plan::{
-    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
+    Attack, CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
 };
 use super::watch::Watch;
-
-/// A kind of hostile traffic. The module says what each sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
-#[allow(missing_docs, reason = "the table of the module says what each is")]
-pub enum Attack {
-    HalfRequests,
-    ForgedProbes,
-    NamedClients,
-    EchoingPorts,
-    StrayCancels,
-}
 
 /// A datagram of a stranger.
 pub(super) struct Forged {

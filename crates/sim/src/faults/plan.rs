@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use strum::{EnumCount, EnumDiscriminants, VariantNames};
+use strum::{EnumCount, EnumDiscriminants, VariantArray, VariantNames};
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::{GrantPolicy, Pull};
@@ -13,7 +13,6 @@ use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::{Config, Copies, Hedge, Loser};
 use tailcut_proto::router::RouterConfig;
 
-use super::hostile::Attack;
 use crate::clock::Clock;
 use crate::fabric::topology::{Racks, Topology};
 use crate::network::Damage;
@@ -241,6 +240,17 @@ pub enum FaultKind {
         /// Time between two datagrams, ns.
         every_ns: u64,
     },
+}
+
+/// A kind of hostile traffic; [`super::hostile`] says what each sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
+#[allow(missing_docs, reason = "the table of `hostile` says what each is")]
+pub enum Attack {
+    HalfRequests,
+    ForgedProbes,
+    NamedClients,
+    EchoingPorts,
+    StrayCancels,
 }
 
 /// A host of a plan.
