@@ -127,7 +127,7 @@ fn minimising_without_a_bug_leaves_the_plan_alone() {
     assert_eq!((least.plan.item_count(), least.report.violation), (plan.item_count(), None));
 }
 
-const SEED_COUNT: u64 = 200;
+const SEED_COUNT: u64 = 1000;
 
 /// 668 and 670: a late report of an epoch that the router had never heard. 1, 26, 44, 167 and 2812:
 /// calls that were refused and ran. 40638: placements of a restarted router that a server took for
