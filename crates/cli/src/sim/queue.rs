@@ -66,6 +66,13 @@ pub(crate) struct Args {
     /// From the end of a service until the router knows of it
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
     feedback: u64,
+    /// From the scheduler to a worker and back, half of it each way, in place of --to-worker and
+    /// --feedback: the hand-off of a host's dispatcher
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["to_worker", "feedback"], value_parser = parse_delay_ns)]
+    handoff: Option<u64>,
+    /// How long the scheduler takes for each request, one after the other
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
+    occupancy: u64,
     /// Requests, warm-up included
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     requests: u64,
@@ -191,8 +198,9 @@ impl Args {
             arrivals: self.arrivals.clone(),
             jitter: Jitter { probability: self.jitter, factor: self.jitter_factor },
             speeds: self.speeds.clone().map_or_else(Vec::new, |speeds| speeds.0),
-            to_worker_ps: self.to_worker.saturating_mul(1000),
-            feedback_ps: self.feedback.saturating_mul(1000),
+            to_worker_ps: self.handoff.map_or(self.to_worker.saturating_mul(1000), half_ps),
+            feedback_ps: self.handoff.map_or(self.feedback.saturating_mul(1000), half_ps),
+            occupancy_ps: self.occupancy.saturating_mul(1000),
             load: self.load,
             requests: self.requests,
             warmup: self.warmup.unwrap_or(self.requests / WARMUP_SHARE),
@@ -215,6 +223,8 @@ impl Args {
             "speeds": self.speeds.as_ref().map(|speeds| &speeds.0),
             "to_worker_ns": self.to_worker,
             "feedback_ns": self.feedback,
+            "handoff_ns": self.handoff,
+            "occupancy_ns": self.occupancy,
             "requests": self.requests,
             "warmup": system.warmup,
             "seed": self.seed,
@@ -243,6 +253,7 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
     let is_plain = system.jitter.probability == 0.0
         && system.to_worker_ps == 0
         && system.feedback_ps == 0
+        && system.occupancy_ps == 0
         && system.speeds.iter().all(|&speed| speed == 1.0)
         && system.arrivals == Process::Poisson
         && (system.ties != Some(TieRule::Tokens) || system.workers == 1);
@@ -262,6 +273,11 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
 fn exact_figures(exact: &Exact) -> [f64; 5] {
     let percentile = |p| exact.sojourn.percentile(p);
     [exact.sojourn.mean(), percentile(0.5), percentile(0.9), percentile(0.99), percentile(0.999)]
+}
+
+/// Half of a time in nanoseconds, in picoseconds.
+fn half_ps(time_ns: u64) -> u64 {
+    time_ns.saturating_mul(500)
 }
 
 fn arrivals_text(arrivals: &Process) -> String {
@@ -294,4 +310,5 @@ Examples:
   tailcut sim queue --workers 16 --policy jbsq:2 --service exp:1us --load 0.8
   tailcut sim queue --layout 4x4 --policy jbsq:1 --service fixed:1us --load 0.9 --seeds 5
   tailcut sim queue --policy jbsq:3 --service exp:10us --to-worker 5us --feedback 5us --load 0.9
+  tailcut sim queue --policy jbsq:2 --handoff 130ns --occupancy 30ns --load 0.9
   tailcut sim queue --speeds 1*12,0.5*4 --jitter 0.01 --json -";

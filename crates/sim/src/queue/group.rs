@@ -31,6 +31,9 @@ pub(super) struct Group<P: ?Sized> {
     placements: Draws,
     to_worker_ps: u64,
     feedback_ps: u64,
+    occupancy_ps: u64,
+    /// When the scheduler is done with all that has arrived.
+    placed_at_ps: u64,
     /// No conclusion is known later; where one would be, the run is refused at its end.
     time_last_ps: u64,
     /// Requests that the central queue held.
@@ -74,6 +77,8 @@ impl<P: Policy + ?Sized> Group<P> {
             placements: Draws::new(generator(seed, PLACEMENTS + index as u64).next_u64()),
             to_worker_ps: system.to_worker_ps,
             feedback_ps: system.feedback_ps,
+            occupancy_ps: system.occupancy_ps,
+            placed_at_ps: 0,
             time_last_ps: Departures::time_end(system.workers) - 1,
             held: 0,
             queue_len_max: 0,
@@ -87,10 +92,12 @@ impl<P: Policy + ?Sized> Group<P> {
         request: Request,
         record: &mut impl FnMut(u64, u64),
     ) {
-        self.handle_conclusions(request.arrived_ps, record);
+        let now = self.placed_at_ps.max(request.arrived_ps).saturating_add(self.occupancy_ps);
+        self.placed_at_ps = now.min(self.time_last_ps);
+        self.handle_conclusions(now, record);
         let random = self.placements.word();
         match self.scheduler.offer((number, request), Cloning::Allowed, Time::MAX, random) {
-            Outcome::Placed(workers, held) => self.start(workers, held, request.arrived_ps, record),
+            Outcome::Placed(workers, held) => self.start(workers, held, now, record),
             Outcome::Held(_) => {
                 self.held += 1;
                 self.queue_len_max = self.queue_len_max.max(self.scheduler.queue_len());
@@ -126,7 +133,8 @@ impl<P: Policy + ?Sized> Group<P> {
                 && let Some((workers, held)) =
                     self.scheduler.poll_placed(now, self.placements.word())
             {
-                self.start(workers, held, now, record);
+                // A worker that waits for it waits for the decision too.
+                self.start(workers, held, now.saturating_add(self.occupancy_ps), record);
             }
         }
     }

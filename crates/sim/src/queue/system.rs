@@ -39,6 +39,9 @@ pub struct System {
     pub to_worker_ps: u64,
     /// From the end of a service until the scheduler knows of it, picoseconds. Default 0.
     pub feedback_ps: u64,
+    /// How long a scheduler takes to place a request: for those that arrive one after the other,
+    /// and once more for one that has waited for a worker; picoseconds. Default 0.
+    pub occupancy_ps: u64,
     /// The load, arrivals over capacity: the rate times the mean service (jitter
     /// included) over the sum of speeds.
     pub load: f64,
@@ -94,6 +97,7 @@ impl System {
             speeds: Vec::new(),
             to_worker_ps: 0,
             feedback_ps: 0,
+            occupancy_ps: 0,
             load: 0.8,
             requests: 2_000_000,
             warmup: 200_000,
@@ -251,6 +255,9 @@ impl System {
         let ceiling = speeds.chunks(self.workers).map(served).fold(f64::INFINITY, f64::min)
             / offered
             * self.load;
+        // What a scheduler takes in a mean service is all that it can place in one.
+        let placed = self.service_mean_ps() / self.occupancy_ps as f64 / offered * self.load;
+        let ceiling = ceiling.min(placed);
         if ceiling <= self.load {
             return Err(SystemError::Overload { load: self.load, ceiling });
         }

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod delays;
+mod dispatcher;
 mod identities;
 mod sensitivity;
 mod tables;
