@@ -5,6 +5,7 @@
 //! and cannot tell them apart.
 
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, EnumString};
@@ -13,6 +14,7 @@ use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::trace::TraceConfig;
+use tailcut_proto::r2p2::{Cloning, Copies, Hedge};
 
 use super::result::Host;
 
@@ -178,6 +180,69 @@ pub struct R2p2 {
     pub idempotent: bool,
     /// Speak version 1.
     pub v1: bool,
+    /// Copies that clients send themselves.
+    pub clones: Clones,
+}
+
+/// Copies of calls that clients send, to another target, or where there is one alone to the router
+/// there. In text `off`, `c-clone`, `hedge:p95` or, with a budget, `hedge:p95:10%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
+pub enum Clones {
+    /// None.
+    #[default]
+    Off,
+    /// Of all calls, at once.
+    All,
+    /// Of calls that take long.
+    Hedge {
+        /// Quantile of the measured times after which a copy goes, in thousandths.
+        quantile_permille: u16,
+        /// Most copies, in thousandths of calls.
+        budget_permille: u16,
+    },
+}
+
+impl Clones {
+    /// The configuration of a client, whose copies go to `targets` if they are several.
+    pub(crate) fn cloning(self, targets: &[SocketAddr]) -> Cloning {
+        let copies = match self {
+            Self::Off => Copies::Never,
+            Self::All => Copies::Always,
+            Self::Hedge { quantile_permille, budget_permille } => {
+                Copies::Hedge(Hedge { quantile_permille, budget_permille })
+            }
+        };
+        let is_one = targets.iter().all(|target| Some(target) == targets.first());
+        let servers = if is_one { Vec::new() } else { targets.to_vec() };
+        Cloning { copies, servers, ..Cloning::default() }
+    }
+}
+
+impl FromStr for Clones {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "off" => return Ok(Self::Off),
+            "c-clone" => return Ok(Self::All),
+            _ => {}
+        }
+        let refused = || {
+            format!(
+                "{text:?} is none of off, c-clone and hedge:pN, such as hedge:p95 or hedge:p95:10%"
+            )
+        };
+        let rest = text.strip_prefix("hedge:p").ok_or_else(refused)?;
+        let (quantile, budget) = rest.split_once(':').unwrap_or((rest, "5%"));
+        let permille = |text: &str| {
+            let percent = text.parse::<f64>().ok().filter(|percent| (0.1..100.0).contains(percent));
+            percent.map(|percent| (percent * 10.0).round() as u16)
+        };
+        let budget = budget.strip_suffix('%').and_then(permille).ok_or_else(refused)?;
+        let quantile_permille = permille(quantile).ok_or_else(refused)?;
+        Ok(Self::Hedge { quantile_permille, budget_permille: budget })
+    }
 }
 
 /// What an agent tells.
@@ -307,3 +372,33 @@ pub trait Agent: Send {
 
 /// Streams of the seed that a thread draws from: gaps, and requests.
 pub const STREAMS_PER_THREAD: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_clients_are_read_from_their_text() {
+        let hedge = |quantile_permille, budget_permille| {
+            Ok(Clones::Hedge { quantile_permille, budget_permille })
+        };
+        for (text, expected) in [
+            ("off", Ok(Clones::Off)),
+            ("c-clone", Ok(Clones::All)),
+            ("hedge:p95", hedge(950, 50)),
+            ("hedge:p99.9:0.5%", hedge(999, 5)),
+        ] {
+            assert_eq!(text.parse::<Clones>(), expected);
+        }
+        for text in ["", "clone", "hedge", "hedge:95", "hedge:p0", "hedge:p95:10", "hedge:p100"] {
+            assert!(text.parse::<Clones>().unwrap_err().contains("hedge:p95:10%"), "{text}");
+        }
+    }
+
+    #[test]
+    fn copies_go_to_other_targets_or_by_the_router() {
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        assert!(Clones::All.cloning(&[one, one]).servers.is_empty());
+        assert_eq!(Clones::All.cloning(&[one, other]).servers, [one, other]);
+    }
+}

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tailcut_instrument::agent::spec::AgentSpec;
 use tailcut_instrument::distribution_file::read as read_samples;
-use tailcut_instrument::job::{Role, Transport};
+use tailcut_instrument::job::{Clones, Role, Transport};
 use tailcut_instrument::pattern::Pattern;
 use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::app::App;
@@ -116,6 +116,11 @@ pub(crate) struct Flags {
     /// at another server
     #[arg(long)]
     pub(crate) idempotent: bool,
+    /// R2P2: send copies of requests: c-clone, of all, each to two targets; hedge:p95, of those that
+    /// take longer than 95 % do, to another target or by the router, and of 5 % at most, or as
+    /// hedge:p95:10% says [default: off]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) clone: Option<Written<CloneText>>,
     /// R2P2: speak version 1, as the reference implementation does
     #[arg(long)]
     pub(crate) v1: bool,
@@ -241,6 +246,19 @@ impl Flags {
         if self.v1 && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
             bail!("--v1 is R2P2's; take --transport r2p2, or leave it out");
         }
+        let clones = self.clone.as_deref().copied().unwrap_or_default();
+        if clones != Clones::Off {
+            let is_r2p2 = self.transport.is_none_or(|transport| transport == Transport::R2p2);
+            if !is_r2p2 || self.v1 {
+                bail!("--clone is R2P2's, and not of version 1; leave it out");
+            }
+            if !self.idempotent {
+                bail!("--clone runs requests twice; say that they may: --idempotent");
+            }
+        }
+        if clones == Clones::All && self.target.len() < 2 {
+            bail!("--clone c-clone needs two servers: repeat --target");
+        }
         if matches!(self.pattern, Some(Pattern::Find { .. })) && self.slo.is_none() {
             bail!("say what to find the highest rate for: --slo, such as 'p99<200us'");
         }
@@ -286,6 +304,8 @@ kinds! {
     Timeout: u64 = parse_timeout_ns;
     /// Gaps between requests.
     Gaps: Process = Process::parse;
+    /// Copies that clients send.
+    CloneText: Clones = str::parse::<Clones>;
     /// An objective.
     ObjectiveText: Objective = str::parse::<Objective>;
     /// A percentile as a share.

@@ -1,6 +1,7 @@
 //! The real binary over loopback, on free ports.
 
 mod admin;
+mod cloning;
 mod command_line;
 mod compare;
 mod freezer;

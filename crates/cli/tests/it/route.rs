@@ -7,7 +7,19 @@ use crate::harness::{Service, assert_all_replied, finish, measure, run, start_me
 use crate::port;
 use serde_json::Value;
 
-const POLICIES: [&str; 5] = ["random", "rr", "jsq:2", "jbsq:2", "jbsq:auto"];
+const POLICIES: [&str; 11] = [
+    "random",
+    "rr",
+    "jsq:2",
+    "jbsq:2",
+    "jbsq:auto",
+    "jbsq:2+clone",
+    "racksched",
+    "netclone",
+    "netclone+racksched",
+    "laedge",
+    "laedge:2",
+];
 
 fn four_servers(more: &[&str]) -> Service {
     let args = ["serve", "--listen", "127.0.0.1:0", "--ports", "4", "--app", "synthetic"];

@@ -80,7 +80,7 @@ impl Endpoints {
         let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
         Ok(Self {
             driver: Driver::new(wait).context("cannot set up polling")?,
-            opening: opening(plan.job.transport, sampler.config()),
+            opening: cloning_opening(plan, sampler.config()),
             wire: Wire::of(plan.job.transport),
             replies: Replies::new(&plan.app),
             options: CallOptions {
@@ -157,6 +157,14 @@ fn add_endpoint(
 }
 
 /// How endpoints are opened that only call.
+/// What opens the endpoints of a plan, whose calls may have copies.
+fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Opening {
+    let mut opening = opening(plan.job.transport, stamps);
+    let targets: Vec<_> = plan.lanes.iter().map(|lane| lane.target).collect();
+    opening.r2p2.cloning = plan.job.r2p2.clones.cloning(&targets);
+    opening
+}
+
 fn opening(transport: Transport, stamps: StampConfig) -> Opening {
     let mut opening = Opening { stamps, ..transport.opening() };
     opening.r2p2.calls_max = CALLS_MAX;

@@ -1,0 +1,93 @@
+//! Requests at two servers, by routers and by clients, over loopback.
+
+use crate::harness::{Service, assert_all_replied, measure, run};
+
+const LOAD: [&str; 9] = [
+    "--app",
+    "synthetic:exp:1ms",
+    "--rate",
+    "500",
+    "--duration",
+    "600ms",
+    "--warmup",
+    "200ms",
+    "--idempotent",
+];
+
+fn servers(count: usize) -> Service {
+    let ports = count.to_string();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--workers", "4", "--jitter", "0.1", "--ports"];
+    Service::start(&[&args[..], &[&ports, "--app", "synthetic:exp:1ms"]].concat(), count)
+}
+
+fn route(policy: &str, servers: &Service) -> Service {
+    let args = ["route", "--listen", "127.0.0.1:0", "--silent-after", "30s", "--policy", policy];
+    let named = servers.addresses.iter().flat_map(|address| ["--server", address]);
+    Service::start(&args.into_iter().chain(named).collect::<Vec<_>>(), 1)
+}
+
+/// A counter that a service tells of at its end.
+fn counted(service: Service, name: &str) -> u64 {
+    service.signal("INT");
+    let (code, _, stderr) = service.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+    let value = |line: &str| line.trim().strip_prefix(name)?.trim().parse().ok();
+    stderr.lines().find_map(value).unwrap_or(0)
+}
+
+#[test]
+fn a_router_clones_and_each_request_is_answered_once() {
+    for policy in ["netclone", "netclone+racksched", "laedge:4", "jbsq:4+clone"] {
+        let servers = servers(3);
+        let router = route(policy, &servers);
+        assert_all_replied(&measure(router.address(), &LOAD));
+        let cloned = counted(router, "cloned ");
+        assert!(cloned > 200, "{policy}: {cloned}");
+    }
+}
+
+#[test]
+fn what_may_run_once_is_not_cloned() {
+    let servers = servers(2);
+    let router = route("netclone", &servers);
+    assert_all_replied(&measure(router.address(), &LOAD[..8]));
+    assert_eq!(counted(router, "cloned "), 0);
+}
+
+#[test]
+fn a_hedged_request_goes_to_a_second_server_within_the_budget() {
+    let servers = servers(3);
+    let router = route("random", &servers);
+    let hedge = ["--clone", "hedge:p50:20%"];
+    assert_all_replied(&measure(router.address(), &[&LOAD[..], &hedge].concat()));
+    // Of at most 400 requests and those of the warm-up a fifth.
+    let cloned = counted(router, "cloned ");
+    assert!((1..=100).contains(&cloned), "{cloned}");
+}
+
+#[test]
+fn a_client_clones_without_a_router() {
+    let servers = servers(2);
+    let other = ["--target", servers.addresses[1].as_str(), "--clone", "c-clone"];
+    let result = measure(servers.address(), &[&LOAD[..], &other].concat());
+    assert_all_replied(&result);
+    let sent = result["counts"]["sent"].as_u64().unwrap();
+    // Both servers together; the port's sum.
+    let requests = counted(servers, "requests ");
+    assert!(requests > sent * 3 / 2, "{requests} runs of {sent} requests");
+}
+
+#[test]
+fn clones_that_make_no_sense_are_refused() {
+    let target = ["measure", "--target", "127.0.0.1:9", "--app", "echo:8", "--rate", "1"];
+    for (more, part) in [
+        (&["--clone", "hedge:p95"][..], "--idempotent"),
+        (&["--clone", "c-clone", "--idempotent"], "repeat --target"),
+        (&["--clone", "hedge:95", "--idempotent"], "hedge:p95:10%"),
+        (&["--clone", "hedge:p95", "--idempotent", "--transport", "homa"], "R2P2"),
+    ] {
+        let output = run(&[&target[..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(part), "{stderr}");
+    }
+}
