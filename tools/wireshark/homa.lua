@@ -312,11 +312,18 @@ end
 
 local function id_text(range) return range:bytes():tohex(true) end
 
+-- A finished RPC, or a range of them: its id is odd, and the port is how many there are.
+local function ack_text(tvb, start)
+    local id, port = at(tvb, wire.Ack.client_id, start), at(tvb, wire.Ack.server_port, start)
+    local is_range = id(id:len() - 1, 1):uint() % 2 == 1
+    return id_text(id) .. (is_range and string.format("*%d", port:uint()) or "")
+end
+
 local function data_text(tvb, packet)
     local text = string.format(" at %d of %d B incoming %d", packet.offset, at(tvb, data.message_length):uint(),
         at(tvb, data.incoming):uint())
     local acknowledged = at(tvb, wire.Ack.client_id, data.ack[1])
-    if acknowledged:uint64() ~= UInt64(0) then text = text .. " ack " .. id_text(acknowledged) end
+    if acknowledged:uint64() ~= UInt64(0) then text = text .. " ack " .. ack_text(tvb, data.ack[1]) end
     if at(tvb, data.retransmit):uint() ~= 0 then text = text .. " retransmit" end
     local flags = flags_of(tvb)
     for _, name in ipairs({ "INCAST", "PART", "REFUSED", "IDEMPOTENT", "EMPTY" }) do
@@ -347,7 +354,7 @@ local function body_text(tvb, packet)
         for level = 0, LEVELS - 1 do text = text .. string.format(" %d", cutoff(tvb, level):uint()) end
     elseif kind == ACK then
         for place = 0, at(tvb, acks.num_acks):uint() - 1 do
-            text = text .. " " .. id_text(at(tvb, wire.Ack.client_id, ack_start(place)))
+            text = text .. " " .. ack_text(tvb, ack_start(place))
         end
     end
     return text

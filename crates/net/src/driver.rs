@@ -3,7 +3,7 @@
 //! | step of a turn | calls |
 //! |---|---|
 //! | receive one burst of each port | [`Node::handle_datagram`] for each datagram |
-//! | what is due | [`Node::handle_timeout`] |
+//! | what is due, after all that has arrived by then | [`Node::handle_timeout`] |
 //! | the owner's work | the closure: drain events, call, reply |
 //! | send one burst | [`Node::poll_transmit`] until `None`, or until the burst is full |
 //!
@@ -269,7 +269,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         mut work: impl FnMut(usize, &mut N, Time),
     ) -> io::Result<Turn> {
         let mut reading = Reading { clock: self.clock, now: None };
-        let received = self.receive(&mut reading, observer)?;
+        let mut received = self.receive(&mut reading, observer)?;
         let now = reading.now();
         let mut timeouts = 0;
         for (index, station) in self.stations.iter_mut().enumerate() {
@@ -277,6 +277,14 @@ impl<N: Node, D: Datapath> Driver<N, D> {
                 station.node.handle_unreachable(now, peer);
             }
             if station.node.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                // What has arrived and waits in the socket is no silence of a peer's. A burst that
+                // has found nothing has already said so.
+                for _ in 0..if received > 0 { CATCH_UP_BURSTS_MAX } else { 0 } {
+                    match station.receive(index, &mut reading, observer)? {
+                        0 => break,
+                        more => received += more,
+                    }
+                }
                 station.node.handle_timeout(now);
                 timeouts += 1;
             }
@@ -529,6 +537,9 @@ const NO_FD: i32 = -1;
 /// Bytes of the longest transmit that goes whatever waits for the device: control packets and short
 /// messages, as in Homa's kernel module (`defer_min_bytes`).
 const OVERTAKING_LEN_MAX: usize = 1000;
+
+/// Bursts that a turn receives besides its own before it looks at timers that are due.
+const CATCH_UP_BURSTS_MAX: usize = 16;
 
 /// Transmits of one node in one turn: single datagrams cost 2.7 us each, so that whoever waits to
 /// be received waits for 170 us at most.

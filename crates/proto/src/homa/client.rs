@@ -12,14 +12,14 @@ use std::net::SocketAddr;
 use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
+use super::acks::AckAction;
 use super::ids::{ClientId, SEQUENCE_MAX};
-use super::peers::AckAction;
 use super::slot::{Member, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
-use crate::peer::table::PeerId;
+use crate::peer::table::{Peer, PeerId};
 use crate::rpc::{Call, CallError, CallId, Event, Failure};
 
 impl Endpoint {
@@ -105,7 +105,7 @@ impl Endpoint {
         let Some(index) = self.hear(now, origin) else {
             return;
         };
-        self.note_proof(now, origin, index, header);
+        self.note_proof(now, index, header);
         if header.flags().has(DataFlags::REFUSED) {
             if header.offset() != 0 {
                 // The reason is in the first packet.
@@ -126,10 +126,14 @@ impl Endpoint {
         }
         if let Phase::Calling(member) = &mut slot.phase {
             slot.phase = Phase::Hearing(std::mem::take(member));
-            if slot.timing.attempts == 0 {
-                let sample = now.saturating_sub(slot.timing.sent_at);
-                self.peers[slot.peer].state.reply_rtt.sample(sample);
+            let peer = &mut self.peers[slot.peer];
+            // A question does not spoil the sample, as long as it made neither side repeat itself:
+            // or a server that is slower than the first timeout would never be known to be.
+            if !slot.out.has_repeated && header.retransmit == 0 {
+                peer.state.reply_rtt.sample(now.saturating_sub(slot.timing.sent_at));
             }
+            peer.state.pace.note_reply(now, peer.calls - 1);
+            peer.state.knows_flags = header.flags().has(DataFlags::KNOWN);
             // The server has all of the request, whatever it was to be sent again.
             self.egress.unrank(index);
             if header.message_length.get() as usize > self.config.single_len_max() {
@@ -231,14 +235,18 @@ impl Endpoint {
     pub(super) fn acknowledge_reply(&mut self, index: SlotId, reply_len: usize) {
         let slot = &self.slots[index];
         let (peer, now) = (slot.peer, slot.timing.heard_at);
-        match self.peers[peer].state.acks.push(slot.id, slot.ports.destination, reply_len) {
-            AckAction::Waits => {}
+        let (id, server_port) = (slot.id, slot.ports.destination);
+        let Peer { calls, state, .. } = &mut self.peers[peer];
+        let action = state.acks.push(id, server_port, reply_len);
+        // The kernel's module asks for ever, and the next call to it may be far away.
+        let is_last = *calls == 1 && !state.knows_flags;
+        if action == AckAction::Now || is_last && state.acks.call() == AckAction::Now {
+            self.egress.acks_called.push_back(peer);
+        }
+        if action == AckAction::Later {
             // Before the server asks.
-            AckAction::Later => self
-                .egress
-                .acks_due
-                .push_back((now.saturating_add(self.config.recovery.need_ack_ns / 2), peer)),
-            AckAction::Now => self.push_control(Control::Acks { peer }),
+            let due = now.saturating_add(self.config.recovery.need_ack_ns / 2);
+            self.egress.acks_due.push_back((due, peer));
         }
     }
 
@@ -247,7 +255,7 @@ impl Endpoint {
         while let Some(&(_, peer)) = self.egress.acks_due.front().filter(|(at, _)| *at <= now) {
             self.egress.acks_due.pop_front();
             if self.peers[peer].state.acks.expire() {
-                self.push_control(Control::Acks { peer });
+                self.egress.acks_called.push_back(peer);
             }
         }
     }

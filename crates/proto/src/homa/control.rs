@@ -71,6 +71,10 @@ impl Endpoint {
         // What has just gone crosses the question.
         let peer = &self.peers[slot.peer];
         let guard_ns = peer.state.rtt.smoothed_or(CROSSING_NS);
+        if is_all && slot.out.sent_len() == 0 && !slot.is_validated {
+            // It may wait for a proof that has been lost.
+            return self.rank_out(index);
+        }
         if is_all
             && (slot.out.sent_len() == 0 || now.saturating_sub(slot.timing.sent_at) < guard_ns)
         {
@@ -82,9 +86,12 @@ impl Endpoint {
             // The grant was lost.
             slot.out.grant(to, priority);
         }
-        // The end of what was sent may not have left yet; a hole below it has.
-        let is_waiting =
-            to >= slot.out.sent_len() && self.egress.device.may_hold(now, slot.timing.sent_at);
+        // The end of what was sent may not have left yet, or crosses the question; a hole below it
+        // has.
+        let is_end = to >= slot.out.sent_len();
+        let is_waiting = is_end
+            && (self.egress.device.may_hold(now, slot.timing.sent_at)
+                || now.saturating_sub(slot.timing.sent_at) < guard_ns);
         let resent = if is_waiting { 0 } else { slot.out.resend(from, to, priority) };
         self.metrics.resent_bytes += u64::from(resent);
         if resent == 0 {
@@ -186,8 +193,8 @@ impl Endpoint {
             ClientId(origin.common.sender_id.get()),
             origin.common.dport.get(),
         );
-        for ack in acks {
-            self.acknowledge(origin, ClientId(ack.client_id.get()), ack.server_port.get());
+        for &ack in acks {
+            self.acknowledge_all(origin, ack);
         }
     }
 

@@ -21,6 +21,9 @@ pub(super) struct Egress {
     pub(super) control: VecDeque<Control>,
     /// When which peers are told of calls that have ended, at the latest; at most one entry a peer.
     pub(super) acks_due: VecDeque<(Time, PeerId)>,
+    /// Peers that are told of calls that have ended once no data are left to take that along, each
+    /// once.
+    pub(super) acks_called: VecDeque<PeerId>,
     /// The link's queue, where its speed is known.
     pub(super) nic: NicQueue,
     /// Estimate of what the device still holds.
@@ -36,6 +39,7 @@ impl Egress {
         Self {
             control: VecDeque::new(),
             acks_due: VecDeque::new(),
+            acks_called: VecDeque::new(),
             nic: NicQueue::new(link),
             device: Device::default(),
             sendable: Heap::default(),

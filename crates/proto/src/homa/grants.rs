@@ -286,10 +286,12 @@ impl Endpoint {
         let was_idle = slot.inc.message.expected() == 0;
         let more = slot.inc.grant(more, &framing);
         slot.inc.priority = priority;
+        slot.inc.levels |= 1 << priority;
         // Silence counts from here.
         slot.timing.asked_at = now;
-        self.book.expected_bytes += u64::from(more);
-        if matches!(slot.phase, Phase::Receiving) {
+        let (peer, is_receiving) = (slot.peer, matches!(slot.phase, Phase::Receiving));
+        self.expect_more(peer, more);
+        if is_receiving {
             self.hold(index, more as usize);
         }
         let slot = &mut self.slots[index];

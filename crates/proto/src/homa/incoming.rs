@@ -14,6 +14,8 @@ pub(super) struct Incoming {
     unscheduled: u32,
     /// Bytes on the wire of what may be sent and has not arrived.
     in_flight: u32,
+    /// Priorities that parts of it have had, a bit for each.
+    pub(super) levels: u8,
     /// Priority of the last grant.
     pub(super) priority: u8,
     /// Order in which messages have begun.
@@ -21,6 +23,8 @@ pub(super) struct Incoming {
     /// Since when the lowest hole has been known, or when it was last asked for; 0 where there is
     /// none.
     pub(super) gap_since: Time,
+    /// Times that its end has been asked for.
+    pub(super) tails_asked: u32,
     /// A grant whose first byte is awaited, and when it went out: a round trip.
     pub(super) probe: Option<(u32, Time)>,
 }
@@ -40,7 +44,9 @@ impl Incoming {
         self.in_flight = self.unscheduled
             + self.unscheduled.div_ceil(framing.unscheduled_len) * framing.unscheduled_overhead;
         self.priority = 0;
+        self.levels = 0;
         self.gap_since = 0;
+        self.tails_asked = 0;
         self.probe = None;
     }
 

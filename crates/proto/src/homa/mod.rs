@@ -13,6 +13,7 @@
 //! bytes left. `recovery` holds all timers. What a control packet says is believed only of a live
 //! RPC, of that peer and these ports, within its range.
 
+mod acks;
 mod client;
 mod config;
 mod control;
@@ -25,6 +26,7 @@ mod link;
 mod long;
 mod metrics;
 mod outgoing;
+mod pace;
 mod peers;
 mod receive;
 mod recovery;
@@ -296,7 +298,6 @@ impl Endpoint {
         slot.allowance.received += origin.len as u64;
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;
-        peer.state.is_stripped = origin.common.is_stripped();
         peer.state.is_heard = true;
     }
 
@@ -315,8 +316,11 @@ impl Endpoint {
         self.egress.unrank(index);
         self.unwant(index);
         self.leave_long(index);
+        let message = &self.slots[index].inc.message;
+        let (expected, missing) = (message.expected(), message.len() - message.received());
+        self.expect_less(peer, expected);
+        self.peers[peer].state.pace.owed -= u64::from(missing);
         let slot = &mut self.slots[index];
-        self.book.expected_bytes -= u64::from(slot.inc.message.expected());
         let (is_client, id) = (slot.is_client(), slot.id);
         let (request, reply) = (slot.out.end(), slot.inc.end());
         self.buffers.give(request);
@@ -426,7 +430,9 @@ impl Node for Endpoint {
         {
             return Some(transmit);
         }
-        self.write_data(now, buffer)
+        let data = self.write_data(now, buffer);
+        // What data could not be sent for may have to be said.
+        data.or_else(|| self.write_control(now, buffer)).or_else(|| self.write_acks(buffer))
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -25,6 +25,8 @@ pub(super) struct Outgoing {
     again: Vec<(u32, u32, u8)>,
     /// Order in which messages have begun.
     pub(super) birth: u32,
+    /// Something of it has been sent twice, or will be.
+    pub(super) has_repeated: bool,
 }
 
 /// The next packet of a message.
@@ -57,6 +59,7 @@ impl Outgoing {
         self.priority = 0;
         self.again.clear();
         self.apart.clear();
+        self.has_repeated = false;
         self.pad(0, unscheduled);
     }
 
@@ -179,6 +182,7 @@ impl Outgoing {
             return 0;
         }
         self.again.push((from, to, priority));
+        self.has_repeated = true;
         to - from
     }
 

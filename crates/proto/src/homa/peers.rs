@@ -8,11 +8,13 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::homa::{ACKS_MAX, Ack, DataHeader};
+use tailcut_wire::homa::DataHeader;
 
 use super::Endpoint;
+use super::acks::Acks;
 use super::cutoffs::Cutoffs;
 use super::ids::ClientId;
+use super::pace::Pace;
 use crate::call::numbering::Numbering;
 use crate::node::Time;
 use crate::order::heap::Heap;
@@ -26,18 +28,22 @@ pub(super) struct HomaPeer {
     pub(super) is_stripped: bool,
     /// It has said something of an RPC that is, or was, under way.
     pub(super) is_heard: bool,
+    /// It knows the flags of DATA, and so ranges of acknowledgements.
+    pub(super) knows_flags: bool,
     /// Priorities that it has told.
     pub(super) cutoffs: Cutoffs,
     /// When it was last told of ours.
     pub(super) advised_at: Option<Time>,
     /// What it must echo; zeros where it need not.
-    proof: Proof,
+    pub(super) proof: Proof,
     /// [`Proof::tag`] that it has told us, to be echoed in what goes there; 0 before.
     pub(super) tag_told: u16,
     /// From a grant or a question to what answers it.
     pub(super) rtt: Rtt,
     /// From a request to its reply, service included.
     pub(super) reply_rtt: Rtt,
+    /// How fast what it owes comes, and how much that is.
+    pub(super) pace: Pace,
     /// Ids of calls to it.
     pub(super) numbering: Numbering,
     /// Calls to it that have ended and that it has not been told of.
@@ -46,39 +52,25 @@ pub(super) struct HomaPeer {
     pub(super) wanting: Heap,
     /// It gets no grant before.
     pub(super) grant_at: Time,
+    /// Of a peer without flags: a request that looks like one that has run, whose sender was asked
+    /// whether it still waits, and when.
+    pub(super) asked_about: Option<(ClientId, Time)>,
+    /// When a reply to it was last released that it had not acknowledged; it may still wait for it.
+    pub(super) unacknowledged_at: Option<Time>,
 }
 
 /// What a peer echoes to show that it receives at its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
-    /// Added to the version of our cutoffs.
-    salt: u16,
+    /// Added to the version of our cutoffs: the first, and what follows it for a peer that echoes no
+    /// tag.
+    salts: [u16; 2],
     /// In `window` of CUTOFFS and of DATA.
     tag: u16,
-}
-
-/// Calls that have ended and whose server has not been told.
-#[derive(Debug, Default)]
-pub(super) struct Acks {
-    /// At most [`ACKS_HELD_MAX`].
-    waiting: Vec<Ack>,
-    /// Bytes of their replies, which the server keeps.
-    reply_bytes: usize,
-    /// They are about to be said in packets of their own.
-    is_called: bool,
-    /// A timer will look whether they still wait.
-    is_timed: bool,
-}
-
-/// Next step for a call that has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AckAction {
-    /// Nothing: a packet to the server or a timer will see to it.
-    Waits,
-    /// Set the timer.
-    Later,
-    /// Say all that wait.
-    Now,
+    /// Salts that a peer without tags has echoed, one after the other.
+    rounds: u8,
+    /// Versions that it was never told and that it echoed all the same.
+    wrong: u16,
 }
 
 impl Endpoint {
@@ -92,16 +84,20 @@ impl Endpoint {
         let state = HomaPeer {
             is_stripped: false,
             is_heard: false,
+            knows_flags: false,
             cutoffs: self.config.assumed,
             advised_at: None,
             proof: if is_trusted { Proof::default() } else { self.proof(address) },
             tag_told: 0,
             rtt: Rtt::default(),
             reply_rtt: Rtt::default(),
+            pace: Pace::default(),
             numbering: Numbering::default(),
             acks: Acks::default(),
             wanting: Heap::default(),
             grant_at: 0,
+            asked_about: None,
+            unacknowledged_at: None,
         };
         self.peers.add(now, (address, is_trusted), state, &self.config.serving)
     }
@@ -126,7 +122,8 @@ impl Endpoint {
 
     fn proof(&self, address: SocketAddr) -> Proof {
         let token = self.tokens.token(address);
-        Proof { salt: (token >> 16) as u16, tag: (token >> 32) as u16 }
+        let salts = [(token >> 16) as u16, (token >> 48) as u16];
+        Proof { salts, tag: (token >> 32) as u16, ..Proof::default() }
     }
 }
 
@@ -142,6 +139,7 @@ impl Peer<HomaPeer> {
         self.is_validated
             || echo == self.echo(version)
             || echo == self.echo(version.wrapping_sub(1))
+            || self.state.proof.is_complete(echo, version)
     }
 }
 
@@ -163,60 +161,31 @@ impl Echo {
 
 impl Proof {
     fn echo(self, version: u16) -> Echo {
-        Echo { version: salted(version, self.salt), tag: self.tag }
+        let salt = self.salts[usize::from(self.rounds.min(1))];
+        Echo { version: salted(version, salt), tag: self.tag }
     }
-}
 
-impl Acks {
-    /// Adds a call that has ended with a reply of so many bytes; tells what is to be done. One that
-    /// is too many is left for the server to ask about.
-    pub(super) fn push(&mut self, id: ClientId, server_port: u16, reply_len: usize) -> AckAction {
-        if self.waiting.len() < ACKS_HELD_MAX {
-            self.waiting.push(Ack::new(id.0, server_port));
-            self.reply_bytes += reply_len;
+    /// Takes note of what a peer without tags, the kernel's module, echoes. It has 16 bits for an
+    /// echo, so that it is asked for two, the second one after the first.
+    pub(super) fn advance(&mut self, echo: Echo, version: u16) {
+        if echo.version == 0 || echo.tag != 0 || self.wrong >= WRONG_MAX {
+            return;
         }
-        let is_much =
-            self.waiting.len() == ACKS_HELD_MAX || self.reply_bytes > REPLY_BYTES_HELD_MAX;
-        if is_much && !self.is_called {
-            self.is_called = true;
-            AckAction::Now
-        } else if !self.is_timed {
-            self.is_timed = true;
-            AckAction::Later
-        } else {
-            AckAction::Waits
+        let [first, second] = self.salts.map(|salt| salted(version, salt));
+        match self.rounds {
+            0 if echo.version == first => self.rounds = 1,
+            1 if echo.version == second => self.rounds = 2,
+            _ if echo.version == first || echo.version == second => {}
+            rounds => {
+                self.wrong += 1;
+                self.rounds = if rounds < 2 { 0 } else { rounds };
+            }
         }
     }
 
-    /// The timer has come; tells whether any are to be said.
-    pub(super) fn expire(&mut self) -> bool {
-        self.is_timed = false;
-        let is_due = !self.waiting.is_empty() && !self.is_called;
-        self.is_called |= is_due;
-        is_due
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
-    /// Takes one, to go with a DATA packet or to head an ACK packet.
-    pub(super) fn pop(&mut self) -> Option<Ack> {
-        let ack = self.waiting.pop();
-        if self.waiting.is_empty() {
-            self.reply_bytes = 0;
-            self.is_called = false;
-        }
-        ack
-    }
-
-    /// Takes as many as go with `named`, which an ACK packet has in its header.
-    pub(super) fn take(&mut self, named: ClientId) -> ([Ack; ACKS_MAX], usize) {
-        self.waiting.retain(|ack| ack.client_id.get() != named.0);
-        let mut acks = [Ack::default(); ACKS_MAX];
-        let count = self.waiting.len().min(ACKS_MAX);
-        acks[..count].fill_with(|| self.pop().unwrap_or_default());
-        (acks, count)
+    /// True if a peer without tags has echoed both salts, the last of them with this packet.
+    fn is_complete(self, echo: Echo, version: u16) -> bool {
+        self.rounds == 2 && echo.tag == 0 && echo.version == salted(version, self.salts[1])
     }
 }
 
@@ -225,42 +194,45 @@ fn salted(version: u16, salt: u16) -> u16 {
     version.wrapping_add(salt).max(1)
 }
 
-/// Calls that have ended and that a client keeps to itself at most: those of several GSO batches of
-/// replies, so that under load each goes with a request and none needs a packet of its own.
-const ACKS_HELD_MAX: usize = 4 * crate::node::GSO_DATAGRAMS_MAX;
-
-/// Bytes of replies that a server keeps for them at most.
-const REPLY_BYTES_HELD_MAX: usize = 100_000;
+/// Wrong echoes after which a peer without tags is validated no more: who guesses has found both of
+/// two in so many with a chance of 1 in 8,000.
+const WRONG_MAX: u16 = 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn acks_wait_for_a_packet_until_they_are_many_or_late() {
-        let mut acks = Acks::default();
-        let told: Vec<AckAction> = (1..=129).map(|id| acks.push(ClientId(2 * id), 9, 10)).collect();
-        assert_eq!((told[0], told[127]), (AckAction::Later, AckAction::Now));
-        assert!(
-            told[1..127].iter().chain(&told[128..]).all(|&telling| telling == AckAction::Waits)
-        );
-        assert!(!acks.expire(), "they are about to be said");
-        assert_eq!(acks.pop().unwrap(), Ack::new(256, 9));
-        let (taken, count) = acks.take(ClientId(252));
-        assert_eq!(
-            (taken[..count].iter().map(|ack| ack.client_id.get()).collect::<Vec<_>>()),
-            [254, 250, 248, 246, 244]
-        );
-        assert_eq!(std::iter::from_fn(|| acks.pop()).count(), 121);
-        assert_eq!(acks.push(ClientId(2), 9, 10), AckAction::Later);
-        assert!(acks.expire() && !acks.expire());
+    const PROOF: Proof = Proof { salts: [0x1111, 0x2222], tag: 0x3333, rounds: 0, wrong: 0 };
+
+    fn echo(version: u16) -> Echo {
+        Echo { version, tag: 0 }
+    }
+
+    /// What is echoed without a tag, where the version is 1, and how many rounds that makes.
+    fn check(echoed: &[u16], rounds: u8) {
+        let mut proof = PROOF;
+        echoed.iter().for_each(|&version| proof.advance(echo(version), 1));
+        assert_eq!(proof.rounds, rounds, "{echoed:x?}");
+        let is_complete = rounds == 2 && echoed.last() == Some(&0x2223);
+        assert_eq!(proof.is_complete(echo(*echoed.last().unwrap()), 1), is_complete);
     }
 
     #[test]
-    fn acks_of_long_replies_do_not_wait() {
-        let mut acks = Acks::default();
-        let told: Vec<AckAction> =
-            (1..=3).map(|id| acks.push(ClientId(2 * id), 9, 60_000)).collect();
-        assert_eq!(told, [AckAction::Later, AckAction::Now, AckAction::Waits]);
+    fn who_echoes_no_tag_echoes_two_salts_one_after_the_other() {
+        check(&[0], 0);
+        check(&[0x1112], 1);
+        check(&[0x2223], 0);
+        check(&[0x1112, 0x2223], 2);
+        check(&[0x1112, 0x1112, 0, 0x2223, 0x2223], 2);
+        check(&[0x1112, 5, 0x2223], 0);
+        check(&[0x1112, 0x2223, 5], 2);
+    }
+
+    #[test]
+    fn who_guesses_too_often_is_not_validated_any_more() {
+        let mut proof = PROOF;
+        (10..10 + WRONG_MAX).for_each(|guess| proof.advance(echo(guess), 1));
+        [0x1112, 0x2223].into_iter().for_each(|version| proof.advance(echo(version), 1));
+        assert_eq!(proof.rounds, 0);
     }
 }

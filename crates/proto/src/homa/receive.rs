@@ -3,10 +3,11 @@
 use tailcut_wire::homa::{DataFlags, DataHeader};
 
 use super::peers::Echo;
-use super::{Endpoint, Origin, Phase};
+use super::{Endpoint, Phase};
 use crate::call::slab::SlotId;
 use crate::message::reassembly::Arrival;
 use crate::node::Time;
+use crate::peer::table::PeerId;
 
 impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.
@@ -18,7 +19,22 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         slot.inc.begin(payload, len, unscheduled, &self.config.framing);
         slot.inc.birth = birth;
-        self.book.expected_bytes += u64::from(slot.inc.message.expected());
+        slot.inc.levels = 1 << self.advice.cutoffs.level(len);
+        let (peer, expected) = (slot.peer, slot.inc.message.expected());
+        self.expect_more(peer, expected);
+        self.peers[peer].state.pace.owed += u64::from(len);
+    }
+
+    /// Takes note that a peer may send `bytes` more.
+    pub(super) fn expect_more(&mut self, peer: PeerId, bytes: u32) {
+        self.book.expected_bytes += u64::from(bytes);
+        self.peers[peer].state.pace.expected += u64::from(bytes);
+    }
+
+    /// Takes note that `bytes` that a peer might send have come, or are no longer wanted.
+    pub(super) fn expect_less(&mut self, peer: PeerId, bytes: u32) {
+        self.book.expected_bytes -= u64::from(bytes);
+        self.peers[peer].state.pace.expected -= u64::from(bytes);
     }
 
     /// Takes the bytes of a packet; tells whether the message is complete.
@@ -29,7 +45,8 @@ impl Endpoint {
         header: &DataHeader,
         payload: &[u8],
     ) -> bool {
-        if header.common.is_stripped() {
+        self.peers[self.slots[index].peer].state.is_stripped = header.is_stripped();
+        if header.is_stripped() {
             self.open_for_stripped(index);
         }
         let slot = &mut self.slots[index];
@@ -43,18 +60,22 @@ impl Endpoint {
             Arrival::Refused => self.metrics.protocol_violation += 1,
             Arrival::Duplicate => self.metrics.duplicates += 1,
             Arrival::New | Arrival::Complete => {
-                self.book.expected_bytes -= u64::from(new);
                 slot.timing.progress_at = now;
                 let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);
                 self.book.data_at[usize::from(level & 7)] = now;
                 let has_asked = std::mem::take(&mut slot.timing.attempts) > 0;
+                let peer = slot.peer;
+                self.expect_less(peer, new);
+                let pace = &mut self.peers[peer].state.pace;
+                pace.owed -= u64::from(new);
+                pace.note_bytes(now, new);
                 self.sample_round_trip(now, index);
                 if arrival == Arrival::New {
                     if has_asked {
                         self.arm(now, index);
                     }
                     self.watch_for_gaps(now, index);
-                    if !header.common.is_stripped() {
+                    if !header.is_stripped() {
                         self.grant_after(now, index);
                     }
                 }
@@ -66,9 +87,10 @@ impl Endpoint {
     /// What is stored of a complete message: all of it, unless its end is only counted.
     pub(super) fn take_message(&mut self, now: Time, index: SlotId, flags: DataFlags) -> Vec<u8> {
         self.unwant(index);
-        let inc = &mut self.slots[index].inc;
-        self.book.expected_bytes -= u64::from(inc.message.expected());
-        let len = inc.message.len();
+        let slot = &self.slots[index];
+        let (peer, expected, len) =
+            (slot.peer, slot.inc.message.expected(), slot.inc.message.len());
+        self.expect_less(peer, expected);
         if self.advice.observe(now, len) {
             self.metrics.cutoffs_changed += 1;
         }
@@ -85,8 +107,9 @@ impl Endpoint {
         let ahead = self.config.unscheduled_len_max;
         let slot = &mut self.slots[index];
         let more = slot.inc.message.grant(slot.inc.message.base().saturating_add(ahead));
-        self.book.expected_bytes += u64::from(more);
-        if matches!(slot.phase, Phase::Receiving) {
+        let (peer, is_receiving) = (slot.peer, matches!(slot.phase, Phase::Receiving));
+        self.expect_more(peer, more);
+        if is_receiving {
             self.hold(index, more as usize);
         }
     }
@@ -115,19 +138,16 @@ impl Endpoint {
 
     /// What the version of the cutoffs in a packet says: that the peer receives at its address, or
     /// that it must be told anew.
-    pub(super) fn note_proof(
-        &mut self,
-        now: Time,
-        origin: &Origin,
-        index: SlotId,
-        header: &DataHeader,
-    ) {
+    pub(super) fn note_proof(&mut self, now: Time, index: SlotId, header: &DataHeader) {
         let version = self.advice.cutoffs.version;
         let slot = &mut self.slots[index];
-        let peer = &self.peers[slot.peer];
+        let peer = &mut self.peers[slot.peer];
         let echo = Echo::of(header);
+        if !peer.is_validated && !header.flags().has(DataFlags::KNOWN) {
+            peer.state.proof.advance(echo, version);
+        }
         slot.is_validated |= peer.is_validated_by(echo, version);
-        let is_stale = echo != peer.echo(version) && !origin.common.is_stripped();
+        let is_stale = echo != peer.echo(version) && !header.is_stripped();
         if is_stale
             && peer.state.advised_at.is_none_or(|at| now.saturating_sub(at) >= ADVICE_NS_MIN)
         {

@@ -8,8 +8,9 @@
 //! | waiting | the deadline | taken from the application |
 //! | replying, all sent | silence | NEED_ACK; after so many, or at the deadline, released |
 //!
-//! While data of the same priority or a better one comes, granted data that does not come is not
-//! missed for a while: it waits in the network. Silences double with every question until something
+//! While data of the same priority or a better one comes, or the peer goes on with something else
+//! that it owes, what does not come is not missed for a while: it waits in the network or in the
+//! peer. A peer that says nothing at all is asked a few things, not everything. Silences double with every question until something
 //! new comes. One timer for each RPC; it may be early, and looks again.
 
 use tailcut_wire::homa::{PacketType, RESEND_ALL};
@@ -44,8 +45,7 @@ impl Endpoint {
             }
             Phase::Replying(_) if deadline <= now => {
                 // Nobody waits for it any more.
-                self.metrics.unacknowledged += 1;
-                return self.release(index);
+                return self.release_unacknowledged(now, index);
             }
             Phase::Receiving if now >= self.expires_at(slot) => {
                 self.metrics.partials_expired += 1;
@@ -54,20 +54,23 @@ impl Endpoint {
             _ => {}
         }
         if self.silence_over_at(slot) <= now || self.gap_due_at(slot).is_some_and(|at| at <= now) {
+            let peer = &mut self.peers[self.slots[index].peer];
+            let interval_ns = self.config.recovery.silence_min_ns;
+            let may_ask = peer.state.pace.may_ask(now, peer.used_at, interval_ns);
             match self.slots[index].phase {
                 Phase::Calling(_) | Phase::Hearing(_) if self.is_peer_silent(now, index) => {
                     self.metrics.unreachable += 1;
                     return self.fail(index, Failure::Unreachable);
                 }
-                Phase::Replying(_) if self.is_sending(&self.slots[index]) => {}
+                Phase::Calling(_) | Phase::Replying(_) if self.is_sending(&self.slots[index]) => {}
+                // Others ask the same of a peer that answers nothing.
+                _ if !may_ask => self.slots[index].timing.asked_at = now,
                 Phase::Replying(_)
                     if self.slots[index].timing.need_acks >= self.config.recovery.need_acks_max =>
                 {
-                    self.metrics.unacknowledged += 1;
-                    return self.release(index);
+                    return self.release_unacknowledged(now, index);
                 }
                 Phase::Replying(_) => self.ask_for_ack(now, index),
-                Phase::Calling(_) if self.is_sending(&self.slots[index]) => {}
                 _ => self.ask(now, index),
             }
         }
@@ -87,7 +90,13 @@ impl Endpoint {
             self.metrics.gaps += u64::from(!slot.inc.message.ranges().is_empty());
             let is_silent = now.saturating_sub(slot.timing.progress_at.max(slot.timing.asked_at))
                 >= self.config.recovery.gap_ns_min;
-            let tail = if is_silent { slot.inc.message.tail() } else { None };
+            let tail = slot.inc.message.tail().filter(|_| is_silent);
+            // What is late and not lost goes twice: of that it shall be little, and of what is
+            // lost, all in a few rounds.
+            let tail_len_max =
+                (TAIL_PACKETS << slot.inc.tails_asked.min(10)) * self.config.framing.scheduled_len;
+            let tail = tail.map(|(from, len)| (from, len.min(tail_len_max)));
+            slot.inc.tails_asked += u32::from(tail.is_some());
             for (place, range) in ranges.iter_mut().zip(slot.inc.message.gaps().chain(tail)) {
                 *place = range;
                 count += 1;
@@ -119,7 +128,15 @@ impl Endpoint {
             _ => slot.is_receiving() && slot.inc.message.expected() > 0,
         };
         let since = slot.timing.progress_at.max(slot.timing.asked_at).max(slot.timing.sent_at);
+        let since = if slot.is_receiving() { self.past_others(slot, since) } else { since };
         is_waiting && now.saturating_sub(since) >= self.config.recovery.gap_ns_min
+    }
+
+    fn release_unacknowledged(&mut self, now: Time, index: SlotId) {
+        self.metrics.unacknowledged += 1;
+        let peer = self.slots[index].peer;
+        self.peers[peer].state.unacknowledged_at = Some(now);
+        self.release(index);
     }
 
     fn ask_for_ack(&mut self, now: Time, index: SlotId) {
@@ -154,7 +171,7 @@ impl Endpoint {
         } else {
             slot.timing.heard_at.max(slot.timing.sent_at)
         };
-        let since = self.past_better(slot, said_at.max(slot.timing.asked_at));
+        let since = self.past_others(slot, said_at.max(slot.timing.asked_at));
         let silence_ns = match slot.phase {
             // It is this side that has more to send.
             Phase::Calling(_) | Phase::Replying(_) if self.is_sending(slot) => {
@@ -175,25 +192,41 @@ impl Endpoint {
                     .clamp(bounds.min_ns, bounds.initial_ns);
                 peer.rtt.timeout_ns(Bounds { initial_ns, ..bounds }, slot.timing.attempts)
             }
-            // While the rest of a message waits for a grant, the question finds out whether the
-            // peer lives.
-            Phase::Replying(_) => recovery.need_ack_ns << slot.timing.need_acks.min(16),
+            // A client that has not all of a reply would ask for what is still under way; while the
+            // rest waits for a grant, the question finds out whether the peer lives.
+            Phase::Replying(_) if slot.out.sent_len() < slot.out.len() => recovery.silence_max_ns,
+            // The end of a reply waits behind the rest of it, for as long as that took to leave.
+            Phase::Replying(_) => {
+                let span_ns = slot.timing.sent_at.saturating_sub(slot.timing.first_sent_at);
+                (recovery.need_ack_ns << slot.timing.need_acks.min(16))
+                    .saturating_add(if slot.timing.first_sent_at == 0 { 0 } else { span_ns })
+            }
             Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => return Time::MAX,
         };
         since.saturating_add(silence_ns)
     }
 
-    /// From when on silence counts. While data comes that is ahead in the network's queues, what
-    /// was granted at a lower priority waits and is not lost; but no longer than a silence may
-    /// last.
-    fn past_better(&self, slot: &Slot, since: Time) -> Time {
-        if !slot.is_receiving() || slot.inc.message.expected() == 0 {
-            return since;
-        }
-        let level = slot.inc.level_of(slot.inc.message.highest(), &self.advice.cutoffs);
-        let better_at =
-            self.book.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
-        better_at.min(since.saturating_add(self.config.recovery.crowding_ns_max)).max(since)
+    /// From when on silence counts. While the peer goes on with something else that it owes, or data
+    /// come that are ahead in the network's queues, what is awaited waits and is not lost; but no
+    /// longer than all of it takes at the peer's pace, or than a crowd may last.
+    fn past_others(&self, slot: &Slot, since: Time) -> Time {
+        let (peer, crowding_ns) = (&self.peers[slot.peer], self.config.recovery.crowding_ns_max);
+        let pace = &peer.state.pace;
+        let (others_at, limit_ns) = match slot.phase {
+            Phase::Calling(_) => (
+                // Grants for other requests are a sign that the peer goes on, too.
+                peer.used_at.max(pace.progress_at),
+                pace.replies_ns(peer.calls).unwrap_or(crowding_ns),
+            ),
+            Phase::Hearing(_) | Phase::Receiving if slot.inc.message.expected() > 0 => {
+                let level = slot.inc.level_of(slot.inc.message.highest(), &self.advice.cutoffs);
+                let better_at =
+                    self.book.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
+                (better_at.max(pace.progress_at), crowding_ns.max(pace.bytes_ns()))
+            }
+            _ => return since,
+        };
+        others_at.min(since.saturating_add(limit_ns)).max(since)
     }
 
     /// When the oldest hole of the message that an RPC receives is so old that it is asked for.
@@ -208,7 +241,21 @@ impl Endpoint {
         let age_ns = age_ns
             .saturating_mul(1 << slot.timing.attempts.min(10))
             .min(recovery.silence_max_ns.max(age_ns));
-        Some(slot.inc.gap_since.saturating_add(age_ns))
+        Some(self.past_overtaken(slot, slot.inc.gap_since).saturating_add(age_ns))
+    }
+
+    /// From when on the age of a hole counts. In a message that has had one priority it is certain:
+    /// what was sent behind it has come. Where it has had several, what fills the hole may have been
+    /// overtaken, and waits for as long as data of its priority or a better one come.
+    fn past_overtaken(&self, slot: &Slot, since: Time) -> Time {
+        if slot.inc.levels.count_ones() < 2 {
+            return since;
+        }
+        let lowest = slot.inc.levels.trailing_zeros() as usize;
+        let better_at = self.book.data_at[lowest..].iter().copied().max().unwrap_or(0);
+        let pace_ns = self.peers[slot.peer].state.pace.bytes_ns();
+        let limit_ns = self.config.recovery.crowding_ns_max.max(pace_ns);
+        better_at.min(since.saturating_add(limit_ns)).max(since)
     }
 
     /// True if this side has something to send that nothing but the link holds back.
@@ -230,6 +277,9 @@ impl Endpoint {
             && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
     }
 }
+
+/// Packets of the end of a message that are asked for first; twice as many each time that follows.
+const TAIL_PACKETS: u32 = 16;
 
 /// Ranges asked for at once.
 const ASKED_MAX: usize = 8;

@@ -11,9 +11,10 @@
 //! does not run either. What is sent again and may have run before this server knew the session is
 //! refused.
 
-use tailcut_wire::homa::{Age, DataFlags, DataHeader, PartHeader, Ports, TimeLeft};
+use tailcut_wire::homa::{Ack, Age, DataFlags, DataHeader, PartHeader, Ports, TimeLeft};
 use tailcut_wire::r2p2::DropReason;
 
+use super::acks::RANGE_LEN_MAX;
 use super::ids::ClientId;
 use super::slot::Slot;
 use super::transmit::Control;
@@ -36,7 +37,7 @@ impl Endpoint {
     ) {
         let ack = header.ack;
         if ack.client_id.get() != 0 {
-            self.acknowledge(origin, ClientId(ack.client_id.get()), ack.server_port.get());
+            self.acknowledge_all(origin, ack);
         }
         match self.find(origin) {
             Found::Nothing => {}
@@ -49,7 +50,7 @@ impl Endpoint {
         match self.admit(now, origin, header) {
             Ok(peer) => {
                 let index = self.begin_request(now, peer, origin, header);
-                self.note_proof(now, origin, index, header);
+                self.note_proof(now, index, header);
                 self.take_part(now, index, header, payload);
             }
             Err(refusal) => self.refuse_packet(origin, header, refusal),
@@ -65,7 +66,7 @@ impl Endpoint {
         (header, payload): (&DataHeader, &[u8]),
     ) {
         self.touch(now, origin, index);
-        self.note_proof(now, origin, index, header);
+        self.note_proof(now, index, header);
         if !matches!(self.slots[index].phase, Phase::Receiving) {
             self.metrics.repeated += 1;
             self.resume(index);
@@ -128,6 +129,22 @@ impl Endpoint {
         words.iter().for_each(|part| payload.extend_from_slice(part));
         self.send_reply(now, index, payload);
         Ok(())
+    }
+
+    /// The client has the replies that `ack` names, or wants none.
+    pub(super) fn acknowledge_all(&mut self, origin: &Origin, ack: Ack) {
+        let last = ack.client_id.get() & !1;
+        let Some(count) = ack.range_count() else {
+            return self.acknowledge(origin, ClientId(last), ack.server_port.get());
+        };
+        if count > RANGE_LEN_MAX {
+            self.metrics.protocol_violation += 1;
+            return;
+        }
+        for place in 0..u64::from(count) {
+            let id = ClientId(last.saturating_sub(2 * place));
+            self.acknowledge(origin, id, origin.common.dport.get());
+        }
     }
 
     /// The client has the reply, or wants none.
@@ -249,7 +266,7 @@ impl Endpoint {
         let record = &mut self.peers[peer];
         record.requests += 1;
         record.used_at = now;
-        record.state.is_stripped = origin.common.is_stripped();
+        record.state.is_stripped = header.is_stripped();
         self.holdings.requests += 1;
         self.holdings.partials += 1;
         self.enlist(index);
@@ -324,17 +341,23 @@ impl Endpoint {
             && header.message_length.get() as usize == PartHeader::LEN;
         let is_full = self.is_stopping && !is_fetch || self.is_full(peer, header);
         let serving = &self.config.serving;
+        let silent_ns = self
+            .peers
+            .known_session(peer, id.session())
+            .map_or(0, |place| self.peers[place].silent_ns(now));
         let place = self.peers.session(now, peer, id.session(), serving).map_err(|denied| {
             self.metrics.deny(denied);
             forgetful
         })?;
-        let session = &self.peers[place];
-        let is_seen = session.once.recall(id.sequence()) != Memory::Fresh;
-        if is_seen && !is_idempotent {
+        let is_seen = self.peers[place].once.recall(id.sequence()) != Memory::Fresh;
+        if is_seen && self.has_restarted(now, peer, header, silent_ns) {
+            self.peers[place].restart(now);
+        } else if is_seen && !is_idempotent {
             self.metrics.duplicate_after_release += 1;
             return Err(forgetful);
         }
-        if may_predate(now, header, (session.known_since, serving.transit_ns_max)) {
+        let transit_ns_max = self.config.serving.transit_ns_max;
+        if may_predate(now, header, (self.peers[place].known_since, transit_ns_max)) {
             return Err(forgetful);
         }
         if !is_full {
@@ -349,6 +372,42 @@ impl Endpoint {
         }
         let reason = if self.is_stopping { DropReason::Stopping } else { DropReason::Overload };
         Err(Refusal::Drop(reason))
+    }
+
+    /// True if a peer without flags, whose request looks like one that has run, counts from the
+    /// start again: its host has come up anew, or another has its address. So it is where its
+    /// session was silent for longer than a duplicate lives. Else it is asked by RPC_UNKNOWN whether
+    /// it waits: a client that does sends its request again, a late duplicate does not.
+    fn has_restarted(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        header: &DataHeader,
+        silent_ns: u64,
+    ) -> bool {
+        if header.flags().has(DataFlags::KNOWN) {
+            return false;
+        }
+        let id = ClientId(header.common.sender_id.get());
+        let idle_ns = self.config.serving.session_idle_ns;
+        let lifetime_ns = self.config.lifetime_ns_max;
+        let state = &mut self.peers[peer].state;
+        // A client whose reply was given up may wait for what has run.
+        let may_wait =
+            state.unacknowledged_at.is_some_and(|at| now.saturating_sub(at) < lifetime_ns);
+        let is_answer = header.retransmit != 0
+            && !may_wait
+            && state
+                .asked_about
+                .is_some_and(|(asked, at)| asked == id && now.saturating_sub(at) < ANSWER_NS_MAX);
+        if silent_ns > idle_ns || is_answer {
+            state.asked_about = None;
+            return true;
+        }
+        if header.retransmit == 0 && header.offset() == 0 {
+            state.asked_about = Some((id, now));
+        }
+        false
     }
 
     /// True if a request that this server believes to be new may have run before it knew the
@@ -381,11 +440,19 @@ impl Endpoint {
                 self.metrics.drop(reason);
                 if header.flags().has(DataFlags::KNOWN) {
                     self.push_control(Control::Refused { to, ports, id, reason });
+                } else if reason == DropReason::Uncertain
+                    && (header.retransmit, header.offset()) == (0, 0)
+                {
+                    // Once: who gets it sends all of its request again.
+                    self.push_control(Control::Unknown { to, ports, local_id: id.0 | 1 });
                 }
             }
         }
     }
 }
+
+/// Longest that a client takes to send its request again: several of the module's ticks.
+const ANSWER_NS_MAX: u64 = 100_000_000;
 
 /// True if a packet may have been sent first, and so have run, before `known_since`. Only who knows
 /// flags says so.

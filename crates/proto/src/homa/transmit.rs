@@ -14,7 +14,7 @@ use super::{Carrier, Endpoint, Phase, UnscheduledRank};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
 use crate::node::{GSO_DATAGRAMS_MAX, Path, Time, Transmit};
-use crate::peer::table::PeerId;
+use crate::peer::table::Peer;
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
 /// not at all when it has ended.
@@ -29,7 +29,7 @@ pub(super) enum Control {
         offset: u32,
         length: u32,
     },
-    /// A packet that is nothing but its type: BUSY or NEED_ACK.
+    /// A packet that is nothing but its type: BUSY, NEED_ACK or RPC_UNKNOWN.
     Plain {
         rpc: SlotKey,
         packet_type: PacketType,
@@ -50,10 +50,6 @@ pub(super) enum Control {
         ports: Ports,
         id: ClientId,
     },
-    /// All RPCs with a server that have ended at their client and that it has not been told of.
-    Acks {
-        peer: PeerId,
-    },
     /// Our cutoffs to a stranger, who must tell their version back.
     Prove {
         to: Path,
@@ -70,26 +66,27 @@ pub(super) enum Control {
 }
 
 impl Endpoint {
-    /// Writes the next control packet.
+    /// Writes control packets that wait: a GSO batch of those to one peer that follow each other and
+    /// are as long.
     pub(super) fn write_control(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        while let Some(&control) = self.egress.control.front() {
-            if buffer.len() < CONTROL_LEN_MAX {
-                return None;
-            }
+        let mut batch = GsoBatch::new(buffer);
+        let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
+        while batch.count() < count_max
+            && let Some(&control) = self.egress.control.front()
+        {
+            let Some((to, len)) = self.outline(control) else {
+                self.egress.control.pop_front();
+                continue;
+            };
+            let Some(room) = batch.room(&to, len) else {
+                break;
+            };
             self.egress.control.pop_front();
-            if let Control::Acks { peer } = control {
-                match self.write_acks(peer, buffer) {
-                    Some(transmit) => return Some(transmit),
-                    None => continue,
-                }
-            }
-            if let Some((to, len)) = self.write_one(now, control, buffer) {
-                disguise(self.config.carrier, to, &mut buffer[..len]);
-                self.metrics.datagrams_out += 1;
-                return Some(Transmit { priority: CONTROL_PRIORITY, ..Transmit::single(to, len) });
-            }
+            self.write_one(now, control, room);
+            disguise(self.config.carrier, to, room);
         }
-        None
+        self.metrics.datagrams_out += batch.count() as u64;
+        batch.finish().map(|transmit| Transmit { priority: CONTROL_PRIORITY, ..transmit })
     }
 
     /// Writes data: a GSO batch of equal packets to one peer at one priority, in the order of SRPT.
@@ -154,7 +151,7 @@ impl Endpoint {
         // At the client alone: a reply comes from another port than the calls that are
         // acknowledged.
         if matches!(slot.phase, Phase::Calling(_))
-            && let Some(ack) = peer.state.acks.pop()
+            && let Some(ack) = peer.state.acks.pop(peer.state.knows_flags)
         {
             header.ack = ack;
             self.metrics.acks_piggybacked += 1;
@@ -189,33 +186,44 @@ impl Endpoint {
         }
     }
 
-    /// A reply must wait until its client's address is validated: tell it the version to tell back.
+    /// A reply must wait until its client's address is validated: tell it the version to tell back,
+    /// and have it do so.
     fn hold_back(&mut self, now: Time, index: SlotId) {
         self.metrics.amplification_limited += 1;
         self.egress.unrank(index);
         self.advise(now, index);
+        if self.slots[index].request_flags & DataFlags::KNOWN == 0 {
+            // The kernel's module does not send its request again because of CUTOFFS.
+            let rpc = self.slots.key(index);
+            self.push_control(Control::Plain { rpc, packet_type: PacketType::RpcUnknown });
+        }
     }
 
-    /// Writes what a server is to be told of RPCs that have ended, as a GSO batch; `None` when
-    /// other packets have taken them along.
-    fn write_acks(&mut self, peer: PeerId, buffer: &mut [u8]) -> Option<Transmit> {
+    /// Writes what a server is to be told of RPCs that have ended, as a GSO batch; `None` when no
+    /// server is, or other packets have taken everything along.
+    pub(super) fn write_acks(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
-        let (mut batch, to) = (GsoBatch::new(buffer), Path::from(self.peers[peer].address));
-        let acks = &mut self.peers[peer].state.acks;
-        while !acks.is_empty() {
+        let mut batch = GsoBatch::new(buffer);
+        while let Some(&peer) = self.egress.acks_called.front() {
+            let Peer { address, state, .. } = &mut self.peers[peer];
+            if state.acks.is_empty() {
+                self.egress.acks_called.pop_front();
+                continue;
+            }
+            let to = Path::from(*address);
             let Some(room) = (batch.count() < count_max)
                 .then(|| batch.room(&to, size_of::<AckPacket>()))
                 .flatten()
             else {
-                self.egress.control.push_front(Control::Acks { peer });
                 break;
             };
-            let first = acks.pop().unwrap_or_default();
+            let first = state.acks.pop_one().unwrap_or_default();
             let ports =
                 Ports { source: self.config.client_port, destination: first.server_port.get() };
             let common = CommonHeader::new(PacketType::Ack, ports, first.client_id.get());
-            let (others, count) = acks.take(ClientId(first.client_id.get()));
-            put(room, &AckPacket { common, num_acks: (count as u16).into(), acks: others });
+            let named = ClientId(first.client_id.get());
+            let (acks, count) = state.acks.take(named, state.knows_flags);
+            put(room, &AckPacket { common, num_acks: (count as u16).into(), acks });
             disguise(self.config.carrier, to, room);
         }
         self.metrics.acks += batch.count() as u64;
@@ -223,74 +231,83 @@ impl Endpoint {
         batch.finish().map(|transmit| Transmit { priority: CONTROL_PRIORITY, ..transmit })
     }
 
-    /// Writes a control packet; `None` when there is no longer a reason to.
-    fn write_one(
-        &mut self,
-        now: Time,
-        control: Control,
-        buffer: &mut [u8],
-    ) -> Option<(Path, usize)> {
+    /// Way and length of a control packet; `None` when there is no longer a reason for it.
+    fn outline(&mut self, control: Control) -> Option<(Path, usize)> {
+        let (rpc, len) = match control {
+            Control::Grant { rpc } => (rpc, size_of::<GrantPacket>()),
+            Control::Resend { rpc, .. } => (rpc, size_of::<ResendPacket>()),
+            Control::Plain { rpc, .. } => (rpc, COMMON_LEN),
+            Control::Cutoffs { rpc } => (rpc, size_of::<CutoffsPacket>()),
+            Control::Unknown { to, .. } => return Some((to, COMMON_LEN)),
+            Control::Ack { to, .. } => return Some((to, size_of::<AckPacket>())),
+            Control::Prove { to, .. } => return Some((to, size_of::<CutoffsPacket>())),
+            Control::Refused { to, .. } => return Some((to, DATA_LEN + 1)),
+        };
+        let index = self.slots.find(rpc)?;
+        let slot = &mut self.slots[index];
+        if !slot.may_send(len) {
+            slot.is_grant_queued = false;
+            return None;
+        }
+        Some((self.path_of(index), len))
+    }
+
+    /// Writes a control packet to `room`, which is as long as it.
+    fn write_one(&mut self, now: Time, control: Control, room: &mut [u8]) {
         match control {
-            Control::Grant { rpc } => {
-                let index = self.speaker(rpc, size_of::<GrantPacket>())?;
-                Some(self.write_grant(now, index, buffer))
-            }
+            Control::Grant { rpc } => self.write_grant(now, rpc, room),
             Control::Resend { rpc, offset, length } => {
-                let index = self.speaker(rpc, size_of::<ResendPacket>())?;
                 self.metrics.resends += 1;
                 let priority = CONTROL_PRIORITY.min(self.advice.scheduled_levels);
                 let (offset, length) = (offset.into(), length.into());
-                let common = self.common(index, PacketType::Resend);
-                Some((
-                    self.path_of(index),
-                    put(buffer, &ResendPacket { common, offset, length, priority }),
-                ))
+                let Some((_, common)) = self.speak(rpc, PacketType::Resend, room.len()) else {
+                    return;
+                };
+                put(room, &ResendPacket { common, offset, length, priority });
             }
             Control::Plain { rpc, packet_type } => {
-                let index = self.speaker(rpc, COMMON_LEN)?;
-                let is_busy = packet_type == PacketType::Busy;
-                *(if is_busy { &mut self.metrics.busy } else { &mut self.metrics.need_acks }) += 1;
-                Some((self.path_of(index), put(buffer, &self.common(index, packet_type))))
+                *match packet_type {
+                    PacketType::Busy => &mut self.metrics.busy,
+                    PacketType::NeedAck => &mut self.metrics.need_acks,
+                    _ => &mut self.metrics.unknowns,
+                } += 1;
+                if let Some((_, common)) = self.speak(rpc, packet_type, room.len()) {
+                    put(room, &common);
+                }
             }
             Control::Cutoffs { rpc } => {
-                let index = self.speaker(rpc, size_of::<CutoffsPacket>())?;
                 self.metrics.cutoffs += 1;
-                let common = self.common(index, PacketType::Cutoffs);
+                let Some((index, common)) = self.speak(rpc, PacketType::Cutoffs, room.len()) else {
+                    return;
+                };
                 let peer = &self.peers[self.slots[index].peer];
                 let echo = peer.echo(self.advice.cutoffs.version);
-                Some((self.path_of(index), put(buffer, &self.cutoffs_packet(common, echo))))
+                put(room, &self.cutoffs_packet(common, echo));
             }
-            Control::Unknown { to, ports, local_id } => {
+            Control::Unknown { ports, local_id, .. } => {
                 self.metrics.unknowns += 1;
-                Some((to, put(buffer, &CommonHeader::new(PacketType::RpcUnknown, ports, local_id))))
+                put(room, &CommonHeader::new(PacketType::RpcUnknown, ports, local_id));
             }
             Control::Ack { to, ports, id } => {
                 self.metrics.acks += 1;
                 let common = CommonHeader::new(PacketType::Ack, ports, id.0);
-                let (acks, count) = self
-                    .peers
-                    .find(to.peer)
-                    .map_or(Default::default(), |peer| self.peers[peer].state.acks.take(id));
-                Some((
-                    to,
-                    put(buffer, &AckPacket { common, num_acks: (count as u16).into(), acks }),
-                ))
+                let (acks, count) = self.peers.find(to.peer).map_or(Default::default(), |peer| {
+                    let state = &mut self.peers[peer].state;
+                    state.acks.take(id, state.knows_flags)
+                });
+                put(room, &AckPacket { common, num_acks: (count as u16).into(), acks });
             }
-            // Written as GSO batches.
-            Control::Acks { .. } => None,
             Control::Prove { to, ports, id } => {
                 self.metrics.cutoffs += 1;
                 let common = CommonHeader::new(PacketType::Cutoffs, ports, id.0 | 1);
-                let echo = self.echo_for(to.peer);
-                Some((to, put(buffer, &self.cutoffs_packet(common, echo))))
+                put(room, &self.cutoffs_packet(common, self.echo_for(to.peer)));
             }
-            Control::Refused { to, ports, id, reason } => {
+            Control::Refused { ports, id, reason, .. } => {
                 let mut header = DataHeader::new(ports, id.0 | 1, 1, 0);
                 header.incoming = 1.into();
                 header.flags = DataFlags::KNOWN | DataFlags::REFUSED;
-                let len = put(buffer, &header);
-                buffer[len] = reason as u8;
-                Some((to, len + 1))
+                put(room, &header);
+                room[DATA_LEN] = reason as u8;
             }
         }
     }
@@ -302,33 +319,31 @@ impl Endpoint {
         CutoffsPacket { common, cutoffs, version: echo.version.into() }
     }
 
-    fn write_grant(&mut self, now: Time, index: SlotId, buffer: &mut [u8]) -> (Path, usize) {
+    fn write_grant(&mut self, now: Time, rpc: SlotKey, room: &mut [u8]) {
         self.metrics.grants += 1;
-        let common = self.common(index, PacketType::Grant);
+        let Some((index, common)) = self.speak(rpc, PacketType::Grant, room.len()) else {
+            return;
+        };
         let slot = &mut self.slots[index];
         slot.is_grant_queued = false;
         if slot.inc.probe.is_none() {
             slot.inc.probe = Some((slot.inc.message.highest(), now));
         }
-        let grant = GrantPacket {
-            common,
-            offset: slot.inc.message.granted().into(),
-            priority: slot.inc.priority,
-        };
-        (self.path_of(index), put(buffer, &grant))
+        let offset = slot.inc.message.granted().into();
+        put(room, &GrantPacket { common, offset, priority: slot.inc.priority });
     }
 
-    /// The RPC of which `len` bytes are to be said, if it still lives and its peer may be sent so
-    /// much.
-    fn speaker(&mut self, rpc: SlotKey, len: usize) -> Option<SlotId> {
+    /// The RPC of which `len` bytes are said, which [`Endpoint::outline`] has found alive, and the
+    /// header.
+    fn speak(
+        &mut self,
+        rpc: SlotKey,
+        packet_type: PacketType,
+        len: usize,
+    ) -> Option<(SlotId, CommonHeader)> {
         let index = self.slots.find(rpc)?;
-        let slot = &mut self.slots[index];
-        if !slot.may_send(len) {
-            slot.is_grant_queued = false;
-            return None;
-        }
-        slot.allowance.sent += len as u64;
-        Some(index)
+        self.slots[index].allowance.sent += len as u64;
+        Some((index, self.common(index, packet_type)))
     }
 
     fn common(&self, index: SlotId, packet_type: PacketType) -> CommonHeader {
@@ -350,14 +365,10 @@ fn disguise(carrier: Carrier, path: Path, packet: &mut [u8]) {
     }
 }
 
-fn put(buffer: &mut [u8], packet: &(impl IntoBytes + zerocopy::Immutable)) -> usize {
+fn put(room: &mut [u8], packet: &(impl IntoBytes + zerocopy::Immutable)) {
     let bytes = packet.as_bytes();
-    buffer[..bytes.len()].copy_from_slice(bytes);
-    bytes.len()
+    room[..bytes.len()].copy_from_slice(bytes);
 }
 
 /// Control packets go at the highest priority.
 const CONTROL_PRIORITY: u8 = 7;
-
-/// The longest control packet.
-const CONTROL_LEN_MAX: usize = size_of::<AckPacket>();

@@ -82,6 +82,17 @@ pub(super) struct Start {
 }
 
 impl Session {
+    /// Time since a request of it last came.
+    pub(crate) fn silent_ns(&self, now: Time) -> u64 {
+        now.saturating_sub(self.used_at)
+    }
+
+    /// Its peer counts from the start again.
+    pub(crate) fn restart(&mut self, now: Time) {
+        self.once.clear();
+        self.known_since = now;
+    }
+
     fn is_idle(&self, now: Time, idle_ns: u64) -> bool {
         self.kept.is_empty() && now.saturating_sub(self.used_at) > idle_ns
     }

@@ -1,6 +1,8 @@
 //! One Homa endpoint against packets made by hand: the traps of the protocol, forged packets,
 //! strangers, peers of other implementations.
 
+mod acks;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 
@@ -521,7 +523,7 @@ fn need_ack_for_what_has_ended_draws_an_ack_of_80_bytes() {
     for _ in 0..3 {
         client.call(10).unwrap();
         let id = id_of(&client.take());
-        client.give(SERVER, &data_of_reply(id, 4, 0, b"pong"));
+        client.give(SERVER, &acks::known_reply(id, b"pong"));
         ids.push(id);
     }
     assert_eq!(client.replies.len(), 3);
@@ -582,6 +584,36 @@ fn a_stranger_gets_three_bytes_for_one_until_it_tells_the_version_back() {
         _ => 0,
     };
     let got: usize = server.take().iter().map(data_len).sum();
+    assert_eq!((got, server.requests.len()), (20_000, 1));
+}
+
+/// The module echoes a version and nothing else, and sends a request again where it is unknown.
+#[test]
+fn a_stranger_with_the_module_gets_its_reply_after_two_echoes() {
+    let mut server = Lone::new();
+    let echoing = |version| {
+        let mut packet = request(2, 4, 0, b"ping");
+        packet[46..48].copy_from_slice(&u16::to_be_bytes(version));
+        packet
+    };
+    let mut version = 0;
+    for rounds in 0..2 {
+        server.give(STRANGER, &echoing(version));
+        if rounds == 0 {
+            server.reply(20_000).unwrap();
+        }
+        let sent = server.take();
+        let got: usize = sent.iter().map(|sent| sent.bytes.len()).sum();
+        assert!(got <= 3 * 60, "{got} bytes for 60");
+        let told = sent.iter().rev().find_map(|sent| match sent.packet().body {
+            Body::Cutoffs(packet) => Some(packet.version.get()),
+            _ => None,
+        });
+        version = told.expect("it is told what to echo");
+        assert_eq!(sent.last().unwrap().packet().packet_type(), PacketType::RpcUnknown);
+    }
+    server.give(STRANGER, &echoing(version));
+    let got: usize = server.take().iter().filter_map(Sent::payload_len).sum();
     assert_eq!((got, server.requests.len()), (20_000, 1));
 }
 

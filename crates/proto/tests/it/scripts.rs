@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 use std::path::{Path as FilePath, PathBuf};
 
-use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
+use tailcut_proto::homa;
+use tailcut_proto::node::{GSO_BYTES_MAX, Time};
 use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 
@@ -12,7 +13,9 @@ use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 struct Stage {
     now: Time,
     config: Config,
-    endpoint: Option<Endpoint>,
+    /// Of a Homa endpoint, where the script is of one.
+    homa: Option<homa::Config>,
+    endpoint: Option<Box<dyn Rpc>>,
     reply_len: Option<usize>,
     is_silent: bool,
     sent: Vec<(SocketAddr, Vec<u8>)>,
@@ -28,6 +31,7 @@ impl Stage {
         Self {
             now: 0,
             config,
+            homa: None,
             endpoint: None,
             reply_len: None,
             is_silent: false,
@@ -85,8 +89,15 @@ impl Stage {
 
     fn set(&mut self, rest: &str) -> Result<(), String> {
         let (key, value) = rest.split_once(' ').ok_or("set KEY VALUE")?;
+        if (key, value) == ("protocol", "homa") {
+            self.homa = Some(homa::Config { secret: [9; 16], ..homa::Config::default() });
+            return Ok(());
+        }
         let config = &mut self.config;
-        let serving = &mut config.serving;
+        let serving = match &mut self.homa {
+            Some(homa) => &mut homa.serving,
+            None => &mut config.serving,
+        };
         match key {
             "serving" => serving.is_enabled = value != "off",
             "router" => config.pool.router = Some(address(value)),
@@ -99,8 +110,12 @@ impl Stage {
         Ok(())
     }
 
-    fn endpoint(&mut self) -> &mut Endpoint {
-        self.endpoint.get_or_insert_with(|| Endpoint::new(0, self.config.clone()))
+    fn endpoint(&mut self) -> &mut dyn Rpc {
+        let (config, homa) = (&self.config, &self.homa);
+        &mut **self.endpoint.get_or_insert_with(|| match homa {
+            Some(homa) => Box::new(homa::Endpoint::new(0, homa.clone())),
+            None => Box::new(Endpoint::new(0, config.clone())),
+        })
     }
 
     fn call(&mut self, rest: &str) {
@@ -123,7 +138,8 @@ impl Stage {
     /// The application's turn, then everything that goes out.
     fn settle(&mut self) {
         let (now, reply_len, is_silent) = (self.now, self.reply_len, self.is_silent);
-        let endpoint = self.endpoint.get_or_insert_with(|| Endpoint::new(0, self.config.clone()));
+        self.endpoint();
+        let endpoint = self.endpoint.as_deref_mut().expect("it has just been made");
         while let Some(event) = endpoint.poll_event() {
             match event {
                 Event::Request { id, payload, .. } => {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Body, DataFlags, DataHeader, Packet, PacketType, RESEND_ALL, TimeLeft};
+use super::{Ack, Body, DataFlags, DataHeader, Packet, PacketType, RESEND_ALL, TimeLeft};
 
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,9 +28,7 @@ impl fmt::Display for Packet<'_> {
                 write!(f, " version {}", cutoffs.version)?;
                 cutoffs.cutoffs.iter().try_for_each(|cutoff| write!(f, " {cutoff}"))
             }
-            Body::Ack(acks) => {
-                acks.iter().try_for_each(|ack| write!(f, " {:016x}", ack.client_id.get()))
-            }
+            Body::Ack(acks) => acks.iter().try_for_each(|&ack| write_ack(f, " ", ack)),
             Body::RpcUnknown | Body::Busy | Body::Freeze | Body::NeedAck => Ok(()),
         }
     }
@@ -45,7 +43,7 @@ fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fm
         header.incoming
     )?;
     if header.ack.client_id.get() != 0 {
-        write!(f, " ack {:016x}", header.ack.client_id.get())?;
+        write_ack(f, " ack ", header.ack)?;
     }
     if header.retransmit != 0 {
         f.write_str(" retransmit")?;
@@ -68,6 +66,11 @@ fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fm
         write!(f, " deadline {}us", ns / 1000)?;
     }
     write!(f, ", length {len}")
+}
+
+fn write_ack(f: &mut fmt::Formatter<'_>, before: &str, ack: Ack) -> fmt::Result {
+    write!(f, "{before}{:016x}", ack.client_id.get())?;
+    ack.range_count().map_or(Ok(()), |count| write!(f, "*{count}"))
 }
 
 fn name(packet_type: PacketType) -> &'static str {

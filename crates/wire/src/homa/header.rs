@@ -118,7 +118,8 @@ impl CommonHeader {
         self.sender_id.get() ^ 1
     }
 
-    /// True if the sender is the variant that knows neither grants nor priorities.
+    /// True if the sender may be the variant that knows neither grants nor priorities; its DATA says
+    /// for certain, see [`DataHeader::is_stripped`].
     pub fn is_stripped(&self) -> bool {
         self.flags == 0 && self.urgent.get() == 0
     }
@@ -140,9 +141,10 @@ impl CommonHeader {
 )]
 #[repr(C)]
 pub struct Ack {
-    /// The id that the client gave it, which is even; 0 for none.
+    /// The id that the client gave it, which is even; 0 for none. Odd in a range, to peers that know
+    /// the flags: then that of the last of several, and 1.
     pub client_id: U64,
-    /// The port of the server.
+    /// The port of the server; in a range how many RPCs with consecutive ids are finished.
     pub server_port: U16,
 }
 
@@ -150,6 +152,16 @@ impl Ack {
     /// Names an RPC.
     pub fn new(client_id: u64, server_port: u16) -> Self {
         Self { client_id: client_id.into(), server_port: server_port.into() }
+    }
+
+    /// Names the `count` RPCs of which `last_id` is the last; their server is who gets it.
+    pub fn range(last_id: u64, count: u16) -> Self {
+        Self::new(last_id | 1, count)
+    }
+
+    /// How many RPCs a range names; `None` where one is named, or none.
+    pub fn range_count(self) -> Option<u16> {
+        (self.client_id.get() & 1 != 0).then_some(self.server_port.get())
     }
 }
 
@@ -208,6 +220,12 @@ impl DataHeader {
             super::OFFSET_IN_SEQUENCE => self.common.sequence.get(),
             offset => offset,
         }
+    }
+
+    /// True if the sender is the variant that knows neither grants nor priorities. The module itself
+    /// says how much it sends without a grant, whatever a NIC or a middlebox makes of the rest.
+    pub fn is_stripped(&self) -> bool {
+        self.common.is_stripped() && self.incoming.get() == 0
     }
 
     /// The flags; none from a sender that does not know them.

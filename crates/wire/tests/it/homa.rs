@@ -127,6 +127,14 @@ fn ack_is_80_bytes_however_few_it_names() {
         &golden,
         "Homa ack 32769 > 99 id 0000000000001234 0000000000001230",
     );
+    packet.acks[0] = Ack::range(0x1230, 32);
+    let range = common("18", "50") + "0001 0000000000001231 0020" + &"00".repeat(40);
+    check_written(
+        packet.as_bytes(),
+        &range,
+        "Homa ack 32769 > 99 id 0000000000001234 0000000000001231*32",
+    );
+    assert_eq!((packet.acks[0].range_count(), packet.acks[1].range_count()), (Some(32), None));
     assert_eq!(size_of::<AckPacket>(), 80);
 }
 

@@ -3,7 +3,7 @@
 //! it cut by a NIC.
 
 use tailcut_wire::homa::{
-    Age, DATA_LEN, DataFlags, DataHeader, IP_PROTOCOL, PartHeader, PartKind, Ports, TimeLeft,
+    Ack, Age, DATA_LEN, DataFlags, DataHeader, IP_PROTOCOL, PartHeader, PartKind, Ports, TimeLeft,
     hijack, tcp_checksum,
 };
 use tailcut_wire::r2p2::DropReason;
@@ -184,6 +184,16 @@ pub(crate) fn in_udp() -> Vec<Datagram> {
         to_client(7, part(ID | 5, PartKind::Reply, PART_LEN + 10, PART_LEN)),
         to_client(7, control("c3e28000", "11", ID | 1, "00013880 02")),
         to_server(7, control("8000c3e2", "18", ID, &("0000".to_owned() + &"00".repeat(50)))),
+        to_server(7, request(|header| header.ack = Ack::range(ID - 2, 64))),
+        to_server(
+            7,
+            control(
+                "8000c3e2",
+                "18",
+                ID,
+                &format!("0001 {:016x} 0003 {}", (ID - 2) | 1, "00".repeat(40)),
+            ),
+        ),
         Datagram::new("[fd00::3]:33000", "[fd00::4]:50146", request(|_| {})).at(7),
         Datagram::new(
             "[fd00::4]:50146",

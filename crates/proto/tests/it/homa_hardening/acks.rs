@@ -1,0 +1,68 @@
+//! What acknowledges calls that have ended, and control packets in batches.
+
+use super::*;
+
+/// The module's server asks every millisecond, for ever.
+#[test]
+fn the_last_reply_of_a_server_without_flags_is_acknowledged_at_once() {
+    let mut client = Lone::new();
+    for _ in 0..2 {
+        client.call(10).unwrap();
+    }
+    let ids: Vec<u64> =
+        client.take().iter().map(|sent| sent.packet().common.sender_id.get()).collect();
+    client.give(SERVER, &data_of_reply(ids[0], 4, 0, b"pong"));
+    assert_eq!(client.take_types(), [], "another call is outstanding");
+    client.give(SERVER, &data_of_reply(ids[1], 4, 0, b"pong"));
+    let sent = client.take();
+    let Body::Ack(acks) = sent[0].packet().body else { panic!("not an ack") };
+    let named: Vec<u64> = acks.iter().map(|ack| ack.client_id.get()).collect();
+    assert_eq!((sent.len(), sent[0].packet().common.sender_id.get()), (1, ids[0]));
+    assert_eq!(named, [ids[1]], "one by one, since it knows no ranges");
+    client.pass(100 * MS);
+    assert_eq!(client.take_types(), []);
+}
+
+#[test]
+fn a_range_acknowledges_as_many_as_it_says() {
+    let mut server = Lone::new();
+    for id in (2..=20).step_by(2) {
+        server.give(CLIENT, &request(id, 4, 0, b"ping"));
+        server.reply(4).unwrap();
+    }
+    server.give(CLIENT, &marked(22, b"ping", |header| header.ack = Ack::range(8, 3)));
+    assert_eq!(server.node.holdings().requests, 8, "4, 6 and 8 went and 22 came");
+    server.give(CLIENT, &marked(24, b"ping", |header| header.ack = Ack::range(20, 65)));
+    assert_eq!(server.node.holdings().requests, 9, "65 are too many for a packet");
+    assert_eq!(server.node.metrics().protocol_violation, 1);
+    let mut packet = ack(TO_SERVER, 2, &[0]);
+    packet[30..40].copy_from_slice(Ack::range(20, 6).as_bytes());
+    server.give(CLIENT, &packet);
+    assert_eq!(server.node.holdings().requests, 2, "22 and 24");
+}
+
+#[test]
+fn control_packets_to_one_peer_leave_in_a_gso_batch() {
+    let mut server = Lone::new();
+    for id in (2..=80).step_by(2) {
+        server.give(CLIENT, &request(id, 4, 0, b"ping"));
+    }
+    server.take();
+    let mut buffer = vec![0; GSO_BYTES_MAX];
+    for id in (2..=80).step_by(2) {
+        let mut packet = resend(TO_SERVER, id, 0, RESEND_ALL);
+        server.node.handle_datagram(server.now, path(CLIENT), &mut packet);
+    }
+    let counts: Vec<usize> = std::iter::from_fn(|| {
+        server.node.poll_transmit(server.now, &mut buffer).map(|batch| batch.datagram_count())
+    })
+    .collect();
+    assert_eq!(counts, [32, 8], "forty BUSYs");
+}
+
+/// DATA of a reply of a server that knows flags.
+pub(super) fn known_reply(id: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut packet = data_of_reply(id, bytes.len() as u32, 0, bytes);
+    packet[49] = DataFlags::KNOWN;
+    packet
+}
