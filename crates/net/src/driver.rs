@@ -17,17 +17,16 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::thread::ThreadId;
 
 use tailcut_proto::node::{Node, Source, Time, Transmit};
 
-use crate::affinity;
 use crate::clock::Clock;
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::raw::RawPort;
 use crate::stamps::Stamps;
 use crate::sys;
 pub use crate::waker::Waker;
+use crate::waker::{Sleeper, poll_entry};
 
 /// The wait of a driver between turns that find nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +129,8 @@ pub struct Driver<N, D = AnyDatapath> {
     clock: Clock,
     /// As configured.
     wait: Wait,
-    /// Its event ends a sleep.
-    waker: Waker,
+    /// How its thread sleeps.
+    sleeper: Sleeper,
     /// The waker's event, the owner's descriptor, then one per station.
     fds: Vec<libc::pollfd>,
     /// `fds` says what is ready, as of the sleep that has just ended.
@@ -142,8 +141,6 @@ pub struct Driver<N, D = AnyDatapath> {
     now: Time,
     /// Time of the last turn or flush that was not idle.
     active: Time,
-    /// The thread whose sleeps have been made precise.
-    precise_thread: Option<ThreadId>,
     /// The counters so far.
     metrics: DriverMetrics,
 }
@@ -166,19 +163,18 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     ///
     /// As [`Driver::new`].
     pub fn over(wait: Wait) -> io::Result<Self> {
-        let waker = Waker::new()?;
-        let fds = vec![poll_entry(waker.as_fd().as_raw_fd()), poll_entry(NO_FD)];
+        let sleeper = Sleeper::new()?;
+        let fds = vec![sleeper.entry(), poll_entry(NO_FD)];
         Ok(Self {
             stations: Vec::new(),
             clock: Clock,
             wait,
-            waker,
+            sleeper,
             fds,
             is_poll_fresh: false,
             has_backlog: false,
             now: 0,
             active: 0,
-            precise_thread: None,
             metrics: DriverMetrics::default(),
         })
     }
@@ -225,7 +221,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
 
     /// The waker by which other threads end this driver's sleep.
     pub fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.sleeper.waker()
     }
 
     /// The counters so far.
@@ -345,33 +341,13 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     }
 
     fn sleep(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
-        self.make_precise()?;
         let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
-        let timeout_ns =
-            deadlines.chain(until).min().map(|deadline| deadline.saturating_sub(self.clock.now()));
-        if timeout_ns == Some(0) || !self.waker.fall_asleep() {
-            return Ok(());
-        }
+        let until = deadlines.chain(until).min();
         self.fds[EXTRA].fd = extra.map_or(NO_FD, |fd| fd.as_raw_fd());
-        let polled = sys::poll(&mut self.fds, timeout_ns);
-        self.waker.get_up();
-        self.metrics.sleeps += 1;
-        let ready = polled?;
-        if self.fds[WAKER].revents != 0 {
-            self.waker.take_event();
-        }
-        self.is_poll_fresh = ready > 0;
-        self.take_errors();
-        Ok(())
-    }
-
-    /// Sleeps of this thread end on time: by default the kernel delays them by up to 50 us.
-    #[inline]
-    fn make_precise(&mut self) -> io::Result<()> {
-        let thread = Some(std::thread::current().id());
-        if self.precise_thread != thread {
-            affinity::set_precise_sleeps()?;
-            self.precise_thread = thread;
+        if let Some(ready) = self.sleeper.sleep(&mut self.fds, until)? {
+            self.metrics.sleeps += 1;
+            self.is_poll_fresh = ready > 0;
+            self.take_errors();
         }
         Ok(())
     }
@@ -522,12 +498,7 @@ impl Reading {
     }
 }
 
-fn poll_entry(fd: i32) -> libc::pollfd {
-    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
-}
-
-/// Places in [`Driver::fds`].
-const WAKER: usize = 0;
+/// Places in [`Driver::fds`], behind the sleeper's.
 const EXTRA: usize = 1;
 const STATIONS: usize = 2;
 

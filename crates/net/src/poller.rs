@@ -12,17 +12,15 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use tailcut_proto::node::Time;
 
-use crate::affinity;
 use crate::clock::Clock;
 use crate::driver::Wait;
-use crate::sys;
-use crate::waker::Waker;
+use crate::waker::{Sleeper, Waker, poll_entry};
 
 /// Events that a descriptor is waited for; errors are always told.
 pub(crate) use rustix::event::epoll::EventFlags as Interest;
@@ -38,14 +36,12 @@ pub(crate) struct Poller {
     clock: Clock,
     /// How the thread waits.
     wait: Wait,
-    /// The waker by which other threads end its sleep.
-    waker: Waker,
+    /// How the thread sleeps.
+    sleeper: Sleeper,
     /// Time of the last turn that had an event.
     active: Time,
     /// Something was sent since the last poll, which is traffic too: an answer may be near.
     has_sent: bool,
-    /// The thread's sleeps have been made precise.
-    is_precise: bool,
     /// Times that the thread was put to sleep.
     pub(crate) sleeps: u64,
 }
@@ -93,10 +89,9 @@ impl Poller {
             ready: Vec::with_capacity(READY_MAX),
             clock: Clock,
             wait,
-            waker: Waker::new()?,
+            sleeper: Sleeper::new()?,
             active: 0,
             has_sent: false,
-            is_precise: false,
             sleeps: 0,
         })
     }
@@ -153,28 +148,15 @@ impl Poller {
 
     /// The waker by which other threads end the sleep.
     pub(crate) fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.sleeper.waker()
     }
 
     fn sleep(&mut self, until: Option<Time>) -> io::Result<()> {
-        if !self.is_precise {
-            affinity::set_precise_sleeps()?;
-            self.is_precise = true;
+        let mut fds = [self.sleeper.entry(), poll_entry(self.epoll.as_raw_fd())];
+        if self.sleeper.sleep(&mut fds, until)?.is_some() {
+            self.sleeps += 1;
         }
-        let timeout_ns = until.map(|time| time.saturating_sub(self.clock.now()));
-        if timeout_ns == Some(0) || !self.waker.fall_asleep() {
-            return Ok(());
-        }
-        let fds = [self.waker.as_fd(), self.epoll.as_fd()];
-        let mut fds =
-            fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
-        let polled = sys::poll(&mut fds, timeout_ns);
-        self.waker.get_up();
-        self.sleeps += 1;
-        if fds[0].revents != 0 {
-            self.waker.take_event();
-        }
-        polled.map(|_| ())
+        Ok(())
     }
 }
 
@@ -244,6 +226,7 @@ const SPINS: u32 = 64;
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
     use super::*;

@@ -1,4 +1,4 @@
-//! Wakes a sleeping driver from another thread.
+//! The sleep of a thread that waits for sockets, and what wakes it from other threads.
 //!
 //! | state | `wake` | driver goes to sleep | driver is up again |
 //! |---|---|---|---|
@@ -10,11 +10,16 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::{self, ThreadId};
 
 use rustix::event::{EventfdFlags, eventfd};
+use tailcut_proto::node::Time;
+
+use crate::clock::Clock;
+use crate::{affinity, sys};
 
 /// Wakes one driver; clones wake the same one, from any thread.
 #[derive(Clone, Debug)]
@@ -36,7 +41,7 @@ impl Waker {
     }
 
     /// Announces a sleep; false, and awake, when there was a wake-up since the last one.
-    pub(crate) fn fall_asleep(&self) -> bool {
+    fn fall_asleep(&self) -> bool {
         if self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         {
             return true;
@@ -47,20 +52,81 @@ impl Waker {
     }
 
     /// Ends an announced sleep; returns whether there was a wake-up.
-    pub(crate) fn get_up(&self) -> bool {
+    fn get_up(&self) -> bool {
         self.0.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
     }
 
     /// Takes the event that made the descriptor readable.
-    pub(crate) fn take_event(&self) {
+    fn take_event(&self) {
         // Nothing to read means that it has been taken.
         let _ = (&self.0.event).read(&mut [0; 8]);
     }
+}
 
-    /// Readable when the sleep should end.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.event.as_fd()
+/// The sleeps of one thread at a time.
+#[derive(Debug)]
+pub(crate) struct Sleeper {
+    /// Ends a sleep.
+    waker: Waker,
+    /// The thread whose sleeps have been made precise.
+    precise_thread: Option<ThreadId>,
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { waker: Waker::new()?, precise_thread: None })
     }
+
+    /// What wakes it.
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// The entry that [`Sleeper::sleep`] wants first among its descriptors.
+    pub(crate) fn entry(&self) -> libc::pollfd {
+        poll_entry(self.waker.0.event.as_raw_fd())
+    }
+
+    /// Sleeps until a descriptor is ready, a [`Waker`], or `until`; `None` where that has passed or it was
+    /// woken before, else how many descriptors are ready.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of the descriptors, and when it lacks memory.
+    pub(crate) fn sleep(
+        &mut self,
+        fds: &mut [libc::pollfd],
+        until: Option<Time>,
+    ) -> io::Result<Option<usize>> {
+        self.make_precise()?;
+        let timeout_ns = until.map(|time| time.saturating_sub(Clock.now()));
+        if timeout_ns == Some(0) || !self.waker.fall_asleep() {
+            return Ok(None);
+        }
+        let polled = sys::poll(fds, timeout_ns);
+        self.waker.get_up();
+        let ready = polled?;
+        if fds[0].revents != 0 {
+            self.waker.take_event();
+        }
+        Ok(Some(ready))
+    }
+
+    /// Sleeps of this thread end on time: by default the kernel delays them by up to 50 us.
+    #[inline]
+    fn make_precise(&mut self) -> io::Result<()> {
+        let thread = Some(thread::current().id());
+        if self.precise_thread != thread {
+            affinity::set_precise_sleeps()?;
+            self.precise_thread = thread;
+        }
+        Ok(())
+    }
+}
+
+/// A descriptor to wait for until it is readable.
+pub(crate) fn poll_entry(fd: i32) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
 #[derive(Debug)]
