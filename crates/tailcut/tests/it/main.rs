@@ -7,4 +7,6 @@ mod library;
 #[cfg(feature = "tokio")]
 mod lifecycle;
 #[cfg(feature = "tokio")]
+mod memory;
+#[cfg(feature = "tokio")]
 mod streams;
