@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Turn};
-use tailcut_net::log::{DriverLog, Trouble};
+use tailcut_net::log::{CounterLog, DriverLog, Trouble, of_port};
 use tailcut_proto::node::Time;
 use tailcut_proto::router::{Router, RouterMetrics, ServerState};
 use tracing_subscriber::filter::Targets;
@@ -55,6 +56,10 @@ pub(crate) fn init(format: Option<Format>, unasked: Option<&'static str>) -> Res
 #[derive(Debug, Default)]
 pub(crate) struct RouterLog {
     counters: DriverLog,
+    /// Of the socket that only hears, where there is one.
+    front: Option<CounterLog>,
+    /// Another thread says what becomes of the servers.
+    is_silent_on_servers: bool,
     /// As they were last seen.
     servers: Vec<(SocketAddr, ServerState)>,
     /// One of them was in service, or about to be, when they were last seen.
@@ -64,14 +69,31 @@ pub(crate) struct RouterLog {
 }
 
 impl RouterLog {
+    /// The log of the router of a thread; the first tells of the servers.
+    pub(crate) fn new(index: usize) -> Self {
+        Self { is_silent_on_servers: index > 0, ..Self::default() }
+    }
+
     /// To call after each turn; returns when it wants to be called again.
-    pub(crate) fn look(&mut self, driver: &Driver<Router>, turn: Turn) -> Option<Time> {
+    pub(crate) fn look(
+        &mut self,
+        driver: &Driver<Router>,
+        front: Option<&AnyDatapath>,
+        turn: Turn,
+    ) -> Option<Time> {
         if !tracing::enabled!(tracing::Level::WARN) {
             return None;
         }
         if turn.now >= self.look_at {
             self.look_at = turn.now.saturating_add(LOOK_INTERVAL_NS);
-            self.look_at_servers(driver.node(0));
+            if !self.is_silent_on_servers {
+                self.look_at_servers(driver.node(0));
+            }
+            if let Some(front) = front {
+                let log = self.front.get_or_insert_with(|| CounterLog::new(front.local_address()));
+                // What must wait is found by the next look.
+                log.look(turn.now, of_port(front));
+            }
         }
         let counters_at = self.counters.look(driver, turn, |_, node| troubles(&node.metrics()));
         Some(counters_at.map_or(self.look_at, |at| at.min(self.look_at)))

@@ -24,6 +24,7 @@ mod place;
 mod route;
 mod screen;
 mod serve;
+mod serving;
 mod shell;
 mod signals;
 mod sim;

@@ -145,7 +145,8 @@ pub fn of_endpoint(metrics: &Metrics) -> Vec<Trouble> {
     common.chain([own]).chain(drops).map(trouble).collect()
 }
 
-fn of_port(port: &AnyDatapath) -> impl Iterator<Item = Trouble> {
+/// What a port counts as trouble.
+pub fn of_port(port: &AnyDatapath) -> impl Iterator<Item = Trouble> + use<> {
     let metrics = port.metrics();
     [
         (

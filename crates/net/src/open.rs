@@ -85,7 +85,8 @@ impl Opening {
         self.attach(driver, datapath)
     }
 
-    /// Drivers of `count` endpoints that share a port, one for each thread.
+    /// Drivers of `count` endpoints that share a port, one for each thread. They are no server behind
+    /// a router, for which all must count what they have as one: they report to none.
     ///
     /// # Errors
     ///
@@ -105,11 +106,13 @@ impl Opening {
             Protocol::Homa => Steering::Peer,
         };
         let ports = reuseport::bind_group(address, count, (self.socket(), steering))?;
+        let mut member = self.clone();
+        member.r2p2.pool.routers_max = 0;
         ports
             .into_iter()
             .map(|port| {
                 let mut driver = Driver::new(wait)?;
-                self.attach(&mut driver, port.into())?;
+                member.attach(&mut driver, port.into())?;
                 Ok(driver)
             })
             .collect()

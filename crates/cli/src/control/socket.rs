@@ -15,8 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use super::protocol::{LINE_LEN_MAX, Reply, Request};
 use crate::life::leave_real_time;
-use crate::orders::Orderer;
-use crate::route::service::{Order, Setup, Snapshot};
+use crate::route::service::{Orderers, Setup, Snapshot};
 
 /// An open control socket. Its file goes when this is dropped.
 #[derive(Debug)]
@@ -26,14 +25,14 @@ pub(crate) struct ControlSocket {
 
 impl ControlSocket {
     /// Opens the socket and its thread, which hands the router's loop an order at a time.
-    pub(crate) fn open(path: &Path, setup: Setup, orderer: Orderer<Order>) -> Result<Self> {
+    pub(crate) fn open(path: &Path, setup: Setup, orderers: Orderers) -> Result<Self> {
         let listener = bind(path)
             .with_context(|| format!("cannot open the control socket {}", path.display()))?;
         let serve = move || {
             leave_real_time();
             for stream in listener.incoming().flatten() {
                 // Whatever ends a connection is its client's to see.
-                let _ = converse(&stream, setup, &orderer);
+                let _ = converse(&stream, setup, &orderers);
             }
         };
         thread::Builder::new()
@@ -89,14 +88,14 @@ fn remove_stale(path: &Path) -> Result<()> {
 }
 
 /// Answers each line until the client hangs up or falls silent.
-fn converse(stream: &UnixStream, setup: Setup, orderer: &Orderer<Order>) -> Result<()> {
+fn converse(stream: &UnixStream, setup: Setup, orderers: &Orderers) -> Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let mut lines = BufReader::new(stream.take(LINE_LEN_MAX));
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
         let reply = match serde_json::from_str(&line) {
-            Ok(request) => order(request, setup, orderer)?,
+            Ok(request) => order(request, setup, orderers)?,
             Err(error) => Reply::Error(format!("this is no request: {error}")),
         };
         let mut text = serde_json::to_string(&reply)?;
@@ -107,10 +106,10 @@ fn converse(stream: &UnixStream, setup: Setup, orderer: &Orderer<Order>) -> Resu
     Ok(())
 }
 
-fn order(request: Request, setup: Setup, orderer: &Orderer<Order>) -> Result<Reply> {
+fn order(request: Request, setup: Setup, orderers: &Orderers) -> Result<Reply> {
     match request {
-        Request::Status => Ok(Reply::Status(Box::new(Snapshot::ask(orderer)?.status(setup)))),
-        request => orderer.ask(|reply| Order::Change(request, reply)),
+        Request::Status => Ok(Reply::Status(Box::new(Snapshot::ask(orderers)?.status(setup)))),
+        request => orderers.change(request),
     }
 }
 

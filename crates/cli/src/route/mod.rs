@@ -3,32 +3,34 @@
 mod servers;
 pub(crate) mod service;
 
+use std::iter;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
-use tailcut_net::datapath::Datapath;
+use tailcut_net::clock::Clock;
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
 use tailcut_net::open::Opening;
 use tailcut_net::raw::RawPort;
+use tailcut_net::reuseport::{self, Steering};
+use tailcut_net::trace::Trace;
+use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, ServerConfig};
 
 use self::servers::ServerFlags;
-use self::service::{Order, ROUTER, Service, Setup, Snapshot};
-use crate::admin::AdminFlags;
+use self::service::{Orderers, ROUTER, Service, Setup, Snapshot};
 use crate::control::socket::ControlSocket;
-use crate::counters;
+use crate::counters::{self, Counters};
 use crate::distribution_file::parse_positive_ns;
-use crate::life::{Life, LifeFlags};
-use crate::log::{self, RouterLog};
-use crate::network::Polling;
-use crate::orders::{self, Orderer};
-use crate::output;
-use crate::place::Place;
-use crate::trace::TraceFlags;
+use crate::life::Life;
+use crate::log::RouterLog;
+use crate::place::{self, Place};
+use crate::serving::ServingFlags;
+use crate::{network, orders, output};
 
 /// Route requests to servers, so that none waits behind another while a server is free
 ///
@@ -77,13 +79,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     transit: u64,
     #[command(flatten)]
-    life: LifeFlags,
-    #[command(flatten)]
-    admin: AdminFlags,
-    #[command(flatten)]
-    polling: Polling,
-    #[command(flatten)]
-    trace: TraceFlags,
+    serving: ServingFlags,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -96,52 +92,83 @@ enum ForwardMode {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let mut trace = args.trace.create()?;
-    let Opened { mut service, orderer, _control } = open(&args)?;
+    args.serving.check()?;
+    let mut trace = args.serving.trace.create()?;
+    let Opened { services, orderers, _control } = open(&args)?;
     if let Some(trace) = &mut trace {
-        trace.watch(&service.driver);
+        trace.watch(&services[0].driver);
     }
-    let (mut life, admin) = (Life::new(args.life), args.admin.bind()?);
-    let (waker, listen) = (service.driver.waker(), service.setup.listen);
-    let (servers, reloads) = (args.servers.clone(), orderer.clone());
-    life.heed_signals(move || waker.wake(), move || reload(&servers, listen, &reloads))?;
+    let admin = args.serving.admin.bind()?;
+    let wakers = services.iter().map(|service| service.driver.waker()).collect();
+    let lives = Life::of_loops(args.serving.life, wakers);
+    let listen = services[0].setup.listen;
+    let traces = iter::once(trace).chain(iter::repeat_with(|| None));
+    let loops = services.into_iter().zip(lives).zip(traces);
+    let mut loops: Vec<Loop> =
+        loops.map(|((service, life), trace)| Loop { service, life, trace }).collect();
+    let first = &loops[0].life;
+    let (servers, reloads) = (args.servers.clone(), orderers.clone());
+    first.heed_signals(first.wake(), move || reload(&servers, listen, &reloads))?;
     output::print(&format!("listening {listen}\n"))?;
-    admin.start(move || Ok(Snapshot::ask(&orderer)?.reading()))?;
-    life.announce_ready();
-    let mut log = RouterLog::default();
-    loop {
-        let turn = match &mut trace {
-            Some(trace) => {
-                let turn = service.driver.turn_observed(trace, |_, _, _| ())?;
-                trace.look(&service.driver, turn, |node| log::decisions(&node.metrics()));
-                turn
-            }
-            None => service.driver.turn()?,
-        };
-        let is_draining = life.is_draining();
-        service.follow(turn, is_draining);
-        if is_draining {
-            service.driver.node_mut(ROUTER).close();
-        }
-        if life.is_over(turn.now, || !service.driver.node(ROUTER).is_idle()) {
-            break;
-        }
-        let look_at = log.look(&service.driver, turn);
-        let look_at = look_at.into_iter().chain(service.look_at()).chain(life.look_at()).min();
-        service.driver.wait(None, look_at)?;
+    admin.start(move || Ok(Snapshot::ask(&orderers)?.reading()))?;
+    first.announce_ready();
+    first.loops().run(&mut loops, Loop::run)?;
+    eprint!("{}", report(&loops));
+    loops[0].life.end("requests are held, or not known to be concluded")
+}
+
+/// The counters of all threads together, and each one's share of the requests.
+fn report(loops: &[Loop]) -> String {
+    let (mut counters, mut shares) = (Counters::new(), Vec::new());
+    for Loop { service, .. } in loops {
+        counters::add(&mut counters, &service.counters());
+        let received = service.driver.node(ROUTER).metrics().received;
+        shares.push(vec![format!("  {}", service.index), received.to_string()]);
     }
-    eprint!("routed:\n{}", counters::lines(&service.counters()));
-    life.end("requests are held, or not known to be concluded")
+    let shares = if shares.len() > 1 {
+        format!("packets by thread:\n{}", output::table(&shares, 1))
+    } else {
+        String::new()
+    };
+    format!("routed:\n{}{shares}", counters::lines(&counters))
+}
+
+/// A router on its thread.
+struct Loop {
+    service: Service,
+    life: Life,
+    trace: Option<Trace>,
+}
+
+impl Loop {
+    fn run(&mut self) -> Result<()> {
+        let Self { service, life, trace } = self;
+        let mut log = RouterLog::new(service.index);
+        loop {
+            let turn = service.turn(trace)?;
+            let is_draining = life.is_draining();
+            service.follow(turn, is_draining);
+            if is_draining {
+                service.driver.node_mut(ROUTER).close();
+            }
+            if life.is_over(turn.now, || !service.driver.node(ROUTER).is_idle()) {
+                return Ok(());
+            }
+            let look_at = log.look(&service.driver, service.front.as_ref(), turn);
+            let look_at = look_at.into_iter().chain(service.look_at()).chain(life.look_at()).min();
+            service.wait(look_at)?;
+        }
+    }
 }
 
 /// Reads anew which servers there are; a mistake leaves them as they are.
-fn reload(flags: &ServerFlags, listen: SocketAddr, orderer: &Orderer<Order>) {
+fn reload(flags: &ServerFlags, listen: SocketAddr, orderers: &Orderers) {
     let apply = || -> Result<(usize, usize)> {
         let servers = flags.resolve(listen)?;
         if servers.is_empty() {
             bail!("no server is named");
         }
-        orderer.ask(|reply| Order::Reload(servers, reply))?
+        orderers.reload(&servers)
     };
     match apply() {
         Ok((added, gone)) => tracing::info!(added, gone, "servers reloaded"),
@@ -151,8 +178,9 @@ fn reload(flags: &ServerFlags, listen: SocketAddr, orderer: &Orderer<Order>) {
 
 /// A router that is ready to run, and what gives it orders.
 struct Opened {
-    service: Service,
-    orderer: Orderer<Order>,
+    /// Of each thread.
+    services: Vec<Service>,
+    orderers: Orderers,
     /// Its file goes with it.
     _control: Option<ControlSocket>,
 }
@@ -162,32 +190,80 @@ fn open(args: &Args) -> Result<Opened> {
         ForwardMode::Keep => Forward::Keep,
         ForwardMode::Annotate => Forward::Annotate,
     };
-    let mut places = Place::read(&args.listen, 1)?;
-    let (Some(place), true) = (places.pop(), places.is_empty()) else {
-        bail!("a router has one port, and systemd has passed several sockets");
-    };
-    let port = place.open(&Opening::default())?;
-    let listen = port.local_address();
-    let raw = match forward {
-        Forward::Keep => Some(
-            RawPort::open(listen.ip())
-                .map_err(|error| anyhow!("{error}; --forward annotate works without"))?,
-        ),
-        Forward::Annotate => None,
-    };
+    let doors = Door::open(args, forward)?;
+    let listen = doors[0].listen();
     let named = args.servers.resolve(listen)?;
-    let config = router_config(args, forward, named.clone())?;
-    let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-    let started_at = driver.clock().now();
-    let router = Router::new(started_at, config).map_err(name_option)?;
-    driver.add(router, port, raw);
-    let (orderer, orders) = orders::channel(driver.waker());
+    let started_at = Clock.now();
     let setup = Setup { listen, policy: args.policy, forward, started_at };
+    let (mut services, mut orderers) = (Vec::new(), Vec::new());
+    for (index, Door { front, port }) in doors.into_iter().enumerate() {
+        let raw = match forward {
+            Forward::Keep => Some(
+                RawPort::open(listen.ip())
+                    .map_err(|error| anyhow!("{error}; --forward annotate works without"))?,
+            ),
+            Forward::Annotate => None,
+        };
+        let wait = args.serving.polling.wait();
+        let mut driver = Driver::new(wait).context("cannot set up polling")?;
+        let config = router_config(args, forward, named.clone())?;
+        driver.add(Router::new(started_at, config).map_err(name_option)?, port, raw);
+        let (orderer, orders) = orders::channel(driver.waker());
+        services.push(Service::new(index, setup, (driver, front), (orders, named.clone())));
+        orderers.push(orderer);
+    }
+    let orderers = Orderers::new(orderers);
     let control = args.control.as_deref();
     let control =
-        control.map(|path| ControlSocket::open(path, setup, orderer.clone())).transpose()?;
-    let service = Service { driver, setup, orders, named, retired: Vec::new(), retire_at: 0 };
-    Ok(Opened { service, orderer, _control: control })
+        control.map(|path| ControlSocket::open(path, setup, orderers.clone())).transpose()?;
+    Ok(Opened { services, orderers, _control: control })
+}
+
+/// Where a router of one thread hears and speaks.
+///
+/// With several threads each takes the requests of its sessions at a socket of the shared address, which
+/// sends nothing. What it says to servers leaves from a port of its own, so that their
+/// feedback comes back to it, and they count it as a router of its own.
+struct Door {
+    front: Option<AnyDatapath>,
+    port: AnyDatapath,
+}
+
+impl Door {
+    /// One for each thread.
+    fn open(args: &Args, forward: Forward) -> Result<Vec<Self>> {
+        let count = args.serving.threads;
+        if count == 1 {
+            let mut places = Place::read(&args.listen, 1)?;
+            let (Some(place), true) = (places.pop(), places.is_empty()) else {
+                bail!("a router has one port, and systemd has passed several sockets");
+            };
+            return Ok(vec![Self { front: None, port: place.open(&Opening::default())? }]);
+        }
+        if forward == Forward::Keep {
+            bail!(
+                "with the client as the source servers report to one port, which is one thread's: \
+                 leave --threads out, or take --forward annotate"
+            );
+        }
+        if place::is_passed(&args.listen) {
+            bail!("the threads' sockets are made together: name an address instead of systemd");
+        }
+        let listen = network::resolve(&args.listen)?;
+        let group = (UdpConfig::default(), Steering::Session);
+        let fronts = reuseport::bind_group(listen, count.into(), group);
+        let fronts = fronts.with_context(|| format!("cannot listen at {listen}"))?;
+        let open = |front: UdpPort| {
+            let own = SocketAddr::new(listen.ip(), 0);
+            let port = Opening::default().bind(own).context("cannot open a port to servers")?;
+            Ok(Self { front: Some(front.into()), port })
+        };
+        fronts.into_iter().map(open).collect()
+    }
+
+    fn listen(&self) -> SocketAddr {
+        self.front.as_ref().unwrap_or(&self.port).local_address()
+    }
 }
 
 fn router_config(

@@ -1,4 +1,5 @@
-//! A router, its driver, and what other threads ask of it.
+//! The router of a thread, its driver, and what other threads ask of it: each order goes to the routers
+//! of all threads, and their answers are put together.
 //!
 //! | order | from | the loop |
 //! |---|---|---|
@@ -9,14 +10,17 @@
 //! A server that a reload no longer names is drained, and removed when it has nothing outstanding, or
 //! after a minute. Servers that `tailcut control` has added are not a reload's to retire.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Turn};
 use tailcut_net::raw::RawMetrics;
+use tailcut_net::trace::Trace;
 use tailcut_proto::histogram::Histogram;
-use tailcut_proto::node::Time;
+use tailcut_proto::node::{Node, Time};
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::router::{
     Forward, Router, RouterError, RouterMetrics, ServerConfig, ServerState, ServerStatus, Speaks,
@@ -27,6 +31,7 @@ use crate::admin::Reading;
 use crate::admin::text::{Family, Page, seconds};
 use crate::control::protocol::{self, Reply, Request};
 use crate::counters::{self, Counters, PortSnapshot};
+use crate::log;
 use crate::orders::{Orderer, Orders};
 
 /// What another thread asks of the loop.
@@ -39,12 +44,15 @@ pub(crate) enum Order {
     Reload(Vec<ServerConfig>, SyncSender<Result<(usize, usize)>>),
 }
 
+/// The routers of all threads, as other threads order from them.
+#[derive(Clone)]
+pub(crate) struct Orderers(Vec<Orderer<Order>>);
+
 /// A router at one moment.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    metrics: RouterMetrics,
-    port: PortSnapshot,
-    raw: Option<RawMetrics>,
+    /// What is counted, of each thread.
+    parts: Vec<Part>,
     servers: Vec<ServerStatus>,
     queue_len: usize,
     table_len: usize,
@@ -52,6 +60,16 @@ pub(crate) struct Snapshot {
     hold_times: Histogram,
     uptime_ns: u64,
     is_draining: bool,
+}
+
+/// What is counted of the router of one thread.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    metrics: RouterMetrics,
+    port: PortSnapshot,
+    /// Of the socket that only hears, where there is one.
+    front: Option<PortSnapshot>,
+    raw: Option<RawMetrics>,
 }
 
 /// What does not change while a router runs.
@@ -63,19 +81,62 @@ pub(crate) struct Setup {
     pub(super) started_at: Time,
 }
 
+/// The router of one thread.
 pub(super) struct Service {
+    /// Number of the thread.
+    pub(super) index: usize,
     pub(super) driver: Driver<Router>,
+    /// Where the requests of its sessions arrive, if not at the driver's port.
+    pub(super) front: Option<AnyDatapath>,
     pub(super) setup: Setup,
-    pub(super) orders: Orders<Order>,
+    orders: Orders<Order>,
     /// What flags and file have named last.
-    pub(super) named: Vec<ServerConfig>,
+    named: Vec<ServerConfig>,
     /// Those that are to go when they have nothing outstanding, and when they go in any case.
-    pub(super) retired: Vec<(SocketAddr, Time)>,
+    retired: Vec<(SocketAddr, Time)>,
     /// When they are looked at again.
-    pub(super) retire_at: Time,
+    retire_at: Time,
 }
 
 impl Service {
+    /// A router that its driver has, with where it hears requests, and the servers that are named.
+    pub(super) fn new(
+        index: usize,
+        setup: Setup,
+        (driver, front): (Driver<Router>, Option<AnyDatapath>),
+        (orders, named): (Orders<Order>, Vec<ServerConfig>),
+    ) -> Self {
+        Self { index, driver, front, setup, orders, named, retired: Vec::new(), retire_at: 0 }
+    }
+
+    /// A turn of its driver, watched where there is a trace.
+    #[inline]
+    pub(super) fn turn(&mut self, trace: &mut Option<Trace>) -> io::Result<Turn> {
+        let Self { driver, front, .. } = self;
+        match (front, trace) {
+            (None, None) => driver.turn(),
+            (None, Some(trace)) => {
+                let turn = driver.turn_observed(trace, |_, _, _| ())?;
+                trace.look(driver, turn, |node| log::decisions(&node.metrics()));
+                Ok(turn)
+            }
+            (Some(front), _) => {
+                let mut health = Ok(0);
+                let turn = driver.turn_with(|_, router, now| {
+                    health =
+                        front.recv_burst(|path, bytes| router.handle_datagram(now, path, bytes));
+                })?;
+                Ok(Turn { received: turn.received + health?, ..turn })
+            }
+        }
+    }
+
+    /// Passes the time until there is something to do, at most until `until`.
+    #[inline]
+    pub(super) fn wait(&mut self, until: Option<Time>) -> io::Result<()> {
+        self.driver.wait(self.front.as_ref().map(Datapath::as_fd), until)
+    }
+
     /// Follows orders, and removes what has been drained for good; to call after each turn.
     #[inline]
     pub(super) fn follow(&mut self, turn: Turn, is_draining: bool) {
@@ -115,9 +176,13 @@ impl Service {
 
     fn fill(&self, now: Time, snapshot: &mut Snapshot) {
         let (router, port) = (self.driver.node(ROUTER), self.driver.port(ROUTER));
-        snapshot.metrics = router.metrics();
-        snapshot.port = PortSnapshot::of(port);
-        snapshot.raw = self.driver.raw(ROUTER).map(|raw| raw.metrics());
+        snapshot.parts.clear();
+        snapshot.parts.push(Part {
+            metrics: router.metrics(),
+            port: PortSnapshot::of(port),
+            front: self.front.as_ref().map(PortSnapshot::of),
+            raw: self.driver.raw(ROUTER).map(|raw| raw.metrics()),
+        });
         snapshot.servers.clear();
         snapshot.servers.extend(router.servers());
         snapshot.queue_len = router.queue_len();
@@ -197,12 +262,37 @@ impl Service {
     }
 }
 
+impl Orderers {
+    pub(super) fn new(orderers: Vec<Orderer<Order>>) -> Self {
+        Self(orderers)
+    }
+
+    /// Changes one server in all loops; the answer is that of the first that does not do it.
+    pub(crate) fn change(&self, request: Request) -> Result<Reply> {
+        let mut answer = Reply::Done {};
+        for orderer in &self.0 {
+            let reply = orderer.ask(|reply| Order::Change(request, reply))?;
+            if matches!(answer, Reply::Done {}) {
+                answer = reply;
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Gives all loops these servers and no others; returns how many have come and gone.
+    pub(super) fn reload(&self, servers: &[ServerConfig]) -> Result<(usize, usize)> {
+        let mut changed = (0, 0);
+        for orderer in &self.0 {
+            changed = orderer.ask(|reply| Order::Reload(servers.to_vec(), reply))??;
+        }
+        Ok(changed)
+    }
+}
+
 impl Snapshot {
     fn new() -> Self {
         Self {
-            metrics: RouterMetrics::default(),
-            port: PortSnapshot::default(),
-            raw: None,
+            parts: Vec::with_capacity(1),
             // So that the loop need not make room.
             servers: Vec::with_capacity(SERVERS_MAX),
             queue_len: 0,
@@ -214,17 +304,59 @@ impl Snapshot {
         }
     }
 
-    /// Asks the loop for one.
-    pub(crate) fn ask(orderer: &Orderer<Order>) -> Result<Box<Self>> {
-        let empty = Box::new(Self::new());
-        orderer.ask(|reply| Order::Snapshot(empty, reply))
+    /// Asks the loops for one of all.
+    pub(crate) fn ask(orderers: &Orderers) -> Result<Box<Self>> {
+        let mut all: Option<Box<Self>> = None;
+        for orderer in &orderers.0 {
+            let empty = Box::new(Self::new());
+            let one = orderer.ask(|reply| Order::Snapshot(empty, reply))?;
+            match &mut all {
+                Some(all) => all.add(&one),
+                None => all = Some(one),
+            }
+        }
+        all.context("there is no router")
+    }
+
+    /// Adds the router of another thread. A server is in the worst of the states that it has for any
+    /// of them.
+    fn add(&mut self, other: &Self) {
+        self.parts.extend(&other.parts);
+        for theirs in &other.servers {
+            let Some(ours) = self.servers.iter_mut().find(|server| server.addr == theirs.addr)
+            else {
+                self.servers.push(*theirs);
+                continue;
+            };
+            if ours.state == ServerState::InService {
+                ours.state = theirs.state;
+            }
+            ours.outstanding += theirs.outstanding;
+            ours.placed += theirs.placed;
+            ours.concluded += theirs.concluded;
+            ours.rtt_ns = ours.rtt_ns.or(theirs.rtt_ns);
+            ours.service_ns = ours.service_ns.or(theirs.service_ns);
+        }
+        self.queue_len += other.queue_len;
+        self.table_len += other.table_len;
+        self.bound = self.bound.max(other.bound);
+        self.hold_times.add(&other.hold_times);
+        self.is_draining |= other.is_draining;
     }
 
     fn counters(&self) -> Counters {
-        let mut counters = counters::of_router(&self.metrics);
-        counters.extend(self.port.counters());
-        counters.extend(self.raw.iter().flat_map(counters::of_raw));
-        counters
+        let mut all = Counters::new();
+        for part in &self.parts {
+            let mut port = part.port.counters();
+            if let Some(front) = &part.front {
+                counters::add(&mut port, &front.counters());
+            }
+            let mut counters = counters::of_router(&part.metrics);
+            counters.extend(port);
+            counters.extend(part.raw.iter().flat_map(counters::of_raw));
+            counters::add(&mut all, &counters);
+        }
+        all
     }
 
     /// For `tailcut control`.

@@ -9,7 +9,7 @@ use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::app::serving::{Limits, Task, Tasks};
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::datapath::Datapath;
-use tailcut_net::driver::Driver;
+use tailcut_net::driver::{Driver, Waker};
 use tailcut_net::entropy;
 use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
@@ -27,10 +27,9 @@ use super::crew::Crew;
 use super::emulated::{Emulated, Job};
 use super::report::{self, Snapshot};
 use super::times::Times;
-use super::{Args, Left, MESSAGE_BYTES_MAX, Running, handler_config};
+use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Server, handler_config};
 use crate::counters::PortSnapshot;
 use crate::network;
-use crate::place::Place;
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
@@ -40,28 +39,38 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    pub(super) fn open(args: &Args) -> Result<Self> {
-        let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-        let mut opening = opening(args)?;
+    /// Endpoints at places of their own.
+    pub(super) fn open(args: &Args, opening: &Opening, places: Vec<Numbered>) -> Result<Self> {
+        let mut opening = opening.clone();
+        let mut driver =
+            Driver::new(args.serving.polling.wait()).context("cannot set up polling")?;
         let mut handlers = Vec::new();
-        for (index, place) in Place::read(&args.listen, args.ports)?.into_iter().enumerate() {
+        for (index, place) in places {
             opening.r2p2.pool.server_id = args.server_id.wrapping_add(index as u32);
             place.add(&opening, &mut driver)?;
-            driver.node_mut(index).set_workers(args.workers as usize);
-            let config = handler_config(args, index, MESSAGE_BYTES_MAX);
-            let mut desk = CallDesk::new(args.app.clone(), config);
-            if args.has_crew() {
-                let waker = driver.waker();
-                let crew = Crew::start(args.workers, args.bound, config.queue_len_max, &waker)?;
-                desk.crew = Some(crew);
-            }
-            handlers.push(desk);
+            driver.node_mut(handlers.len()).set_workers(args.workers as usize);
+            handlers.push(CallDesk::at(args, index, &driver.waker())?);
         }
-        let mut trace = args.trace.create()?;
+        let mut trace = args.serving.trace.create()?;
         if let Some(trace) = &mut trace {
             trace.watch(&driver);
         }
         Ok(Self { driver, handlers, trace })
+    }
+
+    /// Endpoints of several threads that share a port.
+    pub(super) fn open_group(args: &Args, opening: &Opening, count: usize) -> Result<Vec<Server>> {
+        let mut opening = opening.clone();
+        opening.r2p2.pool.server_id = args.server_id;
+        let address = network::resolve(&args.listen)?;
+        let drivers = opening.group(args.serving.polling.wait(), address, count);
+        let drivers = drivers.with_context(|| format!("cannot listen at {address}"))?;
+        let server = |(index, mut driver): (usize, Driver<Endpoint>)| {
+            driver.node_mut(0).set_workers(args.workers as usize);
+            let handlers = vec![CallDesk::at(args, index, &driver.waker())?];
+            Ok(Server::Calls(Self { driver, handlers, trace: None }))
+        };
+        drivers.into_iter().enumerate().map(server).collect()
     }
 
     pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
@@ -143,7 +152,8 @@ impl Endpoints {
     }
 }
 
-fn opening(args: &Args) -> Result<Opening> {
+/// How endpoints are opened, the same for those of all threads.
+pub(super) fn opening(args: &Args) -> Result<Opening> {
     let mut opening = args.transport.opening();
     opening.segmented_send =
         if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
@@ -205,6 +215,16 @@ enum Answer {
 }
 
 impl CallDesk {
+    /// Of the endpoint with this number, whose driver `waker` wakes.
+    fn at(args: &Args, index: usize, waker: &Waker) -> Result<Self> {
+        let config = handler_config(args, index, MESSAGE_BYTES_MAX);
+        let mut desk = Self::new(args.app.clone(), config);
+        if args.has_crew() {
+            desk.crew = Some(Crew::start(args.workers, args.bound, config.queue_len_max, waker)?);
+        }
+        Ok(desk)
+    }
+
     fn new(app: App, config: HandlerConfig) -> Self {
         let emulated = Emulated::new(config.worker_count, config.queue_len_max);
         Self {

@@ -27,8 +27,7 @@ use tailcut_proto::node::Time;
 use super::app::RequestHandler;
 use super::peer_log::PeerLog;
 use super::report::{self, Snapshot};
-use super::{Args, MESSAGE_BYTES_MAX, Running, handler_config};
-use crate::place::Place;
+use super::{Args, MESSAGE_BYTES_MAX, Numbered, Running, handler_config};
 
 /// The ports and their connections.
 pub(super) struct Listeners {
@@ -69,12 +68,16 @@ struct Line {
 }
 
 impl Listeners {
-    pub(super) fn open(args: &Args, tls: Option<&TlsServer>) -> Result<Self> {
+    pub(super) fn open(
+        args: &Args,
+        tls: Option<&TlsServer>,
+        places: Vec<Numbered>,
+    ) -> Result<Self> {
         let config = StreamConfig { connections_max: CONNECTIONS_MAX, ..StreamConfig::default() };
         let mut streams =
-            Streams::new(args.polling.wait(), config).context("cannot set up polling")?;
+            Streams::new(args.serving.polling.wait(), config).context("cannot set up polling")?;
         let (mut ids, mut addresses, mut handlers) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, place) in Place::read(&args.listen, args.ports)?.into_iter().enumerate() {
+        for (index, place) in places {
             let address = place.address()?;
             let id = streams.listen(address, tls.cloned());
             let id = id.with_context(|| format!("cannot listen at {address}"))?;
@@ -147,7 +150,7 @@ impl Listeners {
     }
 
     pub(super) fn fill(&self, snapshot: &mut Snapshot) {
-        snapshot.streams = Some(self.streams.metrics());
+        snapshot.streams.push(self.streams.metrics());
         for handler in &self.handlers {
             snapshot.ports.push(report::Port::Connections(handler.counts));
             handler.add_times(&mut snapshot.times);

@@ -18,9 +18,8 @@ use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time, Transmit};
 
 use super::app::{App, RequestHandler};
 use super::report::{self, Snapshot};
-use super::{Args, DATAGRAM_BYTES_MAX, Left, Running, handler_config};
+use super::{Args, DATAGRAM_BYTES_MAX, Left, Numbered, Running, handler_config};
 use crate::counters::PortSnapshot;
-use crate::place::Place;
 
 /// The ports.
 pub(super) struct Ports {
@@ -38,14 +37,14 @@ pub(super) struct Port {
 }
 
 impl Ports {
-    pub(super) fn open(args: &Args) -> Result<Self> {
-        let mut driver = Driver::new(args.polling.wait()).context("cannot set up polling")?;
-        let places = Place::read(&args.listen, args.ports)?;
+    pub(super) fn open(args: &Args, places: Vec<Numbered>) -> Result<Self> {
+        let mut driver =
+            Driver::new(args.serving.polling.wait()).context("cannot set up polling")?;
         let count = places.len();
         let segmented_send =
             if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
         let opening = Opening { segmented_send, ..Opening::default() };
-        for (index, place) in places.into_iter().enumerate() {
+        for (index, place) in places {
             let handler = RequestHandler::new(
                 args.app.clone(),
                 handler_config(args, index, DATAGRAM_BYTES_MAX),

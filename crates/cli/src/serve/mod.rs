@@ -1,4 +1,5 @@
-//! `tailcut serve`: servers on one or many ports, all on one thread.
+//! `tailcut serve`: servers on one or many ports, on one thread or several. Several share one port, or
+//! have some of the ports each.
 
 mod app;
 mod calls;
@@ -30,13 +31,12 @@ use self::calls::Endpoints;
 use self::connections::Listeners;
 use self::datagrams::Ports;
 use self::report::Snapshot;
-use crate::admin::AdminFlags;
 use crate::distribution_file::parse_positive_ns;
-use crate::life::{Life, LifeFlags};
-use crate::network::Polling;
+use crate::life::Life;
 use crate::orders::{self, Orderer, Orders};
-use crate::trace::TraceFlags;
-use crate::{output, place};
+use crate::output;
+use crate::place::{self, Place};
+use crate::serving::ServingFlags;
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
@@ -109,30 +109,33 @@ pub(crate) struct Args {
     #[arg(long)]
     no_coalescing: bool,
     #[command(flatten)]
-    life: LifeFlags,
-    #[command(flatten)]
-    admin: AdminFlags,
-    #[command(flatten)]
-    polling: Polling,
-    #[command(flatten)]
-    trace: TraceFlags,
+    serving: ServingFlags,
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let mut server = Server::open(&args)?;
-    let admin = args.admin.bind()?;
-    let (orderer, mut running) = Running::new(args.life, server.waker());
-    let waker = server.waker();
-    running.life.heed_signals(move || waker.wake(), || ())?;
-    let addresses = server.addresses();
+    let servers = Server::open_all(&args)?;
+    let admin = args.serving.admin.bind()?;
+    let wakers: Vec<Waker> = servers.iter().map(Server::waker).collect();
+    let lives = Life::of_loops(args.serving.life, wakers.clone());
+    let (mut loops, mut orderers) = (Vec::new(), Vec::new());
+    for ((server, waker), life) in servers.into_iter().zip(wakers).zip(lives) {
+        let (orderer, running) = Running::new(life, waker);
+        loops.push((server, running));
+        orderers.push(orderer);
+    }
+    let first = &loops[0].1.life;
+    first.heed_signals(first.wake(), || ())?;
+    let mut addresses: Vec<_> = loops.iter().flat_map(|(server, _)| server.addresses()).collect();
+    // Threads may share one.
+    addresses.dedup();
     let listening = addresses.iter().map(|address| format!("listening {address}\n"));
     output::print(&listening.collect::<String>())?;
     let port_count = addresses.len();
-    admin.start(move || Ok(ask(&orderer, port_count)?.reading()))?;
-    running.life.announce_ready();
-    server.serve(&mut running)?;
-    eprint!("{}", server.report());
-    running.life.end("requests are unanswered, or their replies not received")
+    admin.start(move || Ok(ask(&orderers, port_count)?.reading()))?;
+    first.announce_ready();
+    first.loops().run(&mut loops, |(server, running)| server.serve(running))?;
+    eprint!("{}", report(loops.iter().map(|(server, _)| server)));
+    loops[0].1.life.end("requests are unanswered, or their replies not received")
 }
 
 impl Args {
@@ -150,9 +153,24 @@ fn parse_bound(text: &str) -> Result<NonZeroU32, String> {
 /// A thread's request for a snapshot: what to fill in, and where it goes.
 type Order = (Box<Snapshot>, SyncSender<Box<Snapshot>>);
 
-fn ask(orderer: &Orderer<Order>, port_count: usize) -> Result<Box<Snapshot>> {
-    let empty = Box::new(Snapshot::new(port_count));
-    orderer.ask(|reply| (empty, reply))
+/// Asks each loop for a snapshot; all of them in one.
+fn ask(orderers: &[Orderer<Order>], port_count: usize) -> Result<Box<Snapshot>> {
+    let mut all = Box::new(Snapshot::new(port_count));
+    for orderer in orderers {
+        let empty = Box::new(Snapshot::new(port_count));
+        all.add(*orderer.ask(|reply| (empty, reply))?);
+    }
+    Ok(all)
+}
+
+/// What servers have counted.
+fn report<'a>(servers: impl Iterator<Item = &'a Server>) -> String {
+    let (mut snapshot, mut addresses) = (Snapshot::new(0), Vec::new());
+    for server in servers {
+        server.fill(&mut snapshot);
+        addresses.extend(server.addresses());
+    }
+    snapshot.report(&addresses)
 }
 
 /// What a loop heeds besides the network.
@@ -163,9 +181,9 @@ struct Running {
 }
 
 impl Running {
-    fn new(flags: LifeFlags, waker: Waker) -> (Orderer<Order>, Self) {
+    fn new(life: Life, waker: Waker) -> (Orderer<Order>, Self) {
         let (orderer, orders) = orders::channel(waker);
-        (orderer, Self { life: Life::new(flags), orders, started_at: Clock.now() })
+        (orderer, Self { life, orders, started_at: Clock.now() })
     }
 
     /// Answers who asks for a snapshot, which `fill` adds the ports to; to call after each turn.
@@ -189,18 +207,24 @@ enum Server {
 }
 
 impl Server {
-    fn open(args: &Args) -> Result<Self> {
+    /// The server of each thread.
+    fn open_all(args: &Args) -> Result<Vec<Self>> {
         check(args)?;
-        match args.transport {
-            Transport::R2p2 | Transport::Homa | Transport::HomaIp => {
-                Endpoints::open(args).map(Self::Calls)
+        let tls = (args.transport == Transport::Tls).then(|| certificate::tls(args)).transpose()?;
+        let thread_count = usize::from(args.serving.threads);
+        if args.transport.has_endpoints() {
+            let opening = calls::opening(args)?;
+            if thread_count > 1 && args.ports == 1 {
+                return Endpoints::open_group(args, &opening, thread_count);
             }
-            Transport::Udp => Ports::open(args).map(Self::Datagrams),
-            Transport::Tcp => Listeners::open(args, None).map(Self::Connections),
-            Transport::Tls => {
-                Listeners::open(args, Some(&certificate::tls(args)?)).map(Self::Connections)
-            }
+            let open = |places| Endpoints::open(args, &opening, places).map(Self::Calls);
+            return deal(args)?.into_iter().map(open).collect();
         }
+        let open = |places| match args.transport {
+            Transport::Udp => Ports::open(args, places).map(Self::Datagrams),
+            _ => Listeners::open(args, tls.as_ref(), places).map(Self::Connections),
+        };
+        deal(args)?.into_iter().map(open).collect()
     }
 
     fn addresses(&self) -> Vec<SocketAddr> {
@@ -228,16 +252,28 @@ impl Server {
         }
     }
 
-    /// What was counted.
-    fn report(&self) -> String {
-        let mut snapshot = Snapshot::new(0);
+    /// Adds what was counted.
+    fn fill(&self, snapshot: &mut Snapshot) {
         match self {
-            Self::Calls(endpoints) => endpoints.fill(&mut snapshot),
-            Self::Datagrams(ports) => ports.fill(&mut snapshot),
-            Self::Connections(listeners) => listeners.fill(&mut snapshot),
+            Self::Calls(endpoints) => endpoints.fill(snapshot),
+            Self::Datagrams(ports) => ports.fill(snapshot),
+            Self::Connections(listeners) => listeners.fill(snapshot),
         }
-        snapshot.report(&self.addresses())
     }
+}
+
+/// A place by the number of its port.
+type Numbered = (usize, Place);
+
+/// The places of all ports, dealt to the threads so that each has some, in their order.
+fn deal(args: &Args) -> Result<Vec<Vec<Numbered>>> {
+    let mut places = Place::read(&args.listen, args.ports)?.into_iter().enumerate();
+    let (count, thread_count) = (places.len(), usize::from(args.serving.threads));
+    if count < thread_count {
+        bail!("{thread_count} threads want as many ports: take --ports {thread_count}");
+    }
+    let share = |thread| (thread + 1) * count / thread_count - thread * count / thread_count;
+    Ok((0..thread_count).map(|thread| places.by_ref().take(share(thread)).collect()).collect())
 }
 
 /// Whether a turn left requests for the next.
@@ -248,6 +284,20 @@ enum Left {
 }
 
 fn check(args: &Args) -> Result<()> {
+    args.serving.check()?;
+    if args.serving.threads > 1 && args.ports == 1 {
+        if !args.transport.has_endpoints() || args.transport == Transport::HomaIp {
+            bail!(
+                "over this transport each thread wants a port: take --ports, or leave --threads out"
+            );
+        }
+        if args.router.is_some() || place::is_passed(&args.listen) {
+            bail!(
+                "threads that share a port are no server behind a router, nor at a socket of systemd's: \
+                 take --ports, so that each has its own"
+            );
+        }
+    }
     if place::is_passed(&args.listen) && matches!(args.transport, Transport::Tcp | Transport::Tls) {
         bail!("--listen systemd is for datagrams; name an address, or change --transport");
     }
@@ -277,7 +327,7 @@ fn check(args: &Args) -> Result<()> {
     if !args.trust.is_empty() && !args.transport.has_endpoints() {
         bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");
     }
-    if args.trace.trace.is_some() && !args.transport.has_endpoints() {
+    if args.serving.trace.trace.is_some() && !args.transport.has_endpoints() {
         bail!("--trace is for endpoints of R2P2 and Homa; leave it out, or change --transport");
     }
     if args.transport != Transport::Tls && (args.cert.is_some() || args.self_signed.is_some()) {
@@ -325,6 +375,7 @@ Examples:
   tailcut serve --listen 0.0.0.0:8000 --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8000 --app synthetic:exp:50us --workers 16
   tailcut serve --listen 0.0.0.0:8000 --app spin:exp:10us --workers 8
+  tailcut serve --listen 0.0.0.0:8000 --app spin:fixed:10us --threads 2
   tailcut serve --listen 127.0.0.1:8000 --transport udp --app echo
   tailcut serve --listen 0.0.0.0:50146 --transport homa --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8443 --transport tls --app echo --self-signed cert.pem

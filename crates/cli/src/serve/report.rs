@@ -16,10 +16,12 @@ use crate::output;
 /// All ports at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// Of each port, in their order.
+    /// Of each port, in their order; where threads share one, of each thread.
     pub(super) ports: Vec<Port>,
-    /// Of the connections of all ports.
-    pub(super) streams: Option<StreamMetrics>,
+    /// How many ports there are.
+    port_count: usize,
+    /// Of the connections of all ports of a thread.
+    pub(super) streams: Vec<StreamMetrics>,
     pub(super) times: Times,
     /// Of each port whose services are computed by threads.
     pub(super) dispatch: Vec<dispatch::Metrics>,
@@ -39,13 +41,25 @@ impl Snapshot {
     /// An empty one, with room for so many ports.
     pub(super) fn new(port_count: usize) -> Self {
         Self {
+            // So that the loop need not make room.
             ports: Vec::with_capacity(port_count),
-            streams: None,
+            port_count,
+            streams: Vec::with_capacity(1),
             times: Times::default(),
             dispatch: Vec::with_capacity(port_count),
             uptime_ns: 0,
             is_draining: false,
         }
+    }
+
+    /// Adds those of another thread.
+    pub(super) fn add(&mut self, other: Self) {
+        self.ports.extend(other.ports);
+        self.streams.extend(other.streams);
+        self.times.add(&other.times);
+        self.dispatch.extend(other.dispatch);
+        self.uptime_ns = self.uptime_ns.max(other.uptime_ns);
+        self.is_draining |= other.is_draining;
     }
 
     /// All ports together.
@@ -54,7 +68,11 @@ impl Snapshot {
         for port in &self.ports {
             counters::add(&mut all, &port.counters());
         }
-        all.extend(self.streams.iter().flat_map(counters::of_streams));
+        let mut streams = Counters::new();
+        for metrics in &self.streams {
+            counters::add(&mut streams, &counters::of_streams(metrics));
+        }
+        all.extend(streams);
         let mut dispatched = Counters::new();
         for metrics in &self.dispatch {
             counters::add(&mut dispatched, &of_dispatch(metrics));
@@ -63,14 +81,17 @@ impl Snapshot {
         all
     }
 
-    /// The counters of all ports together, and each port's share of the requests.
+    /// The counters of all ports together, and each port's share of the requests, or of each thread's
+    /// where they share one.
     pub(super) fn report(&self, addresses: &[SocketAddr]) -> String {
         let shares = addresses.iter().zip(&self.ports);
         let shares: Vec<_> = shares
             .map(|(address, port)| vec![format!("  {address}"), port.requests().to_string()])
             .collect();
         let shares = if shares.len() > 1 {
-            format!("requests by port:\n{}", output::table(&shares, 1))
+            let is_shared = addresses.iter().all(|address| *address == addresses[0]);
+            let whose = if is_shared { "thread" } else { "port" };
+            format!("requests by {whose}:\n{}", output::table(&shares, 1))
         } else {
             String::new()
         };
@@ -100,7 +121,7 @@ impl Snapshot {
         let mut page = Page::new("tailcut_serve");
         page.gauge("uptime_seconds", "Time since the start.").value(seconds(self.uptime_ns));
         page.gauge("draining", "1 while it takes nothing new.").value(u8::from(self.is_draining));
-        page.gauge("ports", "Ports that are served.").value(self.ports.len());
+        page.gauge("ports", "Ports that are served.").value(self.port_count);
         let help = "Time from a request's arrival to the start of its service.";
         page.histogram("queueing", help, &self.times.queueing);
         page.histogram("service", "Time of a request's service.", &self.times.service);

@@ -45,12 +45,12 @@ fn serve(words: &[&str]) -> Served {
     let line = Line::try_parse_from(["serve", "--listen"].iter().chain(words)).expect("arguments");
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        let mut server = Server::open(&line.args).expect("a port");
-        let (_, mut running) = Running::new(line.args.life, server.waker());
+        let mut server = Server::open_all(&line.args).expect("a port").remove(0);
+        let (_, mut running) = Running::new(Life::new(line.args.serving.life), server.waker());
         let stop = running.life.stop_flag();
         sender.send((server.addresses()[0], stop, server.waker())).expect("the test");
         server.serve(&mut running).expect("it serves");
-        server.report()
+        report([&server].into_iter())
     });
     let (address, stop, waker) = receiver.recv().expect("a server");
     Served { address, stop, waker, thread: Some(thread) }

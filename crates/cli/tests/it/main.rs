@@ -11,9 +11,11 @@ mod live;
 mod log;
 #[path = "../../../measure/tests/it/servers/port.rs"]
 mod port;
+mod prometheus;
 mod route;
 mod serve_and_measure;
 mod several;
 mod stalls;
 mod systemd;
+mod threads;
 mod trace;

@@ -24,7 +24,7 @@ fn every_client_hears_of_a_stop_at_its_limit() {
             let calls: Vec<_> =
                 clients.iter().map(|client| client.start(b"never").unwrap()).collect();
             while KEPT.lock().unwrap().len() < clients.len() {
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::park_timeout(Duration::from_millis(1));
             }
             handle.stop_within(Duration::from_millis(10));
             for (place, call) in calls.into_iter().enumerate() {
@@ -61,7 +61,7 @@ fn a_call_that_is_dropped_with_its_client_is_cancelled() {
                     if request.is_cancelled() {
                         break;
                     }
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::park_timeout(Duration::from_millis(1));
                 }
                 assert!(request.is_cancelled(), "{transport:?}");
             }
