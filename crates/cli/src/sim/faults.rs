@@ -20,8 +20,8 @@ use crate::output;
 /// Prove R2P2 or Homa under random faults
 ///
 /// Each seed draws clients, servers, mostly a router, a network, calls, and faults: loss, bursts of
-/// it, duplicates, damage, jitter, reordering, partitions, crashes, slow hosts, wrong clocks, full
-/// switches, changes of the router's servers. What the protocol promises is checked at every step.
+/// it, duplicates, damage, jitter, reordering, partitions, crashes, stops, slow hosts, wrong clocks,
+/// full switches, changes of the router's servers. What the protocol promises is checked at every step.
 /// The first seed that breaks a promise is minimised, and printed with what happened last; the
 /// command then fails.
 #[derive(Debug, clap::Args)]

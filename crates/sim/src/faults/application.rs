@@ -216,6 +216,14 @@ impl<'a> Applications<'a> {
         self.hash
     }
 
+    /// How the calls that have ended did, by their numbers.
+    pub(super) fn endings(&self) -> impl Iterator<Item = (usize, Ending)> + '_ {
+        self.calls.iter().enumerate().filter_map(|(number, state)| match state {
+            CallState::Ended(ending) => Some((number, *ending)),
+            CallState::Planned | CallState::Made { .. } => None,
+        })
+    }
+
     fn begin_request(
         &mut self,
         server: usize,
@@ -300,8 +308,9 @@ impl<'a> Applications<'a> {
 
     fn answer(&self, number: u32, id: RequestId, turn: &mut Turn<'_, Station>) {
         let call = &self.plan.calls[number as usize];
-        if call.is_refused {
-            return refuse(turn, id, DropReason::Application);
+        if call.is_refused || call.panics {
+            let reason = if call.panics { DropReason::Panicked } else { DropReason::Application };
+            return refuse(turn, id, reason);
         }
         let local = turn.local;
         if let Some(endpoint) = turn.node.node.endpoint_mut() {
@@ -372,7 +381,10 @@ impl<'a> Applications<'a> {
             let detail = || format!("call {number} ends as {ending:?}");
             self.watch.borrow_mut().violate(Invariant::Serves, detail);
         }
-        if matches!(ending, Ending::Overload | Ending::Expired | Ending::NoServer) {
+        if matches!(
+            ending,
+            Ending::Overload | Ending::Expired | Ending::NoServer | Ending::Stopping
+        ) {
             self.watch.borrow_mut().refused(number);
         }
         self.endings[ending as usize] += 1;
@@ -411,21 +423,22 @@ fn ending(failure: Failure) -> Ending {
     match failure {
         Failure::Deadline => Ending::Deadline,
         Failure::ReplyTooLarge => Ending::ReplyTooLarge,
-        Failure::Broken | Failure::Unreachable | Failure::Rejected { .. } => Ending::Other,
         Failure::Refused(reason) => match reason {
             DropReason::Overload => Ending::Overload,
+            DropReason::Stopping => Ending::Stopping,
+            DropReason::Panicked => Ending::Panicked,
             DropReason::TooLarge => Ending::TooLarge,
             DropReason::TooOld => Ending::TooOld,
             DropReason::Expired => Ending::Expired,
             DropReason::NoServer => Ending::NoServer,
             DropReason::Application => Ending::Application,
             DropReason::Uncertain => Ending::Uncertain,
-            DropReason::Unspecified
-            | DropReason::Unvalidated
-            | DropReason::Panicked
-            | DropReason::Stopping
-            | DropReason::Unanswered => Ending::Other,
+            DropReason::Unspecified | DropReason::Unvalidated | DropReason::Unanswered => {
+                Ending::Other
+            }
         },
+        // Broken, unreachable or rejected.
+        _ => Ending::Other,
     }
 }
 

@@ -44,6 +44,7 @@ impl Plan {
             clients,
             calls: Vec::new(),
             faults: Vec::new(),
+            loses_nothing: false,
         };
         let lasts_ns = dice.log_between(20 * MS, 200 * MS);
         plan.calls = calls(&mut dice, &plan, lasts_ns);
@@ -54,6 +55,7 @@ impl Plan {
         if dice.chance(0.1) {
             plan.faults.push(hostile::any_fault(&mut dice.0, lasts_ns));
         }
+        plan.add_stops(lasts_ns);
         plan
     }
 }
@@ -160,6 +162,7 @@ fn calls(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
                 is_idempotent: dice.chance(idempotent),
                 is_fixed: dice.chance(0.02),
                 is_refused: dice.chance(0.03),
+                panics: false,
                 word: dice.between(0, u64::MAX),
             }
         })

@@ -6,6 +6,7 @@
 //! | [`plan`] | a run as data: hosts, calls, faults |
 //! | `draw` | plans from seeds |
 //! | [`hostile`] | what strangers send, and plans of nothing else |
+//! | `life` | processes that stop, restart and are reloaded, and handlers that panic |
 //! | `host` | a node with the watch at its port; bugs for tests of the harness |
 //! | `watch` | what is checked of each datagram |
 //! | `application` | handlers behind the servers, and what became of the calls |
@@ -27,6 +28,7 @@
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
 //! | `Floor` | endpoints hold nothing | within 2 s after the faults |
 //! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
+//! | `NothingLost` | in plans of [`Plan::life_of_seed`]: every call is answered, but for those whose handler refuses or panics | at the end |
 //! | `NoPanic` | nothing panics | always |
 //!
 //! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline;
@@ -37,6 +39,7 @@ mod application;
 mod draw;
 mod host;
 pub mod hostile;
+mod life;
 mod minimise;
 pub mod plan;
 mod run;
@@ -68,6 +71,7 @@ pub enum Invariant {
     SlotsHome,
     Floor,
     Determinism,
+    NothingLost,
     NoPanic,
 }
 
@@ -191,6 +195,8 @@ pub enum Ending {
     Application,
     Uncertain,
     ReplyTooLarge,
+    Stopping,
+    Panicked,
     /// Its application gave it up.
     Cancelled,
     /// Its client refused to make it.

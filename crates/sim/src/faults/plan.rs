@@ -49,6 +49,8 @@ pub struct Plan {
     pub calls: Vec<CallPlan>,
     /// Faults, each of which ends by itself.
     pub faults: Vec<Fault>,
+    /// Every call must be answered, but for those whose handler refuses or panics.
+    pub loses_nothing: bool,
 }
 
 /// The transport of a plan's endpoints.
@@ -128,6 +130,8 @@ pub struct CallPlan {
     pub is_fixed: bool,
     /// The handler refuses it.
     pub is_refused: bool,
+    /// The handler panics.
+    pub panics: bool,
     /// The seed of its bytes and its service time, so that they stay when other calls are
     /// taken away.
     pub word: u64,
@@ -240,6 +244,11 @@ pub enum FaultKind {
         /// Time between two datagrams, ns.
         every_ns: u64,
     },
+    /// A process is told to end: it drains, and another takes its place.
+    Stop {
+        /// A server, or the router.
+        host: Host,
+    },
 }
 
 /// A kind of hostile traffic; [`super::hostile`] says what each sends.
@@ -307,6 +316,7 @@ impl Default for Plan {
             clients: vec![ClientPlan::default()],
             calls: Vec::new(),
             faults: Vec::new(),
+            loses_nothing: false,
         }
     }
 }
@@ -431,7 +441,8 @@ impl FaultKind {
             Self::Crash { host }
             | Self::Slowness { host, .. }
             | Self::Drain { host }
-            | Self::Removal { host } => vec![host],
+            | Self::Removal { host }
+            | Self::Stop { host } => vec![host],
             Self::Hostile { .. } => Vec::new(),
         }
     }
@@ -529,6 +540,7 @@ impl fmt::Display for CallPlan {
             (self.is_idempotent, ", idempotent"),
             (self.is_fixed, ", fixed"),
             (self.is_refused, ", refused by the handler"),
+            (self.panics, ", whose handler panics"),
         ] {
             if is_so {
                 f.write_str(text)?;
@@ -585,6 +597,7 @@ impl fmt::Display for Fault {
             FaultKind::Hostile { attack, every_ns } => {
                 write!(f, "strangers send {attack:?} every {}", Span(every_ns))
             }
+            FaultKind::Stop { host } => write!(f, "{host} drains, and is replaced"),
         }
     }
 }

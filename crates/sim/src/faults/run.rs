@@ -36,12 +36,12 @@ pub fn run(plan: &Plan, options: Options) -> Report {
 }
 
 /// A plan under way.
-struct Run<'a> {
-    plan: &'a Plan,
+pub(super) struct Run<'a> {
+    pub(super) plan: &'a Plan,
     options: Options,
-    network: Network<Station>,
-    watch: Rc<RefCell<Watch>>,
-    applications: Applications<'a>,
+    pub(super) network: Network<Station>,
+    pub(super) watch: Rc<RefCell<Watch>>,
+    pub(super) applications: Applications<'a>,
     /// The steps of the plan that are to come, latest last.
     script: Vec<(Time, Step)>,
     /// Which faults there are now.
@@ -201,6 +201,7 @@ impl<'a> Run<'a> {
             FaultKind::Crash { .. } | FaultKind::Hostile { .. } => {}
             FaultKind::Slowness { host, .. } => self.slow(host),
             FaultKind::Drain { host } | FaultKind::Removal { host } => self.reconfigure(host),
+            FaultKind::Stop { host } => self.stop_or_replace(host, now),
         }
     }
 
@@ -332,6 +333,7 @@ impl<'a> Run<'a> {
     }
 
     fn report(mut self) -> Report {
+        self.check_losses();
         let hash = self.applications.report(&mut self.coverage);
         let network = self.network.statistics();
         self.coverage.packets = network.sent;
@@ -364,13 +366,13 @@ impl<'a> Run<'a> {
         Report { violation, coverage: self.coverage, served, hash, trace: Vec::new() }
     }
 
-    fn active(&self) -> impl Iterator<Item = FaultKind> {
+    pub(super) fn active(&self) -> impl Iterator<Item = FaultKind> {
         let active =
             self.plan.faults.iter().zip(&self.is_active).filter(|(_, is_active)| **is_active);
         active.map(|(fault, _)| fault.kind)
     }
 
-    fn is_down(&self, host: Host) -> bool {
+    pub(super) fn is_down(&self, host: Host) -> bool {
         self.active().any(|kind| kind == FaultKind::Crash { host })
     }
 
@@ -387,7 +389,7 @@ impl<'a> Run<'a> {
     }
 
     /// A node for a host that starts now.
-    fn station(&self, host: Host) -> Station {
+    pub(super) fn station(&self, host: Host) -> Station {
         let (now, seed) = (self.network.now(), self.seed_of(host, self.network.now()));
         let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
         let local = self.plan.clock(host).local(now);

@@ -4,8 +4,10 @@
 use std::sync::LazyLock;
 use std::thread;
 
-use tailcut_sim::faults::plan::Plan;
-use tailcut_sim::faults::{Coverage, Invariant, Options, Sabotage, check, minimise, run};
+use tailcut_sim::faults::plan::{FaultKind, Plan};
+use tailcut_sim::faults::{
+    Coverage, Invariant, Options, Sabotage, check, check_plan, minimise, run,
+};
 
 /// What the seeds showed, or what broke.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
@@ -60,6 +62,43 @@ fn seeds_that_found_bugs_stay_fixed() {
         let report = run(&Plan::of_seed(seed), Options::default());
         assert_eq!(report.violation, None, "replay it by `tailcut sim faults --seed {seed}`");
     }
+}
+
+/// Rolling restarts, reloads and panics, and nothing else: nothing is lost but the panicking calls.
+#[test]
+fn stops_reloads_and_panics_lose_nothing() {
+    let mut coverage = Coverage::default();
+    for seed in 0..100 {
+        let plan = Plan::life_of_seed(seed);
+        let report = check_plan(&plan, 8, Options::default());
+        assert_eq!(report.violation, None, "seed {seed}:\n{plan}");
+        coverage.add(&report.coverage);
+    }
+    let counted = |name: &str| {
+        let found = coverage.figures().into_iter().find(|(figure, _)| figure == name);
+        found.map_or(0, |(_, count)| count)
+    };
+    for name in ["calls.replied", "calls.panicked", "calls.stopping"] {
+        assert!(counted(name) > 100, "{name}: {}", counted(name));
+    }
+    for name in ["faults.stop", "faults.drain", "faults.removal"] {
+        assert!(counted(name) > 50, "{name}: {}", counted(name));
+    }
+}
+
+/// A call that a stop loses is told: here nobody waits for the drain.
+#[test]
+fn a_loss_by_a_stop_is_found() {
+    let found = (0..20).find_map(|seed| {
+        let mut plan = Plan::life_of_seed(seed);
+        for fault in &mut plan.faults {
+            if matches!(fault.kind, FaultKind::Stop { .. }) {
+                fault.lasts_ns = 1_000;
+            }
+        }
+        check_plan(&plan, 8, Options::default()).violation
+    });
+    assert_eq!(found.map(|violation| violation.invariant), Some(Invariant::NothingLost));
 }
 
 /// Is the bug found within `seeds` seeds, by this invariant, and is what is left of the plan as
