@@ -102,6 +102,7 @@ pub enum Event {
 
 /// Why a call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Failure {
     /// The deadline passed. The request may or may not have run.
     #[error("no reply by the deadline")]
@@ -132,6 +133,7 @@ pub enum Failure {
 
 /// Why a call could not be made. Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
     /// As many calls are outstanding as the configuration allows.
     #[error("{limit} calls are outstanding, which is the limit")]
@@ -157,6 +159,7 @@ pub enum CallError {
 
 /// Why an answer could not be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AnswerError {
     /// The request was cancelled, has expired or has been answered.
     #[error("the request is gone: cancelled, expired or answered before")]

@@ -141,8 +141,11 @@ impl ServerBuilder {
 
     /// `count` servers that share one port, one for each thread that will run it. All calls of a
     /// client's session reach the same one; a client draws a new session now and then; over Homa
-    /// all calls of a client do. Not for servers behind a router, whose GSO batches mix sessions:
-    /// give each of these a port of its own.
+    /// all calls of a client do. Not for servers behind a router, which would have to count what all
+    /// threads have as one: they report to none. Give each of these a port of its own.
+    ///
+    /// Stop them together, and drop none before all have returned from their `run`: a socket that closes
+    /// hands its sessions to another, which does not know them.
     ///
     /// # Errors
     ///

@@ -188,7 +188,8 @@ fn outcome_of(failure: CallFailure) -> Failure {
     match failure {
         CallFailure::Deadline | CallFailure::Unreachable => Failure::Timeout,
         CallFailure::Refused(_) | CallFailure::Rejected { .. } => Failure::Refused,
-        CallFailure::Broken | CallFailure::ReplyTooLarge => Failure::Lost,
+        // Broken, or with too long a reply.
+        _ => Failure::Lost,
     }
 }
 

@@ -198,6 +198,7 @@ impl FromStr for PolicySpec {
 
 /// Why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PolicyParseError {
     /// The name is none that is known.
     #[error("no policy is called {name:?}; there are {}", grammar("and"))]

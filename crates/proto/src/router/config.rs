@@ -187,6 +187,7 @@ impl RouterConfig {
 
 /// Why a router cannot be made, or its servers cannot be changed so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RouterError {
     /// A field that must be at least 1 is 0.
     #[error("{field} must be at least 1")]

@@ -54,6 +54,7 @@ impl StreamId {
 
 /// Why a stream cannot be used, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fault {
     /// The peer takes no stream now.
     #[error("the peer refuses the stream")]

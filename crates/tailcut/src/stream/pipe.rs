@@ -210,10 +210,11 @@ pub(super) fn error(fault: Fault) -> io::Error {
         Fault::Reset => io::ErrorKind::ConnectionReset,
         Fault::Aborted => io::ErrorKind::ConnectionAborted,
         Fault::Lost(Failure::Deadline | Failure::Unreachable) => io::ErrorKind::TimedOut,
-        Fault::Lost(_) | Fault::Broken => io::ErrorKind::ConnectionReset,
         Fault::Finished => io::ErrorKind::BrokenPipe,
         Fault::NotSent(_) | Fault::TooMany => io::ErrorKind::QuotaExceeded,
         Fault::Closed => io::ErrorKind::NotConnected,
+        // Lost otherwise, or broken.
+        _ => io::ErrorKind::ConnectionReset,
     };
     io::Error::new(kind, fault)
 }
