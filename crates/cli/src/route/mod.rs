@@ -209,7 +209,17 @@ fn open(args: &Args) -> Result<Opened> {
         let config = router_config(args, forward, named.clone())?;
         driver.add(Router::new(started_at, config).map_err(name_option)?, port, raw);
         let (orderer, orders) = orders::channel(driver.waker());
-        services.push(Service::new(index, setup, (driver, front), (orders, named.clone())));
+        let (named, retired) = (named.clone(), Vec::new());
+        services.push(Service {
+            index,
+            driver,
+            front,
+            setup,
+            orders,
+            named,
+            retired,
+            retire_at: 0,
+        });
         orderers.push(orderer);
     }
     let orderers = Orderers::new(orderers);

@@ -89,26 +89,16 @@ pub(super) struct Service {
     /// Where the requests of its sessions arrive, if not at the driver's port.
     pub(super) front: Option<AnyDatapath>,
     pub(super) setup: Setup,
-    orders: Orders<Order>,
+    pub(super) orders: Orders<Order>,
     /// What flags and file have named last.
-    named: Vec<ServerConfig>,
+    pub(super) named: Vec<ServerConfig>,
     /// Those that are to go when they have nothing outstanding, and when they go in any case.
-    retired: Vec<(SocketAddr, Time)>,
+    pub(super) retired: Vec<(SocketAddr, Time)>,
     /// When they are looked at again.
-    retire_at: Time,
+    pub(super) retire_at: Time,
 }
 
 impl Service {
-    /// A router that its driver has, with where it hears requests, and the servers that are named.
-    pub(super) fn new(
-        index: usize,
-        setup: Setup,
-        (driver, front): (Driver<Router>, Option<AnyDatapath>),
-        (orders, named): (Orders<Order>, Vec<ServerConfig>),
-    ) -> Self {
-        Self { index, driver, front, setup, orders, named, retired: Vec::new(), retire_at: 0 }
-    }
-
     /// A turn of its driver, watched where there is a trace.
     #[inline]
     pub(super) fn turn(&mut self, trace: &mut Option<Trace>) -> io::Result<Turn> {
