@@ -105,7 +105,7 @@ fn calls(dice: &mut Generator, plan: &Plan, until: Time) -> Vec<CallPlan> {
                 client: dice.random_range(0..plan.clients.len()),
                 request_len: dice.random_range(8..200),
                 reply_len: if dice.random_bool(0.02) { 20_000 } else { 100 },
-                timeout_ns: 2_000 * MS,
+                timeout_ns: 1_000 * MS,
                 is_idempotent: dice.random_bool(0.3),
                 panics: dice.random_bool(0.02),
                 word: dice.random(),
