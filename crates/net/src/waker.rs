@@ -41,7 +41,7 @@ impl Waker {
     }
 
     /// Announces a sleep; false, and awake, when there was a wake-up since the last one.
-    fn fall_asleep(&self) -> bool {
+    pub(crate) fn fall_asleep(&self) -> bool {
         if self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         {
             return true;
