@@ -60,7 +60,8 @@ fn threads_of_a_server_share_its_port_and_drain_together() {
         for client in &clients {
             assert_eq!(client.call(&1_u64.to_be_bytes()).expect("a reply").len(), 8);
         }
-        assert_eq!(admin.value("tailcut_serve_requests_total"), CLIENTS as f64, "{transport}");
+        let requests = admin.value("tailcut_serve_requests_total");
+        assert_eq!(requests, CLIENTS as f64, "{transport}");
         assert_eq!(admin.value("tailcut_serve_ports"), 1.0);
         // What runs in one thread keeps the other from ending: its clients are told.
         let call = clients[0].start(&SERVICE_NS.to_be_bytes()).expect("a call");
@@ -107,15 +108,17 @@ fn threads_of_a_router_place_and_drain_together() {
     for client in &clients {
         assert_eq!(client.call(&1_u64.to_be_bytes()).expect("a reply").len(), 8);
     }
-    assert_eq!(admin.value("tailcut_route_forwarded_total"), CLIENTS as f64);
-    // Feedback has come back to the threads that placed.
-    let placed: f64 = named.iter().map(|server| of_server(&admin, "placed_total", server)).sum();
-    assert_eq!(placed, CLIENTS as f64);
-    let concluded =
-        || named.iter().map(|server| of_server(&admin, "concluded_total", server)).sum::<f64>();
-    assert!((0..10_000).any(|_| concluded() == CLIENTS as f64), "{}", concluded());
+    // Feedback comes back to the threads that placed; a busy machine sends some requests again.
+    let sum =
+        |metric: &str| named.iter().map(|server| of_server(&admin, metric, server)).sum::<f64>();
+    let is_settled = || {
+        let placed = sum("placed_total");
+        placed >= CLIENTS as f64 && sum("concluded_total") == placed
+    };
+    assert!((0..10_000).any(|_| is_settled()), "{}", admin.get("/metrics").1);
     let call = clients[0].start(&SERVICE_NS.to_be_bytes()).expect("a call");
-    admin.wait_for("tailcut_route_forwarded_total", CLIENTS as f64 + 1.0);
+    let is_out = || sum("outstanding_requests") == 1.0;
+    assert!((0..10_000).any(|_| is_out()), "{}", admin.get("/metrics").1);
     router.signal("TERM");
     admin.wait_for("tailcut_route_draining", 1.0);
     for client in &clients[1..] {
