@@ -65,7 +65,7 @@ impl Endpoints {
         let address = network::resolve(&args.listen)?;
         let drivers = opening.group(args.serving.polling.wait(), address, count);
         let drivers = drivers.with_context(|| format!("cannot listen at {address}"))?;
-        let server = |(index, mut driver): (usize, Driver<Endpoint>)| {
+        let server = |(index, mut driver): (usize, Driver<Endpoint>)| -> Result<Server> {
             driver.node_mut(0).set_workers(args.workers as usize);
             let handlers = vec![CallDesk::at(args, index, &driver.waker())?];
             Ok(Server::Calls(Self { driver, handlers, trace: None }))
