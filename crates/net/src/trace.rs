@@ -251,8 +251,11 @@ fn routed_client(from: Source, datagram: &[u8]) -> Option<SocketAddr> {
 
 /// True for packets of no call: those that routers and servers exchange.
 fn is_background(bytes: &[u8]) -> bool {
-    Packet::parse(bytes).is_ok_and(|packet| {
-        matches!(packet.message_type, MessageType::Probe | MessageType::Feedback)
+    Packet::parse(bytes).is_ok_and(|packet| match packet.message_type {
+        MessageType::Probe | MessageType::Feedback => true,
+        // A server gives a router that it does not know its token.
+        MessageType::Ack => packet.rpc_id().is_some_and(|id| id.0 == 0),
+        _ => false,
     })
 }
 

@@ -20,7 +20,7 @@ fn mistakes_of_the_command_line_exit_with_2() {
     check(
         &["route", "--listen", "127.0.0.1:0", "--policy", "fastest"],
         2,
-        "there are random, rr, jsq:D, jbsq:N and jbsq:auto",
+        "there are random, rr, jsq:D, jbsq:N, jbsq:auto, ",
     );
     check(&["measure", "--target", "127.0.0.1:9", "--app", "echo:64"], 2, "--rate <R>");
     check(&["compare", "a.json"], 2, "<B.json>");
