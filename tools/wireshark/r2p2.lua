@@ -33,13 +33,14 @@ local wire = {
         placement = { 20, 4 },
     },
     MessageType = {
-        Request = 0, Response = 1, Feedback = 2, Ack = 3, Drop = 4, ReplyAck = 12, Cancel = 13, Probe = 14,
+        Request = 0, Response = 1, Feedback = 2, Ack = 3, Drop = 4, Claimed = 11, ReplyAck = 12, Cancel = 13,
+        Probe = 14, Claim = 15,
     },
     Policy = {
         Unrestricted = 0, Fixed = 1,
     },
     Flags = {
-        CLONE = 12, IDEMPOTENT = 1, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
+        CLONE = 12, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
     },
     RpcId = {
         SEQUENCE_BITS = 24,
@@ -49,6 +50,12 @@ local wire = {
     },
     FeedbackBody = {
         len = 16, epoch = { 0, 4 }, placement_seen = { 4, 4 }, received = { 8, 4 }, concluded = { 12, 4 },
+    },
+    ClaimBody = {
+        len = 18, client_ip = { 0, 16 }, client_port = { 16, 2 },
+    },
+    Verdict = {
+        Uncertain = 0, Renounced = 1, Seen = 2,
     },
     FeedbackV1 = {
         len = 8, rid = { 0, 2 }, client_port = { 2, 2 }, client_ip = { 4, 4 },
@@ -70,7 +77,7 @@ local wire = {
     },
     names = {
         Request = "request", Response = "reply", Feedback = "feedback", Ack = "ack", Drop = "drop",
-        ReplyAck = "reply-ack", Cancel = "cancel", Probe = "probe",
+        ReplyAck = "reply-ack", Cancel = "cancel", Probe = "probe", Claim = "claim", Claimed = "claimed",
     },
 }
 -- Written by hand again.
@@ -90,6 +97,7 @@ local head, bits = wire.BaseHeader, wire.Flags
 local request, reply, route, sack, feedback = wire.RequestHeader, wire.ReplyHeader, wire.Route, wire.SackBody, wire.FeedbackBody
 local REQUEST, RESPONSE, FEEDBACK, ACK = kind.Request, kind.Response, kind.Feedback, kind.Ack
 local DROP, REPLY_ACK, CANCEL, PROBE = kind.Drop, kind.ReplyAck, kind.Cancel, kind.Probe
+local CLAIM, CLAIMED, claim = kind.Claim, kind.Claimed, wire.ClaimBody
 local BASE_LEN, EXTENDED_LEN, ROUTED_LEN = wire.BASE_LEN, wire.EXTENDED_LEN, wire.ROUTED_LEN
 -- A DROP that has the application's code, and the longest text after it.
 local DROP_CODE_LEN, DROP_LEN_MAX = wire.Rejection.PREFIX_LEN, wire.Rejection.PREFIX_LEN + wire.Rejection.TEXT_LEN_MAX
@@ -98,10 +106,11 @@ local PREFIX_MAX = EXTENDED_LEN + sack.len
 
 local types = by_number(kind, wire.names)
 -- What carries the reply's header; the others carry the request's.
-local from_server = { [RESPONSE] = true, [FEEDBACK] = true, [ACK] = true, [DROP] = true }
+local from_server = { [RESPONSE] = true, [FEEDBACK] = true, [ACK] = true, [DROP] = true, [CLAIMED] = true }
 local policies = by_number(wire.Policy, { Unrestricted = "unrestricted", Fixed = "fixed" })
 local clone_marks = { [0] = "single", [1] = "original", [2] = "copy", [3] = "copy" }
 local drop_reasons = by_number(wire.DropReason)
+local verdicts = by_number(wire.Verdict)
 
 -- In the order of the header; the generated ones last.
 local f = {
@@ -129,6 +138,7 @@ local f = {
     resend = ProtoField.bool("r2p2.ext.flags.resend", "Resend", 8, nil, bits.RESEND),
     resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, bits.RESEND_TAIL),
     stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, bits.STOPPING),
+    moved = ProtoField.bool("r2p2.ext.flags.moved", "Moved", 8, nil, bits.MOVED),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
     server_waiting = ProtoField.uint16("r2p2.ext.server_waiting", "Server waiting", base.DEC),
@@ -169,6 +179,9 @@ local f = {
     drop_code = ProtoField.uint32("r2p2.drop.code", "Code", base.DEC),
     drop_text = ProtoField.string("r2p2.drop.text", "Text"),
     probe_placement = ProtoField.uint32("r2p2.probe.placement", "Placement", base.DEC),
+    claim_client_ip = ProtoField.ipv6("r2p2.claim.client_ip", "Client address"),
+    claim_client_port = ProtoField.uint16("r2p2.claim.client_port", "Client port", base.DEC),
+    claimed = ProtoField.uint8("r2p2.claimed", "Verdict", base.DEC, verdicts),
     payload = ProtoField.bytes("r2p2.payload", "Payload"),
 
     index = ProtoField.uint16("r2p2.index", "Packet index", base.DEC),
@@ -181,12 +194,12 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
-    "resend_tail", "stopping", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting",
+    "resend_tail", "stopping", "moved", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting",
     "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
     "feedback_v1", "feedback_v1_rid", "feedback_v1_client_port", "feedback_v1_client_ip",
-    "drop_reason", "drop_code", "drop_text", "probe_placement", "payload", "index", "count", "payload_len", "reason", "summary",
+    "drop_reason", "drop_code", "drop_text", "probe_placement", "claim_client_ip", "claim_client_port", "claimed", "payload", "index", "count", "payload_len", "reason", "summary",
 }
 local fields = {}
 for position, name in ipairs(field_order) do fields[position] = f[name] end
@@ -229,6 +242,8 @@ local function control_len(packet)
     if packet.type == FEEDBACK then return packet.is_extended and feedback.len or wire.FeedbackV1.len end
     if packet.type == PROBE then return 4 end
     if packet.type == CANCEL then return 0 end
+    if packet.type == CLAIM then return claim.len end
+    if packet.type == CLAIMED then return 1 end
     if not packet.is_extended or packet.payload_len >= DROP_CODE_LEN and packet.payload_len <= DROP_LEN_MAX then return nil end
     return 1
 end
@@ -332,6 +347,7 @@ local function add_extension(tvb, tree)
     local flags = ext:add(f.ext_flags, range)
     for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, range) end
     if flag(range:uint(), bits.STOPPING) then flags:add(f.stopping, range) end
+    if flag(range:uint(), bits.MOVED) then flags:add(f.moved, range) end
     if from_server[type_of(tvb)] then
         add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "segment_len", "server_waiting" })
     else
@@ -382,6 +398,10 @@ local function add_payload(tvb, tree, packet)
         end
     elseif packet.type == PROBE then
         tree:add(f.probe_placement, tvb(start, 4))
+    elseif packet.type == CLAIM then
+        add_all(tree, tvb, claim, { "client_ip", "client_port" }, start, "claim_")
+    elseif packet.type == CLAIMED then
+        tree:add(f.claimed, tvb(start, 1))
     elseif packet.payload_len > 0 and tvb:len() > start then
         tree:add(f.payload, tvb(start))
     end
@@ -389,7 +409,7 @@ end
 
 local function flags_text(flags)
     local text = ""
-    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", "RESEND", "RESEND_TAIL", "STOPPING" }) do
+    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", "RESEND", "RESEND_TAIL", "STOPPING", "MOVED" }) do
         if flag(flags, bits[name]) then text = text .. " " .. name:lower():gsub("_", "-") end
     end
     local clone = math.floor(flags / 4) % 4
@@ -407,6 +427,8 @@ local function body_text(tvb, packet)
         local function of(field) return at(tvb, field, start):uint() end
         return string.format(" epoch %08x seen %d received %d concluded %d", of(feedback.epoch), of(feedback.placement_seen),
             of(feedback.received), of(feedback.concluded))
+    elseif packet.type == CLAIMED then
+        return " " .. (verdicts[tvb(start, 1):uint()] or "Uncertain")
     elseif packet.type == DROP then
         local text = " " .. (drop_reasons[tvb(start, 1):uint()] or "Unspecified")
         if packet.payload_len < DROP_CODE_LEN then return text end

@@ -63,6 +63,10 @@ impl Server {
         if !serving.is_enabled {
             return Err(Refusal::Drop(DropReason::Application));
         }
+        if !is_routed(packet) && packet.flags().has(Flags::MOVED) {
+            // Where else it may have run only a router can ask.
+            return Err(Refusal::Drop(DropReason::Uncertain));
+        }
         let len = header.message_len.get() as usize;
         if len > config.message_len_max {
             return Err(Refusal::Drop(DropReason::TooLarge));
@@ -235,7 +239,11 @@ fn is_routed(packet: &Packet) -> bool {
 /// True if a request that must not run twice was sent before and may have been sent first before
 /// `since`, if the network held this packet for `transit_ns`.
 #[inline]
-fn may_predate(now: Time, header: &RequestHeader, (since, transit_ns): (Time, u64)) -> bool {
+pub(super) fn may_predate(
+    now: Time,
+    header: &RequestHeader,
+    (since, transit_ns): (Time, u64),
+) -> bool {
     let flags = Flags(header.flags);
     if flags.has(Flags::IDEMPOTENT) || !flags.has(Flags::RETRANSMIT) {
         return false;

@@ -8,7 +8,9 @@
 //! | receiving | part of the reply | tells what has arrived and asks for the rest |
 //!
 //! The client alone keeps time for recovery; a server answers what it is asked. Every call ends by
-//! a reply, a refusal or its deadline. Calls to version 1 peers live in the same table; their rules
+//! a reply, a refusal or its deadline. Where targets stand for each other, a call of which nobody has
+//! answered leaves one that has failed ([`super::alternates`]); if it may run once, it says so (MOVED),
+//! and no refusal ends it that may be about its former way. Calls to version 1 peers live in the same table; their rules
 //! are in [`super::client_v1`].
 
 use std::collections::HashMap;
@@ -22,6 +24,7 @@ use tailcut_wire::r2p2::{
 use zerocopy::IntoBytes;
 
 use super::UNSCHEDULED_PACKETS;
+use super::alternates::{ASK_NS, Alternates};
 use super::config::Config;
 use super::copies::{Budget, CopyState};
 use super::incoming::{InOrder, Incoming};
@@ -36,7 +39,6 @@ use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, Transmit};
 use crate::order::wheel::Wheel;
-use crate::peer::limits::Serving;
 use crate::peer::table::{NOBODY, PeerId};
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
 
@@ -53,6 +55,8 @@ pub(super) struct Client {
     pub(super) servers: Servers,
     /// What copies of calls may take.
     pub(super) budget: Budget,
+    /// Targets that stand for each other.
+    alternates: Alternates,
     /// When a call has a timeout or its deadline, by its slot.
     wheel: Wheel,
     /// Packets to be sent.
@@ -81,6 +85,8 @@ pub(super) struct Slot {
     pub(super) local: Option<IpAddr>,
     /// How it may be treated.
     pub(super) options: CallOptions,
+    /// It may run once, and another target than `target` may have passed it on.
+    is_moved: bool,
     /// The application's.
     context: u64,
     /// When it fails.
@@ -153,6 +159,7 @@ impl Client {
             numbering: Numbering::default(),
             servers: Servers::of_client(config, seed),
             budget: Budget::new(seed),
+            alternates: Alternates::new(&config.alternates),
             wheel: Wheel::new(TICK_BITS),
             queue: SendQueue::new(),
             v1_slots: HashMap::with_hasher(KeyedState::with_seed(seed)),
@@ -177,13 +184,14 @@ impl Client {
             return Err(CallError::TooLarge { len: call.payload.len(), limit });
         }
         let index = self.take_slot(shared)?;
-        let target = self.party(now, call.target, shared);
+        let target = self.party(now, self.alternates.choose(call.target), shared);
         self.servers[target.record].calls += 1;
         let slot = &mut self.slots[index];
         slot.target = target;
         slot.server = None;
         slot.local = None;
         slot.options = call.options;
+        slot.is_moved = false;
         slot.context = call.context;
         slot.deadline = call.deadline;
         slot.recovery = Recovery::default();
@@ -236,8 +244,7 @@ impl Client {
             }
             return;
         };
-        let serving = &shared.config.serving;
-        let record = self.learn(now, index, path, header.token.get(), serving);
+        let record = self.learn(now, index, path, header, shared);
         let server = Party { address: path.peer, record };
         self.learn_waiting(index, record, header.server_waiting.get());
         let slot = &mut self.slots[index];
@@ -299,8 +306,7 @@ impl Client {
             }
             return;
         }
-        let serving = &shared.config.serving;
-        let record = self.learn(now, index, path, header.token.get(), serving);
+        let record = self.learn(now, index, path, header, shared);
         let server = Party { address: path.peer, record };
         let slot = &mut self.slots[index];
         slot.server = Some(server);
@@ -328,7 +334,13 @@ impl Client {
     }
 
     /// A refusal.
-    pub(super) fn handle_drop(&mut self, peer: SocketAddr, packet: &Packet, shared: &mut Shared) {
+    pub(super) fn handle_drop(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) {
         let (found, reason) = if packet.is_extended() {
             (self.find(packet), DropReason::from_payload(packet.payload))
         } else {
@@ -345,6 +357,9 @@ impl Client {
         if self.slots[index].forgive_refusal() {
             return;
         }
+        if self.outlives(now, index, (peer, reason), shared) {
+            return;
+        }
         shared.metrics.refused += 1;
         let words = packet.is_extended().then(|| Rejection::from_payload(packet.payload)).flatten();
         match words {
@@ -357,10 +372,69 @@ impl Client {
         }
     }
 
+    /// True if a refusal does not end the call: it is about a former way of a call that has moved, or
+    /// the target takes no calls and another one stands in for it.
+    fn outlives(
+        &mut self,
+        now: Time,
+        index: SlotId,
+        (peer, reason): (SocketAddr, DropReason),
+        shared: &mut Shared,
+    ) -> bool {
+        let slot = &self.slots[index];
+        let is_target = slot.target.address == peer;
+        if slot.is_moved {
+            // Former routers and servers cannot know what became of it on its present way.
+            let is_former = !is_target && self.alternates.has(peer);
+            return is_former || !is_of_application(reason);
+        }
+        if slot.options.v1
+            || !is_target
+            || !matches!(reason, DropReason::Stopping | DropReason::NoServer)
+        {
+            return false;
+        }
+        // It has not run, and does not: no more than a new call to the next.
+        let is_sent_on = self.alternates.fail(now, peer);
+        if is_sent_on {
+            self.slots[index].recovery = Recovery::default();
+            self.send_elsewhere(now, index, shared);
+        }
+        is_sent_on
+    }
+
+    /// Sends a call of which nobody has answered to the target that stands in for its own.
+    fn send_elsewhere(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
+        let former = self.slots[index].target;
+        let target = self.party(now, self.alternates.choose(former.address), shared);
+        self.servers[former.record].calls -= 1;
+        self.servers[target.record].calls += 1;
+        let slot = &mut self.slots[index];
+        slot.target = target;
+        slot.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
+        slot.recovery.attempt = 0;
+        slot.request.restart();
+        shared.metrics.moved += 1;
+        self.queue_data(index);
+        self.arm_retry(now, index, &shared.config);
+    }
+
+    /// True if the call leaves its target for another that stands in for it, rather than being sent
+    /// there again.
+    fn leaves_target(&mut self, now: Time, index: SlotId) -> bool {
+        let slot = &self.slots[index];
+        let target = slot.target.address;
+        let is_free = slot.server.is_none() && !slot.options.v1 && !slot.reply.is_begun();
+        is_free
+            && (self.alternates.choose(target) != target || self.alternates.ask(now, target))
+            && self.alternates.choose(target) != target
+    }
+
     /// Nothing listens at `peer`. Ends the calls that it was to answer where that does no harm: the
     /// idempotent ones, and all where it has never answered anything: it was hardly there. What
     /// a server behind a router was to answer is asked of the router again, if it may be.
     pub(super) fn handle_unreachable(&mut self, now: Time, peer: SocketAddr, shared: &mut Shared) {
+        let has_stand_in = self.alternates.fail(now, peer);
         if now < self.deaf_until {
             return;
         }
@@ -371,6 +445,13 @@ impl Client {
             let Some(index) = self.slots.at(place) else {
                 continue;
             };
+            if has_stand_in
+                && self.slots[index].target.address == peer
+                && self.leaves_target(now, index)
+            {
+                self.send_elsewhere(now, index, shared);
+                continue;
+            }
             let slot = &self.slots[index];
             let is_server = slot.server.is_some_and(|server| server.address == peer);
             let is_target = slot.target.address == peer;
@@ -478,16 +559,24 @@ impl Client {
         now: Time,
         index: SlotId,
         path: &Path,
-        token: u64,
-        serving: &Serving,
+        header: &ReplyHeader,
+        shared: &Shared,
     ) -> PeerId {
         let slot = &mut self.slots[index];
         slot.local = path.local;
         let target = slot.target.record;
-        let record = match slot.target.address == path.peer {
+        let is_target = slot.target.address == path.peer;
+        if shared.config.alternates.len() > 1 {
+            // What the target says itself shows that it is there now.
+            let age_ns = if is_target { Some(0) } else { round_trip_ns(now, header) };
+            let sent_at = age_ns.map_or(0, |age_ns| now.saturating_sub(age_ns));
+            self.alternates.note_answer(sent_at, slot.target.address);
+        }
+        let record = match is_target {
             true => target,
-            false => self.servers.find_or_add(now, path.peer, serving),
+            false => self.servers.find_or_add(now, path.peer, &shared.config.serving),
         };
+        let token = header.token.get();
         if token != 0 {
             self.servers[record].state.token = token;
             self.servers[target].state.token = token;
@@ -546,6 +635,9 @@ impl Client {
 
     fn retry(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
         shared.metrics.timeouts += 1;
+        if self.leaves_target(now, index) {
+            return self.send_elsewhere(now, index, shared);
+        }
         let slot = &mut self.slots[index];
         slot.recovery.attempt += 1;
         if slot.options.v1 {
@@ -588,6 +680,9 @@ impl Client {
                 reply.timeout_ns(config.timeouts(), slot.recovery.attempt)
             }
         };
+        // Its target is to show soon whether it is there, where it may leave it.
+        let is_asking = slot.server.is_none() && config.alternates.len() > 1 && !slot.options.v1;
+        let timeout_ns = if is_asking { timeout_ns.min(ASK_NS) } else { timeout_ns };
         slot.recovery.retry_at = now + timeout_ns;
         self.arm(index);
     }
@@ -774,6 +869,7 @@ impl Slot {
             server: None,
             local: None,
             options: CallOptions::default(),
+            is_moved: false,
             context: 0,
             deadline: 0,
             request: Outgoing::default(),
@@ -838,12 +934,33 @@ impl Slot {
             let age_ms = now.saturating_sub(first_sent_at).div_ceil(1_000_000);
             repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
         }
+        if self.is_moved {
+            repr.flags |= Flags::MOVED;
+        }
         let to = self.path(self.server.unwrap_or(self.target).address);
         let Some(room) = batch.room(&to, repr.header_len() + payload.len()) else {
             return false;
         };
         repr.emit(room).copy_from_slice(payload);
         true
+    }
+}
+
+/// True for a refusal by the server that has the request, not by one that might have had it.
+fn is_of_application(reason: DropReason) -> bool {
+    match reason {
+        DropReason::Application
+        | DropReason::Panicked
+        | DropReason::Unanswered
+        | DropReason::TooLarge
+        | DropReason::Unvalidated => true,
+        DropReason::Unspecified
+        | DropReason::Overload
+        | DropReason::TooOld
+        | DropReason::Expired
+        | DropReason::NoServer
+        | DropReason::Uncertain
+        | DropReason::Stopping => false,
     }
 }
 

@@ -40,6 +40,11 @@ pub struct Config {
     pub pool_bytes_max: usize,
     /// Servers whose token and round trip the client remembers. Default 4096.
     pub servers_max: usize,
+    /// Targets that stand for each other: routers before one set of servers. A call to one goes to the
+    /// next where that does not answer, within 100 ms, and one that may run once still runs once at
+    /// most, if all of them know the same servers and see this client at the same address. Default
+    /// none: calls go where they are told.
+    pub alternates: Vec<SocketAddr>,
     /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.
     pub secret: [u8; 16],
     /// Clients remembered. Default 8192. Above half of it, only clients whose address is validated
@@ -142,6 +147,7 @@ impl Default for Config {
             lifetime_ns_max: 60_000_000_000,
             pool_bytes_max: 64 << 20,
             servers_max: 4096,
+            alternates: Vec::new(),
             secret: [0; 16],
             clients_max: 8192,
             serving: Serving::default(),

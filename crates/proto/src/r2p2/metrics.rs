@@ -15,6 +15,8 @@ pub struct Metrics {
     pub resent: u64,
     /// Client: timeouts that made it speak again.
     pub timeouts: u64,
+    /// Client: calls that went on to another target.
+    pub moved: u64,
     /// Server: clients whose address had to be validated first.
     pub validations: u64,
     /// Server: reports sent to routers.

@@ -5,15 +5,17 @@
 //!
 //! | packet | half |
 //! |---|---|
-//! | REQUEST, REPLY_ACK, CANCEL, PROBE | `server` |
+//! | REQUEST, REPLY_ACK, CANCEL, PROBE, CLAIM | `server` |
 //! | RESPONSE, ACK, DROP | `client` |
-//! | FEEDBACK | none; it is a router's |
+//! | FEEDBACK, CLAIMED | none; they are a router's |
 //!
 //! Both halves speak version 1 to version 1 peers and the extension to the rest; see
 //! `docs/protocol/r2p2.md`.
 
 mod admission;
+mod alternates;
 mod bits;
+mod claims;
 mod client;
 mod client_copies;
 mod client_v1;
@@ -138,10 +140,11 @@ impl Node for Endpoint {
             }
             MessageType::Cancel => self.server.handle_cancel(path.peer, &packet, shared),
             MessageType::Probe => self.server.handle_probe(now, path, &packet, shared),
+            MessageType::Claim => self.server.handle_claim(now, path, &packet, shared),
             MessageType::Response => self.client.handle_response(now, &path, &packet, shared),
             MessageType::Ack => self.client.handle_ack(now, &path, &packet, shared),
-            MessageType::Drop => self.client.handle_drop(path.peer, &packet, shared),
-            MessageType::Feedback => shared.metrics.unexpected += 1,
+            MessageType::Drop => self.client.handle_drop(now, path.peer, &packet, shared),
+            MessageType::Feedback | MessageType::Claimed => shared.metrics.unexpected += 1,
         }
     }
 

@@ -17,10 +17,11 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
     CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection,
-    RequestHeader, RpcId,
+    RequestHeader, RpcId, Verdict,
 };
 
 use super::UNSCHEDULED_PACKETS;
+use super::claims::Renounced;
 use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
@@ -66,6 +67,8 @@ pub(super) struct Server {
     pub(super) held: Holdings,
     /// Words of those refusals in the queue that have some, in their order.
     pub(super) rejections: VecDeque<Vec<u8>>,
+    /// Requests that other servers run, as routers have said.
+    pub(super) renounced: Renounced,
     /// When it began to take no new requests.
     pub(super) stopping_since: Option<Time>,
     /// Requests that the application runs at once; what it has beyond them waits.
@@ -143,6 +146,8 @@ pub(super) enum Control {
     Reject { to: Path, rid: u16, rpc_id: RpcId },
     /// A demand to validate the address before anything is kept.
     Validate { to: Path, rid: u16, rpc_id: RpcId },
+    /// The answer to a router's claim.
+    Claimed { to: Path, rid: u16, rpc_id: RpcId, verdict: Verdict },
     /// Version 1: the go-ahead, three bytes.
     AckV1 { to: Path, rid: u16 },
     /// Version 1: a refusal.
@@ -203,6 +208,7 @@ impl Server {
             batches_since_report: 0,
             held: Holdings::default(),
             rejections: VecDeque::new(),
+            renounced: Renounced::new(seeds.0),
             stopping_since: None,
             workers: 1,
         }

@@ -83,6 +83,10 @@ impl Server {
                 let repr = self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, pool);
                 write_packet(batch, to, &repr, EMPTY_SACK.as_bytes())
             }
+            Control::Claimed { to, rid, rpc_id, verdict } => {
+                let repr = ReplyRepr::control(MessageType::Claimed, rid, rpc_id);
+                write_packet(batch, to, &repr, &[verdict as u8])
+            }
             v1 => super::server_v1::write_control_v1(batch, v1),
         }
     }

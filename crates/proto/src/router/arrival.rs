@@ -62,6 +62,8 @@ pub(super) struct Arrival {
     pub(super) floor: u32,
     /// It is one of two copies, which its client or another router has made.
     pub(super) mark: CloneMark,
+    /// It may run once, and another router may have placed it.
+    pub(super) is_moved: bool,
     /// How long ago it was first sent, if it was sent before.
     pub(super) age_ns: Option<u64>,
     /// When it came.

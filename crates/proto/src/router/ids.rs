@@ -33,6 +33,7 @@ use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher13;
 use tailcut_wire::r2p2::{DropReason, RpcId};
 
+use crate::call::slab::SlotKey;
 use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::scheduler::Ticket;
@@ -140,6 +141,8 @@ pub(super) enum PlacementState {
     Placed(ServerKey),
     /// Placed on this server, and its copy on that one.
     Cloned(ServerKey, ServerKey),
+    /// Not known: this claim asks the servers.
+    Claiming(SlotKey),
     /// Nowhere: it was refused, and so is every copy of it.
     Refused(DropReason),
 }

@@ -7,6 +7,8 @@
 //! | a packet for somebody else | `not_first`, `unexpected` |
 //! | a request | `forwarded`, `clones_unplaced`, `duplicates_held`, one of `refused`, `outbox_full`; before that perhaps `held` |
 //! | feedback | `feedback_taken`, `feedback_stale`, `feedback_unmatched`, `feedback_mismatched`, `feedback_stranger` |
+//! | a request that another router may have placed | `claims`, `claims_dropped`; later `claims_placed`, `claims_expired` |
+//! | an answer to a claim | `claimed_unmatched`, where it is of none |
 //! | a cancel | `cancelled_held`, `cancelled_forwarded`, `clones_cancelled`, `cancels_unknown` |
 //!
 //! Invariant: counters only rise.
@@ -63,6 +65,8 @@ pub struct RouterMetrics {
     pub leases_expired: u64,
     /// Trial requests to version 1 servers that are out.
     pub trials: u64,
+    /// Looks at a server for what is due there.
+    pub server_looks: u64,
     /// Probes sent, those out of turn among them.
     pub probes: u64,
     /// Of these, sent because a server was at its bound without feedback.
@@ -86,6 +90,17 @@ pub struct RouterMetrics {
     pub clones_won: u64,
     /// Servers told that the other copy has been answered.
     pub clones_cancelled: u64,
+    /// Requests that another router may have placed, for which the servers were asked.
+    pub claims: u64,
+    /// Of these, placed.
+    pub claims_placed: u64,
+    /// Claims that ended because a server did not answer.
+    pub claims_expired: u64,
+    /// Requests that another router may have placed, dropped because no server is in service or too
+    /// many claims are under way.
+    pub claims_dropped: u64,
+    /// Answers to claims that are not known.
+    pub claimed_unmatched: u64,
     /// Datagrams dropped because the driver does not drain the outbox.
     pub outbox_full: u64,
     /// Datagrams dropped because they are longer than the driver's buffer.

@@ -33,6 +33,7 @@
 //! three times its length.
 
 mod arrival;
+mod claims;
 mod cloning;
 mod config;
 mod ids;
@@ -53,12 +54,14 @@ use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{MessageType, Packet};
 
 use self::arrival::Request;
+use self::claims::Claims;
 use self::ids::Table;
 use self::outbox::Outbox;
-use self::server::Server;
+use self::server::{Census, Server};
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
 use crate::node::{Node, Path, Time, Transmit};
+use crate::order::heap::{Heap, Places};
 use crate::policy::{BoundEstimator, Draws, QueueModel};
 use crate::scheduler::Scheduler;
 
@@ -82,18 +85,29 @@ pub struct Router {
     schedulers: [Scheduler<Request>; 2],
     /// Requests placed or held that have an RPC id.
     table: Table,
+    /// Requests that another router may have placed, while the servers are asked.
+    claims: Claims,
     /// Datagrams to send.
     outbox: Outbox,
     /// Every random choice.
     draws: Draws,
     /// Derives the bound, where the policy asks for it.
     estimator: Option<BoundEstimator>,
-    /// No server has anything due before this.
-    servers_at: Time,
+    /// Servers by when something is due there at the earliest.
+    due: Heap<Time>,
+    /// Where each of them is in `due`.
+    due_places: Places,
+    /// Servers by their standing.
+    census: Census,
     /// No silent version 1 server may get a trial request before this.
     trial_at: Time,
     /// When held requests are to be looked at again, because the last look was cut short.
     pump_at: Option<Time>,
+    /// When it was last given anything to do.
+    turned_at: Time,
+    /// When it last came back after it had been given nothing for long, and for how long: what comes
+    /// then may have waited in its socket for so long.
+    pause: (Time, u64),
     /// New requests are refused: it is to end.
     is_closed: bool,
     /// How long placed requests were held.
@@ -124,13 +138,18 @@ impl Router {
                 config.lifetime_ns_max + config.transit_ns_max,
                 draws.word(),
             ),
+            claims: Claims::default(),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
                 .then(BoundEstimator::new),
-            servers_at: now,
+            due: Heap::default(),
+            due_places: Places::default(),
+            census: Census::default(),
             trial_at: Time::MAX,
             pump_at: None,
+            turned_at: now,
+            pause: (now, 0),
             is_closed: false,
             hold_times: Histogram::default(),
             metrics: RouterMetrics::default(),
@@ -205,6 +224,7 @@ impl Router {
 
 impl Node for Router {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
+        self.note_turn(now);
         self.metrics.received += 1;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
@@ -213,6 +233,7 @@ impl Node for Router {
         match packet.message_type {
             MessageType::Request => self.handle_request(now, path, &packet, bytes),
             MessageType::Feedback => self.handle_feedback(now, path, &packet),
+            MessageType::Claimed => self.handle_claimed(now, path, &packet),
             MessageType::Cancel => self.handle_cancel(now, path.peer, &packet, bytes),
             MessageType::Ack if packet.is_extended() => self.handle_ack(now, path, &packet),
             _ => self.metrics.unexpected += 1,
@@ -220,9 +241,9 @@ impl Node for Router {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        if self.servers_at <= now {
-            self.serve_servers(now);
-        }
+        self.note_turn(now);
+        self.serve_servers(now);
+        self.expire_claims(now);
         self.pump(now);
     }
 
@@ -231,8 +252,8 @@ impl Node for Router {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let servers_at = (self.servers_at < Time::MAX).then_some(self.servers_at);
+        let servers_at = self.due.peek().map(|(at, _)| at);
         let expiries = self.schedulers.iter().filter_map(Scheduler::next_expiry);
-        expiries.chain(servers_at).chain(self.pump_at).min()
+        expiries.chain(servers_at).chain(self.pump_at).chain(self.claims.next_expiry()).min()
     }
 }

@@ -13,7 +13,7 @@ use super::arrival::{Arrival, Lane, Request, annotated_client, write_route};
 use super::config::{Forward, Speaks};
 use super::ids::{Entered, PlacementState, ServerKey};
 use super::outbox::Datagram;
-use super::server::Server;
+use super::server::{Server, Standing};
 use crate::node::{Path, Source, Time, is_unanswerable};
 use crate::policy::WorkerId;
 use crate::scheduler::{Outcome, Ticket};
@@ -45,11 +45,16 @@ impl Router {
         let remembered_until = arrival.deadline.saturating_add(self.config.transit_ns_max);
         let key = self.table.key(rpc_id, arrival.client);
         self.table.end_below(key, arrival.floor, now.saturating_add(self.config.transit_ns_max));
-        match self.table.enter(now, key, remembered_until) {
+        match self.table.enter(self.came_at(now), key, remembered_until) {
             Entered::Known(entry, state) => {
                 arrival.entry = Some(entry);
                 self.handle_duplicate(now, arrival, state, bytes);
             }
+            Entered::New(entry) if arrival.is_moved => {
+                arrival.entry = Some(entry);
+                self.claim(now, arrival, bytes);
+            }
+            Entered::Full if arrival.is_moved => self.refuse(&arrival, DropReason::Uncertain),
             Entered::New(entry) if !arrival.is_idempotent && self.predates(now, &arrival) => {
                 self.table.release(entry);
                 self.refuse(&arrival, DropReason::Uncertain);
@@ -82,6 +87,7 @@ impl Router {
             is_idempotent: packet.flags().has(Flags::IDEMPOTENT),
             floor: 0,
             mark: packet.flags().clone_mark(),
+            is_moved: false,
             age_ns: None,
             arrived_at: now,
             deadline: held_to,
@@ -110,6 +116,7 @@ impl Router {
             .flags()
             .has(Flags::RETRANSMIT)
             .then(|| u64::from(header.age_ms.get()) * 1_000_000);
+        arrival.is_moved = packet.flags().has(Flags::MOVED) && !arrival.is_idempotent;
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
     }
@@ -133,6 +140,17 @@ impl Router {
         let key = match state {
             PlacementState::Placed(key) => key,
             PlacementState::Cloned(first, second) => self.either_of(first, second),
+            PlacementState::Claiming(key) => return self.claim_again(now, key),
+            // Another router may have placed it meanwhile.
+            PlacementState::Refused(_) if arrival.is_moved => {
+                return self.claim(now, arrival, bytes);
+            }
+            PlacementState::Waiting(lane, ticket) if arrival.is_moved => {
+                if let Some(request) = self.schedulers[lane].remove(ticket) {
+                    self.outbox.recycle(request.bytes);
+                }
+                return self.claim(now, arrival, bytes);
+            }
             PlacementState::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
             PlacementState::Undecided | PlacementState::Waiting(..) => {
                 self.metrics.duplicates_held += 1;
@@ -197,8 +215,7 @@ impl Router {
 
     /// Whether a server is about to answer for the first time, which requests may wait for.
     fn is_one_starting(&self, lane: Lane) -> bool {
-        let mut servers = self.servers.iter().flatten();
-        lane == Lane::Extension && servers.any(|server| server.is_starting && !server.is_draining)
+        lane == Lane::Extension && self.census.count(Standing::Starting) > 0
     }
 
     fn note_held(&mut self, lane: Lane, arrival: Arrival, ticket: Ticket) {
@@ -297,12 +314,16 @@ impl Router {
         bytes: &[u8],
     ) {
         let key = self.table.key(packet.rpc_id().unwrap_or_default(), peer);
-        match self.table.find(now, key) {
+        match self.table.find(self.came_at(now), key) {
             Some((entry, PlacementState::Waiting(lane, ticket))) => {
                 if let Some(request) = self.schedulers[lane].remove(ticket) {
                     self.outbox.recycle(request.bytes);
                 }
                 self.table.release(entry);
+                self.metrics.cancelled_held += 1;
+            }
+            Some((_, PlacementState::Claiming(key))) => {
+                self.cancel_claim(key);
                 self.metrics.cancelled_held += 1;
             }
             Some((_, state)) => {
@@ -379,7 +400,7 @@ impl Router {
     }
 
     /// Sends a DROP: 12 bytes for a request of at least 8, or 49 for one of at least 72.
-    fn refuse(&mut self, arrival: &Arrival, reason: DropReason) {
+    pub(super) fn refuse(&mut self, arrival: &Arrival, reason: DropReason) {
         self.metrics.refused.count(reason);
         let bytes = match arrival.rpc_id {
             Some(rpc_id) => {
@@ -405,6 +426,24 @@ impl Router {
             Forward::Keep => Source::Spoofed(peer),
             Forward::Annotate => local.into(),
         }
+    }
+
+    /// Takes note of the time: a router that stood still finds what came meanwhile in its socket.
+    #[inline]
+    pub(super) fn note_turn(&mut self, now: Time) {
+        let gap_ns = now.saturating_sub(self.turned_at);
+        self.turned_at = now;
+        if gap_ns > self.config.transit_ns_max / 2 {
+            self.pause = (now, gap_ns);
+        }
+    }
+
+    /// The time at which a packet came that is handled now, at the earliest: ids that have expired
+    /// while it waited in the socket are still known to it.
+    pub(super) fn came_at(&self, now: Time) -> Time {
+        let (resumed_at, pause_ns) = self.pause;
+        let is_of_pause = now.saturating_sub(resumed_at) <= self.config.transit_ns_max;
+        if is_of_pause { now.saturating_sub(pause_ns) } else { now }
     }
 
     /// True if the request was sent before this router started, so that an earlier run of it may

@@ -91,6 +91,13 @@ pub(super) struct Server {
     unanswered: u32,
     /// When the first of them was sent.
     asked_at: Option<Time>,
+    /// When they will have been unanswered for too long.
+    silence_at: Time,
+    /// The time under which it is among the servers that have something due; [`Time::MAX`] if it is
+    /// not. Nothing is due before.
+    pub(super) due_at: Time,
+    /// What it was counted as last.
+    counted: Standing,
     /// Twice the longest wait for an answer, forgotten by a 256th with each answer, nanoseconds.
     patience_ns: u64,
     /// A probe sent while nothing was outstanding, when it was sent; `None` once something has been
@@ -135,6 +142,56 @@ pub(super) enum Crowd {
     IsSilent,
 }
 
+/// What a server counts as among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing: it is not probed, or on its way out.
+    Aside,
+    /// It has not answered yet.
+    Starting,
+    /// It answers.
+    Answering,
+    /// It does not.
+    Silent,
+}
+
+/// How many servers there are of each standing.
+#[derive(Debug, Default)]
+pub(super) struct Census([u32; 4]);
+
+impl Census {
+    pub(super) fn count(&self, standing: Standing) -> u32 {
+        self.0[standing as usize]
+    }
+
+    /// How it would be if one more server were silent.
+    pub(super) fn crowd(&self) -> Crowd {
+        let silent = self.count(Standing::Silent);
+        let all = silent + self.count(Standing::Starting) + self.count(Standing::Answering);
+        if 2 * (silent + 1) <= all { Crowd::Answers } else { Crowd::IsSilent }
+    }
+
+    /// Counts a server as what it is now.
+    pub(super) fn recount(&mut self, server: &mut Server) {
+        let standing = server.standing();
+        if standing == server.counted {
+            return;
+        }
+        self.leave(server);
+        server.counted = standing;
+        if standing != Standing::Aside {
+            self.0[standing as usize] += 1;
+        }
+    }
+
+    /// A server is removed.
+    pub(super) fn leave(&mut self, server: &Server) {
+        if server.counted != Standing::Aside {
+            self.0[server.counted as usize] -= 1;
+        }
+    }
+}
+
 /// Why a server is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeCause {
@@ -171,6 +228,9 @@ impl Server {
             stall_at: None,
             unanswered: 0,
             asked_at: None,
+            silence_at: Time::MAX,
+            due_at: Time::MAX,
+            counted: Standing::Aside,
             patience_ns: 0,
             idle_probe: None,
             lone_request: None,
@@ -192,6 +252,16 @@ impl Server {
     /// True if it gets new requests.
     pub(super) fn is_in_service(&self) -> bool {
         !(self.is_starting || self.is_draining || self.is_silent || self.is_stopping)
+    }
+
+    fn standing(&self) -> Standing {
+        match self.config.speaks {
+            Speaks::V1 => Standing::Aside,
+            Speaks::Extension if self.is_draining || self.is_stopping => Standing::Aside,
+            Speaks::Extension if self.is_silent => Standing::Silent,
+            Speaks::Extension if self.is_starting => Standing::Starting,
+            Speaks::Extension => Standing::Answering,
+        }
     }
 
     /// Requests placed and not known to be concluded.
@@ -322,6 +392,7 @@ impl Server {
     /// The server is heard: learns how long it let the first probe wait that nothing came for.
     fn note_answer(&mut self, now: Time) {
         self.unanswered = 0;
+        self.silence_at = Time::MAX;
         if let Some(asked_at) = self.asked_at.take() {
             let forgotten = self.patience_ns - self.patience_ns / 256;
             self.patience_ns = forgotten.max(2 * now.saturating_sub(asked_at));
@@ -370,29 +441,39 @@ impl Server {
         self.probed_at = Some(now);
         self.stall_at = None;
         self.unanswered = self.unanswered.saturating_add(1);
-        self.asked_at = self.asked_at.or(Some(now));
+        let asked_at = *self.asked_at.get_or_insert(now);
+        if self.unanswered == UNANSWERED_MIN && !self.is_silent {
+            // The last of them is given time too.
+            let patience_end = asked_at.saturating_add(self.patience(config));
+            self.silence_at = patience_end.max(now.saturating_add(config.stall_probe_ns));
+        }
         let is_known_idle = self.unanswered == 1 && self.heard.is_some();
         self.idle_probe = (is_known_idle && self.outstanding() == 0).then_some(now);
         self.placed
     }
 
-    /// Takes the server out if its probes have stayed unanswered for too long; whether it did so
-    /// now. The number of probes counts besides the time, lest a pause of the router itself looks
-    /// like the silence of all servers.
-    pub(super) fn check_silence(&mut self, now: Time, crowd: Crowd, config: &RouterConfig) -> bool {
-        let patience_ns = match crowd {
-            Crowd::Answers => self.patience_ns.max(config.silent_ns).min(config.silent_ns_max),
-            Crowd::IsSilent => config.silent_ns_max,
-        };
-        let is_late = self.unanswered >= UNANSWERED_MIN
-            && self.asked_at.is_some_and(|at| now >= at.saturating_add(patience_ns));
-        let is_news = self.config.speaks == Speaks::Extension && is_late && !self.is_silent;
-        if is_news {
-            self.is_silent = true;
-            self.is_starting = false;
-            self.stall_at = None;
+    /// Takes the server out if its probes have stayed unanswered for too long. The number of probes
+    /// counts besides the time, lest a pause of the router itself looks like the silence of all
+    /// servers.
+    pub(super) fn check_silence(&mut self, now: Time, crowd: Crowd, config: &RouterConfig) {
+        if self.silence_at > now {
+            return;
         }
-        is_news
+        let longest_end = self.asked_at.unwrap_or(now).saturating_add(config.silent_ns_max);
+        if crowd == Crowd::IsSilent && now < longest_end {
+            // Others may answer before.
+            self.silence_at = longest_end.min(now.saturating_add(self.patience(config) / 4 + 1));
+            return;
+        }
+        self.is_silent = true;
+        self.is_starting = false;
+        self.stall_at = None;
+        self.silence_at = Time::MAX;
+    }
+
+    /// How long its probes may stay unanswered while the others answer.
+    fn patience(&self, config: &RouterConfig) -> u64 {
+        self.patience_ns.max(config.silent_ns).min(config.silent_ns_max)
     }
 
     /// Starts or stops the time to a probe out of turn. A silent server waits for its turn.
@@ -419,7 +500,7 @@ impl Server {
         let lease = self.leases.front().copied().unwrap_or(Time::MAX);
         let stall =
             self.stall_at.filter(|_| self.config.speaks == Speaks::Extension).unwrap_or(Time::MAX);
-        lease.min(stall).min(self.probe_at)
+        lease.min(stall).min(self.probe_at).min(self.silence_at)
     }
 
     pub(super) fn status(&self) -> ServerStatus {
@@ -625,6 +706,7 @@ mod tests {
     fn a_pause_of_the_router_is_not_a_silence_of_the_server() {
         let (mut server, config) = server();
         server.probe(0, 0, &config);
-        assert!(!server.check_silence(100 * config.silent_ns, Crowd::Answers, &config));
+        server.check_silence(100 * config.silent_ns, Crowd::Answers, &config);
+        assert!(!server.is_silent);
     }
 }

@@ -10,8 +10,9 @@ use super::arrival::Lane;
 use super::config::{RouterError, ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::outbox::Datagram;
-use super::server::{Crowd, ProbeCause, Server, Shown};
+use super::server::{ProbeCause, Server, Shown};
 use crate::address::AddressKey;
+use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
 use crate::policy::WorkerId;
 use crate::scheduler::Service;
@@ -63,7 +64,10 @@ impl Router {
     pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
         let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
         self.order.retain(|&other| other != slot);
-        self.servers[usize::from(slot)] = None;
+        if let Some(server) = self.servers[usize::from(slot)].take() {
+            self.census.leave(&server);
+        }
+        self.due.remove(&mut self.due_places, SlotId(slot.into()));
         for scheduler in &mut self.schedulers {
             scheduler.remove_worker(WorkerId(slot.into()));
         }
@@ -152,43 +156,48 @@ impl Router {
         }
     }
 
-    /// Does what is due at every server, and finds out when the next thing is.
+    /// Does what is due at the servers, of at most [`SERVE_COUNT`] of them.
     pub(super) fn serve_servers(&mut self, now: Time) {
-        self.servers_at = Time::MAX;
-        self.table.expire(now);
-        let (mut silent_count, count) = self.count_silent();
-        for at in 0..self.order.len() {
-            let slot = self.order[at];
+        if self.due.peek().is_some_and(|(at, _)| at <= now) {
+            self.table.expire(self.came_at(now));
+        }
+        for _ in 0..SERVE_COUNT {
+            let Some((_, id)) = self.due.peek().filter(|&(at, _)| at <= now) else {
+                return;
+            };
+            self.due.remove(&mut self.due_places, id);
+            self.metrics.server_looks += 1;
+            let slot = id.0 as u16;
             let server = self.servers[usize::from(slot)]
                 .as_mut()
-                .expect("the order names configured servers");
-            let was_silent = server.is_silent;
-            let expired_count =
-                (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
-            self.metrics.leases_expired += expired_count as u64;
-            let crowd =
-                if 2 * (silent_count + 1) <= count { Crowd::Answers } else { Crowd::IsSilent };
-            silent_count += usize::from(server.check_silence(now, crowd, &self.config));
-            if server.is_silent && !was_silent {
-                self.metrics.servers_silenced += 1;
-                if server.speaks() == Speaks::V1 {
-                    self.trial_at = self.trial_at.min(server.trial_at);
-                }
-            }
-            if let Some(cause) = server.probe_due(now).filter(|_| !self.outbox.is_full()) {
-                self.send_probe(now, slot, cause);
+                .expect("only configured servers have something due");
+            server.due_at = Time::MAX;
+            // What was due may have been put off since.
+            if server.next_event() <= now {
+                self.serve(now, slot);
             }
             self.refresh(now, slot);
         }
     }
 
-    /// Servers that are silent and all servers, of those that are probed and not on their way out.
-    fn count_silent(&self) -> (usize, usize) {
-        let probed = self.servers.iter().flatten().filter(|server| {
-            server.speaks() == Speaks::Extension && !server.is_draining && !server.is_stopping
-        });
-        probed
-            .fold((0, 0), |(silent, all), server| (silent + usize::from(server.is_silent), all + 1))
+    /// Does what is due at a server.
+    fn serve(&mut self, now: Time, slot: u16) {
+        let crowd = self.census.crowd();
+        let server = self.servers[usize::from(slot)].as_mut().expect("a configured server is due");
+        let was_silent = server.is_silent;
+        let expired_count =
+            (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
+        self.metrics.leases_expired += expired_count as u64;
+        server.check_silence(now, crowd, &self.config);
+        if server.is_silent && !was_silent {
+            self.metrics.servers_silenced += 1;
+            if server.speaks() == Speaks::V1 {
+                self.trial_at = self.trial_at.min(server.trial_at);
+            }
+        }
+        if let Some(cause) = server.probe_due(now).filter(|_| !self.outbox.is_full()) {
+            self.send_probe(now, slot, cause);
+        }
     }
 
     fn send_probe(&mut self, now: Time, slot: u16, cause: ProbeCause) {
@@ -220,9 +229,19 @@ impl Router {
         scheduler.set_outstanding(worker, server.outstanding());
         scheduler.set_reported(worker, server.reported, server.waiting);
         server.watch_bound(now, scheduler.bound(), &self.config);
-        self.servers_at = self.servers_at.min(server.next_event());
+        self.census.recount(server);
+        // The heap knows the earliest time that was ever due, and a look there finds out the next:
+        // so most requests and reports leave it alone.
+        let next_event = server.next_event();
+        if next_event < server.due_at {
+            server.due_at = next_event;
+            self.due.set(&mut self.due_places, SlotId(slot.into()), next_event);
+        }
     }
 }
 
 /// Leases of one server that one call ends.
 const LEASE_COUNT: usize = 64;
+
+/// Servers that one call looks at.
+const SERVE_COUNT: usize = 64;

@@ -6,6 +6,8 @@ mod homa_hardening;
 mod hostile;
 mod router_accounting;
 mod router_bench;
+mod router_claims;
+mod router_many;
 mod router_requests;
 mod router_silence;
 mod scripts;

@@ -223,7 +223,8 @@ fn an_id_is_forgotten_when_no_copy_of_it_can_come_any_more() {
     let mut bench = annotate(2);
     let ask = Ask { deadline_us: 100, ..Ask::id(1) };
     assert_eq!(bench.place(&ask.bytes()), Some(0));
-    bench.advance(100_000 + 10 * MS);
+    // And the time between two probes: a router that has nothing to do may as well stand still.
+    bench.advance(100_000 + 20 * MS);
     assert_eq!(bench.place(&ask.bytes()), Some(1));
 }
 
@@ -497,7 +498,7 @@ fn a_copy_of_a_refused_request_is_refused_while_one_may_be_under_way() {
     bench.send(server(0), &fake.conclude(2));
     assert_eq!(drop_reason(&bench.send(client(), &refused)), DropReason::Overload);
     assert_eq!(bench.place(&Ask::id(4).bytes()), Some(0), "another request finds room");
-    bench.advance(20 * MS);
+    bench.advance(30 * MS);
     assert_eq!(bench.place(&refused), Some(0), "nobody remembers it for longer");
 }
 
@@ -534,4 +535,24 @@ fn a_closed_router_refuses_what_is_new_and_ends_what_it_has() {
     bench.send(server(0), &fake.conclude(1));
     assert!(bench.router.is_idle());
     assert_eq!(bench.router.hold_times().count(), 3);
+}
+
+/// A copy that waited in the socket of a router that stood still until what the router knows of the
+/// request has expired: it has run, and is no new one.
+#[test]
+fn a_copy_that_waited_in_the_socket_finds_what_expired_meanwhile() {
+    for (pause, is_known) in [(23 * MS, true), (0, false)] {
+        let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
+        bench.now = 1000 * MS;
+        bench.advance(0);
+        let first = Ask { deadline_us: 3_000, ..Ask::id(7) };
+        assert!(bench.place(&first.bytes()).is_some());
+        if pause == 0 {
+            // It runs all the time.
+            (0..23).for_each(|_| drop(bench.advance(MS)));
+        }
+        bench.now += pause;
+        bench.send(client(), &Ask { flags: Flags::RETRANSMIT, ..first }.bytes());
+        assert_eq!(bench.metrics().duplicates_forwarded, u64::from(is_known), "{pause}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{DropReason, Flags, Kind, MessageType, Packet, Policy, Rejection};
+use super::{DropReason, Flags, Kind, MessageType, Packet, Policy, Rejection, Verdict};
 
 impl fmt::Display for Packet<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,6 +56,7 @@ fn write_flags(f: &mut fmt::Formatter<'_>, flags: Flags) -> fmt::Result {
         (Flags::RESEND, " resend"),
         (Flags::RESEND_TAIL, " resend-tail"),
         (Flags::STOPPING, " stopping"),
+        (Flags::MOVED, " moved"),
     ];
     for (flag, text) in named {
         if flags.has(flag) {
@@ -81,6 +82,9 @@ fn write_body(f: &mut fmt::Formatter<'_>, packet: &Packet) -> fmt::Result {
             body.epoch, body.placement_seen, body.received, body.concluded
         );
     }
+    if packet.message_type == MessageType::Claimed {
+        write!(f, " {:?}", Verdict::from_payload(packet.payload))?;
+    }
     if packet.message_type == MessageType::Drop && packet.is_extended() {
         write!(f, " {:?}", DropReason::from_payload(packet.payload))?;
         if let Some(Rejection { code, .. }) = Rejection::from_payload(packet.payload) {
@@ -100,5 +104,7 @@ fn name(message_type: MessageType) -> &'static str {
         MessageType::ReplyAck => "reply-ack",
         MessageType::Cancel => "cancel",
         MessageType::Probe => "probe",
+        MessageType::Claim => "claim",
+        MessageType::Claimed => "claimed",
     }
 }

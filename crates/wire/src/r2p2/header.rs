@@ -147,12 +147,17 @@ pub enum MessageType {
     Ack = 3,
     /// A refusal by a server or a router.
     Drop = 4,
+    /// Extension: a server's answer to a CLAIM.
+    Claimed = 11,
     /// Extension: a client's acknowledgment of reply data, with the window.
     ReplyAck = 12,
     /// Extension: the client no longer wants the reply.
     Cancel = 13,
     /// Extension: a router asks a server for feedback.
     Probe = 14,
+    /// Extension: a router that places a request which another may have placed asks the other
+    /// servers never to run it.
+    Claim = 15,
 }
 
 impl MessageType {
@@ -164,9 +169,11 @@ impl MessageType {
             2 => Self::Feedback,
             3 => Self::Ack,
             4 => Self::Drop,
+            11 => Self::Claimed,
             12 => Self::ReplyAck,
             13 => Self::Cancel,
             14 => Self::Probe,
+            15 => Self::Claim,
             _ => return None,
         })
     }
@@ -178,12 +185,12 @@ impl MessageType {
 
     /// True if packets of the type carry a [`ReplyHeader`], the others a [`RequestHeader`].
     pub fn is_from_server(self) -> bool {
-        matches!(self, Self::Response | Self::Feedback | Self::Ack | Self::Drop)
+        matches!(self, Self::Response | Self::Feedback | Self::Ack | Self::Drop | Self::Claimed)
     }
 
     /// True if the type exists only with the extension.
     pub fn needs_extension(self) -> bool {
-        matches!(self, Self::ReplyAck | Self::Cancel | Self::Probe)
+        matches!(self, Self::ReplyAck | Self::Cancel | Self::Probe | Self::Claim | Self::Claimed)
     }
 }
 
@@ -228,6 +235,9 @@ impl Flags {
     pub const RESEND_TAIL: u8 = 0x20;
     /// On a FEEDBACK: the server is stopping and takes no new requests.
     pub const STOPPING: u8 = 0x40;
+    /// On a request that may run once: the client has sent it to another router too, which may have
+    /// placed it.
+    pub const MOVED: u8 = 0x80;
 
     /// True if every bit of `flag` is set.
     pub fn has(self, flag: u8) -> bool {
@@ -359,6 +369,42 @@ pub struct FeedbackBody {
     pub received: U32,
     /// Of these, finished: answered, refused, cancelled or expired.
     pub concluded: U32,
+}
+
+/// Payload of a CLAIM: the client whose request it speaks of. The header has the request's id, and
+/// its age.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct ClaimBody {
+    /// The client's address, IPv4 in its IPv6-mapped form.
+    pub client_ip: [u8; 16],
+    /// The client's port.
+    pub client_port: U16,
+}
+
+/// A server's answer to a CLAIM: the payload byte of a CLAIMED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    /// Neither: what ran before the server began to remember may have been it.
+    Uncertain = 0,
+    /// The server has not run the request, and never will.
+    Renounced = 1,
+    /// The server has the request, or has run or refused it.
+    Seen = 2,
+}
+
+impl Verdict {
+    /// The verdict in a payload; unknown numbers read as [`Verdict::Uncertain`].
+    pub fn from_payload(payload: &[u8]) -> Self {
+        match payload.first() {
+            Some(1) => Self::Renounced,
+            Some(2) => Self::Seen,
+            _ => Self::Uncertain,
+        }
+    }
 }
 
 /// Payload of a version 1 FEEDBACK; the header bytes before it, but for the type, are undefined.

@@ -15,8 +15,9 @@ mod packet;
 
 pub use emit::{ReplyRepr, RequestRepr, Segment, V1Repr};
 pub use header::{
-    BaseHeader, CloneMark, DropReason, FeedbackBody, FeedbackV1, Flags, MessageType, Policy,
-    Rejection, ReplyHeader, RequestHeader, Route, RpcId, SackBody, SessionId, position,
+    BaseHeader, ClaimBody, CloneMark, DropReason, FeedbackBody, FeedbackV1, Flags, MessageType,
+    Policy, Rejection, ReplyHeader, RequestHeader, Route, RpcId, SackBody, SessionId, Verdict,
+    position,
 };
 pub use packet::{Kind, Malformed, Packet, packet_count, payload_span};
 

@@ -4,9 +4,9 @@
 use zerocopy::FromBytes;
 
 use super::{
-    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1, Flags, MAGIC,
-    MessageType, Policy, ROUTED_LEN, Rejection, ReplyHeader, RequestHeader, Route, RpcId, SackBody,
-    V1_ACK, V1_PACKETS_MAX, position,
+    BASE_LEN, BaseHeader, ClaimBody, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1,
+    Flags, MAGIC, MessageType, Policy, ROUTED_LEN, Rejection, ReplyHeader, RequestHeader, Route,
+    RpcId, SackBody, V1_ACK, V1_PACKETS_MAX, position,
 };
 
 /// A packet whose header is coherent with itself and with its length.
@@ -153,6 +153,12 @@ impl<'a> Packet<'a> {
         is_feedback.then(|| FeedbackBody::ref_from_bytes(self.payload).ok()).flatten()
     }
 
+    /// The client of a CLAIM.
+    pub fn claim(&self) -> Option<&'a ClaimBody> {
+        let is_claim = self.message_type == MessageType::Claim;
+        is_claim.then(|| ClaimBody::ref_from_bytes(self.payload).ok()).flatten()
+    }
+
     /// True if the packet carries bytes of a message: a request or a reply.
     pub fn is_data(&self) -> bool {
         self.message_type.is_data()
@@ -261,6 +267,8 @@ impl<'a> Packet<'a> {
             MessageType::Ack | MessageType::ReplyAck => size_of::<SackBody>(),
             MessageType::Feedback => size_of::<FeedbackBody>(),
             MessageType::Probe => 4,
+            MessageType::Claim => size_of::<ClaimBody>(),
+            MessageType::Claimed => 1,
             MessageType::Cancel => 0,
             MessageType::Drop if self.payload.len() >= Rejection::PREFIX_LEN => {
                 let is_within =

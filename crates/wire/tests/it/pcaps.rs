@@ -87,6 +87,8 @@ fn captures_show_every_message_type() {
         MessageType::ReplyAck,
         MessageType::Cancel,
         MessageType::Probe,
+        MessageType::Claim,
+        MessageType::Claimed,
     ];
     for capture in golden::captures() {
         let parsed = || {

@@ -4,9 +4,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailcut_wire::r2p2::{
-    BASE_LEN, EXTENDED_LEN, FeedbackBody, FeedbackV1, Flags, Kind, Malformed, MessageType, Packet,
-    Policy, ROUTED_LEN, ReplyRepr, RequestRepr, Route, RpcId, SackBody, Segment, SessionId, V1_ACK,
-    V1_DROP, V1_PACKETS_MAX, V1Repr, packet_count, payload_span,
+    BASE_LEN, ClaimBody, EXTENDED_LEN, FeedbackBody, FeedbackV1, Flags, Kind, Malformed,
+    MessageType, Packet, Policy, ROUTED_LEN, ReplyRepr, RequestRepr, Route, RpcId, SackBody,
+    Segment, SessionId, V1_ACK, V1_DROP, V1_PACKETS_MAX, V1Repr, packet_count, payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -386,6 +386,8 @@ fn extended_control() -> impl Strategy<Value = Built> {
         MessageType::ReplyAck,
         MessageType::Cancel,
         MessageType::Probe,
+        MessageType::Claim,
+        MessageType::Claimed,
     ];
     let header = (prop::sample::select(kinds), policy())
         .prop_flat_map(|(kind, policy)| (Just(kind), Just(policy), ext_header(kind, policy)));
@@ -399,6 +401,8 @@ fn extended_control() -> impl Strategy<Value = Built> {
                 MessageType::Feedback => feedback.as_bytes(),
                 MessageType::Drop => &[3],
                 MessageType::Probe => &[0, 0, 0, 9],
+                MessageType::Claim => &[7; size_of::<ClaimBody>()],
+                MessageType::Claimed => &[2],
                 _ => &[],
             };
             let mut built = extended(header, kind, policy, payload);

@@ -1,8 +1,9 @@
 //! tailcut's extension: each message type, each mark, both forms of a router, IPv4 and IPv6.
 
 use tailcut_wire::r2p2::{
-    DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, Policy, Rejection, ReplyRepr,
-    RequestRepr, Route, RpcId, SackBody, Segment, SessionId, packet_count, payload_span,
+    ClaimBody, DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, Policy, Rejection,
+    ReplyRepr, RequestRepr, Route, RpcId, SackBody, Segment, SessionId, Verdict, packet_count,
+    payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -12,7 +13,7 @@ use super::message;
 /// Every conversation, one after the other.
 pub(crate) fn datagrams() -> Vec<Datagram> {
     let annotated = [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones()];
-    annotated.into_iter().chain([over_ipv6(), stopping()]).flatten().collect()
+    annotated.into_iter().chain([over_ipv6(), stopping(), claims()]).flatten().collect()
 }
 
 /// A message of a call, from which its packets are cut.
@@ -275,6 +276,28 @@ fn clones() -> Vec<Datagram> {
         Datagram::new(CLIENT, SERVER, request.flagged(0x04).routed(route)),
         Datagram::new(CLIENT, "10.77.0.5:8000", request.flagged(0x08).routed(route)),
         Datagram::new(CLIENT, ROUTER, fixed),
+    ]
+}
+
+/// A request that went to another router first: the router asks a server, which has not run it.
+fn claims() -> Vec<Datagram> {
+    let moved = Flags::RETRANSMIT | Flags::MOVED;
+    let request = Message::request(9, 8).flagged(moved);
+    let body = ClaimBody { client_ip: mapped([10, 77, 0, 3]), client_port: 33_000.into() };
+    let claim = RequestRepr {
+        age_ms: 40,
+        ..RequestRepr::control(MessageType::Claim, 0, RpcId::new(SESSION, 9))
+    };
+    let claimed = |verdict: u8| {
+        let header = ReplyRepr::control(MessageType::Claimed, 0, RpcId::new(SESSION, 9)).header();
+        Datagram::new(SERVER, ROUTER, [header.as_bytes(), &[verdict]].concat())
+    };
+    vec![
+        Datagram::new(CLIENT, ROUTER, request.packet(0)),
+        Datagram::new(ROUTER, SERVER, [claim.header().as_bytes(), body.as_bytes()].concat()),
+        claimed(Verdict::Renounced as u8),
+        claimed(Verdict::Seen as u8),
+        claimed(Verdict::Uncertain as u8),
     ]
 }
 

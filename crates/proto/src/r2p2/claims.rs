@@ -1,0 +1,131 @@
+//! Claims: a router that places a request which another router may have placed asks the servers that
+//! it does not choose never to run it.
+//!
+//! | what the server knows of the request | it answers | then |
+//! |---|---|---|
+//! | it has it, or has run or refused it | seen | the router sends it here |
+//! | nothing, and it would know | renounced | taken: a copy that comes later is refused |
+//! | renounced before | renounced | nothing changes |
+//! | nothing, and it may have been before it began to remember; or there is no room | uncertain | the router refuses it |
+//!
+//! Invariant: of the servers of a pool at most one neither has renounced a request nor knows it, once
+//! a router places it by a claim.
+
+use std::collections::{HashSet, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use foldhash::fast::FixedState;
+use tailcut_wire::r2p2::{Packet, RequestHeader, RpcId, Verdict};
+
+use super::admission::may_predate;
+use super::server::{Control, Server};
+use super::shared::Shared;
+use crate::node::{Path, Time, is_unanswerable};
+use crate::peer::once::Memory;
+
+/// Requests that were renounced of late, so that a claim whose answer was lost is answered alike.
+#[derive(Debug)]
+pub(super) struct Renounced {
+    /// Their ids.
+    ids: HashSet<u64, FixedState>,
+    /// In the order in which they were renounced, at most [`RENOUNCED_MAX`].
+    order: VecDeque<u64>,
+}
+
+impl Renounced {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { ids: HashSet::with_hasher(FixedState::with_seed(seed)), order: VecDeque::new() }
+    }
+
+    fn add(&mut self, id: RpcId) {
+        if self.order.len() >= RENOUNCED_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+        self.order.push_back(id.0);
+        self.ids.insert(id.0);
+    }
+}
+
+impl Server {
+    /// A router claims a request for another server.
+    pub(super) fn handle_claim(
+        &mut self,
+        now: Time,
+        path: Path,
+        packet: &Packet,
+        shared: &mut Shared,
+    ) {
+        let (Some(body), Some(header)) = (packet.claim(), packet.request_header()) else {
+            return;
+        };
+        let ip = Ipv6Addr::from(body.client_ip);
+        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+        let client = SocketAddr::new(ip, body.client_port.get());
+        let is_believed = self.routers.believes(path.peer);
+        if !shared.config.serving.is_enabled || is_unanswerable(ip) || !is_believed {
+            shared.metrics.protocol_violation += 1;
+            return;
+        }
+        let verdict = self.renounce(now, client, header, shared);
+        let rpc_id = RpcId(header.rpc_id.get());
+        self.queue_control(Control::Claimed { to: path, rid: packet.rid, rpc_id, verdict }, shared);
+    }
+
+    fn renounce(
+        &mut self,
+        now: Time,
+        client: SocketAddr,
+        header: &RequestHeader,
+        shared: &mut Shared,
+    ) -> Verdict {
+        let rpc_id = RpcId(header.rpc_id.get());
+        if self.live.contains_key(&rpc_id.0) {
+            return Verdict::Seen;
+        }
+        if self.renounced.ids.contains(&rpc_id.0) {
+            return Verdict::Renounced;
+        }
+        let serving = &shared.config.serving;
+        let client = match self.clients.find(client) {
+            Some(client) => client,
+            None if !self.clients.has_room_for_unvalidated(now, serving) => {
+                return Verdict::Uncertain;
+            }
+            None => match self.add_client(now, client, serving) {
+                Some(client) => client,
+                None => return Verdict::Uncertain,
+            },
+        };
+        let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
+            Ok(session) => session,
+            Err(denied) => {
+                shared.metrics.deny(denied);
+                return Verdict::Uncertain;
+            }
+        };
+        let known_since = self.clients[session].known_since;
+        match self.clients[session].once.recall(rpc_id.sequence()) {
+            Memory::Seen => Verdict::Seen,
+            Memory::TooOld => Verdict::Uncertain,
+            Memory::Fresh if may_predate(now, header, (known_since, serving.transit_ns_max)) => {
+                Verdict::Uncertain
+            }
+            Memory::Fresh => match self.clients.take(session, rpc_id.sequence()) {
+                Ok(()) => {
+                    self.renounced.add(rpc_id);
+                    Verdict::Renounced
+                }
+                Err(denied) => {
+                    shared.metrics.deny(denied);
+                    Verdict::Uncertain
+                }
+            },
+        }
+    }
+}
+
+/// Most requests remembered as renounced: those of a router's failure at 100,000 requests a second,
+/// for 160 ms.
+const RENOUNCED_MAX: usize = 1 << 14;

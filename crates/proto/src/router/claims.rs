@@ -1,0 +1,273 @@
+//! Requests that a client has sent to another router before this one, and that may run once: this
+//! router does not know where the other has placed them, so it asks the servers.
+//!
+//! | a request that has moved is | event | then |
+//! |---|---|---|
+//! | new, refused or held here | a server is in service | claimed for it: every other server is asked never to run it |
+//! | claimed | all others have renounced it | placed on the chosen server |
+//! | claimed | one has seen it | placed on that one, which answers what it has |
+//! | claimed | one cannot tell | refused: uncertain |
+//! | claimed | its id arrives again | who has not answered is asked again |
+//! | claimed | it is cancelled, or [`CLAIM_NS`] pass | released |
+//!
+//! The client drives it: nothing is asked again but when the request comes again. A server that is
+//! silent may have run the request, so a claim waits for it, whatever that costs.
+//!
+//! Invariant: a claim places a request on a server only if every other server has said that it
+//! neither runs nor has run it, or if this one has said that it has it.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use tailcut_wire::r2p2::{ClaimBody, DropReason, Flags, MessageType, Packet, RequestRepr, Verdict};
+use zerocopy::IntoBytes;
+
+use super::Router;
+use super::arrival::{Arrival, Request};
+use super::config::Speaks;
+use super::ids::{PlacementState, ServerKey};
+use super::outbox::Datagram;
+use crate::address::AddressKey;
+use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::node::{Path, Time};
+
+/// Claims under way.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    /// Each in its slot, which its packets name.
+    slots: Slab<Claim>,
+    /// When each ends by itself, the oldest first; some have ended.
+    expiries: VecDeque<(Time, SlotKey)>,
+    /// Counts the servers that were chosen, so that they take turns.
+    turn: usize,
+    /// Begin of the time in which `asked` are counted.
+    window_at: Time,
+    /// CLAIMs sent in it.
+    asked: u32,
+}
+
+/// One claim. The slot outlives it and is used again.
+#[derive(Debug, Default)]
+struct Claim {
+    /// The request; `None` once it has ended.
+    request: Option<Request>,
+    /// Runs the request if nobody else has.
+    chosen: Option<ServerKey>,
+    /// Servers that have not answered.
+    waiting: Vec<ServerKey>,
+    /// When they were last asked.
+    asked_at: Time,
+}
+
+impl Claims {
+    /// When the oldest ends by itself.
+    pub(super) fn next_expiry(&self) -> Option<Time> {
+        self.expiries.front().map(|&(at, _)| at)
+    }
+
+    /// Counts `count` CLAIMs, if they are within the budget.
+    fn may_ask(&mut self, now: Time, count: usize) -> bool {
+        if now >= self.window_at + WINDOW_NS {
+            (self.window_at, self.asked) = (now, 0);
+        }
+        let is_within = self.asked == 0 || self.asked as usize + count <= ASKED_MAX;
+        self.asked += if is_within { count as u32 } else { 0 };
+        is_within
+    }
+}
+
+impl Router {
+    /// Claims a request that is placed nowhere here and has an entry. The client asks again where
+    /// there is no room.
+    pub(super) fn claim(&mut self, now: Time, arrival: Arrival, bytes: &[u8]) {
+        let Some(entry) = arrival.entry else {
+            return;
+        };
+        let chosen = self.choose_for_claim(&arrival);
+        let others = self.order.len().saturating_sub(1);
+        let has_room =
+            self.claims.slots.len() < CLAIMS_MAX && self.claims.may_ask(now, others.max(1));
+        let Some(chosen) = chosen.filter(|_| has_room) else {
+            self.metrics.claims_dropped += 1;
+            return self.table.release(entry);
+        };
+        self.metrics.claims += 1;
+        let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
+        let servers =
+            self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
+        let others = servers
+            .filter(|server| server.speaks() == Speaks::Extension && server.key != chosen)
+            .map(|server| server.key);
+        let id = self.claims.slots.take(Claim::default);
+        let key = self.claims.slots.key(id);
+        let claim = &mut self.claims.slots[id];
+        claim.request = Some(request);
+        claim.chosen = Some(chosen);
+        claim.waiting.clear();
+        claim.waiting.extend(others);
+        self.claims.expiries.push_back((now + CLAIM_NS, key));
+        self.table.set(entry, PlacementState::Claiming(key));
+        if self.claims.slots[id].waiting.is_empty() {
+            self.place_claimed(now, id, chosen);
+        } else {
+            self.ask_servers(now, id);
+        }
+    }
+
+    /// A claimed request has come again.
+    pub(super) fn claim_again(&mut self, now: Time, key: SlotKey) {
+        self.metrics.duplicates_held += 1;
+        if let Some(id) = self.claims.slots.find(key)
+            && now >= self.claims.slots[id].asked_at + ASK_AGAIN_NS
+            && self.claims.may_ask(now, self.claims.slots[id].waiting.len())
+        {
+            self.ask_servers(now, id);
+        }
+    }
+
+    /// A server answers a claim.
+    pub(super) fn handle_claimed(&mut self, now: Time, path: Path, packet: &Packet) {
+        let slot = self.slots.get(&AddressKey(path.peer)).copied();
+        let server = slot.and_then(|slot| self.servers[usize::from(slot)].as_ref());
+        let server = server.map(|server| server.key);
+        let id = self.claims.slots.at(u32::from(packet.rid)).filter(|&id| {
+            let request = self.claims.slots[id].request.as_ref();
+            request.is_some_and(|request| request.arrival.rpc_id == packet.rpc_id())
+        });
+        let (Some(server), Some(id)) = (server, id) else {
+            self.metrics.claimed_unmatched += 1;
+            return;
+        };
+        let claim = &mut self.claims.slots[id];
+        let Some(at) = claim.waiting.iter().position(|&key| key == server) else {
+            self.metrics.claimed_unmatched += 1;
+            return;
+        };
+        let asked = claim.waiting.swap_remove(at);
+        match Verdict::from_payload(packet.payload) {
+            Verdict::Seen => self.place_claimed(now, id, asked),
+            Verdict::Renounced => {
+                if let Some(chosen) = claim.chosen.filter(|_| claim.waiting.is_empty()) {
+                    self.place_claimed(now, id, chosen);
+                }
+            }
+            Verdict::Uncertain => {
+                if let Some(request) = self.end_claim(id) {
+                    self.outbox.recycle(request.bytes);
+                    request.arrival.entry.into_iter().for_each(|entry| self.table.release(entry));
+                    self.refuse(&request.arrival, DropReason::Uncertain);
+                }
+            }
+        }
+    }
+
+    /// Ends a claim whose request is not wanted any more.
+    pub(super) fn cancel_claim(&mut self, key: SlotKey) {
+        if let Some(id) = self.claims.slots.find(key)
+            && let Some(request) = self.end_claim(id)
+        {
+            self.outbox.recycle(request.bytes);
+            request.arrival.entry.into_iter().for_each(|entry| self.table.release(entry));
+        }
+    }
+
+    /// Ends the claims that have waited for too long.
+    pub(super) fn expire_claims(&mut self, now: Time) {
+        while let Some(&(at, key)) = self.claims.expiries.front()
+            && (at <= now || self.claims.slots.find(key).is_none())
+        {
+            self.claims.expiries.pop_front();
+            self.metrics.claims_expired += u64::from(self.claims.slots.find(key).is_some());
+            self.cancel_claim(key);
+        }
+    }
+
+    /// Places a claimed request, if the server is still there and the client still waits.
+    fn place_claimed(&mut self, now: Time, id: SlotId, key: ServerKey) {
+        let Some(request) = self.end_claim(id) else {
+            return;
+        };
+        let server = self.servers[usize::from(key.slot)].as_ref();
+        let is_there = server.is_some_and(|server| server.key == key);
+        if is_there && request.arrival.deadline > now && !self.outbox.is_full() {
+            self.metrics.claims_placed += 1;
+            return self.forward(now, key.slot, request);
+        }
+        self.outbox.recycle(request.bytes);
+        request.arrival.entry.into_iter().for_each(|entry| self.table.release(entry));
+    }
+
+    /// The server that shall run a claimed request if none has it: the first for the fixed policy,
+    /// else they take turns.
+    fn choose_for_claim(&mut self, arrival: &Arrival) -> Option<ServerKey> {
+        let count = if arrival.is_fixed { 1 } else { self.order.len() };
+        self.claims.turn = self.claims.turn.wrapping_add(usize::from(!arrival.is_fixed));
+        let first = if arrival.is_fixed { 0 } else { self.claims.turn };
+        let slots = (0..count.min(self.order.len())).map(|at| self.order[(first + at) % count]);
+        let mut servers = slots.filter_map(|slot| self.servers[usize::from(slot)].as_ref());
+        servers
+            .find(|server| server.speaks() == Speaks::Extension && server.is_in_service())
+            .map(|server| server.key)
+    }
+
+    /// Sends a CLAIM to every server that has not answered.
+    fn ask_servers(&mut self, now: Time, id: SlotId) {
+        let claim = &mut self.claims.slots[id];
+        claim.asked_at = now;
+        let Some(request) = &claim.request else {
+            return;
+        };
+        let arrival = &request.arrival;
+        let waited_ns = now.saturating_sub(arrival.arrived_at) + arrival.age_ns.unwrap_or(0);
+        let age_ms = u16::try_from(waited_ns.div_ceil(1_000_000)).unwrap_or(u16::MAX);
+        let rpc_id = arrival.rpc_id.unwrap_or_default();
+        let repr = RequestRepr {
+            flags: Flags::RETRANSMIT,
+            age_ms,
+            ..RequestRepr::control(MessageType::Claim, id.0 as u16, rpc_id)
+        };
+        let body = claim_body(arrival.client);
+        for key in &claim.waiting {
+            let server = self.servers[usize::from(key.slot)].as_ref();
+            let Some(server) = server.filter(|server| server.key == *key) else {
+                continue;
+            };
+            if self.outbox.is_full() {
+                self.metrics.outbox_full += 1;
+                return;
+            }
+            let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+            bytes.extend_from_slice(body.as_bytes());
+            self.outbox.push(Datagram { to: server.addr(), from: server.local.into(), bytes });
+        }
+    }
+
+    fn end_claim(&mut self, id: SlotId) -> Option<Request> {
+        let request = self.claims.slots[id].request.take()?;
+        self.claims.slots.release(id);
+        Some(request)
+    }
+}
+
+fn claim_body(client: SocketAddr) -> ClaimBody {
+    let client_ip = match client.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    ClaimBody { client_ip, client_port: client.port().into() }
+}
+
+/// Most claims under way: what a router fails with that held all it may.
+const CLAIMS_MAX: usize = 4_096;
+
+/// A claim that servers have not answered for so long is released: the client asks again.
+const CLAIM_NS: u64 = 1_000_000_000;
+
+/// Servers are asked again after this, when the request comes again.
+const ASK_AGAIN_NS: u64 = 1_000_000;
+
+/// Most CLAIMs sent in [`WINDOW_NS`]: 400,000 a second, so that strangers who make up requests that
+/// have moved cannot have servers flooded.
+const ASKED_MAX: usize = 4_096;
+
+const WINDOW_NS: u64 = 10_000_000;

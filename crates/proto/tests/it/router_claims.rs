@@ -1,0 +1,135 @@
+//! Requests that may run once and have gone to another router before: claimed of the servers.
+
+use tailcut_proto::router::Speaks;
+use tailcut_wire::r2p2::{DropReason, Flags, MessageType, Packet, ReplyRepr, Verdict};
+use zerocopy::IntoBytes;
+
+use super::router_bench::{Ask, Bench, MS, Sent, client, drop_reason, server};
+
+const MOVED: u8 = Flags::RETRANSMIT | Flags::MOVED;
+
+fn bench(count: u16) -> Bench {
+    let mut bench = Bench::new(Speaks::Extension, count, |_| {});
+    // Up for longer than any request is old.
+    bench.now = 1000 * MS;
+    bench
+}
+
+fn moved(id: u64) -> Vec<u8> {
+    Ask { flags: MOVED, deadline_us: 500_000, ..Ask::id(id) }.bytes()
+}
+
+fn types(sent: &[Sent]) -> Vec<MessageType> {
+    sent.iter().map(|sent| Packet::parse(&sent.bytes).unwrap().message_type).collect()
+}
+
+/// A server's answer to a CLAIM.
+fn claimed(claim: &Sent, verdict: Verdict) -> Vec<u8> {
+    let packet = Packet::parse(&claim.bytes).unwrap();
+    assert_eq!(packet.message_type, MessageType::Claim);
+    let (rid, id) = (packet.rid, packet.rpc_id().unwrap());
+    let header = ReplyRepr::control(MessageType::Claimed, rid, id).header();
+    [header.as_bytes(), &[verdict as u8]].concat()
+}
+
+#[test]
+fn it_is_placed_once_all_other_servers_have_renounced_it() {
+    let mut bench = bench(4);
+    let claims = bench.send(client(), &moved(7));
+    assert_eq!(types(&claims), [MessageType::Claim; 3]);
+    let body = *Packet::parse(&claims[0].bytes).unwrap().claim().unwrap();
+    assert_eq!(body.client_port.get(), client().port());
+    for claim in &claims[..2] {
+        assert_eq!(bench.send(claim.to, &claimed(claim, Verdict::Renounced)), []);
+    }
+    let placed = bench.send(claims[2].to, &claimed(&claims[2], Verdict::Renounced));
+    assert_eq!(types(&placed), [MessageType::Request]);
+    assert!(claims.iter().all(|claim| claim.to != placed[0].to), "the one that was not asked");
+    // A copy goes there too.
+    assert_eq!(bench.send(client(), &moved(7))[0].to, placed[0].to);
+}
+
+#[test]
+fn it_goes_to_the_server_that_has_seen_it() {
+    let mut bench = bench(4);
+    let claims = bench.send(client(), &moved(7));
+    let placed = bench.send(claims[1].to, &claimed(&claims[1], Verdict::Seen));
+    assert_eq!((types(&placed), placed[0].to), (vec![MessageType::Request], claims[1].to));
+    assert_eq!(bench.send(claims[0].to, &claimed(&claims[0], Verdict::Renounced)), []);
+}
+
+#[test]
+fn it_is_refused_where_a_server_cannot_tell() {
+    let mut bench = bench(2);
+    let claims = bench.send(client(), &moved(7));
+    let sent = bench.send(claims[0].to, &claimed(&claims[0], Verdict::Uncertain));
+    assert_eq!(drop_reason(&sent), DropReason::Uncertain);
+}
+
+#[test]
+fn a_server_that_has_not_answered_is_asked_again_when_the_request_comes_again() {
+    let mut bench = bench(3);
+    let claims = bench.send(client(), &moved(7));
+    bench.send(claims[0].to, &claimed(&claims[0], Verdict::Renounced));
+    assert_eq!(bench.send(client(), &moved(7)), [], "not at once");
+    bench.now += 2 * MS;
+    let again = bench.send(client(), &moved(7));
+    assert_eq!((again.len(), again[0].to), (1, claims[1].to));
+    // Nobody waits for one that never answers: it is released.
+    let mut sent = bench.advance(1100 * MS);
+    sent.retain(|sent| types(std::slice::from_ref(sent)) == [MessageType::Request]);
+    assert_eq!(sent, []);
+    assert_eq!(bench.metrics().claims_expired, 1);
+}
+
+#[test]
+fn the_only_server_needs_no_claim() {
+    let mut bench = bench(1);
+    assert_eq!(types(&bench.send(client(), &moved(7))), [MessageType::Request]);
+}
+
+/// Refused here, and then perhaps placed by another router.
+#[test]
+fn one_that_was_refused_or_held_here_before_it_moved_is_claimed() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| {
+        config.policy = "jbsq:1".parse().unwrap();
+        config.queue_len_max = 1;
+    });
+    bench.now = 1000 * MS;
+    for id in 1..=2 {
+        assert!(bench.place(&Ask::id(id).bytes()).is_some());
+    }
+    assert_eq!(bench.send(client(), &Ask::id(3).bytes()), [], "held");
+    let sent = bench.send(client(), &Ask::id(4).bytes());
+    assert_eq!(drop_reason(&sent), DropReason::Overload);
+    for id in 3..=4 {
+        assert_eq!(types(&bench.send(client(), &moved(id))), [MessageType::Claim], "{id}");
+    }
+    assert_eq!(bench.router.queue_len(), 0);
+}
+
+#[test]
+fn answers_of_strangers_and_to_other_claims_count_nothing() {
+    let mut bench = bench(2);
+    let claims = bench.send(client(), &moved(7));
+    let mut other = claims[0].clone();
+    other.bytes[15] ^= 1;
+    for (from, bytes) in [
+        (client(), claimed(&claims[0], Verdict::Renounced)),
+        (server(9), claimed(&claims[0], Verdict::Renounced)),
+        (claims[0].to, claimed(&other, Verdict::Renounced)),
+    ] {
+        assert_eq!(bench.send(from, &bytes), []);
+    }
+    assert_eq!(bench.metrics().claimed_unmatched, 3);
+}
+
+/// A flood of requests that have moved does not become a flood of claims.
+#[test]
+fn claims_have_a_budget() {
+    let mut bench = Bench::new(Speaks::Extension, 64, |_| {});
+    bench.now = 1000 * MS;
+    let sent: usize = (1..1000).map(|id| bench.send(client(), &moved(id)).len()).sum();
+    assert!((3_000..=4_096).contains(&sent), "{sent}");
+    assert!(bench.metrics().claims_dropped > 900);
+}
