@@ -112,6 +112,8 @@ pub struct Statistics {
     pub stray: u64,
     /// Datagrams to a node that was down.
     pub unheard: u64,
+    /// Datagrams to a node that stood still, beyond what its socket keeps.
+    pub overflowed: u64,
     /// Second copies that impairments made.
     pub duplicated: u64,
     /// Datagrams, copies included, of which impairments flipped a bit.
@@ -180,11 +182,24 @@ struct Member<N> {
     path: ImpairedPath,
     clock: Clock,
     is_up: bool,
+    /// What waits for it while it stands still; `None` while it runs.
+    pause: Option<Backlog>,
     /// When each [`Event::Wake`] is on the agenda for it, ps; the earliest last. None is posted at
     /// or after another, so that a node whose deadline comes and goes before a far one does not
     /// fill the agenda with that.
     wakes: Vec<u64>,
     nic_room: NicRoom,
+}
+
+/// What waits for a host that stands still.
+#[derive(Debug)]
+struct Backlog {
+    /// Datagrams in its socket.
+    datagrams: Vec<u32>,
+    /// Most of them.
+    len_max: usize,
+    /// Words of its application's alarms.
+    alarms: Vec<u64>,
 }
 
 /// Where a datagram comes from and goes to.
@@ -280,6 +295,7 @@ impl<N: Node> Network<N> {
             path,
             clock,
             is_up: true,
+            pause: None,
             wakes: Vec::new(),
             nic_room: NicRoom::Always,
         });
@@ -330,6 +346,36 @@ impl<N: Node> Network<N> {
     /// Takes a node off the network or puts it back: while down it gets nothing and does nothing.
     pub fn set_up(&mut self, place: usize, is_up: bool) {
         self.members[place].is_up = is_up;
+        if let Some(backlog) = &mut self.members[place].pause {
+            // What waits in a socket goes with its process.
+            self.wire.statistics.unheard += backlog.datagrams.len() as u64;
+            self.wire.free.append(&mut backlog.datagrams);
+            backlog.alarms.clear();
+            backlog.len_max = 0;
+        }
+        self.rewake(place);
+    }
+
+    /// The processes of a host stand still: it sends nothing, at most `len_max` datagrams wait in its
+    /// socket, and what is due waits too. Harmless when it stands still.
+    pub fn pause(&mut self, place: usize, len_max: usize) {
+        let backlog = || Backlog { datagrams: Vec::new(), len_max, alarms: Vec::new() };
+        self.members[place].pause.get_or_insert_with(backlog);
+    }
+
+    /// Ends [`Network::pause`]: the host takes what has waited, datagrams first. Harmless when it
+    /// runs.
+    pub fn resume(&mut self, place: usize) {
+        let Some(backlog) = self.members[place].pause.take() else {
+            return;
+        };
+        let now_ps = self.wire.now_ps;
+        for index in backlog.datagrams {
+            self.wire.agenda.post(now_ps, Event::Deliver(index));
+        }
+        for word in backlog.alarms {
+            self.wire.agenda.post(now_ps, Event::Alarm(place as u32, word));
+        }
         self.rewake(place);
     }
 
@@ -426,7 +472,7 @@ impl<N: Node> Network<N> {
     pub fn flush(&mut self, place: usize) {
         let Self { members, wire, buffer, .. } = self;
         let member = &mut members[place];
-        if !member.is_up {
+        if !member.is_up || member.pause.is_some() {
             return;
         }
         let local = member.clock.local(wire.now);
@@ -482,6 +528,11 @@ impl<N: Node> Network<N> {
             Event::Fabric(event) => self.handle_fabric(event, application),
             Event::Deliver(datagram) => self.deliver(datagram, application),
             Event::Wake(place) => self.wake(place as usize, application),
+            Event::Alarm(place, word) if self.members[place as usize].pause.is_some() => {
+                if let Some(backlog) = &mut self.members[place as usize].pause {
+                    backlog.alarms.push(word);
+                }
+            }
             Event::Alarm(place, word) if self.members[place as usize].is_up => {
                 self.turn(place as usize, Some(word), application);
             }
@@ -518,7 +569,8 @@ impl<N: Node> Network<N> {
         let member = &mut members[place];
         member.wakes.pop();
         let local = member.clock.local(wire.now);
-        if member.is_up && member.node.poll_timeout().is_some_and(|at| at <= local) {
+        let is_running = member.is_up && member.pause.is_none();
+        if is_running && member.node.poll_timeout().is_some_and(|at| at <= local) {
             member.node.handle_timeout(local);
             self.turn(place, None, application);
         } else {
@@ -531,6 +583,15 @@ impl<N: Node> Network<N> {
         let datagram = &mut wire.datagrams[index as usize];
         let place = datagram.hop.to as usize;
         let member = &mut members[place];
+        if let Some(backlog) = &mut member.pause {
+            if backlog.datagrams.len() < backlog.len_max {
+                backlog.datagrams.push(index);
+            } else {
+                wire.statistics.overflowed += 1;
+                wire.free.push(index);
+            }
+            return;
+        }
         let is_heard = member.is_up && !datagram.is_damaged;
         if is_heard {
             note(&mut wire.statistics.trace_hash, wire.now_ps, datagram);
@@ -593,7 +654,7 @@ impl Wire {
     }
 
     fn rewake<N: Node>(&mut self, member: &mut Member<N>, place: usize) {
-        if !member.is_up {
+        if !member.is_up || member.pause.is_some() {
             return;
         }
         if let Some(local) = member.node.poll_timeout() {

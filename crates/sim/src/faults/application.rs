@@ -125,8 +125,12 @@ impl<'a> Applications<'a> {
         let Some(endpoint) = node.node.endpoint_mut() else { return };
         let mut payload = endpoint.buffer();
         write_request(number, call, &mut payload);
-        let target =
-            if self.plan.router.is_some() { Host::Router } else { Host::Server(call.server) };
+        // With two routers each client prefers one.
+        let mut routers = self.plan.routers();
+        let target = match routers.next() {
+            Some(router) => routers.next().filter(|_| call.client % 2 == 1).unwrap_or(router),
+            None => Host::Server(call.server),
+        };
         let options =
             CallOptions { idempotent: call.is_idempotent, fixed: call.is_fixed, v1: false };
         let deadline = local + call.timeout_ns;
@@ -157,7 +161,7 @@ impl<'a> Applications<'a> {
     /// A host has died, and what its application held with it.
     pub(super) fn crashed(&mut self, host: Host, now: Time) {
         match host {
-            Host::Router => {}
+            Host::Router | Host::Standby => {}
             Host::Server(server) => {
                 let (incarnation, factor) =
                     (self.handlers[server].incarnation + 1, self.handlers[server].factor);
@@ -174,6 +178,27 @@ impl<'a> Applications<'a> {
                 }
             }
         }
+    }
+
+    /// A host stands still until `until`: its calls may end so late.
+    pub(super) fn paused(&mut self, host: Host, until: Time) {
+        let Host::Client(client) = host else { return };
+        for number in 0..self.calls.len() {
+            if let CallState::Made { id, due } = self.calls[number]
+                && self.plan.calls[number].client == client
+                && due <= until
+            {
+                self.due.remove(&(due, number as u32));
+                let due = until + TICK_NS;
+                self.due.insert((due, number as u32));
+                self.calls[number] = CallState::Made { id, due };
+            }
+        }
+    }
+
+    /// A call that its client, which stands still, does not make.
+    pub(super) fn call_of_the_paused(&mut self, number: u32, now: Time) {
+        self.end_unmade(number, Ending::NotMade, now);
     }
 
     /// A call whose client is down.
@@ -380,6 +405,12 @@ impl<'a> Applications<'a> {
         if is_to_be_answered && ending != Ending::Replied && self.plan.is_to_be_served {
             let detail = || format!("call {number} ends as {ending:?}");
             self.watch.borrow_mut().violate(Invariant::Serves, detail);
+        }
+        if call.is_after_all && ending != Ending::Replied && self.is_strict() {
+            let detail = || {
+                format!("call {number} was made when all was well again, and ends as {ending:?}")
+            };
+            self.watch.borrow_mut().violate(Invariant::Recovers, detail);
         }
         if matches!(
             ending,

@@ -56,7 +56,81 @@ impl Plan {
             plan.faults.push(hostile::any_fault(&mut dice.0, lasts_ns));
         }
         plan.add_stops(lasts_ns);
+        // Of another generator, so that what came before stays as it was.
+        let mut dice = Dice(generator(seed, STREAM + 1));
+        add_standby(&mut dice, &mut plan, lasts_ns);
+        add_host_faults(&mut dice, &mut plan, lasts_ns);
+        if dice.chance(0.15) {
+            let factor = 1 << dice.between(1, 4);
+            plan.calls.iter_mut().for_each(|call| call.at /= factor);
+        }
+        add_calls_after_all(&mut dice, &mut plan);
         plan
+    }
+}
+
+/// Now and then a second router, and what makes clients move on from one to the other.
+fn add_standby(dice: &mut Dice, plan: &mut Plan, calls_ns: u64) {
+    let Some(router) = plan.router.as_mut().filter(|_| dice.chance(0.35)) else { return };
+    router.has_standby = true;
+    // A server counts for one router that keeps clients' addresses.
+    router.config.forward = Forward::Annotate;
+    plan.servers.iter_mut().for_each(|server| server.is_former = dice.chance(0.04));
+    for _ in 0..dice.between(0, 3) {
+        let host = dice.one_of(&[Host::Router, Host::Standby]);
+        let server = Host::Server(dice.index(plan.servers.len()));
+        let kind = match dice.between(0, 3) {
+            0 => FaultKind::Partition { one: host, other: server },
+            1 => FaultKind::Pause { host },
+            _ => FaultKind::Crash { host },
+        };
+        let lasts_ns = dice.log_between(MS, 200 * MS);
+        plan.faults.push(Fault { at: dice.between(0, calls_ns), lasts_ns, kind });
+    }
+}
+
+/// What goes wrong in a host itself.
+fn add_host_faults(dice: &mut Dice, plan: &mut Plan, calls_ns: u64) {
+    for _ in 0..dice.between(0, 3) {
+        let host = host(dice, plan);
+        let kind = match dice.between(0, 3) {
+            // A node's clock is monotonic: only a machine that is moved makes it leap. A router that
+            // leaps forgets what its clients still wait for, and a server that has restarted and leaps
+            // believes that it knows of longer ago than it does: that is outside of the promises.
+            0 if matches!(host, Host::Client(_)) => {
+                FaultKind::ClockJump { host, by_ns: dice.log_between(1_000, 400 * MS) }
+            }
+            1 => FaultKind::FailedSends { host, one_of: dice.between(1, 12) as u32 },
+            _ => FaultKind::Pause { host },
+        };
+        let longest = if dice.chance(0.03) { 10_000 * MS } else { 100 * MS };
+        let lasts_ns = dice.log_between(MS, longest);
+        plan.faults.push(Fault { at: dice.between(0, calls_ns), lasts_ns, kind });
+    }
+}
+
+/// A call or two of each client when all is over, where no limit may refuse them.
+fn add_calls_after_all(dice: &mut Dice, plan: &mut Plan) {
+    let has_room = plan.servers.iter().all(|server| server.clients_max > plan.clients.len());
+    if !has_room || plan.damage == Damage::Delivered {
+        return;
+    }
+    let begin = plan.quiet_at() + RECOVERY_NS;
+    for client in 0..plan.clients.len() {
+        for _ in 0..dice.between(1, 2) {
+            plan.calls.push(CallPlan {
+                at: begin + dice.between(0, 20 * MS),
+                client,
+                server: dice.index(plan.servers.len()),
+                request_len: 8,
+                reply_len: dice.between(0, 400) as usize,
+                timeout_ns: 400 * MS,
+                is_idempotent: dice.chance(0.3),
+                is_after_all: true,
+                word: dice.between(0, u64::MAX),
+                ..CallPlan::default()
+            });
+        }
     }
 }
 
@@ -93,7 +167,7 @@ fn router(dice: &mut Dice) -> RouterPlan {
         ..RouterConfig::default()
     };
     config.silent_ns_max = config.silent_ns_max.max(config.silent_ns);
-    RouterPlan { config, clock: clock(dice) }
+    RouterPlan { config, clock: clock(dice), has_standby: false }
 }
 
 fn server(dice: &mut Dice) -> ServerPlan {
@@ -117,6 +191,7 @@ fn server(dice: &mut Dice) -> ServerPlan {
         message_len_max: dice.one_of(&[8 << 20, 8 << 20, 8 << 20, 20_000]),
         is_pooled: dice.chance(0.3),
         is_trusting: dice.chance(0.2),
+        is_former: false,
         clock: clock(dice),
     }
 }
@@ -163,6 +238,7 @@ fn calls(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
                 is_fixed: dice.chance(0.02),
                 is_refused: dice.chance(0.03),
                 panics: false,
+                is_after_all: false,
                 word: dice.between(0, u64::MAX),
             }
         })
@@ -280,6 +356,10 @@ impl Dice {
 }
 
 const MS: u64 = 1_000_000;
+
+/// After the last fault and the last call all is well again within this: every call has ended, and
+/// every server has been probed.
+const RECOVERY_NS: u64 = 500 * MS;
 
 /// The generator's stream for plans; the run itself takes others.
 const STREAM: u64 = 0x706c_616e;

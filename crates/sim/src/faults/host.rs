@@ -14,7 +14,7 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::RouterMetrics;
 use tailcut_proto::rpc::{Event, Failure, Rpc};
 use tailcut_wire::homa as homa_wire;
-use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, Kind, MessageType, Packet};
+use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Verdict};
 
 use super::Effect;
 use super::plan::Host;
@@ -53,6 +53,10 @@ pub enum Sabotage {
     NamedClientsAreBelieved,
     /// Servers take a CANCEL from anybody.
     CancelsAreBelieved,
+    /// Routers hear no report of servers after the first hundred.
+    RouterIsDeaf,
+    /// Servers say of claims that they renounce whatever they have.
+    ClaimsAreIgnored,
     /// Servers write something into their replies that does not follow from the seed.
     RunsDiffer,
 }
@@ -68,6 +72,12 @@ pub(super) struct Station {
     pub(super) node: Member<Endpoint>,
     watch: Rc<RefCell<Watch>>,
     bug: Option<Bug>,
+    /// One of so many sends fails; 0 for none.
+    pub(super) fails_one_of: u32,
+    /// Sends so far.
+    sends: u32,
+    /// It is of a version that knows no claims.
+    pub(super) is_former: bool,
 }
 
 /// A sabotage at work.
@@ -107,7 +117,8 @@ impl Station {
             last: None,
             given: None,
         });
-        Self { host, node, watch: Rc::clone(watch), bug }
+        let (fails_one_of, sends, is_former) = (0, 0, false);
+        Self { host, node, watch: Rc::clone(watch), bug, fails_one_of, sends, is_former }
     }
 
     /// The holdings of an endpoint, where it holds anything.
@@ -134,15 +145,18 @@ impl Station {
                         (Effect::CloneFiltered, metrics.clones_filtered),
                         (Effect::CloneDiscarded, metrics.clones_discarded),
                         (Effect::CloneCancelled, metrics.clones_cancelled),
+                        (Effect::Moved, metrics.moved),
                     ];
                 }
                 Metrics::Homa(metrics) => (metrics.amplification_limited, metrics.resent_bytes),
             },
             Member::Router(router) => {
-                let RouterMetrics { held, servers_silenced, cloned, .. } = router.metrics();
+                let RouterMetrics { held, servers_silenced, claims_placed, cloned, .. } =
+                    router.metrics();
                 return vec![
                     (Effect::HeldByRouter, held),
                     (Effect::Silenced, servers_silenced),
+                    (Effect::Claimed, claims_placed),
                     (Effect::Cloned, cloned),
                 ];
             }
@@ -176,6 +190,18 @@ impl Station {
         }
     }
 
+    /// Whether a bug keeps a datagram from the node.
+    fn is_deaf_to(&mut self, bytes: &[u8]) -> bool {
+        let Some(bug) = self.bug.as_mut().filter(|bug| bug.sabotage == Sabotage::RouterIsDeaf)
+        else {
+            return false;
+        };
+        let is_report =
+            Packet::parse(bytes).is_ok_and(|packet| packet.message_type == MessageType::Feedback);
+        bug.replies += u32::from(is_report);
+        is_report && bug.replies > 100
+    }
+
     fn has(&self, sabotage: Sabotage) -> bool {
         self.bug.as_ref().is_some_and(|bug| bug.sabotage == sabotage)
     }
@@ -184,6 +210,9 @@ impl Station {
 impl Node for Station {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         if !self.watch.borrow_mut().arrives(self.host, path.peer, bytes) {
+            return;
+        }
+        if self.is_former && is_claim(bytes) || self.is_deaf_to(bytes) {
             return;
         }
         let part = self.part(bytes);
@@ -209,6 +238,20 @@ impl Node for Station {
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        while self.fails_one_of > 0 {
+            self.sends += 1;
+            if !self.sends.is_multiple_of(self.fails_one_of) {
+                break;
+            }
+            let failed = self.node.poll_transmit(now, buffer)?;
+            if matches!(self.host, Host::Router | Host::Standby) {
+                // It has placed what it could not send.
+                let mut watch = self.watch.borrow_mut();
+                for bytes in buffer[..failed.len].chunks(failed.segment_len.max(1)) {
+                    watch.leaves(self.host, failed.to, bytes);
+                }
+            }
+        }
         let repeated = self.bug.as_mut().and_then(|bug| bug.repeat(buffer));
         let transmit = match repeated {
             Some(transmit) => transmit,
@@ -251,6 +294,8 @@ enum Part {
     Reply { payload_at: usize, idle_at: usize },
     /// A server's report to a router.
     Feedback,
+    /// A server's answer to a claim.
+    Claimed,
 }
 
 impl Sabotage {
@@ -263,10 +308,11 @@ impl Sabotage {
                 | Self::FirstReplyIsFiltered
                 | Self::CopiesAreUnbounded
         );
+        let is_routers = matches!(self, Self::OnceIsCloned | Self::RouterIsDeaf);
         match host {
             Host::Client(_) => is_clients,
-            Host::Router => self == Self::OnceIsCloned,
-            Host::Server(_) => !is_clients && self != Self::OnceIsCloned,
+            Host::Router | Host::Standby => is_routers,
+            Host::Server(_) => !is_clients && !is_routers,
         }
     }
 }
@@ -288,6 +334,7 @@ impl Part {
                 Some(Self::Reply { payload_at: EXTENDED_LEN, idle_at: SERVER_LOAD_AT })
             }
             MessageType::Feedback => Some(Self::Feedback),
+            MessageType::Claimed => Some(Self::Claimed),
             _ => None,
         }
     }
@@ -359,6 +406,9 @@ impl Bug {
             (Sabotage::CopiesAreUnbounded, Part::Request { .. }) => {
                 bytes[FLAGS_AT] = Flags(bytes[FLAGS_AT]).with_clone_mark(CloneMark::Copy).0;
             }
+            (Sabotage::ClaimsAreIgnored, Part::Claimed) => {
+                bytes[EXTENDED_LEN] = Verdict::Renounced as u8
+            }
             (Sabotage::ReplyIsChanged, Part::Reply { payload_at, .. }) => {
                 self.change_reply(bytes.get_mut(payload_at));
             }
@@ -428,6 +478,10 @@ impl Bug {
         buffer[..bytes.len()].copy_from_slice(bytes);
         Some(*transmit)
     }
+}
+
+fn is_claim(bytes: &[u8]) -> bool {
+    Packet::parse(bytes).is_ok_and(|packet| packet.message_type == MessageType::Claim)
 }
 
 fn word(bytes: &[u8], at: usize) -> [u8; 4] {

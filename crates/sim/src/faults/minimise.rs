@@ -164,7 +164,11 @@ fn without_host(plan: &Plan, host: Host) -> Option<Plan> {
     let is_about = |fault: &Fault| fault.kind.hosts().contains(&host);
     left.faults.retain(|fault| !is_about(fault));
     match host {
+        Host::Standby => {
+            left.router.iter_mut().for_each(|router| router.has_standby = false);
+        }
         Host::Router => {
+            left.faults.retain(|fault| !fault.kind.hosts().contains(&Host::Standby));
             left.router = None;
             left.faults.retain(|fault| {
                 !matches!(fault.kind, FaultKind::Drain { .. } | FaultKind::Removal { .. })

@@ -22,7 +22,8 @@
 //! | `CloneBudget` | copies that a client sends are within its budget | when one leaves |
 //! | `Content` | a handler gets the request, a call the handler's reply | when they are handed over |
 //! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
-//! | `Bound` | a server has at most n requests placed by a router's JBSQ(n) | when one is handed over |
+//! | `Bound` | a server has at most n requests placed by the JBSQ(n) of the only router | when one is handed over |
+//! | `Recovers` | a call that is made half a second after everything, within every limit, is answered | at its end |
 //! | `Amplification` | three bytes out for each byte in, to an address that is not validated, strangers' among them | at each datagram |
 //! | `Serves` | a call is answered, where nothing is wrong but what strangers send | at its end |
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
@@ -66,6 +67,7 @@ pub enum Invariant {
     Content,
     EndsOnce,
     Bound,
+    Recovers,
     Amplification,
     Serves,
     SlotsHome,
@@ -155,6 +157,14 @@ pub enum Effect {
     HeldByRouter,
     /// A router takes a server for silent.
     Silenced,
+    /// A client moves a call to the other router.
+    Moved,
+    /// A router places a call by a claim.
+    Claimed,
+    /// A datagram is lost since the buffer of a socket is full.
+    Overflowed,
+    /// A run has two routers.
+    TwoRouters,
     /// The clock of a host is wrong.
     WrongClocks,
     /// A router places a request on two servers.

@@ -69,6 +69,9 @@ pub struct RouterPlan {
     pub config: RouterConfig,
     /// The host's clock.
     pub clock: Clock,
+    /// There is a second router, set up alike, before the same servers. Clients know both, and move
+    /// on from one to the other.
+    pub has_standby: bool,
 }
 
 /// A server of a plan.
@@ -90,6 +93,8 @@ pub struct ServerPlan {
     pub is_pooled: bool,
     /// It takes every address for validated.
     pub is_trusting: bool,
+    /// It is of a version that knows no claims.
+    pub is_former: bool,
     /// The host's clock.
     pub clock: Clock,
 }
@@ -132,6 +137,8 @@ pub struct CallPlan {
     pub is_refused: bool,
     /// The handler panics.
     pub panics: bool,
+    /// Nothing is wrong any more when it is made, so that it must be answered.
+    pub is_after_all: bool,
     /// The seed of its bytes and its service time, so that they stay when other calls are
     /// taken away.
     pub word: u64,
@@ -227,6 +234,26 @@ pub enum FaultKind {
         /// The factor on service times.
         factor: u64,
     },
+    /// A host's processes stand still: what comes waits in the socket's buffer, as far as there is
+    /// room, and what is due is done late.
+    Pause {
+        /// The host.
+        host: Host,
+    },
+    /// A host's clock leaps forward, for good.
+    ClockJump {
+        /// The host.
+        host: Host,
+        /// By so much, ns.
+        by_ns: u64,
+    },
+    /// Sends of a host fail, whole GSO batches at once.
+    FailedSends {
+        /// The host.
+        host: Host,
+        /// One of so many.
+        one_of: u32,
+    },
     /// The router is told to drain a server, and to resume it.
     Drain {
         /// The server.
@@ -267,6 +294,8 @@ pub enum Attack {
 pub enum Host {
     /// The router.
     Router,
+    /// The second router.
+    Standby,
     /// A server, by its place among the servers.
     Server(usize),
     /// A client, by its place among the clients.
@@ -287,6 +316,7 @@ impl Default for ServerPlan {
             message_len_max: config.message_len_max,
             is_pooled: false,
             is_trusting: false,
+            is_former: false,
             clock: Clock::default(),
         }
     }
@@ -383,17 +413,28 @@ impl Plan {
 
     /// Every host, by its place in the network.
     pub fn hosts(&self) -> impl Iterator<Item = Host> {
-        let router = self.router.iter().map(|_| Host::Router);
-        router
+        self.routers()
             .chain((0..self.servers.len()).map(Host::Server))
             .chain((0..self.clients.len()).map(Host::Client))
     }
 
+    /// The routers.
+    pub(super) fn routers(&self) -> impl Iterator<Item = Host> + use<> {
+        let standby = self.has_standby().then_some(Host::Standby);
+        self.router.as_ref().map(|_| Host::Router).into_iter().chain(standby)
+    }
+
+    /// True if there are two routers.
+    pub(super) fn has_standby(&self) -> bool {
+        self.router.as_ref().is_some_and(|router| router.has_standby)
+    }
+
     /// The place of a host in the network.
     pub(super) fn place(&self, host: Host) -> usize {
-        let routers = usize::from(self.router.is_some());
+        let routers = self.routers().count();
         match host {
             Host::Router => 0,
+            Host::Standby => 1,
             Host::Server(index) => routers + index,
             Host::Client(index) => routers + self.servers.len() + index,
         }
@@ -402,7 +443,9 @@ impl Plan {
     /// The clock of a host.
     pub(super) fn clock(&self, host: Host) -> Clock {
         match host {
-            Host::Router => self.router.as_ref().map_or(Clock::default(), |router| router.clock),
+            Host::Router | Host::Standby => {
+                self.router.as_ref().map_or(Clock::default(), |router| router.clock)
+            }
             Host::Server(index) => self.servers[index].clock,
             Host::Client(index) => self.clients[index].clock,
         }
@@ -418,7 +461,7 @@ impl FaultKind {
     /// True for a fault of the router's servers, or of the router itself.
     fn concerns_router(&self) -> bool {
         matches!(self, Self::Drain { .. } | Self::Removal { .. })
-            || self.hosts().contains(&Host::Router)
+            || self.hosts().iter().any(|host| matches!(host, Host::Router | Host::Standby))
     }
 
     /// Every host that it names.
@@ -439,6 +482,9 @@ impl FaultKind {
                 vec![one, other]
             }
             Self::Crash { host }
+            | Self::Pause { host }
+            | Self::ClockJump { host, .. }
+            | Self::FailedSends { host, .. }
             | Self::Slowness { host, .. }
             | Self::Drain { host }
             | Self::Removal { host }
@@ -453,6 +499,7 @@ impl Host {
     pub fn address(self) -> SocketAddr {
         match self {
             Self::Router => ([10, 0, 0, 1], 9000).into(),
+            Self::Standby => ([10, 0, 0, 2], 9000).into(),
             Self::Server(index) => ([10, 0, 1, index as u8], 8000).into(),
             Self::Client(index) => ([10, 0, 2, index as u8], 33_000).into(),
         }
@@ -463,6 +510,7 @@ impl Host {
         let IpAddr::V4(ip) = address.ip() else { return None };
         match (ip.octets(), address.port()) {
             ([10, 0, 0, 1], 9000) => Some(Self::Router),
+            ([10, 0, 0, 2], 9000) => Some(Self::Standby),
             ([10, 0, 1, index], 8000) => Some(Self::Server(index.into())),
             ([10, 0, 2, index], 33_000) => Some(Self::Client(index.into())),
             _ => None,
@@ -474,6 +522,7 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Router => write!(f, "router"),
+            Self::Standby => write!(f, "second router"),
             Self::Server(index) => write!(f, "server {index}"),
             Self::Client(index) => write!(f, "client {index}"),
         }
@@ -488,9 +537,10 @@ impl fmt::Display for Plan {
             ", segments of {} B, damaged datagrams are {:?}",
             self.segment_len, self.damage
         )?;
-        if let Some(RouterPlan { config, clock }) = &self.router {
+        if let Some(RouterPlan { config, clock, has_standby }) = &self.router {
             let RouterConfig { policy, forward, queue_len_max, table_len_max, .. } = config;
-            write!(f, "router: {policy}, {forward:?}, holds {queue_len_max}")?;
+            let count = if *has_standby { "two routers" } else { "router" };
+            write!(f, "{count}: {policy}, {forward:?}, holds {queue_len_max}")?;
             write!(f, " for {} and knows {table_len_max},", Span(config.hold_ns_max))?;
             writeln!(f, " probes every {}{}", Span(config.probe_interval_ns), Skew(*clock))?;
         }
@@ -501,6 +551,7 @@ impl fmt::Display for Plan {
             let pooled = if server.is_pooled { ", in the pool" } else { "" };
             let trusting = if server.is_trusting { ", trusting" } else { "" };
             write!(f, "server {index}: {} x {}{pooled}{trusting}", server.workers, server.service)?;
+            f.write_str(if server.is_former { ", of a former version" } else { "" })?;
             write!(
                 f,
                 ", at most {} requests, {} partials",
@@ -541,6 +592,7 @@ impl fmt::Display for CallPlan {
             (self.is_fixed, ", fixed"),
             (self.is_refused, ", refused by the handler"),
             (self.panics, ", whose handler panics"),
+            (self.is_after_all, ", after all faults"),
         ] {
             if is_so {
                 f.write_str(text)?;
@@ -589,6 +641,13 @@ impl fmt::Display for Fault {
                 write!(f, "nothing gets between {one} and {other}")
             }
             FaultKind::Crash { host } => write!(f, "{host} is down"),
+            FaultKind::Pause { host } => write!(f, "{host} stands still"),
+            FaultKind::ClockJump { host, by_ns } => {
+                write!(f, "the clock of {host} leaps by {}", Span(by_ns))
+            }
+            FaultKind::FailedSends { host, one_of } => {
+                write!(f, "one of {one_of} sends of {host} fails")
+            }
             FaultKind::Slowness { host, delay_ns, factor } => {
                 write!(f, "{host} is slow by {} and {factor} times", Span(delay_ns))
             }
@@ -659,7 +718,7 @@ mod tests {
 
     #[test]
     fn addresses_name_their_hosts() {
-        for host in [Host::Router, Host::Server(7), Host::Client(5)] {
+        for host in [Host::Router, Host::Standby, Host::Server(7), Host::Client(5)] {
             assert_eq!(Host::at(host.address()), Some(host));
         }
         assert_eq!(Host::at(([10, 0, 3, 0], 33_000).into()), None);

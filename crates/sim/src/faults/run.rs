@@ -16,6 +16,7 @@ use super::hostile;
 use super::plan::{Fault, FaultKind, Host, Plan, Transport};
 use super::watch::Watch;
 use super::{Coverage, Effect, Invariant, Options, Report, Violation};
+use crate::clock::Clock;
 use crate::impair::{Bursts, Impairment};
 use crate::member::Member;
 use crate::network::{Damage, HostDelays, Network};
@@ -46,6 +47,8 @@ pub(super) struct Run<'a> {
     script: Vec<(Time, Step)>,
     /// Which faults there are now.
     is_active: Vec<bool>,
+    /// How far the clocks of hosts have leapt, by place.
+    leaps: Vec<u64>,
     coverage: Coverage,
 }
 
@@ -76,6 +79,7 @@ impl<'a> Run<'a> {
             applications: Applications::new(plan, watch),
             script: script(plan),
             is_active: vec![false; plan.faults.len()],
+            leaps: vec![0; plan.hosts().count()],
             coverage: Coverage::default(),
         };
         run.network.set_damage(plan.damage);
@@ -121,6 +125,9 @@ impl<'a> Run<'a> {
                 let host = Host::Client(self.plan.calls[number as usize].client);
                 if self.is_down(host) {
                     return self.applications.call_of_the_dead(number, now);
+                }
+                if self.is_paused(host) {
+                    return self.applications.call_of_the_paused(number, now);
                 }
                 let place = self.plan.place(host);
                 let times = (now, self.network.local(place));
@@ -199,6 +206,9 @@ impl<'a> Run<'a> {
                 self.separate(other, one);
             }
             FaultKind::Crash { .. } | FaultKind::Hostile { .. } => {}
+            FaultKind::Pause { host } => self.pause(host, now),
+            FaultKind::ClockJump { host, by_ns } => self.leap(fault, host, by_ns),
+            FaultKind::FailedSends { host, .. } => self.fail_sends(host),
             FaultKind::Slowness { host, .. } => self.slow(host),
             FaultKind::Drain { host } | FaultKind::Removal { host } => self.reconfigure(host),
             FaultKind::Stop { host } => self.stop_or_replace(host, now),
@@ -270,26 +280,69 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tells the router of a server what the active faults say. Whatever it was told before may be
+    fn pause(&mut self, host: Host, now: Time) {
+        let place = self.plan.place(host);
+        if !self.is_paused(host) {
+            return self.network.resume(place);
+        }
+        // A socket makes packets older than they say, which a host that has restarted counts on: what
+        // waits there longer than the network may carry it is lost (docs/concepts.md).
+        let buffer = if self.watch.borrow().has_restarted(host) { 0 } else { SOCKET_BUFFER };
+        self.network.pause(place, buffer);
+        let concerned = self.plan.faults.iter().zip(&self.is_active);
+        let ends = concerned
+            .filter(|(fault, is_active)| **is_active && fault.kind == FaultKind::Pause { host })
+            .map(|(fault, _)| fault.at + fault.lasts_ns);
+        self.applications.paused(host, ends.max().unwrap_or(now));
+    }
+
+    /// A leap has no end.
+    fn leap(&mut self, fault: &Fault, host: Host, by_ns: u64) {
+        if self.active().any(|kind| kind == fault.kind) {
+            let place = self.plan.place(host);
+            self.leaps[place] += by_ns;
+            let clock = self.clock(host);
+            self.network.set_clock(place, clock);
+        }
+    }
+
+    /// The clock of a host, with its leaps.
+    fn clock(&self, host: Host) -> Clock {
+        let clock = self.plan.clock(host);
+        Clock { offset_ns: clock.offset_ns + self.leaps[self.plan.place(host)], ..clock }
+    }
+
+    fn fail_sends(&mut self, host: Host) {
+        let of_host = |kind| match kind {
+            FaultKind::FailedSends { host: failing, one_of } if failing == host => Some(one_of),
+            _ => None,
+        };
+        let one_of = self.active().filter_map(of_host).min().unwrap_or(0);
+        self.network.node_mut(self.plan.place(host)).fails_one_of = one_of;
+    }
+
+    /// Tells the routers of a server what the active faults say. Whatever it was told before may be
     /// so already.
     fn reconfigure(&mut self, host: Host) {
         let is_removed = self.active().any(|kind| kind == FaultKind::Removal { host });
         let is_drained = self.active().any(|kind| kind == FaultKind::Drain { host });
-        let place = self.plan.place(Host::Router);
-        let local = self.network.local(place);
         let addr = host.address();
-        let Some(router) = self.network.node_mut(place).node.router_mut() else { return };
-        if is_removed {
-            let _ = router.remove_server(addr);
-        } else {
-            let _ = router.add_server(local, ServerConfig { addr, speaks: Speaks::Extension });
-            let _ = if is_drained {
-                router.drain_server(local, addr)
+        for router in self.plan.routers() {
+            let place = self.plan.place(router);
+            let local = self.network.local(place);
+            let Some(router) = self.network.node_mut(place).node.router_mut() else { return };
+            if is_removed {
+                let _ = router.remove_server(addr);
             } else {
-                router.resume_server(local, addr)
-            };
+                let _ = router.add_server(local, ServerConfig { addr, speaks: Speaks::Extension });
+                let _ = if is_drained {
+                    router.drain_server(local, addr)
+                } else {
+                    router.resume_server(local, addr)
+                };
+            }
+            self.network.flush(place);
         }
-        self.network.flush(place);
     }
 
     /// Ends the run when all is quiet, or when it should be.
@@ -351,6 +404,8 @@ impl<'a> Run<'a> {
             (Effect::Overtaken, watch.overtaken),
             (Effect::Excused, watch.excused),
             (Effect::WrongClocks, self.plan.hosts().filter(is_wrong).count() as u64),
+            (Effect::Overflowed, network.overflowed),
+            (Effect::TwoRouters, self.plan.has_standby().into()),
             (Effect::WithoutRouter, self.plan.router.is_none().into()),
             (Effect::SingleSwitch, (has_racks == Some(false)).into()),
             (Effect::LeafSpine, (has_racks == Some(true)).into()),
@@ -376,6 +431,10 @@ impl<'a> Run<'a> {
         self.active().any(|kind| kind == FaultKind::Crash { host })
     }
 
+    fn is_paused(&self, host: Host) -> bool {
+        self.active().any(|kind| kind == FaultKind::Pause { host })
+    }
+
     /// The seed of a host's secrets, and of what happens to its datagrams, from `now` on. It
     /// depends on nothing else, so that it stays when something is taken away from the plan.
     fn seed_of(&self, host: Host, now: Time) -> u64 {
@@ -392,14 +451,14 @@ impl<'a> Run<'a> {
     pub(super) fn station(&self, host: Host) -> Station {
         let (now, seed) = (self.network.now(), self.seed_of(host, self.network.now()));
         let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
-        let local = self.plan.clock(host).local(now);
+        let local = self.clock(host).local(now);
         if let Transport::Homa(policy) = self.plan.transport {
             let config = homa::Config { secret, ..self.homa_config(host, policy) };
             return self.stand(host, homa::Endpoint::new(local, config).into());
         }
         let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
         match host {
-            Host::Router => return self.router(local),
+            Host::Router | Host::Standby => return self.router(host, local),
             Host::Server(index) => {
                 let server = &self.plan.servers[index];
                 let is_kept =
@@ -422,6 +481,9 @@ impl<'a> Run<'a> {
                 config.credit_bytes = client.credit_bytes;
                 config.serving.is_enabled = false;
                 config.cloning = self.cloning();
+                if self.plan.has_standby() {
+                    config.alternates = self.plan.routers().map(Host::address).collect();
+                }
             }
         }
         let mut endpoint = r2p2::Endpoint::new(local, config);
@@ -441,7 +503,12 @@ impl<'a> Run<'a> {
     /// An endpoint at its host.
     fn stand(&self, host: Host, endpoint: Endpoint) -> Station {
         let node = Member::Endpoint(Box::new(endpoint));
-        Station::new(host, node, &self.watch, self.options.sabotage)
+        let mut station = Station::new(host, node, &self.watch, self.options.sabotage);
+        station.is_former = match host {
+            Host::Server(index) => self.plan.servers[index].is_former,
+            Host::Router | Host::Standby | Host::Client(_) => false,
+        };
+        station
     }
 
     fn homa_config(&self, host: Host, policy: homa::GrantPolicy) -> homa::Config {
@@ -450,7 +517,7 @@ impl<'a> Run<'a> {
         config.framing.unscheduled_len = self.plan.segment_len.into();
         config.framing.scheduled_len = self.plan.segment_len.into();
         match host {
-            Host::Router => {}
+            Host::Router | Host::Standby => {}
             Host::Server(index) => {
                 let server = &self.plan.servers[index];
                 config.message_len_max = server.message_len_max;
@@ -471,7 +538,7 @@ impl<'a> Run<'a> {
         config
     }
 
-    fn router(&self, local: Time) -> Station {
+    fn router(&self, host: Host, local: Time) -> Station {
         let is_removed = |server: &usize| {
             self.active().any(|kind| kind == FaultKind::Removal { host: Host::Server(*server) })
         };
@@ -480,16 +547,12 @@ impl<'a> Run<'a> {
             addr: Host::Server(server).address(),
             speaks: Speaks::Extension,
         });
-        let seed = self.seed_of(Host::Router, self.network.now());
+        let seed = self.seed_of(host, self.network.now());
         let plan = self.plan.router.clone().unwrap_or_default();
         let config = RouterConfig { servers: addresses.collect(), seed, ..plan.config };
         let router = Router::new(local, config).unwrap_or_else(|error| panic!("{error}"));
-        Station::new(
-            Host::Router,
-            Member::Router(Box::new(router)),
-            &self.watch,
-            self.options.sabotage,
-        )
+        let sabotage = self.options.sabotage;
+        Station::new(host, Member::Router(Box::new(router)), &self.watch, sabotage)
     }
 }
 
@@ -527,6 +590,9 @@ fn order(step: Step) -> u8 {
         Step::Look => 5,
     }
 }
+
+/// Datagrams that a socket keeps for a process that stands still.
+const SOCKET_BUFFER: usize = 256;
 
 /// Between two hosts where no links are.
 const DELAY_NS: u64 = 5_000;

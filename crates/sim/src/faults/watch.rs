@@ -71,6 +71,10 @@ pub(super) struct Watch {
     strangers: BTreeMap<SocketAddr, StrangerBook>,
     /// The server and the id of the request that arrived last.
     last_request: Option<(Host, u64)>,
+    /// Bytes in and out of each client at the second router, where there is one.
+    standby: BTreeMap<usize, (u64, u64)>,
+    /// A bound is one router's alone.
+    has_standby: bool,
     /// Restarts of each host.
     incarnations: BTreeMap<Host, u32>,
     /// The incarnation of each host that first had a copy of a call that may run once, by the
@@ -171,6 +175,8 @@ impl Watch {
             router: RouterBook::default(),
             strangers: BTreeMap::new(),
             last_request: None,
+            standby: BTreeMap::new(),
+            has_standby: plan.has_standby(),
             incarnations: BTreeMap::new(),
             had: BTreeMap::new(),
             trace: VecDeque::new(),
@@ -204,6 +210,7 @@ impl Watch {
     pub(super) fn crashed(&mut self, host: Host) {
         *self.incarnations.entry(host).or_default() += 1;
         match host {
+            Host::Standby => self.standby = BTreeMap::new(),
             Host::Router => {
                 self.router = RouterBook::default();
                 self.servers.iter_mut().for_each(ServerBook::begin_anew);
@@ -222,6 +229,11 @@ impl Watch {
             }
             Host::Client(_) => {}
         }
+    }
+
+    /// True if the host has died before.
+    pub(super) fn has_restarted(&self, host: Host) -> bool {
+        self.incarnations.contains_key(&host)
     }
 
     /// The router's bound at this moment.
@@ -280,8 +292,8 @@ impl Watch {
             (Host::Server(server), Host::Client(client), packet) => {
                 self.pay_out(server, client, &packet, bytes.len() as u64)
             }
-            (Host::Router, Host::Client(client), _) => {
-                let paid = self.router.ledger.entry(client).or_default();
+            (Host::Router | Host::Standby, Host::Client(client), _) => {
+                let paid = self.ledger(host).entry(client).or_default();
                 paid.1 += bytes.len() as u64;
                 let (paid_in, paid_out) = *paid;
                 if paid_out > AMPLIFICATION_MAX * paid_in {
@@ -344,7 +356,8 @@ impl Watch {
             book.live.insert(number);
         }
         let count = book.live.len();
-        if let Some(bound) = self.router.bound.filter(|&bound| count > bound as usize) {
+        let bound = self.router.bound.filter(|_| !self.has_standby);
+        if let Some(bound) = bound.filter(|&bound| count > bound as usize) {
             let detail = || {
                 format!(
                     "server {server} has {count} requests of the router's, whose bound is {bound}"
@@ -402,9 +415,9 @@ impl Watch {
                     self.note_arrival(server, packet, self.number(packet));
                 }
             }
-            (Host::Router, _) => {
+            (Host::Router | Host::Standby, _) => {
                 if let Some(Host::Client(client)) = Host::at(from) {
-                    self.router.ledger.entry(client).or_default().0 += len as u64;
+                    self.ledger(host).entry(client).or_default().0 += len as u64;
                 }
             }
             (Host::Client(_), AnyPacket::R2p2(packet)) => {
@@ -440,6 +453,11 @@ impl Watch {
         }
     }
 
+    /// Bytes in and out of each client at a router.
+    fn ledger(&mut self, router: Host) -> &mut BTreeMap<usize, (u64, u64)> {
+        if router == Host::Standby { &mut self.standby } else { &mut self.router.ledger }
+    }
+
     /// The call that a first packet of a request belongs to.
     fn number(&self, packet: &Packet) -> Option<u32> {
         let is_first = packet.message_type == MessageType::Request && packet.index == 0;
@@ -454,6 +472,8 @@ impl Watch {
                 Some(number) if self.is_once[number as usize] => {
                     packet.flags().has(Flags::RETRANSMIT)
                 }
+                // It renounces what a copy asks for that comes after a restart.
+                _ if packet.message_type == MessageType::Claim => true,
                 _ => return false,
             },
             // Any packet of a request is enough to refuse it.
@@ -520,7 +540,9 @@ impl Watch {
         let Some(route) = route(packet) else { return };
         let is_new = packet.rpc_id().is_some_and(|id| self.router.forwarded.insert(id.0));
         let is_copy = packet.flags().clone_mark() == CloneMark::Copy;
-        if (is_new || is_copy) && packet.policy != Policy::Fixed {
+        // Claims, like copies of the same, go where they must.
+        let is_bound = packet.policy != Policy::Fixed && !packet.flags().has(Flags::MOVED);
+        if (is_new || is_copy) && is_bound {
             self.router.placed.insert((server, route.placement.get()));
         }
     }

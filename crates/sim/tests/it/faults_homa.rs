@@ -28,6 +28,9 @@ fn every_promise_is_kept_and_everything_happens() {
         "no_server",
         "clone",
         "hedged",
+        "moved",
+        "claimed",
+        "two_routers",
     ];
     let missing = coverage
         .figures()
