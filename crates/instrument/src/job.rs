@@ -182,6 +182,8 @@ pub struct R2p2 {
     pub v1: bool,
     /// Copies that clients send themselves.
     pub clones: Clones,
+    /// The targets stand for each other: calls move on from one that does not answer.
+    pub failover: bool,
 }
 
 /// Copies of calls that clients send, to another target, or where there is one alone to the router

@@ -128,6 +128,19 @@ impl ClientBuilder {
         self
     }
 
+    /// Another router before the same servers, R2P2 only: calls move on to it, within 100 ms, when
+    /// the one that the client is connected to does not answer any more, and back when it does not
+    /// either. Repeat it for more. Calls that may run once still run once at most, as long as all
+    /// routers know the same servers. What it resolves to counts from the next connect on.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`] where the name has no address.
+    pub fn fallback(mut self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Self, Error> {
+        self.setup.opening.r2p2.alternates.push(resolve(target)?);
+        Ok(self)
+    }
+
     /// The address that `target` resolves to, and the driver of an endpoint for calls to it.
     pub(crate) fn open(
         &self,
@@ -137,6 +150,9 @@ impl ClientBuilder {
         let mut setup = self.setup.clone();
         setup.opening.r2p2.serving.is_enabled = false;
         setup.opening.homa.serving.is_enabled = false;
+        if !setup.opening.r2p2.alternates.is_empty() {
+            setup.opening.r2p2.alternates.insert(0, target);
+        }
         let any = if target.is_ipv4() {
             Ipv4Addr::UNSPECIFIED.into()
         } else {

@@ -121,6 +121,10 @@ pub(crate) struct Flags {
     /// hedge:p95:10% says [default: off]
     #[arg(long, value_name = "MODE")]
     pub(crate) clone: Option<Written<CloneText>>,
+    /// R2P2: the targets are routers before one set of servers: calls move on to another when one
+    /// does not answer
+    #[arg(long)]
+    pub(crate) failover: bool,
     /// R2P2: speak version 1, as the reference implementation does
     #[arg(long)]
     pub(crate) v1: bool,
@@ -258,6 +262,12 @@ impl Flags {
         }
         if clones == Clones::All && self.target.len() < 2 {
             bail!("--clone c-clone needs two servers: repeat --target");
+        }
+        if self.failover && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
+            bail!("--failover is R2P2's; take --transport r2p2, or leave it out");
+        }
+        if self.failover && self.target.len() < 2 {
+            bail!("--failover needs another --target to go to");
         }
         if matches!(self.pattern, Some(Pattern::Find { .. })) && self.slo.is_none() {
             bail!("say what to find the highest rate for: --slo, such as 'p99<200us'");

@@ -78,9 +78,11 @@ impl Endpoints {
             bail!("a store is filled over TCP, TLS or UDP; fill it there first");
         }
         let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
+        let mut opening = cloning_opening(plan, sampler.config());
+        opening.r2p2.alternates.clone_from(&plan.alternates);
         Ok(Self {
             driver: Driver::new(wait).context("cannot set up polling")?,
-            opening: cloning_opening(plan, sampler.config()),
+            opening,
             wire: Wire::of(plan.job.transport),
             replies: Replies::new(&plan.app),
             options: CallOptions {

@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) index: u32,
     pub(super) app: App,
     pub(super) lanes: Vec<LanePlan>,
+    /// Targets that stand for each other, or none.
+    pub(super) alternates: Vec<SocketAddr>,
     pub(super) preload: Option<Preload>,
     pub(super) job: Job,
     /// Where timestamps come from.
@@ -61,6 +63,7 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
             .filter(|index| index % job.threads == thread)
             .map(lane)
             .collect(),
+        alternates: if job.r2p2.failover { targets.clone() } else { Vec::new() },
         preload: preload.clone(),
         job: job.clone(),
         source,
