@@ -42,9 +42,11 @@ fn every_promise_is_kept_and_everything_happens() {
 /// Is the bug found within `seeds` seeds, by this invariant?
 fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant) {
     let options = Options { sabotage: Some(sabotage), ..Options::default() };
-    let found =
-        (0..seeds).find_map(|seed| check_plan(&Plan::homa_of_seed(seed), 1, options).violation);
-    assert_eq!(found.map(|violation| violation.invariant), Some(invariant), "{sabotage:?}");
+    let violations =
+        (0..seeds).filter_map(|seed| check_plan(&Plan::homa_of_seed(seed), 1, options).violation);
+    // A bug may break other promises in other seeds.
+    let mut found = violations.map(|violation| violation.invariant);
+    assert!(found.any(|broken| broken == invariant), "{sabotage:?}");
 }
 
 #[test]
