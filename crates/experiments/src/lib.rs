@@ -14,6 +14,7 @@ mod homa;
 mod homa_short;
 mod laedge;
 mod netclone;
+mod overload;
 mod queues;
 mod racksched;
 mod replication;
@@ -36,7 +37,7 @@ pub struct Reproduction {
 }
 
 /// All of them.
-pub const REPRODUCTIONS: [Reproduction; 18] = [
+pub const REPRODUCTIONS: [Reproduction; 19] = [
     reproduction(
         "rpcvalet-queues",
         "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -122,6 +123,11 @@ pub const REPRODUCTIONS: [Reproduction; 18] = [
         "homa-short-packets",
         "Homa on W3 and W4 with packets of half the length, over as published",
         homa_short::figure,
+    ),
+    reproduction(
+        "overload",
+        "goodput and p99 at up to a hundred times the capacity: FIFO, CoDel, adaptive LIFO",
+        overload::figure,
     ),
 ];
 

@@ -13,6 +13,7 @@
 //! | [`clock`] | a host's clock that is wrong |
 //! | [`member`] | an endpoint or a router at an address |
 //! | [`network`] | nodes at addresses, over links and switches or impaired paths alone |
+//! | [`overload`] | at the grain of queues: more than can be served, with deadlines |
 //! | [`r2p2`] | at the grain of packets: an experiment with clients, a router and servers |
 //! | [`homa`] | at the grain of packets: messages under load, over the network of Homa's published simulation |
 //! | [`faults`] | random runs under faults, and what must hold in them |
@@ -29,6 +30,7 @@ pub mod homa;
 pub mod impair;
 pub mod member;
 pub mod network;
+pub mod overload;
 pub mod queue;
 pub mod r2p2;
 pub mod sojourn;

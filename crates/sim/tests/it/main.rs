@@ -14,6 +14,7 @@ mod homa_published;
 mod homa_scale;
 mod instrument;
 mod network;
+mod overload;
 mod pair;
 mod proto_hardening;
 mod proto_homa_hijacked;

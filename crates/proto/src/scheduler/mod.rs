@@ -4,9 +4,9 @@
 //! |---|---|---|
 //! | offered | nobody is held and the policy names a worker | placed, the worker's count rises |
 //! | offered | somebody is held, or the policy holds | held, behind those held before |
-//! | offered | as many are held as may be | returned: full |
+//! | offered | as many are held as may be, or its share of the queue, or it would be too late | returned: full |
 //! | held | a worker may take one more, and it is the first of the queue | placed |
-//! | held | its expiry passes | handed back as expired |
+//! | held | its expiry passes, or it has waited for as long as [`overload`] lets it | handed back as expired |
 //! | held | it is removed | handed back |
 //!
 //! | a worker is | event | then |
@@ -21,16 +21,20 @@
 //! Where the policy clones and the item may be cloned, the item counts at two workers, and the
 //! caller gives it to both: [`Workers`] can be walked or handed out, and says no more.
 //!
-//! Invariant: items leave in the order in which they came, no item leaves by placement at or after
-//! its expiry, and no worker that is out of service gets one.
+//! Invariant: items of one share leave in the order in which they came, shares take turns, no item
+//! leaves by placement at or after its expiry, and no worker that is out of service gets one.
 
-use std::collections::VecDeque;
+pub mod overload;
+mod queue;
+
 use std::{iter, option};
 
-use crate::call::slab::{Slab, SlotKey};
+use crate::call::slab::SlotKey;
 use crate::node::Time;
-use crate::order::heap::{Heap, Places};
 use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
+
+use self::overload::{Order, Overload, OverloadConfig};
+use self::queue::Queue;
 
 /// Fate of an offered item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +43,34 @@ pub enum Outcome<T> {
     Placed(Workers, T),
     /// It waits in the queue; the ticket takes it out again.
     Held(Ticket),
-    /// The queue is full.
+    /// The queue is full, or what its share may have of it; or it would wait for too long.
     Full(T),
+}
+
+/// How long an offered item may wait, and for whose share of the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// When it came; `None` where it may wait until `until` whatever the queue does.
+    since: Option<Time>,
+    /// When nobody wants it any more.
+    until: Time,
+    /// Share of the queue that it belongs to. Shares take turns.
+    share: u64,
+}
+
+impl Wait {
+    /// An item that comes at `now`, for the share of one client, and that nobody wants from
+    /// `deadline` on. It waits as the scheduler's [`OverloadConfig`] says, where it has one.
+    pub fn of(share: u64, now: Time, deadline: Time) -> Self {
+        Self { since: Some(now), until: deadline, share }
+    }
+}
+
+/// An item that may wait until a time.
+impl From<Time> for Wait {
+    fn from(until: Time) -> Self {
+        Self { since: None, until, share: 0 }
+    }
 }
 
 /// The one or two workers that an item goes to, each of which concludes it.
@@ -131,6 +161,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     workers: Vec<Worker>,
     /// Workers in service.
     in_service_count: u32,
+    /// The limit of waiting, where there is one besides the expiry of each item.
+    overload: Option<Overload>,
 }
 
 impl<T, P: Policy + ?Sized> Scheduler<T, P> {
@@ -151,48 +183,91 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             waiting: Vec::new(),
             workers: Vec::new(),
             in_service_count: 0,
+            overload: None,
         }
     }
 
-    /// Places `item`, or holds it behind those that are held. `random` is 64 uniform bits, fresh
+    /// Bounds how long items wait, by their deadlines and by how long the queue stands.
+    #[must_use]
+    pub fn with_overload(mut self, config: OverloadConfig) -> Self {
+        self.queue.set_seed(config.seed);
+        self.overload = Some(Overload::new(config));
+        self
+    }
+
+    /// Places `item`, or holds it behind those of its share. `random` is 64 uniform bits, fresh
     /// for each call. After [`Scheduler::conclude`] or a change of workers, drain
     /// [`Scheduler::poll_placed`] first, or the item queues for nothing.
     pub fn offer(
         &mut self,
         item: T,
         cloning: Cloning,
-        expires_at: Time,
+        wait: impl Into<Wait>,
         random: u64,
     ) -> Outcome<T> {
-        if self.queue.len() == 0
-            && let Some(workers) = self.place(cloning, random)
-        {
+        let wait = wait.into();
+        let is_empty = self.queue.len() == 0;
+        let placed = if is_empty { self.place(cloning, random) } else { None };
+        let mut expires_at = wait.until;
+        if let (Some(overload), Some(since)) = (&mut self.overload, wait.since) {
+            overload.note_offered(since, is_empty);
+            if placed.is_none() {
+                expires_at = overload.expiry(since, wait.until);
+                if expires_at <= since {
+                    overload.note_refused(since);
+                    return Outcome::Full(item);
+                }
+            }
+        }
+        if let Some(workers) = placed {
             return Outcome::Placed(workers, item);
         }
-        match self.queue.push((item, cloning), expires_at) {
+        match self.queue.push((item, cloning), expires_at, wait.share) {
             Ok(ticket) => Outcome::Held(ticket),
-            Err((item, _)) => Outcome::Full(item),
+            Err((item, _)) => {
+                if let (Some(overload), Some(since)) = (&mut self.overload, wait.since) {
+                    overload.note_refused(since);
+                }
+                Outcome::Full(item)
+            }
         }
     }
 
     /// The next held item that may go now. `None` when there is none, or while an expired item has
     /// not been taken by [`Scheduler::poll_expired`].
     pub fn poll_placed(&mut self, now: Time, random: u64) -> Option<(Workers, T)> {
-        let (ticket, &(_, cloning)) = self.queue.first()?;
-        // A clone never takes the place of an item that is held.
-        let cloning = if self.queue.len() > 1 { Cloning::Forbidden } else { cloning };
         if self.queue.next_expiry().is_some_and(|expiry| expiry <= now) {
             return None;
         }
+        let order =
+            self.overload.as_ref().map_or(Order::OldestFirst, |overload| overload.order(now));
+        let (ticket, &(_, cloning)) = self.queue.first(order)?;
+        // A clone never takes the place of an item that is held.
+        let cloning = if self.queue.len() > 1 { Cloning::Forbidden } else { cloning };
         let workers = self.place(cloning, random)?;
-        let (item, _) = self.queue.remove(ticket).expect("the first of the queue is held");
+        let (item, _) = self.queue.take(ticket).expect("the first of the queue is held");
+        if let Some(overload) = &mut self.overload {
+            overload.note_placed(now, self.queue.len(), &self.loads);
+        }
         Some((workers, item))
     }
 
-    /// A held item whose expiry has passed, the earliest expiry first.
+    /// A held item whose expiry has passed, or that has waited for as long as it may; the earliest
+    /// expiry first.
     pub fn poll_expired(&mut self, now: Time) -> Option<T> {
         let (ticket, expiry) = self.queue.earliest()?;
-        if expiry > now { None } else { self.remove(ticket) }
+        if expiry > now {
+            return None;
+        }
+        if let Some(overload) = &mut self.overload {
+            overload.note_refused(now);
+        }
+        self.remove(ticket)
+    }
+
+    /// How long who is refused now is to stay away, ns; 0 where nothing limits waiting.
+    pub fn retry_after_ns(&self) -> u64 {
+        self.overload.as_ref().map_or(0, Overload::retry_after_ns)
     }
 
     /// When the next held item expires.
@@ -337,104 +412,6 @@ enum State {
     Out,
     Removed,
 }
-
-/// A bounded FIFO from which any item can be taken in O(log n), with the earliest expiry at hand.
-///
-/// The order is a ring of tickets; the ticket of an item that left early is skipped when it comes
-/// to the front, and the ring is swept when more than half of it are such.
-#[derive(Debug)]
-struct Queue<T> {
-    /// Most items.
-    len_max: usize,
-    /// The held items; `None` in free slots.
-    slots: Slab<Option<T>>,
-    /// Tickets in the order of arrival, some of which are stale.
-    order: VecDeque<Ticket>,
-    /// The held items by expiry, then by sequence.
-    expiries: Heap<(Time, u64)>,
-    /// Where each slot is in `expiries`.
-    expiry_places: Places,
-    /// Sequence of the next item, so that equal expiries leave in order.
-    sequence: u64,
-}
-
-impl<T> Queue<T> {
-    fn new(len_max: usize) -> Self {
-        Self {
-            len_max,
-            slots: Slab::default(),
-            order: VecDeque::new(),
-            expiries: Heap::default(),
-            expiry_places: Places::default(),
-            sequence: 0,
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    fn push(&mut self, item: T, expires_at: Time) -> Result<Ticket, T> {
-        if self.len() >= self.len_max {
-            return Err(item);
-        }
-        let slot = self.slots.take(|| None);
-        self.slots[slot] = Some(item);
-        self.expiries.set(&mut self.expiry_places, slot, (expires_at, self.sequence));
-        self.sequence += 1;
-        self.sweep();
-        let ticket = Ticket(self.slots.key(slot));
-        self.order.push_back(ticket);
-        Ok(ticket)
-    }
-
-    /// The first in order of arrival.
-    fn first(&mut self) -> Option<(Ticket, &T)> {
-        while let Some(&ticket) = self.order.front()
-            && !self.holds(ticket)
-        {
-            self.order.pop_front();
-        }
-        let &ticket = self.order.front()?;
-        let slot = self.slots.find(ticket.0)?;
-        Some((ticket, self.slots[slot].as_ref()?))
-    }
-
-    fn earliest(&self) -> Option<(Ticket, Time)> {
-        let ((expiry, _), slot) = self.expiries.peek()?;
-        Some((Ticket(self.slots.key(slot)), expiry))
-    }
-
-    fn next_expiry(&self) -> Option<Time> {
-        self.expiries.peek().map(|((expiry, _), _)| expiry)
-    }
-
-    fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        let slot = self.slots.find(ticket.0)?;
-        self.slots.release(slot);
-        self.expiries.remove(&mut self.expiry_places, slot);
-        if self.order.front() == Some(&ticket) {
-            self.order.pop_front();
-        }
-        self.slots[slot].take()
-    }
-
-    fn holds(&self, ticket: Ticket) -> bool {
-        self.slots.find(ticket.0).is_some()
-    }
-
-    /// Keeps the ring at most twice as long as the queue, at a cost of O(1) for each item that left
-    /// early.
-    fn sweep(&mut self) {
-        if self.order.len() > 2 * self.slots.len() + SWEEP_SLACK {
-            let slots = &self.slots;
-            self.order.retain(|ticket| slots.find(ticket.0).is_some());
-        }
-    }
-}
-
-/// Stale tickets that a short queue may keep before it is worth a sweep.
-const SWEEP_SLACK: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,220 @@
+//! How long items may wait, and what those are told that may not.
+//!
+//! | the queue | an item may wait for |
+//! |---|---|
+//! | has been empty within the interval | a share of the time to its deadline |
+//! | stands: it has not been empty for an interval | the target, if that is less |
+//!
+//! and never for so long that it could not be answered by its deadline any more. That is CoDel's
+//! control of a standing queue (Nichols and Jacobson, CACM 2012) with the rule that servers use:
+//! what has waited for longer than the target is refused, however much more comes (Maurer, ACM
+//! Queue 2015). Short bursts wait; a queue that stays is of no use to anybody, since it makes every
+//! answer late and not one more of them.
+//!
+//! | measured | from |
+//! |---|---|
+//! | gap: the time between two placements | placements of items that were held, while others wait |
+//! | residence: from placement to conclusion | the gap times what the workers have (Little's law) |
+//! | retry-after | the share of items that are refused in a window |
+//!
+//! Retry-after is the time between two requests that each client is to keep. It grows while most
+//! requests are refused and shrinks while few are, so that what comes settles a little above what
+//! can be served, from however many clients; and it makes clients equal.
+
+use crate::node::Time;
+use crate::policy::OUT_OF_SERVICE;
+
+pub use super::queue::Order;
+
+/// Limits of waiting in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverloadConfig {
+    /// How long an item may wait in a queue that stands. Default 5 ms, CoDel's, and at least the
+    /// time of 32 placements, so that a worker finds something to do.
+    pub target_ns: u64,
+    /// Time without an empty queue after which it stands. Default 100 ms, CoDel's: longer than
+    /// bursts and pauses of a machine; and at least the time of 1024 placements, up to a second,
+    /// which a queue at a load of 0.9 seldom takes to empty.
+    pub interval_ns: u64,
+    /// Divisor of the time to its deadline for which an item may wait. Default 4: the answer comes
+    /// within half of it.
+    pub deadline_divisor: u32,
+    /// Which item leaves first while the queue stands. Default the oldest: the newest has the same
+    /// goodput and the same 99th percentile, and answers out of order.
+    pub order: Order,
+    /// Keys the table of shares. Default 0; in service one that nobody can guess.
+    pub seed: u64,
+}
+
+impl OverloadConfig {
+    /// The defaults of the fields.
+    pub const DEFAULT: Self = Self {
+        target_ns: 5_000_000,
+        interval_ns: 100_000_000,
+        deadline_divisor: 4,
+        order: Order::OldestFirst,
+        seed: 0,
+    };
+}
+
+impl Default for OverloadConfig {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// State of a queue's limit of waiting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overload {
+    /// The limits.
+    config: OverloadConfig,
+    /// When the queue was last seen empty.
+    empty_at: Time,
+    /// When the last item was placed, if others have waited since.
+    placed_at: Option<Time>,
+    /// Mean time between placements while items wait, in sixteenths of ns; 0 before the first.
+    gap_16: u64,
+    /// From placement to conclusion, ns.
+    residence_ns: u64,
+    /// Placements since `residence_ns` was computed.
+    placed_count: u32,
+    /// When the window of the counts began.
+    window_at: Time,
+    /// Items offered in the window.
+    offered: u32,
+    /// Items refused in the window.
+    refused: u32,
+    /// Time between two requests that a client is to keep, ns; 0 while few are refused.
+    retry_after_ns: u64,
+}
+
+impl Overload {
+    pub(super) fn new(config: OverloadConfig) -> Self {
+        Self {
+            config,
+            empty_at: 0,
+            placed_at: None,
+            gap_16: 0,
+            residence_ns: 0,
+            placed_count: 0,
+            window_at: 0,
+            offered: 0,
+            refused: 0,
+            retry_after_ns: 0,
+        }
+    }
+
+    /// When an item that comes at `since` and is wanted until `until` is to be refused.
+    pub(super) fn expiry(&self, since: Time, until: Time) -> Time {
+        let left = until.saturating_sub(since);
+        let gap_ns = self.gap_ns();
+        let share_ns = (left / u64::from(self.config.deadline_divisor.max(1)))
+            .max(gap_ns.saturating_mul(GAPS_OF_SHARE));
+        let target_ns = self.config.target_ns.max(gap_ns.saturating_mul(GAPS_OF_TARGET));
+        let limit_ns = if self.stands(since) { share_ns.min(target_ns) } else { share_ns };
+        since.saturating_add(limit_ns.min(left.saturating_sub(self.residence_ns)))
+    }
+
+    pub(super) fn order(&self, now: Time) -> Order {
+        if self.stands(now) { self.config.order } else { Order::OldestFirst }
+    }
+
+    #[inline]
+    pub(super) fn note_offered(&mut self, now: Time, is_empty: bool) {
+        if is_empty {
+            self.empty_at = now;
+        }
+        self.offered += 1;
+        self.roll(now);
+    }
+
+    pub(super) fn note_refused(&mut self, now: Time) {
+        self.refused += 1;
+        self.roll(now);
+    }
+
+    /// An item that was held has been placed; `loads` are what the workers have now.
+    pub(super) fn note_placed(&mut self, now: Time, queue_len: usize, loads: &[u32]) {
+        if let Some(placed_at) = self.placed_at {
+            let sample_16 = now.saturating_sub(placed_at).saturating_mul(16);
+            self.gap_16 = match self.gap_16 {
+                0 => sample_16,
+                gap => gap - gap / GAP_WEIGHT + sample_16 / GAP_WEIGHT,
+            };
+        }
+        if queue_len == 0 {
+            (self.placed_at, self.empty_at) = (None, now);
+        } else {
+            self.placed_at = Some(now);
+        }
+        self.placed_count += 1;
+        if self.placed_count >= RESIDENCE_PERIOD {
+            self.placed_count = 0;
+            let outstanding: u64 = loads
+                .iter()
+                .filter(|&&load| load < OUT_OF_SERVICE)
+                .map(|&load| u64::from(load))
+                .sum();
+            self.residence_ns = self.gap_ns().saturating_mul(outstanding);
+        }
+    }
+
+    pub(super) fn retry_after_ns(&self) -> u64 {
+        let least = self.gap_ns().max(RETRY_AFTER_NS_MIN);
+        self.retry_after_ns.max(least).min(RETRY_AFTER_NS_MAX)
+    }
+
+    fn gap_ns(&self) -> u64 {
+        self.gap_16 / 16
+    }
+
+    /// True if the queue has not been empty for an interval.
+    fn stands(&self, now: Time) -> bool {
+        let gaps_ns = self.gap_ns().saturating_mul(GAPS_OF_INTERVAL).min(INTERVAL_NS_MAX);
+        now.saturating_sub(self.empty_at) >= self.config.interval_ns.max(gaps_ns)
+    }
+
+    /// Ends the window, if it is over, and looks at its counts.
+    fn roll(&mut self, now: Time) {
+        let window_ns = self.config.interval_ns / WINDOWS_OF_INTERVAL;
+        let elapsed_ns = now.saturating_sub(self.window_at);
+        if elapsed_ns < window_ns {
+            return;
+        }
+        if elapsed_ns >= WINDOWS_KEPT * window_ns {
+            self.retry_after_ns = 0;
+        } else if self.offered < WINDOW_OFFERED_MIN {
+            return;
+        } else if self.refused > self.offered / 2 {
+            let at = self.retry_after_ns();
+            self.retry_after_ns = (at + at / 2).min(RETRY_AFTER_NS_MAX);
+        } else if self.refused < self.offered / 5 {
+            self.retry_after_ns -= self.retry_after_ns.div_ceil(4);
+        }
+        (self.window_at, self.offered, self.refused) = (now, 0, 0);
+    }
+}
+
+/// Weight of the mean gap: of so many placements.
+const GAP_WEIGHT: u64 = 32;
+/// Placements after which the residence is computed anew, which looks at every worker.
+const RESIDENCE_PERIOD: u32 = 16;
+/// Placements that a queue must hold so that workers find something to do, also where hardly more
+/// comes than can be served.
+const GAPS_OF_TARGET: u64 = 32;
+/// Placements that deadlines must leave time for.
+const GAPS_OF_SHARE: u64 = 8;
+/// Placements in an interval, at least.
+const GAPS_OF_INTERVAL: u64 = 1024;
+/// Longest interval that slow services make.
+const INTERVAL_NS_MAX: u64 = 1_000_000_000;
+/// Windows of the counts in an interval.
+const WINDOWS_OF_INTERVAL: u64 = 5;
+/// Windows without an item after which the counts say nothing.
+const WINDOWS_KEPT: u64 = 10;
+/// Items that a window must have.
+const WINDOW_OFFERED_MIN: u32 = 8;
+/// Least that a client is told to stay away.
+const RETRY_AFTER_NS_MIN: u64 = 50_000;
+/// Most that a client is told to stay away: normal service is within 200 ms of the end.
+const RETRY_AFTER_NS_MAX: u64 = 100_000_000;

@@ -1,0 +1,276 @@
+//! A bounded queue of shares that take turns, from which any item can be taken in O(log n), with
+//! the earliest expiry at hand.
+//!
+//! | a line, which holds the items of one share | event | then |
+//! |---|---|---|
+//! | is idle | an item comes | new: it goes before the old ones, once |
+//! | is new or old | one of its items leaves by its turn | behind the old ones |
+//! | is old | its turn comes and it is empty | idle |
+//!
+//! These are the turns of FQ-CoDel (RFC 8290 section 4.2) with a quantum of one item: who asks
+//! seldom does not wait behind who asks much. A share may hold [`SHARE_FACTOR`] times the room that
+//! is left (dynamic thresholds, Choudhury and Hahne), so there is always room for another.
+//!
+//! A line is a ring of tickets. The ticket of an item that left early is skipped when its turn
+//! comes, and the rings are swept when more than half of them are such.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
+
+use siphasher::sip::SipHasher13;
+
+use super::Ticket;
+use crate::call::slab::Slab;
+use crate::node::Time;
+use crate::order::heap::{Heap, Places};
+
+/// Which item of a line leaves first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The oldest.
+    #[default]
+    OldestFirst,
+    /// The newest.
+    NewestFirst,
+}
+
+/// The held items.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    /// Most items.
+    len_max: usize,
+    /// The held items; `None` in free slots.
+    slots: Slab<Option<Held<T>>>,
+    /// A line for each share that has, or had, items; the first is that of share 0.
+    lines: Vec<Line>,
+    /// Lines of the shares other than 0 that are not idle.
+    by_share: HashMap<u64, u32, Keyed>,
+    /// Idle lines.
+    idle: Vec<u32>,
+    /// Lines that were idle before, in the order in which they came.
+    new: VecDeque<u32>,
+    /// The other lines that are not idle, in the order of their turns.
+    old: VecDeque<u32>,
+    /// Tickets in all lines, stale ones included.
+    ticket_count: usize,
+    /// The held items by expiry, then by sequence.
+    expiries: Heap<(Time, u64)>,
+    /// Where each slot is in `expiries`.
+    expiry_places: Places,
+    /// Sequence of the next item, so that equal expiries leave in order.
+    sequence: u64,
+}
+
+/// A held item.
+#[derive(Debug)]
+struct Held<T> {
+    /// The item.
+    item: T,
+    /// Its line.
+    line: u32,
+}
+
+/// The items of one share.
+#[derive(Debug, Default)]
+struct Line {
+    /// The share.
+    share: u64,
+    /// Tickets in the order of arrival, some of which are stale.
+    tickets: VecDeque<Ticket>,
+    /// Items held.
+    len: usize,
+    /// It has no items and no turn.
+    is_idle: bool,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(len_max: usize) -> Self {
+        Self {
+            len_max,
+            slots: Slab::default(),
+            lines: vec![Line { is_idle: true, ..Line::default() }],
+            by_share: HashMap::with_hasher(Keyed(0)),
+            idle: Vec::new(),
+            new: VecDeque::new(),
+            old: VecDeque::new(),
+            ticket_count: 0,
+            expiries: Heap::default(),
+            expiry_places: Places::default(),
+            sequence: 0,
+        }
+    }
+
+    /// Keys the table of shares, whose names strangers choose.
+    pub(super) fn set_seed(&mut self, seed: u64) {
+        self.by_share = HashMap::with_hasher(Keyed(seed));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn push(&mut self, item: T, expires_at: Time, share: u64) -> Result<Ticket, T> {
+        let room = self.len_max.saturating_sub(self.len());
+        if room == 0 {
+            return Err(item);
+        }
+        let at = self.line_of(share);
+        let line = &mut self.lines[at as usize];
+        if line.len >= room.saturating_mul(SHARE_FACTOR) {
+            return Err(item);
+        }
+        if std::mem::replace(&mut line.is_idle, false) {
+            self.new.push_back(at);
+        }
+        line.len += 1;
+        let slot = self.slots.take(|| None);
+        self.slots[slot] = Some(Held { item, line: at });
+        self.expiries.set(&mut self.expiry_places, slot, (expires_at, self.sequence));
+        self.sequence += 1;
+        self.sweep();
+        let ticket = Ticket(self.slots.key(slot));
+        self.lines[at as usize].tickets.push_back(ticket);
+        self.ticket_count += 1;
+        Ok(ticket)
+    }
+
+    /// The item whose turn it is.
+    pub(super) fn first(&mut self, order: Order) -> Option<(Ticket, &T)> {
+        let ticket = loop {
+            let &at = self.new.front().or(self.old.front())?;
+            let line = &mut self.lines[at as usize];
+            let end = match order {
+                Order::OldestFirst => line.tickets.front(),
+                Order::NewestFirst => line.tickets.back(),
+            };
+            match end {
+                Some(&ticket) if self.slots.find(ticket.0).is_some() => break ticket,
+                Some(_) => {
+                    match order {
+                        Order::OldestFirst => line.tickets.pop_front(),
+                        Order::NewestFirst => line.tickets.pop_back(),
+                    };
+                    self.ticket_count -= 1;
+                }
+                None => self.pass_turn_of_empty(),
+            }
+        };
+        let slot = self.slots.find(ticket.0)?;
+        Some((ticket, &self.slots[slot].as_ref()?.item))
+    }
+
+    /// Takes out the item whose turn it is, and passes the turn.
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<T> {
+        let item = self.remove(ticket)?;
+        // The turn is that of the line that `first` has found.
+        if let Some(at) = self.new.pop_front().or_else(|| self.old.pop_front()) {
+            self.old.push_back(at);
+        }
+        Some(item)
+    }
+
+    pub(super) fn earliest(&self) -> Option<(Ticket, Time)> {
+        let ((expiry, _), slot) = self.expiries.peek()?;
+        Some((Ticket(self.slots.key(slot)), expiry))
+    }
+
+    pub(super) fn next_expiry(&self) -> Option<Time> {
+        self.expiries.peek().map(|((expiry, _), _)| expiry)
+    }
+
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
+        let slot = self.slots.find(ticket.0)?;
+        self.slots.release(slot);
+        self.expiries.remove(&mut self.expiry_places, slot);
+        let Held { item, line } = self.slots[slot].take()?;
+        let line = &mut self.lines[line as usize];
+        line.len -= 1;
+        if line.tickets.front() == Some(&ticket) {
+            line.tickets.pop_front();
+            self.ticket_count -= 1;
+        } else if line.tickets.back() == Some(&ticket) {
+            line.tickets.pop_back();
+            self.ticket_count -= 1;
+        }
+        Some(item)
+    }
+
+    /// The line of a share, idle where it holds nothing.
+    #[inline]
+    fn line_of(&mut self, share: u64) -> u32 {
+        if share == 0 {
+            return 0;
+        }
+        if let Some(&at) = self.by_share.get(&share) {
+            return at;
+        }
+        let at = self.idle.pop().unwrap_or_else(|| {
+            self.lines.push(Line { is_idle: true, ..Line::default() });
+            self.lines.len() as u32 - 1
+        });
+        self.lines[at as usize].share = share;
+        self.by_share.insert(share, at);
+        at
+    }
+
+    /// A line that came to its turn with nothing to give: a new one has had its first turn, an old
+    /// one is idle.
+    fn pass_turn_of_empty(&mut self) {
+        if let Some(at) = self.new.pop_front() {
+            return self.old.push_back(at);
+        }
+        let Some(at) = self.old.pop_front() else { return };
+        let line = &mut self.lines[at as usize];
+        line.is_idle = true;
+        if at != 0 {
+            self.by_share.remove(&line.share);
+            self.idle.push(at);
+        }
+    }
+
+    /// Keeps the lines together at most twice as long as the queue, at a cost of O(1) for each item
+    /// that left early.
+    fn sweep(&mut self) {
+        if self.ticket_count > 2 * self.slots.len() + SWEEP_SLACK {
+            let (slots, lines) = (&self.slots, &mut self.lines);
+            self.ticket_count = 0;
+            for &at in self.new.iter().chain(&self.old) {
+                let tickets = &mut lines[at as usize].tickets;
+                tickets.retain(|ticket| slots.find(ticket.0).is_some());
+                self.ticket_count += tickets.len();
+            }
+        }
+    }
+}
+
+/// Makes hashers with a key, against shares that are chosen to collide.
+#[derive(Clone, Copy, Debug)]
+struct Keyed(u64);
+
+impl BuildHasher for Keyed {
+    type Hasher = Word;
+
+    fn build_hasher(&self) -> Word {
+        Word(SipHasher13::new_with_keys(self.0, !self.0))
+    }
+}
+
+/// Hashes one word.
+struct Word(SipHasher13);
+
+impl Hasher for Word {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+}
+
+/// A share holds at most so many times the room that is left: a queue of 16 or fewer may be of one
+/// share, and one that floods a long queue leaves others a seventeenth.
+const SHARE_FACTOR: usize = 16;
+
+/// Stale tickets that a short queue may keep before it is worth a sweep.
+const SWEEP_SLACK: usize = 64;
