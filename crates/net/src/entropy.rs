@@ -3,6 +3,15 @@
 use std::fs::File;
 use std::io::{self, Read};
 
+/// A seed of a table whose keys strangers choose.
+///
+/// # Errors
+///
+/// As [`secret`].
+pub fn seed() -> io::Result<u64> {
+    Ok(u128::from_ne_bytes(secret()?) as u64)
+}
+
 /// Sixteen bytes that nobody can guess.
 ///
 /// # Errors

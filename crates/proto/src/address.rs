@@ -29,6 +29,15 @@ impl Hash for AddressKey {
     }
 }
 
+/// The client, or the clients, that share what a host at `ip` may have of a queue: an address of
+/// IPv4, or a /64 of IPv6, of which each host may take any. Never 0.
+pub fn share_of(ip: IpAddr) -> u64 {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => 1 << 32 | u64::from(ip.to_bits()),
+        IpAddr::V6(ip) => ((ip.to_bits() >> 64) as u64).max(1),
+    }
+}
+
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {

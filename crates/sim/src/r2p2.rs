@@ -13,12 +13,15 @@
 //! Invariant: a latency is counted from the intended send to the reply at the client. The same
 //! experiment gives the same result.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use foldhash::fast::FixedState;
 use tailcut_measure::arrivals::{Arrivals, ArrivalsError, Process};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::workers::FifoWorker;
+use tailcut_proto::address::share_of;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Draws, PolicySpec, Scope, WorkerId};
 use tailcut_proto::r2p2::{Config, Endpoint};
@@ -26,7 +29,8 @@ use tailcut_proto::router::{
     Forward, Router, RouterConfig, RouterError, RouterMetrics, ServerConfig, Speaks,
 };
 use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
+use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
 use crate::WARMUP_SHARE;
 use crate::fabric::port::PortCounters;
@@ -55,7 +59,7 @@ pub struct Experiment {
     pub request_len: usize,
     /// Bytes of a reply.
     pub reply_len: usize,
-    /// Share of the workers' capacity that the calls need, in (0, 1).
+    /// The calls over what the workers can serve; above 1 is overload. At most 1,000.
     pub load: f64,
     /// Calls, of which the first tenth is not counted.
     pub calls: u64,
@@ -124,8 +128,8 @@ pub enum ExperimentError {
         "the run would last for {0:.0} s of virtual time, of at most {LENGTH_MAX_S} s: raise the load or shorten the services"
     )]
     TooLong(f64),
-    /// The load has no stationary answer.
-    #[error("the load must be above 0 and below 1, but is {0}")]
+    /// The load is none, or more than is worth it.
+    #[error("the load must be above 0 and at most {LOAD_MAX}, but is {0}")]
     Load(f64),
     /// The mean service time is infinite or zero.
     #[error("{0} has no mean above zero, so no load can be computed")]
@@ -185,7 +189,7 @@ impl Experiment {
             return Err(ExperimentError::Zero(what));
         }
         self.check_fabric()?;
-        if !(self.load > 0.0 && self.load < 1.0) {
+        if !(self.load > 0.0 && self.load <= LOAD_MAX) {
             return Err(ExperimentError::Load(self.load));
         }
         if self.dispatch.scope() == Scope::Routers {
@@ -266,6 +270,8 @@ struct Server {
     cores: Vec<FifoWorker>,
     /// Requests at a core, by the word of their alarm.
     running: Vec<Option<(WorkerId, Job)>>,
+    /// Places of those that wait.
+    held: HashMap<RequestId, Ticket, FixedState>,
     free: Vec<usize>,
     services: Generator,
     draws: Draws,
@@ -453,23 +459,37 @@ impl<'a> Hosts<'a> {
             job.payload.resize(self.experiment.reply_len, 0);
             // A request that is gone by now needs no answer.
             let _ = endpoint.reply(turn.local, job.id, job.payload);
+            server.refuse_expired(turn.now, endpoint);
             while let Some((workers, job)) =
                 server.scheduler.poll_placed(turn.now, server.draws.word())
             {
                 workers.each(job, |worker, job| server.start(turn.now, worker, job));
             }
         }
+        server.refuse_expired(turn.now, endpoint);
         while let Some(event) = endpoint.poll_event() {
-            let Event::Request { id, payload, .. } = event else { continue };
+            let (id, client, payload, deadline) = match event {
+                Event::Request { id, client, payload, deadline, .. } => {
+                    (id, client, payload, deadline)
+                }
+                Event::Cancelled { id } => {
+                    if let Some(ticket) = server.held.remove(&id) {
+                        server.scheduler.remove(ticket);
+                    }
+                    continue;
+                }
+                Event::Replied { .. } | Event::Failed { .. } => continue,
+            };
             let service_ns = self.experiment.service.sample_whole(&mut server.services);
             let job = Job { id, payload, service_ns };
             let random = server.draws.word();
             // A request does not say to its host whether it may run twice.
-            match server.scheduler.offer(job, Cloning::Forbidden, Time::MAX, random) {
+            let wait = Wait::of(share_of(client.ip()), turn.now, deadline);
+            match server.scheduler.offer(job, Cloning::Forbidden, wait, random) {
                 Outcome::Placed(workers, job) => {
                     workers.each(job, |worker, job| server.start(turn.now, worker, job));
                 }
-                Outcome::Held(_) => {}
+                Outcome::Held(ticket) => drop(server.held.insert(id, ticket)),
                 Outcome::Full(job) => {
                     let _ = endpoint.refuse(turn.local, job.id, DropReason::Overload);
                     endpoint.recycle(job.payload);
@@ -503,7 +523,8 @@ impl<'a> Hosts<'a> {
 
 impl Server {
     fn new(experiment: &Experiment, index: u64) -> Self {
-        let mut scheduler = Scheduler::new(experiment.dispatch.build(), JOBS_MAX);
+        let mut scheduler = Scheduler::new(experiment.dispatch.build(), JOBS_MAX)
+            .with_overload(OverloadConfig::DEFAULT);
         for _ in 0..experiment.workers {
             scheduler.add_worker();
         }
@@ -511,6 +532,7 @@ impl Server {
             scheduler,
             cores: vec![FifoWorker::new(); experiment.workers as usize],
             running: Vec::new(),
+            held: HashMap::with_hasher(FixedState::with_seed(0)),
             free: Vec::new(),
             services: generator(experiment.seed, SERVICES + index),
             draws: Draws::new(experiment.seed.wrapping_mul(3) ^ index),
@@ -518,8 +540,20 @@ impl Server {
         }
     }
 
+    /// Refuses what has waited for too long. A host looks when something happens to it, which under
+    /// overload is often.
+    fn refuse_expired(&mut self, now: Time, endpoint: &mut Endpoint) {
+        while let Some(job) = self.scheduler.poll_expired(now) {
+            self.held.remove(&job.id);
+            // A request that is gone by now needs no answer.
+            let _ = endpoint.refuse(now, job.id, DropReason::Overload);
+            endpoint.recycle(job.payload);
+        }
+    }
+
     /// Gives a job to a core.
     fn start(&mut self, now: Time, worker: WorkerId, job: Job) {
+        self.held.remove(&job.id);
         let finish = self.cores[worker.index()].serve(now, job.service_ns);
         let word = self.free.pop().unwrap_or(self.running.len());
         if word == self.running.len() {
@@ -557,6 +591,8 @@ const WARMUP: u64 = 0;
 /// Requests that a server's host holds: as many as an endpoint does.
 const JOBS_MAX: usize = 65_536;
 const PORT: u16 = 9000;
+/// Load of an experiment.
+const LOAD_MAX: f64 = 1000.0;
 /// Hosts of one experiment.
 const HOSTS_MAX: u64 = 1 << 20;
 const DELAY_MAX_NS: u64 = 1_000_000_000;

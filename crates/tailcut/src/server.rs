@@ -10,10 +10,11 @@ use tailcut_net::datapath::Datapath;
 use tailcut_net::dispatch::{Config as DispatchConfig, Dispatcher, Metrics as DispatchMetrics};
 use tailcut_net::driver::{Driver, Turn, Waker};
 use tailcut_net::log::{self, DriverLog};
+use tailcut_proto::address::share_of;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{DropReason, Event, Rpc};
-use tailcut_proto::scheduler::Ticket;
+use tailcut_proto::scheduler::{Ticket, Wait};
 
 use crate::error::Error;
 use crate::lock;
@@ -62,8 +63,8 @@ enum Look {
 
 /// Who runs the requests that do not run on the server's own thread.
 pub(crate) trait Crew {
-    /// Takes a request, now or from its queue until `deadline`; the ticket of one that waits.
-    fn offer(&mut self, job: Job, deadline: Time) -> Result<Option<Ticket>, Job>;
+    /// Takes a request, now or for as long as it may wait; the ticket of one that waits.
+    fn offer(&mut self, job: Job, wait: Wait) -> Result<Option<Ticket>, Job>;
 
     /// Takes a request out of the queue, if it still waits there.
     fn withdraw(&mut self, ticket: Ticket) -> Option<Job>;
@@ -94,8 +95,8 @@ pub(crate) trait Crew {
 }
 
 impl Crew for Dispatcher<Job> {
-    fn offer(&mut self, job: Job, deadline: Time) -> Result<Option<Ticket>, Job> {
-        self.offer(job, deadline)
+    fn offer(&mut self, job: Job, wait: Wait) -> Result<Option<Ticket>, Job> {
+        self.offer(job, wait)
     }
 
     fn withdraw(&mut self, ticket: Ticket) -> Option<Job> {
@@ -315,6 +316,10 @@ impl Server {
             let turn = self.driver.turn_with(|_, endpoint, now| {
                 live.take_answers(endpoint, now);
                 crew.poll_done(now, |mut job| {
+                    // Nobody has begun it: it has waited for too long.
+                    if job.verdict == Verdict::Open {
+                        job.verdict = Verdict::Refuse(DropReason::Overload);
+                    }
                     // A request that is gone by now needs no answer.
                     let _ = live.settle(endpoint, now, &mut job);
                 });
@@ -434,7 +439,7 @@ fn offer(
             let mut job = Job::new(id, client, deadline, options, payload);
             job.reply = endpoint.buffer();
             job.link = Some(live.enlist(id));
-            match crew.offer(job, deadline) {
+            match crew.offer(job, Wait::of(share_of(client.ip()), now, deadline)) {
                 Ok(ticket) => ticket.into_iter().for_each(|ticket| live.note_ticket(id, ticket)),
                 Err(mut job) => {
                     job.verdict = Verdict::Refuse(DropReason::Overload);

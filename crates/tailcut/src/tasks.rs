@@ -15,9 +15,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use tailcut_net::entropy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
+use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 use tokio::runtime::Handle;
 
 use crate::error::Error;
@@ -79,7 +81,8 @@ impl Server {
     {
         let bound = NonZeroU32::new(running_max).unwrap_or(NonZeroU32::MIN);
         self.set_workers(bound.get() as usize);
-        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX);
+        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX)
+            .with_overload(OverloadConfig { seed: entropy::seed()?, ..OverloadConfig::DEFAULT });
         scheduler.add_worker();
         let shared = Shared { handler, outbox: self.outbox().clone(), idle: Mutex::default() };
         self.run_crew(Tasks {
@@ -131,8 +134,8 @@ where
     F: Fn(Responder) -> R + Send + Sync + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
-    fn offer(&mut self, job: Job, deadline: Time) -> Result<Option<Ticket>, Job> {
-        match self.scheduler.offer(job, Cloning::Forbidden, deadline, 0) {
+    fn offer(&mut self, job: Job, wait: Wait) -> Result<Option<Ticket>, Job> {
+        match self.scheduler.offer(job, Cloning::Forbidden, wait, 0) {
             Outcome::Placed(_, job) => {
                 self.begin(job);
                 Ok(None)
@@ -158,6 +161,10 @@ where
         while let Some((_, job)) = self.scheduler.poll_placed(now, 0) {
             self.begin(job);
         }
+    }
+
+    fn next_look(&self) -> Option<Time> {
+        self.scheduler.next_expiry()
     }
 }
 

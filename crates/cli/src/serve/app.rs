@@ -16,6 +16,7 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::clock::Clock;
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::RequestId;
+use tailcut_proto::scheduler::overload::OverloadConfig;
 
 use super::emulated::{Emulated, Job};
 use super::times::Times;
@@ -144,7 +145,11 @@ impl<W: Copy> RequestHandler<W> {
     pub(super) fn new(app: App, config: HandlerConfig) -> Self {
         Self {
             app,
-            emulated: Emulated::new(config.worker_count, config.queue_len_max),
+            emulated: Emulated::new(
+                config.worker_count,
+                config.queue_len_max,
+                OverloadConfig::DEFAULT,
+            ),
             finished: VecDeque::new(),
             spun: VecDeque::new(),
             spun_times: Times::default(),

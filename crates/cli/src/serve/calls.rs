@@ -1,7 +1,7 @@
 //! Serving over R2P2 or Homa: an endpoint at each port.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -15,11 +15,14 @@ use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
 use tailcut_net::trace::{self, Trace};
 use tailcut_net::udp::SegmentedSend;
+use tailcut_proto::address::share_of;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::Draws;
+use tailcut_proto::policy::{Draws, Jbsq, WorkerId};
 use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Event, RequestId, Rpc};
+use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait};
 use tailcut_wire::r2p2::DropReason;
 
 use super::app::{App, HandlerConfig, spin};
@@ -191,10 +194,10 @@ struct CallDesk {
     emulated: Emulated<Answer>,
     /// Threads that compute in this one's place.
     crew: Option<Crew<Answer>>,
-    /// What waits for this thread to compute, first come first served.
-    spun: VecDeque<Job<Answer>>,
-    /// The longest that it gets.
-    queue_len_max: usize,
+    /// What waits for this thread to compute.
+    spun: Scheduler<Job<Answer>, Jbsq>,
+    /// What this thread computes next.
+    spun_next: Option<Job<Answer>>,
     /// Of what this thread has computed.
     spun_times: Times,
     rng: Generator,
@@ -226,13 +229,17 @@ impl CallDesk {
     }
 
     fn new(app: App, config: HandlerConfig) -> Self {
-        let emulated = Emulated::new(config.worker_count, config.queue_len_max);
+        let overload = OverloadConfig { seed: !config.seed, ..OverloadConfig::DEFAULT };
+        let emulated = Emulated::new(config.worker_count, config.queue_len_max, overload);
+        let mut spun = Scheduler::new(Box::new(Jbsq::new(NonZeroU32::MIN)), config.queue_len_max)
+            .with_overload(overload);
+        spun.add_worker();
         Self {
             app,
             emulated,
             crew: None,
-            spun: VecDeque::new(),
-            queue_len_max: config.queue_len_max,
+            spun,
+            spun_next: None,
             spun_times: Times::default(),
             rng: generator(config.seed, config.stream),
             jitter: config.jitter,
@@ -246,8 +253,9 @@ impl CallDesk {
         self.reply_finished(endpoint, now);
         while let Some(event) = endpoint.poll_event() {
             match event {
-                Event::Request { id, payload, deadline, .. } => {
-                    self.take(endpoint, now, Arrived { id, payload, deadline });
+                Event::Request { id, client, payload, deadline, .. } => {
+                    let wait = Wait::of(share_of(client.ip()), now, deadline);
+                    self.take(endpoint, now, Arrived { id, payload, deadline, wait });
                 }
                 // What waits to be computed is asked about when it is its turn.
                 Event::Cancelled { id } => {
@@ -258,28 +266,46 @@ impl CallDesk {
             }
         }
         self.reply_finished(endpoint, now);
+        while let Some(job) = self.emulated.poll_expired(now) {
+            refuse(endpoint, now, &job);
+        }
         self.spin_one(endpoint, now)
+    }
+
+    /// Picks what this thread computes next; false where nothing waits.
+    fn pick_spun(&mut self, endpoint: &mut Endpoint, now: Time) -> bool {
+        self.spun.conclude(WorkerId(0));
+        while let Some(job) = self.spun.poll_expired(now) {
+            refuse(endpoint, now, &job);
+        }
+        self.spun_next = self.spun.poll_placed(now, 0).map(|(_, job)| job);
+        self.spun_next.is_some()
     }
 
     /// Computes one service, if one waits. One a turn: its reply leaves, and what has arrived
     /// meanwhile is received, before the next.
     fn spin_one(&mut self, endpoint: &mut Endpoint, now: Time) -> Left {
-        let is_wanted = |job: &Job<Answer>| endpoint.is_waiting(job.id);
-        let Some(job) = std::iter::from_fn(|| self.spun.pop_front()).find(is_wanted) else {
-            return Left::Nothing;
+        let job = loop {
+            let Some(job) = self.spun_next.take() else { return Left::Nothing };
+            if endpoint.is_waiting(job.id) {
+                break job;
+            }
+            self.pick_spun(endpoint, now);
         };
         let (service_ns, arrived_at) = (job.service_ns, job.arrived_at);
         let end = spin(now, service_ns);
         let queueing_ns = end.saturating_sub(arrived_at).saturating_sub(service_ns);
         self.spun_times.record(queueing_ns, service_ns);
         reply(endpoint, end, job);
-        if self.spun.is_empty() { Left::Nothing } else { Left::Requests }
+        if self.pick_spun(endpoint, end) { Left::Requests } else { Left::Nothing }
     }
 
-    /// When the next emulated service ends, or workers want to be looked at.
+    /// When the next emulated service ends, something has waited for it for too long, or workers
+    /// want to be looked at.
     fn next_finish(&self) -> Option<Time> {
         let look_at = self.crew.as_ref().and_then(|crew| crew.dispatcher.next_look());
-        self.emulated.next_finish().into_iter().chain(look_at).min()
+        let emulated = self.emulated.next_finish().into_iter().chain(self.emulated.next_expiry());
+        emulated.chain(look_at).min()
     }
 
     fn reply_finished(&mut self, endpoint: &mut Endpoint, now: Time) {
@@ -292,7 +318,7 @@ impl CallDesk {
     }
 
     fn take(&mut self, endpoint: &mut Endpoint, now: Time, arrived: Arrived) {
-        let Arrived { id, payload, deadline } = arrived;
+        let Arrived { id, payload, deadline, wait } = arrived;
         // What is refused or answered here may be gone already, and then needs neither.
         if matches!(self.app, App::Echo) {
             let _ = endpoint.reply(now, id, payload);
@@ -306,18 +332,25 @@ impl CallDesk {
         };
         let job = Job { id, what, arrived_at: now, service_ns };
         let is_taken = if self.app.is_emulated() {
-            self.emulated.offer(job, deadline)
+            self.emulated.offer(job, wait)
         } else if let Some(crew) = &mut self.crew {
             crew.offer(job, deadline)
-        } else if self.spun.len() < self.queue_len_max {
-            self.spun.push_back(job);
-            true
         } else {
-            false
+            self.offer_spun(job, wait)
         };
         if !is_taken {
-            let _ = endpoint.refuse(now, id, DropReason::Overload);
+            refuse(endpoint, now, &job);
         }
+    }
+
+    /// Takes a request for this thread to compute; false when the queue is full.
+    fn offer_spun(&mut self, job: Job<Answer>, wait: Wait) -> bool {
+        match self.spun.offer(job, Cloning::Forbidden, wait, 0) {
+            Outcome::Placed(_, job) => self.spun_next = Some(job),
+            Outcome::Held(_) => {}
+            Outcome::Full(_) => return false,
+        }
+        true
     }
 
     /// How long a request is served and what it is answered with; nothing for one that asks for too
@@ -349,6 +382,13 @@ struct Arrived {
     id: RequestId,
     payload: Vec<u8>,
     deadline: Time,
+    wait: Wait,
+}
+
+/// Refuses a request that would wait, or has waited, for too long.
+fn refuse(endpoint: &mut Endpoint, now: Time, job: &Job<Answer>) {
+    // A request that is gone needs no answer.
+    let _ = endpoint.refuse(now, job.id, DropReason::Overload);
 }
 
 fn reply(endpoint: &mut Endpoint, now: Time, job: Job<Answer>) {

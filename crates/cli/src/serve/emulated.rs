@@ -6,6 +6,7 @@
 //! | arrives | all workers are busy | it waits, first come first served |
 //! | waits | a worker finishes | it starts at that ideal finish, however late the loop looks at it |
 //! | waits | its deadline passes, it is cancelled | it leaves |
+//! | waits | it has waited for as long as the overload rule lets it | it is refused |
 //! | runs | its service has passed | finished |
 //!
 //! The queue is the router's own scheduler with a bound of one: RPCValet's single queue. So
@@ -16,7 +17,7 @@
 //! looks.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::num::NonZeroU32;
 
 use foldhash::fast::FixedState;
@@ -24,7 +25,8 @@ use tailcut_measure::workers::FifoWorker;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::rpc::RequestId;
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Workers};
+use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait, Workers};
 
 use super::times::Times;
 
@@ -50,14 +52,17 @@ pub(super) struct Emulated<W> {
     running: BinaryHeap<Reverse<Running<W>>>,
     /// Places in the queue, for cancels.
     held: HashMap<RequestId, Ticket, FixedState>,
+    /// What has waited for too long, and nobody has taken.
+    expired: VecDeque<Job<W>>,
     /// Of what has finished.
     times: Times,
 }
 
 impl<W: Copy> Emulated<W> {
-    /// Idle workers; at most `queue_len_max` requests wait.
-    pub(super) fn new(worker_count: u32, queue_len_max: usize) -> Self {
-        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(NonZeroU32::MIN)), queue_len_max);
+    /// Idle workers; at most `queue_len_max` requests wait, for as long as `overload` says.
+    pub(super) fn new(worker_count: u32, queue_len_max: usize, overload: OverloadConfig) -> Self {
+        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(NonZeroU32::MIN)), queue_len_max)
+            .with_overload(overload);
         for _ in 0..worker_count {
             scheduler.add_worker();
         }
@@ -66,13 +71,14 @@ impl<W: Copy> Emulated<W> {
             workers: vec![FifoWorker::new(); worker_count as usize],
             running: BinaryHeap::new(),
             held: HashMap::with_hasher(FixedState::with_seed(0)),
+            expired: VecDeque::new(),
             times: Times::default(),
         }
     }
 
     /// Takes a request; false when the queue is full. Drain [`Emulated::poll_finished`] first.
-    pub(super) fn offer(&mut self, job: Job<W>, deadline: Time) -> bool {
-        match self.scheduler.offer(job, Cloning::Forbidden, deadline, NO_RANDOM) {
+    pub(super) fn offer(&mut self, job: Job<W>, wait: impl Into<Wait>) -> bool {
+        match self.scheduler.offer(job, Cloning::Forbidden, wait, NO_RANDOM) {
             Outcome::Placed(workers, job) => self.start(job.arrived_at, workers, job),
             Outcome::Held(ticket) => self.held.extend([(job.id, ticket)]),
             Outcome::Full(_) => return false,
@@ -104,6 +110,18 @@ impl<W: Copy> Emulated<W> {
         Some(finished.job)
     }
 
+    /// The next request that has waited for too long by `now`. Drain [`Emulated::poll_finished`]
+    /// first: what ended before may have made room for it.
+    pub(super) fn poll_expired(&mut self, now: Time) -> Option<Job<W>> {
+        self.forget_expired(now);
+        self.expired.pop_front()
+    }
+
+    /// When the next request will have waited for too long.
+    pub(super) fn next_expiry(&self) -> Option<Time> {
+        self.scheduler.next_expiry()
+    }
+
     /// Nothing waits or runs.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
@@ -126,10 +144,11 @@ impl<W: Copy> Emulated<W> {
         }
     }
 
-    /// Their clients no longer wait, and the endpoint has given them up.
+    /// Takes out what may wait no longer.
     fn forget_expired(&mut self, now: Time) {
         while let Some(job) = self.scheduler.poll_expired(now) {
             self.held.remove(&job.id);
+            self.expired.push_back(job);
         }
     }
 }
@@ -187,7 +206,7 @@ mod tests {
 
     #[test]
     fn one_worker_serves_in_order() {
-        let mut emulated = Emulated::new(1, 10);
+        let mut emulated = Emulated::new(1, 10, OverloadConfig::DEFAULT);
         assert!(
             emulated.offer(job(1, 100, 50), FOREVER) && emulated.offer(job(2, 110, 30), FOREVER)
         );
@@ -197,7 +216,7 @@ mod tests {
 
     #[test]
     fn several_workers_share_the_queue() {
-        let mut emulated = Emulated::new(2, 10);
+        let mut emulated = Emulated::new(2, 10, OverloadConfig::DEFAULT);
         for (id, service_ns) in [(1, 100), (2, 10), (3, 10), (4, 10)] {
             emulated.offer(job(id, 0, service_ns), FOREVER);
         }
@@ -206,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_idle_worker_does_not_start_before_the_arrival() {
-        let mut emulated = Emulated::new(1, 10);
+        let mut emulated = Emulated::new(1, 10, OverloadConfig::DEFAULT);
         emulated.offer(job(1, 0, 10), FOREVER);
         assert_eq!(finishes(&mut emulated, 500), [(1, 10)]);
         emulated.offer(job(2, 500, 10), FOREVER);
@@ -215,14 +234,14 @@ mod tests {
 
     #[test]
     fn a_full_queue_refuses() {
-        let mut emulated = Emulated::new(1, 1);
+        let mut emulated = Emulated::new(1, 1, OverloadConfig::DEFAULT);
         assert!(emulated.offer(job(1, 0, 10), FOREVER) && emulated.offer(job(2, 0, 10), FOREVER));
         assert!(!emulated.offer(job(3, 0, 10), FOREVER));
     }
 
     #[test]
     fn a_cancelled_request_does_not_run() {
-        let mut emulated = Emulated::new(1, 10);
+        let mut emulated = Emulated::new(1, 10, OverloadConfig::DEFAULT);
         for id in [1, 2, 3] {
             emulated.offer(job(id, 0, 10), FOREVER);
         }
@@ -233,11 +252,22 @@ mod tests {
 
     #[test]
     fn an_expired_request_does_not_run() {
-        let mut emulated = Emulated::new(1, 10);
+        let mut emulated = Emulated::new(1, 10, OverloadConfig::DEFAULT);
         emulated.offer(job(1, 0, 10), FOREVER);
         emulated.offer(job(2, 0, 10), 5);
         emulated.offer(job(3, 0, 10), FOREVER);
         assert_eq!(finishes(&mut emulated, 1_000), [(1, 10), (3, 20)]);
         assert!(emulated.held.is_empty());
+        assert_eq!(emulated.poll_expired(1_000).map(|job| job.id), Some(RequestId(2)));
+    }
+
+    #[test]
+    fn a_request_that_waited_for_a_quarter_of_its_deadline_is_handed_back() {
+        let mut emulated = Emulated::new(1, 10, OverloadConfig::DEFAULT);
+        emulated.offer(job(1, 0, 500), FOREVER);
+        emulated.offer(job(2, 0, 10), Wait::of(1, 0, 1_000));
+        assert_eq!(emulated.next_expiry(), Some(250));
+        assert_eq!(emulated.poll_expired(249), None);
+        assert_eq!(emulated.poll_expired(250).map(|job| job.id), Some(RequestId(2)));
     }
 }

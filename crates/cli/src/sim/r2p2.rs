@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Bytes of a reply
     #[arg(long, value_name = "SIZE", default_value = "64", value_parser = parse_len)]
     reply: usize,
-    /// Share of the workers' capacity that the calls need
+    /// Calls over what the workers can serve; above 1 is overload
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     load: f64,
     /// Calls, of which the first tenth is not counted
@@ -165,6 +165,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         ("resent", sum(|run| run.resent)),
     ];
     let utilisation = runs.iter().map(|run| run.utilisation).sum::<f64>() / runs.len() as f64;
+    let share = sum(|run| run.counts.replied) as f64 / sum(|run| run.counts.sent).max(1) as f64;
+    let goodput = args.load * share;
     let queue_bytes_max = runs.iter().map(|run| run.switches.queued_bytes_max).max();
     let json = json!({
         "schema": "tailcut.sim.r2p2/1",
@@ -175,6 +177,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         "packets": object(&packets),
         "switch_queue_bytes_max": queue_bytes_max,
         "utilisation": utilisation,
+        "goodput_over_capacity": goodput,
         "virtual_s": runs.iter().map(|run| run.elapsed_ns as f64 / 1e9).sum::<f64>(),
         "trace_hash": runs.iter().map(|run| format!("{:016x}", run.network.trace_hash)).collect::<Vec<_>>(),
     });
@@ -198,6 +201,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     };
     text += &format!("calls: {}\npackets: {}\n", line(&counts), line(&packets));
     text += &format!("utilisation of the workers: {utilisation:.3}\n");
+    text += &format!("goodput over capacity: {goodput:.3}\n");
     Ok(Outcome { json, text, failure: None })
 }
 
@@ -319,4 +323,5 @@ const AFTER_HELP: &str = "\
 Examples:
   tailcut sim r2p2 --policy jbsq:3 --servers 16 --service exp:10us --load 0.8
   tailcut sim r2p2 --policy none --topology leaf-spine --clients 64 --servers 80 --load 0.5
-  tailcut sim r2p2 --loss 0.001 --seeds 5 --json -";
+  tailcut sim r2p2 --loss 0.001 --seeds 5 --json -
+  tailcut sim r2p2 --load 10 --service exp:1ms --timeout 100ms";

@@ -36,7 +36,8 @@ use std::thread::Scope;
 
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Policy, WorkerId};
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
+use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
 pub use self::config::{Bound, Config, ConfigError, WORKERS_MAX};
 pub use self::hand_off::BOUND_MAX;
@@ -48,6 +49,7 @@ use self::hand_off::{HandOff, Sample};
 use self::worker::Shared;
 use crate::clock::Clock;
 use crate::driver::Waker;
+use crate::entropy;
 use crate::sys::{Sender, lane};
 
 /// The side of the thread that polls the datapath: the queue before its workers, which take jobs of
@@ -139,8 +141,12 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     ) -> Result<(Self, Vec<Worker<J>>), ConfigError> {
         config.check()?;
         let shared = Arc::new(Shared::new(config.workers, waker.clone()));
+        // Without a random device the shares' table is as good, but for strangers who know its key.
+        let seed = entropy::seed().unwrap_or_default();
+        let overload = OverloadConfig { seed, ..OverloadConfig::DEFAULT };
         let mut dispatcher = Self {
-            scheduler: Scheduler::new(Box::new(policy), config.queue_len_max),
+            scheduler: Scheduler::new(Box::new(policy), config.queue_len_max)
+                .with_overload(overload),
             lanes: Vec::with_capacity(config.workers),
             shared,
             busy: 0,
@@ -163,15 +169,15 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         Ok((dispatcher, workers))
     }
 
-    /// Gives a job to a worker, or queues it until `deadline` and returns the ticket to withdraw it
-    /// by. No policy makes it run twice: a job does not say that it may.
+    /// Gives a job to a worker, or queues it for as long as it may wait, and returns the ticket to
+    /// withdraw it by. No policy makes it run twice: a job does not say that it may.
     ///
     /// # Errors
     ///
     /// The job, when the queue is full.
     #[inline]
-    pub fn offer(&mut self, job: J, deadline: Time) -> Result<Option<Ticket>, J> {
-        match self.scheduler.offer(job, Cloning::Forbidden, deadline, NO_RANDOM) {
+    pub fn offer(&mut self, job: J, wait: impl Into<Wait>) -> Result<Option<Ticket>, J> {
+        match self.scheduler.offer(job, Cloning::Forbidden, wait, NO_RANDOM) {
             Outcome::Placed(workers, job) => {
                 self.push(workers.first(), job);
                 Ok(None)
@@ -251,9 +257,13 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         }
     }
 
-    /// When to poll again though nothing is done: a worker is idle while another has more than it
-    /// can be at.
+    /// When to poll again though nothing is done: a job will have waited for too long, or a worker
+    /// is idle while another has more than it can be at.
     pub fn next_look(&self) -> Option<Time> {
+        self.scheduler.next_expiry().into_iter().chain(self.next_steal()).min()
+    }
+
+    fn next_steal(&self) -> Option<Time> {
         let has_idle = self.busy.count_ones() < self.lanes.len() as u32;
         if self.committed == 0 || !has_idle {
             return None;

@@ -3,7 +3,8 @@
 //!
 //! | limit | what happens when it is reached |
 //! |---|---|
-//! | `queue_len_max` | the request is refused: overload |
+//! | `queue_len_max`, and what a client may have of it | the request is refused: overload |
+//! | `overload` | the request is refused: overload |
 //! | `hold_ns_max` | the request is refused: expired |
 //! | `packet_len_max` | the request is refused: too large |
 //! | `outbox_len_max` | the datagram is dropped and counted; the driver does not drain |
@@ -15,6 +16,7 @@ use std::net::SocketAddr;
 
 use crate::node::Time;
 use crate::policy::{Jbsq, PolicySpec};
+use crate::scheduler::overload::OverloadConfig;
 
 /// One server behind the router: one queue, at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,9 @@ pub struct RouterConfig {
     /// Most requests held, for each generation of servers. Default 4,096: at a million requests a
     /// second 4 ms of them, and who waits longer is better refused. Raise it for long services.
     pub queue_len_max: usize,
+    /// How long requests wait at most, by their deadlines and by how long the queue stands. Its seed
+    /// is not looked at. Default [`OverloadConfig::DEFAULT`].
+    pub overload: OverloadConfig,
     /// Longest that a request is held, if its own deadline is not sooner. Default 1 s: a client's
     /// default deadline, and longer than a busy machine stalls a router, which would find
     /// everything expired at once.
@@ -130,6 +135,7 @@ impl Default for RouterConfig {
             servers: Vec::new(),
             upstreams: Vec::new(),
             queue_len_max: 4_096,
+            overload: OverloadConfig::DEFAULT,
             hold_ns_max: SECOND,
             packet_len_max: 8_972,
             outbox_len_max: 8_192,

@@ -8,6 +8,7 @@
 //! | new | no server in service, queue or table full, uncertain | refused by a DROP |
 //! | held | a server has room and it is the first in the queue | placed |
 //! | held | its deadline or `hold_ns_max` passes | refused: expired |
+//! | held | it has waited for as long as the overload rule lets it | refused: overload |
 //! | held | cancelled | released |
 //! | new | the router is closed | refused: stopping |
 //! | held | its id arrives again | held, the newcomer is dropped |
@@ -64,6 +65,7 @@ use crate::node::{Node, Path, Time, Transmit};
 use crate::order::heap::{Heap, Places};
 use crate::policy::{BoundEstimator, Draws, QueueModel};
 use crate::scheduler::Scheduler;
+use crate::scheduler::overload::OverloadConfig;
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -124,7 +126,9 @@ impl Router {
     pub fn new(now: Time, mut config: RouterConfig) -> Result<Self, RouterError> {
         config.check()?;
         let servers = std::mem::take(&mut config.servers);
-        let scheduler = || Scheduler::new(config.policy.build(), config.queue_len_max);
+        let overload = OverloadConfig { seed: !config.seed, ..config.overload };
+        let scheduler =
+            || Scheduler::new(config.policy.build(), config.queue_len_max).with_overload(overload);
         let mut draws = Draws::new(config.seed);
         let mut router = Self {
             started_at: now,

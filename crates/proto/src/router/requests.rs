@@ -14,9 +14,10 @@ use super::config::{Forward, Speaks};
 use super::ids::{Entered, PlacementState, ServerKey};
 use super::outbox::Datagram;
 use super::server::{Server, Standing};
+use crate::address::share_of;
 use crate::node::{Path, Source, Time, is_unanswerable};
 use crate::policy::WorkerId;
-use crate::scheduler::{Outcome, Ticket};
+use crate::scheduler::{Outcome, Ticket, Wait};
 
 impl Router {
     pub(super) fn handle_request(&mut self, now: Time, path: Path, packet: &Packet, bytes: &[u8]) {
@@ -198,9 +199,9 @@ impl Router {
             return self.refuse_for_good(now, arrival, DropReason::NoServer);
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
-        let expires_at = arrival.deadline.min(now.saturating_add(self.config.hold_ns_max));
+        let wait = Wait::of(share_of(arrival.client.ip()), now, self.held_until(&arrival));
         let random = self.draws.word();
-        match self.schedulers[lane as usize].offer(request, arrival.cloning(), expires_at, random) {
+        match self.schedulers[lane as usize].offer(request, arrival.cloning(), wait, random) {
             Outcome::Placed(workers, request) => {
                 self.hold_times.record(0);
                 self.forward_to_each(now, workers, request);
@@ -211,6 +212,11 @@ impl Router {
                 self.refuse_for_good(now, arrival, DropReason::Overload);
             }
         }
+    }
+
+    /// When a held request is refused whatever the queue does.
+    fn held_until(&self, arrival: &Arrival) -> Time {
+        arrival.deadline.min(arrival.arrived_at.saturating_add(self.config.hold_ns_max))
     }
 
     /// Whether a server is about to answer for the first time, which requests may wait for.
@@ -373,7 +379,9 @@ impl Router {
         let scheduler = &mut self.schedulers[lane as usize];
         if let Some(request) = scheduler.poll_expired(now) {
             self.outbox.recycle(request.bytes);
-            self.refuse_for_good(now, request.arrival, DropReason::Expired);
+            let is_expired = self.held_until(&request.arrival) <= now;
+            let reason = if is_expired { DropReason::Expired } else { DropReason::Overload };
+            self.refuse_for_good(now, request.arrival, reason);
             return true;
         }
         let placed = scheduler.poll_placed(now, self.draws.word());

@@ -123,9 +123,14 @@ fn a_version_1_request_cannot_be_annotated() {
     assert_eq!(bench.metrics().refused.v1_annotate, 1);
 }
 
+/// A router that holds requests to their deadlines.
+fn patient() -> Bench {
+    Bench::new(Speaks::Extension, 1, |config| config.overload.deadline_divisor = 1)
+}
+
 #[test]
 fn the_deadline_shrinks_by_the_time_held() {
-    let mut bench = annotate(1);
+    let mut bench = patient();
     let mut fake = FakeServer::new(0);
     for id in 1..3 {
         fake.take(&bench.send(client(), &Ask::id(id).bytes())[0].bytes);
@@ -147,7 +152,7 @@ fn full(bench: &mut Bench) {
 
 #[test]
 fn a_held_request_expires_at_its_deadline() {
-    let mut bench = annotate(1);
+    let mut bench = patient();
     full(&mut bench);
     bench.place(&Ask { deadline_us: 500, ..Ask::id(3) }.bytes());
     assert_eq!(bench.router.status().queue_len, 1);
@@ -157,10 +162,39 @@ fn a_held_request_expires_at_its_deadline() {
 
 #[test]
 fn a_held_request_expires_after_the_longest_hold() {
-    let mut bench = Bench::new(Speaks::Extension, 1, |config| config.hold_ns_max = MS / 2);
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| {
+        (config.hold_ns_max, config.overload.deadline_divisor) = (MS / 2, 1);
+    });
     full(&mut bench);
     bench.place(&Ask::id(3).bytes());
     assert_eq!(drop_reason(&bench.advance(MS / 2)), DropReason::Expired);
+}
+
+/// So that an answer comes within half of the deadline.
+#[test]
+fn a_request_is_held_for_a_quarter_of_its_deadline() {
+    let mut bench = annotate(1);
+    full(&mut bench);
+    bench.place(&Ask { deadline_us: 400, ..Ask::id(3) }.bytes());
+    assert_eq!(bench.advance(99_999), []);
+    assert_eq!(drop_reason(&bench.advance(1)), DropReason::Overload);
+    assert_eq!(bench.metrics().refused.overload, 1);
+}
+
+/// The queue is not empty for an interval, so it stands: who comes now waits for the target.
+#[test]
+fn a_request_waits_for_the_target_where_the_queue_stands() {
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| {
+        (config.overload.interval_ns, config.overload.target_ns) = (MS, MS / 4);
+    });
+    full(&mut bench);
+    bench.place(&Ask { deadline_us: 1_000_000, ..Ask::id(3) }.bytes());
+    bench.advance(MS);
+    bench.place(&Ask { deadline_us: 1_000_000, ..Ask::id(4) }.bytes());
+    let refused = |sent: Vec<Sent>| sent.iter().any(|sent| sent.to == client());
+    assert!(!refused(bench.advance(MS / 4 - 1)));
+    assert!(refused(bench.advance(1)));
+    assert_eq!(bench.router.queue_len(), 1);
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn a_slot_that_leaks_is_found() {
 
 #[test]
 fn a_duplicate_that_runs_is_found() {
-    check_found(Sabotage::DuplicateRunsTwice, 20, Invariant::AtMostOnce, 3);
+    check_found(Sabotage::DuplicateRunsTwice, 20, Invariant::AtMostOnce, 4);
 }
 
 #[test]
