@@ -15,12 +15,10 @@
 //! comes, and the rings are swept when more than half of them are such.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher};
-
-use siphasher::sip::SipHasher13;
 
 use super::Ticket;
 use crate::call::slab::Slab;
+use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::order::heap::{Heap, Places};
 
@@ -44,7 +42,7 @@ pub(super) struct Queue<T> {
     /// A line for each share that has, or had, items; the first is that of share 0.
     lines: Vec<Line>,
     /// Lines of the shares other than 0 that are not idle.
-    by_share: HashMap<u64, u32, Keyed>,
+    by_share: HashMap<u64, u32, KeyedState>,
     /// Idle lines.
     idle: Vec<u32>,
     /// Lines that were idle before, in the order in which they came.
@@ -89,7 +87,7 @@ impl<T> Queue<T> {
             len_max,
             slots: Slab::default(),
             lines: vec![Line { is_idle: true, ..Line::default() }],
-            by_share: HashMap::with_hasher(Keyed(0)),
+            by_share: HashMap::with_hasher(KeyedState::with_seed(0)),
             idle: Vec::new(),
             new: VecDeque::new(),
             old: VecDeque::new(),
@@ -102,7 +100,7 @@ impl<T> Queue<T> {
 
     /// Keys the table of shares, whose names strangers choose.
     pub(super) fn set_seed(&mut self, seed: u64) {
-        self.by_share = HashMap::with_hasher(Keyed(seed));
+        self.by_share = HashMap::with_hasher(KeyedState::with_seed(seed));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -240,31 +238,6 @@ impl<T> Queue<T> {
                 self.ticket_count += tickets.len();
             }
         }
-    }
-}
-
-/// Makes hashers with a key, against shares that are chosen to collide.
-#[derive(Clone, Copy, Debug)]
-struct Keyed(u64);
-
-impl BuildHasher for Keyed {
-    type Hasher = Word;
-
-    fn build_hasher(&self) -> Word {
-        Word(SipHasher13::new_with_keys(self.0, !self.0))
-    }
-}
-
-/// Hashes one word.
-struct Word(SipHasher13);
-
-impl Hasher for Word {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.finish()
     }
 }
 
