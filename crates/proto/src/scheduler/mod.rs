@@ -222,7 +222,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         if let Some(workers) = placed {
             return Outcome::Placed(workers, item);
         }
-        match self.queue.push((item, cloning), expires_at, wait.share) {
+        let times = (wait.since.unwrap_or(wait.until), expires_at);
+        match self.queue.push((item, cloning), times, wait.share) {
             Ok(ticket) => Outcome::Held(ticket),
             Err((item, _)) => {
                 if let (Some(overload), Some(since)) = (&mut self.overload, wait.since) {
@@ -245,9 +246,9 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         // A clone never takes the place of an item that is held.
         let cloning = if self.queue.len() > 1 { Cloning::Forbidden } else { cloning };
         let workers = self.place(cloning, random)?;
-        let (item, _) = self.queue.take(ticket).expect("the first of the queue is held");
+        let ((item, _), since) = self.queue.take(ticket).expect("the first of the queue is held");
         if let Some(overload) = &mut self.overload {
-            overload.note_placed(now, self.queue.len(), &self.loads);
+            overload.note_placed((since, now), self.queue.len(), &self.loads);
         }
         Some((workers, item))
     }

@@ -2,8 +2,8 @@
 //!
 //! | the queue | an item may wait for |
 //! |---|---|
-//! | has been empty within the interval | a share of the time to its deadline |
-//! | stands: it has not been empty for an interval | the target, if that is less |
+//! | has been short within the interval | a share of the time to its deadline |
+//! | stands: for an interval it was not empty, and who left it had waited for half of the target | the target, if that is less |
 //!
 //! and never for so long that it could not be answered by its deadline any more. That is CoDel's
 //! control of a standing queue (Nichols and Jacobson, CACM 2012) with the rule that servers use:
@@ -32,7 +32,7 @@ pub struct OverloadConfig {
     /// How long an item may wait in a queue that stands. Default 5 ms, CoDel's, and at least the
     /// time of 32 placements, so that a worker finds something to do.
     pub target_ns: u64,
-    /// Time without an empty queue after which it stands. Default 100 ms, CoDel's: longer than
+    /// Time without a short queue after which it stands. Default 100 ms, CoDel's: longer than
     /// bursts and pauses of a machine; and at least the time of 1024 placements, up to a second,
     /// which a queue at a load of 0.9 seldom takes to empty.
     pub interval_ns: u64,
@@ -68,8 +68,8 @@ impl Default for OverloadConfig {
 pub(super) struct Overload {
     /// The limits.
     config: OverloadConfig,
-    /// When the queue was last seen empty.
-    empty_at: Time,
+    /// When the queue was last short: empty, or left by an item that had hardly waited.
+    short_at: Time,
     /// When the last item was placed, if others have waited since.
     placed_at: Option<Time>,
     /// Mean time between placements while items wait, in sixteenths of ns; 0 before the first.
@@ -92,7 +92,7 @@ impl Overload {
     pub(super) fn new(config: OverloadConfig) -> Self {
         Self {
             config,
-            empty_at: 0,
+            short_at: 0,
             placed_at: None,
             gap_16: 0,
             residence_ns: 0,
@@ -110,8 +110,7 @@ impl Overload {
         let gap_ns = self.gap_ns();
         let share_ns = (left / u64::from(self.config.deadline_divisor.max(1)))
             .max(gap_ns.saturating_mul(GAPS_OF_SHARE));
-        let target_ns = self.config.target_ns.max(gap_ns.saturating_mul(GAPS_OF_TARGET));
-        let limit_ns = if self.stands(since) { share_ns.min(target_ns) } else { share_ns };
+        let limit_ns = if self.stands(since) { share_ns.min(self.target_ns()) } else { share_ns };
         since.saturating_add(limit_ns.min(left.saturating_sub(self.residence_ns)))
     }
 
@@ -122,7 +121,7 @@ impl Overload {
     #[inline]
     pub(super) fn note_offered(&mut self, now: Time, is_empty: bool) {
         if is_empty {
-            self.empty_at = now;
+            self.short_at = now;
         }
         self.offered += 1;
         self.roll(now);
@@ -133,8 +132,18 @@ impl Overload {
         self.roll(now);
     }
 
-    /// An item that was held has been placed; `loads` are what the workers have now.
-    pub(super) fn note_placed(&mut self, now: Time, queue_len: usize, loads: &[u32]) {
+    /// An item that was held since a time has been placed now; `loads` are what the workers have.
+    pub(super) fn note_placed(
+        &mut self,
+        (since, now): (Time, Time),
+        queue_len: usize,
+        loads: &[u32],
+    ) {
+        // Where the newest leave first, that one of them hardly waited says nothing.
+        let is_oldest = self.order(now) == Order::OldestFirst;
+        if is_oldest && now.saturating_sub(since) < self.target_ns() / 2 {
+            self.short_at = now;
+        }
         if let Some(placed_at) = self.placed_at {
             let sample_16 = now.saturating_sub(placed_at).saturating_mul(16);
             self.gap_16 = match self.gap_16 {
@@ -143,7 +152,7 @@ impl Overload {
             };
         }
         if queue_len == 0 {
-            (self.placed_at, self.empty_at) = (None, now);
+            (self.placed_at, self.short_at) = (None, now);
         } else {
             self.placed_at = Some(now);
         }
@@ -168,10 +177,14 @@ impl Overload {
         self.gap_16 / 16
     }
 
-    /// True if the queue has not been empty for an interval.
+    fn target_ns(&self) -> u64 {
+        self.config.target_ns.max(self.gap_ns().saturating_mul(GAPS_OF_TARGET))
+    }
+
+    /// True if the queue has not been short for an interval.
     fn stands(&self, now: Time) -> bool {
         let gaps_ns = self.gap_ns().saturating_mul(GAPS_OF_INTERVAL).min(INTERVAL_NS_MAX);
-        now.saturating_sub(self.empty_at) >= self.config.interval_ns.max(gaps_ns)
+        now.saturating_sub(self.short_at) >= self.config.interval_ns.max(gaps_ns)
     }
 
     /// Ends the window, if it is over, and looks at its counts.

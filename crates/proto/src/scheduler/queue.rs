@@ -64,6 +64,8 @@ pub(super) struct Queue<T> {
 struct Held<T> {
     /// The item.
     item: T,
+    /// When it came.
+    since: Time,
     /// Its line.
     line: u32,
 }
@@ -107,7 +109,12 @@ impl<T> Queue<T> {
         self.slots.len()
     }
 
-    pub(super) fn push(&mut self, item: T, expires_at: Time, share: u64) -> Result<Ticket, T> {
+    pub(super) fn push(
+        &mut self,
+        item: T,
+        (since, expires_at): (Time, Time),
+        share: u64,
+    ) -> Result<Ticket, T> {
         let room = self.len_max.saturating_sub(self.len());
         if room == 0 {
             return Err(item);
@@ -122,7 +129,7 @@ impl<T> Queue<T> {
         }
         line.len += 1;
         let slot = self.slots.take(|| None);
-        self.slots[slot] = Some(Held { item, line: at });
+        self.slots[slot] = Some(Held { item, since, line: at });
         self.expiries.set(&mut self.expiry_places, slot, (expires_at, self.sequence));
         self.sequence += 1;
         self.sweep();
@@ -157,14 +164,16 @@ impl<T> Queue<T> {
         Some((ticket, &self.slots[slot].as_ref()?.item))
     }
 
-    /// Takes out the item whose turn it is, and passes the turn.
-    pub(super) fn take(&mut self, ticket: Ticket) -> Option<T> {
+    /// Takes out the item whose turn it is, and passes the turn; the item, and when it came.
+    pub(super) fn take(&mut self, ticket: Ticket) -> Option<(T, Time)> {
+        let slot = self.slots.find(ticket.0)?;
+        let since = self.slots[slot].as_ref()?.since;
         let item = self.remove(ticket)?;
         // The turn is that of the line that `first` has found.
         if let Some(at) = self.new.pop_front().or_else(|| self.old.pop_front()) {
             self.old.push_back(at);
         }
-        Some(item)
+        Some((item, since))
     }
 
     pub(super) fn earliest(&self) -> Option<(Ticket, Time)> {
@@ -180,7 +189,7 @@ impl<T> Queue<T> {
         let slot = self.slots.find(ticket.0)?;
         self.slots.release(slot);
         self.expiries.remove(&mut self.expiry_places, slot);
-        let Held { item, line } = self.slots[slot].take()?;
+        let Held { item, line, .. } = self.slots[slot].take()?;
         let line = &mut self.lines[line as usize];
         line.len -= 1;
         if line.tickets.front() == Some(&ticket) {
