@@ -427,7 +427,7 @@ mod tests {
                 }
                 spins += 1;
                 // Whoever shares the core runs too.
-                if spins % 64 == 0 {
+                if spins.is_multiple_of(64) {
                     std::thread::yield_now();
                 }
                 std::hint::spin_loop();

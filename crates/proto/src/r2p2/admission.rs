@@ -60,29 +60,20 @@ impl Server {
     ) -> Result<PeerId, Refusal> {
         let Newcomer { sender, path, packet, header } = *newcomer;
         let (config, serving) = (&shared.config, &shared.config.serving);
-        if !serving.is_enabled {
-            return Err(Refusal::Drop(DropReason::Application));
-        }
-        if !is_routed(packet) && packet.flags().has(Flags::MOVED) {
-            // Where else it may have run only a router can ask.
-            return Err(Refusal::Drop(DropReason::Uncertain));
-        }
         let len = header.message_len.get() as usize;
-        if len > config.message_len_max {
-            return Err(Refusal::Drop(DropReason::TooLarge));
+        let unfit = [
+            (!serving.is_enabled, DropReason::Application),
+            // Where else it may have run only a router can ask.
+            (!is_routed(packet) && packet.flags().has(Flags::MOVED), DropReason::Uncertain),
+            (len > config.message_len_max, DropReason::TooLarge),
+        ];
+        if let Some((_, reason)) = unfit.into_iter().find(|(is_so, _)| *is_so) {
+            return Err(Refusal::Drop(reason));
         }
         let token = header.token.get();
         let rpc_id = RpcId(header.rpc_id.get());
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
-        // What a server can tell of a session that it does not know.
-        let overload = match may_predate(
-            now,
-            header,
-            (self.clients.known_since(now, serving), serving.transit_ns_max),
-        ) {
-            true => Refusal::Drop(DropReason::Uncertain),
-            false => Refusal::Drop(DropReason::Overload),
-        };
+        let overload = self.overload(now, header, serving);
         if packet.count > 1
             && is_routed(packet)
             && !self.is_shown(path.peer, (token, sender), serving)
@@ -132,6 +123,16 @@ impl Server {
             (false, true) => Err(Refusal::Drop(DropReason::Overload)),
             (false, false) => Ok(client),
         }
+    }
+
+    /// Refusal of what there is no room for: what a server can tell of a session that it does not
+    /// know.
+    fn overload(&self, now: Time, header: &RequestHeader, serving: &Serving) -> Refusal {
+        let known = (self.clients.known_since(now, serving), serving.transit_ns_max);
+        Refusal::Drop(match may_predate(now, header, known) {
+            true => DropReason::Uncertain,
+            false => DropReason::Overload,
+        })
     }
 
     /// The client of a request; `None` when too many are known.

@@ -11,10 +11,8 @@
 //! Invariant: of the servers of a pool at most one neither has renounced a request nor knows it, once
 //! a router places it by a claim.
 
-use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{Packet, RequestHeader, RpcId, Verdict};
 
 use super::admission::may_predate;
@@ -22,31 +20,6 @@ use super::server::{Control, Server};
 use super::shared::Shared;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::peer::once::Memory;
-
-/// Requests that were renounced of late, so that a claim whose answer was lost is answered alike.
-#[derive(Debug)]
-pub(super) struct Renounced {
-    /// Their ids.
-    ids: HashSet<u64, FixedState>,
-    /// In the order in which they were renounced, at most [`RENOUNCED_MAX`].
-    order: VecDeque<u64>,
-}
-
-impl Renounced {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { ids: HashSet::with_hasher(FixedState::with_seed(seed)), order: VecDeque::new() }
-    }
-
-    fn add(&mut self, id: RpcId) {
-        if self.order.len() >= RENOUNCED_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
-        }
-        self.order.push_back(id.0);
-        self.ids.insert(id.0);
-    }
-}
 
 impl Server {
     /// A router claims a request for another server.
@@ -84,7 +57,7 @@ impl Server {
         if self.live.contains_key(&rpc_id.0) {
             return Verdict::Seen;
         }
-        if self.renounced.ids.contains(&rpc_id.0) {
+        if self.renounced.contains(rpc_id) {
             return Verdict::Renounced;
         }
         let serving = &shared.config.serving;
@@ -125,7 +98,3 @@ impl Server {
         }
     }
 }
-
-/// Most requests remembered as renounced: those of a router's failure at 100,000 requests a second,
-/// for 160 ms.
-const RENOUNCED_MAX: usize = 1 << 14;

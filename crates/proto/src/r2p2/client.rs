@@ -17,11 +17,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{
-    CloneMark, DropReason, EXTENDED_LEN, Flags, MessageType, Packet, Policy, Rejection,
-    ReplyHeader, RequestRepr, RpcId, SackBody, SessionId, V1_FIRST_LEN, V1_PACKETS_MAX,
-    V1_SEGMENT_LEN,
+    CloneMark, DropReason, Flags, Packet, Rejection, ReplyHeader, RpcId, SessionId, V1_FIRST_LEN,
+    V1_PACKETS_MAX, V1_SEGMENT_LEN,
 };
-use zerocopy::IntoBytes;
 
 use super::UNSCHEDULED_PACKETS;
 use super::alternates::{ASK_NS, Alternates};
@@ -29,15 +27,14 @@ use super::config::Config;
 use super::copies::{Budget, CopyState};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
-use super::queue::{Item, SendQueue};
+use super::queue::SendQueue;
 use super::servers::Servers;
 use super::shared::Shared;
 use crate::call::numbering::{Numbering, Numbers};
 use crate::call::slab::{Slab, SlotId, SlotKey};
-use crate::gso_batch::GsoBatch;
 use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
-use crate::node::{Path, Time, Transmit};
+use crate::node::{Path, Time};
 use crate::order::wheel::Wheel;
 use crate::peer::table::{NOBODY, PeerId};
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
@@ -60,7 +57,7 @@ pub(super) struct Client {
     /// When a call has a timeout or its deadline, by its slot.
     wheel: Wheel,
     /// Packets to be sent.
-    queue: SendQueue<Farewell>,
+    pub(super) queue: SendQueue<Farewell>,
     /// Slots of calls to version 1 peers, by their request id.
     pub(super) v1_slots: HashMap<u16, SlotId, KeyedState>,
     /// The request id of version 1 that was drawn last.
@@ -86,11 +83,11 @@ pub(super) struct Slot {
     /// How it may be treated.
     pub(super) options: CallOptions,
     /// It may run once, and another target than `target` may have passed it on.
-    is_moved: bool,
+    pub(super) is_moved: bool,
     /// The application's.
     context: u64,
     /// When it fails.
-    deadline: Time,
+    pub(super) deadline: Time,
     /// The request, until the call ends.
     pub(super) request: Outgoing,
     /// The reply, once something of it has come.
@@ -102,7 +99,7 @@ pub(super) struct Slot {
     /// The second copy of it that this client sends, if any.
     pub(super) copy: CopyState<Party>,
     /// Flags of the next ACK.
-    sack_flags: u8,
+    pub(super) sack_flags: u8,
 }
 
 /// When a call speaks again.
@@ -129,17 +126,17 @@ pub(super) struct Party {
 
 /// The last word on a call that has ended.
 #[derive(Clone, Copy, Debug)]
-struct Farewell {
+pub(super) struct Farewell {
     /// The way to whom it is told.
-    to: Path,
+    pub(super) to: Path,
     /// The token for that address.
-    token: u64,
+    pub(super) token: u64,
     /// The call.
-    rid: u16,
+    pub(super) rid: u16,
     /// The call's id.
-    rpc_id: RpcId,
+    pub(super) rpc_id: RpcId,
     /// The end that is told.
-    end: End,
+    pub(super) end: End,
 }
 
 /// How a call has ended.
@@ -497,34 +494,6 @@ impl Client {
         self.queue.is_empty()
     }
 
-    pub(super) fn poll_transmit(
-        &mut self,
-        now: Time,
-        buffer: &mut [u8],
-        shared: &mut Shared,
-    ) -> Option<Transmit> {
-        let mut batch = GsoBatch::new(buffer);
-        while let Some(item) = self.queue.front() {
-            let is_written = match *item {
-                Item::Data(key) => match self.slots.find(key) {
-                    Some(index) => self.write_data(now, index, &mut batch, shared),
-                    None => true,
-                },
-                Item::Sack(key) => match self.slots.find(key) {
-                    Some(index) => self.write_sack(index, &mut batch),
-                    None => true,
-                },
-                Item::Control(farewell) => farewell.write(&mut batch),
-            };
-            if !is_written {
-                break;
-            }
-            self.queue.pop_front();
-        }
-        shared.metrics.datagrams_out += batch.count() as u64;
-        batch.finish()
-    }
-
     fn take_slot(&mut self, shared: &mut Shared) -> Result<SlotId, CallError> {
         let limit = shared.config.calls_max.min(usize::from(u16::MAX));
         if self.slots.len() >= limit {
@@ -780,84 +749,6 @@ impl Client {
         let key = self.slots.key(index);
         self.queue.push_sack(key, &mut self.slots[index].reply);
     }
-
-    /// Writes the packets that the call may send; `false` when some did not fit.
-    fn write_data(
-        &mut self,
-        now: Time,
-        index: SlotId,
-        batch: &mut GsoBatch,
-        shared: &mut Shared,
-    ) -> bool {
-        if !self.write_copy(now, index, batch, shared) {
-            return false;
-        }
-        let slot = &mut self.slots[index];
-        while let Some(packet) = slot.request.peek() {
-            let is_written = if slot.options.v1 {
-                slot.write_packet_v1(packet, batch)
-            } else {
-                let floor = self.numbering.floor_of(slot.rpc_id.session().0);
-                let to = slot.server.unwrap_or(slot.target);
-                let token = self.servers[to.record].state.token;
-                slot.write_packet(now, packet, (token, floor), batch)
-            };
-            if !is_written {
-                return false;
-            }
-            if packet == 0 {
-                if slot.recovery.first_sent_at == 0 {
-                    slot.recovery.first_sent_at = now.max(1);
-                } else {
-                    shared.metrics.resent += 1;
-                }
-            }
-            slot.request.sent(packet);
-        }
-        slot.request.is_queued = false;
-        true
-    }
-
-    fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
-        let slot = &mut self.slots[index];
-        let Some(to) = slot.server else {
-            return true;
-        };
-        let Some(room) = batch.room(&slot.path(to.address), EXTENDED_LEN + size_of::<SackBody>())
-        else {
-            return false;
-        };
-        let repr = RequestRepr {
-            flags: std::mem::take(&mut slot.sack_flags),
-            token: self.servers[to.record].state.token,
-            ..RequestRepr::control(MessageType::ReplyAck, slot.rid, slot.rpc_id)
-        };
-        repr.emit(room).copy_from_slice(slot.reply.sack().as_bytes());
-        slot.reply.is_sack_queued = false;
-        true
-    }
-}
-
-impl Farewell {
-    /// Writes the control packet that tells the server; whether there was room for it.
-    fn write(self, batch: &mut GsoBatch) -> bool {
-        let Self { to, token, rid, rpc_id, end } = self;
-        let (kind, flags, sack) = match end {
-            End::Received(count) => {
-                let (base, granted, bitmap) =
-                    (count.into(), count.into(), [0; SackBody::BITMAP_LEN]);
-                (MessageType::ReplyAck, 0, Some(SackBody { base, granted, bitmap }))
-            }
-            End::Cancelled(winner) => (MessageType::Cancel, winner.bits(), None),
-        };
-        let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
-        let Some(room) = batch.room(&to, EXTENDED_LEN + body.len()) else {
-            return false;
-        };
-        let repr = RequestRepr { flags, token, ..RequestRepr::control(kind, rid, rpc_id) };
-        repr.emit(room).copy_from_slice(body);
-        true
-    }
 }
 
 impl Slot {
@@ -898,52 +789,6 @@ impl Slot {
     pub(super) fn server_address(&self) -> Option<SocketAddr> {
         self.server.map(|server| server.address)
     }
-
-    /// The header of packet 0 of the request with a token and a floor, as it goes for the first time.
-    pub(super) fn first_packet(&self, now: Time, (token, floor): (u64, u32)) -> RequestRepr {
-        RequestRepr {
-            policy: if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
-            segment: self.request.place(0),
-            flags: if self.options.idempotent { Flags::IDEMPOTENT } else { 0 },
-            client_clock_us: clock_us(now),
-            deadline_us: deadline_us(now, self.deadline),
-            token,
-            floor,
-            ..RequestRepr::control(MessageType::Request, self.rid, self.rpc_id)
-        }
-    }
-
-    /// Writes packet `packet` of the request with a token and a floor; `false` when it did not fit.
-    fn write_packet(
-        &self,
-        now: Time,
-        packet: u16,
-        (token, floor): (u64, u32),
-        batch: &mut GsoBatch,
-    ) -> bool {
-        if packet > 0 && self.server.is_none() {
-            // All but the first packet wait for a server that has taken the call.
-            return true;
-        }
-        let payload = self.request.segment(packet);
-        let first = self.first_packet(now, (token, floor));
-        let mut repr = RequestRepr { segment: self.request.place(packet), ..first };
-        let first_sent_at = self.recovery.first_sent_at;
-        if packet == 0 && first_sent_at != 0 {
-            repr.flags |= Flags::RETRANSMIT;
-            let age_ms = now.saturating_sub(first_sent_at).div_ceil(1_000_000);
-            repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
-        }
-        if self.is_moved {
-            repr.flags |= Flags::MOVED;
-        }
-        let to = self.path(self.server.unwrap_or(self.target).address);
-        let Some(room) = batch.room(&to, repr.header_len() + payload.len()) else {
-            return false;
-        };
-        repr.emit(room).copy_from_slice(payload);
-        true
-    }
 }
 
 /// True for a refusal by the server that has the request, not by one that might have had it.
@@ -964,13 +809,8 @@ fn is_of_application(reason: DropReason) -> bool {
     }
 }
 
-/// What is left until `deadline`, in whole microseconds, at least one: 0 would mean none.
-fn deadline_us(now: Time, deadline: Time) -> u32 {
-    u32::try_from(deadline.saturating_sub(now) / 1000).unwrap_or(u32::MAX).max(1)
-}
-
 /// The clock that a request carries and its answer echoes; never 0, which stands for none.
-fn clock_us(now: Time) -> u32 {
+pub(super) fn clock_us(now: Time) -> u32 {
     ((now / 1000) as u32).max(1)
 }
 

@@ -21,11 +21,11 @@ use tailcut_wire::r2p2::{
 };
 
 use super::UNSCHEDULED_PACKETS;
-use super::claims::Renounced;
 use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::queue::SendQueue;
+use super::renounced::Renounced;
 use super::routers::{Routers, Via};
 use super::shared::Shared;
 use crate::address::AddressKey;

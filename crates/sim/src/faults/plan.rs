@@ -372,7 +372,7 @@ impl Plan {
         let mut plan = Self::of_seed(seed);
         plan.router.get_or_insert_default().config.policy = policy;
         plan.allow_copies();
-        if seed % 4 == 0 {
+        if seed.is_multiple_of(4) {
             // Early and many, so that short runs have some.
             plan.copies = Copies::Hedge(Hedge { quantile_permille: 500, budget_permille: 200 });
         }
@@ -396,7 +396,8 @@ impl Plan {
         for call in &mut self.calls {
             call.is_idempotent |= call.word % 4 > 0;
         }
-        self.loser = if self.seed / 4 % 2 == 0 { Loser::Runs } else { Loser::IsCancelled };
+        self.loser =
+            if (self.seed / 4).is_multiple_of(2) { Loser::Runs } else { Loser::IsCancelled };
     }
 
     /// When nothing new happens any more: the last call has been made and the last fault has ended.

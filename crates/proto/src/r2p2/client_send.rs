@@ -1,0 +1,172 @@
+//! What the client half sends: requests, acknowledgements of replies, farewells.
+
+use tailcut_wire::r2p2::{EXTENDED_LEN, Flags, MessageType, Policy, RequestRepr, SackBody};
+use zerocopy::IntoBytes;
+
+use super::client::{Client, End, Farewell, Slot, clock_us};
+use super::queue::Item;
+use super::shared::Shared;
+use crate::call::slab::SlotId;
+use crate::gso_batch::GsoBatch;
+use crate::node::{Time, Transmit};
+
+impl Client {
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Time,
+        buffer: &mut [u8],
+        shared: &mut Shared,
+    ) -> Option<Transmit> {
+        let mut batch = GsoBatch::new(buffer);
+        while let Some(item) = self.queue.front() {
+            let is_written = match *item {
+                Item::Data(key) => match self.slots.find(key) {
+                    Some(index) => self.write_data(now, index, &mut batch, shared),
+                    None => true,
+                },
+                Item::Sack(key) => match self.slots.find(key) {
+                    Some(index) => self.write_sack(index, &mut batch),
+                    None => true,
+                },
+                Item::Control(farewell) => farewell.write(&mut batch),
+            };
+            if !is_written {
+                break;
+            }
+            self.queue.pop_front();
+        }
+        shared.metrics.datagrams_out += batch.count() as u64;
+        batch.finish()
+    }
+
+    /// Writes the packets that the call may send; `false` when some did not fit.
+    fn write_data(
+        &mut self,
+        now: Time,
+        index: SlotId,
+        batch: &mut GsoBatch,
+        shared: &mut Shared,
+    ) -> bool {
+        if !self.write_copy(now, index, batch, shared) {
+            return false;
+        }
+        let slot = &mut self.slots[index];
+        while let Some(packet) = slot.request.peek() {
+            let is_written = if slot.options.v1 {
+                slot.write_packet_v1(packet, batch)
+            } else {
+                let floor = self.numbering.floor_of(slot.rpc_id.session().0);
+                let to = slot.server.unwrap_or(slot.target);
+                let token = self.servers[to.record].state.token;
+                slot.write_packet(now, packet, (token, floor), batch)
+            };
+            if !is_written {
+                return false;
+            }
+            if packet == 0 {
+                if slot.recovery.first_sent_at == 0 {
+                    slot.recovery.first_sent_at = now.max(1);
+                } else {
+                    shared.metrics.resent += 1;
+                }
+            }
+            slot.request.sent(packet);
+        }
+        slot.request.is_queued = false;
+        true
+    }
+
+    fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
+        let slot = &mut self.slots[index];
+        let Some(to) = slot.server else {
+            return true;
+        };
+        let Some(room) = batch.room(&slot.path(to.address), EXTENDED_LEN + size_of::<SackBody>())
+        else {
+            return false;
+        };
+        let repr = RequestRepr {
+            flags: std::mem::take(&mut slot.sack_flags),
+            token: self.servers[to.record].state.token,
+            ..RequestRepr::control(MessageType::ReplyAck, slot.rid, slot.rpc_id)
+        };
+        repr.emit(room).copy_from_slice(slot.reply.sack().as_bytes());
+        slot.reply.is_sack_queued = false;
+        true
+    }
+}
+
+impl Farewell {
+    /// Writes the control packet that tells the server; whether there was room for it.
+    fn write(self, batch: &mut GsoBatch) -> bool {
+        let Self { to, token, rid, rpc_id, end } = self;
+        let (kind, flags, sack) = match end {
+            End::Received(count) => {
+                let (base, granted, bitmap) =
+                    (count.into(), count.into(), [0; SackBody::BITMAP_LEN]);
+                (MessageType::ReplyAck, 0, Some(SackBody { base, granted, bitmap }))
+            }
+            End::Cancelled(winner) => (MessageType::Cancel, winner.bits(), None),
+        };
+        let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
+        let Some(room) = batch.room(&to, EXTENDED_LEN + body.len()) else {
+            return false;
+        };
+        let repr = RequestRepr { flags, token, ..RequestRepr::control(kind, rid, rpc_id) };
+        repr.emit(room).copy_from_slice(body);
+        true
+    }
+}
+
+impl Slot {
+    /// The header of packet 0 of the request with a token and a floor, as it goes for the first time.
+    pub(super) fn first_packet(&self, now: Time, (token, floor): (u64, u32)) -> RequestRepr {
+        RequestRepr {
+            policy: if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
+            segment: self.request.place(0),
+            flags: if self.options.idempotent { Flags::IDEMPOTENT } else { 0 },
+            client_clock_us: clock_us(now),
+            deadline_us: deadline_us(now, self.deadline),
+            token,
+            floor,
+            ..RequestRepr::control(MessageType::Request, self.rid, self.rpc_id)
+        }
+    }
+
+    /// Writes packet `packet` of the request with a token and a floor; `false` when it did not fit.
+    fn write_packet(
+        &self,
+        now: Time,
+        packet: u16,
+        (token, floor): (u64, u32),
+        batch: &mut GsoBatch,
+    ) -> bool {
+        if packet > 0 && self.server.is_none() {
+            // All but the first packet wait for a server that has taken the call.
+            return true;
+        }
+        let payload = self.request.segment(packet);
+        let first = self.first_packet(now, (token, floor));
+        let mut repr = RequestRepr { segment: self.request.place(packet), ..first };
+        let first_sent_at = self.recovery.first_sent_at;
+        if packet == 0 && first_sent_at != 0 {
+            repr.flags |= Flags::RETRANSMIT;
+            let age_ms = now.saturating_sub(first_sent_at).div_ceil(1_000_000);
+            repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
+        }
+        if self.is_moved {
+            repr.flags |= Flags::MOVED;
+        }
+        let to = self.path(self.server.unwrap_or(self.target).address);
+        let Some(room) = batch.room(&to, repr.header_len() + payload.len()) else {
+            return false;
+        };
+        repr.emit(room).copy_from_slice(payload);
+        true
+    }
+}
+
+/// What is left until `deadline`, in whole microseconds, at least one: 0 would mean none.
+fn deadline_us(now: Time, deadline: Time) -> u32 {
+    u32::try_from(deadline.saturating_sub(now) / 1000).unwrap_or(u32::MAX).max(1)
+}
