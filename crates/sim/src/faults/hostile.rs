@@ -12,7 +12,7 @@
 //! half of what they were told.
 //!
 //! Datagrams of strangers arrive from addresses that no host of the run has. What goes back there is
-//! counted by [`super::watch`]: three bytes for one, until the stranger has echoed its token; a
+//! counted by `super::watch`: three bytes for one, until the stranger has echoed its token; a
 //! victim has paid for nothing and gets nothing.
 
 use std::net::SocketAddr;
