@@ -380,10 +380,13 @@ impl Client {
     ) -> bool {
         let slot = &self.slots[index];
         let is_target = slot.target.address == peer;
+        if !is_target && self.alternates.has(peer) {
+            // A former target refuses each copy that it had, and cannot know what becomes of it now.
+            return true;
+        }
         if slot.is_moved {
-            // Former routers and servers cannot know what became of it on its present way.
-            let is_former = !is_target && self.alternates.has(peer);
-            return is_former || !is_of_application(reason);
+            // Nor can a server that is not the one which the claim found.
+            return !is_of_application(reason);
         }
         if slot.options.v1
             || !is_target

@@ -149,7 +149,8 @@ impl<'a> Run<'a> {
     fn forge(&mut self, fault: usize, count: u64) {
         let FaultKind::Hostile { attack, .. } = self.plan.faults[fault].kind else { return };
         let forged = hostile::forge(self.plan, attack, count, &self.watch.borrow());
-        let Some(mut forged) = forged.filter(|forged| !self.is_down(forged.to)) else { return };
+        let is_heard = |host| !self.is_down(host) && !self.is_paused(host);
+        let Some(mut forged) = forged.filter(|forged| is_heard(forged.to)) else { return };
         let place = self.plan.place(forged.to);
         let local = self.network.local(place);
         self.network.node_mut(place).handle_datagram(local, forged.from.into(), &mut forged.bytes);
