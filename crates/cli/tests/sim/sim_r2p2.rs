@@ -56,7 +56,7 @@ fn a_person_gets_a_table() {
 #[test]
 fn nonsense_is_refused() {
     for (args, status, reason) in [
-        ("--load 1.5", 1, "the load must be above 0 and below 1"),
+        ("--load 1001", 1, "the load must be above 0 and at most 1000"),
         ("--servers 0", 2, "0 is not in 1.."),
         ("--policy fifo", 2, "no policy is called"),
         ("--loss 2", 2, "no share from 0 to 1"),
