@@ -11,11 +11,19 @@ const CALLS: usize = 100_000;
 const ROUNDS: usize = 10;
 const WARM_ROUNDS: usize = 5;
 
+/// Set in the process of its own.
+const IS_CHILD: &str = "TAILCUT_TEST_ROUNDS";
+
 #[test]
 fn a_hundred_thousand_calls_at_once_are_answered_in_flat_memory() {
+    if std::env::var_os(IS_CHILD).is_some() {
+        return rounds();
+    }
     let this = std::env::current_exe().expect("a path");
-    let args = ["--exact", "memory::rounds", "--ignored", "--nocapture", "--test-threads=1"];
+    let name = "memory::a_hundred_thousand_calls_at_once_are_answered_in_flat_memory";
     let mut command = Command::new(this);
+    let args = ["--exact", name, "--nocapture", "--test-threads=1"];
+    command.env(IS_CHILD, "");
     // One arena of the allocator's: which thread finds room in whose is no question of ours.
     let output = command.args(args).env("MALLOC_ARENA_MAX", "1").output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -27,12 +35,11 @@ fn a_hundred_thousand_calls_at_once_are_answered_in_flat_memory() {
     println!("{resident:?} kB");
     let warm = resident[..WARM_ROUNDS].iter().max().expect("a round");
     let later = resident[WARM_ROUNDS..].iter().max().expect("a round");
-    // The allocator gives back and takes again as it likes; 13 B kept of each call would be more.
-    assert!(later.saturating_sub(*warm) <= warm / 10, "{resident:?} kB");
+    // A queue that doubles late is less; 32 B kept of each call would be more.
+    assert!(later.saturating_sub(*warm) <= warm / 4, "{resident:?} kB");
 }
 
-#[test]
-#[ignore = "run by the test above"]
+/// The process of its own.
 fn rounds() {
     let mut server = Server::bind("127.0.0.1:0").expect("a server");
     let (address, handle) = (server.local_address(), server.stop_handle());
