@@ -29,7 +29,7 @@ local wire = {
         token = { 32, 8 }, reserved = { 40, 4 }, segment_len = { 44, 2 }, server_waiting = { 46, 2 },
     },
     Route = {
-        len = 24, client_ip = { 0, 16 }, client_port = { 16, 2 }, routed = { 18, 1 }, reserved = { 19, 1 },
+        len = 24, client_ip = { 0, 16 }, client_port = { 16, 2 }, routed = { 18, 1 }, returns = { 19, 1 },
         placement = { 20, 4 },
     },
     MessageType = {
@@ -155,7 +155,7 @@ local f = {
     client_ip = ProtoField.ipv6("r2p2.route.client_ip", "Client address"),
     client_port = ProtoField.uint16("r2p2.route.client_port", "Client port", base.DEC),
     routed = ProtoField.uint8("r2p2.route.routed", "Routed", base.DEC),
-    route_reserved = ProtoField.uint8("r2p2.route.reserved", "Reserved", base.HEX),
+    returns = ProtoField.uint8("r2p2.route.returns", "Reply returns", base.DEC),
     placement = ProtoField.uint32("r2p2.route.placement", "Placement", base.DEC),
 
     sack = ProtoField.none("r2p2.sack", "Acknowledgment and window"),
@@ -195,7 +195,7 @@ local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
     "resend_tail", "stopping", "moved", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting",
-    "route", "client_ip", "client_port", "routed", "route_reserved", "placement",
+    "route", "client_ip", "client_port", "routed", "returns", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
     "feedback_v1", "feedback_v1_rid", "feedback_v1_client_port", "feedback_v1_client_ip",
@@ -276,7 +276,9 @@ local function judge_extended(tvb, packet, len)
     if len < packet.header_len then return "Truncated" end
     packet.index, packet.count, packet.is_last = order(tvb)
     if not packet.index then return "Order" end
-    if packet.header_len == ROUTED_LEN and (packet.type ~= REQUEST or packet.index ~= 0) then return "HeaderSize" end
+    local may_have_route = packet.type == REQUEST and packet.index == 0
+        or packet.type == RESPONSE and packet.index == 0 and packet.is_last
+    if packet.header_len == ROUTED_LEN and not may_have_route then return "HeaderSize" end
     if is_data(packet) then return judge_data(tvb, packet) end
     return judge_control(packet)
 end
@@ -357,8 +359,7 @@ end
 
 local function add_route(tvb, tree)
     local shown = tree:add(f.route, tvb(EXTENDED_LEN, route.len))
-    add_all(shown, tvb, route, { "client_ip", "client_port", "routed" }, EXTENDED_LEN)
-    shown:add(f.route_reserved, at(tvb, route.reserved, EXTENDED_LEN))
+    add_all(shown, tvb, route, { "client_ip", "client_port", "routed", "returns" }, EXTENDED_LEN)
     shown:add(f.placement, at(tvb, route.placement, EXTENDED_LEN))
 end
 
@@ -460,8 +461,11 @@ local function extension_text(tvb, packet)
     end
     local server_waiting = at(tvb, reply.server_waiting):uint()
     if from_server[packet.type] and server_waiting ~= 0 then text = text .. string.format(" waiting %d", server_waiting) end
-    if packet.header_len == ROUTED_LEN and at(tvb, route.routed, EXTENDED_LEN):uint() ~= 0 then
+    if packet.header_len ~= ROUTED_LEN then return text end
+    if from_server[packet.type] then return text .. " to-router" end
+    if at(tvb, route.routed, EXTENDED_LEN):uint() ~= 0 then
         text = text .. string.format(" placement %d", at(tvb, route.placement, EXTENDED_LEN):uint())
+        if at(tvb, route.returns, EXTENDED_LEN):uint() ~= 0 then text = text .. " returns" end
     end
     return text
 end

@@ -16,6 +16,7 @@
 //! | [`endpoint`] | nothing: an endpoint of either, by configuration |
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
+//! | [`reply_filter`] | the filter of a router in the path of replies |
 //! | `peer`, `call`, `message`, `order`, `keyed` | what every protocol needs: one core |
 //! | `work` | steps of work, counted in the fuzz targets |
 //!
@@ -36,6 +37,7 @@ mod order;
 mod peer;
 pub mod policy;
 pub mod r2p2;
+pub mod reply_filter;
 pub mod router;
 pub mod rpc;
 mod rtt;

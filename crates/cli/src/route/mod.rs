@@ -19,7 +19,7 @@ use tailcut_net::reuseport::{self, Steering};
 use tailcut_net::trace::Trace;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::policy::{self, PolicySpec};
-use tailcut_proto::router::{Forward, Router, RouterConfig, RouterError, ServerConfig};
+use tailcut_proto::router::{FilterAt, Forward, Router, RouterConfig, RouterError, ServerConfig};
 
 use self::servers::ServerFlags;
 use self::service::{Orderers, ROUTER, Service, Setup, Snapshot};
@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// How a request is sent on
     #[arg(long, value_name = "MODE", default_value = "annotate")]
     forward: ForwardMode,
+    /// Where the slower of two replies to a cloned request is dropped
+    #[arg(long, value_name = "WHERE", default_value = "client")]
+    filter: FilterPlace,
     /// Open a control socket here, for `tailcut control`
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -89,6 +92,15 @@ enum ForwardMode {
     Keep,
     /// From the router, with the client written into the packet: works everywhere
     Annotate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FilterPlace {
+    /// At the client: replies go there directly
+    Client,
+    /// Here: replies of one packet come back through the router. Needs --forward keep, and servers
+    /// that know it by --router
+    Router,
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -190,6 +202,11 @@ fn open(args: &Args) -> Result<Opened> {
         ForwardMode::Keep => Forward::Keep,
         ForwardMode::Annotate => Forward::Annotate,
     };
+    if args.filter == FilterPlace::Router && forward != Forward::Keep {
+        bail!(
+            "replies come back through a router that keeps the client as the source: take --forward keep, or leave --filter out"
+        );
+    }
     let doors = Door::open(args, forward)?;
     let listen = doors[0].listen();
     let named = args.servers.resolve(listen)?;
@@ -291,6 +308,10 @@ fn router_config(
     Ok(RouterConfig {
         policy: args.policy,
         forward,
+        filter: match args.filter {
+            FilterPlace::Client => FilterAt::Client,
+            FilterPlace::Router => FilterAt::Router,
+        },
         servers,
         queue_len_max: args.queue,
         hold_ns_max: args.hold,

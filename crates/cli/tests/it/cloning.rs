@@ -1,6 +1,6 @@
 //! Requests at two servers, by routers and by clients, over loopback.
 
-use crate::harness::{Service, assert_all_replied, measure, run};
+use crate::harness::{Service, assert_all_replied, can_open_raw_sockets, free_port, measure, run};
 
 const LOAD: [&str; 9] = [
     "--app",
@@ -28,11 +28,19 @@ fn route(policy: &str, servers: &Service) -> Service {
 
 /// A counter that a service tells of at its end.
 fn counted(service: Service, name: &str) -> u64 {
+    counts(service, [name.trim()])[0]
+}
+
+/// Counters that a service tells of at its end, by their names.
+fn counts<const N: usize>(service: Service, names: [&str; N]) -> [u64; N] {
     service.signal("INT");
     let (code, _, stderr) = service.wait();
     assert_eq!(code, Some(0), "{stderr}");
-    let value = |line: &str| line.trim().strip_prefix(name)?.trim().parse().ok();
-    stderr.lines().find_map(value).unwrap_or(0)
+    names.map(|name| {
+        let value =
+            |line: &str| line.trim().strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
+        stderr.lines().find_map(value).unwrap_or(0)
+    })
 }
 
 #[test]
@@ -44,6 +52,30 @@ fn a_router_clones_and_each_request_is_answered_once() {
         let cloned = counted(router, "cloned ");
         assert!(cloned > 200, "{policy}: {cloned}");
     }
+}
+
+/// With the raw sockets of a router that keeps clients' addresses: every second reply of a clone is
+/// dropped on its way, none reaches a client.
+#[test]
+fn a_router_in_the_path_of_replies_drops_the_slower() {
+    if !can_open_raw_sockets() {
+        println!("SKIPPED: keeping the client's address needs CAP_NET_RAW");
+        return;
+    }
+    let port = free_port();
+    let args = ["serve", "--listen", "127.0.0.1:0", "--workers", "4", "--ports", "3", "--router"];
+    let servers = Service::start(&[&args[..], &[&port, "--app", "synthetic:exp:1ms"]].concat(), 3);
+    let args = ["route", "--listen", &port, "--policy", "netclone", "--silent-after", "30s"];
+    let named = servers.addresses.iter().flat_map(|address| ["--server", address]);
+    let more = ["--forward", "keep", "--filter", "router"];
+    let router = Service::start(&args.into_iter().chain(more).chain(named).collect::<Vec<_>>(), 1);
+    let result = measure(router.address(), &LOAD);
+    assert_all_replied(&result);
+    let counts = counts(router, ["cloned", "replies_forwarded", "replies_filtered"]);
+    let [cloned, forwarded, filtered] = counts;
+    assert!(cloned > 200 && forwarded >= cloned, "{counts:?}");
+    // The server drops clones where somebody waits.
+    assert!(filtered > cloned / 2 && filtered <= cloned, "{counts:?}");
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::port;
+
 /// A `serve` or `route` that runs until it is dropped.
 pub(crate) struct Service {
     child: Child,
@@ -202,4 +204,16 @@ fn listening(child: &mut Child, stdout: &mut BufReader<ChildStdout>) -> String {
         panic!("{line:?} instead of an address: {stderr}");
     };
     address.to_owned()
+}
+
+/// An address that is free now: the servers must know their router's before it exists.
+pub(crate) fn free_port() -> String {
+    format!("127.0.0.1:{}", port::free())
+}
+
+/// By trying: a router that must not, says so and ends.
+pub(crate) fn can_open_raw_sockets() -> bool {
+    let address = free_port();
+    let output = run(&["route", "--listen", &address, "--forward", "keep", "--server", "[::1]:9"]);
+    !String::from_utf8_lossy(&output.stderr).contains("CAP_NET_RAW")
 }

@@ -3,8 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::harness::{Service, assert_all_replied, finish, measure, run, start_measure, succeed};
-use crate::port;
+use crate::harness::{
+    Service, assert_all_replied, can_open_raw_sockets, finish, free_port, measure, run,
+    start_measure, succeed,
+};
 use serde_json::Value;
 
 const POLICIES: [&str; 11] = [
@@ -240,16 +242,4 @@ fn socket_path(name: &str) -> PathBuf {
     // Usually there is none.
     let _ = std::fs::remove_file(&path);
     path
-}
-
-/// An address that is free now: the servers must know their router's before it exists.
-fn free_port() -> String {
-    format!("127.0.0.1:{}", port::free())
-}
-
-/// By trying: a router that must not, says so and ends.
-fn can_open_raw_sockets() -> bool {
-    let address = free_port();
-    let output = run(&["route", "--listen", &address, "--forward", "keep", "--server", "[::1]:9"]);
-    !String::from_utf8_lossy(&output.stderr).contains("CAP_NET_RAW")
 }

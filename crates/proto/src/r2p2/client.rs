@@ -232,6 +232,11 @@ impl Client {
         let Some(header) = packet.reply_header() else {
             return self.handle_response_v1(now, path, packet, shared);
         };
+        if packet.route().is_some() {
+            // It was on its way through a router.
+            shared.metrics.unexpected += 1;
+            return;
+        }
         let mark = packet.flags().clone_mark();
         let Some(index) = self.find(packet) else {
             if mark == CloneMark::Single {

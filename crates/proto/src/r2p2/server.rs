@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
     CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection,
-    RequestHeader, RpcId, Verdict,
+    RequestHeader, Route, RpcId, Verdict,
 };
 
 use super::UNSCHEDULED_PACKETS;
@@ -95,6 +95,8 @@ pub(super) struct Slot {
     pub(super) options: CallOptions,
     /// Which of two copies it is, for its reply.
     pub(super) mark: CloneMark,
+    /// A reply of one packet goes back through the configured router, which drops the slower of two.
+    pub(super) returns: bool,
     /// The client's record.
     pub(super) client: PeerId,
     /// The way back to the client, from the address of this host at which the request came in.
@@ -182,6 +184,8 @@ pub(super) struct Admission {
     pub(super) options: CallOptions,
     /// Which of two copies it is.
     pub(super) mark: CloneMark,
+    /// A reply of one packet goes back through the configured router.
+    pub(super) returns: bool,
     /// The client's clock.
     pub(super) clock_us: u32,
     /// The router that counts it.
@@ -267,6 +271,7 @@ impl Server {
                             v1: false,
                         },
                         mark: packet.flags().clone_mark(),
+                        returns: asks_back(packet),
                         clock_us: header.client_clock_us.get(),
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
@@ -498,7 +503,7 @@ impl Server {
         slot.rid = admission.rid;
         slot.rpc_id = admission.rpc_id;
         slot.options = admission.options;
-        slot.mark = admission.mark;
+        (slot.mark, slot.returns) = (admission.mark, admission.returns);
         slot.clock_us = admission.clock_us;
         slot.latest_clock_us = admission.clock_us;
         (slot.via, slot.is_counted) = (admission.via, false);
@@ -540,6 +545,7 @@ impl Server {
                 self.queue_sack(index);
             }
             Phase::Replying if packet.index == 0 => {
+                slot.returns &= asks_back(packet);
                 shared.metrics.repeated += 1;
                 slot.clock_us = slot.latest_clock_us;
                 let resent = slot.reply.resend_all(UNSCHEDULED_PACKETS);
@@ -773,6 +779,7 @@ impl Slot {
             rid: 0,
             options: CallOptions::default(),
             mark: CloneMark::Single,
+            returns: false,
             client: PeerId::default(),
             path: NOBODY.into(),
             clock_us: 0,
@@ -814,6 +821,13 @@ pub(super) fn note_taken(
 fn is_copy(packet: &Packet) -> bool {
     let flags = packet.flags();
     flags.has(Flags::IDEMPOTENT) && flags.clone_mark() == CloneMark::Copy
+}
+
+/// True if a router that keeps the client's address asks for the reply. What the client sends again
+/// it does not ask for: an answer that was lost behind its filter would be lost there once more.
+fn asks_back(packet: &Packet) -> bool {
+    let asks = |route: &Route| route.returns != 0 && route.client_port.get() == 0;
+    packet.route().is_some_and(asks) && !packet.flags().has(Flags::RETRANSMIT)
 }
 
 /// When the client stops waiting, as its packet says.

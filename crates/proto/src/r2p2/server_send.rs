@@ -4,14 +4,14 @@
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, FeedbackBody, Flags, MessageType, ReplyRepr, RpcId, SackBody,
+    EXTENDED_LEN, FeedbackBody, Flags, MessageType, ROUTED_LEN, ReplyRepr, RpcId, SackBody,
 };
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
 
 use super::config::Pool;
 use super::queue::Item;
-use super::server::{Control, Phase, Server};
+use super::server::{Control, Phase, Server, Slot};
 use super::shared::Shared;
 use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
@@ -101,12 +101,15 @@ impl Server {
         let client = &self.clients[slot.client];
         while let Some(packet) = slot.reply.peek() {
             let segment = slot.reply.segment(packet);
-            let len = EXTENDED_LEN + segment.len();
+            let router = slot.returning_router(&shared.config.pool);
+            let header_len = if router.is_some() { ROUTED_LEN } else { EXTENDED_LEN };
+            let len = header_len + segment.len();
             if !client.is_validated && !slot.allowance.covers(len) {
                 self.hold_back(index, shared);
                 return true;
             }
-            let Some(room) = batch.room(&slot.path, len) else {
+            let to = router.map_or(slot.path, |peer| Path { peer, ..slot.path });
+            let Some(room) = batch.room(&to, len) else {
                 return false;
             };
             let repr = ReplyRepr {
@@ -119,7 +122,11 @@ impl Server {
                 token: client.state.token,
                 ..ReplyRepr::control(MessageType::Response, slot.rid, rpc_id)
             };
-            repr.emit(room).copy_from_slice(segment);
+            let room = match router {
+                Some(_) => repr.emit_returned(slot.path.peer, room),
+                None => repr.emit(room),
+            };
+            room.copy_from_slice(segment);
             slot.allowance.sent += len as u64;
             slot.reply.sent(packet);
         }
@@ -207,6 +214,14 @@ impl Server {
     fn load(&self) -> (u16, u16) {
         let count = |requests| u16::try_from(requests).unwrap_or(u16::MAX);
         (count(self.held.waiting), count(self.waiting_len()))
+    }
+}
+
+impl Slot {
+    /// The router that wants to see the reply, which must be of one packet.
+    #[inline]
+    fn returning_router(&self, pool: &Pool) -> Option<SocketAddr> {
+        pool.router.filter(|_| self.returns && self.reply.count() == 1)
     }
 }
 

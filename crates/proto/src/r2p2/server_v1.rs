@@ -106,6 +106,7 @@ impl Server {
             rpc_id,
             options,
             mark,
+            returns: false,
             clock_us,
             via,
             deadline,

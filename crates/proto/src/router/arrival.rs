@@ -1,12 +1,13 @@
 //! What the router keeps of a request, and how a placement is written into it.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
-use tailcut_wire::r2p2::{CloneMark, RequestHeader, Route, RpcId};
+use tailcut_wire::r2p2::{CloneMark, Flags, RequestHeader, Route, RpcId};
 use zerocopy::FromBytes;
 
-use super::config::{Forward, Speaks};
+use super::config::{Forward, RouterConfig, Speaks};
 use super::ids::EntryId;
+use super::replies::ask_back;
 use crate::node::{Path, Time};
 
 /// A generation of servers, and its scheduler.
@@ -74,7 +75,11 @@ pub(super) struct Arrival {
 
 /// Writes the placement, the time left and, where the router shows itself as the source, the client
 /// into the route. A client that a router of [`super::RouterConfig::upstreams`] has written stays.
-pub(super) fn write_route(request: &mut Request, (now, placement): (Time, u32), forward: Forward) {
+pub(super) fn write_route(
+    request: &mut Request,
+    (now, placement): (Time, u32),
+    config: &RouterConfig,
+) {
     let arrival = &request.arrival;
     let (header, rest) =
         RequestHeader::mut_from_prefix(&mut request.bytes).expect("the request was parsed");
@@ -90,19 +95,12 @@ pub(super) fn write_route(request: &mut Request, (now, placement): (Time, u32), 
     }
     route.routed = 1;
     route.placement.set(placement);
-    if forward == Forward::Annotate || arrival.client != arrival.path.peer {
-        route.client_ip = match arrival.client.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-            IpAddr::V6(ip) => ip.octets(),
-        };
-        route.client_port.set(arrival.client.port());
+    if config.forward == Forward::Annotate || arrival.client != arrival.path.peer {
+        let Route { client_ip, client_port, .. } = Route::to_client(arrival.client);
+        (route.client_ip, route.client_port) = (client_ip, client_port);
     } else {
         // What a stranger has written there is nobody's word.
         (route.client_ip, route.client_port) = ([0; 16], 0.into());
     }
-}
-
-/// The client that another router has written into the route.
-pub(super) fn annotated_client(route: &Route) -> SocketAddr {
-    SocketAddr::new(Ipv6Addr::from(route.client_ip).to_canonical(), route.client_port.get())
+    ask_back(route, (arrival.mark, Flags(header.flags).clone_mark()), config.filter);
 }

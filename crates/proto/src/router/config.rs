@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 
 use crate::node::Time;
 use crate::policy::{Jbsq, PolicySpec};
+use crate::reply_filter::ReplyFilter;
 use crate::scheduler::overload::OverloadConfig;
 
 /// One server behind the router: one queue, at one address.
@@ -49,6 +50,17 @@ pub enum Forward {
     Annotate,
 }
 
+/// Where the slower of two replies to a cloned request is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterAt {
+    /// At the client, by the call's id: replies go there directly.
+    Client,
+    /// At the router, through which replies of one packet come back, as NetClone's switch does it.
+    /// Spares clients the second packet and costs the first a hop. Needs [`Forward::Keep`], and
+    /// servers that have the router configured. The client drops what the router lets through.
+    Router,
+}
+
 /// A router's configuration.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
@@ -58,6 +70,12 @@ pub struct RouterConfig {
     /// How requests are sent on. Default [`Forward::Annotate`], which needs no privilege. Take
     /// [`Forward::Keep`] for version 1 clients.
     pub forward: Forward,
+    /// Where the slower of two replies is dropped. Default [`FilterAt::Client`]: replies take the
+    /// shortest way. Take [`FilterAt::Router`] where clients have no time for second replies.
+    pub filter: FilterAt,
+    /// Cells in each of the filter's two tables. Default 131,072, as published: a request's cell is
+    /// taken by another only where as many are under way. It takes 16 bytes a cell, where it filters.
+    pub filter_len: usize,
     /// The servers; the first takes the requests of the fixed policy. Default none: they may be
     /// added at run time.
     pub servers: Vec<ServerConfig>,
@@ -132,6 +150,8 @@ impl Default for RouterConfig {
         Self {
             policy: Jbsq::AUTO,
             forward: Forward::Annotate,
+            filter: FilterAt::Client,
+            filter_len: ReplyFilter::<u64>::PUBLISHED_LEN,
             servers: Vec::new(),
             upstreams: Vec::new(),
             queue_len_max: 4_096,
@@ -161,6 +181,7 @@ impl RouterConfig {
     pub(super) fn check(&self) -> Result<(), RouterError> {
         let at_least_one = [
             ("hold_ns_max", self.hold_ns_max),
+            ("filter_len", self.filter_len as u64),
             ("outbox_len_max", self.outbox_len_max as u64),
             ("table_len_max", self.table_len_max as u64),
             ("lifetime_ns_max", self.lifetime_ns_max),
@@ -176,8 +197,12 @@ impl RouterConfig {
         if let Some((field, _)) = at_least_one.into_iter().find(|&(_, value)| value == 0) {
             return Err(RouterError::Zero { field });
         }
+        if self.filter == FilterAt::Router && self.forward != Forward::Keep {
+            return Err(RouterError::FilterWithoutKeep);
+        }
         let at_most = [
             ("queue_len_max", self.queue_len_max, LEN_MAX),
+            ("filter_len", self.filter_len, LEN_MAX),
             ("outbox_len_max", self.outbox_len_max, LEN_MAX),
             ("table_len_max", self.table_len_max, LEN_MAX),
             ("lease_len_max", self.lease_len_max, LEN_MAX),
@@ -209,6 +234,9 @@ pub enum RouterError {
         /// Its largest value.
         limit: usize,
     },
+    /// Replies are to come back through a router that does not keep the clients' addresses.
+    #[error("a router filters replies only where it keeps the clients' addresses")]
+    FilterWithoutKeep,
     /// There is a server at that address.
     #[error("there is already a server at {addr}")]
     Exists {
@@ -253,6 +281,11 @@ mod tests {
     #[test]
     fn senseless_limits_are_refused() {
         check(|config| config.probe_interval_ns = 0, "probe_interval_ns must be at least 1");
+        check(|config| config.filter_len = 0, "filter_len must be at least 1");
+        check(
+            |config| config.filter = FilterAt::Router,
+            "a router filters replies only where it keeps the clients' addresses",
+        );
         check(|config| config.packet_len_max = 70_000, "packet_len_max must be at most 65507");
         check(|config| config.table_len_max = 1 << 31, "table_len_max must be at most 1073741824");
     }

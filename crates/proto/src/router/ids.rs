@@ -53,6 +53,13 @@ pub(super) struct RequestKey {
     port: u16,
 }
 
+impl RequestKey {
+    /// The keyed hash of all of it.
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
 impl Hash for RequestKey {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         hasher.write_u64(self.hash);

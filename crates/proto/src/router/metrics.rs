@@ -9,6 +9,7 @@
 //! | feedback | `feedback_taken`, `feedback_stale`, `feedback_unmatched`, `feedback_mismatched`, `feedback_stranger` |
 //! | a request that another router may have placed | `claims`, `claims_dropped`; later `claims_placed`, `claims_expired` |
 //! | an answer to a claim | `claimed_unmatched`, where it is of none |
+//! | a reply | `replies_forwarded`, `replies_filtered`, `replies_stranger`, `outbox_full` |
 //! | a cancel | `cancelled_held`, `cancelled_forwarded`, `clones_cancelled`, `cancels_unknown` |
 //!
 //! Invariant: counters only rise.
@@ -34,7 +35,7 @@ pub struct RouterMetrics {
     pub malformed: MalformedCounts,
     /// Request packets other than the first, which go to the server directly.
     pub not_first: u64,
-    /// Packets that a router does not take: replies, ACKs, DROPs, probes.
+    /// Packets that a router does not take: replies without a route block, ACKs, DROPs, probes.
     pub unexpected: u64,
     /// Requests of the fixed policy forwarded to the first server.
     pub fixed: u64,
@@ -90,6 +91,15 @@ pub struct RouterMetrics {
     pub clones_won: u64,
     /// Servers told that the other copy has been answered.
     pub clones_cancelled: u64,
+    /// Replies that came back through the router and were sent on to their clients.
+    pub replies_forwarded: u64,
+    /// Replies dropped because the other copy's has been forwarded.
+    pub replies_filtered: u64,
+    /// Replies of who is no server, or that nobody has asked back.
+    pub replies_stranger: u64,
+    /// Calls whose cell in the filter another has taken: the clone was discarded, or both replies
+    /// reach the client.
+    pub filter_evicted: u64,
     /// Requests that another router may have placed, for which the servers were asked.
     pub claims: u64,
     /// Of these, placed.

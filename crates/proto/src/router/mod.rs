@@ -18,7 +18,8 @@
 //! | placed | cancelled | the cancel is forwarded to the server |
 //! | placed | its deadline passes | released |
 //!
-//! What the server answers goes to the client directly; the router sees only feedback, from which
+//! What the server answers goes to the client directly, unless the router filters replies
+//! (`replies`); the router sees only feedback, from which
 //! it knows what each server has: absolutely from tailcut servers, by leases from those of
 //! version 1. A router speaks both generations. Each has its own scheduler, because a server of the
 //! reference would take the extension for payload: tailcut requests go to tailcut servers only,
@@ -39,12 +40,13 @@ mod cloning;
 mod config;
 mod ids;
 mod metrics;
-mod outbox;
+pub(crate) mod outbox;
+mod replies;
 mod requests;
 mod server;
 mod servers;
 
-pub use config::{Forward, RouterConfig, RouterError, ServerConfig, Speaks};
+pub use config::{FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Speaks};
 pub use metrics::{
     MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus,
 };
@@ -58,12 +60,14 @@ use self::arrival::Request;
 use self::claims::Claims;
 use self::ids::Table;
 use self::outbox::Outbox;
+use self::replies::FilterId;
 use self::server::{Census, Server};
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::heap::{Heap, Places};
 use crate::policy::{BoundEstimator, Draws, QueueModel};
+use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
 
@@ -89,6 +93,8 @@ pub struct Router {
     table: Table,
     /// Requests that another router may have placed, while the servers are asked.
     claims: Claims,
+    /// The filter of replies, where they come back through the router.
+    filter: Option<ReplyFilter<FilterId>>,
     /// Datagrams to send.
     outbox: Outbox,
     /// Every random choice.
@@ -143,6 +149,7 @@ impl Router {
                 draws.word(),
             ),
             claims: Claims::default(),
+            filter: replies::filter_of(&config),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
@@ -199,7 +206,8 @@ impl Router {
 
     /// The counters.
     pub fn metrics(&self) -> RouterMetrics {
-        RouterMetrics { oversize: self.outbox.oversize_count, ..self.metrics }
+        let filter_evicted = self.filter.as_ref().map_or(0, ReplyFilter::evicted);
+        RouterMetrics { oversize: self.outbox.oversize_count, filter_evicted, ..self.metrics }
     }
 
     /// How long placed requests were held, those that were not among them.
@@ -236,6 +244,7 @@ impl Node for Router {
         };
         match packet.message_type {
             MessageType::Request => self.handle_request(now, path, &packet, bytes),
+            MessageType::Response => self.handle_reply(path, &packet, bytes),
             MessageType::Feedback => self.handle_feedback(now, path, &packet),
             MessageType::Claimed => self.handle_claimed(now, path, &packet),
             MessageType::Cancel => self.handle_cancel(now, path.peer, &packet, bytes),

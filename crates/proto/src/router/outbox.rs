@@ -16,7 +16,7 @@ use crate::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Source, Transmit};
 
 /// A queue of datagrams and the buffers they are in.
 #[derive(Debug)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     /// Datagrams to send; at most `len_max`.
     queue: VecDeque<Datagram>,
     /// Most datagrams.
@@ -26,51 +26,51 @@ pub(super) struct Outbox {
     /// Most empty buffers kept: those of the outbox and of the held requests.
     free_len_max: usize,
     /// Datagrams dropped because the driver's buffer was too short.
-    pub(super) oversize_count: u64,
+    pub(crate) oversize_count: u64,
 }
 
 /// One datagram.
 #[derive(Debug)]
-pub(super) struct Datagram {
+pub(crate) struct Datagram {
     /// Destination.
-    pub(super) to: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// Source: the router's address that whom it is for knows, or the client's.
-    pub(super) from: Source,
+    pub(crate) from: Source,
     /// Its bytes, from [`Outbox::buffer`].
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Outbox {
-    pub(super) fn new(len_max: usize, held_len_max: usize) -> Self {
+    pub(crate) fn new(len_max: usize, held_len_max: usize) -> Self {
         let free_len_max = len_max.saturating_add(held_len_max);
         Self { queue: VecDeque::new(), len_max, free: Vec::new(), free_len_max, oversize_count: 0 }
     }
 
     /// True if a push would be one too many.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.len_max
     }
 
     /// True if nothing waits to be sent.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// Queues a datagram. The caller has checked that there is room.
-    pub(super) fn push(&mut self, datagram: Datagram) {
+    pub(crate) fn push(&mut self, datagram: Datagram) {
         debug_assert!(!self.is_full(), "whoever pushes has looked for room");
         self.queue.push_back(datagram);
     }
 
     /// A buffer that holds `bytes`.
-    pub(super) fn buffer(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut buffer = self.free.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_LEN));
         buffer.extend_from_slice(bytes);
         buffer
     }
 
     /// Takes a buffer back.
-    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
         if self.free.len() < self.free_len_max {
             buffer.clear();
             self.free.push(buffer);
@@ -78,7 +78,7 @@ impl Outbox {
     }
 
     /// Writes the next datagram or GSO batch to `buffer`.
-    pub(super) fn poll(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+    pub(crate) fn poll(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let first = loop {
             let first = self.queue.pop_front()?;
             if first.bytes.len() <= buffer.len() {

@@ -9,7 +9,7 @@ use tailcut_wire::r2p2::{
 use zerocopy::IntoBytes;
 
 use super::Router;
-use super::arrival::{Arrival, Lane, Request, annotated_client, write_route};
+use super::arrival::{Arrival, Lane, Request, write_route};
 use super::config::{Forward, Speaks};
 use super::ids::{Entered, PlacementState, ServerKey};
 use super::outbox::Datagram;
@@ -101,7 +101,7 @@ impl Router {
             return None;
         };
         if route.client_port.get() != 0 && self.believes(path.peer) {
-            arrival.client = annotated_client(route);
+            arrival.client = route.client();
             if is_unanswerable(arrival.client.ip()) {
                 self.metrics.malformed.client_address += 1;
                 return None;
@@ -298,7 +298,7 @@ impl Router {
             .expect("requests are placed on configured servers");
         if arrival.rpc_id.is_some() {
             let placement = server.place(now);
-            write_route(&mut request, (now, placement), self.config.forward);
+            write_route(&mut request, (now, placement), &self.config);
         } else if server.lease(now, &self.config) {
             self.metrics.leases_expired += 1;
         }

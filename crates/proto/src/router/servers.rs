@@ -99,7 +99,7 @@ impl Router {
         let was_silent = server.is_silent;
         server.local = path.local;
         let (reported, waiting) = match packet.kind {
-            Kind::Reply { header } => (header.server_load.get(), header.server_waiting.get()),
+            Kind::Reply { header, .. } => (header.server_load.get(), header.server_waiting.get()),
             Kind::Request { .. } | Kind::V1 => (0, 0),
         };
         match (packet.feedback(), server.speaks()) {

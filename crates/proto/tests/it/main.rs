@@ -7,6 +7,7 @@ mod hostile;
 mod router_accounting;
 mod router_bench;
 mod router_claims;
+mod router_filter;
 mod router_many;
 mod router_requests;
 mod router_silence;

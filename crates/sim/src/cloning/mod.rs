@@ -25,7 +25,6 @@
 mod client;
 mod coordinator;
 mod events;
-mod filter;
 mod run;
 mod server;
 mod switch;

@@ -4,12 +4,12 @@ use rand::{Rng, RngExt};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_proto::policy::WorkerId;
+use tailcut_proto::reply_filter::Verdict;
 use tailcut_proto::scheduler::{Cloning, Workers};
 
 use super::client::{Answered, Departures};
 use super::coordinator::Station;
 use super::events::{Event, Events, Link, Mark, Packet};
-use super::filter::Verdict;
 use super::server::{Admission, Server};
 use super::switch::Switch;
 use super::{CloningError, Config, Copies, Counts, JITTER_FACTOR, Outcome, Scheme};

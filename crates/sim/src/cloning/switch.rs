@@ -4,11 +4,13 @@
 //! and two servers are compared. Both copies are written at the same instant, so one is enough
 //! here.
 
+use std::num::NonZeroU32;
+
 use tailcut_proto::policy::{Loads, Placement, Policy, WorkerId};
+use tailcut_proto::reply_filter::{ReplyFilter, Verdict};
 
 use super::Scheme;
 use super::events::{Mark, Packet};
-use super::filter::{Filter, Verdict};
 
 /// A switch in front of the servers.
 #[derive(Debug)]
@@ -19,7 +21,8 @@ pub(super) struct Switch {
     outstanding: Vec<u32>,
     /// Decides by the reports, or by nothing.
     policy: Box<dyn Policy>,
-    filter: Filter,
+    /// Of two responses the slower is dropped. Ids count from 1, and are the cells' hashes.
+    filter: ReplyFilter<NonZeroU32>,
 }
 
 impl Switch {
@@ -29,7 +32,7 @@ impl Switch {
             reports: vec![0; servers],
             outstanding: vec![0; servers],
             policy: scheme.policy(),
-            filter: Filter::new(),
+            filter: ReplyFilter::new(ReplyFilter::<NonZeroU32>::PUBLISHED_LEN),
         }
     }
 
@@ -46,7 +49,10 @@ impl Switch {
         self.reports[server.index()] = report;
         match packet.mark {
             Mark::Sole => Verdict::Forward,
-            Mark::Original | Mark::Clone => self.filter.judge(packet.table, packet.id),
+            Mark::Original | Mark::Clone => match NonZeroU32::new(packet.id) {
+                Some(id) => self.filter.judge(packet.table.into(), packet.id.into(), id),
+                None => Verdict::Forward,
+            },
         }
     }
 }

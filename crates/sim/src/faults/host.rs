@@ -2,7 +2,7 @@
 //! harness, a bug put in between.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, Kind, MessageType, Pack
 
 use super::Effect;
 use super::plan::Host;
+use super::replies::Judged;
 use super::watch::Watch;
 use crate::member::Member;
 
@@ -57,6 +58,8 @@ pub enum Sabotage {
     RouterIsDeaf,
     /// Servers say of claims that they renounce whatever they have.
     ClaimsAreIgnored,
+    /// Routers take all replies to a client for those of one call.
+    FilterConfusesCalls,
     /// Servers write something into their replies that does not follow from the seed.
     RunsDiffer,
 }
@@ -97,6 +100,8 @@ struct Bug {
     last: Option<(Transmit, Vec<u8>)>,
     /// A reply that is to be given again.
     given: Option<Event>,
+    /// Ids of the replies that the router has forwarded and not sent.
+    hidden: VecDeque<u64>,
 }
 
 impl Station {
@@ -116,6 +121,7 @@ impl Station {
             repeats: 0,
             last: None,
             given: None,
+            hidden: VecDeque::new(),
         });
         let (fails_one_of, sends, is_former) = (0, 0, false);
         Self { host, node, watch: Rc::clone(watch), bug, fails_one_of, sends, is_former }
@@ -151,13 +157,14 @@ impl Station {
                 Metrics::Homa(metrics) => (metrics.amplification_limited, metrics.resent_bytes),
             },
             Member::Router(router) => {
-                let RouterMetrics { held, servers_silenced, claims_placed, cloned, .. } =
-                    router.metrics();
+                let metrics = router.metrics();
+                let RouterMetrics { held, servers_silenced, claims_placed, cloned, .. } = metrics;
                 return vec![
                     (Effect::HeldByRouter, held),
                     (Effect::Silenced, servers_silenced),
                     (Effect::Claimed, claims_placed),
                     (Effect::Cloned, cloned),
+                    (Effect::FilteredByRouter, metrics.replies_filtered),
                 ];
             }
         };
@@ -202,6 +209,16 @@ impl Station {
         is_report && bug.replies > 100
     }
 
+    /// What the node has judged of replies, where it is a router.
+    fn judged(&self) -> Option<Judged> {
+        self.node.router().map(|router| Judged::of(&router.metrics()))
+    }
+
+    /// True if the bug has hidden the id of a reply.
+    fn has_hidden(&self, part: Option<Part>) -> bool {
+        self.has(Sabotage::FilterConfusesCalls) && matches!(part, Some(Part::Returned { .. }))
+    }
+
     fn has(&self, sabotage: Sabotage) -> bool {
         self.bug.as_ref().is_some_and(|bug| bug.sabotage == sabotage)
     }
@@ -223,9 +240,17 @@ impl Node for Station {
             (Some(bug), Some(part)) => bug.sent_from(path, part),
             _ => path,
         };
+        let before = self.judged();
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.node.handle_datagram(now, path, &mut renamed),
             None => self.node.handle_datagram(now, path, bytes),
+        }
+        if let (Some(before), Some(after)) = (before, self.judged()) {
+            self.watch.borrow_mut().note_judged(bytes, before, after);
+            let has_left = !after.has_forwarded_since(before) && self.has_hidden(part);
+            if let Some(bug) = self.bug.as_mut().filter(|_| has_left) {
+                bug.hidden.pop_back();
+            }
         }
         if let Some(router) = self.node.router() {
             let bound = router.bound();
@@ -292,6 +317,8 @@ enum Part {
     Cancel { id: u64 },
     /// A packet of a reply: where its payload is, and a byte that means nothing to anybody.
     Reply { payload_at: usize, idle_at: usize },
+    /// A reply on its way through the router: its call's id.
+    Returned { id: u64 },
     /// A server's report to a router.
     Feedback,
     /// A server's answer to a claim.
@@ -308,7 +335,8 @@ impl Sabotage {
                 | Self::FirstReplyIsFiltered
                 | Self::CopiesAreUnbounded
         );
-        let is_routers = matches!(self, Self::OnceIsCloned | Self::RouterIsDeaf);
+        let is_routers =
+            matches!(self, Self::OnceIsCloned | Self::RouterIsDeaf | Self::FilterConfusesCalls);
         match host {
             Host::Client(_) => is_clients,
             Host::Router | Host::Standby => is_routers,
@@ -330,6 +358,9 @@ impl Part {
                 Some(Self::Half { id: packet.rpc_id()?.0, is_named })
             }
             MessageType::Cancel => Some(Self::Cancel { id: packet.rpc_id()?.0 }),
+            MessageType::Response if packet.route().is_some() => {
+                Some(Self::Returned { id: packet.rpc_id()?.0 })
+            }
             MessageType::Response => {
                 Some(Self::Reply { payload_at: EXTENDED_LEN, idle_at: SERVER_LOAD_AT })
             }
@@ -377,6 +408,12 @@ impl Bug {
 
     /// A copy of a request under another id.
     fn renamed(&mut self, part: Part, bytes: &[u8]) -> Option<Vec<u8>> {
+        if let (Part::Returned { id }, Sabotage::FilterConfusesCalls) = (part, self.sabotage) {
+            self.hidden.push_back(id);
+            let mut renamed = bytes.to_vec();
+            renamed[RPC_ID_AT..][..8].fill(0);
+            return Some(renamed);
+        }
         let Part::Request { id, id_at } = part else { return None };
         if self.sabotage != Sabotage::DuplicateRunsTwice || self.had.insert(id) {
             return None;
@@ -408,6 +445,10 @@ impl Bug {
             }
             (Sabotage::ClaimsAreIgnored, Part::Claimed) => {
                 bytes[EXTENDED_LEN] = Verdict::Renounced as u8
+            }
+            (Sabotage::FilterConfusesCalls, Part::Reply { .. }) => {
+                let id = self.hidden.pop_front().unwrap_or_default();
+                bytes[RPC_ID_AT..][..8].copy_from_slice(&id.to_be_bytes());
             }
             (Sabotage::ReplyIsChanged, Part::Reply { payload_at, .. }) => {
                 self.change_reply(bytes.get_mut(payload_at));

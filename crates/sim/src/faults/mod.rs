@@ -8,7 +8,7 @@
 //! | [`hostile`] | what strangers send, and plans of nothing else |
 //! | `life` | processes that stop, restart and are reloaded, and handlers that panic |
 //! | `host` | a node with the watch at its port; bugs for tests of the harness |
-//! | `watch` | what is checked of each datagram |
+//! | `watch`, `replies` | what is checked of each datagram |
 //! | `application` | handlers behind the servers, and what became of the calls |
 //! | `run` | carries a plan out |
 //! | `minimise` | takes away from a failing plan what it does not need |
@@ -19,6 +19,7 @@
 //! |---|---|---|
 //! | `AtMostOnce` | a call that is not idempotent is handed to a handler once at most | when it is handed over |
 //! | `FirstReply` | the first whole reply that reaches a client ends its call | at the turn in which it comes |
+//! | `FilterKeepsFirst` | a reply that the router's filter drops follows one of the same call that it has forwarded | when it is dropped |
 //! | `CloneBudget` | copies that a client sends are within its budget | when one leaves |
 //! | `Content` | a handler gets the request, a call the handler's reply | when they are handed over |
 //! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
@@ -43,6 +44,7 @@ pub mod hostile;
 mod life;
 mod minimise;
 pub mod plan;
+mod replies;
 mod run;
 mod watch;
 
@@ -63,6 +65,7 @@ pub enum Invariant {
     AtMostOnce,
     RefusedHasNotRun,
     FirstReply,
+    FilterKeepsFirst,
     CloneBudget,
     Content,
     EndsOnce,
@@ -175,6 +178,8 @@ pub enum Effect {
     CloneWon,
     /// A client drops the slower of two replies.
     CloneFiltered,
+    /// A router drops the slower of two replies.
+    FilteredByRouter,
     /// A server discards a copy.
     CloneDiscarded,
     /// The slower copy is cancelled.

@@ -11,7 +11,7 @@ use tailcut_proto::homa::{GrantPolicy, Pull};
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::{Config, Copies, Hedge, Loser};
-use tailcut_proto::router::RouterConfig;
+use tailcut_proto::router::{FilterAt, Forward, RouterConfig};
 
 use crate::clock::Clock;
 use crate::fabric::topology::{Racks, Topology};
@@ -371,6 +371,7 @@ impl Plan {
     pub fn cloning_of_seed(seed: u64, policy: PolicySpec) -> Self {
         let mut plan = Self::of_seed(seed);
         plan.router.get_or_insert_default().config.policy = policy;
+        plan.filter_in_router();
         plan.allow_copies();
         if seed.is_multiple_of(4) {
             // Early and many, so that short runs have some.
@@ -389,6 +390,16 @@ impl Plan {
         let hedge = Hedge { quantile_permille: 500, budget_permille: 200 };
         plan.copies = if seed % 2 == 1 { Copies::Always } else { Copies::Hedge(hedge) };
         plan
+    }
+
+    /// Replies come back through the router where it keeps the clients' addresses, but for every
+    /// fourth seed. Its tables are short, so that calls compete for cells.
+    fn filter_in_router(&mut self) {
+        let config = &mut self.router.get_or_insert_default().config;
+        if config.forward == Forward::Keep && !self.seed.is_multiple_of(4) {
+            config.filter = FilterAt::Router;
+            config.filter_len = [1, 7, 256][(self.seed % 3) as usize];
+        }
     }
 
     /// Three of four calls become idempotent, and the slower copy is cancelled by every other seed.

@@ -32,6 +32,7 @@ use tailcut_wire::homa;
 use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
 
 use super::plan::{Host, Moment, Plan, Transport};
+use super::replies::{Judged, ReplyBook};
 use super::{Invariant, Violation};
 use crate::network::Damage;
 
@@ -117,6 +118,8 @@ struct RouterBook {
     placed: BTreeSet<(usize, u32)>,
     /// Bytes in and out of each client.
     ledger: BTreeMap<usize, (u64, u64)>,
+    /// Replies that came back.
+    replies: ReplyBook,
 }
 
 /// What a stranger's address has paid and got.
@@ -241,6 +244,16 @@ impl Watch {
         self.router.bound = self.router.bound.max(bound);
     }
 
+    /// What the router made of a datagram, by its counters before and after.
+    pub(super) fn note_judged(&mut self, bytes: &[u8], before: Judged, after: Judged) {
+        if let Some(id) = self.router.replies.note(bytes, before, after).filter(|_| self.is_strict)
+        {
+            self.violate(Invariant::FilterKeepsFirst, || {
+                format!("the filter drops the first reply to {id:016x} that comes to the router")
+            });
+        }
+    }
+
     /// A datagram is about to be handed to `host`; false if it shall be lost instead.
     pub(super) fn arrives(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
         let parsed = AnyPacket::parse(self.transport, bytes);
@@ -289,6 +302,15 @@ impl Watch {
             return self.pay_stranger(host, to, (&packet, bytes.len() as u64));
         };
         match (host, to, packet) {
+            // It goes on to the client, for whom the server answers.
+            (Host::Server(server), Host::Router, AnyPacket::R2p2(reply)) if is_returned(&reply) => {
+                let client = reply.route().and_then(|route| Host::at(route.client()));
+                if let Some(Host::Client(client)) = client {
+                    self.pay_out(server, client, &AnyPacket::R2p2(reply), bytes.len() as u64);
+                }
+            }
+            (Host::Router, Host::Client(_), AnyPacket::R2p2(reply))
+                if reply.message_type == MessageType::Response => {}
             (Host::Server(server), Host::Client(client), packet) => {
                 self.pay_out(server, client, &packet, bytes.len() as u64)
             }
@@ -693,6 +715,11 @@ fn client_of(from: SocketAddr, packet: &Packet) -> SocketAddr {
         }
         _ => from,
     }
+}
+
+/// A reply that goes back through the router.
+fn is_returned(packet: &Packet) -> bool {
+    packet.message_type == MessageType::Response && packet.route().is_some()
 }
 
 /// The route block, if a router has written it.

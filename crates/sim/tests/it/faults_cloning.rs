@@ -41,6 +41,7 @@ fn every_promise_holds_under_every_policy() {
         Effect::Hedged,
         Effect::CloneWon,
         Effect::CloneFiltered,
+        Effect::FilteredByRouter,
         Effect::CloneDiscarded,
         Effect::CloneCancelled,
     ];
@@ -71,6 +72,11 @@ fn a_second_reply_is_found() {
 #[test]
 fn a_first_reply_that_is_dropped_is_found() {
     check_found(Sabotage::FirstReplyIsFiltered, Invariant::FirstReply);
+}
+
+#[test]
+fn a_filter_that_confuses_calls_is_found() {
+    check_found(Sabotage::FilterConfusesCalls, Invariant::FilterKeepsFirst);
 }
 
 #[test]

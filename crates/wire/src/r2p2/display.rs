@@ -33,14 +33,20 @@ impl fmt::Display for Packet<'_> {
                 }
                 if let Some(route) = route.filter(|route| route.routed != 0) {
                     write!(f, " placement {}", route.placement)?;
+                    if route.returns != 0 {
+                        f.write_str(" returns")?;
+                    }
                 }
             }
-            Kind::Reply { header } => {
+            Kind::Reply { header, route } => {
                 if header.server_id.get() != 0 || header.server_load.get() != 0 {
                     write!(f, " server {} load {}", header.server_id, header.server_load)?;
                 }
                 if header.server_waiting.get() != 0 {
                     write!(f, " waiting {}", header.server_waiting)?;
+                }
+                if route.is_some() {
+                    f.write_str(" to-router")?;
                 }
             }
         }

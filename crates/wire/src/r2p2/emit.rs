@@ -1,6 +1,8 @@
 //! The one way out: what a packet says, in host order, and the bytes of it. What is emitted here,
 //! [`super::Packet::parse`] takes.
 
+use core::net::SocketAddr;
+
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32};
 
@@ -235,6 +237,20 @@ impl ReplyRepr {
     #[inline]
     pub fn emit<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
         write(room, self.header().as_bytes())
+    }
+
+    /// Writes the header of a reply that goes back through its router, which is told the client's
+    /// address, and gives the room after it, which is the payload's.
+    ///
+    /// # Panics
+    ///
+    /// If `room` is shorter than [`ROUTED_LEN`].
+    #[inline]
+    pub fn emit_returned<'a>(&self, client: SocketAddr, room: &'a mut [u8]) -> &'a mut [u8] {
+        let mut header = self.header();
+        header.base.header_size = ROUTED_LEN as u8;
+        let rest = write(room, header.as_bytes());
+        write(rest, Route::to_client(client).as_bytes())
     }
 }
 

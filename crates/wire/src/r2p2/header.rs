@@ -1,5 +1,7 @@
 //! Header layouts and the enumerations in them. Offsets are those of `docs/protocol/r2p2.md`.
 
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -103,7 +105,8 @@ pub struct ReplyHeader {
     pub server_waiting: U16,
 }
 
-/// The route block: 24 bytes after the extension, on the first packet of a request.
+/// The route block: 24 bytes after the extension, on the first packet of a request, and on a reply
+/// of one packet that goes back through the router.
 #[derive(
     Clone,
     Copy,
@@ -126,10 +129,26 @@ pub struct Route {
     pub client_port: U16,
     /// 1 when a router has written `placement`.
     pub routed: u8,
-    /// 0 when sent, ignored when received.
-    pub reserved: u8,
+    /// 1 when the router wants a reply of one packet back, so that it forwards one of two.
+    pub returns: u8,
     /// The router's own count of what it has placed on this server, for feedback that heals.
     pub placement: U32,
+}
+
+impl Route {
+    /// A route block with the address of the client alone.
+    pub fn to_client(client: SocketAddr) -> Self {
+        let client_ip = match client.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+            IpAddr::V6(ip) => ip.octets(),
+        };
+        Self { client_ip, client_port: client.port().into(), ..Self::default() }
+    }
+
+    /// The client's address, IPv4 not mapped. The port is 0 where nobody has written it.
+    pub fn client(&self) -> SocketAddr {
+        SocketAddr::new(Ipv6Addr::from(self.client_ip).to_canonical(), self.client_port.get())
+    }
 }
 
 /// Type of a packet. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are

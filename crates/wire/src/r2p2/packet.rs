@@ -46,6 +46,8 @@ pub enum Kind<'a> {
     Reply {
         /// The header.
         header: &'a ReplyHeader,
+        /// The route block with the client's address, on a reply that goes back through its router.
+        route: Option<&'a Route>,
     },
 }
 
@@ -110,10 +112,18 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// The route block, where the packet has one.
+    pub fn route(&self) -> Option<&'a Route> {
+        match self.kind {
+            Kind::V1 => None,
+            Kind::Request { route, .. } | Kind::Reply { route, .. } => route,
+        }
+    }
+
     /// The header of an extended packet from a server.
     pub fn reply_header(&self) -> Option<&'a ReplyHeader> {
         match self.kind {
-            Kind::Reply { header } => Some(header),
+            Kind::Reply { header, .. } => Some(header),
             _ => None,
         }
     }
@@ -170,7 +180,7 @@ impl<'a> Packet<'a> {
         match self.kind {
             Kind::V1 => None,
             Kind::Request { header, .. } => Some(header),
-            Kind::Reply { header } => Some(zerocopy::transmute_ref!(header)),
+            Kind::Reply { header, .. } => Some(zerocopy::transmute_ref!(header)),
         }
     }
 
@@ -228,11 +238,17 @@ impl<'a> Packet<'a> {
             (None, rest)
         };
         let (index, declared_count, is_last) = order(&header.base)?;
-        if route.is_some() && (message_type != MessageType::Request || index != 0) {
+        let is_only = index == 0 && is_last;
+        let may_have_route = match message_type {
+            MessageType::Request => index == 0,
+            MessageType::Response => is_only,
+            _ => false,
+        };
+        if route.is_some() && !may_have_route {
             return Err(Malformed::HeaderSize);
         }
         let kind = if message_type.is_from_server() {
-            Kind::Reply { header: zerocopy::transmute_ref!(header) }
+            Kind::Reply { header: zerocopy::transmute_ref!(header), route }
         } else {
             Kind::Request { header, route }
         };

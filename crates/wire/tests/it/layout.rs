@@ -49,7 +49,7 @@ fn page_has_the_extension() {
 
 #[test]
 fn page_has_the_route_block() {
-    check_rows!(EXTENDED_LEN, Route, client_ip, client_port, routed, reserved, placement);
+    check_rows!(EXTENDED_LEN, Route, client_ip, client_port, routed, returns, placement);
 }
 
 #[test]

@@ -265,18 +265,19 @@ fn fields(packet: &Packet) -> Vec<String> {
         fields.push(format!("r2p2.ext.server_waiting {}", header.server_waiting));
         fields.push(format!("r2p2.ext.clock_echo_us {}", header.clock_echo_us));
     }
-    if let Kind::Request { header, route } = packet.kind {
+    if let Kind::Request { header, .. } = packet.kind {
         fields.extend(base_fields(&header.base, header.version, header.rpc_id.get()));
         fields.push(format!("r2p2.ext.client_clock_us {}", header.client_clock_us));
         fields.push(format!("r2p2.ext.deadline_us {}", header.deadline_us));
         fields.push(format!("r2p2.ext.floor {}", header.floor));
         fields.push(format!("r2p2.ext.age_ms {}", header.age_ms));
-        if let Some(route) = route {
-            fields.push(format!("r2p2.route.client_ip {}", Ipv6Addr::from(route.client_ip)));
-            fields.push(format!("r2p2.route.client_port {}", route.client_port));
-            fields.push(format!("r2p2.route.routed {}", route.routed));
-            fields.push(format!("r2p2.route.placement {}", route.placement));
-        }
+    }
+    if let Some(route) = packet.route() {
+        fields.push(format!("r2p2.route.client_ip {}", Ipv6Addr::from(route.client_ip)));
+        fields.push(format!("r2p2.route.client_port {}", route.client_port));
+        fields.push(format!("r2p2.route.routed {}", route.routed));
+        fields.push(format!("r2p2.route.returns {}", route.returns));
+        fields.push(format!("r2p2.route.placement {}", route.placement));
     }
     if let Some(id) = packet.rpc_id() {
         fields.push(format!("r2p2.ext.session {:#018x}", id.session().0));

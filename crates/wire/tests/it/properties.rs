@@ -42,8 +42,7 @@ proptest! {
         prop_assert_eq!(packet.sack().copied(), built.sack);
         prop_assert_eq!(packet.feedback().copied(), built.feedback);
         match packet.kind {
-            Kind::Request { route, .. } => prop_assert_eq!(route.is_some(), built.header_len == ROUTED_LEN),
-            Kind::Reply { .. } => prop_assert_eq!(built.header_len, EXTENDED_LEN),
+            Kind::Request { route, .. } | Kind::Reply { route, .. } => prop_assert_eq!(route.is_some(), built.header_len == ROUTED_LEN),
             Kind::V1 => prop_assert_eq!(built.header_len, BASE_LEN),
         }
     }
@@ -367,10 +366,11 @@ fn extended_data() -> impl Strategy<Value = Built> {
             let payload = vec![fill; payload_span(index, message_len, segment_len).1];
             let mut built = extended(header, message_type, policy, &payload);
             (built.index, built.count, built.is_last) = (index, count, index + 1 == count);
-            if with_route && index == 0 && message_type == MessageType::Request {
+            let may_have_route = index == 0 && (message_type == MessageType::Request || count == 1);
+            if with_route && may_have_route {
                 let route = Route { routed: 1, placement: 7.into(), ..Route::default() };
-                built.bytes = header.emit(&payload);
-                built.bytes[EXTENDED_LEN..ROUTED_LEN].copy_from_slice(route.as_bytes());
+                built.bytes.splice(EXTENDED_LEN..EXTENDED_LEN, route.as_bytes().iter().copied());
+                built.bytes[1] = ROUTED_LEN as u8;
                 built.header_len = ROUTED_LEN;
             }
             built

@@ -1,9 +1,9 @@
 //! tailcut's extension: each message type, each mark, both forms of a router, IPv4 and IPv6.
 
 use tailcut_wire::r2p2::{
-    ClaimBody, DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, Policy, Rejection,
-    ReplyRepr, RequestRepr, Route, RpcId, SackBody, Segment, SessionId, Verdict, packet_count,
-    payload_span,
+    ClaimBody, DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, Policy, ROUTED_LEN,
+    Rejection, ReplyRepr, RequestRepr, Route, RpcId, SackBody, Segment, SessionId, Verdict,
+    packet_count, payload_span,
 };
 use zerocopy::IntoBytes;
 
@@ -13,7 +13,7 @@ use super::message;
 /// Every conversation, one after the other.
 pub(crate) fn datagrams() -> Vec<Datagram> {
     let annotated = [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones()];
-    annotated.into_iter().chain([over_ipv6(), stopping(), claims()]).flatten().collect()
+    annotated.into_iter().chain([over_ipv6(), stopping(), claims(), filtered()]).flatten().collect()
 }
 
 /// A message of a call, from which its packets are cut.
@@ -149,7 +149,7 @@ fn annotated() -> Vec<Datagram> {
         client_port: 33000.into(),
         routed: 1,
         placement: 1.into(),
-        reserved: 0,
+        returns: 0,
     };
     vec![
         Datagram::new(CLIENT, ROUTER, request.packet(0)),
@@ -276,6 +276,21 @@ fn clones() -> Vec<Datagram> {
         Datagram::new(CLIENT, SERVER, request.flagged(0x04).routed(route)),
         Datagram::new(CLIENT, "10.77.0.5:8000", request.flagged(0x08).routed(route)),
         Datagram::new(CLIENT, ROUTER, fixed),
+    ]
+}
+
+/// A clone whose reply the router wants to see, and that reply on its way there and on.
+fn filtered() -> Vec<Datagram> {
+    let request = Message::request(10, 8).flagged(Flags::IDEMPOTENT);
+    let route = Route { routed: 1, returns: 1, placement: 7.into(), ..Route::default() };
+    let client = CLIENT.parse().expect("an address and a port");
+    let reply = Message::reply(10, 8).flagged(0x04);
+    let mut returned = reply.routed(Route::to_client(client));
+    returned[1] = ROUTED_LEN as u8;
+    vec![
+        Datagram::new(CLIENT, SERVER, request.flagged(0x04).routed(route)),
+        Datagram::new(SERVER, ROUTER, returned),
+        Datagram::new(SERVER, CLIENT, reply.packet(0)),
     ]
 }
 

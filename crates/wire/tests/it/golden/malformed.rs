@@ -50,6 +50,7 @@ pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
         (Malformed::HeaderSize, hex("ccc800c0 0001 0001 31323334")),
         (Malformed::HeaderSize, with_route(&long.unrouted(1))),
         (Malformed::HeaderSize, with_route(&ack)),
+        (Malformed::HeaderSize, with_route(&Message::reply(2, 5000).packet(0))),
         (Malformed::Type, hex("cc0870c0 0001 0001")),
         (Malformed::Type, hex("cc08e1c0 0001 0001")),
         (Malformed::Policy, hex("cc0802c0 0001 0001 31323334")),
