@@ -59,6 +59,17 @@ impl Policy for Levels {
     }
 
     #[inline]
+    fn note_placed(&mut self, worker: WorkerId) {
+        let (index, bit) = (worker.index(), 1 << worker.index());
+        let level = usize::from(self.counts[index]);
+        if level < BOUND_MAX as usize {
+            self.levels[level] ^= bit;
+            self.levels[level + 1] |= bit;
+            self.counts[index] += 1;
+        }
+    }
+
+    #[inline]
     fn note_concluded(&mut self, worker: WorkerId) {
         let (index, bit) = (worker.index(), 1 << worker.index());
         let level = usize::from(self.counts[index]);

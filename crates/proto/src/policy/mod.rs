@@ -194,6 +194,10 @@ pub trait Policy: fmt::Debug + Send {
     /// Sets the bound of a policy that has one; the others ignore it. A bound of 0 is taken as 1.
     fn set_bound(&mut self, _bound: u32) {}
 
+    /// Hears that a worker was given one request without being asked for it, for policies that
+    /// count by themselves.
+    fn note_placed(&mut self, _worker: WorkerId) {}
+
     /// Hears that a worker has concluded one request, for policies that remember the order of
     /// conclusions.
     fn note_concluded(&mut self, _worker: WorkerId) {}

@@ -21,11 +21,14 @@
 //! Where the policy clones and the item may be cloned, the item counts at two workers, and the
 //! caller gives it to both: [`Workers`] can be walked or handed out, and says no more.
 //!
-//! Invariant: items of one share leave in the order in which they came, shares take turns, no item
-//! leaves by placement at or after its expiry, and no worker that is out of service gets one.
+//! Where items have types, each type has a queue of its own and the worker is that of [`types`].
+//!
+//! Invariant: items of one share and type leave in the order in which they came, shares take turns,
+//! no item leaves by placement at or after its expiry, and no worker that is out of service gets one.
 
 pub mod overload;
 mod queue;
+pub mod types;
 
 use std::{iter, option};
 
@@ -35,6 +38,7 @@ use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 use self::overload::{Order, Overload, OverloadConfig};
 use self::queue::Queue;
+use self::types::{TypeId, Types};
 
 /// Fate of an offered item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,20 +60,28 @@ pub struct Wait {
     until: Time,
     /// Share of the queue that it belongs to. Shares take turns.
     share: u64,
+    /// Type of the item.
+    kind: TypeId,
 }
 
 impl Wait {
     /// An item that comes at `now`, for the share of one client, and that nobody wants from
     /// `deadline` on. It waits as the scheduler's [`OverloadConfig`] says, where it has one.
     pub fn of(share: u64, now: Time, deadline: Time) -> Self {
-        Self { since: Some(now), until: deadline, share }
+        Self { since: Some(now), until: deadline, share, kind: TypeId(0) }
+    }
+
+    /// The same for an item of a type.
+    #[must_use]
+    pub fn of_type(self, kind: TypeId) -> Self {
+        Self { kind, ..self }
     }
 }
 
 /// An item that may wait until a time.
 impl From<Time> for Wait {
     fn from(until: Time) -> Self {
-        Self { since: None, until, share: 0 }
+        Self { since: None, until, share: 0, kind: TypeId(0) }
     }
 }
 
@@ -133,7 +145,12 @@ pub enum Cloning {
 /// Names a held item. A ticket whose item has left names nothing, also when its place has been used
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(SlotKey);
+pub struct Ticket {
+    /// The type, whose queue it is in.
+    kind: TypeId,
+    /// Its place there.
+    key: SlotKey,
+}
 
 /// State of service of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,8 +166,14 @@ pub enum Service {
 pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     /// Pairs the first of the queue with a worker.
     policy: Box<P>,
-    /// The held items.
-    queue: Queue<(T, Cloning)>,
+    /// The held items, by type.
+    lines: Vec<Line<T>>,
+    /// Items held, of all types.
+    held: usize,
+    /// The type of the last item that was refused.
+    refused: TypeId,
+    /// The types, where there are several.
+    types: Option<Types>,
     /// Loads as the policy sees them: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
     loads: Vec<u32>,
     /// The load that each worker last reported. As long as `workers`.
@@ -161,6 +184,13 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     workers: Vec<Worker>,
     /// Workers in service.
     in_service_count: u32,
+}
+
+/// The items of one type that are held.
+#[derive(Debug)]
+struct Line<T> {
+    /// The held items.
+    queue: Queue<(T, Cloning)>,
     /// The limit of waiting, where there is one besides the expiry of each item.
     overload: Option<Overload>,
 }
@@ -177,21 +207,40 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         );
         Self {
             policy,
-            queue: Queue::new(queue_len_max),
+            lines: vec![Line { queue: Queue::new(TypeId(0), queue_len_max), overload: None }],
+            held: 0,
+            refused: TypeId(0),
+            types: None,
             loads: Vec::new(),
             reported: Vec::new(),
             waiting: Vec::new(),
             workers: Vec::new(),
             in_service_count: 0,
-            overload: None,
         }
     }
 
     /// Bounds how long items wait, by their deadlines and by how long the queue stands.
     #[must_use]
     pub fn with_overload(mut self, config: OverloadConfig) -> Self {
-        self.queue.set_seed(config.seed);
-        self.overload = Some(Overload::new(config));
+        for line in &mut self.lines {
+            line.queue.set_seed(config.seed);
+            line.overload = Some(Overload::new(config));
+        }
+        self
+    }
+
+    /// Tells `count` types of items apart, up to [`types::TYPES_MAX`]: each has a queue of its own,
+    /// as long as the one that there was, and the workers that [`types`] gives it. The policy says
+    /// no more than the bound. To be called before [`Scheduler::with_overload`].
+    #[must_use]
+    pub fn with_types(mut self, count: usize) -> Self {
+        let types = Types::new(count);
+        let len_max = self.lines[0].queue.len_max();
+        self.lines.extend((1..types.count()).map(|index| {
+            let kind = TypeId(index as u8);
+            Line { queue: Queue::new(kind, len_max), overload: None }
+        }));
+        self.types = Some(types);
         self
     }
 
@@ -205,16 +254,24 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         wait: impl Into<Wait>,
         random: u64,
     ) -> Outcome<T> {
-        let wait = wait.into();
-        let is_empty = self.queue.len() == 0;
-        let placed = if is_empty { self.place(cloning, random) } else { None };
+        let mut wait = wait.into();
+        if let Some(types) = &mut self.types {
+            wait.kind = types.clamp(wait.kind);
+            types.note_arrival(wait.kind, self.loads.len());
+        } else {
+            wait.kind = TypeId(0);
+        }
+        let is_empty = self.lines[wait.kind.index()].queue.len() == 0;
+        let placed = if is_empty { self.place(wait.kind, cloning, random) } else { None };
         let mut expires_at = wait.until;
-        if let (Some(overload), Some(since)) = (&mut self.overload, wait.since) {
+        let line = &mut self.lines[wait.kind.index()];
+        if let (Some(overload), Some(since)) = (&mut line.overload, wait.since) {
             overload.note_offered(since, is_empty);
             if placed.is_none() {
                 expires_at = overload.expiry(since, wait.until);
                 if expires_at <= since {
                     overload.note_refused(since);
+                    self.refused = wait.kind;
                     return Outcome::Full(item);
                 }
             }
@@ -223,12 +280,16 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             return Outcome::Placed(workers, item);
         }
         let times = (wait.since.unwrap_or(wait.until), expires_at);
-        match self.queue.push((item, cloning), times, wait.share) {
-            Ok(ticket) => Outcome::Held(ticket),
+        match line.queue.push((item, cloning), times, wait.share) {
+            Ok(ticket) => {
+                self.held += 1;
+                Outcome::Held(ticket)
+            }
             Err((item, _)) => {
-                if let (Some(overload), Some(since)) = (&mut self.overload, wait.since) {
+                if let (Some(overload), Some(since)) = (&mut line.overload, wait.since) {
                     overload.note_refused(since);
                 }
+                self.refused = wait.kind;
                 Outcome::Full(item)
             }
         }
@@ -237,18 +298,34 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// The next held item that may go now. `None` when there is none, or while an expired item has
     /// not been taken by [`Scheduler::poll_expired`].
     pub fn poll_placed(&mut self, now: Time, random: u64) -> Option<(Workers, T)> {
-        if self.queue.next_expiry().is_some_and(|expiry| expiry <= now) {
+        if self.held == 0 || self.next_expiry().is_some_and(|expiry| expiry <= now) {
             return None;
         }
+        if self.types.is_none() {
+            return self.poll_placed_of(TypeId(0), now, random);
+        }
+        (0..self.lines.len()).find_map(|rank| {
+            let kind = self.types.as_ref()?.order()[rank];
+            self.poll_placed_of(kind, now, random)
+        })
+    }
+
+    #[inline]
+    fn poll_placed_of(&mut self, kind: TypeId, now: Time, random: u64) -> Option<(Workers, T)> {
+        let line = &mut self.lines[kind.index()];
         let order =
-            self.overload.as_ref().map_or(Order::OldestFirst, |overload| overload.order(now));
-        let (ticket, &(_, cloning)) = self.queue.first(order)?;
+            line.overload.as_ref().map_or(Order::OldestFirst, |overload| overload.order(now));
+        let (ticket, &(_, cloning)) = line.queue.first(order)?;
         // A clone never takes the place of an item that is held.
-        let cloning = if self.queue.len() > 1 { Cloning::Forbidden } else { cloning };
-        let workers = self.place(cloning, random)?;
-        let ((item, _), since) = self.queue.take(ticket).expect("the first of the queue is held");
-        if let Some(overload) = &mut self.overload {
-            overload.note_placed((since, now), self.queue.len(), &self.loads);
+        let cloning = if self.held > 1 { Cloning::Forbidden } else { cloning };
+        let workers = self.place(kind, cloning, random)?;
+        let line = &mut self.lines[kind.index()];
+        let ((item, _), since) = line.queue.take(ticket).expect("the first of the queue is held");
+        self.held -= 1;
+        if let Some(overload) = &mut line.overload {
+            let first = self.types.as_ref().map_or(0, |types| types.first(kind));
+            let loads = self.loads.get(first..).unwrap_or_default();
+            overload.note_placed((since, now), line.queue.len(), loads);
         }
         Some((workers, item))
     }
@@ -256,29 +333,59 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// A held item whose expiry has passed, or that has waited for as long as it may; the earliest
     /// expiry first.
     pub fn poll_expired(&mut self, now: Time) -> Option<T> {
-        let (ticket, expiry) = self.queue.earliest()?;
+        let (ticket, expiry) = self.earliest()?;
         if expiry > now {
             return None;
         }
-        if let Some(overload) = &mut self.overload {
+        if let Some(overload) = &mut self.lines[ticket.kind.index()].overload {
             overload.note_refused(now);
         }
+        self.refused = ticket.kind;
         self.remove(ticket)
     }
 
     /// How long who is refused now is to stay away, ns; 0 where nothing limits waiting.
     pub fn retry_after_ns(&self) -> u64 {
-        self.overload.as_ref().map_or(0, Overload::retry_after_ns)
+        let overload = &self.lines[self.refused.index()].overload;
+        overload.as_ref().map_or(0, Overload::retry_after_ns)
     }
 
     /// When the next held item expires.
     pub fn next_expiry(&self) -> Option<Time> {
-        self.queue.next_expiry()
+        self.lines.iter().filter_map(|line| line.queue.next_expiry()).min()
+    }
+
+    #[inline]
+    fn earliest(&self) -> Option<(Ticket, Time)> {
+        if self.types.is_none() {
+            return self.lines[0].queue.earliest();
+        }
+        let lines = self.lines.iter();
+        lines.filter_map(|line| line.queue.earliest()).min_by_key(|&(_, expiry)| expiry)
     }
 
     /// Takes a held item out; `None` when it has left.
     pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        self.queue.remove(ticket).map(|(item, _)| item)
+        let (item, _) = self.lines[ticket.kind.index()].queue.remove(ticket)?;
+        self.held -= 1;
+        Some(item)
+    }
+
+    /// A service of an item of this type took so long. Nothing follows where there are no types.
+    pub fn note_service(&mut self, kind: TypeId, service_ns: u64) {
+        if let Some(types) = &mut self.types {
+            types.note_service(kind, service_ns);
+        }
+    }
+
+    /// What is known of the types, where there are some.
+    pub fn types(&self) -> Option<&Types> {
+        self.types.as_ref()
+    }
+
+    /// Items of a type that are held. Panics for one that there is not.
+    pub fn queue_len_of(&self, kind: TypeId) -> usize {
+        self.lines[kind.index()].queue.len()
     }
 
     /// Adds a worker, in service and with nothing outstanding. It takes the lowest index that is
@@ -362,7 +469,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     /// Items held.
     pub fn queue_len(&self) -> usize {
-        self.queue.len()
+        self.held
     }
 
     /// The policy's bound, where it has one.
@@ -376,10 +483,17 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     }
 
     #[inline]
-    fn place(&mut self, cloning: Cloning, random: u64) -> Option<Workers> {
+    fn place(&mut self, kind: TypeId, cloning: Cloning, random: u64) -> Option<Workers> {
         let (outstanding, reported, waiting) = (&self.loads, &self.reported, &self.waiting);
-        let loads = Loads { outstanding, reported, waiting };
-        let workers = Workers::of(self.policy.place(loads, random), cloning)?;
+        let workers = if let Some(types) = &self.types {
+            let bound = self.policy.bound().unwrap_or(1);
+            let first = types.place(kind, outstanding, bound)?;
+            self.policy.note_placed(first);
+            Workers { first, second: None }
+        } else {
+            let loads = Loads { outstanding, reported, waiting };
+            Workers::of(self.policy.place(loads, random), cloning)?
+        };
         for worker in workers {
             let load = &mut self.loads[worker.index()];
             assert!(*load < OUT_OF_SERVICE, "a policy places on workers in service");

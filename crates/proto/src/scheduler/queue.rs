@@ -16,7 +16,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::Ticket;
+use super::{Ticket, TypeId};
 use crate::call::slab::Slab;
 use crate::keyed::KeyedState;
 use crate::node::Time;
@@ -37,6 +37,8 @@ pub enum Order {
 pub(super) struct Queue<T> {
     /// Most items.
     len_max: usize,
+    /// The type of its items.
+    kind: TypeId,
     /// The held items; `None` in free slots.
     slots: Slab<Option<Held<T>>>,
     /// A line for each share that has, or had, items; the first is that of share 0.
@@ -84,9 +86,10 @@ struct Line {
 }
 
 impl<T> Queue<T> {
-    pub(super) fn new(len_max: usize) -> Self {
+    pub(super) fn new(kind: TypeId, len_max: usize) -> Self {
         Self {
             len_max,
+            kind,
             slots: Slab::default(),
             lines: vec![Line { is_idle: true, ..Line::default() }],
             by_share: HashMap::with_hasher(KeyedState::with_seed(0)),
@@ -103,6 +106,10 @@ impl<T> Queue<T> {
     /// Keys the table of shares, whose names strangers choose.
     pub(super) fn set_seed(&mut self, seed: u64) {
         self.by_share = HashMap::with_hasher(KeyedState::with_seed(seed));
+    }
+
+    pub(super) fn len_max(&self) -> usize {
+        self.len_max
     }
 
     pub(super) fn len(&self) -> usize {
@@ -133,7 +140,7 @@ impl<T> Queue<T> {
         self.expiries.set(&mut self.expiry_places, slot, (expires_at, self.sequence));
         self.sequence += 1;
         self.sweep();
-        let ticket = Ticket(self.slots.key(slot));
+        let ticket = Ticket { kind: self.kind, key: self.slots.key(slot) };
         self.lines[at as usize].tickets.push_back(ticket);
         self.ticket_count += 1;
         Ok(ticket)
@@ -149,7 +156,7 @@ impl<T> Queue<T> {
                 Order::NewestFirst => line.tickets.back(),
             };
             match end {
-                Some(&ticket) if self.slots.find(ticket.0).is_some() => break ticket,
+                Some(&ticket) if self.slots.find(ticket.key).is_some() => break ticket,
                 Some(_) => {
                     match order {
                         Order::OldestFirst => line.tickets.pop_front(),
@@ -160,13 +167,13 @@ impl<T> Queue<T> {
                 None => self.pass_turn_of_empty(),
             }
         };
-        let slot = self.slots.find(ticket.0)?;
+        let slot = self.slots.find(ticket.key)?;
         Some((ticket, &self.slots[slot].as_ref()?.item))
     }
 
     /// Takes out the item whose turn it is, and passes the turn; the item, and when it came.
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<(T, Time)> {
-        let slot = self.slots.find(ticket.0)?;
+        let slot = self.slots.find(ticket.key)?;
         let since = self.slots[slot].as_ref()?.since;
         let item = self.remove(ticket)?;
         // The turn is that of the line that `first` has found.
@@ -178,7 +185,7 @@ impl<T> Queue<T> {
 
     pub(super) fn earliest(&self) -> Option<(Ticket, Time)> {
         let ((expiry, _), slot) = self.expiries.peek()?;
-        Some((Ticket(self.slots.key(slot)), expiry))
+        Some((Ticket { kind: self.kind, key: self.slots.key(slot) }, expiry))
     }
 
     pub(super) fn next_expiry(&self) -> Option<Time> {
@@ -186,7 +193,7 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        let slot = self.slots.find(ticket.0)?;
+        let slot = self.slots.find(ticket.key)?;
         self.slots.release(slot);
         self.expiries.remove(&mut self.expiry_places, slot);
         let Held { item, line, .. } = self.slots[slot].take()?;
@@ -243,7 +250,7 @@ impl<T> Queue<T> {
             self.ticket_count = 0;
             for &at in self.new.iter().chain(&self.old) {
                 let tickets = &mut lines[at as usize].tickets;
-                tickets.retain(|ticket| slots.find(ticket.0).is_some());
+                tickets.retain(|ticket| slots.find(ticket.key).is_some());
                 self.ticket_count += tickets.len();
             }
         }
