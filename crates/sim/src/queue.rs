@@ -32,7 +32,7 @@ use tailcut_measure::queueing::Sojourn;
 use tailcut_proto::policy::{Draws, Jbsq, Policy, Ties};
 
 pub use self::requests::{Request, Requests};
-pub use self::system::{Jitter, REQUESTS_MAX, System, SystemError, TieRule, WORKERS_MAX};
+pub use self::system::{Jitter, REQUESTS_MAX, System, SystemError, TieRule, Typing, WORKERS_MAX};
 pub use self::tokens::Tokens;
 
 use self::group::Group;
@@ -44,6 +44,8 @@ use crate::sojourn::Sojourns;
 pub struct Run {
     /// Sojourn times after the warm-up, in picoseconds.
     pub sojourns: Sojourns,
+    /// The same by type, where there are several.
+    pub by_type: Vec<Sojourns>,
     /// The mean service time at a speed of 1, jitter included; picoseconds.
     pub service_mean_ps: f64,
     /// Requests that went through, warm-up included.
@@ -133,9 +135,15 @@ impl System {
     ) -> Result<Run, SystemError> {
         let mut requests = self.requests(seed)?;
         let mut sojourns = Sojourns::new();
-        let mut record = |number: u64, sojourn_ps: u64| {
+        let types = if self.types_ps.is_empty() { 0 } else { self.types_ps.len() + 1 };
+        let mut by_type = vec![Sojourns::new(); types];
+        let mut record = |number: u64, request: Request, sojourn_ps: u64| {
             if number >= self.warmup {
                 sojourns.record(sojourn_ps);
+                if types > 0 {
+                    let kind = group::kind(&self.types_ps, request.service_ps);
+                    by_type[kind.index()].record(sojourn_ps);
+                }
             }
             observe(number, sojourn_ps);
         };
@@ -151,19 +159,21 @@ impl System {
             groups[group].handle_arrival(number, request, &mut record);
         }
         groups.iter_mut().for_each(|group| group.finish(&mut record));
-        self.gather(&groups, sojourns)
+        self.gather(&groups, sojourns, by_type)
     }
 
     fn gather<P: Policy + ?Sized>(
         &self,
         groups: &[Group<P>],
         sojourns: Sojourns,
+        by_type: Vec<Sojourns>,
     ) -> Result<Run, SystemError> {
         let ends_ps = groups.iter().map(|group| group.end_ps().ok_or(SystemError::TooLong));
         let end_ps = ends_ps.collect::<Result<Vec<_>, _>>()?.into_iter().fold(1, u64::max);
         let busy_ps: f64 = groups.iter().map(Group::busy_ps).sum();
         Ok(Run {
             sojourns,
+            by_type,
             service_mean_ps: self.service_mean_ps(),
             requests: self.requests,
             held: groups.iter().map(|group| group.held).sum(),

@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use tailcut_experiments::cores::over_seeds;
 use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::Distribution;
-use tailcut_measure::quantity::parse_count;
+use tailcut_measure::quantity::{Unit, parse_count};
 use tailcut_measure::queueing::{self, Exact, Sojourn, exact};
 use tailcut_proto::policy::{self, PolicySpec};
-use tailcut_sim::WARMUP_SHARE;
-use tailcut_sim::queue::{Jitter, Run, System, TieRule, WORKERS_MAX};
+use tailcut_sim::queue::{Jitter, Run, System, TieRule, Typing, WORKERS_MAX};
 use tailcut_sim::sojourn::{Estimate, Figures};
+use tailcut_sim::{PS_PER_NS, WARMUP_SHARE};
 
 use super::Outcome;
 use super::figures::{NAMES, errors_json, estimates, named, values_json};
-use crate::distribution_file::{parse_delay_ns, parse_times};
+use crate::distribution_file::{parse_delay_ns, parse_positive_ns, parse_times};
 use crate::output;
 
 /// Simulate a policy before workers, request by request, with the exact answer beside where there
@@ -73,6 +73,12 @@ pub(crate) struct Args {
     /// How long the scheduler takes for each request, one after the other
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
     occupancy: u64,
+    /// Service times that part the requests into types, such as 10us or 10us,1ms: figures of each
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', value_parser = parse_positive_ns)]
+    types: Vec<u64>,
+    /// Give each of the --types a queue, and reserve workers for short ones (DARC)
+    #[arg(long, requires = "types")]
+    darc: bool,
     /// Requests, warm-up included
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     requests: u64,
@@ -141,6 +147,30 @@ impl Findings {
             "held_share": self.average(Run::held_share),
             "queue_len_max": self.runs.iter().map(|run| run.queue_len_max).max(),
             "utilisation": self.average(|run| run.utilisation),
+            "types": self.by_type(args, system).map(|(_, up_to_ns, estimates)| json!({
+                "up_to_ns": up_to_ns,
+                "sojourn_ns": values_json(&estimates, 1.0),
+                "standard_error_ns": errors_json(&estimates, 1.0),
+            })).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Of each type its name, its longest service where there is one, and its sojourns in ns.
+    fn by_type<'a>(
+        &'a self,
+        args: &'a Args,
+        system: &'a System,
+    ) -> impl Iterator<Item = (String, Option<u64>, [Estimate; 5])> + 'a {
+        let count = if system.types_ps.is_empty() { 0 } else { system.types_ps.len() + 1 };
+        (0..count).map(|kind| {
+            let up_to_ns = args.types.get(kind).copied();
+            let name = up_to_ns.map_or_else(
+                || "longer, ns".to_owned(),
+                |up_to_ns| format!("up to {}, ns", Unit::Time.format(up_to_ns as f64)),
+            );
+            let figures: Vec<Figures> =
+                self.runs.iter().map(|run| run.by_type[kind].figures(PS_PER_NS as f64)).collect();
+            (name, up_to_ns, estimates(&figures))
         })
     }
 
@@ -163,6 +193,10 @@ impl Findings {
         let mean_ns = system.service_mean_ps() / 1e3;
         let in_ns = self.estimates.map(|estimate| format!("{:.0}", estimate.value * mean_ns));
         rows.push([vec!["ns".to_owned()], in_ns.to_vec()].concat());
+        for (name, _, estimates) in self.by_type(args, system) {
+            let cells = estimates.map(|estimate| format!("{:.0}", estimate.value));
+            rows.push([vec![name], cells.to_vec()].concat());
+        }
         let line = format!(
             "held centrally: {:.4} of the requests; longest queue {}; utilisation {:.4}\n",
             self.average(Run::held_share),
@@ -201,6 +235,8 @@ impl Args {
             to_worker_ps: self.handoff.map_or(self.to_worker.saturating_mul(1000), half_ps),
             feedback_ps: self.handoff.map_or(self.feedback.saturating_mul(1000), half_ps),
             occupancy_ps: self.occupancy.saturating_mul(1000),
+            types_ps: self.types.iter().map(|limit_ns| limit_ns.saturating_mul(1000)).collect(),
+            typing: if self.darc { Typing::Reserved } else { Typing::Shown },
             load: self.load,
             requests: self.requests,
             warmup: self.warmup.unwrap_or(self.requests / WARMUP_SHARE),
@@ -225,6 +261,8 @@ impl Args {
             "feedback_ns": self.feedback,
             "handoff_ns": self.handoff,
             "occupancy_ns": self.occupancy,
+            "types_ns": self.types,
+            "darc": self.darc,
             "requests": self.requests,
             "warmup": system.warmup,
             "seed": self.seed,
@@ -254,6 +292,7 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
         && system.to_worker_ps == 0
         && system.feedback_ps == 0
         && system.occupancy_ps == 0
+        && system.typing == Typing::Shown
         && system.speeds.iter().all(|&speed| speed == 1.0)
         && system.arrivals == Process::Poisson
         && (system.ties != Some(TieRule::Tokens) || system.workers == 1);
@@ -311,4 +350,5 @@ Examples:
   tailcut sim queue --layout 4x4 --policy jbsq:1 --service fixed:1us --load 0.9 --seeds 5
   tailcut sim queue --policy jbsq:3 --service exp:10us --to-worker 5us --feedback 5us --load 0.9
   tailcut sim queue --policy jbsq:2 --handoff 130ns --occupancy 30ns --load 0.9
+  tailcut sim queue --policy jbsq:1 --service bimodal:1us:500us:0.995 --load 0.7 --types 10us --darc
   tailcut sim queue --speeds 1*12,0.5*4 --jitter 0.01 --json -";

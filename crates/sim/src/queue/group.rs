@@ -15,11 +15,13 @@ use rand::Rng;
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Draws, Policy, WorkerId};
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Workers};
+use tailcut_proto::scheduler::types::TypeId;
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait, Workers};
 
 use super::departures::Departures;
 use super::requests::Request;
-use super::{PLACEMENTS, System};
+use super::{PLACEMENTS, System, Typing};
+use crate::PS_PER_NS;
 
 /// A scheduler, its workers and what will leave them.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) struct Group<P: ?Sized> {
     /// When the scheduler hears of each worker's next conclusion.
     departures: Departures,
     placements: Draws,
+    /// Of each type the longest service, picoseconds; empty where types have no queues.
+    types_ps: Vec<u64>,
     to_worker_ps: u64,
     feedback_ps: u64,
     occupancy_ps: u64,
@@ -60,6 +64,10 @@ impl<P: Policy + ?Sized> Group<P> {
     /// Group `index` of a system that has been checked.
     pub(super) fn new(system: &System, index: usize, policy: Box<P>, seed: u64) -> Self {
         let mut scheduler = Scheduler::new(policy, system.requests as usize);
+        let is_typed = system.typing == Typing::Reserved;
+        if is_typed {
+            scheduler = scheduler.with_types(system.types_ps.len() + 1);
+        }
         let first = index * system.workers;
         let workers = (first..first + system.workers).map(|number| {
             scheduler.add_worker();
@@ -75,6 +83,7 @@ impl<P: Policy + ?Sized> Group<P> {
             scheduler,
             departures: Departures::new(system.workers),
             placements: Draws::new(generator(seed, PLACEMENTS + index as u64).next_u64()),
+            types_ps: if is_typed { system.types_ps.clone() } else { Vec::new() },
             to_worker_ps: system.to_worker_ps,
             feedback_ps: system.feedback_ps,
             occupancy_ps: system.occupancy_ps,
@@ -90,13 +99,15 @@ impl<P: Policy + ?Sized> Group<P> {
         &mut self,
         number: u64,
         request: Request,
-        record: &mut impl FnMut(u64, u64),
+        record: &mut impl FnMut(u64, Request, u64),
     ) {
         let now = self.placed_at_ps.max(request.arrived_ps).saturating_add(self.occupancy_ps);
         self.placed_at_ps = now.min(self.time_last_ps);
         self.handle_conclusions(now, record);
         let random = self.placements.word();
-        match self.scheduler.offer((number, request), Cloning::Allowed, Time::MAX, random) {
+        let kind = kind(&self.types_ps, request.service_ps);
+        let wait = Wait::from(Time::MAX).of_type(kind);
+        match self.scheduler.offer((number, request), Cloning::Allowed, wait, random) {
             Outcome::Placed(workers, held) => self.start(workers, held, now, record),
             Outcome::Held(_) => {
                 self.held += 1;
@@ -107,7 +118,7 @@ impl<P: Policy + ?Sized> Group<P> {
     }
 
     /// Lets everything leave.
-    pub(super) fn finish(&mut self, record: &mut impl FnMut(u64, u64)) {
+    pub(super) fn finish(&mut self, record: &mut impl FnMut(u64, Request, u64)) {
         self.handle_conclusions(self.time_last_ps, record);
     }
 
@@ -125,7 +136,7 @@ impl<P: Policy + ?Sized> Group<P> {
     /// Everything that the scheduler hears of until `until`, and what that lets out of the central
     /// queue.
     #[inline]
-    fn handle_conclusions(&mut self, until: u64, record: &mut impl FnMut(u64, u64)) {
+    fn handle_conclusions(&mut self, until: u64, record: &mut impl FnMut(u64, Request, u64)) {
         while let Some((now, index)) = self.departures.earliest(until) {
             self.departures.follow(index, self.workers[index].later_ps.pop_front());
             self.scheduler.conclude(WorkerId(index as u32));
@@ -146,9 +157,14 @@ impl<P: Policy + ?Sized> Group<P> {
         workers: Workers,
         (number, request): (u64, Request),
         now: u64,
-        record: &mut impl FnMut(u64, u64),
+        record: &mut impl FnMut(u64, Request, u64),
     ) {
         let mut first_finish = u64::MAX;
+        if !self.types_ps.is_empty() {
+            // What its worker will have measured.
+            let kind = kind(&self.types_ps, request.service_ps);
+            self.scheduler.note_service(kind, request.service_ps / PS_PER_NS);
+        }
         for id in workers {
             let index = id.index();
             let worker = &mut self.workers[index];
@@ -160,8 +176,14 @@ impl<P: Policy + ?Sized> Group<P> {
             }
             first_finish = first_finish.min(finish);
         }
-        record(number, first_finish - request.arrived_ps);
+        record(number, request, first_finish - request.arrived_ps);
     }
+}
+
+/// The type of a request, where each has services up to a limit and the last has none.
+#[inline]
+pub(super) fn kind(types_ps: &[u64], service_ps: u64) -> TypeId {
+    TypeId(types_ps.partition_point(|&limit_ps| limit_ps < service_ps) as u8)
 }
 
 impl Worker {

@@ -7,6 +7,7 @@ use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::{BoundEstimator, Jbsq, PolicySpec, QueueModel, Scope};
+use tailcut_proto::scheduler::types::TYPES_MAX;
 use thiserror::Error;
 
 use super::departures::Departures;
@@ -42,6 +43,11 @@ pub struct System {
     /// How long a scheduler takes to place a request: for those that arrive one after the other,
     /// and once more for one that has waited for a worker; picoseconds. Default 0.
     pub occupancy_ps: u64,
+    /// Service times that part the requests into types: up to the first, above it and up to the
+    /// second, and so on; ascending, picoseconds. Default none: all are of one type.
+    pub types_ps: Vec<u64>,
+    /// What becomes of the types. Default [`Typing::Shown`].
+    pub typing: Typing,
     /// The load, arrivals over capacity: the rate times the mean service (jitter
     /// included) over the sum of speeds.
     pub load: f64,
@@ -59,6 +65,17 @@ pub struct Jitter {
     pub probability: f64,
     /// The factor on their time. Default 15, the factor of NetClone's evaluation.
     pub factor: f64,
+}
+
+/// What types of requests are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Typing {
+    /// Findings by type, of one queue.
+    #[default]
+    Shown,
+    /// A queue for each type, and workers reserved for the short ones
+    /// ([`Types`](tailcut_proto::scheduler::types::Types)), which learn services as they begin.
+    Reserved,
 }
 
 impl Default for Jitter {
@@ -98,6 +115,8 @@ impl System {
             to_worker_ps: 0,
             feedback_ps: 0,
             occupancy_ps: 0,
+            types_ps: Vec::new(),
+            typing: Typing::Shown,
             load: 0.8,
             requests: 2_000_000,
             warmup: 200_000,
@@ -155,6 +174,17 @@ impl System {
             && self.bound().is_some_and(|bound| bound.get() > TOKENS_MAX)
         {
             return Err(SystemError::Tokens);
+        }
+        let is_ascending = self.types_ps.windows(2).all(|pair| pair[0] < pair[1]);
+        if self.types_ps.len() >= TYPES_MAX || !is_ascending {
+            return Err(SystemError::Types);
+        }
+        if self.typing == Typing::Reserved
+            && (self.types_ps.is_empty()
+                || self.bound().is_none()
+                || self.ties == Some(TieRule::Tokens))
+        {
+            return Err(SystemError::Reserved);
         }
         self.check_times()?;
         self.check_load()
@@ -323,6 +353,12 @@ pub enum SystemError {
     /// Tokens are held in memory, one by one.
     #[error("a worker has at most {TOKENS_MAX} tokens")]
     Tokens,
+    /// Too many types, or not in their order.
+    #[error("the service times that part types must ascend, {} at most", TYPES_MAX - 1)]
+    Types,
+    /// Workers reserved without types, or where nobody counts what workers have.
+    #[error("workers are reserved for types, by a policy with a bound: give types, and jbsq:N")]
+    Reserved,
     /// A probability that is none.
     #[error("the probability of jitter must be from 0 to 1, but is {0}")]
     JitterProbability(f64),

@@ -210,3 +210,42 @@ fn system(policy: &str) -> System {
 fn service(text: &str) -> Distribution {
     Distribution::parse(text, Unit::Time).unwrap()
 }
+
+/// 99.5 % of 1 us and 0.5 % of 500 us before 16 workers at 0.7: what DARC is for.
+fn bimodal(typing: Typing) -> System {
+    let system = System::new(16, "jbsq:1".parse().unwrap(), service("bimodal:1us:500us:0.995"));
+    System { types_ps: vec![10_000_000], typing, ..system }.at_load(0.7).for_requests(2_000_000)
+}
+
+#[test]
+fn short_requests_do_not_wait_behind_long_ones_where_workers_are_reserved() {
+    let p999 = |typing| {
+        let run = bimodal(typing).run(1).unwrap();
+        assert_eq!(run.by_type.len(), 2);
+        let counted: u64 = run.by_type.iter().map(Sojourns::count).sum();
+        assert_eq!(counted, run.sojourns.count());
+        [0, 1].map(|kind| run.by_type[kind].percentile(0.999))
+    };
+    let ([one, one_long], [reserved, reserved_long]) =
+        (p999(Typing::Shown), p999(Typing::Reserved));
+    println!(
+        "p99.9 of short ones {reserved} over {one} ps, of long ones {reserved_long} over {one_long}"
+    );
+    assert!(reserved <= 0.2 * one, "{reserved} over {one}");
+    // The long ones pay, not without bound.
+    assert!(reserved_long < 3.0 * one_long, "{reserved_long} over {one_long}");
+}
+
+#[test]
+fn types_need_an_order_and_reserved_workers_need_types() {
+    check_refused(|system| system.types_ps = vec![2, 2], "must ascend");
+    check_refused(|system| system.types_ps = (1..17).collect(), "15 at most");
+    check_refused(|system| system.typing = Typing::Reserved, "give types");
+    check_refused(
+        |system| {
+            (system.typing, system.types_ps) = (Typing::Reserved, vec![1_000]);
+            system.policy = Random::SPEC;
+        },
+        "give types, and jbsq:N",
+    );
+}
