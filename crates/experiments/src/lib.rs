@@ -8,6 +8,7 @@ mod bound;
 mod chip;
 mod cloning;
 pub mod cores;
+mod dispatcher;
 mod effort;
 pub mod figure;
 mod homa;
@@ -37,7 +38,7 @@ pub struct Reproduction {
 }
 
 /// All of them.
-pub const REPRODUCTIONS: [Reproduction; 19] = [
+pub const REPRODUCTIONS: [Reproduction; 20] = [
     reproduction(
         "rpcvalet-queues",
         "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -47,6 +48,11 @@ pub const REPRODUCTIONS: [Reproduction; 19] = [
         "rpcvalet-chip",
         "RPCValet's chip: throughput under its SLO, and the tail",
         chip::figure,
+    ),
+    reproduction(
+        "rpcvalet-software",
+        "a dispatcher with measured costs before 16 and 64 workers, against partitioned ones",
+        dispatcher::figure,
     ),
     reproduction(
         "jbsq-bound",

@@ -28,6 +28,8 @@ pub enum Basis {
     Simulated,
     /// Published by the authors of a design.
     Published,
+    /// Measured on real threads.
+    Measured,
     /// A claim of this repository on a design of its own.
     Claimed,
 }
@@ -176,6 +178,7 @@ impl Basis {
             Self::Exact => "exact",
             Self::Simulated => "simulated",
             Self::Published => "published",
+            Self::Measured => "measured",
             Self::Claimed => "claimed",
         }
     }
