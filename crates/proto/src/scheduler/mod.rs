@@ -21,14 +21,14 @@
 //! Where the policy clones and the item may be cloned, the item counts at two workers, and the
 //! caller gives it to both: [`Workers`] can be walked or handed out, and says no more.
 //!
-//! Where items have types, each type has a queue of its own and the worker is that of [`types`].
+//! Where items have types, each type has a queue of its own and the worker is that of [`typed`].
 //!
 //! Invariant: items of one share and type leave in the order in which they came, shares take turns,
 //! no item leaves by placement at or after its expiry, and no worker that is out of service gets one.
 
 pub mod overload;
 mod queue;
-pub mod types;
+pub mod typed;
 
 use std::{iter, option};
 
@@ -38,7 +38,7 @@ use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 use self::overload::{Order, Overload, OverloadConfig};
 use self::queue::Queue;
-use self::types::{TypeId, Types};
+use self::typed::{TypeId, Types};
 
 /// Fate of an offered item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,8 +229,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self
     }
 
-    /// Tells `count` types of items apart, up to [`types::TYPES_MAX`]: each has a queue of its own,
-    /// as long as the one that there was, and the workers that [`types`] gives it. The policy says
+    /// Tells `count` types of items apart, up to [`typed::TYPES_MAX`]: each has a queue of its own,
+    /// as long as the one that there was, and the workers that [`typed`] gives it. The policy says
     /// no more than the bound. To be called before [`Scheduler::with_overload`].
     #[must_use]
     pub fn with_types(mut self, count: usize) -> Self {

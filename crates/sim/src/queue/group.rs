@@ -15,7 +15,7 @@ use rand::Rng;
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Draws, Policy, WorkerId};
-use tailcut_proto::scheduler::types::TypeId;
+use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait, Workers};
 
 use super::departures::Departures;

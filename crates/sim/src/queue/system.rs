@@ -7,7 +7,7 @@ use tailcut_measure::arrivals::Process;
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::{BoundEstimator, Jbsq, PolicySpec, QueueModel, Scope};
-use tailcut_proto::scheduler::types::TYPES_MAX;
+use tailcut_proto::scheduler::typed::TYPES_MAX;
 use thiserror::Error;
 
 use super::departures::Departures;
@@ -74,7 +74,7 @@ pub enum Typing {
     #[default]
     Shown,
     /// A queue for each type, and workers reserved for the short ones
-    /// ([`Types`](tailcut_proto::scheduler::types::Types)), which learn services as they begin.
+    /// ([`Types`](tailcut_proto::scheduler::typed::Types)), which learn services as they begin.
     Reserved,
 }
 
