@@ -164,7 +164,11 @@ fn sparing(rate_per_s: f64) -> u32 {
 /// stalls does not hold the load back.
 fn pipeline(app: &App, transport: Transport) -> u32 {
     app.pipeline_max().unwrap_or(match transport {
-        Transport::Udp | Transport::R2p2 | Transport::Homa | Transport::HomaIp => 16_384,
+        Transport::Udp
+        | Transport::R2p2
+        | Transport::Homa
+        | Transport::HomaIp
+        | Transport::HomaTcp => 16_384,
         Transport::Tcp | Transport::Tls => 1_024,
     })
 }

@@ -96,6 +96,8 @@ pub enum Transport {
     Homa,
     /// Homa directly over IP, as protocol 146, which needs CAP_NET_RAW
     HomaIp,
+    /// The same in the disguise of TCP, as the Linux module's with hijack_tcp=1
+    HomaTcp,
 }
 
 impl Transport {
@@ -104,6 +106,7 @@ impl Transport {
         let (protocol, datapath) = match self {
             Self::Homa => (Protocol::Homa, DatapathKind::Udp),
             Self::HomaIp => (Protocol::Homa, DatapathKind::Ip),
+            Self::HomaTcp => (Protocol::Homa, DatapathKind::HijackedTcp),
             Self::Tcp | Self::Tls | Self::Udp | Self::R2p2 => (Protocol::R2p2, DatapathKind::Udp),
         };
         Opening { protocol, datapath, ..Opening::default() }
@@ -114,13 +117,13 @@ impl Transport {
         match self {
             Self::Tcp | Self::Tls => Carrier::Stream,
             Self::Udp => Carrier::Datagram,
-            Self::R2p2 | Self::Homa | Self::HomaIp => Carrier::Message,
+            Self::R2p2 | Self::Homa | Self::HomaIp | Self::HomaTcp => Carrier::Message,
         }
     }
 
     /// Whether endpoints of R2P2 or Homa run at its ends.
     pub fn has_endpoints(self) -> bool {
-        matches!(self, Self::R2p2 | Self::Homa | Self::HomaIp)
+        matches!(self, Self::R2p2 | Self::Homa | Self::HomaIp | Self::HomaTcp)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Opens endpoints on datapaths: the one place where a protocol and a datapath are fitted to each
 //! other, for the library, servers, routers and load threads alike.
 //!
-//! | | [`DatapathKind::Udp`] | [`DatapathKind::Ip`] |
+//! | | [`DatapathKind::Udp`] | [`DatapathKind::Ip`], [`DatapathKind::HijackedTcp`] |
 //! |---|---|---|
 //! | [`Protocol::R2p2`] | credit sized to the socket's buffer | refused |
-//! | [`Protocol::Homa`] | little waits for the device | also: packets of IP protocol 146, calls from the socket's port |
+//! | [`Protocol::Homa`] | little waits for the device | also: packets of IP protocol 146 or 6, calls from the socket's port |
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::{homa, r2p2};
@@ -40,6 +40,10 @@ pub enum DatapathKind {
     /// Raw sockets of IP protocol 146, which the Linux module speaks too: for Homa alone. Needs the
     /// capability CAP_NET_RAW. The module's servers have ports up to 32,767.
     Ip,
+    /// As [`DatapathKind::Ip`], in the disguise of TCP (IP protocol 6), as the Linux module sends
+    /// with `hijack_tcp=1`: NICs cut such packets and spread them over cores. Some fabrics drop
+    /// them.
+    HijackedTcp,
 }
 
 /// How endpoints are opened. What only a datapath knows is filled in: a secret, credit, and over IP
@@ -97,7 +101,7 @@ impl Opening {
         address: SocketAddr,
         count: usize,
     ) -> io::Result<Vec<Driver<Endpoint>>> {
-        if self.datapath == DatapathKind::Ip {
+        if self.datapath != DatapathKind::Udp {
             let text = "directly over IP every socket gets every packet: give each server a port of its own";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
@@ -129,7 +133,10 @@ impl Opening {
             (Protocol::Homa, DatapathKind::Ip) => {
                 IpPort::bind(address, self.socket()).map(Into::into)
             }
-            (Protocol::R2p2, DatapathKind::Ip) => {
+            (Protocol::Homa, DatapathKind::HijackedTcp) => {
+                IpPort::bind_hijacked(address, self.socket()).map(Into::into)
+            }
+            (Protocol::R2p2, DatapathKind::Ip | DatapathKind::HijackedTcp) => {
                 let text = "R2P2 goes over UDP alone: take the datapath udp, or the protocol homa";
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
             }
@@ -154,10 +161,20 @@ impl Opening {
     pub fn adopt(&self, socket: UdpSocket) -> io::Result<AnyDatapath> {
         match self.datapath {
             DatapathKind::Udp => UdpPort::adopt(socket, self.socket()).map(Into::into),
-            DatapathKind::Ip => {
+            DatapathKind::Ip | DatapathKind::HijackedTcp => {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket of UDP carries no other"))
             }
         }
+    }
+
+    /// The address for an endpoint that is to call a peer, with a free port: any of this host's.
+    /// Where TCP's checksum covers it, the one that the kernel sends from to there.
+    pub fn source_towards(&self, peer: SocketAddr) -> SocketAddr {
+        let any = match peer {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        if self.datapath == DatapathKind::HijackedTcp { routed_source(any, peer) } else { any }
     }
 
     fn attach(&self, driver: &mut Driver<Endpoint>, mut datapath: AnyDatapath) -> io::Result<()> {
@@ -174,9 +191,13 @@ impl Opening {
             }
             Protocol::Homa => {
                 let mut config = homa::Config { secret, ..self.homa.clone() };
-                if self.datapath == DatapathKind::Ip {
+                if self.datapath != DatapathKind::Udp {
                     config.client_port = datapath.local_address().port();
                     config.framing = homa::Framing::IP;
+                }
+                if self.datapath == DatapathKind::HijackedTcp {
+                    let source = datapath.local_address().ip();
+                    config.carrier = homa::Carrier::HijackedTcp { source };
                 }
                 homa::Endpoint::new(now, config).into()
             }
@@ -193,6 +214,17 @@ impl Opening {
         let segmented_send = self.segmented_send;
         UdpConfig { segmented_send, unsent_bytes_max, tells_local, ..UdpConfig::default() }
     }
+}
+
+/// The address that packets from `own` to `peer` have as their source: the kernel chooses where
+/// `own` has none.
+pub(crate) fn routed_source(own: SocketAddr, peer: SocketAddr) -> SocketAddr {
+    let routed = || {
+        let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0)).ok()?;
+        socket.connect(peer).ok()?;
+        Some(SocketAddr::new(socket.local_addr().ok()?.ip(), own.port()))
+    };
+    if own.ip().is_unspecified() { routed().unwrap_or(own) } else { own }
 }
 
 #[cfg(test)]

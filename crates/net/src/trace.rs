@@ -15,20 +15,20 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use etherparse::IpNumber;
 use tailcut_proto::endpoint::Metrics;
 use tailcut_proto::node::{Source, Transmit};
-use tailcut_wire::homa;
 use tailcut_wire::r2p2::{Kind, MessageType, Packet};
 
 use crate::clock::Clock;
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Observer, Turn};
 use crate::log::{self, Trouble};
+use crate::open::routed_source;
 use crate::raw::{Ends, write_packet};
 use crate::stamps::Stamps;
 
@@ -98,7 +98,7 @@ impl Trace {
             let port = driver.port(index);
             let protocol = match port {
                 AnyDatapath::Udp(_) => IpNumber::UDP,
-                AnyDatapath::Ip(_) => IpNumber(homa::IP_PROTOCOL),
+                AnyDatapath::Ip(port) => IpNumber(port.ip_protocol()),
             };
             self.ports.push((port.local_address(), protocol));
         }
@@ -144,7 +144,7 @@ impl Trace {
             && !is_background(bytes);
         if is_first {
             (self.node, self.peer) = (Some(node), Some(peer));
-            self.own = source_towards(self.ports[node].0, peer);
+            self.own = canonical(routed_source(self.ports[node].0, peer));
         }
         self.node == Some(node) && self.peer == Some(peer)
     }
@@ -257,17 +257,6 @@ fn is_background(bytes: &[u8]) -> bool {
         MessageType::Ack => packet.rpc_id().is_some_and(|id| id.0 == 0),
         _ => false,
     })
-}
-
-/// The address that packets from `own` to `peer` have as their source: the kernel chooses where
-/// `own` has none.
-fn source_towards(own: SocketAddr, peer: SocketAddr) -> SocketAddr {
-    let routed = || {
-        let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0)).ok()?;
-        socket.connect(peer).ok()?;
-        Some(SocketAddr::new(socket.local_addr().ok()?.ip(), own.port()))
-    };
-    canonical(if own.ip().is_unspecified() { routed().unwrap_or(own) } else { own })
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {

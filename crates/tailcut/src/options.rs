@@ -1,6 +1,6 @@
 //! How clients and servers are opened.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use tailcut_net::driver::{Driver, Wait};
@@ -153,12 +153,8 @@ impl ClientBuilder {
         if !setup.opening.r2p2.alternates.is_empty() {
             setup.opening.r2p2.alternates.insert(0, target);
         }
-        let any = if target.is_ipv4() {
-            Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            Ipv6Addr::UNSPECIFIED.into()
-        };
-        Ok((target, setup.open(SocketAddr::new(any, 0))?))
+        let source = setup.opening.source_towards(target);
+        Ok((target, setup.open(source)?))
     }
 }
 

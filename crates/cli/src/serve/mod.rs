@@ -286,7 +286,9 @@ enum Left {
 fn check(args: &Args) -> Result<()> {
     args.serving.check()?;
     if args.serving.threads > 1 && args.ports == 1 {
-        if !args.transport.has_endpoints() || args.transport == Transport::HomaIp {
+        if !args.transport.has_endpoints()
+            || matches!(args.transport, Transport::HomaIp | Transport::HomaTcp)
+        {
             bail!(
                 "over this transport each thread wants a port: take --ports, or leave --threads out"
             );

@@ -6,7 +6,7 @@
 //!
 //! Invariant: each request has one outcome.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
 use slab::Slab;
@@ -153,12 +153,9 @@ fn add_endpoint(
     opening: &Opening,
     target: SocketAddr,
 ) -> Result<()> {
-    let any =
-        if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    opening.add(driver, SocketAddr::new(any, 0)).context("cannot open a socket")
+    opening.add(driver, opening.source_towards(target)).context("cannot open a socket")
 }
 
-/// How endpoints are opened that only call.
 /// What opens the endpoints of a plan, whose calls may have copies.
 fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Opening {
     let mut opening = opening(plan.job.transport, stamps);
@@ -167,6 +164,7 @@ fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Opening {
     opening
 }
 
+/// How endpoints are opened that only call.
 fn opening(transport: Transport, stamps: StampConfig) -> Opening {
     let mut opening = Opening { stamps, ..transport.opening() };
     opening.r2p2.calls_max = CALLS_MAX;

@@ -68,7 +68,7 @@ fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
         (Transport::Tls, None) => None,
         (Transport::Tcp, _) => probe.connection().ok(),
         (Transport::Udp, _) => probe.datagrams().ok(),
-        (Transport::R2p2 | Transport::Homa | Transport::HomaIp, _) => {
+        (Transport::R2p2 | Transport::Homa | Transport::HomaIp | Transport::HomaTcp, _) => {
             calls::probe(plan, &probe).ok()
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Watch {
 impl Wire {
     pub(super) fn of(transport: Transport) -> Self {
         match transport {
-            Transport::Homa | Transport::HomaIp => Self::Homa,
+            Transport::Homa | Transport::HomaIp | Transport::HomaTcp => Self::Homa,
             _ => Self::R2p2,
         }
     }

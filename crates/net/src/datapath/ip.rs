@@ -122,6 +122,11 @@ impl IpPort {
         )
     }
 
+    /// The protocol that IP says its packets have.
+    pub fn ip_protocol(&self) -> u8 {
+        self.framing.form.protocol()
+    }
+
     /// Counters of packets that were not handed out.
     pub fn strays(&self) -> Strays {
         self.framing.strays

@@ -492,6 +492,8 @@ fn our_server_answers_over_homa_directly_over_ip() {
     if may_open_raw_sockets() {
         check_own_server("127.0.0.41:0", Transport::HomaIp, "homa-ip");
         check_own_server("[::1]:0", Transport::HomaIp, "homa-ip");
+        check_own_server("127.0.0.41:0", Transport::HomaTcp, "homa-tcp");
+        check_own_server("[::1]:0", Transport::HomaTcp, "homa-tcp");
     }
 }
 
