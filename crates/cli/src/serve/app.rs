@@ -1,10 +1,12 @@
 //! What a served port answers, and who of its clients is served when.
 //!
+//! Services that take a core run on the thread that serves, or on workers of their own ([`Crew`]).
+//!
 //! | app | service time | reply |
 //! |---|---|---|
 //! | echo | none | the request's bytes |
 //! | synthetic | emulated: the request's, or drawn | the request's bytes; over R2P2 the service time, 8 bytes |
-//! | spin | burnt on this thread: the request's, or drawn | the same |
+//! | spin | computed: the request's, or drawn | the same |
 //! | stss | emulated: the request's | as long as the request asks |
 
 use std::collections::VecDeque;
@@ -18,6 +20,7 @@ use tailcut_proto::node::Time;
 use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::overload::OverloadConfig;
 
+use super::crew::{Crew, spin};
 use super::emulated::{Emulated, Job};
 use super::times::Times;
 use crate::distribution_file;
@@ -122,11 +125,22 @@ pub(super) struct HandlerCounts {
     pub(super) dropped_queue_full: u64,
 }
 
+/// What workers are given of a request, and hand back.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A task, to be computed.
+    Task(Task),
+    /// Bytes that go back.
+    Echo(Vec<u8>),
+}
+
 /// The application of one port, whose requests `W` tells apart.
 #[derive(Debug)]
 pub(super) struct RequestHandler<W> {
     app: App,
     emulated: Emulated<(W, Task)>,
+    /// Threads that serve in this one's place.
+    pub(super) crew: Option<Crew<(W, Work)>>,
     /// Services that had ended before a request came and that nobody has polled yet.
     finished: VecDeque<(W, Task)>,
     /// What waits for this thread to compute, and since when.
@@ -141,8 +155,8 @@ pub(super) struct RequestHandler<W> {
     pub(super) counts: HandlerCounts,
 }
 
-impl<W: Copy> RequestHandler<W> {
-    pub(super) fn new(app: App, config: HandlerConfig) -> Self {
+impl<W: Copy + Send + 'static> RequestHandler<W> {
+    pub(super) fn new(app: App, config: HandlerConfig, crew: Option<Crew<(W, Work)>>) -> Self {
         Self {
             app,
             emulated: Emulated::new(
@@ -150,6 +164,7 @@ impl<W: Copy> RequestHandler<W> {
                 config.queue_len_max,
                 OverloadConfig::DEFAULT,
             ),
+            crew,
             finished: VecDeque::new(),
             spun: VecDeque::new(),
             spun_times: Times::default(),
@@ -194,13 +209,44 @@ impl<W: Copy> RequestHandler<W> {
 
     /// Nothing waits or runs.
     pub(super) fn is_idle(&self) -> bool {
-        self.emulated.is_idle() && self.finished.is_empty() && self.spun.is_empty()
+        let has_workers_idle = self.crew.as_ref().is_none_or(|crew| crew.dispatcher.is_empty());
+        has_workers_idle
+            && self.emulated.is_idle()
+            && self.finished.is_empty()
+            && self.spun.is_empty()
     }
 
     /// Adds how long what has been served waited and ran.
     pub(super) fn add_times(&self, times: &mut Times) {
         times.add(self.emulated.times());
         times.add(&self.spun_times);
+        self.crew.iter().for_each(|crew| times.add(crew.times()));
+    }
+
+    /// Takes bytes that workers hand back; false where the queue is full.
+    pub(super) fn offer_echo(&mut self, now: Time, who: W, bytes: Vec<u8>) -> bool {
+        self.counts.requests += 1;
+        let is_taken = self.offer_work(now, (who, Work::Echo(bytes)), 0);
+        self.counts.overload += u64::from(!is_taken);
+        is_taken
+    }
+
+    /// Hands back what workers are done with, and gives them what waits.
+    pub(super) fn poll_workers(&mut self, now: Time, mut done: impl FnMut(W, Work)) {
+        if let Some(crew) = &mut self.crew {
+            // Nothing expires here: no deadline comes with it.
+            crew.poll_ended(now, |job, _| {
+                let (who, work) = job.what;
+                done(who, work);
+            });
+        }
+    }
+
+    fn offer_work(&mut self, now: Time, what: (W, Work), service_ns: u64) -> bool {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let job = Job { id, what, arrived_at: now, service_ns };
+        self.crew.as_mut().is_some_and(|crew| crew.offer(job, Time::MAX, Time::MAX.into()))
     }
 
     /// Takes a request; false where the queue is full.
@@ -216,6 +262,9 @@ impl<W: Copy> RequestHandler<W> {
                 self.finished.push_back(done.what);
             }
             self.emulated.offer(job, Time::MAX)
+        } else if self.crew.is_some() {
+            let service_ns = self.drawn_ns().unwrap_or(task.service_ns);
+            self.offer_work(now, (who, Work::Task(task)), service_ns)
         } else {
             let has_room = self.spun.len() < self.config.queue_len_max;
             if has_room {
@@ -259,18 +308,6 @@ impl<W: Copy> RequestHandler<W> {
             App::Tasks { times: Some(times), .. } => Some(times.sample_whole(&mut self.rng)),
             App::Tasks { times: None, .. } | App::Echo => None,
         }
-    }
-}
-
-/// Computes for `service_ns` and returns when it ended.
-pub(super) fn spin(now: Time, service_ns: u64) -> Time {
-    let started_at = Clock.now().max(now);
-    loop {
-        let at = Clock.now();
-        if at.saturating_sub(started_at) >= service_ns {
-            return at;
-        }
-        std::hint::spin_loop();
     }
 }
 

@@ -25,8 +25,8 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait};
 use tailcut_wire::r2p2::DropReason;
 
-use super::app::{App, HandlerConfig, spin};
-use super::crew::Crew;
+use super::app::{App, HandlerConfig};
+use super::crew::{Crew, Ending, spin};
 use super::emulated::{Emulated, Job};
 use super::report::{self, Snapshot};
 use super::times::Times;
@@ -193,7 +193,7 @@ struct CallDesk {
     app: App,
     emulated: Emulated<Answer>,
     /// Threads that compute in this one's place.
-    crew: Option<Crew<Answer>>,
+    crew: Option<Crew<(Answer, Vec<u8>)>>,
     /// What waits for this thread to compute.
     spun: Scheduler<Job<Answer>, Jbsq>,
     /// What this thread computes next.
@@ -215,6 +215,8 @@ enum Answer {
     Service,
     /// What it asks for.
     Asked(Task),
+    /// Its own bytes.
+    Request,
 }
 
 impl CallDesk {
@@ -222,9 +224,8 @@ impl CallDesk {
     fn at(args: &Args, index: usize, waker: &Waker) -> Result<Self> {
         let config = handler_config(args, index, MESSAGE_BYTES_MAX);
         let mut desk = Self::new(args.app.clone(), config);
-        if args.has_crew() {
-            desk.crew = Some(Crew::start(args.workers, args.bound, config.queue_len_max, waker)?);
-        }
+        let crew = args.crew_config(index).map(|config| Crew::start(&config, waker));
+        desk.crew = crew.transpose()?;
         Ok(desk)
     }
 
@@ -313,7 +314,18 @@ impl CallDesk {
             reply(endpoint, now, job);
         }
         if let Some(crew) = &mut self.crew {
-            crew.poll_finished(now, |job| reply(endpoint, now, job));
+            crew.poll_ended(
+                now,
+                |Job { id, what: (what, payload), arrived_at, service_ns }, ending| {
+                    let job = Job { id, what, arrived_at, service_ns };
+                    match (ending, what) {
+                        (Ending::Expired, _) => refuse(endpoint, now, &job),
+                        // A request that is gone needs no reply.
+                        (_, Answer::Request) => drop(endpoint.reply(now, id, payload)),
+                        _ => reply(endpoint, now, job),
+                    }
+                },
+            );
         }
     }
 
@@ -321,7 +333,15 @@ impl CallDesk {
         let Arrived { id, payload, deadline, wait } = arrived;
         // What is refused or answered here may be gone already, and then needs neither.
         if matches!(self.app, App::Echo) {
-            let _ = endpoint.reply(now, id, payload);
+            let Some(crew) = &mut self.crew else {
+                let _ = endpoint.reply(now, id, payload);
+                return;
+            };
+            let what = (Answer::Request, payload);
+            let job = Job { id, what, arrived_at: now, service_ns: 0 };
+            if !crew.offer(job, deadline, wait) {
+                let _ = endpoint.refuse(now, id, DropReason::Overload);
+            }
             return;
         }
         let asked = self.read(&payload);
@@ -334,7 +354,9 @@ impl CallDesk {
         let is_taken = if self.app.is_emulated() {
             self.emulated.offer(job, wait)
         } else if let Some(crew) = &mut self.crew {
-            crew.offer(job, deadline)
+            let Job { id, what, arrived_at, service_ns } = job;
+            let what = (what, Vec::new());
+            crew.offer(Job { id, what, arrived_at, service_ns }, deadline, wait)
         } else {
             self.offer_spun(job, wait)
         };
@@ -396,6 +418,7 @@ fn reply(endpoint: &mut Endpoint, now: Time, job: Job<Answer>) {
     match job.what {
         Answer::Service => reply.extend_from_slice(&job.service_ns.to_be_bytes()),
         Answer::Asked(task) => task.write_reply(&mut reply),
+        Answer::Request => {}
     }
     // A request that is gone needs no reply.
     let _ = endpoint.reply(now, job.id, reply);

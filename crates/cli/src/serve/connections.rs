@@ -24,7 +24,8 @@ use tailcut_net::stream::{
 };
 use tailcut_proto::node::Time;
 
-use super::app::RequestHandler;
+use super::app::{RequestHandler, Work};
+use super::crew::Crew;
 use super::peer_log::PeerLog;
 use super::report::{self, Snapshot};
 use super::{Args, MESSAGE_BYTES_MAX, Numbered, Running, handler_config};
@@ -39,6 +40,8 @@ pub(super) struct Listeners {
     lines: Vec<Option<Line>>,
     /// Connections with replies that had no room.
     stuck: Vec<ConnectionId>,
+    /// What workers are done with, empty between turns.
+    done: Vec<(Who, Task)>,
     /// It drains.
     is_closed: bool,
     log: PeerLog,
@@ -83,9 +86,12 @@ impl Listeners {
             let id = id.with_context(|| format!("cannot listen at {address}"))?;
             addresses.push(streams.listen_address(id).context("cannot tell the address")?);
             ids.push(id);
+            let config = args.crew_config(index);
+            let crew = config.map(|config| Crew::start(&config, &streams.waker())).transpose()?;
             handlers.push(RequestHandler::new(
                 args.app.clone(),
                 handler_config(args, index, MESSAGE_BYTES_MAX),
+                crew,
             ));
         }
         let log = PeerLog::new(addresses.clone());
@@ -96,6 +102,7 @@ impl Listeners {
             handlers,
             lines: Vec::new(),
             stuck: Vec::new(),
+            done: Vec::new(),
             is_closed: false,
             log,
         })
@@ -104,9 +111,10 @@ impl Listeners {
     pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
         let mut look_at = running.life.look_at();
         loop {
-            self.take_events(look_at)?;
+            self.wait_for_events(look_at)?;
             let now = Clock.now();
             for index in 0..self.handlers.len() {
+                self.finish_computed(index, now);
                 while let Some((who, task)) = self.handlers[index].poll_finished(now) {
                     self.finish(index, who, task);
                 }
@@ -127,6 +135,34 @@ impl Listeners {
             let line_at = self.log.look(now, &self.streams);
             look_at = line_at.into_iter().chain(running.life.look_at()).min();
         }
+    }
+
+    /// Takes events, and waits for them where no worker has done something.
+    fn wait_for_events(&mut self, look_at: Option<Time>) -> Result<()> {
+        let now = Clock.now();
+        let (mut is_idle, mut look_at) = (true, look_at);
+        for crew in self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut()) {
+            // Each is told that this thread sleeps, for each is told afterwards that it is up.
+            is_idle &= crew.dispatcher.fall_asleep() && !crew.keeps_turning(now);
+            look_at = look_at.into_iter().chain(crew.dispatcher.next_look()).min();
+        }
+        self.take_events(if is_idle { look_at } else { Some(0) })?;
+        let crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
+        crews.for_each(|crew| crew.dispatcher.get_up());
+        Ok(())
+    }
+
+    /// Answers what workers are done with, and gives them what has come.
+    fn finish_computed(&mut self, handler: usize, now: Time) {
+        let mut done = std::mem::take(&mut self.done);
+        self.handlers[handler].poll_workers(now, |who, work| match work {
+            Work::Task(task) => done.push((who, task)),
+            Work::Echo(_) => unreachable!("a stream has no requests to echo"),
+        });
+        for (who, task) in done.drain(..) {
+            self.finish(handler, who, task);
+        }
+        self.done = done;
     }
 
     /// Takes no connection and no request any more, and closes those to which nothing is due; the
@@ -154,6 +190,7 @@ impl Listeners {
         for handler in &self.handlers {
             snapshot.ports.push(report::Port::Connections(handler.counts));
             handler.add_times(&mut snapshot.times);
+            snapshot.dispatch.extend(handler.crew.as_ref().map(Crew::metrics));
         }
     }
 

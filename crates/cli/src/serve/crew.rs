@@ -2,23 +2,22 @@
 //!
 //! | a request | event | then |
 //! |---|---|---|
-//! | waits | it is cancelled, its deadline passes | it leaves |
-//! | is with a worker, not begun | its deadline passes | it is not computed |
+//! | waits | it is cancelled | it leaves |
+//! | waits | its deadline passes, it has waited for as long as the overload rule lets it | expired |
+//! | is with a worker, not begun | its deadline passes | it is not computed: expired |
 //! | is computed | its service has passed | finished |
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 
 use anyhow::{Context, Result};
 use foldhash::fast::FixedState;
 use tailcut_net::clock::Clock;
-use tailcut_net::dispatch::{Bound, Config, Dispatcher, Metrics};
-use tailcut_net::driver::Waker;
+use tailcut_net::dispatch::{Config, Dispatcher, Metrics};
+use tailcut_net::driver::{Wait, Waker};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::RequestId;
-use tailcut_proto::scheduler::Ticket;
+use tailcut_proto::scheduler::{Ticket, Wait as QueueWait};
 
-use super::app::spin;
 use super::emulated::Job;
 use super::times::Times;
 
@@ -30,6 +29,8 @@ pub(super) struct Crew<W> {
     held: HashMap<RequestId, Ticket, FixedState>,
     /// Of what has finished.
     times: Times,
+    /// When something last came or finished.
+    active: Time,
 }
 
 /// A request on its way to a worker and back.
@@ -41,30 +42,32 @@ pub(super) struct Computed<W> {
     began_at: Option<Time>,
 }
 
+/// How a request leaves its workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It has been served.
+    Finished,
+    /// It waited for too long, and was not.
+    Expired,
+}
+
 impl<W: Send + 'static> Crew<W> {
-    /// `count` threads behind one queue of at most `queue_len_max` requests, which wake the driver
-    /// of `waker`; each may have `bound` requests, or as many as the measured hand-off asks for.
-    pub(super) fn start(
-        count: u32,
-        bound: Option<NonZeroU32>,
-        queue_len_max: usize,
-        waker: &Waker,
-    ) -> Result<Self> {
-        let config = Config { queue_len_max, ..Config::new(count as usize) };
-        let config = config.bound(bound.map_or(Bound::Auto, Bound::Fixed));
-        let (dispatcher, workers) = Dispatcher::new(&config, waker)?;
+    /// Threads behind one queue, which wake whoever sleeps by `waker`.
+    pub(super) fn start(config: &Config, waker: &Waker) -> Result<Self> {
+        let (dispatcher, workers) = Dispatcher::new(config, waker)?;
         for worker in workers {
             let thread = std::thread::Builder::new().name(format!("worker-{}", worker.index()));
             thread.spawn(move || worker.run(compute)).context("cannot start a worker")?;
         }
         let held = HashMap::with_hasher(FixedState::with_seed(0));
-        Ok(Self { dispatcher, held, times: Times::default() })
+        Ok(Self { dispatcher, held, times: Times::default(), active: 0 })
     }
 
     /// Takes a request; false when the queue is full.
-    pub(super) fn offer(&mut self, job: Job<W>, deadline: Time) -> bool {
+    pub(super) fn offer(&mut self, job: Job<W>, deadline: Time, wait: QueueWait) -> bool {
         let id = job.id;
-        let offered = self.dispatcher.offer(Computed { job, deadline, began_at: None }, deadline);
+        self.active = job.arrived_at;
+        let offered = self.dispatcher.offer(Computed { job, deadline, began_at: None }, wait);
         if let Ok(Some(ticket)) = offered {
             self.held.insert(id, ticket);
         }
@@ -78,17 +81,25 @@ impl<W: Send + 'static> Crew<W> {
         }
     }
 
-    /// Hands back what has been computed, and lets workers begin what has come since.
-    pub(super) fn poll_finished(&mut self, now: Time, mut finished: impl FnMut(Job<W>)) {
-        let Self { dispatcher, held, times } = self;
+    /// Hands back what has been computed and what has expired, and lets workers begin what has come
+    /// since.
+    pub(super) fn poll_ended(&mut self, now: Time, mut ended: impl FnMut(Job<W>, Ending)) {
+        let Self { dispatcher, held, times, active } = self;
         dispatcher.poll_done(now, |Computed { job, began_at, .. }| {
             held.remove(&job.id);
-            // The others' deadlines have passed, and their endpoint has given them up.
+            *active = now;
             if let Some(began_at) = began_at {
                 times.record(began_at.saturating_sub(job.arrived_at), job.service_ns);
-                finished(job);
+                ended(job, Ending::Finished);
+            } else {
+                ended(job, Ending::Expired);
             }
         });
+    }
+
+    /// Something is likely to finish before a sleep would be worth its wake-up.
+    pub(super) fn keeps_turning(&self, now: Time) -> bool {
+        !self.dispatcher.is_empty() && now.saturating_sub(self.active) < Wait::SPIN_NS
     }
 
     /// How long what has finished waited and ran.
@@ -106,5 +117,17 @@ fn compute<W>(computed: &mut Computed<W>) {
     if computed.deadline > now {
         computed.began_at = Some(now);
         spin(now, computed.job.service_ns);
+    }
+}
+
+/// Computes for `service_ns` and returns when it ended.
+pub(super) fn spin(now: Time, service_ns: u64) -> Time {
+    let started_at = Clock.now().max(now);
+    loop {
+        let at = Clock.now();
+        if at.saturating_sub(started_at) >= service_ns {
+            return at;
+        }
+        std::hint::spin_loop();
     }
 }

@@ -8,6 +8,7 @@ mod connections;
 mod crew;
 mod datagrams;
 mod emulated;
+mod layout;
 mod peer_log;
 mod report;
 mod times;
@@ -21,7 +22,7 @@ use anyhow::{Result, bail};
 use tailcut_instrument::job::Transport;
 use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
-use tailcut_net::dispatch::{BOUND_MAX, WORKERS_MAX};
+use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, WORKERS_MAX};
 use tailcut_net::driver::Waker;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
@@ -30,8 +31,9 @@ use self::app::{App, HandlerConfig};
 use self::calls::Endpoints;
 use self::connections::Listeners;
 use self::datagrams::Ports;
+use self::layout::Layout;
 use self::report::Snapshot;
-use crate::distribution_file::parse_positive_ns;
+use crate::distribution_file::{parse_delay_ns, parse_positive_ns};
 use crate::life::Life;
 use crate::orders::{self, Orderer, Orders};
 use crate::output;
@@ -56,13 +58,25 @@ pub(crate) struct Args {
     /// What to answer: echo, synthetic, synthetic:DIST, spin, spin:DIST or stss
     #[arg(long, value_name = "APP", value_parser = App::parse)]
     app: App,
-    /// Workers of each port, behind one queue: emulated ones (synthetic and stss), or threads (spin
-    /// over r2p2 and homa, up to 64), where 1 computes on the thread that serves
+    /// Workers of each port, behind one queue: emulated ones (synthetic and stss), or threads (spin,
+    /// and echo but for streams; up to 64), where 1 runs on the thread that serves
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: u32,
     /// Requests that a thread of --workers may have at once [default: from the measured hand-off]
     #[arg(long, value_name = "N", value_parser = parse_bound)]
     bound: Option<NonZeroU32>,
+    /// What is before the threads of --workers: one queue (single), one for each, which the kernel
+    /// gives clients to as RSS does (partitioned), or one for each of so many groups (grouped:G)
+    #[arg(long, value_name = "LAYOUT", default_value = "single", value_parser = Layout::parse)]
+    dispatch: Layout,
+    /// Cores to pin the threads of --workers to, in turn, such as 1,2,3 [default: the kernel places
+    /// them]
+    #[arg(long, value_name = "CORES", value_delimiter = ',')]
+    worker_cores: Vec<usize>,
+    /// Longest time that an idle thread of --workers spins before it sleeps [default: learned from
+    /// the gaps, 20us at most, and 1us where threads share cores]
+    #[arg(long, value_name = "TIME", value_parser = parse_delay_ns)]
+    worker_spin: Option<u64>,
     /// Ports from ADDR on, each a server of its own with its own workers and server id
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     ports: u16,
@@ -113,6 +127,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    let args = args.laid_out()?;
     let servers = Server::open_all(&args)?;
     let admin = args.serving.admin.bind()?;
     let wakers: Vec<Waker> = servers.iter().map(Server::waker).collect();
@@ -139,9 +154,31 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 impl Args {
-    /// Whether threads of their own compute.
+    /// Whether threads of their own serve.
     fn has_crew(&self) -> bool {
-        self.workers > 1 && self.app.is_spun() && self.transport.has_endpoints()
+        self.workers > 1 && self.suits_crew()
+    }
+
+    /// Whether threads of their own could serve: they take requests, which a stream that is echoed
+    /// does not have.
+    fn suits_crew(&self) -> bool {
+        let is_stream = matches!(self.transport, Transport::Tcp | Transport::Tls);
+        self.app.is_spun() || !(self.app.is_emulated() || is_stream)
+    }
+
+    /// The threads of the port or loop with this number, if it has some.
+    fn crew_config(&self, index: usize) -> Option<Config> {
+        let count = self.workers as usize;
+        let cores = self.worker_cores.iter().copied().cycle();
+        let first = (index * count) % self.worker_cores.len().max(1);
+        let config = Config {
+            queue_len_max: self.queue as usize,
+            spin_ns_max: self.worker_spin,
+            cores: cores.skip(first).take(self.worker_cores.len().min(count)).collect(),
+            ..Config::new(count)
+        };
+        let bound = self.bound.map_or(Bound::Auto, Bound::Fixed);
+        self.has_crew().then(|| config.bound(bound))
     }
 }
 
@@ -303,17 +340,7 @@ fn check(args: &Args) -> Result<()> {
     if place::is_passed(&args.listen) && matches!(args.transport, Transport::Tcp | Transport::Tls) {
         bail!("--listen systemd is for datagrams; name an address, or change --transport");
     }
-    if args.workers > 1 && !args.app.is_emulated() && !args.has_crew() {
-        bail!(
-            "--workers are for --app synthetic and stss, which emulate them, and for spin over r2p2 and homa; drop --workers, or take --ports for several servers"
-        );
-    }
-    if args.has_crew() && args.workers as usize > WORKERS_MAX {
-        bail!("--app spin has a thread for each worker, {WORKERS_MAX} at most");
-    }
-    if args.bound.is_some() && !args.has_crew() {
-        bail!("--bound is of threads; take --app spin and --workers of 2 or more, or leave it out");
-    }
+    check_workers(args)?;
     if !(0.0..=1.0).contains(&args.jitter) {
         bail!("--jitter is a probability, from 0 to 1");
     }
@@ -334,6 +361,28 @@ fn check(args: &Args) -> Result<()> {
     }
     if args.transport != Transport::Tls && (args.cert.is_some() || args.self_signed.is_some()) {
         bail!("--cert, --key and --self-signed are TLS's; take --transport tls");
+    }
+    Ok(())
+}
+
+fn check_workers(args: &Args) -> Result<()> {
+    if args.workers > 1 && !args.app.is_emulated() && !args.has_crew() {
+        bail!(
+            "--workers take requests, which echo over TCP and TLS does not have; drop --workers, or take --app spin or synthetic"
+        );
+    }
+    if args.has_crew() && args.workers as usize > WORKERS_MAX {
+        bail!("--app spin and echo have a thread for each worker, {WORKERS_MAX} at most");
+    }
+    let is_tuned = args.bound.is_some() || args.worker_spin.is_some();
+    if (is_tuned || !args.worker_cores.is_empty()) && !args.has_crew() {
+        bail!(
+            "--bound, --worker-cores and --worker-spin are of threads; take --app spin or echo and --workers of 2 or more, or leave them out"
+        );
+    }
+    let core_count = std::thread::available_parallelism().map_or(1, usize::from);
+    if let Some(core) = args.worker_cores.iter().find(|&&core| core >= core_count) {
+        bail!("--worker-cores: there is no core {core}; this machine has 0 to {}", core_count - 1);
     }
     Ok(())
 }
@@ -367,7 +416,8 @@ Apps:
                    big-endian), and the reply those 8 bytes. It occupies a worker, not a core,
                    so that many servers fit on one machine
   synthetic:DIST   the same with service times drawn here
-  spin, spin:DIST  the same times, spent computing: on the thread that serves, or on --workers
+  spin, spin:DIST  the same times, spent computing: on the thread that serves, or on --workers,
+                   which take echo's requests as well, but for streams
   stss             emulated service as well; the request says its time, its payload's size and
                    the reply's (8 bytes each, big-endian), and carries the payload
 Over UDP a synthetic request may carry 8 bytes more, which return. Over TCP and TLS echo returns
@@ -377,6 +427,7 @@ Examples:
   tailcut serve --listen 0.0.0.0:8000 --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8000 --app synthetic:exp:50us --workers 16
   tailcut serve --listen 0.0.0.0:8000 --app spin:exp:10us --workers 8
+  tailcut serve --listen 0.0.0.0:8000 --app spin:exp:10us --workers 8 --dispatch grouped:2
   tailcut serve --listen 0.0.0.0:8000 --app spin:fixed:10us --threads 2
   tailcut serve --listen 127.0.0.1:8000 --transport udp --app echo
   tailcut serve --listen 0.0.0.0:50146 --transport homa --app echo --busy-poll

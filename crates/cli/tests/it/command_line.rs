@@ -65,7 +65,7 @@ fn what_cannot_be_done_exits_with_1_and_says_what_to_do() {
         "do not exist",
     );
     check(
-        &["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--workers", "2"],
+        &["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--workers=2", "--transport=tcp"],
         1,
         "drop --workers",
     );

@@ -4,6 +4,7 @@ mod admin;
 mod cloning;
 mod command_line;
 mod compare;
+mod dispatch;
 mod freezer;
 mod harness;
 mod life;

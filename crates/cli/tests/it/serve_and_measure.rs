@@ -124,17 +124,6 @@ fn spinning_takes_its_time_too() {
 }
 
 #[test]
-fn threads_compute_behind_one_queue() {
-    for transport in ["r2p2", "homa"] {
-        let server = serve("spin", &["--workers", "2", "--transport", transport]);
-        let load = ["--app", "synthetic:fixed:200us", "--rate", "100", "--transport", transport];
-        let result = measure_shortly(&server, &load);
-        assert_all_replied(&result);
-        assert!(result["latency_us"]["actual"]["p50"].as_f64() >= Some(200.0), "{result:#}");
-    }
-}
-
-#[test]
 fn services_that_are_too_long_are_refused_and_counted() {
     let server = serve("synthetic", &["--service-max", "1ms"]);
     let result = measure_shortly(&server, &["--app", "synthetic:fixed:2ms", "--rate", "100"]);

@@ -1,0 +1,72 @@
+//! What is before the threads of `--workers`: RPCValet's layouts, by their queues and the threads of each.
+//!
+//! | layout of N workers | queues | who serves the network |
+//! |---|---|---|
+//! | single | 1 for N | one thread, which pushes to the workers |
+//! | grouped:G | G, each for N/G | G threads that share the port, each before its own workers |
+//! | partitioned | N | the workers themselves, N threads that share the port: no hand-off |
+//!
+//! Threads that share a port are given clients by the kernel, as by RSS: `net::reuseport`.
+
+use anyhow::{Result, bail};
+use tailcut_instrument::job::Transport;
+
+use super::Args;
+
+/// A layout of queues and workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// One queue.
+    Single,
+    /// A queue for each worker.
+    Partitioned,
+    /// So many queues.
+    Grouped(u16),
+}
+
+impl Layout {
+    /// Reads `single`, `partitioned` or `grouped:G`.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("grouped:")) {
+            ("single", _) => Ok(Self::Single),
+            ("partitioned", _) => Ok(Self::Partitioned),
+            (_, Some(count)) if count.parse().is_ok_and(|count: u16| count > 0) => {
+                Ok(Self::Grouped(count.parse().unwrap_or(1)))
+            }
+            _ => Err("write single, partitioned or grouped:G, such as grouped:4".to_owned()),
+        }
+    }
+}
+
+impl Args {
+    /// As threads that serve and the workers of each, where the layout asks for several queues.
+    pub(super) fn laid_out(mut self) -> Result<Self> {
+        let workers = self.workers;
+        let queues = match self.dispatch {
+            Layout::Single => return Ok(self),
+            Layout::Partitioned => workers,
+            Layout::Grouped(count) => u32::from(count),
+        };
+        let shares_port = matches!(self.transport, Transport::R2p2 | Transport::Homa);
+        if !self.suits_crew() || workers < 2 || !shares_port {
+            bail!(
+                "--dispatch lays out threads that share a port: take --app spin or echo, --workers of 2 or more, and r2p2 or homa over UDP"
+            );
+        }
+        if self.serving.threads > 1 || self.ports > 1 {
+            bail!("--dispatch says how many threads serve; leave --threads and --ports out");
+        }
+        if !workers.is_multiple_of(queues) || queues > QUEUES_MAX {
+            bail!(
+                "--dispatch: {workers} workers are not shared evenly by {queues} queues, {QUEUES_MAX} at most"
+            );
+        }
+        // Within QUEUES_MAX.
+        self.serving.threads = queues as u16;
+        self.workers = workers / queues;
+        Ok(self)
+    }
+}
+
+/// The most queues: as many threads as may share a port here.
+const QUEUES_MAX: u32 = 8;
