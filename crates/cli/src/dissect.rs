@@ -396,19 +396,40 @@ fn write_datagram(out: &mut impl Write, datagram: &Datagram) -> std::io::Result<
         Carrier::HijackedTcp => write!(out, " {from} > {to} as TCP: ")?,
     }
     let captured = datagram.payload.len();
-    if captured < datagram.len {
-        return write!(out, "cut by the capture to {captured} of {} B", datagram.len);
+    if captured >= datagram.len {
+        return write_packet(out, is_homa(datagram), datagram.payload);
     }
-    if is_homa(datagram) {
-        return match homa::Packet::parse(datagram.payload) {
+    // Where the whole header is there, what is missing is contents, which are not shown.
+    if header_len(datagram).is_some_and(|len| len <= captured) {
+        let mut whole = datagram.payload.to_vec();
+        whole.resize(datagram.len, 0);
+        write_packet(out, is_homa(datagram), &whole)?;
+        write!(out, "; ")?;
+    }
+    write!(out, "cut by the capture to {captured} of {} B", datagram.len)
+}
+
+fn write_packet(out: &mut impl Write, is_homa: bool, bytes: &[u8]) -> std::io::Result<()> {
+    if is_homa {
+        return match homa::Packet::parse(bytes) {
             Ok(packet) => write!(out, "{packet}"),
             Err(reason) => write!(out, "not Homa: {reason:?}"),
         };
     }
-    match r2p2::Packet::parse(datagram.payload) {
+    match r2p2::Packet::parse(bytes) {
         Ok(packet) => write!(out, "{packet}"),
         Err(reason) => write!(out, "not R2P2: {reason:?}"),
     }
+}
+
+/// Bytes of the header of a packet that was cut, as far as they can be told: all of it where it is
+/// a control packet of Homa.
+fn header_len(datagram: &Datagram) -> Option<usize> {
+    if is_homa(datagram) {
+        let is_data = *datagram.payload.get(HOMA_TYPE_AT)? == homa::PacketType::Data as u8;
+        return Some(if is_data { homa::DATA_LEN } else { datagram.len });
+    }
+    datagram.payload.get(1).copied().map(usize::from)
 }
 
 fn is_homa(datagram: &Datagram) -> bool {
@@ -427,6 +448,8 @@ fn is_homa(datagram: &Datagram) -> bool {
 const RECORD_LEN_MAX: usize = 16 << 20;
 const BUFFER_LEN: usize = 64 << 10;
 const NS_PER_S: i128 = 1_000_000_000;
+/// Where the type of a Homa packet is.
+const HOMA_TYPE_AT: usize = 11;
 const UDP: u8 = IpNumber::UDP.0;
 const UDP_HEADER_LEN: usize = 8;
 
@@ -705,6 +728,24 @@ mod tests {
             &pcap(LINK_RAW, &[frame]),
             "0.000000000 10.0.0.1:33000 > 10.0.0.2:8000: cut by the capture to 4 of 8 B\n",
         );
+    }
+
+    #[test]
+    fn packets_whose_contents_the_capture_cut_are_told() {
+        let whole = ipv4(17, [0x40, 0], &udp(&[&REQUEST[..], &[7; 100]].concat()));
+        let text = printed(&pcap(LINK_RAW, &[whole.clone(), whole[..60].to_vec()])).0;
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], format!("{}; cut by the capture to 32 of 108 B", lines[0]));
+        assert!(lines[0].contains("R2P2 request rid 1 0/1, length 100"), "{text}");
+
+        // DATA of RPC 2, all of a message of 100 bytes.
+        let mut data = [0; 156];
+        (data[11], data[12], data[27], data[31]) = (homa::PacketType::Data as u8, 14 << 4, 2, 100);
+        let whole = ipv4(146, [0x40, 0], &data);
+        let text = printed(&pcap(LINK_RAW, &[whole.clone(), whole[..80].to_vec()])).0;
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], format!("{}; cut by the capture to 60 of 156 B", lines[0]));
+        assert!(!lines[0].contains("not Homa"), "{text}");
     }
 
     #[test]
