@@ -71,6 +71,7 @@ pub(super) fn name(scheme: Scheme) -> &'static str {
         Scheme::RackSched => "RackSched",
         Scheme::NetCloneRackSched => "NetClone with RackSched",
         Scheme::Laedge => "LAEDGE",
+        Scheme::Routed(policy) => policy.name(),
     }
 }
 

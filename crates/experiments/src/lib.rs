@@ -7,6 +7,7 @@
 mod bound;
 mod chip;
 mod cloning;
+mod cloning_map;
 pub mod cores;
 mod dispatcher;
 mod effort;
@@ -35,10 +36,12 @@ pub struct Reproduction {
     pub about: &'static str,
     /// Simulates it.
     pub run: fn(Effort) -> Result<Figure>,
+    /// Its curves are wanted as a table too, which says whose is the lowest.
+    pub is_map: bool,
 }
 
 /// All of them.
-pub const REPRODUCTIONS: [Reproduction; 20] = [
+pub const REPRODUCTIONS: [Reproduction; 21] = [
     reproduction(
         "rpcvalet-queues",
         "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -84,6 +87,14 @@ pub const REPRODUCTIONS: [Reproduction; 20] = [
         "the load up to which sending every request twice helps",
         replication::figure,
     ),
+    Reproduction {
+        is_map: true,
+        ..reproduction(
+            "cloning-map",
+            "which way of cloning has the lowest p99, over load, service, jitter and copies",
+            cloning_map::figure,
+        )
+    },
     reproduction(
         "homa-w1",
         "W1 at a load of 0.8: Homa, plain messages, streams, and the bound",
@@ -142,5 +153,5 @@ const fn reproduction(
     about: &'static str,
     run: fn(Effort) -> Result<Figure>,
 ) -> Reproduction {
-    Reproduction { name, about, run }
+    Reproduction { name, about, run, is_map: false }
 }

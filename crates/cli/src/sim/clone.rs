@@ -30,7 +30,7 @@ use crate::output;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// Who clones: none (a random server), cclone, netclone, racksched (no clones),
-    /// netclone+racksched or laedge
+    /// netclone+racksched, laedge, or a policy of the router: auto-clone, jbsq:N, jbsq:N+clone
     #[arg(long, value_name = "NAME", default_value = "netclone")]
     scheme: Scheme,
     /// Servers [default: 6, or as --workers lists]
@@ -373,6 +373,7 @@ is drawn for each.
 Examples:
   tailcut sim clone --scheme netclone --load 0.5 --compare
   tailcut sim clone --scheme laedge --servers 5 --load 0.02 --slots server
+  tailcut sim clone --scheme auto-clone --load 0.5 --compare
   tailcut sim clone --scheme racksched --workers 7*4,4*4 --load 0.9 --report outstanding";
 /// Servers unless told, as on the NetClone testbed.
 const SERVERS: u32 = 6;

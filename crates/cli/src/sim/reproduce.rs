@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the directory {}", args.out.display()))?;
     let (mut json, mut text, mut verdicts) = (Vec::new(), String::new(), Vec::new());
-    for Reproduction { name, about, run } in chosen {
+    for Reproduction { name, about, run, is_map } in chosen {
         let figure = run(effort).with_context(|| format!("{name} cannot be simulated"))?;
         for (ending, content) in [("csv", figure.csv()), ("svg", svg(&figure, name))] {
             let path = args.out.join(format!("{name}.{ending}"));
@@ -57,7 +57,11 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
             "about": about,
             "verdicts": figure.verdicts.iter().map(Verdict::json).collect::<Vec<_>>(),
         }));
-        text += &format!("{name}: {about}\n\n{}\n", table(&figure.verdicts));
+        text += &format!("{name}: {about}\n\n");
+        for panel in figure.panels.iter().filter(|_| *is_map) {
+            text += &format!("{}, {}\n{}\n", panel.title, panel.y, output::table(&panel.rows(), 0));
+        }
+        text += &format!("{}\n", table(&figure.verdicts));
         verdicts.extend(figure.verdicts);
     }
     Ok(Outcome {

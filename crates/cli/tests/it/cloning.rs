@@ -45,7 +45,7 @@ fn counts<const N: usize>(service: Service, names: [&str; N]) -> [u64; N] {
 
 #[test]
 fn a_router_clones_and_each_request_is_answered_once() {
-    for policy in ["netclone", "netclone+racksched", "laedge:4", "jbsq:4+clone"] {
+    for policy in ["netclone", "netclone+racksched", "laedge:4", "jbsq:4+clone", "auto-clone"] {
         let servers = servers(3);
         let router = route(policy, &servers);
         assert_all_replied(&measure(router.address(), &LOAD));

@@ -9,7 +9,7 @@ use crate::harness::{
 };
 use serde_json::Value;
 
-const POLICIES: [&str; 11] = [
+const POLICIES: [&str; 12] = [
     "random",
     "rr",
     "jsq:2",
@@ -21,6 +21,7 @@ const POLICIES: [&str; 11] = [
     "netclone+racksched",
     "laedge",
     "laedge:2",
+    "auto-clone",
 ];
 
 fn four_servers(more: &[&str]) -> Service {

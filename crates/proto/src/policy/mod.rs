@@ -11,6 +11,7 @@
 //! | [`RackSched`] | `racksched` | the lower report of a random pair | when no worker is in service |
 //! | [`NetClone`] | `netclone`, `netclone+racksched` | both of a random pair where nobody waits, else one of them | when no worker is in service |
 //! | [`Laedge`] | `laedge`, `laedge:N` | two idle workers, or the only one | when every worker has N outstanding |
+//! | [`AutoClone`] | `auto-clone` | an idle thread, and a copy on another while most servers have one | when every worker has its threads and an eighth |
 //! | [`CClone`] | `cclone` | both of a random pair | when no worker is in service |
 //!
 //! Each policy is one file and one line of `registry!` below, from which `route`, `sim`, `demo` and
@@ -65,6 +66,7 @@ registry! {
     racksched: RackSched;
     netclone: NetClone;
     laedge: Laedge;
+    auto_clone: AutoClone;
     cclone: CClone;
 }
 

@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn bad_specs_say_what_is_wrong() {
         let known = "random, rr, jsq:D, jbsq:N, jbsq:auto, jbsq:N+clone, racksched, netclone, \
-                     netclone+racksched, laedge and laedge:N";
+                     netclone+racksched, laedge, laedge:N and auto-clone";
         check_refused("", &format!("no policy is called \"\"; there are {known}"));
         check_refused("fifo:2", &format!("no policy is called \"fifo\"; there are {known}"));
         check_refused("cclone", &format!("no policy is called \"cclone\"; there are {known}"));

@@ -73,8 +73,8 @@ pub(super) fn loads() -> impl Strategy<Value = Vec<u32>> {
 #[test]
 fn nobody_in_service_holds_in_any_text_form() {
     let specs = ["random", "rr", "jsq:1", "jsq:2", "jsq:9", "jbsq:2", "jbsq:2+clone", "laedge"];
-    for spec in specs.into_iter().chain(["racksched", "netclone", "netclone+racksched", "laedge:2"])
-    {
+    let reporting = ["racksched", "netclone", "netclone+racksched", "laedge:2", "auto-clone"];
+    for spec in specs.into_iter().chain(reporting) {
         let mut policy = spec.parse::<PolicySpec>().unwrap().build();
         check_placed(policy.as_mut(), &[OUT, OUT], &[99]);
         check_placed(policy.as_mut(), &[], &[99]);

@@ -39,6 +39,15 @@ pub(super) enum Mark {
     Clone,
 }
 
+/// How a server stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Requests that wait or run there.
+    pub(super) outstanding: u32,
+    /// Of these, those that wait.
+    pub(super) waiting: u32,
+}
+
 /// Something that happens later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -49,6 +58,8 @@ pub(super) enum Event {
     /// The response passes the switch, with what its server reports; with LAEDGE it comes to the
     /// coordinator.
     Returned(WorkerId, Packet, u32),
+    /// The router hears that a copy is concluded, and how its server stands.
+    Heard(WorkerId, Standing),
     /// The coordinator has dealt with a request.
     RequestDone(Packet),
     /// The coordinator has dealt with a response.
@@ -64,13 +75,15 @@ pub(super) enum Link {
     Clones,
     /// From a server.
     Responses,
+    /// From a server to the router.
+    Feedback,
 }
 
 /// Everything that is yet to happen, but for departures.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     agenda: Agenda<Event>,
-    links: [VecDeque<(u64, Event)>; 3],
+    links: [VecDeque<(u64, Event)>; 4],
 }
 
 impl Events {

@@ -17,7 +17,8 @@
 //!
 //! With C-Clone the client sends both copies, so that the switch takes them for two requests: no
 //! discard, no filter. With LAEDGE a coordinator takes the place of the policy and of the filter;
-//! see [`Coordinator`].
+//! see [`Coordinator`]. A policy of this repository's router has the router there, which counts what it
+//! places and hears when each copy ends.
 //!
 //! Invariant: the same configuration and seed give the same outcome. Losers are never cancelled,
 //! and a run ends with the last request's departure: what completes later does not count.
@@ -25,7 +26,9 @@
 mod client;
 mod coordinator;
 mod events;
+mod router;
 mod run;
+mod scheme;
 mod server;
 mod switch;
 mod zero_load;
@@ -34,33 +37,13 @@ use strum::{Display, EnumString, VariantNames};
 use tailcut_measure::arrivals::ArrivalsError;
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
-use tailcut_proto::policy::{self, Argument, Policy, Random};
 use thiserror::Error;
 
 use crate::PS_PER_NS;
 use crate::sojourn::Sojourns;
 
+pub use self::scheme::{Scheme, SchemeParseError};
 pub use self::zero_load::ZeroLoad;
-
-/// The scheme: where a request goes, and where it is cloned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
-#[strum(serialize_all = "lowercase", parse_err_ty = SchemeParseError, parse_err_fn = no_scheme)]
-pub enum Scheme {
-    /// A random server, no clone: the baseline.
-    None,
-    /// The client sends two copies to two random servers, always.
-    CClone,
-    /// The switch clones where the pair reports empty queues, else the first of the pair gets the
-    /// request.
-    NetClone,
-    /// The shorter of a random pair by reported load, no clone.
-    RackSched,
-    /// NetClone, and RackSched where it cannot clone.
-    #[strum(serialize = "netclone+racksched")]
-    NetCloneRackSched,
-    /// A coordinator clones while two servers are idle, and queues while none is.
-    Laedge,
-}
 
 /// How the service times of two copies of a request belong together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
@@ -259,32 +242,6 @@ pub enum CloningError {
     /// A rate beyond what can be sent.
     #[error(transparent)]
     Arrivals(#[from] ArrivalsError),
-}
-
-/// A name that no scheme has.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "no scheme is called {0:?}; there are none, cclone, netclone, racksched, netclone+racksched and laedge"
-)]
-pub struct SchemeParseError(String);
-
-fn no_scheme(text: &str) -> SchemeParseError {
-    SchemeParseError(text.to_owned())
-}
-
-impl Scheme {
-    /// True where a request may have two copies.
-    pub fn clones(self) -> bool {
-        matches!(self, Self::CClone | Self::NetClone | Self::NetCloneRackSched | Self::Laedge)
-    }
-
-    /// The policy of its switch. LAEDGE's only forwards to the coordinator, so it never asks.
-    fn policy(self) -> Box<dyn Policy> {
-        match policy::find(&self.to_string()) {
-            Some(entry) if self != Self::Laedge => (entry.build)(Argument::None),
-            _ => Box::new(Random),
-        }
-    }
 }
 
 impl Config {

@@ -9,7 +9,8 @@ use tailcut_proto::scheduler::{Cloning, Workers};
 
 use super::client::{Answered, Departures};
 use super::coordinator::Station;
-use super::events::{Event, Events, Link, Mark, Packet};
+use super::events::{Event, Events, Link, Mark, Packet, Standing};
+use super::router::Router;
 use super::server::{Admission, Server};
 use super::switch::Switch;
 use super::{CloningError, Config, Copies, Counts, JITTER_FACTOR, Outcome, Scheme};
@@ -27,6 +28,8 @@ pub(super) struct Run<'a> {
     switch: Switch,
     /// LAEDGE alone has one.
     station: Option<Station>,
+    /// In the switch's place, where the scheme is a policy of the router.
+    router: Option<Router>,
     /// From the switch to the coordinator or back, ps; 0 without one.
     detour_ps: u64,
     servers: Vec<Server>,
@@ -79,6 +82,10 @@ impl<'a> Run<'a> {
             },
             switch: Switch::new(config.scheme, config.servers.len()),
             station: (config.scheme == Scheme::Laedge).then(|| Station::new(config)),
+            router: match config.scheme {
+                Scheme::Routed(policy) => Some(Router::new(config, policy)),
+                _ => None,
+            },
             detour_ps: if config.scheme == Scheme::Laedge {
                 config.delays.switch_coordinator_ps
             } else {
@@ -125,6 +132,7 @@ impl<'a> Run<'a> {
                 Event::Returned(server, packet, report) => {
                     self.handle_returned(now_ps, (server, report), packet)
                 }
+                Event::Heard(server, standing) => self.handle_heard(now_ps, server, standing),
                 Event::RequestDone(packet) => self.handle_request_done(now_ps, packet),
                 Event::ResponseDone(server, packet) => {
                     self.handle_response_done(now_ps, server, packet)
@@ -150,10 +158,47 @@ impl<'a> Run<'a> {
             self.events.post(done_ps, Event::RequestDone(packet));
             return;
         }
+        if self.router.is_some() {
+            return self.route(now_ps, packet);
+        }
         let placement = self.switch.place(self.placements.next_u64());
         let servers = Workers::of(placement, Cloning::Allowed).expect("every server is in service");
         let reached_ps = now_ps.saturating_add(self.config.delays.switch_server_ps);
         self.send_copies(reached_ps, servers, packet);
+    }
+
+    /// The router places a request, or holds it.
+    fn route(&mut self, now_ps: u64, packet: Packet) {
+        let (random, measured) = (self.placements.next_u64(), self.measured(&packet));
+        let Some(router) = &mut self.router else { return };
+        self.counts.queue_len_sum += measured * router.queue_len();
+        let placed = router.place(packet, random);
+        self.counts.queue_len_max = self.counts.queue_len_max.max(router.queue_len());
+        match placed {
+            Some(servers) => self.dispatch(now_ps, servers, packet),
+            None => self.counts.held += measured,
+        }
+    }
+
+    /// The router hears that a copy is concluded, and sends what it holds where there is room.
+    fn handle_heard(&mut self, now_ps: u64, server: WorkerId, standing: Standing) {
+        let Some(router) = &mut self.router else { return };
+        router.note(server, standing);
+        loop {
+            let random = self.placements.next_u64();
+            let placed = self.router.as_mut().and_then(|router| router.poll_placed(random));
+            let Some((servers, packet)) = placed else { return };
+            self.dispatch(now_ps, servers, packet);
+        }
+    }
+
+    /// Tells the router of a copy that its server has concluded.
+    fn tell(&mut self, now_ps: u64, server: WorkerId) {
+        if self.router.is_some() {
+            let heard_ps = now_ps.saturating_add(self.config.delays.switch_server_ps);
+            let standing = self.servers[server.index()].standing();
+            self.events.send(Link::Feedback, heard_ps, Event::Heard(server, standing));
+        }
     }
 
     /// Sends a request to each of its servers; the original will come to its own at `reached_ps`.
@@ -162,14 +207,15 @@ impl<'a> Run<'a> {
         if is_cloned {
             self.counts.cloned += self.measured(&packet);
         }
+        // A client, a coordinator and a router send both at once; a switch recirculates the clone.
         let is_switch = matches!(self.config.scheme, Scheme::NetClone | Scheme::NetCloneRackSched);
-        // A client or a coordinator sends both at once; a switch recirculates the clone.
-        let marks =
-            if is_cloned && is_switch { [Mark::Original, Mark::Clone] } else { [Mark::Sole; 2] };
+        let recirculation_ps = if is_switch { self.config.delays.recirculation_ps } else { 0 };
+        let is_marked = is_cloned && (is_switch || self.router.is_some());
+        let marks = if is_marked { [Mark::Original, Mark::Clone] } else { [Mark::Sole; 2] };
         for (server, mark) in servers.into_iter().zip(marks) {
             let (link, delay_ps) = match mark {
                 Mark::Sole | Mark::Original => (Link::Requests, 0),
-                Mark::Clone => (Link::Clones, self.config.delays.recirculation_ps),
+                Mark::Clone => (Link::Clones, recirculation_ps),
             };
             let reached = Event::Reached(server, Packet { mark, ..packet });
             self.events.send(link, reached_ps.saturating_add(delay_ps), reached);
@@ -180,7 +226,10 @@ impl<'a> Run<'a> {
         match self.servers[server.index()].admit(packet, self.config.discard) {
             Admission::Start => self.start(now_ps, server, packet),
             Admission::Wait => {}
-            Admission::Discard => self.counts.discarded += self.measured(&packet),
+            Admission::Discard => {
+                self.counts.discarded += self.measured(&packet);
+                self.tell(now_ps, server);
+            }
         }
     }
 
@@ -201,14 +250,17 @@ impl<'a> Run<'a> {
         if let Some(next) = next {
             self.start(now_ps, server, next);
         }
+        self.tell(now_ps, server);
     }
 
-    /// A response passes the switch, or comes to the coordinator.
+    /// A response passes the switch or the router, or comes to the coordinator.
     fn handle_returned(&mut self, now_ps: u64, (server, report): (WorkerId, u32), packet: Packet) {
         if let Some(station) = &mut self.station {
             let done_ps = station.serve(now_ps);
             self.events.post(done_ps, Event::ResponseDone(server, packet));
-        } else if self.switch.pass(server, &packet, report) == Verdict::Forward {
+        } else if self.router.is_some()
+            || self.switch.pass(server, &packet, report) == Verdict::Forward
+        {
             self.handle_reply(now_ps.saturating_add(self.config.delays.client_switch_ps), &packet);
         } else {
             self.counts.filtered += self.measured(&packet);
@@ -244,7 +296,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The coordinator sends to one server or to two.
+    /// The coordinator or the router sends to one server or to two.
     fn dispatch(&mut self, now_ps: u64, servers: Workers, packet: Packet) {
         let reached_ps = now_ps
             .saturating_add(self.detour_ps)

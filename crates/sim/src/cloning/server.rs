@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::events::{Mark, Packet};
+use super::events::{Mark, Packet, Standing};
 use super::{Discard, Report};
 
 /// A server and what it has.
@@ -42,6 +42,12 @@ impl Server {
         }
         self.queue.push_back(packet);
         Admission::Wait
+    }
+
+    /// What it has now.
+    pub(super) fn standing(&self) -> Standing {
+        let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
+        Standing { outstanding: waiting.saturating_add(self.busy), waiting }
     }
 
     /// A worker has finished: the report that goes with the response, and what the worker runs
