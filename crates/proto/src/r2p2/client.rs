@@ -301,7 +301,10 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
-        if self.slots[index].server_address().is_some_and(|server| server != path.peer) {
+        let is_claimed = self.slots[index].is_moved && sack.granted.get() > 0;
+        let is_other = self.slots[index].server_address().is_some_and(|server| server != path.peer);
+        // Of a moved request the server that takes it counts, not one that asked for its token before.
+        if is_other && !is_claimed {
             // Of several packets, the request goes to the server that was ready first.
             if !self.dismiss_other(index, path) {
                 shared.metrics.protocol_violation += 1;
@@ -786,9 +789,11 @@ impl Slot {
     }
 
     /// True if `peer` may have the request: the target, or the server behind it that has answered so
-    /// far. A router may have placed what is idempotent on several.
+    /// far. A router may have placed what is idempotent on several, and the next router's claim may
+    /// have found another server than the one that answered a copy by way of the first.
     pub(super) fn may_be_answered_by(&self, peer: SocketAddr) -> bool {
         self.options.idempotent
+            || self.is_moved
             || self.target.address == peer
             || self.server_address().is_none_or(|server| server == peer)
     }

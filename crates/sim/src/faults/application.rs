@@ -142,9 +142,9 @@ impl<'a> Applications<'a> {
                 let due = clock.global(deadline.next_multiple_of(TICK_NS));
                 self.calls[number as usize] = CallState::Made { id, due };
                 self.due.insert((due, number));
-                self.watch
-                    .borrow_mut()
-                    .say(|| format!("client {} makes call {number}", call.client));
+                let mut watch = self.watch.borrow_mut();
+                watch.note_made(call.client, number);
+                watch.say(|| format!("client {} makes call {number}", call.client));
             }
             Err(_) => self.end_unmade(number, Ending::NotMade, now),
         }

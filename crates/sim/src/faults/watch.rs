@@ -62,7 +62,7 @@ pub(super) struct Watch {
     answered: Option<u32>,
     /// Most copies in thousandths of calls, where there is such a budget.
     copies_permille: Option<u64>,
-    /// By client: idempotent calls whose first packet has left, and copies.
+    /// By client: idempotent calls that it has made, and copies that have left.
     copies: Vec<(u64, u64)>,
     /// Calls that were refused, with the promise that they have not run.
     is_refused: Vec<bool>,
@@ -457,15 +457,19 @@ impl Watch {
         self.answered.take()
     }
 
+    /// A client makes a call, whose first packet may fail to leave.
+    pub(super) fn note_made(&mut self, client: usize, number: u32) {
+        self.copies[client].0 += u64::from(!self.is_once[number as usize]);
+    }
+
     /// A client sends a packet of a request: learns its id, and counts it where it is a copy.
     fn note_call(&mut self, client: usize, packet: &Packet) {
         let (Some(number), Some(id)) = (self.number(packet), packet.rpc_id()) else { return };
-        let is_new = self.numbers.insert(id.0, number).is_none();
+        self.numbers.insert(id.0, number);
         if self.is_once[number as usize] {
             return;
         }
         let (calls, copies) = &mut self.copies[client];
-        *calls += u64::from(is_new);
         *copies += u64::from(packet.flags().clone_mark() == CloneMark::Copy);
         let (calls, copies) = (*calls, *copies);
         if self.copies_permille.is_some_and(|permille| copies * 1_000 > calls * permille) {
