@@ -51,6 +51,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
             sleeps: client.sleeps,
             icmp_errors: client.icmp_errors,
             kernel_drops: client.kernel_drops,
+            clones: client.clones.any(),
         },
         agents: sessions.iter().map(agent).collect(),
         warmup_s: report.spent_before_ns as f64 / 1e9,

@@ -14,8 +14,9 @@ use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::trace::TraceConfig;
-use tailcut_proto::r2p2::{Cloning, Copies, Hedge};
+use tailcut_proto::r2p2::{Cloning, Copies, Hedge, Loser};
 
+use super::clones::CloneCounts;
 use super::result::Host;
 
 /// A share of a load.
@@ -185,8 +186,18 @@ pub struct R2p2 {
     pub v1: bool,
     /// Copies that clients send themselves.
     pub clones: Clones,
+    /// The slower of two copies is cancelled when the other has answered.
+    pub cancel_loser: bool,
     /// The targets stand for each other: calls move on from one that does not answer.
     pub failover: bool,
+}
+
+impl R2p2 {
+    /// The configuration of a client, whose copies go to `targets` if they are several.
+    pub(crate) fn cloning(self, targets: &[SocketAddr]) -> Cloning {
+        let loser = if self.cancel_loser { Loser::IsCancelled } else { Loser::Runs };
+        Cloning { loser, ..self.clones.cloning(targets) }
+    }
 }
 
 /// Copies of calls that clients send, to another target, or where there is one alone to the router
@@ -210,7 +221,7 @@ pub enum Clones {
 
 impl Clones {
     /// The configuration of a client, whose copies go to `targets` if they are several.
-    pub(crate) fn cloning(self, targets: &[SocketAddr]) -> Cloning {
+    fn cloning(self, targets: &[SocketAddr]) -> Cloning {
         let copies = match self {
             Self::Off => Copies::Never,
             Self::All => Copies::Always,
@@ -319,6 +330,8 @@ pub struct ClientCounts {
     pub icmp_errors: u64,
     /// Datagrams that the kernel dropped before they were read.
     pub kernel_drops: u64,
+    /// Of requests with two copies.
+    pub clones: CloneCounts,
 }
 
 impl ClientCounts {
@@ -332,6 +345,7 @@ impl ClientCounts {
             sleeps: self.sleeps - earlier.sleeps,
             icmp_errors: self.icmp_errors - earlier.icmp_errors,
             kernel_drops: self.kernel_drops - earlier.kernel_drops,
+            clones: self.clones.since(&earlier.clones),
         }
     }
 
@@ -344,6 +358,7 @@ impl ClientCounts {
         self.sleeps += other.sleeps;
         self.icmp_errors += other.icmp_errors;
         self.kernel_drops += other.kernel_drops;
+        self.clones.add(&other.clones);
     }
 }
 

@@ -36,6 +36,7 @@
 pub mod agent;
 mod assemble;
 mod clocks;
+pub mod clones;
 mod coordinator;
 pub mod csv;
 pub mod distribution_file;

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::clones::CloneCounts;
+
 /// Schema of a [`MeasureResult`]; the number changes when a field changes its meaning or goes.
 pub const SCHEMA: &str = "tailcut.measure/2";
 
@@ -324,6 +326,9 @@ pub struct Client {
     pub icmp_errors: u64,
     /// Datagrams that the kernel dropped before the client read them.
     pub kernel_drops: u64,
+    /// Of requests with two copies, where there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clones: Option<CloneCounts>,
 }
 
 /// One agent's share.

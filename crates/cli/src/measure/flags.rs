@@ -121,6 +121,9 @@ pub(crate) struct Flags {
     /// hedge:p95:10% says [default: off]
     #[arg(long, value_name = "MODE")]
     pub(crate) clone: Option<Written<CloneText>>,
+    /// R2P2: cancel the slower of two copies, a router's too, when the other has answered
+    #[arg(long)]
+    pub(crate) cancel_loser: bool,
     /// R2P2: the targets are routers before one set of servers: calls move on to another when one
     /// does not answer
     #[arg(long)]
@@ -259,6 +262,10 @@ impl Flags {
             if !self.idempotent {
                 bail!("--clone runs requests twice; say that they may: --idempotent");
             }
+        }
+        let speaks_r2p2 = self.transport.is_none_or(|transport| transport == Transport::R2p2);
+        if self.cancel_loser && (!speaks_r2p2 || self.v1 || !self.idempotent) {
+            bail!("--cancel-loser is of R2P2's requests that may have copies: --idempotent");
         }
         if clones == Clones::All && self.target.len() < 2 {
             bail!("--clone c-clone needs two servers: repeat --target");

@@ -258,6 +258,17 @@ fn count_table(point: &Point) -> Section {
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .to_vec();
+    let clones = client.clones.iter().flat_map(|clones| {
+        [
+            ("copies that clients sent", clones.sent),
+            ("answered by the copy", clones.won),
+            ("replies of the slower copy, dropped", clones.filtered),
+            ("copies not sent because of the budget", clones.over_budget),
+            ("copies not sent because requests waited", clones.withheld),
+            ("slower copies cancelled", clones.cancelled),
+        ]
+    });
+    rows.extend(clones.map(|(name, count)| (name.to_owned(), count)));
     rows.extend(counts.errors.iter().map(|(kind, &count)| (format!("errors: {kind}"), count)));
     let rows = rows.into_iter().map(|(name, count)| vec![name, count.to_string()]).collect();
     Section::table(

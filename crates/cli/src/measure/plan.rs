@@ -53,6 +53,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.spin_ns = flags.spin_ns.unwrap_or(job.spin_ns);
     (job.r2p2.idempotent, job.r2p2.v1) = (flags.idempotent, flags.v1);
     job.r2p2.clones = flags.clone.as_deref().copied().unwrap_or_default();
+    job.r2p2.cancel_loser = flags.cancel_loser;
     job.r2p2.failover = flags.failover;
     let read = |path: &String| {
         text_file::read(path, CONFIG_BYTES_MAX).with_context(|| format!("cannot read {path}"))

@@ -150,6 +150,7 @@ mod tests {
 
     use super::*;
     use crate::agent::tests::job;
+    use crate::clones::CloneCounts;
     use crate::job::{ClientCounts, StampKind};
 
     fn check_order(order: &Order) {
@@ -197,6 +198,7 @@ mod tests {
             sleeps: 5,
             icmp_errors: 6,
             kernel_drops: 7,
+            clones: CloneCounts { sent: 8, won: 9, ..CloneCounts::default() },
         };
         let counts = MatchCounts { requests: 9, ..MatchCounts::default() };
         let stamped =

@@ -160,7 +160,7 @@ fn add_endpoint(
 fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Opening {
     let mut opening = opening(plan.job.transport, stamps);
     let targets: Vec<_> = plan.lanes.iter().map(|lane| lane.target).collect();
-    opening.r2p2.cloning = plan.job.r2p2.clones.cloning(&targets);
+    opening.r2p2.cloning = plan.job.r2p2.cloning(&targets);
     opening
 }
 
@@ -394,7 +394,10 @@ impl Connections for Endpoints {
         for index in 0..self.lanes.len() {
             let port = self.driver.port(index);
             counts.resent += match self.driver.node(index).metrics() {
-                Metrics::R2p2(metrics) => metrics.resent,
+                Metrics::R2p2(metrics) => {
+                    counts.clones.add_metrics(&metrics);
+                    metrics.resent
+                }
                 // Full packets sent again, and holes in replies: RESENDs alone may only ask what a
                 // slow server does.
                 Metrics::Homa(metrics) => {

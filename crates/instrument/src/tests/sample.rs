@@ -103,6 +103,7 @@ fn point(rate: f64, mean_ns: f64) -> Point {
             sleeps: 4,
             icmp_errors: 5,
             kernel_drops: 6,
+            clones: None,
         },
         agents: vec![agent("load-1", None), agent("<load-2>", Some("no word for 3 s"))],
         warmup_s: 2.0,
