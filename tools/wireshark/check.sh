@@ -16,7 +16,7 @@ trap 'rm -rf "$scratch"' EXIT
 export WIRESHARK_CONFIG_DIR="$scratch/config"
 mkdir "$WIRESHARK_CONFIG_DIR"
 
-run() { tshark "$@" -X lua_script:tools/wireshark/r2p2.lua -X lua_script:tools/wireshark/homa.lua 2>"$scratch/errors"; }
+run() { tshark "$@" -X lua_script:tools/wireshark/r2p2.lua -X lua_script:tools/wireshark/homa.lua -X lua_script:tools/wireshark/netclone.lua 2>"$scratch/errors"; }
 
 die() {
     echo "$1" >&2
@@ -25,9 +25,9 @@ die() {
 }
 
 # Every field that the dissectors register, in the order of the header; presence alone (FT_NONE) is not a value.
-run -G fields | awk -F'\t' '$1 == "F" && ($5 == "r2p2" || $5 == "homa") && $4 != "FT_NONE" { print $3 }' >"$scratch/fields" ||
+run -G fields | awk -F'\t' '$1 == "F" && ($5 == "r2p2" || $5 == "homa" || $5 == "netclone") && $4 != "FT_NONE" { print $3 }' >"$scratch/fields" ||
     die "tshark does not list the dissectors' fields"
-for protocol in r2p2 homa; do
+for protocol in r2p2 homa netclone; do
     grep -q "^$protocol\." "$scratch/fields" || die "tshark did not load the dissector of $protocol"
 done
 
@@ -45,7 +45,7 @@ dissect() {
                     if (name[i] ~ /\.summary$/ && $i != "") ours = 1
                     if ($i == "" || name[i] == "_ws.expert.message" && !ours) continue
                     value = $i == "True" ? 1 : $i == "False" ? 0 : $i
-                    if (name[i] ~ /^(r2p2|homa)\.payload$/ && length(value) > 32) value = substr(value, 1, 32) "..."
+                    if (name[i] ~ /^(r2p2|homa|netclone)\.payload$/ && length(value) > 32) value = substr(value, 1, 32) "..."
                     print (i == 1 ? "" : "  ") name[i] " " value
                 }
             }'

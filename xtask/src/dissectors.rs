@@ -272,9 +272,10 @@ fn wrapped(members: &[String], indent: &str) -> String {
 }
 
 /// The dissectors, and the folder that each is written from.
-const DISSECTORS: [(&str, &str); 2] = [
+const DISSECTORS: [(&str, &str); 3] = [
     ("tools/wireshark/r2p2.lua", "crates/wire/src/r2p2"),
     ("tools/wireshark/homa.lua", "crates/wire/src/homa"),
+    ("tools/wireshark/netclone.lua", "crates/wire/src/netclone"),
 ];
 /// The files of a folder that say how packets look, in the order of their tables.
 const FILES: [&str; 5] = ["mod", "header", "hijack", "packet", "display"];

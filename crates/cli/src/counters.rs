@@ -6,6 +6,7 @@ use tailcut_net::raw::RawMetrics;
 use tailcut_net::stream::StreamMetrics;
 use tailcut_net::udp::UdpMetrics;
 use tailcut_proto::endpoint::Metrics;
+use tailcut_proto::netclone::SwitchMetrics;
 use tailcut_proto::router::{MalformedCounts, Refused, RouterMetrics};
 use tailcut_proto::{homa, r2p2};
 use tailcut_wire::r2p2::DropReason;
@@ -124,6 +125,17 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     counters.extend(refused.into_iter().map(|(name, count)| (format!("refused_{name}"), count)));
     counters
         .extend(malformed.into_iter().map(|(name, count)| (format!("malformed_{name}"), count)));
+    counters
+}
+
+/// The counters of a NetClone switch.
+pub(crate) fn of_switch(metrics: &SwitchMetrics) -> Counters {
+    #[rustfmt::skip]
+    let counters = listed!(*metrics, SwitchMetrics {
+        received, placed, cloned, no_server, unknown_group, replies_forwarded, replies_filtered, clones_won, filter_evicted,
+        replies_stranger, replies_unknown, servers_silenced, servers_returned, malformed_length, malformed_op, malformed_mark,
+        too_large, outbox_full, oversize,
+    });
     counters
 }
 

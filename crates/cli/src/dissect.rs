@@ -1,5 +1,5 @@
-//! `tailcut dissect`: one line for each UDP datagram and each Homa packet of a capture, as R2P2 or
-//! Homa, or why it is not.
+//! `tailcut dissect`: one line for each UDP datagram and each Homa packet of a capture, as R2P2, Homa
+//! or NetClone, or why it is not.
 //!
 //! | step | what it takes |
 //! |---|---|
@@ -7,10 +7,11 @@
 //! | link | Ethernet with VLAN tags, raw IP, Linux cooked (v1, v2), BSD loopback |
 //! | network | IPv4, IPv6 with extension headers; a fragment is counted, not put together |
 //! | transport | UDP; Homa as IP protocol 146, and in the disguise of TCP |
-//! | R2P2, Homa | their `Packet::parse`; the line is its `Display`, or the reason for refusing it |
+//! | R2P2, Homa, NetClone | their `Packet::parse`; the line is its `Display`, or the reason for refusing it |
 //!
 //! A UDP datagram is Homa's when it is to or from Homa's port, or when it is a coherent packet of
-//! Homa with the flags and the urgent pointer that are on all of them; any other is taken for R2P2.
+//! Homa with the flags and the urgent pointer that are on all of them; any other is taken for R2P2,
+//! unless it is to or from one of NetClone's ports and does not begin as R2P2 does.
 //!
 //! A datagram that the kernel cuts into segments behind the capture point (UDP GSO) is captured
 //! whole and shows as `not R2P2: Length`: capture at the receiver, or with segmentation offload
@@ -34,7 +35,7 @@ use pcap_parser::{
     Block, EnhancedPacketBlock, IDB_MAGIC, Linktype, OptionCode, PcapBlockOwned, PcapError,
     create_reader,
 };
-use tailcut_wire::{homa, r2p2};
+use tailcut_wire::{homa, netclone, r2p2};
 
 /// Prints every UDP datagram and every Homa packet of the capture at `path` to `out`: when, counted
 /// from the first packet; from where to where; what.
@@ -397,26 +398,39 @@ fn write_datagram(out: &mut impl Write, datagram: &Datagram) -> std::io::Result<
     }
     let captured = datagram.payload.len();
     if captured >= datagram.len {
-        return write_packet(out, is_homa(datagram), datagram.payload);
+        return write_packet(out, datagram, datagram.payload);
     }
     // Where the whole header is there, what is missing is contents, which are not shown.
     if header_len(datagram).is_some_and(|len| len <= captured) {
         let mut whole = datagram.payload.to_vec();
         whole.resize(datagram.len, 0);
-        write_packet(out, is_homa(datagram), &whole)?;
+        write_packet(out, datagram, &whole)?;
         write!(out, "; ")?;
     }
     write!(out, "cut by the capture to {captured} of {} B", datagram.len)
 }
 
-fn write_packet(out: &mut impl Write, is_homa: bool, bytes: &[u8]) -> std::io::Result<()> {
-    if is_homa {
+/// Writes the line of a datagram, whose bytes these are or would be.
+fn write_packet(out: &mut impl Write, datagram: &Datagram, bytes: &[u8]) -> std::io::Result<()> {
+    if is_homa(datagram) {
         return match homa::Packet::parse(bytes) {
             Ok(packet) => write!(out, "{packet}"),
             Err(reason) => write!(out, "not Homa: {reason:?}"),
         };
     }
-    match r2p2::Packet::parse(bytes) {
+    let line = match netclone_port(datagram) {
+        Some(netclone::PORT) => netclone::Packet::parse(bytes).map(|it| it.to_string()),
+        Some(_) => netclone::Plain::parse(bytes).map(|it| it.to_string()),
+        None => return write_r2p2(out, bytes),
+    };
+    match line {
+        Ok(line) => write!(out, "{line}"),
+        Err(reason) => write!(out, "not NetClone: {reason:?}"),
+    }
+}
+
+fn write_r2p2(out: &mut impl Write, payload: &[u8]) -> std::io::Result<()> {
+    match r2p2::Packet::parse(payload) {
         Ok(packet) => write!(out, "{packet}"),
         Err(reason) => write!(out, "not R2P2: {reason:?}"),
     }
@@ -429,7 +443,19 @@ fn header_len(datagram: &Datagram) -> Option<usize> {
         let is_data = *datagram.payload.get(HOMA_TYPE_AT)? == homa::PacketType::Data as u8;
         return Some(if is_data { homa::DATA_LEN } else { datagram.len });
     }
+    if netclone_port(datagram).is_some() {
+        return Some(netclone::HEADER_LEN);
+    }
     datagram.payload.get(1).copied().map(usize::from)
+}
+
+/// The port of NetClone's that a datagram is for or from, the destination first as a switch looks; R2P2
+/// on such a port is known by its first byte.
+fn netclone_port(datagram: &Datagram) -> Option<u16> {
+    let Carrier::Udp(source, target) = datagram.carrier else { return None };
+    let is_its = |port: &u16| [netclone::PORT, netclone::PLAIN_PORT].contains(port);
+    let port = [target, source].into_iter().find(is_its);
+    port.filter(|_| datagram.payload.first() != Some(&r2p2::MAGIC))
 }
 
 fn is_homa(datagram: &Datagram) -> bool {
@@ -644,6 +670,16 @@ mod tests {
     #[test]
     fn capture_of_homa_on_other_ports() {
         snapshot("homa-other-ports");
+    }
+
+    #[test]
+    fn capture_of_netclone() {
+        snapshot("netclone");
+    }
+
+    #[test]
+    fn capture_of_malformed_netclone() {
+        snapshot("netclone-malformed");
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Experiment {
             stamp_every: STAMP_EVERY_MIN,
             tls: (transport == Transport::Tls).then(Tls::default),
             r2p2: R2p2::default(),
+            netclone_servers: 2,
             preload: false,
             busy_poll: false,
             spin_ns: SPIN_NS,
@@ -168,7 +169,8 @@ fn pipeline(app: &App, transport: Transport) -> u32 {
         | Transport::R2p2
         | Transport::Homa
         | Transport::HomaIp
-        | Transport::HomaTcp => 16_384,
+        | Transport::HomaTcp
+        | Transport::NetClone => 16_384,
         Transport::Tcp | Transport::Tls => 1_024,
     })
 }

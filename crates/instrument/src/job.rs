@@ -54,6 +54,8 @@ pub struct Job {
     pub tls: Option<Tls>,
     /// Options of calls over R2P2 and Homa.
     pub r2p2: R2p2,
+    /// Servers behind the switch, whose pairs a client draws; for [`Transport::NetClone`].
+    pub netclone_servers: u32,
     /// Fill the store with every key before the load begins.
     pub preload: bool,
     /// Spin instead of sleeping between requests.
@@ -99,6 +101,11 @@ pub enum Transport {
     HomaIp,
     /// The same in the disguise of TCP, as the Linux module's with hijack_tcp=1
     HomaTcp,
+    /// NetClone's published format over UDP
+    #[cfg_attr(feature = "clap", value(name = "netclone"))]
+    #[serde(rename = "netclone")]
+    #[strum(serialize = "netclone")]
+    NetClone,
 }
 
 impl Transport {
@@ -108,7 +115,9 @@ impl Transport {
             Self::Homa => (Protocol::Homa, DatapathKind::Udp),
             Self::HomaIp => (Protocol::Homa, DatapathKind::Ip),
             Self::HomaTcp => (Protocol::Homa, DatapathKind::HijackedTcp),
-            Self::Tcp | Self::Tls | Self::Udp | Self::R2p2 => (Protocol::R2p2, DatapathKind::Udp),
+            Self::Tcp | Self::Tls | Self::Udp | Self::R2p2 | Self::NetClone => {
+                (Protocol::R2p2, DatapathKind::Udp)
+            }
         };
         Opening { protocol, datapath, ..Opening::default() }
     }
@@ -118,7 +127,9 @@ impl Transport {
         match self {
             Self::Tcp | Self::Tls => Carrier::Stream,
             Self::Udp => Carrier::Datagram,
-            Self::R2p2 | Self::Homa | Self::HomaIp | Self::HomaTcp => Carrier::Message,
+            Self::R2p2 | Self::Homa | Self::HomaIp | Self::HomaTcp | Self::NetClone => {
+                Carrier::Message
+            }
         }
     }
 

@@ -18,7 +18,7 @@
 //! does fails a call.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -142,11 +142,13 @@ pub struct DatagramMetrics {
     pub sleeps: u64,
 }
 
-/// A socket that is connected to its peer.
+/// A socket with its peer.
 #[derive(Debug)]
 struct Flow {
-    /// Connected, non-blocking.
+    /// Non-blocking, and connected where `to` is not set.
     socket: UdpSocket,
+    /// Where its datagrams go, of one that takes answers from anybody.
+    to: Option<SocketAddr>,
     /// Receives in a row that found one datagram.
     streak: u32,
     /// Ask for a whole burst next time.
@@ -157,6 +159,13 @@ struct Flow {
     reads_stamps: bool,
     /// The socket hands stamps over.
     hands_stamps: bool,
+}
+
+/// Whose datagrams a flow takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    OfPeer,
+    OfAnybody,
 }
 
 /// Datagrams that wait for [`Datagrams::flush`].
@@ -203,6 +212,20 @@ impl Datagrams {
     ///
     /// What this host says: no descriptors, no route, [`DatagramConfig::flows_max`] reached.
     pub fn open(&mut self, to: SocketAddr) -> io::Result<FlowId> {
+        self.open_flow(to, Answers::OfPeer)
+    }
+
+    /// As [`Datagrams::open`], but for a flow that takes what comes from any address: for protocols
+    /// whose answers come from another than was asked. Whoever owns it must know its answers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Datagrams::open`].
+    pub fn open_unconnected(&mut self, to: SocketAddr) -> io::Result<FlowId> {
+        self.open_flow(to, Answers::OfAnybody)
+    }
+
+    fn open_flow(&mut self, to: SocketAddr, answers: Answers) -> io::Result<FlowId> {
         if self.flows.len() >= self.config.flows_max {
             return Err(io::Error::new(
                 io::ErrorKind::QuotaExceeded,
@@ -223,7 +246,10 @@ impl Datagrams {
                 sys::set_int_option(socket.as_fd(), (libc::IPPROTO_IPV6, libc::IPV6_RECVERR), 1)?
             }
         }
-        socket.connect(&to.into())?;
+        match answers {
+            Answers::OfPeer => socket.connect(&to.into())?,
+            Answers::OfAnybody => socket.bind(&unspecified(to).into())?,
+        }
         let stamped = self.config.stamps.stamping != Stamping::Off;
         let ledger = stamped.then(|| Ledger::new(self.config.stamps, MARKED_MAX));
         ledger
@@ -233,6 +259,7 @@ impl Datagrams {
         self.poller.add(socket.as_fd(), u64::from(id.0), Interest::IN)?;
         self.flows.push(Flow {
             socket: socket.into(),
+            to: (answers == Answers::OfAnybody).then_some(to),
             streak: 0,
             is_dense: false,
             reads_stamps: stamped,
@@ -298,7 +325,7 @@ impl Datagrams {
     #[inline]
     pub fn send(&mut self, flow: FlowId, bytes: &[u8]) {
         self.poller.note_sent();
-        match self.flows[flow.index()].socket.send(bytes) {
+        match self.flows[flow.index()].send(bytes) {
             Ok(_) => count_sent(bytes.len(), &mut self.metrics),
             Err(error) => {
                 self.queue(flow, bytes);
@@ -319,7 +346,7 @@ impl Datagrams {
         if !self.queue.has_room(bytes.len(), self.config.burst_max) {
             self.flush();
         }
-        self.queue.push(flow, bytes);
+        self.queue.push(flow, self.flows[flow.index()].to, bytes);
     }
 
     /// Nothing waits for [`Datagrams::flush`].
@@ -519,13 +546,14 @@ impl Datagrams {
     #[inline]
     fn attempt(&mut self, first: usize, run: usize) -> io::Result<usize> {
         let Queue { arena, flows, messages } = &self.queue;
-        let Flow { socket, ledger, .. } = &mut self.flows[flows[first].index()];
+        let flow = &mut self.flows[flows[first].index()];
         let sent = match &messages[first..first + run] {
             [only] if only.stamp_flags == 0 => {
-                socket.send(&arena[only.offset..only.offset + only.len]).map(|_| 1)?
+                flow.send(&arena[only.offset..only.offset + only.len]).map(|_| 1)?
             }
-            many => self.sender.send(socket.as_fd(), arena, many)?,
+            many => self.sender.send(flow.socket.as_fd(), arena, many)?,
         };
+        let ledger = &mut flow.ledger;
         for message in &messages[first..first + sent] {
             count_sent(message.len, &mut self.metrics);
             if let (Some(ledger), true) = (ledger.as_mut(), message.stamp_flags != 0) {
@@ -596,6 +624,14 @@ impl<F: FnMut(FlowId, DatagramEvent<'_>)> Turns<F> for Datagrams {
 }
 
 impl Flow {
+    #[inline]
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self.to {
+            Some(to) => self.socket.send_to(bytes, to),
+            None => self.socket.send(bytes),
+        }
+    }
+
     /// Guesses from what a receive found (0 for one datagram by recv) whether the next finds many;
     /// returns what it found.
     #[inline]
@@ -622,13 +658,13 @@ impl Queue {
     }
 
     #[inline]
-    fn push(&mut self, flow: FlowId, bytes: &[u8]) {
+    fn push(&mut self, flow: FlowId, to: Option<SocketAddr>, bytes: &[u8]) {
         let (offset, len) = (self.arena.len(), bytes.len());
         self.arena.extend_from_slice(bytes);
         self.flows.push(flow);
         let message = Outgoing {
             from: None,
-            to: None,
+            to,
             offset,
             len,
             segment_len: len,
@@ -651,6 +687,14 @@ impl Queue {
         self.arena.clear();
         self.flows.clear();
         self.messages.clear();
+    }
+}
+
+/// Any address of this host, of the family of another.
+fn unspecified(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     }
 }
 

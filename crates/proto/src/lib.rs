@@ -16,6 +16,7 @@
 //! | [`endpoint`] | nothing: an endpoint of either, by configuration |
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
+//! | [`netclone`] | NetClone's switch, of its published format |
 //! | [`reply_filter`] | the filter of a router in the path of replies |
 //! | `peer`, `call`, `message`, `order`, `keyed` | what every protocol needs: one core |
 //! | `work` | steps of work, counted in the fuzz targets |
@@ -32,6 +33,7 @@ pub mod histogram;
 pub mod homa;
 mod keyed;
 mod message;
+pub mod netclone;
 pub mod node;
 mod order;
 mod peer;

@@ -2,7 +2,7 @@
 //!
 //! `wire` is the source of truth for the C header, the dissectors and the fixtures of the other
 //! data planes, so it holds nothing but layouts: no state, no clock, no allocation.
-//! [`r2p2::Packet::parse`], [`homa::Packet::parse`] and, of byte streams,
+//! [`r2p2::Packet::parse`], [`homa::Packet::parse`], [`netclone::Packet::parse`] and, of byte streams,
 //! [`stream::Message::parse`] are the only ways in for bytes from the network. They check
 //! everything that can be checked without state, so that whoever holds a packet need not check
 //! again.
@@ -12,5 +12,6 @@
 #![no_std]
 
 pub mod homa;
+pub mod netclone;
 pub mod r2p2;
 pub mod stream;

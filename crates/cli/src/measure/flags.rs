@@ -128,6 +128,9 @@ pub(crate) struct Flags {
     /// does not answer
     #[arg(long)]
     pub(crate) failover: bool,
+    /// NetClone: servers behind the switch, whose pairs clients draw [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub(crate) netclone_servers: Option<u32>,
     /// R2P2: speak version 1, as the reference implementation does
     #[arg(long)]
     pub(crate) v1: bool,
@@ -272,6 +275,13 @@ impl Flags {
         }
         if self.failover && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
             bail!("--failover is R2P2's; take --transport r2p2, or leave it out");
+        }
+        let is_netclone = self.transport == Some(Transport::NetClone);
+        if self.netclone_servers.is_some() && !is_netclone {
+            bail!("--netclone-servers is NetClone's; take --transport netclone, or leave it out");
+        }
+        if self.preload && is_netclone {
+            bail!("--preload fills a store, and a switch hides which; leave it out");
         }
         if self.failover && self.target.len() < 2 {
             bail!("--failover needs another --target to go to");

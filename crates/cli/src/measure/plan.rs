@@ -55,6 +55,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.r2p2.clones = flags.clone.as_deref().copied().unwrap_or_default();
     job.r2p2.cancel_loser = flags.cancel_loser;
     job.r2p2.failover = flags.failover;
+    job.netclone_servers = flags.netclone_servers.unwrap_or(job.netclone_servers);
     let read = |path: &String| {
         text_file::read(path, CONFIG_BYTES_MAX).with_context(|| format!("cannot read {path}"))
     };

@@ -1,5 +1,6 @@
 //! `tailcut route`: a router between clients and servers.
 
+mod netclone;
 mod servers;
 pub(crate) mod service;
 
@@ -45,9 +46,12 @@ pub(crate) struct Args {
     /// passes
     #[arg(long, value_name = "ADDR")]
     listen: String,
-    #[arg(long, value_name = "POLICY", default_value = "jbsq:auto")]
-    #[arg(help = format!("Where requests go: {}", policy::grammar("or")))]
-    policy: PolicySpec,
+    /// What carries requests and replies
+    #[arg(long, value_name = "NAME", default_value = "r2p2")]
+    transport: RoutedTransport,
+    #[arg(long, value_name = "POLICY")]
+    #[arg(help = format!("Where requests go: {} [default: jbsq:auto, and netclone of that transport]", policy::grammar("or")))]
+    policy: Option<PolicySpec>,
     #[command(flatten)]
     servers: ServerFlags,
     /// How a request is sent on
@@ -70,9 +74,10 @@ pub(crate) struct Args {
     probe_interval: u64,
     /// How long a server may leave probes unanswered before it is taken out of service. One that has
     /// paused for longer gets twice its pause, and all get 200 ms when more than half of them are
-    /// silent
-    #[arg(long, value_name = "TIME", default_value = "24ms", value_parser = parse_positive_ns)]
-    silent_after: u64,
+    /// silent. A NetClone server may leave requests unanswered for so long [default: 24ms, and 1s over
+    /// netclone]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
+    silent_after: Option<u64>,
     /// How long a version 1 request counts as outstanding without feedback; longer than the longest
     /// service
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
@@ -95,6 +100,15 @@ enum ForwardMode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RoutedTransport {
+    /// R2P2 over UDP
+    R2p2,
+    /// NetClone's published format over UDP: the router is its switch
+    #[value(name = "netclone")]
+    NetClone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FilterPlace {
     /// At the client: replies go there directly
     Client,
@@ -105,6 +119,9 @@ enum FilterPlace {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     args.serving.check()?;
+    if args.transport == RoutedTransport::NetClone {
+        return netclone::run(&args);
+    }
     let mut trace = args.serving.trace.create()?;
     let Opened { services, orderers, _control } = open(&args)?;
     if let Some(trace) = &mut trace {
@@ -211,7 +228,7 @@ fn open(args: &Args) -> Result<Opened> {
     let listen = doors[0].listen();
     let named = args.servers.resolve(listen)?;
     let started_at = Clock.now();
-    let setup = Setup { listen, policy: args.policy, forward, started_at };
+    let setup = Setup { listen, policy: policy(args), forward, started_at };
     let (mut services, mut orderers) = (Vec::new(), Vec::new());
     for (index, Door { front, port }) in doors.into_iter().enumerate() {
         let raw = match forward {
@@ -305,8 +322,9 @@ fn router_config(
     }
     let secret = entropy::secret().context("cannot draw a secret")?;
     let (seed, _) = secret.split_first_chunk().expect("16 bytes have 8");
+    let silent_ns = args.silent_after.unwrap_or(RouterConfig::default().silent_ns);
     Ok(RouterConfig {
-        policy: args.policy,
+        policy: policy(args),
         forward,
         filter: match args.filter {
             FilterPlace::Client => FilterAt::Client,
@@ -316,13 +334,17 @@ fn router_config(
         queue_len_max: args.queue,
         hold_ns_max: args.hold,
         probe_interval_ns: args.probe_interval,
-        silent_ns: args.silent_after,
-        silent_ns_max: RouterConfig::default().silent_ns_max.max(args.silent_after),
+        silent_ns,
+        silent_ns_max: RouterConfig::default().silent_ns_max.max(silent_ns),
         lease_ns: args.lease,
         transit_ns_max: args.transit,
         seed: u64::from_be_bytes(*seed),
         ..RouterConfig::default()
     })
+}
+
+fn policy(args: &Args) -> PolicySpec {
+    args.policy.unwrap_or(RouterConfig::default().policy)
 }
 
 /// The configuration's fields by the options that set them.
@@ -343,6 +365,7 @@ const EXAMPLES: &str = "
 Examples:
   tailcut route --listen 10.0.0.1:8000 --server 10.0.0.2:8000+16 --server 10.0.0.3:8000+16
   tailcut route --listen 10.0.0.1:8000 --policy jbsq:3 --server 10.0.0.2:8000 --control /run/tailcut.sock
+  tailcut route --listen 10.0.0.1:1000 --transport netclone --server 10.0.0.2:1000 --server 10.0.0.3:1000
   tailcut route --listen 10.0.0.1:8000 --forward keep --server-v1 10.0.0.2:8000+4
 
 Servers behind `--forward keep` need `tailcut serve --router ADDR`.";

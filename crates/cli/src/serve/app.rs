@@ -17,6 +17,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::clock::Clock;
 use tailcut_proto::node::Time;
+use tailcut_proto::policy::Draws;
 use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::overload::OverloadConfig;
 
@@ -123,6 +124,8 @@ pub(super) struct HandlerCounts {
     pub(super) draining: u64,
     /// Replies that could not be said: nobody waits for them, or too many others do.
     pub(super) dropped_queue_full: u64,
+    /// Second copies of requests that found others waiting.
+    pub(super) clones_discarded: u64,
 }
 
 /// What workers are given of a request, and hand back.
@@ -141,8 +144,9 @@ pub(super) struct RequestHandler<W> {
     emulated: Emulated<(W, Task)>,
     /// Threads that serve in this one's place.
     pub(super) crew: Option<Crew<(W, Work)>>,
-    /// Services that had ended before a request came and that nobody has polled yet.
-    finished: VecDeque<(W, Task)>,
+    /// Services that had ended before a request came and that nobody has polled yet, and how many
+    /// requests waited then.
+    finished: VecDeque<(W, Task, u32)>,
     /// What waits for this thread to compute, and since when.
     spun: VecDeque<(W, Task, Time)>,
     /// Of what this thread has computed.
@@ -151,6 +155,7 @@ pub(super) struct RequestHandler<W> {
     is_closed: bool,
     config: HandlerConfig,
     rng: Generator,
+    hits: Jitter,
     next_id: u64,
     pub(super) counts: HandlerCounts,
 }
@@ -171,6 +176,7 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
             is_closed: false,
             config,
             rng: generator(config.seed, config.stream),
+            hits: Jitter::new(config),
             next_id: 0,
             counts: HandlerCounts::default(),
         }
@@ -259,7 +265,8 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
             self.next_id += 1;
             // A worker whose service has ended is free for this request and not before it.
             while let Some(done) = self.emulated.poll_finished(now) {
-                self.finished.push_back(done.what);
+                let (who, task) = done.what;
+                self.finished.push_back((who, task, self.emulated.waiting_at_finish()));
             }
             self.emulated.offer(job, Time::MAX)
         } else if self.crew.is_some() {
@@ -278,7 +285,21 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
 
     /// The next request whose emulated service has ended by `now`.
     pub(super) fn poll_finished(&mut self, now: Time) -> Option<(W, Task)> {
-        self.finished.pop_front().or_else(|| self.emulated.poll_finished(now).map(|job| job.what))
+        self.poll_finished_with_load(now).map(|(who, task, _)| (who, task))
+    }
+
+    /// As [`RequestHandler::poll_finished`], and how many requests waited when it ended.
+    pub(super) fn poll_finished_with_load(&mut self, now: Time) -> Option<(W, Task, u32)> {
+        self.finished.pop_front().or_else(|| {
+            let (who, task) = self.emulated.poll_finished(now)?.what;
+            Some((who, task, self.emulated.waiting_at_finish()))
+        })
+    }
+
+    /// Requests that wait for a worker.
+    pub(super) fn waiting(&self) -> u32 {
+        let spun = u32::try_from(self.spun.len()).unwrap_or(u32::MAX);
+        self.emulated.waiting().saturating_add(spun)
     }
 
     /// Computes one service, if one waits.
@@ -305,11 +326,38 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
 
     fn drawn_ns(&mut self) -> Option<u64> {
         match &self.app {
-            App::Tasks { times: Some(times), .. } => Some(times.sample_whole(&mut self.rng)),
+            App::Tasks { times: Some(times), .. } => {
+                let service_ns = times.sample_whole(&mut self.rng);
+                Some(self.hits.apply(service_ns))
+            }
             App::Tasks { times: None, .. } | App::Echo => None,
         }
     }
 }
+
+/// Services that take much longer now and then, as where their server was interrupted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Jitter {
+    probability: f64,
+    draws: Draws,
+}
+
+impl Jitter {
+    pub(super) fn new(config: HandlerConfig) -> Self {
+        let draws = Draws::new(config.seed.wrapping_mul(31) ^ config.stream);
+        Self { probability: config.jitter, draws }
+    }
+
+    /// How long a service takes.
+    pub(super) fn apply(&mut self, service_ns: u64) -> u64 {
+        // From 0 to 1, in steps that a float holds exactly.
+        let drawn = (self.draws.word() >> 11) as f64 / (1u64 << 53) as f64;
+        if drawn < self.probability { service_ns.saturating_mul(JITTER_FACTOR) } else { service_ns }
+    }
+}
+
+/// The factor on the time of a service that jitter hits, that of NetClone's evaluation.
+const JITTER_FACTOR: u64 = 15;
 
 #[cfg(test)]
 mod tests {

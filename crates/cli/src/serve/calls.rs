@@ -18,14 +18,14 @@ use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::address::share_of;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
-use tailcut_proto::policy::{Draws, Jbsq, WorkerId};
+use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Event, RequestId, Rpc};
 use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait};
 use tailcut_wire::r2p2::DropReason;
 
-use super::app::{App, HandlerConfig};
+use super::app::{App, HandlerConfig, Jitter};
 use super::crew::{Crew, Ending, spin};
 use super::emulated::{Emulated, Job};
 use super::report::{self, Snapshot};
@@ -201,10 +201,8 @@ struct CallDesk {
     /// Of what this thread has computed.
     spun_times: Times,
     rng: Generator,
-    /// Probability that a drawn service takes [`JITTER_FACTOR`] times its time.
-    jitter: f64,
-    /// Draws which of them.
-    hits: Draws,
+    /// Draws which services take much longer.
+    hits: Jitter,
     limits: Limits,
 }
 
@@ -243,8 +241,7 @@ impl CallDesk {
             spun_next: None,
             spun_times: Times::default(),
             rng: generator(config.seed, config.stream),
-            jitter: config.jitter,
-            hits: Draws::new(config.seed.wrapping_mul(31) ^ config.stream),
+            hits: Jitter::new(config),
             limits: config.limits,
         }
     }
@@ -386,12 +383,7 @@ impl CallDesk {
             return Some((task.service_ns, Answer::Asked(task)));
         }
         // What else such a request carries over R2P2 is not looked at.
-        let drawn = times.as_ref().map(|times| {
-            let service_ns = times.sample_whole(&mut self.rng);
-            // From 0 to 1, in steps that a float holds exactly.
-            let drawn = (self.hits.word() >> 11) as f64 / (1u64 << 53) as f64;
-            if drawn < self.jitter { service_ns.saturating_mul(JITTER_FACTOR) } else { service_ns }
-        });
+        let drawn = times.as_ref().map(|times| self.hits.apply(times.sample_whole(&mut self.rng)));
         let service_ns = drawn.or_else(|| {
             requested_ns(payload).filter(|&asked_ns| asked_ns <= self.limits.service_ns_max)
         });
@@ -423,9 +415,6 @@ fn reply(endpoint: &mut Endpoint, now: Time, job: Job<Answer>) {
     // A request that is gone needs no reply.
     let _ = endpoint.reply(now, job.id, reply);
 }
-
-/// The factor on the time of a service that jitter hits, that of NetClone's evaluation.
-const JITTER_FACTOR: u64 = 15;
 
 /// The service time at the front of a request.
 fn requested_ns(payload: &[u8]) -> Option<u64> {

@@ -56,6 +56,8 @@ pub(super) struct Emulated<W> {
     expired: VecDeque<Job<W>>,
     /// Of what has finished.
     times: Times,
+    /// Requests that waited when the last to finish did, before its worker began the next.
+    waiting_at_finish: u32,
 }
 
 impl<W: Copy> Emulated<W> {
@@ -73,6 +75,7 @@ impl<W: Copy> Emulated<W> {
             held: HashMap::with_hasher(FixedState::with_seed(0)),
             expired: VecDeque::new(),
             times: Times::default(),
+            waiting_at_finish: 0,
         }
     }
 
@@ -103,6 +106,7 @@ impl<W: Copy> Emulated<W> {
         self.times.record(started_at.saturating_sub(job.arrived_at), job.service_ns);
         self.scheduler.conclude(finished.worker);
         self.forget_expired(finished.finish_at);
+        self.waiting_at_finish = self.waiting();
         if let Some((workers, job)) = self.scheduler.poll_placed(finished.finish_at, NO_RANDOM) {
             self.held.remove(&job.id);
             self.start(finished.finish_at, workers, job);
@@ -120,6 +124,16 @@ impl<W: Copy> Emulated<W> {
     /// When the next request will have waited for too long.
     pub(super) fn next_expiry(&self) -> Option<Time> {
         self.scheduler.next_expiry()
+    }
+
+    /// Requests that wait.
+    pub(super) fn waiting(&self) -> u32 {
+        u32::try_from(self.scheduler.queue_len()).unwrap_or(u32::MAX)
+    }
+
+    /// Requests that waited when the last to finish did, before its worker began the next.
+    pub(super) fn waiting_at_finish(&self) -> u32 {
+        self.waiting_at_finish
     }
 
     /// Nothing waits or runs.

@@ -9,6 +9,7 @@ mod crew;
 mod datagrams;
 mod emulated;
 mod layout;
+mod netclone;
 mod peer_log;
 mod report;
 mod times;
@@ -84,7 +85,8 @@ pub(crate) struct Args {
     /// no mention
     #[arg(long, value_name = "ADDR")]
     router: Option<String>,
-    /// Identity of the first port in replies and feedback; the others count up
+    /// Identity of the first port in replies and feedback, as NetClone's switch knows it from 0; the
+    /// others count up
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_id: u32,
     /// Network whose addresses cannot be forged, besides loopback: its clients need not prove
@@ -113,7 +115,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key"])]
     self_signed: Option<PathBuf>,
     /// Probability that a service time that is drawn here takes 15 times as long, as where its
-    /// server was interrupted (R2P2 and Homa only)
+    /// server was interrupted (R2P2, Homa and NetClone only)
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     jitter: f64,
     /// Seed of the drawn service times
@@ -240,6 +242,7 @@ impl Running {
 enum Server {
     Calls(Endpoints),
     Datagrams(Ports),
+    NetClone(netclone::Ports),
     Connections(Listeners),
 }
 
@@ -259,6 +262,7 @@ impl Server {
         }
         let open = |places| match args.transport {
             Transport::Udp => Ports::open(args, places).map(Self::Datagrams),
+            Transport::NetClone => netclone::Ports::open(args, places).map(Self::NetClone),
             _ => Listeners::open(args, tls.as_ref(), places).map(Self::Connections),
         };
         deal(args)?.into_iter().map(open).collect()
@@ -268,6 +272,7 @@ impl Server {
         match self {
             Self::Calls(endpoints) => endpoints.addresses(),
             Self::Datagrams(ports) => ports.addresses(),
+            Self::NetClone(ports) => ports.addresses(),
             Self::Connections(listeners) => listeners.addresses(),
         }
     }
@@ -276,6 +281,7 @@ impl Server {
         match self {
             Self::Calls(endpoints) => endpoints.driver.waker(),
             Self::Datagrams(ports) => ports.driver.waker(),
+            Self::NetClone(ports) => ports.driver.waker(),
             Self::Connections(listeners) => listeners.streams.waker(),
         }
     }
@@ -285,6 +291,7 @@ impl Server {
         match self {
             Self::Calls(endpoints) => endpoints.serve(running),
             Self::Datagrams(ports) => ports.serve(running),
+            Self::NetClone(ports) => ports.serve(running),
             Self::Connections(listeners) => listeners.serve(running),
         }
     }
@@ -294,6 +301,7 @@ impl Server {
         match self {
             Self::Calls(endpoints) => endpoints.fill(snapshot),
             Self::Datagrams(ports) => ports.fill(snapshot),
+            Self::NetClone(ports) => ports.fill(snapshot),
             Self::Connections(listeners) => listeners.fill(snapshot),
         }
     }
@@ -344,9 +352,10 @@ fn check(args: &Args) -> Result<()> {
     if !(0.0..=1.0).contains(&args.jitter) {
         bail!("--jitter is a probability, from 0 to 1");
     }
-    if args.jitter > 0.0 && !(args.app.draws_times() && args.transport.has_endpoints()) {
+    let has_jitter = args.transport.has_endpoints() || args.transport == Transport::NetClone;
+    if args.jitter > 0.0 && !(args.app.draws_times() && has_jitter) {
         bail!(
-            "--jitter is of service times that are drawn here, over R2P2 or Homa; take --app synthetic:DIST, or leave it out"
+            "--jitter is of service times that are drawn here, over R2P2, Homa or NetClone; take --app synthetic:DIST, or leave it out"
         );
     }
     let is_r2p2 = args.transport == Transport::R2p2;
@@ -432,6 +441,7 @@ Examples:
   tailcut serve --listen 127.0.0.1:8000 --transport udp --app echo
   tailcut serve --listen 0.0.0.0:50146 --transport homa --app echo --busy-poll
   tailcut serve --listen 127.0.0.1:8443 --transport tls --app echo --self-signed cert.pem
+  tailcut serve --listen 10.0.0.2:1000 --transport netclone --app synthetic:exp:25us --workers 15
   tailcut serve --listen 127.0.0.1:8001 --ports 8 --app synthetic:bimodal:10us:1ms:0.99
   tailcut serve --listen 10.0.0.2:8000 --app echo --router 10.0.0.1:8000 --trust 10.0.0.0/8";
 

@@ -175,8 +175,15 @@ fn of_dispatch(metrics: &dispatch::Metrics) -> Counters {
 }
 
 fn of_handler(counts: &HandlerCounts) -> Counters {
-    let HandlerCounts { requests, replies, malformed, overload, draining, dropped_queue_full } =
-        *counts;
+    let HandlerCounts {
+        requests,
+        replies,
+        malformed,
+        overload,
+        draining,
+        dropped_queue_full,
+        clones_discarded,
+    } = *counts;
     [
         ("requests", requests),
         ("replied", replies),
@@ -184,6 +191,7 @@ fn of_handler(counts: &HandlerCounts) -> Counters {
         ("overload", overload),
         ("refused_draining", draining),
         ("dropped_queue_full", dropped_queue_full),
+        ("clones_discarded", clones_discarded),
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .to_vec()

@@ -1,6 +1,8 @@
 //! Requests at two servers, by routers and by clients, over loopback.
 
-use crate::harness::{Service, assert_all_replied, can_open_raw_sockets, free_port, measure, run};
+use crate::harness::{
+    Service, assert_all_replied, can_open_raw_sockets, counts, free_port, measure, run,
+};
 
 const LOAD: [&str; 9] = [
     "--app",
@@ -29,18 +31,6 @@ fn route(policy: &str, servers: &Service) -> Service {
 /// A counter that a service tells of at its end.
 fn counted(service: Service, name: &str) -> u64 {
     counts(service, [name.trim()])[0]
-}
-
-/// Counters that a service tells of at its end, by their names.
-fn counts<const N: usize>(service: Service, names: [&str; N]) -> [u64; N] {
-    service.signal("INT");
-    let (code, _, stderr) = service.wait();
-    assert_eq!(code, Some(0), "{stderr}");
-    names.map(|name| {
-        let value =
-            |line: &str| line.trim().strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
-        stderr.lines().find_map(value).unwrap_or(0)
-    })
 }
 
 #[test]

@@ -217,3 +217,15 @@ pub(crate) fn can_open_raw_sockets() -> bool {
     let output = run(&["route", "--listen", &address, "--forward", "keep", "--server", "[::1]:9"]);
     !String::from_utf8_lossy(&output.stderr).contains("CAP_NET_RAW")
 }
+
+/// Counters that a service tells of at its end, by their names.
+pub(crate) fn counts<const N: usize>(service: Service, names: [&str; N]) -> [u64; N] {
+    service.signal("INT");
+    let (code, _, stderr) = service.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+    names.map(|name| {
+        let value =
+            |line: &str| line.trim().strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
+        stderr.lines().find_map(value).unwrap_or(0)
+    })
+}

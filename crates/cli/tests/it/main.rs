@@ -10,6 +10,7 @@ mod harness;
 mod life;
 mod live;
 mod log;
+mod netclone;
 #[path = "../../../measure/tests/it/servers/port.rs"]
 mod port;
 mod prometheus;

@@ -32,6 +32,7 @@ pub(super) fn job() -> Job {
         stamp_every: 0,
         tls: None,
         r2p2: R2p2::default(),
+        netclone_servers: 2,
         preload: false,
         busy_poll: false,
         spin_ns: 20_000,

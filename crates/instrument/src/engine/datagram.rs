@@ -29,10 +29,11 @@ use tailcut_net::stamps::Stamps as Seen;
 use tailcut_proto::node::Time;
 
 use super::connections::{Connections, Expiries, Pace};
+use super::netclone::{Envelope, Enveloped};
 use super::plan::Plan;
 use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
-use crate::job::ClientCounts;
+use crate::job::{ClientCounts, Transport};
 
 /// A request of the load, in the order of sends.
 struct Pending {
@@ -71,6 +72,8 @@ pub(super) struct Flows {
     expiries: Expiries,
     preload: Option<Preload>,
     pace: Pace,
+    /// What stands before requests, over NetClone.
+    envelope: Option<Envelope>,
     /// The request being written.
     buffer: Vec<u8>,
     /// What the kernel has dropped of each lane, as last asked.
@@ -112,6 +115,9 @@ impl Flows {
             expiries: Expiries::default(),
             preload: plan.preload.clone(),
             pace: Pace::new(plan.gap_ns()),
+            envelope: (plan.job.transport == Transport::NetClone).then(|| {
+                Envelope::new(plan.job.netclone_servers, plan.job.seed ^ u64::from(plan.index))
+            }),
             buffer: Vec::new(),
             drops: Vec::new(),
             next_asked: 0,
@@ -122,17 +128,28 @@ impl Flows {
         for lane in &plan.lanes {
             let keys =
                 flows.preload.as_ref().filter(|_| lane.fills).map(|preload| preload.key_count);
-            flows.lanes.push(Lane::new(&flows.app, lane.target, keys.map(Fill::new))?);
+            let framer = flows.framer()?;
+            flows.lanes.push(Lane::new(framer, lane.target, keys.map(Fill::new)));
         }
         Ok(flows)
     }
 
+    /// What knows replies.
+    fn framer(&self) -> Result<Box<dyn DatagramFramer>> {
+        Ok(match self.envelope {
+            Some(_) => Box::new(Enveloped::new(&self.app)),
+            None => self.app.datagrams()?,
+        })
+    }
+
     fn open_lane(&mut self, index: usize) -> Result<()> {
         let lane = &mut self.lanes[index];
-        let flow = self
-            .datagrams
-            .open(lane.target)
-            .with_context(|| format!("cannot open a socket to {}", lane.target))?;
+        let flow = match self.envelope {
+            // A switch leaves the server's address on a reply.
+            Some(_) => self.datagrams.open_unconnected(lane.target),
+            None => self.datagrams.open(lane.target),
+        };
+        let flow = flow.with_context(|| format!("cannot open a socket to {}", lane.target))?;
         // Flows are numbered as lanes are, for both are only ever added.
         debug_assert_eq!(flow.index(), index);
         lane.flow = Some(flow);
@@ -258,7 +275,13 @@ impl ClientTransport for Flows {
         let Some(index) = self.ready.next() else { return };
         let Some(flow) = self.lanes[index].flow else { return };
         self.buffer.clear();
+        if self.envelope.is_some() {
+            Envelope::open(&mut self.buffer);
+        }
         let expected = write(&mut self.buffer);
+        if let Some(envelope) = &mut self.envelope {
+            envelope.seal(expected.tag, &mut self.buffer);
+        }
         let is_picked = self.sampler.picks();
         if is_picked {
             self.datagrams.resume_stamps(flow);
@@ -316,8 +339,8 @@ impl Connections for Flows {
     }
 
     fn add_lane(&mut self, target: SocketAddr) {
-        let Ok(lane) = Lane::new(&self.app, target, None) else { return };
-        self.lanes.push(lane);
+        let Ok(framer) = self.framer() else { return };
+        self.lanes.push(Lane::new(framer, target, None));
         // A host that has no more sockets goes on with those that it has.
         if self.open_lane(self.lanes.len() - 1).is_err() {
             self.lanes.pop();
@@ -341,17 +364,17 @@ impl Connections for Flows {
 }
 
 impl Lane {
-    fn new(app: &App, target: SocketAddr, fill: Option<Fill>) -> Result<Self> {
-        Ok(Self {
+    fn new(framer: Box<dyn DatagramFramer>, target: SocketAddr, fill: Option<Fill>) -> Self {
+        Self {
             target,
             flow: None,
-            framer: app.datagrams()?,
+            framer,
             queue: VecDeque::new(),
             first: 0,
             outstanding: 0,
             stamped: 0,
             fill,
-        })
+        }
     }
 
     fn has_room(&self, pipeline: usize) -> bool {

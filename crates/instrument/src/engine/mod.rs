@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `stream` | a thread's connections over TCP or TLS |
 //! | `datagram` | its sockets over UDP |
+//! | `netclone` | what NetClone's format puts before requests on them |
 //! | `calls` | its endpoints of R2P2 or Homa, and the packets of their calls |
 //! | `plan`, `connections` | what a thread is to do, and by what |
 //! | `watch` | which packets belong to calls that are stamped |
@@ -17,6 +18,7 @@
 mod calls;
 mod connections;
 mod datagram;
+mod netclone;
 mod plan;
 mod probing;
 mod ready_queue;

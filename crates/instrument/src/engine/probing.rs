@@ -68,6 +68,8 @@ fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
         (Transport::Tls, None) => None,
         (Transport::Tcp, _) => probe.connection().ok(),
         (Transport::Udp, _) => probe.datagrams().ok(),
+        // A probe would be placed by the switch as any request.
+        (Transport::NetClone, _) => None,
         (Transport::R2p2 | Transport::Homa | Transport::HomaIp | Transport::HomaTcp, _) => {
             calls::probe(plan, &probe).ok()
         }

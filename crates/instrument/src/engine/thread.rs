@@ -35,7 +35,7 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<AgentEvent>) ->
     let sampler = Sampler::new(plan.job.stamp_every, found);
     let mut connections: Box<dyn Connections> = match plan.job.transport {
         Transport::Tcp | Transport::Tls => Box::new(StreamLanes::new(&plan, wait, tls, sampler)?),
-        Transport::Udp => Box::new(Flows::new(&plan, wait, sampler)?),
+        Transport::Udp | Transport::NetClone => Box::new(Flows::new(&plan, wait, sampler)?),
         Transport::R2p2 | Transport::Homa | Transport::HomaIp | Transport::HomaTcp => {
             Box::new(Endpoints::new(&plan, wait, sampler)?)
         }

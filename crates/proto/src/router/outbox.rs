@@ -51,6 +51,11 @@ impl Outbox {
         self.queue.len() >= self.len_max
     }
 
+    /// How many pushes there is room for.
+    pub(crate) fn room(&self) -> usize {
+        self.len_max.saturating_sub(self.queue.len())
+    }
+
     /// True if nothing waits to be sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()

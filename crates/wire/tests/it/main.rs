@@ -4,6 +4,7 @@ mod golden;
 mod homa;
 mod homa_fields;
 mod layout;
+mod netclone;
 mod pcaps;
 mod properties;
 mod stream;

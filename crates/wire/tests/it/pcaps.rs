@@ -6,8 +6,8 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use tailcut_wire::homa;
 use tailcut_wire::r2p2::{BaseHeader, Kind, MessageType, Packet};
+use tailcut_wire::{homa, netclone};
 
 use crate::golden::capture::{Capture, Protocol};
 use crate::{golden, homa_fields};
@@ -23,7 +23,8 @@ fn committed_files_are_fresh() {
 #[test]
 fn no_file_is_left_over() {
     let generated: BTreeSet<String> = golden::files().into_iter().map(|file| file.path).collect();
-    let seed_folders = [Protocol::R2p2, Protocol::Homa].map(golden::seed_folder);
+    let seed_folders =
+        [Protocol::R2p2, Protocol::Homa, Protocol::NetClone].map(golden::seed_folder);
     for folder in ["conformance/pcap"].into_iter().chain(seed_folders) {
         for entry in fs::read_dir(root().join(folder)).expect("the folder is committed") {
             let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
@@ -162,6 +163,24 @@ fn dissector_of_homa_reads_what_the_parser_reads() {
             datagram.ip_protocol == homa::HIJACKED_IP_PROTOCOL,
             "{name}, `{packet}`"
         );
+    }
+}
+
+#[test]
+fn dissector_of_netclone_says_what_display_says() {
+    let captures = golden::captures();
+    for capture in captures.iter().filter(|capture| capture.protocol == Protocol::NetClone) {
+        for (frame, datagram) in expected_frames(capture).iter().zip(&capture.datagrams) {
+            let bytes = &datagram.payload[..];
+            let ports = [datagram.from.port(), datagram.to.port()];
+            let line = if ports.contains(&netclone::PORT) {
+                netclone::Packet::parse(bytes).map(|packet| packet.to_string())
+            } else {
+                netclone::Plain::parse(bytes).map(|packet| packet.to_string())
+            };
+            let line = line.unwrap_or_else(|reason| format!("not NetClone: {reason:?}"));
+            assert_eq!(value_of(frame, "netclone.summary"), Some(&line[..]), "{bytes:02x?}");
+        }
     }
 }
 

@@ -59,6 +59,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         stamp_every: 0,
         tls: None,
         r2p2: R2p2::default(),
+        netclone_servers: 2,
         preload: false,
         busy_poll: false,
         spin_ns: 20_000,

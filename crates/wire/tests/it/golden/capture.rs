@@ -19,6 +19,7 @@ pub(crate) struct Capture {
 pub(crate) enum Protocol {
     R2p2,
     Homa,
+    NetClone,
 }
 
 /// One UDP datagram, or one packet of another protocol in IP.

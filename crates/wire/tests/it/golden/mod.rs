@@ -9,6 +9,7 @@ mod extended;
 pub(crate) mod homa;
 pub(crate) mod homa_malformed;
 pub(crate) mod malformed;
+pub(crate) mod netclone;
 mod v1;
 
 use capture::{Capture, Form, Protocol};
@@ -25,6 +26,12 @@ pub(crate) struct File {
 pub(crate) fn captures() -> Vec<Capture> {
     let r2p2 = |name, form, datagrams| Capture { name, form, protocol: Protocol::R2p2, datagrams };
     let homa = |name, form, datagrams| Capture { name, form, protocol: Protocol::Homa, datagrams };
+    let netclone = |name, datagrams| Capture {
+        name,
+        form: Form::Ethernet,
+        protocol: Protocol::NetClone,
+        datagrams,
+    };
     vec![
         r2p2("extended", Form::RawNanoseconds, extended::datagrams()),
         homa("homa-ip", Form::Ethernet, homa::in_ip()),
@@ -33,6 +40,8 @@ pub(crate) fn captures() -> Vec<Capture> {
         homa("homa-tcp", Form::VlanBigEndian, homa::in_tcp()),
         homa("homa-udp", Form::RawNanoseconds, homa::in_udp()),
         r2p2("malformed", Form::VlanBigEndian, malformed::datagrams()),
+        netclone("netclone", netclone::datagrams()),
+        netclone("netclone-malformed", netclone::malformed()),
         r2p2("other-ports", Form::Ethernet, malformed::on_other_ports()),
         r2p2("v1", Form::Ethernet, v1::datagrams()),
     ]
@@ -79,6 +88,7 @@ pub(crate) fn seed_folder(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::R2p2 => "fuzz/corpus/r2p2_header",
         Protocol::Homa => "fuzz/corpus/homa_packet",
+        Protocol::NetClone => "fuzz/corpus/netclone_packet",
     }
 }
 

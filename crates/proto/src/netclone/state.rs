@@ -1,0 +1,102 @@
+//! What the switch keeps of a server, and its groups.
+//!
+//! | a server is | event | then |
+//! |---|---|---|
+//! | in service | an original has had no answer for `silent_ns`, and none has come since | out |
+//! | out | a trial's time comes | one request goes there |
+//! | out | it answers | in service |
+//!
+//! A response names no request that was placed, and a clone may rightly have none. So what counts
+//! is the oldest original since the last answer of any kind.
+
+use std::net::SocketAddr;
+
+use super::SwitchServer;
+use super::config::SwitchConfig;
+use crate::node::Time;
+
+/// A server.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Where requests go and responses come from.
+    pub(super) addr: SocketAddr,
+    /// Requests that wait there, as it has reported last; 0 at the start.
+    pub(super) load: u32,
+    /// The first original since its last answer.
+    asked_at: Option<Time>,
+    /// When it was taken out or last tried, while it is out.
+    tried_at: Option<Time>,
+    /// Requests sent there.
+    placed: u64,
+    /// Responses from there.
+    answered: u64,
+}
+
+impl Server {
+    pub(super) fn new(_now: Time, addr: SocketAddr) -> Self {
+        Self { addr, load: 0, asked_at: None, tried_at: None, placed: 0, answered: 0 }
+    }
+
+    pub(super) fn status(&self) -> SwitchServer {
+        SwitchServer {
+            addr: self.addr,
+            load: self.load,
+            is_silent: self.tried_at.is_some(),
+            placed: self.placed,
+            answered: self.answered,
+        }
+    }
+
+    /// True if it gets requests now: one that is out gets one for each trial.
+    pub(super) fn is_in_service(&self, now: Time, config: &SwitchConfig) -> bool {
+        self.tried_at.is_none_or(|at| now >= at.saturating_add(config.trial_interval_ns))
+    }
+
+    pub(super) fn note_sent(&mut self, now: Time, is_original: bool) {
+        self.placed += 1;
+        if let Some(at) = &mut self.tried_at {
+            *at = now;
+        } else if is_original {
+            self.asked_at.get_or_insert(now);
+        }
+    }
+
+    /// It has answered; whether it was out.
+    pub(super) fn note_answer(&mut self, _now: Time, load: u32) -> bool {
+        self.load = load;
+        self.answered += 1;
+        self.asked_at = None;
+        self.tried_at.take().is_some()
+    }
+
+    /// When it will have left an original unanswered for too long.
+    pub(super) fn lost_at(&self, silent_ns: u64) -> Option<Time> {
+        self.asked_at.map(|at| at.saturating_add(silent_ns))
+    }
+
+    /// Takes it out if it has; whether it was so.
+    pub(super) fn is_lost(&mut self, now: Time, silent_ns: u64) -> bool {
+        let is_lost = self.lost_at(silent_ns).is_some_and(|at| at <= now);
+        if is_lost {
+            self.asked_at = None;
+            self.tried_at = Some(now);
+        }
+        is_lost
+    }
+}
+
+/// The pair of a group, as the published controller numbers them: the unordered pairs of `count`
+/// servers in lexicographic order, each as (a, b) and then (b, a), from 1.
+pub(super) fn pair(group: u32, count: u32) -> Option<(usize, usize)> {
+    let index = group.checked_sub(1)?;
+    let (mut rank, is_turned) = (index / 2, index % 2 == 1);
+    for first in 0..count {
+        let pairs = count - 1 - first;
+        if rank < pairs {
+            let (first, second) = (first as usize, (first + 1 + rank) as usize);
+            return Some(if is_turned { (second, first) } else { (first, second) });
+        }
+        rank -= pairs;
+    }
+    None
+}
