@@ -8,16 +8,23 @@
 //! | `routed` | the same through a router with `jbsq:16` |
 //! | `homa` | Homa, 100 B each way, 16 outstanding |
 //! | `direct-large`, `homa-large` | 100 kB each way, one outstanding |
+//! | `place-POLICY` | a placement over 16 workers by a scheduler, whose workers conclude what they get after 8 more; a clone is two |
 
 use std::hint::black_box;
 use std::net::SocketAddr;
 
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
+use tailcut_proto::policy::{Draws, PolicySpec, WorkerId};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
 use tailcut_proto::{homa, r2p2};
 
 const SECOND: Time = 1_000_000_000;
+
+/// The policies whose placements are compared.
+const PLACED: [&str; 6] =
+    ["jbsq:2", "racksched", "netclone", "netclone+racksched", "laedge:2", "jbsq:2+clone"];
 
 /// A client and a server, and a router before the server where there is one.
 struct Network<E> {
@@ -47,6 +54,13 @@ fn main() {
             println!("{name}: {calls} calls");
         }
     }
+    for policy in PLACED {
+        let name = format!("place-{policy}");
+        if row.as_ref().is_none_or(|row| *row == name) {
+            let clones = place(policy, calls);
+            println!("{name}: {calls} placements, {clones} of them clones");
+        }
+    }
 }
 
 fn run(row: &str, calls: u64) {
@@ -68,6 +82,32 @@ fn run(row: &str, calls: u64) {
         "homa-large" => Network::new(homa(1), homa(2), None).calls(calls, 1, 100_000),
         _ => unreachable!("rows are named above"),
     }
+}
+
+/// Places so many items, and tells how many of them on two workers.
+fn place(policy: &str, count: u64) -> u64 {
+    let policy: PolicySpec = policy.parse().expect("a policy");
+    let mut scheduler = Scheduler::new(policy.build(), 16);
+    let workers: Vec<WorkerId> = (0..16).map(|_| scheduler.add_worker()).collect();
+    let (mut draws, mut clones) = (Draws::new(1), 0);
+    let mut placed = [None; 8];
+    for item in 0..count {
+        let place = (item % placed.len() as u64) as usize;
+        for worker in placed[place].take().into_iter().flatten() {
+            scheduler.conclude(worker);
+            scheduler.set_reported(worker, 1, 0);
+        }
+        // One in 16 reports that somebody waits, so that policies that go by that take both ways.
+        scheduler.set_reported(workers[place], 1, u32::from(item % 16 == 0));
+        match scheduler.offer(item, Cloning::Allowed, Time::MAX, draws.word()) {
+            Outcome::Placed(workers, _) => {
+                clones += u64::from(workers.into_iter().count() == 2);
+                placed[place] = Some(workers);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    clones
 }
 
 fn router() -> Router {

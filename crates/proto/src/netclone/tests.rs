@@ -1,3 +1,5 @@
+//! The switch against packets made by hand.
+
 use std::collections::BTreeMap;
 
 use tailcut_wire::netclone::{PACKET_LEN, Trailer};

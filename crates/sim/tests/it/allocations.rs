@@ -4,15 +4,19 @@ use std::net::SocketAddr;
 
 use allocation_counter::measure;
 use tailcut_proto::homa::{Config, Cutoffs, Endpoint};
+use tailcut_proto::netclone::{Switch as NetCloneSwitch, SwitchConfig};
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Time};
-use tailcut_proto::policy::Draws;
+use tailcut_proto::policy::{Draws, PolicySpec};
 use tailcut_proto::r2p2;
 use tailcut_proto::rpc::{Call, CallOptions, Event as RpcEvent, Rpc};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
 use tailcut_sim::agenda::Agenda;
 use tailcut_sim::fabric::port::Link;
 use tailcut_sim::fabric::topology::{Racks, Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
+use tailcut_wire::netclone::Header;
 use tailcut_wire::r2p2::{MessageType, RequestRepr, RpcId, Segment, SessionId};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Every host keeps a few packets under way; packets and events go round.
 #[test]
@@ -158,4 +162,69 @@ fn a_hundred_thousand_sessions_cost_a_server_little_memory() {
         assert!(server.metrics().requests > 50_000);
     });
     assert!(counted.bytes_max < 96 << 20, "{} bytes", counted.bytes_max);
+}
+
+/// Every policy, those that clone among them, over servers that report.
+#[test]
+fn a_placement_allocates_nothing_whatever_the_policy() {
+    for policy in
+        ["jbsq:2", "racksched", "netclone", "netclone+racksched", "laedge:2", "jbsq:2+clone", "rr"]
+    {
+        let spec: PolicySpec = policy.parse().unwrap();
+        let mut scheduler = Scheduler::new(spec.build(), 64);
+        for _ in 0..8 {
+            scheduler.add_worker();
+        }
+        let mut draws = Draws::new(4);
+        let (mut clones, mut placed) = (0, [None; 4]);
+        let mut run = |items: u64| {
+            for item in 0..items {
+                for worker in placed[item as usize % 4].take().into_iter().flatten() {
+                    scheduler.set_reported(worker, 1, draws.below(4) / 3);
+                    scheduler.conclude(worker);
+                }
+                let random = draws.word();
+                match scheduler.offer(item, Cloning::Allowed, Time::MAX, random) {
+                    Outcome::Placed(workers, _) => {
+                        clones += usize::from(workers.into_iter().count() == 2);
+                        placed[item as usize % 4] = Some(workers);
+                    }
+                    other => panic!("{policy}: {other:?}"),
+                }
+            }
+        };
+        run(1_000);
+        assert_eq!(measure(|| run(10_000)).count_total, 0, "{policy}");
+        assert_eq!(clones > 100, policy.contains("clone") || policy == "laedge:2", "{policy}");
+    }
+}
+
+#[test]
+fn a_switch_allocates_nothing_when_warm() {
+    let server = |index: u16| SocketAddr::from(([10, 0, 0, 1], 1_000 + index));
+    let client = SocketAddr::from(([10, 0, 0, 2], 40_000));
+    let servers = vec![server(0), server(1)];
+    let mut switch =
+        NetCloneSwitch::new(0, SwitchConfig { servers, ..SwitchConfig::default() }).unwrap();
+    let mut buffer = [0; 2_000];
+    let mut forwarded = 0;
+    let mut run = |requests: u64| {
+        for now in 0..requests {
+            let mut request = Header { grp: 1.into(), ..Header::default() };
+            switch.handle_datagram(now, client.into(), request.as_mut_bytes());
+            while let Some(transmit) = switch.poll_transmit(now, &mut buffer) {
+                if transmit.to == client {
+                    forwarded += 1;
+                    continue;
+                }
+                let (header, _) = Header::mut_from_prefix(&mut buffer).unwrap();
+                let sid = u32::from(transmit.to.port()) - 1_000;
+                (header.op, header.sid) = (1.into(), sid.into());
+                switch.handle_datagram(now, transmit.to.into(), header.as_mut_bytes());
+            }
+        }
+    };
+    run(1_000);
+    assert_eq!(measure(|| run(10_000)).count_total, 0);
+    assert_eq!(forwarded, 11_000);
 }

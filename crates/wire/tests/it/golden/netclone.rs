@@ -5,7 +5,6 @@ use tailcut_wire::netclone::{CClone, CloneMark, Header, Malformed, NoClone, Trai
 use zerocopy::IntoBytes;
 
 use super::capture::Datagram;
-use super::hex;
 
 /// A cloned request and one that is not, as they pass the switch, then the baselines.
 pub(crate) fn datagrams() -> Vec<Datagram> {
@@ -85,16 +84,6 @@ fn changed(bytes: &[u8], at: usize, to: u8) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at] = to;
     bytes
-}
-
-/// A cloned request between switch and server, digit by digit as the published structure lays it
-/// out, from the specification and not from this code.
-pub(crate) fn original_by_hand() -> Vec<u8> {
-    hex(concat!(
-        "00000000 0000004d 00000005 00000002 00000000 00000001 00000001",
-        "f0debc9a78563412",
-        "0200 9c40 0a000165 0000000000000000",
-    ))
 }
 
 /// 0x123456789abcdef0 ns in the order of the published hosts, and a `sockaddr_in`.
