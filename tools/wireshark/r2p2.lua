@@ -26,7 +26,8 @@ local wire = {
     ReplyHeader = {
         len = 48, base = { 0, 8 }, rpc_id = { 8, 8 }, message_len = { 16, 4 }, flags = { 20, 1 },
         version = { 21, 1 }, server_load = { 22, 2 }, server_id = { 24, 4 }, clock_echo_us = { 28, 4 },
-        token = { 32, 8 }, reserved = { 40, 4 }, segment_len = { 44, 2 }, server_waiting = { 46, 2 },
+        token = { 32, 8 }, workers = { 40, 2 }, reserved = { 42, 2 }, segment_len = { 44, 2 },
+        server_waiting = { 46, 2 },
     },
     Route = {
         len = 24, client_ip = { 0, 16 }, client_port = { 16, 2 }, routed = { 18, 1 }, returns = { 19, 1 },
@@ -142,6 +143,7 @@ local f = {
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
     server_waiting = ProtoField.uint16("r2p2.ext.server_waiting", "Server waiting", base.DEC),
+    workers = ProtoField.uint16("r2p2.ext.workers", "Workers", base.DEC),
     server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
     client_clock_us = ProtoField.uint32("r2p2.ext.client_clock_us", "Client clock (us)", base.DEC),
     deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us)", base.DEC),
@@ -194,7 +196,7 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
-    "resend_tail", "stopping", "moved", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting",
+    "resend_tail", "stopping", "moved", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting", "workers",
     "route", "client_ip", "client_port", "routed", "returns", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
@@ -351,7 +353,7 @@ local function add_extension(tvb, tree)
     if flag(range:uint(), bits.STOPPING) then flags:add(f.stopping, range) end
     if flag(range:uint(), bits.MOVED) then flags:add(f.moved, range) end
     if from_server[type_of(tvb)] then
-        add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "segment_len", "server_waiting" })
+        add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "workers", "segment_len", "server_waiting" })
     else
         add_all(ext, tvb, request, { "version", "client_clock_us", "deadline_us", "token", "floor", "segment_len", "age_ms" })
     end
@@ -461,6 +463,8 @@ local function extension_text(tvb, packet)
     end
     local server_waiting = at(tvb, reply.server_waiting):uint()
     if from_server[packet.type] and server_waiting ~= 0 then text = text .. string.format(" waiting %d", server_waiting) end
+    local workers = at(tvb, reply.workers):uint()
+    if from_server[packet.type] and workers ~= 0 then text = text .. string.format(" workers %d", workers) end
     if packet.header_len ~= ROUTED_LEN then return text end
     if from_server[packet.type] then return text .. " to-router" end
     if at(tvb, route.routed, EXTENDED_LEN):uint() ~= 0 then

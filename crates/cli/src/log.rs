@@ -186,6 +186,7 @@ fn troubles(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
             "version 1 servers report with the extension",
             metrics.feedback_mismatched,
         ),
+        ("probes_stranger", "probes of a router that no --upstream names", metrics.probes_stranger),
         ("server_restarts", "servers restarted", metrics.server_restarts),
         ("untracked", "requests forwarded untracked: the table is full", metrics.untracked),
         ("outbox_full", "datagrams dropped: the outbox is full", metrics.outbox_full),

@@ -54,6 +54,11 @@ pub(crate) struct Args {
     policy: Option<PolicySpec>,
     #[command(flatten)]
     servers: ServerFlags,
+    /// A router before this one: it may place requests here, and is told what the servers have
+    /// together. Port 0 stands for all ports of its host, which a router with several threads needs.
+    /// May be repeated
+    #[arg(long, value_name = "ADDR")]
+    upstream: Vec<String>,
     /// How a request is sent on
     #[arg(long, value_name = "MODE", default_value = "annotate")]
     forward: ForwardMode,
@@ -320,6 +325,10 @@ fn router_config(
             "no server to route to; name one by --server, or add some later through --control PATH"
         );
     }
+    let mut upstreams = Vec::new();
+    for name in &args.upstream {
+        upstreams.extend(network::resolve_range(name)?);
+    }
     let secret = entropy::secret().context("cannot draw a secret")?;
     let (seed, _) = secret.split_first_chunk().expect("16 bytes have 8");
     let silent_ns = args.silent_after.unwrap_or(RouterConfig::default().silent_ns);
@@ -331,6 +340,7 @@ fn router_config(
             FilterPlace::Router => FilterAt::Router,
         },
         servers,
+        upstreams,
         queue_len_max: args.queue,
         hold_ns_max: args.hold,
         probe_interval_ns: args.probe_interval,

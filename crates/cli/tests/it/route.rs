@@ -114,6 +114,21 @@ fn version_1_clients_are_routed_where_the_client_is_kept() {
     assert_all_replied(&measure(router.address(), &[&LOAD[..], &["--v1"]].concat()));
 }
 
+/// measure, a router, two routers, four servers each: all is answered, and the inner ones share it.
+#[test]
+fn a_router_stands_before_routers() {
+    let servers = [four_servers(&[]), four_servers(&[])];
+    let upstream = ["--upstream", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let mut inner =
+        [route(&servers[0].addresses, &upstream), route(&servers[1].addresses, &upstream)];
+    let admins = inner.each_mut().map(Service::admin);
+    let addresses = inner.each_ref().map(|router| router.address().to_owned());
+    let outer = route(&addresses, &["--policy", "jbsq:2"]);
+    assert_all_replied(&measure(outer.address(), &LOAD));
+    let placed = admins.map(|admin| admin.value("tailcut_route_forwarded_total"));
+    assert!(placed.iter().all(|&placed| placed > 50.0), "{placed:?}");
+}
+
 #[test]
 fn servers_come_and_go_without_a_failed_call() {
     let servers = four_servers(&[]);

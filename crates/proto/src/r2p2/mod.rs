@@ -27,7 +27,7 @@ mod metrics;
 mod outgoing;
 mod queue;
 mod renounced;
-mod routers;
+pub(crate) mod routers;
 mod server;
 mod server_send;
 mod server_v1;

@@ -23,7 +23,7 @@ use crate::peer::sessions::prefix_of;
 
 /// Routers of a server.
 #[derive(Debug)]
-pub(super) struct Routers {
+pub(crate) struct Routers {
     /// Routers known, at most one for each address.
     records: Vec<RouterRecord>,
     /// Most of them besides the configured one.
@@ -56,7 +56,7 @@ struct RouterRecord {
 
 /// The router that a request came through, and the epoch it was counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Via {
+pub(crate) struct Via {
     /// Place of the router.
     router: u32,
     /// Counts that the request belongs to.
@@ -65,7 +65,7 @@ pub(super) struct Via {
 
 /// Sender of the packet that told of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FeedbackSource {
+pub(crate) enum FeedbackSource {
     /// The router's own.
     Router,
     /// A client's, as far as its source says.
@@ -74,22 +74,22 @@ pub(super) enum FeedbackSource {
 
 impl Routers {
     /// Counts towards at most `records_max` routers besides the `configured` one.
-    pub(super) fn new(records_max: usize, configured: Option<SocketAddr>, epoch: u32) -> Self {
+    pub(crate) fn new(records_max: usize, configured: Option<SocketAddr>, epoch: u32) -> Self {
         Self { records: Vec::new(), records_max, configured, next_epoch: epoch }
     }
 
     /// True if what `address` writes into the route of a request is believed.
-    pub(super) fn believes(&self, address: SocketAddr) -> bool {
+    pub(crate) fn believes(&self, address: SocketAddr) -> bool {
         Some(address) == self.configured || self.place(address).is_some()
     }
 
     /// True if a request came through the router at `address`.
-    pub(super) fn is_through(&self, via: Via, address: SocketAddr) -> bool {
+    pub(crate) fn is_through(&self, via: Via, address: SocketAddr) -> bool {
         self.records.get(via.router as usize).is_some_and(|record| record.address == address)
     }
 
     /// A PROBE of a router that is configured, or has echoed its token.
-    pub(super) fn probe(&mut self, now: Time, path: Path, placement: u32) -> Option<Via> {
+    pub(crate) fn probe(&mut self, now: Time, path: Path, placement: u32) -> Option<Via> {
         if self.place(path.peer).is_none() {
             self.add(now, path.peer, placement)?;
         }
@@ -99,7 +99,7 @@ impl Routers {
     /// Takes note of what the router at `path` says that it has placed here. Only the router
     /// itself, not a client behind one that keeps clients' addresses, may begin the counts anew.
     /// `None` when the router is not counted.
-    pub(super) fn see(
+    pub(crate) fn see(
         &mut self,
         now: Time,
         path: Path,
@@ -131,14 +131,14 @@ impl Routers {
     }
 
     /// A request came through a router.
-    pub(super) fn receive(&mut self, via: Via) {
+    pub(crate) fn receive(&mut self, via: Via) {
         if let Some(record) = self.current(via) {
             record.received = record.received.wrapping_add(1);
         }
     }
 
     /// A request that came through a router has ended.
-    pub(super) fn conclude(&mut self, via: Via) {
+    pub(crate) fn conclude(&mut self, via: Via) {
         if let Some(record) = self.current(via) {
             record.concluded = record.concluded.wrapping_add(1);
             record.is_report_due = true;
@@ -146,24 +146,24 @@ impl Routers {
     }
 
     /// A router asked for a report.
-    pub(super) fn ask(&mut self, via: Via) {
+    pub(crate) fn ask(&mut self, via: Via) {
         if let Some(record) = self.current(via) {
             record.is_report_due = true;
         }
     }
 
     /// Every router is to have a report.
-    pub(super) fn ask_all(&mut self) {
+    pub(crate) fn ask_all(&mut self) {
         self.records.iter_mut().for_each(|record| record.is_report_due = true);
     }
 
     /// True if any router is to have a report.
-    pub(super) fn is_report_due(&self) -> bool {
+    pub(crate) fn is_report_due(&self) -> bool {
         self.records.iter().any(|record| record.is_report_due)
     }
 
     /// A report that is due, and to whom.
-    pub(super) fn peek_report(&self) -> Option<(Path, FeedbackBody)> {
+    pub(crate) fn peek_report(&self) -> Option<(Path, FeedbackBody)> {
         let record = self.records.iter().find(|record| record.is_report_due)?;
         let body = FeedbackBody {
             epoch: record.epoch.into(),
@@ -175,7 +175,7 @@ impl Routers {
     }
 
     /// The report that [`Routers::peek_report`] gave has been written.
-    pub(super) fn report_sent(&mut self) {
+    pub(crate) fn report_sent(&mut self) {
         if let Some(record) = self.records.iter_mut().find(|record| record.is_report_due) {
             record.is_report_due = false;
         }

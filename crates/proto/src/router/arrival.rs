@@ -104,3 +104,8 @@ pub(super) fn write_route(
     }
     ask_back(route, (arrival.mark, Flags(header.flags).clone_mark()), config.filter);
 }
+
+/// An address as packets carry it, IPv4 in its IPv6-mapped form.
+pub(super) fn address_of(ip: [u8; 16], port: u16) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port)
+}

@@ -79,8 +79,9 @@ pub struct RouterConfig {
     /// The servers; the first takes the requests of the fixed policy. Default none: they may be
     /// added at run time.
     pub servers: Vec<ServerConfig>,
-    /// Routers before this one, whose word for a request's client is taken. Of others the datagram's
-    /// source is the client. Default none.
+    /// Routers before this one: their word for a request's client is taken, and they are told what
+    /// the servers have together. Port 0 stands for every port of the host. Of others the
+    /// datagram's source is the client. Default none.
     pub upstreams: Vec<SocketAddr>,
     /// Most requests held, for each generation of servers. Default 4,096: at a million requests a
     /// second 4 ms of them, and who waits longer is better refused. Raise it for long services.

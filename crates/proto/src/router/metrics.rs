@@ -10,6 +10,7 @@
 //! | a request that another router may have placed | `claims`, `claims_dropped`; later `claims_placed`, `claims_expired` |
 //! | an answer to a claim | `claimed_unmatched`, where it is of none |
 //! | a reply | `replies_forwarded`, `replies_filtered`, `replies_stranger`, `outbox_full` |
+//! | a probe | `probes_answered`, `probes_stranger` |
 //! | a cancel | `cancelled_held`, `cancelled_forwarded`, `clones_cancelled`, `cancels_unknown` |
 //!
 //! Invariant: counters only rise.
@@ -72,6 +73,12 @@ pub struct RouterMetrics {
     pub probes: u64,
     /// Of these, sent because a server was at its bound without feedback.
     pub stall_probes: u64,
+    /// Probes of routers before this one, answered.
+    pub probes_answered: u64,
+    /// Probes of routers that are not named as such, ignored.
+    pub probes_stranger: u64,
+    /// Reports sent to routers before this one.
+    pub reports: u64,
     /// Servers taken out because they were silent.
     pub servers_silenced: u64,
     /// Silent servers that returned.
@@ -247,7 +254,8 @@ pub struct ServerStatus {
     pub waiting: u32,
     /// Requests placed since it was added.
     pub placed: u64,
-    /// Of these, known to be concluded; expired leases are not among them.
+    /// Of these, known to be concluded; expired leases are not among them. Where the server is a
+    /// router, those of its other clients may be.
     pub concluded: u64,
     /// Average round trip of probes to the idle server, nanoseconds.
     pub rtt_ns: Option<u64>,

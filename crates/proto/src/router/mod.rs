@@ -45,6 +45,7 @@ mod replies;
 mod requests;
 mod server;
 mod servers;
+mod upstream;
 
 pub use config::{FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Speaks};
 pub use metrics::{
@@ -62,6 +63,7 @@ use self::ids::Table;
 use self::outbox::Outbox;
 use self::replies::FilterId;
 use self::server::{Census, Server};
+use self::upstream::Upstreams;
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
 use crate::node::{Node, Path, Time, Transmit};
@@ -95,6 +97,8 @@ pub struct Router {
     claims: Claims,
     /// The filter of replies, where they come back through the router.
     filter: Option<ReplyFilter<FilterId>>,
+    /// Routers before this one.
+    upstreams: Upstreams,
     /// Datagrams to send.
     outbox: Outbox,
     /// Every random choice.
@@ -150,6 +154,8 @@ impl Router {
             ),
             claims: Claims::default(),
             filter: replies::filter_of(&config),
+            // Another run of the counts, unless the seed is the same.
+            upstreams: Upstreams::new((config.seed >> 32) as u32),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
@@ -248,6 +254,8 @@ impl Node for Router {
             MessageType::Feedback => self.handle_feedback(now, path, &packet),
             MessageType::Claimed => self.handle_claimed(now, path, &packet),
             MessageType::Cancel => self.handle_cancel(now, path.peer, &packet, bytes),
+            MessageType::Probe => self.handle_probe(now, path, &packet),
+            MessageType::Claim => self.handle_claim(now, path, &packet),
             MessageType::Ack if packet.is_extended() => self.handle_ack(now, path, &packet),
             _ => self.metrics.unexpected += 1,
         }
@@ -261,7 +269,7 @@ impl Node for Router {
     }
 
     fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        self.outbox.poll(buffer)
+        self.outbox.poll(buffer).or_else(|| self.write_report(buffer))
     }
 
     fn poll_timeout(&self) -> Option<Time> {

@@ -32,6 +32,7 @@ impl Router {
         let Some(mut arrival) = self.read_arrival(now, path, packet) else {
             return;
         };
+        self.note_received(now, path, packet);
         if bytes.len() > self.config.packet_len_max {
             return self.refuse(&arrival, DropReason::TooLarge);
         }
@@ -120,11 +121,6 @@ impl Router {
         arrival.is_moved = packet.flags().has(Flags::MOVED) && !arrival.is_idempotent;
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
-    }
-
-    /// True if a request's client is whom this router before us names.
-    fn believes(&self, router: SocketAddr) -> bool {
-        self.config.upstreams.contains(&router)
     }
 
     fn handle_duplicate(
@@ -410,6 +406,7 @@ impl Router {
     /// Sends a DROP: 12 bytes for a request of at least 8, or 49 for one of at least 72.
     pub(super) fn refuse(&mut self, arrival: &Arrival, reason: DropReason) {
         self.metrics.refused.count(reason);
+        self.note_load();
         let bytes = match arrival.rpc_id {
             Some(rpc_id) => {
                 let repr = ReplyRepr::control(MessageType::Drop, arrival.rid, rpc_id);
@@ -457,9 +454,12 @@ impl Router {
     /// True if the request was sent before this router started, so that an earlier run of it may
     /// have placed the request.
     fn predates(&self, now: Time, arrival: &Arrival) -> bool {
-        arrival.age_ns.is_some_and(|age_ns| {
-            now.saturating_sub(self.started_at) <= age_ns + self.config.transit_ns_max
-        })
+        arrival.age_ns.is_some_and(|age_ns| self.was_before(now, age_ns))
+    }
+
+    /// True if what is so old may have been sent before this router started.
+    pub(super) fn was_before(&self, now: Time, age_ns: u64) -> bool {
+        now.saturating_sub(self.started_at) <= age_ns + self.config.transit_ns_max
     }
 }
 

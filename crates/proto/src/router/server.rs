@@ -38,6 +38,7 @@ use tailcut_wire::r2p2::FeedbackBody;
 use super::config::{RouterConfig, ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::metrics::{ServerState, ServerStatus};
+use super::upstream::Load;
 use crate::node::Time;
 
 /// A server.
@@ -72,6 +73,10 @@ pub(super) struct Server {
     pub(super) reported: u32,
     /// Of these, the requests that wait for a worker there.
     pub(super) waiting: u32,
+    /// Servers that it stands for, which its load is divided by: a router tells how many, at least 1.
+    workers: u32,
+    /// Its part of the sum over all servers.
+    pub(super) summed: Load,
     /// The epoch before that of `heard`, and until when it is ignored: it can only be an old
     /// packet.
     retired_epoch: Option<(u32, Time)>,
@@ -155,9 +160,9 @@ pub(super) enum Standing {
     Silent,
 }
 
-/// How many servers there are of each standing.
+/// How many servers there are of each standing, and what they have together.
 #[derive(Debug, Default)]
-pub(super) struct Census([u32; 4]);
+pub(super) struct Census([u32; 4], Load);
 
 impl Census {
     pub(super) fn count(&self, standing: Standing) -> u32 {
@@ -171,8 +176,15 @@ impl Census {
         if 2 * (silent + 1) <= all { Crowd::Answers } else { Crowd::IsSilent }
     }
 
+    /// What all have together.
+    pub(super) fn load(&self) -> Load {
+        self.1
+    }
+
     /// Counts a server as what it is now.
     pub(super) fn recount(&mut self, server: &mut Server) {
+        let load = Load::of(server);
+        self.1.replace(std::mem::replace(&mut server.summed, load), load);
         let standing = server.standing();
         if standing == server.counted {
             return;
@@ -185,7 +197,12 @@ impl Census {
     }
 
     /// A server is removed.
-    pub(super) fn leave(&mut self, server: &Server) {
+    pub(super) fn remove(&mut self, server: &Server) {
+        self.1.replace(server.summed, Load::default());
+        self.leave(server);
+    }
+
+    fn leave(&mut self, server: &Server) {
         if server.counted != Standing::Aside {
             self.0[server.counted as usize] -= 1;
         }
@@ -219,6 +236,8 @@ impl Server {
             heard: None,
             reported: 0,
             waiting: 0,
+            workers: 1,
+            summed: Load::default(),
             retired_epoch: None,
             leases: VecDeque::new(),
             failures: 0,
@@ -270,6 +289,21 @@ impl Server {
             self.heard.map_or(0, |heard| heard.received.get().wrapping_sub(heard.concluded.get()));
         let in_flight = self.placed.wrapping_sub(self.seen);
         in_flight.saturating_add(at_server).saturating_add(self.leases.len() as u32)
+    }
+
+    /// Servers that it stands for.
+    pub(super) fn workers(&self) -> u32 {
+        self.workers
+    }
+
+    /// It says how many servers it stands for; 0 of one alone.
+    pub(super) fn note_workers(&mut self, workers: u16) {
+        self.workers = u32::from(workers).max(1);
+    }
+
+    /// Its load as policies see it: of each of the servers that it stands for.
+    pub(super) fn load(&self) -> u32 {
+        self.outstanding() / self.workers
     }
 
     /// Places an extended request; its placement number.
@@ -479,7 +513,7 @@ impl Server {
     /// Starts or stops the time to a probe out of turn. A silent server waits for its turn.
     pub(super) fn watch_bound(&mut self, now: Time, bound: Option<u32>, config: &RouterConfig) {
         let outstanding = self.outstanding();
-        let wait_ns = if bound.is_some_and(|bound| outstanding >= bound) {
+        let wait_ns = if bound.is_some_and(|bound| self.load() >= bound) {
             config.stall_probe_ns
         } else {
             // So often that a server that is gone leaves enough of them unanswered.
@@ -518,7 +552,8 @@ impl Server {
             reported: self.reported,
             waiting: self.waiting,
             placed: self.placed_total,
-            concluded: self.concluded_total,
+            // Behind a router others' requests are concluded too.
+            concluded: self.concluded_total.min(self.placed_total),
             rtt_ns: self.rtt_ns,
             service_ns: self.service_ns,
         }

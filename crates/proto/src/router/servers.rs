@@ -65,7 +65,7 @@ impl Router {
         let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
         self.order.retain(|&other| other != slot);
         if let Some(server) = self.servers[usize::from(slot)].take() {
-            self.census.leave(&server);
+            self.census.remove(&server);
         }
         self.due.remove(&mut self.due_places, SlotId(slot.into()));
         for scheduler in &mut self.schedulers {
@@ -98,9 +98,11 @@ impl Router {
             self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         let was_silent = server.is_silent;
         server.local = path.local;
-        let (reported, waiting) = match packet.kind {
-            Kind::Reply { header, .. } => (header.server_load.get(), header.server_waiting.get()),
-            Kind::Request { .. } | Kind::V1 => (0, 0),
+        let (reported, waiting, workers) = match packet.kind {
+            Kind::Reply { header, .. } => {
+                (header.server_load.get(), header.server_waiting.get(), header.workers.get())
+            }
+            Kind::Request { .. } | Kind::V1 => (0, 0, 0),
         };
         match (packet.feedback(), server.speaks()) {
             (Some(_), Speaks::V1) => {
@@ -113,6 +115,7 @@ impl Router {
                     return;
                 };
                 server.waiting = waiting.into();
+                server.note_workers(workers);
                 server.is_stopping = packet.flags().has(Flags::STOPPING);
                 self.metrics.feedback_taken += 1;
                 self.learn(shown);
@@ -125,6 +128,7 @@ impl Router {
         self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
         self.refresh(now, slot);
         self.pump(now);
+        self.note_load();
     }
 
     /// A server that does not know this router asks it to show that it receives at its address.
@@ -226,7 +230,7 @@ impl Router {
         let worker = WorkerId(slot.into());
         let service = if server.is_in_service() { Service::In } else { Service::Out };
         scheduler.set_in_service(worker, service);
-        scheduler.set_outstanding(worker, server.outstanding());
+        scheduler.set_outstanding(worker, server.load());
         scheduler.set_reported(worker, server.reported, server.waiting);
         server.watch_bound(now, scheduler.bound(), &self.config);
         self.census.recount(server);

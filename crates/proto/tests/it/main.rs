@@ -11,6 +11,7 @@ mod router_filter;
 mod router_many;
 mod router_requests;
 mod router_silence;
+mod router_upstream;
 mod scripts;
 mod stream_messages;
 mod stream_support;

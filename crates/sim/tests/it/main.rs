@@ -22,6 +22,7 @@ mod proto_homa_pair;
 mod proto_promises;
 mod proto_r2p2_pair;
 mod proto_routed;
+mod proto_router_chain;
 mod proto_stream_pair;
 mod queue_grain;
 mod r2p2;

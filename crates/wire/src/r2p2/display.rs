@@ -45,6 +45,9 @@ impl fmt::Display for Packet<'_> {
                 if header.server_waiting.get() != 0 {
                     write!(f, " waiting {}", header.server_waiting)?;
                 }
+                if header.workers.get() != 0 {
+                    write!(f, " workers {}", header.workers)?;
+                }
                 if route.is_some() {
                     f.write_str(" to-router")?;
                 }

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use zerocopy::IntoBytes;
-use zerocopy::byteorder::big_endian::{U16, U32};
+use zerocopy::byteorder::big_endian::U16;
 
 use super::header::type_policy;
 use super::{
@@ -189,6 +189,8 @@ pub struct ReplyRepr {
     pub clock_echo_us: u32,
     /// [`ReplyHeader::token`].
     pub token: u64,
+    /// [`ReplyHeader::workers`].
+    pub workers: u16,
 }
 
 impl ReplyRepr {
@@ -205,6 +207,7 @@ impl ReplyRepr {
             server_id: 0,
             clock_echo_us: 0,
             token: 0,
+            workers: 0,
         }
     }
 
@@ -223,7 +226,8 @@ impl ReplyRepr {
             server_id: self.server_id.into(),
             clock_echo_us: self.clock_echo_us.into(),
             token: self.token.into(),
-            reserved: U32::ZERO,
+            workers: self.workers.into(),
+            reserved: U16::ZERO,
             segment_len: self.segment.segment_len.into(),
             server_waiting: self.server_waiting.into(),
         }

@@ -97,8 +97,11 @@ pub struct ReplyHeader {
     pub clock_echo_us: U32,
     /// Address token for the client to echo; 0 for none.
     pub token: U64,
+    /// On the FEEDBACK of a router that stands for several servers: how many of them are in service.
+    /// 0 otherwise, which means 1.
+    pub workers: U16,
     /// 0 when sent, ignored when received.
-    pub reserved: U32,
+    pub reserved: U16,
     /// Payload bytes of every packet of the message but the last; 0 on control packets.
     pub segment_len: U16,
     /// Of `server_load`, the requests that wait for a worker; 0 from a server that does not tell.

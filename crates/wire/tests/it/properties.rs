@@ -157,6 +157,7 @@ impl Header {
                 server_id,
                 clock_echo_us,
                 token,
+                workers: header.workers.get(),
             }));
         }
         let header = packet.request_header()?;
@@ -311,6 +312,7 @@ fn ext_header(kind: MessageType, policy: Policy) -> impl Strategy<Value = Header
                     server_id,
                     clock_echo_us: clock_us,
                     token,
+                    workers: floor as u16,
                     ..ReplyRepr::control(kind, rid, rpc_id)
                 });
             }

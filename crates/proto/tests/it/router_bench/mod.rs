@@ -130,6 +130,8 @@ pub(crate) struct FakeServer {
     pub(crate) concluded: u32,
     /// Load that it reports.
     pub(crate) load: u16,
+    /// Servers that it stands for.
+    pub(crate) workers: u16,
     /// Flags of its reports.
     pub(crate) flags: u8,
 }
@@ -143,6 +145,7 @@ impl FakeServer {
             received: 0,
             concluded: 0,
             load: 0,
+            workers: 0,
             flags: 0,
         }
     }
@@ -176,7 +179,13 @@ impl FakeServer {
             concluded: self.concluded.into(),
         };
         let report = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0));
-        let header = ReplyRepr { server_load: self.load, flags: self.flags, ..report }.header();
+        let header = ReplyRepr {
+            server_load: self.load,
+            workers: self.workers,
+            flags: self.flags,
+            ..report
+        }
+        .header();
         [header.as_bytes(), body.as_bytes()].concat()
     }
 }

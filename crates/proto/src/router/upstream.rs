@@ -1,0 +1,217 @@
+//! Routers before this one: to each of them this router is one server, which has the sum of what its
+//! own servers have.
+//!
+//! | an upstream sends | then |
+//! |---|---|
+//! | a PROBE | it is told the sum |
+//! | a request | its placement is noted; it is told the sum once that has changed |
+//! | a CLAIM of a request that is here | it is told so: a copy goes where the request is |
+//! | a CLAIM of a request that is not here | every copy of it is refused from then on |
+//! | a CLAIM of a request that an earlier run of this router may have placed | uncertain |
+//!
+//! The sum is told in the counts that a server reports: all requests that have come, of whomever,
+//! less those that are held or outstanding, are concluded. So the upstream sees the load that its
+//! own requests meet. The number of servers in service goes with it, and the upstream divides by
+//! that. Where there is none, or the router is closed, it asks for no more requests.
+//!
+//! Invariant: reports are for the addresses of [`super::RouterConfig::upstreams`] alone, counts never
+//! go back within an epoch.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::{
+    DropReason, FeedbackBody, Flags, Kind, MessageType, Packet, ReplyRepr, RpcId, Verdict,
+};
+use zerocopy::IntoBytes;
+
+use super::Router;
+use super::arrival::address_of;
+use super::ids::{Entered, PlacementState};
+use super::outbox::Datagram;
+use super::server::Server;
+use crate::node::{Path, Time, Transmit, is_unanswerable};
+use crate::r2p2::routers::{FeedbackSource, Routers};
+
+/// What routers before this one are told.
+#[derive(Debug)]
+pub(super) struct Upstreams {
+    /// Those that have probed, and what they have placed.
+    routers: Routers,
+    /// Requests that have come from anybody, wrapping.
+    received: u32,
+    /// Of these, the ones that are neither held nor outstanding, as last told; wrapping.
+    concluded: u32,
+    /// What was told last: how many are concluded, servers in service, and requests that wait.
+    told: (u32, u32, u32),
+}
+
+/// Sums over the servers that answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Requests placed and not known to be concluded.
+    pub(super) outstanding: u32,
+    /// Of what they report, requests that wait for a worker.
+    pub(super) waiting: u32,
+    /// Servers in service, those behind other routers among them.
+    pub(super) workers: u32,
+}
+
+impl Load {
+    /// The load of one server; none of one that does not answer, since that may last for ever.
+    pub(super) fn of(server: &Server) -> Self {
+        if server.is_silent {
+            return Self::default();
+        }
+        let workers = if server.is_in_service() { server.workers() } else { 0 };
+        Self { outstanding: server.outstanding(), waiting: server.waiting, workers }
+    }
+
+    /// Puts the load of a server in the place of what it had.
+    pub(super) fn replace(&mut self, before: Self, now: Self) {
+        let change = |sum: u32, before: u32, now: u32| sum.wrapping_sub(before).wrapping_add(now);
+        self.outstanding = change(self.outstanding, before.outstanding, now.outstanding);
+        self.waiting = change(self.waiting, before.waiting, now.waiting);
+        self.workers = change(self.workers, before.workers, now.workers);
+    }
+}
+
+impl Upstreams {
+    /// Nobody has probed. The counts begin in `epoch`.
+    pub(super) fn new(epoch: u32) -> Self {
+        Self {
+            routers: Routers::new(RECORDS_MAX, None, epoch),
+            received: 0,
+            concluded: 0,
+            told: (0, 0, 0),
+        }
+    }
+}
+
+impl Router {
+    /// True if a request's client is whom this router before us names.
+    pub(super) fn believes(&self, router: SocketAddr) -> bool {
+        let is_named = |named: &SocketAddr| {
+            named.ip() == router.ip() && (named.port() == router.port() || named.port() == 0)
+        };
+        self.config.upstreams.iter().any(is_named)
+    }
+
+    /// A request has come, which is taken in any case or refused.
+    #[inline]
+    pub(super) fn note_received(&mut self, now: Time, path: Path, packet: &Packet) {
+        self.upstreams.received = self.upstreams.received.wrapping_add(1);
+        if let Kind::Request { route: Some(route), .. } = packet.kind
+            && route.routed != 0
+            && self.believes(path.peer)
+        {
+            let placement = route.placement.get();
+            self.upstreams.routers.see(now, path, placement, FeedbackSource::Router);
+        }
+    }
+
+    pub(super) fn handle_probe(&mut self, now: Time, path: Path, packet: &Packet) {
+        let Ok(placed) = <[u8; 4]>::try_from(packet.payload) else { return };
+        if !self.believes(path.peer) {
+            self.metrics.probes_stranger += 1;
+            return;
+        }
+        let via = self.upstreams.routers.probe(now, path, u32::from_be_bytes(placed));
+        if let Some(via) = via {
+            self.metrics.probes_answered += 1;
+            self.upstreams.routers.ask(via);
+        }
+    }
+
+    /// Something of what upstreams are told may have changed: if so, they are told once nothing else
+    /// is to be sent.
+    #[inline]
+    pub(super) fn note_load(&mut self) {
+        if self.config.upstreams.is_empty() {
+            return;
+        }
+        let held = self.queue_len() as u32;
+        let Load { outstanding, waiting, workers } = self.census.load();
+        // Copies count twice, and servers that come back may have more than was thought.
+        let load = held.saturating_add(outstanding);
+        let concluded = self.upstreams.received.wrapping_sub(load);
+        if (concluded.wrapping_sub(self.upstreams.concluded) as i32) > 0 {
+            self.upstreams.concluded = concluded;
+        }
+        let news = (self.upstreams.concluded, workers, held.saturating_add(waiting));
+        if news != self.upstreams.told {
+            self.upstreams.told = news;
+            self.upstreams.routers.ask_all();
+        }
+    }
+
+    /// A report that is due, once nothing else is to be sent: so that there is one for a burst.
+    pub(super) fn write_report(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        if !self.upstreams.routers.is_report_due() {
+            return None;
+        }
+        self.note_load();
+        let (to, seen) = self.upstreams.routers.peek_report()?;
+        let Upstreams { received, concluded, told: (_, workers, waiting), .. } = self.upstreams;
+        let body = FeedbackBody { received: received.into(), concluded: concluded.into(), ..seen };
+        let clip = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+        let is_stopping = self.is_closed || workers == 0;
+        let repr = ReplyRepr {
+            server_load: clip(received.wrapping_sub(concluded)),
+            server_waiting: clip(waiting),
+            workers: clip(workers),
+            flags: if is_stopping { Flags::STOPPING } else { 0 },
+            ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
+        };
+        let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+        bytes.extend_from_slice(body.as_bytes());
+        self.outbox.push(Datagram { to: to.peer, from: to.local.into(), bytes });
+        self.upstreams.routers.report_sent();
+        self.metrics.reports += 1;
+        self.outbox.poll(buffer)
+    }
+
+    /// An upstream that places a request which another may have placed asks never to run it.
+    pub(super) fn handle_claim(&mut self, now: Time, path: Path, packet: &Packet) {
+        let (Some(body), Some(header)) = (packet.claim(), packet.request_header()) else { return };
+        let client = address_of(body.client_ip, body.client_port.get());
+        if !self.believes(path.peer) || is_unanswerable(client.ip()) {
+            self.metrics.unexpected += 1;
+            return;
+        }
+        if self.outbox.is_full() {
+            self.metrics.outbox_full += 1;
+            return;
+        }
+        let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
+        let verdict = self.renounce(now, (RpcId(header.rpc_id.get()), client), age_ns);
+        let rpc_id = RpcId(header.rpc_id.get());
+        let repr = ReplyRepr::control(MessageType::Claimed, packet.rid, rpc_id);
+        let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+        bytes.push(verdict as u8);
+        self.outbox.push(Datagram { to: path.peer, from: path.local.into(), bytes });
+    }
+
+    fn renounce(&mut self, now: Time, (id, client): (RpcId, SocketAddr), age_ns: u64) -> Verdict {
+        let until = now.saturating_add(self.config.lifetime_ns_max);
+        let key = self.table.key(id, client);
+        match self.table.enter(self.came_at(now), key, until) {
+            Entered::Known(entry, PlacementState::Refused(_)) => {
+                self.table.refuse(entry, DropReason::Uncertain, until);
+                Verdict::Renounced
+            }
+            Entered::Known(..) => Verdict::Seen,
+            Entered::New(entry) if self.was_before(now, age_ns) => {
+                self.table.release(entry);
+                Verdict::Uncertain
+            }
+            Entered::New(entry) => {
+                self.table.refuse(entry, DropReason::Uncertain, until);
+                Verdict::Renounced
+            }
+            Entered::Full => Verdict::Uncertain,
+        }
+    }
+}
+
+/// Most upstreams that are told of the load.
+const RECORDS_MAX: usize = 256;
