@@ -110,7 +110,7 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     let mut counters = listed!(*metrics, RouterMetrics {
         received, forwarded, held, not_first, unexpected, fixed, fixed_past_bound, duplicates_forwarded, duplicates_held,
         duplicates_moved, untracked, feedback_taken, feedback_stale, feedback_unmatched, feedback_mismatched,
-        feedback_stranger, server_restarts, leases_expired, trials, server_looks, probes, stall_probes, probes_answered, probes_stranger, reports, servers_silenced, servers_returned,
+        feedback_stranger, server_restarts, leases_expired, trials, server_looks, probes, stall_probes, probes_answered, probes_stranger, reports, servers_silenced, servers_returned, servers_ejected, servers_readmitted,
         claims, claims_placed, claims_expired, claims_dropped, claimed_unmatched, cancelled_held, cancelled_forwarded, cancels_unknown, cloned, clones_unplaced, clones_won,
         clones_cancelled, replies_forwarded, replies_filtered, replies_stranger, filter_evicted, outbox_full, oversize,
     }, refused, malformed);

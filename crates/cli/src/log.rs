@@ -118,6 +118,9 @@ impl RouterLog {
                     ServerState::Silent => {
                         tracing::warn!(server = %addr, outstanding, "server silent");
                     }
+                    ServerState::Ejected => {
+                        tracing::warn!(server = %addr, outstanding, "server ejected: slower than the others");
+                    }
                     ServerState::Stopping => {
                         tracing::info!(server = %addr, outstanding, "server stopping");
                     }
@@ -162,6 +165,8 @@ pub(crate) fn decisions(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble
         ("leases_expired", metrics.leases_expired),
         ("servers_silenced", metrics.servers_silenced),
         ("servers_returned", metrics.servers_returned),
+        ("servers_ejected", metrics.servers_ejected),
+        ("servers_readmitted", metrics.servers_readmitted),
     ]
     .into_iter()
     .map(|(counter, total)| Trouble { counter, text: "", total })

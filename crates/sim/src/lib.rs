@@ -25,6 +25,7 @@ pub mod chip;
 pub mod clock;
 pub mod cloning;
 pub mod fabric;
+pub mod failing;
 pub mod faults;
 pub mod homa;
 pub mod impair;

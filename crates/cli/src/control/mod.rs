@@ -234,6 +234,7 @@ fn row(server: &Server) -> Vec<String> {
         State::Draining => "draining",
         State::Silent => "silent",
         State::Stopping => "stopping",
+        State::Ejected => "ejected",
     };
     let us = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1} us"));
     vec![

@@ -91,6 +91,7 @@ pub(crate) enum State {
     Draining,
     Silent,
     Stopping,
+    Ejected,
 }
 
 /// The schema of [`Status`].

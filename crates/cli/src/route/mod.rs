@@ -20,7 +20,9 @@ use tailcut_net::reuseport::{self, Steering};
 use tailcut_net::trace::Trace;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::policy::{self, PolicySpec};
-use tailcut_proto::router::{FilterAt, Forward, Router, RouterConfig, RouterError, ServerConfig};
+use tailcut_proto::router::{
+    FilterAt, Forward, OutlierConfig, Router, RouterConfig, RouterError, ServerConfig,
+};
 
 use self::servers::ServerFlags;
 use self::service::{Orderers, ROUTER, Service, Setup, Snapshot};
@@ -75,14 +77,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
     hold: u64,
     /// Time between two probes of a server
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_positive_ns)]
     probe_interval: u64,
     /// How long a server may leave probes unanswered before it is taken out of service. One that has
-    /// paused for longer gets twice its pause, and all get 200 ms when more than half of them are
-    /// silent. A NetClone server may leave requests unanswered for so long [default: 24ms, and 1s over
-    /// netclone]
+    /// paused for longer gets an eighth more than its pause, and all get 200 ms when more than half of
+    /// them are silent. A NetClone server may leave requests unanswered for so long [default: 24ms,
+    /// and 1s over netclone]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
     silent_after: Option<u64>,
+    /// Take a server out for a while that is so many times slower than the others; 0 for never
+    #[arg(long, value_name = "N", default_value_t = RouterConfig::default().outliers.factor)]
+    slow_factor: u32,
     /// How long a version 1 request counts as outstanding without feedback; longer than the longest
     /// service
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
@@ -346,6 +351,7 @@ fn router_config(
         probe_interval_ns: args.probe_interval,
         silent_ns,
         silent_ns_max: RouterConfig::default().silent_ns_max.max(silent_ns),
+        outliers: OutlierConfig { factor: args.slow_factor, ..OutlierConfig::DEFAULT },
         lease_ns: args.lease,
         transit_ns_max: args.transit,
         seed: u64::from_be_bytes(*seed),

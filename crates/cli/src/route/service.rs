@@ -451,6 +451,7 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
             ServerState::Draining => protocol::State::Draining,
             ServerState::Silent => protocol::State::Silent,
             ServerState::Stopping => protocol::State::Stopping,
+            ServerState::Ejected => protocol::State::Ejected,
         },
         outstanding: server.outstanding,
         placed: server.placed,
@@ -461,12 +462,13 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
 }
 
 /// The states of servers by the names that metrics and the control socket have for them.
-const STATES: [(&str, ServerState); 5] = [
+const STATES: [(&str, ServerState); 6] = [
     ("starting", ServerState::Starting),
     ("in_service", ServerState::InService),
     ("draining", ServerState::Draining),
     ("silent", ServerState::Silent),
     ("stopping", ServerState::Stopping),
+    ("ejected", ServerState::Ejected),
 ];
 
 /// The driver's only node.

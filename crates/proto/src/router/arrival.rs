@@ -1,6 +1,6 @@
 //! What the router keeps of a request, and how a placement is written into it.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 
 use tailcut_wire::r2p2::{CloneMark, Flags, RequestHeader, Route, RpcId};
 use zerocopy::FromBytes;

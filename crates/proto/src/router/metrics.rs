@@ -83,6 +83,10 @@ pub struct RouterMetrics {
     pub servers_silenced: u64,
     /// Silent servers that returned.
     pub servers_returned: u64,
+    /// Times that a server was taken out because it was much slower than the others.
+    pub servers_ejected: u64,
+    /// Times that one was taken back.
+    pub servers_readmitted: u64,
     /// Cancels of held requests.
     pub cancelled_held: u64,
     /// Cancels sent on to the server.
@@ -276,4 +280,6 @@ pub enum ServerState {
     Silent,
     /// It does not, because it says that it is stopping.
     Stopping,
+    /// It does not for a while, because it is much slower than the others.
+    Ejected,
 }

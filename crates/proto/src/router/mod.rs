@@ -41,6 +41,7 @@ mod config;
 mod ids;
 mod metrics;
 pub(crate) mod outbox;
+mod outliers;
 mod replies;
 mod requests;
 mod server;
@@ -51,6 +52,7 @@ pub use config::{FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Spe
 pub use metrics::{
     MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus,
 };
+pub use outliers::OutlierConfig;
 
 use std::collections::HashMap;
 
@@ -61,6 +63,7 @@ use self::arrival::Request;
 use self::claims::Claims;
 use self::ids::Table;
 use self::outbox::Outbox;
+use self::outliers::Outliers;
 use self::replies::FilterId;
 use self::server::{Census, Server};
 use self::upstream::Upstreams;
@@ -111,6 +114,8 @@ pub struct Router {
     due_places: Places,
     /// Servers by their standing.
     census: Census,
+    /// Servers that are slower than the others.
+    outliers: Outliers,
     /// No silent version 1 server may get a trial request before this.
     trial_at: Time,
     /// When held requests are to be looked at again, because the last look was cut short.
@@ -163,6 +168,7 @@ impl Router {
             due: Heap::default(),
             due_places: Places::default(),
             census: Census::default(),
+            outliers: Outliers::default(),
             trial_at: Time::MAX,
             pump_at: None,
             turned_at: now,
@@ -265,6 +271,7 @@ impl Node for Router {
         self.note_turn(now);
         self.serve_servers(now);
         self.expire_claims(now);
+        self.check_outliers(now);
         self.pump(now);
     }
 

@@ -238,7 +238,7 @@ impl Router {
         let &slot = self.order.first()?;
         let server = self.servers[usize::from(slot)].as_mut()?;
         let is_understood = arrival.rpc_id.is_none() || server.speaks() == Speaks::Extension;
-        if server.is_in_service() || server.is_starting && !server.is_draining {
+        if server.is_able() || server.is_starting && !server.is_draining {
             return is_understood.then_some(slot);
         }
         let is_trial = is_understood

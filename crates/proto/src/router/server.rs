@@ -8,6 +8,7 @@
 //! | silent | feedback that is taken | in service |
 //! | in service | feedback that says that it is stopping | stopping |
 //! | stopping | feedback that does not, as of the server after its restart | in service |
+//! | in service | it is much slower than the others, as [`super::outliers`] says | ejected, and tried again |
 //! | in service, silent | `drain` | draining: no new requests, feedback counts on |
 //!
 //! Extended requests are accounted for absolutely: outstanding = (placed - seen) + (received -
@@ -19,9 +20,11 @@
 //! it was: the count is then too high, never too low, until the answer to the probe that this
 //! causes.
 //!
-//! A server's patience is `silent_ns`, or twice the longest that it has let a probe wait of late: one
-//! whose handlers keep its thread, or whose machine pauses, is silent for longer before it is given
-//! up. It is `silent_ns_max` at most, and always where more than half of the servers would be
+//! A server's patience is `silent_ns`, or an eighth more than the longest that it has let a probe wait
+//! of late: one whose handlers keep its thread, or whose machine pauses, is silent for longer before
+//! it is given up. Probes follow traffic: the first that stays unanswered leaves a twelfth of
+//! `silent_ns` after the last report of a server that has requests, so that it is out after 13
+//! twelfths. It is `silent_ns_max` at most, and always where more than half of the servers would be
 //! silent: then it is rather the router that does not hear.
 //!
 //! Version 1 requests have no placement and are leases instead: each counts until a feedback of
@@ -38,6 +41,7 @@ use tailcut_wire::r2p2::FeedbackBody;
 use super::config::{RouterConfig, ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::metrics::{ServerState, ServerStatus};
+use super::outliers::Pace;
 use super::upstream::Load;
 use crate::node::Time;
 
@@ -75,6 +79,8 @@ pub(super) struct Server {
     pub(super) waiting: u32,
     /// Servers that it stands for, which its load is divided by: a router tells how many, at least 1.
     workers: u32,
+    /// How fast it is.
+    pub(super) pace: Pace,
     /// Its part of the sum over all servers.
     pub(super) summed: Load,
     /// The epoch before that of `heard`, and until when it is ignored: it can only be an old
@@ -103,8 +109,10 @@ pub(super) struct Server {
     pub(super) due_at: Time,
     /// What it was counted as last.
     counted: Standing,
-    /// Twice the longest wait for an answer, forgotten by a 256th with each answer, nanoseconds.
+    /// An eighth more than the longest wait for an answer, forgotten within seconds, nanoseconds.
     patience_ns: u64,
+    /// When it was last heard after it had been asked.
+    answered_at: Time,
     /// A probe sent while nothing was outstanding, when it was sent; `None` once something has been
     /// placed since.
     idle_probe: Option<Time>,
@@ -237,6 +245,7 @@ impl Server {
             reported: 0,
             waiting: 0,
             workers: 1,
+            pace: Pace::default(),
             summed: Load::default(),
             retired_epoch: None,
             leases: VecDeque::new(),
@@ -251,6 +260,7 @@ impl Server {
             due_at: Time::MAX,
             counted: Standing::Aside,
             patience_ns: 0,
+            answered_at: now,
             idle_probe: None,
             lone_request: None,
             placed_total: 0,
@@ -270,7 +280,17 @@ impl Server {
 
     /// True if it gets new requests.
     pub(super) fn is_in_service(&self) -> bool {
+        self.is_able() && !self.pace.is_out()
+    }
+
+    /// True if it would get new requests, were it not too slow.
+    pub(super) fn is_able(&self) -> bool {
         !(self.is_starting || self.is_draining || self.is_silent || self.is_stopping)
+    }
+
+    /// Requests concluded since it was added.
+    pub(super) fn concluded_total(&self) -> u64 {
+        self.concluded_total
     }
 
     fn standing(&self) -> Standing {
@@ -407,7 +427,7 @@ impl Server {
         }
         self.heard = Some(*body);
         self.reported = reported.into();
-        self.note_answer(now);
+        self.note_answer(now, shown.is_restart, config);
         self.is_silent = false;
         if std::mem::take(&mut self.is_starting) {
             self.probe_at = now.saturating_add(config.probe_interval_ns);
@@ -423,13 +443,22 @@ impl Server {
         Ok(shown)
     }
 
-    /// The server is heard: learns how long it let the first probe wait that nothing came for.
-    fn note_answer(&mut self, now: Time) {
+    /// The server is heard: learns how long it let the first probe wait that nothing came for. Not of
+    /// one that has restarted, or was away for longer than any is given: that was no pause.
+    fn note_answer(&mut self, now: Time, is_restart: bool, config: &RouterConfig) {
         self.unanswered = 0;
         self.silence_at = Time::MAX;
         if let Some(asked_at) = self.asked_at.take() {
-            let forgotten = self.patience_ns - self.patience_ns / 256;
-            self.patience_ns = forgotten.max(2 * now.saturating_sub(asked_at));
+            // By time, since busy servers answer often: half of it in 3 s.
+            let since_ns = now.saturating_sub(std::mem::replace(&mut self.answered_at, now));
+            let lost_ns = (self.patience_ns >> 16) * (since_ns.min(FORGET_NS) >> 16);
+            let forgotten = self.patience_ns.saturating_sub(lost_ns);
+            let waited_ns = now.saturating_sub(asked_at);
+            if is_restart || waited_ns > config.silent_ns_max {
+                self.patience_ns = forgotten;
+                return;
+            }
+            self.patience_ns = forgotten.max(waited_ns.saturating_add(waited_ns / 8));
         }
     }
 
@@ -517,7 +546,7 @@ impl Server {
             config.stall_probe_ns
         } else {
             // So often that a server that is gone leaves enough of them unanswered.
-            (config.silent_ns / 8).max(config.stall_probe_ns)
+            (config.silent_ns / 12).max(config.stall_probe_ns)
         };
         let at = now.saturating_add(wait_ns);
         self.stall_at = (outstanding > 0 && !self.is_silent)
@@ -546,6 +575,7 @@ impl Server {
                 () if self.is_silent => ServerState::Silent,
                 () if self.is_stopping => ServerState::Stopping,
                 () if self.is_starting => ServerState::Starting,
+                () if self.pace.is_ejected() => ServerState::Ejected,
                 () => ServerState::InService,
             },
             outstanding: self.outstanding(),
@@ -594,6 +624,9 @@ fn smooth(old: Option<u64>, sample: Option<u64>) -> Option<u64> {
         (old, sample) => sample.or(old),
     }
 }
+
+/// What a server once let a probe wait is forgotten by this, about, nanoseconds.
+const FORGET_NS: u64 = 1 << 32;
 
 /// Fewer probes without an answer say nothing: each may have been lost.
 const UNANSWERED_MIN: u32 = 3;

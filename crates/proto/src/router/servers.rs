@@ -66,6 +66,7 @@ impl Router {
         self.order.retain(|&other| other != slot);
         if let Some(server) = self.servers[usize::from(slot)].take() {
             self.census.remove(&server);
+            self.forget_pace(&server);
         }
         self.due.remove(&mut self.due_places, SlotId(slot.into()));
         for scheduler in &mut self.schedulers {
@@ -228,6 +229,7 @@ impl Router {
             .expect("only configured servers are refreshed");
         let scheduler = &mut self.schedulers[Lane::of(server.speaks()) as usize];
         let worker = WorkerId(slot.into());
+        server.pace.note(now, server.outstanding());
         let service = if server.is_in_service() { Service::In } else { Service::Out };
         scheduler.set_in_service(worker, service);
         scheduler.set_outstanding(worker, server.load());
@@ -241,6 +243,7 @@ impl Router {
             server.due_at = next_event;
             self.due.set(&mut self.due_places, SlotId(slot.into()), next_event);
         }
+        self.readmit_if_last(now);
     }
 }
 

@@ -62,7 +62,8 @@ impl Load {
         if server.is_silent {
             return Self::default();
         }
-        let workers = if server.is_in_service() { server.workers() } else { 0 };
+        let is_there = server.is_able() && !server.pace.is_ejected();
+        let workers = if is_there { server.workers() } else { 0 };
         Self { outstanding: server.outstanding(), waiting: server.waiting, workers }
     }
 

@@ -28,6 +28,7 @@ fn every_promise_is_kept_and_everything_happens() {
         "no_server",
         "clone",
         "hedged",
+        "filtered",
         "moved",
         "claimed",
         "two_routers",

@@ -6,6 +6,7 @@ mod allocations;
 mod chip;
 mod cloning_published;
 mod cloning_theory;
+mod failing;
 mod faults;
 mod faults_cloning;
 mod faults_homa;

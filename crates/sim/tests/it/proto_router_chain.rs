@@ -88,7 +88,7 @@ impl Chain {
         let until = self.network.now() + time;
         let first = self.outer_count + self.inner.len();
         let Self { network, requests, runs, served, replied, failed, .. } = self;
-        network.run(until, |mut turn| {
+        network.run(until, |turn| {
             if let Some(word) = turn.alarm {
                 let id = requests[word as usize].take().expect("a request under way");
                 let (now, node) = (turn.now, turn.node.endpoint_mut().expect("a server"));

@@ -1,0 +1,315 @@
+//! Servers that answer, but much slower than the others: taken out for a while, and tried with one
+//! request at a time before they get their share again.
+//!
+//! | a server is | event | then |
+//! |---|---|---|
+//! | well | in each of `windows` windows in a row it takes `factor` times as long as three of four servers in their worst window of late | ejected |
+//! | ejected | its time is over | on probation: one request at a time |
+//! | on probation | 16 requests have ended in less than two thirds of that | well |
+//! | on probation | its requests take longer | ejected, for twice as long |
+//! | ejected, on probation | no other server is in service | well |
+//!
+//! Envoy's outlier detection ejects by errors (a row of them, or a success rate below the mean by
+//! some standard deviations), for a time that grows, and at most a share of the hosts. A router
+//! here sees no replies, and a slow server makes no errors. It sees in feedback how many requests
+//! have ended, and knows how many were outstanding meanwhile: by Little's law the one over the other
+//! is how long they took. So there is no timer and no number for each request, and what the server
+//! says of itself is not asked for.
+//!
+//! A mean of a window is a poor one where services vary, and a pause of 20 ms makes one window look
+//! bad. Hence the worst windows of the others as the measure, several windows in a row, and a
+//! difference that is worth it. Of a window in which few have ended only what is certain counts: that those under way
+//! take no less than they have taken.
+//!
+//! Invariant: at most one server in `servers_per_ejected` is ejected or on probation, or one of
+//! three, and never the last in service.
+
+use super::Router;
+use super::arrival::Lane;
+use super::server::Server;
+use crate::node::Time;
+
+/// When servers are too slow. The defaults do nothing to servers that pause for 20 ms under load
+/// (`tailcut sim reproduce detection`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutlierConfig {
+    /// How many times the worst window of three of four servers is too slow; 0 ejects none. Default 3. Raise it
+    /// where servers differ by their making.
+    pub factor: u32,
+    /// What it must be slower by besides. Default 500 us: the scheduler of a busy host takes as much.
+    pub least_ns: u64,
+    /// Length of a window. Default 100 ms.
+    pub window_ns: u64,
+    /// Windows in a row in which a server is too slow. Default 5.
+    pub windows: u32,
+    /// Of so many servers one may be out. Default 4, but one of three.
+    pub servers_per_ejected: u32,
+    /// How long it is out the first time; each time in a row it is twice as long. Default 1 s.
+    pub ejected_ns: u64,
+    /// Longest that it is out. Default 60 s.
+    pub ejected_ns_max: u64,
+}
+
+impl OutlierConfig {
+    /// What [`Default`] gives.
+    pub const DEFAULT: Self = Self {
+        factor: 3,
+        least_ns: 500_000,
+        window_ns: 100_000_000,
+        windows: 5,
+        servers_per_ejected: 4,
+        ejected_ns: 1_000_000_000,
+        ejected_ns_max: 60_000_000_000,
+    };
+}
+
+impl Default for OutlierConfig {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// How fast a server is, and what follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Requests outstanding since `counted_at`.
+    outstanding: u32,
+    /// Up to when `area` counts.
+    counted_at: Time,
+    /// Requests outstanding times how long they were, since the window began; request-nanoseconds.
+    area: u64,
+    /// Requests concluded before the window, of those since the server was added.
+    concluded_before: u64,
+    /// Average time of a request in the worst window of late; an eighth is forgotten with each
+    /// window. Nanoseconds.
+    peak_ns: Option<u64>,
+    /// Windows in a row in which it was too slow.
+    strikes: u32,
+    /// Whether it gets requests.
+    standing: Standing,
+    /// Times that it was ejected in a row.
+    times: u32,
+    /// When it was last taken back.
+    well_at: Time,
+}
+
+/// Whether a server gets requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    /// As the others.
+    #[default]
+    Well,
+    /// None until then.
+    Ejected(Time),
+    /// One at a time.
+    Probation,
+}
+
+/// A window of a server.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// The least that its requests took on average, ns.
+    at_least_ns: u64,
+    /// How many have ended.
+    concluded: u64,
+}
+
+/// What is kept of all servers.
+#[derive(Debug, Default)]
+pub(super) struct Outliers {
+    /// When the next window ends.
+    check_at: Time,
+    /// Servers that are ejected or on probation.
+    pub(super) limited_count: usize,
+    /// Room for the worst windows of all servers.
+    peaks: Vec<u64>,
+}
+
+impl Pace {
+    /// So many requests are outstanding from now on.
+    #[inline]
+    pub(super) fn note(&mut self, now: Time, outstanding: u32) {
+        let lasted_ns = now.saturating_sub(self.counted_at);
+        let area = lasted_ns.saturating_mul(self.outstanding.into());
+        self.area = self.area.saturating_add(area);
+        (self.outstanding, self.counted_at) = (outstanding, now);
+    }
+
+    /// True if it gets no more requests, for it is ejected, or has one on probation.
+    pub(super) fn is_out(&self) -> bool {
+        match self.standing {
+            Standing::Well => false,
+            Standing::Ejected(_) => true,
+            Standing::Probation => self.outstanding > 0,
+        }
+    }
+
+    /// True if it is ejected.
+    pub(super) fn is_ejected(&self) -> bool {
+        matches!(self.standing, Standing::Ejected(_))
+    }
+
+    fn is_limited(&self) -> bool {
+        self.standing != Standing::Well
+    }
+
+    /// The window up to now; a new one begins, but while too few have ended on probation.
+    fn window(&mut self, now: Time, concluded_total: u64) -> Window {
+        self.note(now, self.outstanding);
+        let concluded = concluded_total.saturating_sub(self.concluded_before);
+        let at_least_ns = self.area / (concluded + 1);
+        if concluded > 0 {
+            let mean_ns = self.area / concluded;
+            let kept_ns = self.peak_ns.map_or(0, |peak_ns| peak_ns - peak_ns / 8);
+            self.peak_ns = Some(mean_ns.max(kept_ns));
+        }
+        if self.standing != Standing::Probation || concluded >= PROBATION_COUNT {
+            self.begin(concluded_total);
+        }
+        Window { at_least_ns, concluded }
+    }
+
+    fn begin(&mut self, concluded_total: u64) {
+        (self.area, self.concluded_before) = (0, concluded_total);
+    }
+
+    fn eject(&mut self, now: Time, config: &OutlierConfig) {
+        if now.saturating_sub(self.well_at) > config.ejected_ns_max {
+            self.times = 0;
+        }
+        let out_ns = config.ejected_ns.saturating_mul(1 << self.times.min(16));
+        self.standing = Standing::Ejected(now.saturating_add(out_ns.min(config.ejected_ns_max)));
+        self.times = self.times.saturating_add(1);
+        self.strikes = 0;
+    }
+
+    fn readmit(&mut self, now: Time) {
+        (self.standing, self.well_at, self.strikes) = (Standing::Well, now, 0);
+    }
+}
+
+impl Router {
+    /// Looks at the servers once in a window.
+    pub(super) fn check_outliers(&mut self, now: Time) {
+        let config = self.config.outliers;
+        if now < self.outliers.check_at || config.factor == 0 {
+            return;
+        }
+        self.outliers.check_at = now.saturating_add(config.window_ns);
+        let usual_ns = self.usual_ns();
+        for index in 0..self.order.len() {
+            let slot = self.order[index];
+            let change = self.change_of(now, slot, usual_ns);
+            if let Some(change) = change {
+                self.limit(now, slot, change);
+            }
+        }
+    }
+
+    /// What three of four servers take at most in their worst window; `None` of fewer than three
+    /// servers.
+    fn usual_ns(&mut self) -> Option<u64> {
+        let peaks = &mut self.outliers.peaks;
+        peaks.clear();
+        let servers = self.servers.iter().flatten().filter(|server| !server.is_silent);
+        peaks.extend(servers.filter_map(|server| server.pace.peak_ns));
+        let place = peaks.len().checked_sub(1)? * 3 / 4;
+        (peaks.len() >= SERVERS_MIN).then(|| *peaks.select_nth_unstable(place).1)
+    }
+
+    /// What becomes of a server after this window.
+    fn change_of(&mut self, now: Time, slot: u16, usual_ns: Option<u64>) -> Option<Standing> {
+        let (config, room) = (self.config.outliers, self.has_room_to_eject());
+        let server = self.servers[usize::from(slot)].as_mut()?;
+        let concluded_total = server.concluded_total();
+        let is_able = server.is_able();
+        let pace = &mut server.pace;
+        let window = pace.window(now, concluded_total);
+        if !is_able {
+            // What it has may be stuck, but not because it is slow.
+            pace.strikes = 0;
+        }
+        let is_slow = is_able
+            && usual_ns.is_some_and(|usual_ns| {
+                let limit_ns = usual_ns.saturating_mul(config.factor.into());
+                // One request at a time waits for no other.
+                let is_alone = pace.standing == Standing::Probation;
+                let limit_ns = if is_alone { limit_ns / 3 * 2 } else { limit_ns };
+                window.at_least_ns > limit_ns.max(usual_ns.saturating_add(config.least_ns))
+            });
+        match pace.standing {
+            Standing::Ejected(until) if now >= until => {
+                pace.begin(concluded_total);
+                Some(Standing::Probation)
+            }
+            Standing::Ejected(_) => None,
+            Standing::Probation if is_slow => Some(Standing::Ejected(now)),
+            Standing::Probation => (window.concluded >= PROBATION_COUNT).then_some(Standing::Well),
+            Standing::Well if is_slow => {
+                pace.strikes += 1;
+                let is_ejected = pace.strikes >= config.windows && room;
+                is_ejected.then_some(Standing::Ejected(now))
+            }
+            Standing::Well => {
+                if window.concluded > 0 {
+                    pace.strikes = 0;
+                }
+                None
+            }
+        }
+    }
+
+    /// True if one more server may be ejected.
+    fn has_room_to_eject(&self) -> bool {
+        let in_service = self.schedulers[Lane::Extension as usize].in_service_count() as usize;
+        let (limited, per) =
+            (self.outliers.limited_count, self.config.outliers.servers_per_ejected);
+        let has_share = (limited + 1) * per as usize <= in_service + limited;
+        in_service >= SERVERS_MIN && (limited == 0 || has_share)
+    }
+
+    fn limit(&mut self, now: Time, slot: u16, standing: Standing) {
+        let config = self.config.outliers;
+        let Some(server) = &mut self.servers[usize::from(slot)] else { return };
+        let pace = &mut server.pace;
+        let was_limited = pace.is_limited();
+        match standing {
+            Standing::Well => pace.readmit(now),
+            Standing::Probation => pace.standing = Standing::Probation,
+            Standing::Ejected(_) => pace.eject(now, &config),
+        }
+        self.metrics.servers_ejected += u64::from(pace.is_ejected());
+        self.metrics.servers_readmitted += u64::from(!pace.is_limited() && was_limited);
+        let is_limited = usize::from(pace.is_limited());
+        self.outliers.limited_count =
+            self.outliers.limited_count + is_limited - usize::from(was_limited);
+        self.refresh(now, slot);
+        self.pump(now);
+    }
+
+    /// A slow server is better than none.
+    pub(super) fn readmit_if_last(&mut self, now: Time) {
+        let scheduler = &self.schedulers[Lane::Extension as usize];
+        if self.outliers.limited_count == 0 || scheduler.in_service_count() > 0 {
+            return;
+        }
+        for index in 0..self.order.len() {
+            let slot = self.order[index];
+            let server = self.servers[usize::from(slot)].as_ref();
+            if server.is_some_and(|server| server.pace.is_limited()) {
+                self.limit(now, slot, Standing::Well);
+            }
+        }
+    }
+
+    /// A server is removed.
+    pub(super) fn forget_pace(&mut self, server: &Server) {
+        self.outliers.limited_count -= usize::from(server.pace.is_limited());
+    }
+}
+
+/// Fewer servers do not tell which of them is slow.
+const SERVERS_MIN: usize = 3;
+
+/// Requests that end probation.
+const PROBATION_COUNT: u64 = 16;

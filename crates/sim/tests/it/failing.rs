@@ -1,0 +1,95 @@
+//! When a router notices that a server is gone, or slow, and when not.
+
+use tailcut_proto::router::OutlierConfig;
+use tailcut_sim::failing::{Config, Run};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+
+fn run(config: &Config) -> Run {
+    config.run().unwrap()
+}
+
+/// Pauses of 20 ms of each server, one a second, at a load of 0.9.
+fn paused(length_ns: u64) -> Config {
+    Config { pauses: Some((SECOND, 20 * MS)), length_ns, ..Config::new() }
+}
+
+#[test]
+fn pauses_of_20_ms_at_90_percent_are_no_alarm() {
+    let run = run(&paused(60 * SECOND));
+    assert_eq!((run.alarms, run.metrics.servers_ejected), (0, 0));
+    assert!(run.offered > 100_000 && run.sojourns[0].count() * 100 > run.offered * 99);
+}
+
+#[test]
+fn a_crash_is_seen_within_30_ms_and_the_others_carry_on() {
+    for load in [0.0001, 0.3, 0.9] {
+        let config = Config { crashes: Some((2 * SECOND, SECOND)), load, ..paused(60 * SECOND) };
+        let run = run(&config);
+        assert_eq!((run.alarms, run.unseen), (0, 0), "{load}");
+        assert!(run.seen_ns.len() >= 29, "{load}");
+        // A server that is in the midst of a pause has been silent for that long already.
+        let longest = run.seen_ns.iter().max().unwrap();
+        assert!(*longest <= 30 * MS, "{load}: {longest}");
+        if load > 0.5 {
+            // Against a router that never had the fourth.
+            let rest = Config { servers: 3, load: load * 4.0 / 3.0, ..paused(60 * SECOND) };
+            let rest = rest.run().unwrap().sojourns[0].count() as f64 / 59_900.0;
+            let back = &run.capacity[10..50];
+            let mean = back.iter().sum::<f64>() / back.len() as f64;
+            // Of three servers of 2 ms.
+            assert!(mean * 1.5 >= 0.95 * rest, "{mean} of {rest}: {:?}", run.capacity);
+        }
+    }
+}
+
+fn slow(factor: u64, outliers: OutlierConfig) -> Run {
+    let mut config = Config {
+        slow: Some((5 * SECOND, 15 * SECOND, factor)),
+        load: 0.6,
+        length_ns: 40 * SECOND,
+        ..Config::new()
+    };
+    config.router.outliers = outliers;
+    run(&config)
+}
+
+#[test]
+fn a_slow_server_is_ejected_and_comes_back() {
+    let run = slow(10, OutlierConfig::DEFAULT);
+    let ejected_ns = run.ejected_ns.expect("it is ejected");
+    assert!((400 * MS..SECOND).contains(&ejected_ns), "{ejected_ns}");
+    // Its time doubles: 1, 2, 4 and 8 s, of which the last may begin just before it is well.
+    assert!(run.readmitted_ns.expect("it is back") < 9 * SECOND, "{run:?}");
+    assert_eq!(run.metrics.servers_readmitted, 1);
+    let never = slow(10, OutlierConfig { factor: 0, ..OutlierConfig::DEFAULT });
+    assert_eq!((never.ejected_ns, never.metrics.servers_ejected), (None, 0));
+    let p99_ms = |run: &Run, phase: usize| run.sojourns[phase].percentile(0.99) / MS as f64;
+    // Almost as if nothing were wrong, with three servers of four.
+    assert!(p99_ms(&run, 2) < 0.5 * p99_ms(&never, 1), "{} {}", p99_ms(&run, 2), p99_ms(&never, 1));
+}
+
+/// A server that is a little slower than the others is worth more than none.
+#[test]
+fn a_server_of_twice_the_time_stays() {
+    assert_eq!(slow(2, OutlierConfig::DEFAULT).metrics.servers_ejected, 0);
+}
+
+/// Services that vary much make the means of windows vary, and nobody is ejected. One of half a second
+/// would be: its server gives nothing for as long.
+#[test]
+fn heavy_tails_are_no_slowness() {
+    for service in ["bimodal:100us:50ms:0.99", "lognorm:13:1.5", "exp:2ms"] {
+        for load in [0.3, 0.9] {
+            let service = tailcut_measure::distribution::Distribution::parse(
+                service,
+                tailcut_measure::quantity::Unit::Time,
+            );
+            let service = service.unwrap();
+            let run = run(&Config { service, load, servers: 8, ..paused(40 * SECOND) });
+            let at = format!("{load} {:?}", run.metrics.servers_ejected);
+            assert_eq!((run.alarms, run.metrics.servers_ejected), (0, 0), "{at}");
+        }
+    }
+}
