@@ -14,7 +14,7 @@
 
 use std::net::SocketAddr;
 
-use super::outliers::OutlierConfig;
+use super::pace::OutlierConfig;
 use crate::node::Time;
 use crate::policy::{Jbsq, PolicySpec};
 use crate::reply_filter::ReplyFilter;

@@ -42,6 +42,7 @@ mod ids;
 mod metrics;
 pub(crate) mod outbox;
 mod outliers;
+mod pace;
 mod replies;
 mod requests;
 mod server;
@@ -52,7 +53,7 @@ pub use config::{FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Spe
 pub use metrics::{
     MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus,
 };
-pub use outliers::OutlierConfig;
+pub use pace::OutlierConfig;
 
 use std::collections::HashMap;
 

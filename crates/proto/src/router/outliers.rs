@@ -26,93 +26,9 @@
 
 use super::Router;
 use super::arrival::Lane;
+use super::pace::{PROBATION_COUNT, Standing};
 use super::server::Server;
 use crate::node::Time;
-
-/// When servers are too slow. The defaults do nothing to servers that pause for 20 ms under load
-/// (`tailcut sim reproduce detection`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutlierConfig {
-    /// How many times the worst window of three of four servers is too slow; 0 ejects none. Default 3. Raise it
-    /// where servers differ by their making.
-    pub factor: u32,
-    /// What it must be slower by besides. Default 500 us: the scheduler of a busy host takes as much.
-    pub least_ns: u64,
-    /// Length of a window. Default 100 ms.
-    pub window_ns: u64,
-    /// Windows in a row in which a server is too slow. Default 5.
-    pub windows: u32,
-    /// Of so many servers one may be out. Default 4, but one of three.
-    pub servers_per_ejected: u32,
-    /// How long it is out the first time; each time in a row it is twice as long. Default 1 s.
-    pub ejected_ns: u64,
-    /// Longest that it is out. Default 60 s.
-    pub ejected_ns_max: u64,
-}
-
-impl OutlierConfig {
-    /// What [`Default`] gives.
-    pub const DEFAULT: Self = Self {
-        factor: 3,
-        least_ns: 500_000,
-        window_ns: 100_000_000,
-        windows: 5,
-        servers_per_ejected: 4,
-        ejected_ns: 1_000_000_000,
-        ejected_ns_max: 60_000_000_000,
-    };
-}
-
-impl Default for OutlierConfig {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
-
-/// How fast a server is, and what follows.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Pace {
-    /// Requests outstanding since `counted_at`.
-    outstanding: u32,
-    /// Up to when `area` counts.
-    counted_at: Time,
-    /// Requests outstanding times how long they were, since the window began; request-nanoseconds.
-    area: u64,
-    /// Requests concluded before the window, of those since the server was added.
-    concluded_before: u64,
-    /// Average time of a request in the worst window of late; an eighth is forgotten with each
-    /// window. Nanoseconds.
-    peak_ns: Option<u64>,
-    /// Windows in a row in which it was too slow.
-    strikes: u32,
-    /// Whether it gets requests.
-    standing: Standing,
-    /// Times that it was ejected in a row.
-    times: u32,
-    /// When it was last taken back.
-    well_at: Time,
-}
-
-/// Whether a server gets requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Standing {
-    /// As the others.
-    #[default]
-    Well,
-    /// None until then.
-    Ejected(Time),
-    /// One at a time.
-    Probation,
-}
-
-/// A window of a server.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    /// The least that its requests took on average, ns.
-    at_least_ns: u64,
-    /// How many have ended.
-    concluded: u64,
-}
 
 /// What is kept of all servers.
 #[derive(Debug, Default)]
@@ -123,69 +39,6 @@ pub(super) struct Outliers {
     pub(super) limited_count: usize,
     /// Room for the worst windows of all servers.
     peaks: Vec<u64>,
-}
-
-impl Pace {
-    /// So many requests are outstanding from now on.
-    #[inline]
-    pub(super) fn note(&mut self, now: Time, outstanding: u32) {
-        let lasted_ns = now.saturating_sub(self.counted_at);
-        let area = lasted_ns.saturating_mul(self.outstanding.into());
-        self.area = self.area.saturating_add(area);
-        (self.outstanding, self.counted_at) = (outstanding, now);
-    }
-
-    /// True if it gets no more requests, for it is ejected, or has one on probation.
-    pub(super) fn is_out(&self) -> bool {
-        match self.standing {
-            Standing::Well => false,
-            Standing::Ejected(_) => true,
-            Standing::Probation => self.outstanding > 0,
-        }
-    }
-
-    /// True if it is ejected.
-    pub(super) fn is_ejected(&self) -> bool {
-        matches!(self.standing, Standing::Ejected(_))
-    }
-
-    fn is_limited(&self) -> bool {
-        self.standing != Standing::Well
-    }
-
-    /// The window up to now; a new one begins, but while too few have ended on probation.
-    fn window(&mut self, now: Time, concluded_total: u64) -> Window {
-        self.note(now, self.outstanding);
-        let concluded = concluded_total.saturating_sub(self.concluded_before);
-        let at_least_ns = self.area / (concluded + 1);
-        if concluded > 0 {
-            let mean_ns = self.area / concluded;
-            let kept_ns = self.peak_ns.map_or(0, |peak_ns| peak_ns - peak_ns / 8);
-            self.peak_ns = Some(mean_ns.max(kept_ns));
-        }
-        if self.standing != Standing::Probation || concluded >= PROBATION_COUNT {
-            self.begin(concluded_total);
-        }
-        Window { at_least_ns, concluded }
-    }
-
-    fn begin(&mut self, concluded_total: u64) {
-        (self.area, self.concluded_before) = (0, concluded_total);
-    }
-
-    fn eject(&mut self, now: Time, config: &OutlierConfig) {
-        if now.saturating_sub(self.well_at) > config.ejected_ns_max {
-            self.times = 0;
-        }
-        let out_ns = config.ejected_ns.saturating_mul(1 << self.times.min(16));
-        self.standing = Standing::Ejected(now.saturating_add(out_ns.min(config.ejected_ns_max)));
-        self.times = self.times.saturating_add(1);
-        self.strikes = 0;
-    }
-
-    fn readmit(&mut self, now: Time) {
-        (self.standing, self.well_at, self.strikes) = (Standing::Well, now, 0);
-    }
 }
 
 impl Router {
@@ -310,6 +163,3 @@ impl Router {
 
 /// Fewer servers do not tell which of them is slow.
 const SERVERS_MIN: usize = 3;
-
-/// Requests that end probation.
-const PROBATION_COUNT: u64 = 16;

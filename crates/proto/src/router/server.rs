@@ -41,8 +41,7 @@ use tailcut_wire::r2p2::FeedbackBody;
 use super::config::{RouterConfig, ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::metrics::{ServerState, ServerStatus};
-use super::outliers::Pace;
-use super::upstream::Load;
+use super::pace::Pace;
 use crate::node::Time;
 
 /// A server.
@@ -166,6 +165,37 @@ pub(super) enum Standing {
     Answering,
     /// It does not.
     Silent,
+}
+
+/// Sums over the servers that answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Requests placed and not known to be concluded.
+    pub(super) outstanding: u32,
+    /// Of what they report, requests that wait for a worker.
+    pub(super) waiting: u32,
+    /// Servers in service, those behind other routers among them.
+    pub(super) workers: u32,
+}
+
+impl Load {
+    /// The load of one server; none of one that does not answer, since that may last for ever.
+    pub(super) fn of(server: &Server) -> Self {
+        if server.is_silent {
+            return Self::default();
+        }
+        let is_there = server.is_able() && !server.pace.is_ejected();
+        let workers = if is_there { server.workers() } else { 0 };
+        Self { outstanding: server.outstanding(), waiting: server.waiting, workers }
+    }
+
+    /// Puts the load of a server in the place of what it had.
+    pub(super) fn replace(&mut self, before: Self, now: Self) {
+        let change = |sum: u32, before: u32, now: u32| sum.wrapping_sub(before).wrapping_add(now);
+        self.outstanding = change(self.outstanding, before.outstanding, now.outstanding);
+        self.waiting = change(self.waiting, before.waiting, now.waiting);
+        self.workers = change(self.workers, before.workers, now.workers);
+    }
 }
 
 /// How many servers there are of each standing, and what they have together.

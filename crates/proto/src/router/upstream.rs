@@ -28,7 +28,7 @@ use super::Router;
 use super::arrival::address_of;
 use super::ids::{Entered, PlacementState};
 use super::outbox::Datagram;
-use super::server::Server;
+use super::server::Load;
 use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::r2p2::routers::{FeedbackSource, Routers};
 
@@ -43,37 +43,6 @@ pub(super) struct Upstreams {
     concluded: u32,
     /// What was told last: how many are concluded, servers in service, and requests that wait.
     told: (u32, u32, u32),
-}
-
-/// Sums over the servers that answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Load {
-    /// Requests placed and not known to be concluded.
-    pub(super) outstanding: u32,
-    /// Of what they report, requests that wait for a worker.
-    pub(super) waiting: u32,
-    /// Servers in service, those behind other routers among them.
-    pub(super) workers: u32,
-}
-
-impl Load {
-    /// The load of one server; none of one that does not answer, since that may last for ever.
-    pub(super) fn of(server: &Server) -> Self {
-        if server.is_silent {
-            return Self::default();
-        }
-        let is_there = server.is_able() && !server.pace.is_ejected();
-        let workers = if is_there { server.workers() } else { 0 };
-        Self { outstanding: server.outstanding(), waiting: server.waiting, workers }
-    }
-
-    /// Puts the load of a server in the place of what it had.
-    pub(super) fn replace(&mut self, before: Self, now: Self) {
-        let change = |sum: u32, before: u32, now: u32| sum.wrapping_sub(before).wrapping_add(now);
-        self.outstanding = change(self.outstanding, before.outstanding, now.outstanding);
-        self.waiting = change(self.waiting, before.waiting, now.waiting);
-        self.workers = change(self.workers, before.workers, now.workers);
-    }
 }
 
 impl Upstreams {
