@@ -170,7 +170,7 @@ struct Pool<'a> {
     services: Generator,
     pauses: Vec<Arrivals>,
     crash_at: Option<Time>,
-    /// When the router's next event is on the agenda.
+    /// The time of the router's next event on the agenda; others there are void.
     due_at: Time,
     buffer: Vec<u8>,
     run: Run,
@@ -205,7 +205,7 @@ impl<'a> Pool<'a> {
             services: generator(config.seed, SERVICES),
             pauses,
             crash_at: config.crashes.map(|(every_ns, _)| every_ns),
-            due_at: Time::MAX,
+            due_at: 0,
             buffer: vec![0; 9_000],
             run: Run {
                 alarms: 0,
@@ -257,6 +257,8 @@ impl<'a> Pool<'a> {
             Event::Resume(index) => self.resume(now, index),
             Event::Crash(index) => self.crash(now, index),
             Event::Restart(index) => self.restart(now, index),
+            // Of an earlier deadline that has moved since.
+            Event::Due if now != self.due_at => {}
             Event::Due => {
                 self.due_at = Time::MAX;
                 self.router.handle_timeout(now);

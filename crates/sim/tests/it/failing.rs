@@ -87,7 +87,7 @@ fn heavy_tails_are_no_slowness() {
                 tailcut_measure::quantity::Unit::Time,
             );
             let service = service.unwrap();
-            let run = run(&Config { service, load, servers: 8, ..paused(40 * SECOND) });
+            let run = run(&Config { service, load, servers: 8, ..paused(15 * SECOND) });
             let at = format!("{load} {:?}", run.metrics.servers_ejected);
             assert_eq!((run.alarms, run.metrics.servers_ejected), (0, 0), "{at}");
         }
