@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use tailcut_proto::scheduler::typed::TYPES_MAX;
+
 use super::hand_off::BOUND_MAX;
 use super::spin::SpinTime;
 use crate::driver::Wait;
@@ -16,6 +18,10 @@ pub struct Config {
     /// Jobs that may wait for a worker; more are refused. Default 65,536: at a microsecond each on
     /// one worker, what a client of a second's patience waits for. Fewer refuse earlier.
     pub queue_len_max: usize,
+    /// Types of jobs, which [`Wait::of_type`](tailcut_proto::scheduler::Wait::of_type) tells apart:
+    /// each has a queue of its own, and workers are reserved for the short ones. 1 to
+    /// [`TYPES_MAX`]. Default 1: one queue.
+    pub types: usize,
     /// How long an idle worker spins at most before it sleeps, where gaps are short enough to be
     /// worth it; nanoseconds. Default `None`: [`Wait::SPIN_NS`] where every worker and the
     /// dispatcher can have a core, and otherwise 1 us, for a worker that spins takes its core from
@@ -44,6 +50,8 @@ pub enum ConfigError {
     Workers(usize),
     /// The bound is more than 16.
     Bound(u32),
+    /// There are no types, or more than [`TYPES_MAX`].
+    Types(usize),
 }
 
 impl Config {
@@ -53,6 +61,7 @@ impl Config {
             workers,
             bound: Bound::Auto,
             queue_len_max: QUEUE_LEN_MAX,
+            types: 1,
             spin_ns_max: None,
             cores: Vec::new(),
         }
@@ -62,6 +71,12 @@ impl Config {
     #[must_use]
     pub fn bound(self, bound: Bound) -> Self {
         Self { bound, ..self }
+    }
+
+    /// The same with so many types of jobs.
+    #[must_use]
+    pub fn types(self, types: usize) -> Self {
+        Self { types, ..self }
     }
 
     /// Checks it; every dispatcher does so first.
@@ -74,6 +89,7 @@ impl Config {
             _ if !(1..=WORKERS_MAX).contains(&self.workers) => {
                 Err(ConfigError::Workers(self.workers))
             }
+            _ if !(1..=TYPES_MAX).contains(&self.types) => Err(ConfigError::Types(self.types)),
             Bound::Fixed(bound) if bound.get() > BOUND_MAX => Err(ConfigError::Bound(bound.get())),
             Bound::Fixed(_) | Bound::Auto => Ok(()),
         }
@@ -109,6 +125,7 @@ impl std::fmt::Display for ConfigError {
             Self::Workers(count) => {
                 write!(formatter, "{count} workers; take 1 to {WORKERS_MAX}")
             }
+            Self::Types(count) => write!(formatter, "{count} types; take 1 to {TYPES_MAX}"),
             Self::Bound(bound) => {
                 write!(formatter, "a bound of {bound} jobs at a worker; take 1 to {BOUND_MAX}")
             }

@@ -30,6 +30,7 @@ mod metrics;
 mod spin;
 mod worker;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::Scope;
@@ -37,6 +38,7 @@ use std::thread::Scope;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Policy, WorkerId};
 use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::typed::{TypeId, Types};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
 pub use self::config::{Bound, Config, ConfigError, WORKERS_MAX};
@@ -90,6 +92,8 @@ struct Lane<J> {
     progress_at: Time,
     /// The job whose times are taken, if one is at the worker.
     sample: Option<Sample>,
+    /// The types of the jobs at the worker, where there are several.
+    kinds: VecDeque<TypeId>,
 }
 
 impl<J: Send> Dispatcher<J> {
@@ -145,7 +149,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         let seed = entropy::seed().unwrap_or_default();
         let overload = OverloadConfig { seed, ..OverloadConfig::DEFAULT };
         let mut dispatcher = Self {
-            scheduler: Scheduler::new(Box::new(policy), config.queue_len_max)
+            scheduler: typed(Scheduler::new(Box::new(policy), config.queue_len_max), config.types)
                 .with_overload(overload),
             lanes: Vec::with_capacity(config.workers),
             shared,
@@ -160,7 +164,8 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         let mut workers = Vec::with_capacity(config.workers);
         for index in 0..config.workers {
             let (sender, taker) = lane(BOUND_MAX as usize);
-            dispatcher.lanes.push(Lane { sender, progress_at: 0, sample: None });
+            let kinds = VecDeque::new();
+            dispatcher.lanes.push(Lane { sender, progress_at: 0, sample: None, kinds });
             dispatcher.scheduler.add_worker();
             let core = config.cores.get(index % config.cores.len().max(1)).copied();
             let shared = dispatcher.shared.clone();
@@ -288,6 +293,11 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.scheduler.outstanding(WorkerId::at(worker))
     }
 
+    /// The types of jobs and the workers that are reserved for each; `None` where there is one.
+    pub fn types(&self) -> Option<&Types> {
+        self.scheduler.types()
+    }
+
     /// What it has counted and measured.
     pub fn metrics(&self) -> Metrics {
         let outstanding = (0..self.lanes.len()).map(|index| self.outstanding(index));
@@ -318,7 +328,14 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             self.committed |= bit;
         }
         let mut note = 0;
-        if lane.sample.is_none() && self.hand_off.samples_next() {
+        let samples_next = if self.scheduler.types().is_none() {
+            self.hand_off.samples_next()
+        } else {
+            let kind = self.scheduler.placed_type();
+            lane.kinds.push_back(kind);
+            self.scheduler.samples_next(kind)
+        };
+        if lane.sample.is_none() && samples_next {
             let is_hand_off = is_idle && !self.shared.is_asleep(index);
             lane.sample = Some(Sample { pushed_at: Clock.now(), is_hand_off });
             note = 1;
@@ -348,6 +365,11 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     fn conclude(&mut self, index: usize, note: u32) {
         self.release(index);
         self.lanes[index].progress_at = self.now;
+        if let Some(kind) = self.lanes[index].kinds.pop_front()
+            && note != 0
+        {
+            self.scheduler.note_service(kind, u64::from(note));
+        }
         if note != 0
             && let Some(sample) = self.lanes[index].sample.take()
         {
@@ -373,6 +395,11 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             }) else {
                 return;
             };
+            let kind = self.lanes[index].kinds.back().copied().unwrap_or_default();
+            if !self.scheduler.has_idle(kind) {
+                candidates &= !(1 << index);
+                continue;
+            }
             let Some((job, note)) = self.lanes[index].sender.take_back() else {
                 // It has begun the last of them.
                 candidates &= !(1 << index);
@@ -385,7 +412,9 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             candidates &= self.committed;
             self.counts.taken_back += 1;
             // Its queueing is over, and with it its deadline there: the worker asks.
-            match self.scheduler.offer(job, Cloning::Forbidden, Time::MAX, NO_RANDOM) {
+            self.lanes[index].kinds.pop_back();
+            let wait = Wait::from(Time::MAX).of_type(kind);
+            match self.scheduler.offer(job, Cloning::Forbidden, wait, NO_RANDOM) {
                 Outcome::Placed(workers, job) => self.push(workers.first(), job),
                 Outcome::Held(_) => {}
                 Outcome::Full(_) => unreachable!("a worker is idle"),
@@ -402,6 +431,11 @@ impl<J, P> Drop for Dispatcher<J, P> {
     fn drop(&mut self) {
         self.shared.stop();
     }
+}
+
+/// A scheduler of so many types of jobs.
+fn typed<J, P: Policy>(scheduler: Scheduler<J, P>, types: usize) -> Scheduler<J, P> {
+    if types > 1 { scheduler.with_types(types) } else { scheduler }
 }
 
 /// The places of the bits that are set.

@@ -76,6 +76,62 @@ fn what_expires_or_is_withdrawn_in_the_queue_does_not_run() {
     assert!(dispatcher.is_empty());
 }
 
+/// Two types before four workers, which have learned that those of the second take long.
+fn typed() -> (Dispatcher<Job>, Vec<Worker<Job>>) {
+    let config = Config::new(4).bound(Bound::Fixed(NonZeroU32::MIN)).types(2);
+    let (mut dispatcher, mut workers) = Dispatcher::new(&config, &Waker::new().unwrap()).unwrap();
+    for (number, kind) in [(0, TypeId(0)), (1, TypeId(1))] {
+        offer_typed(&mut dispatcher, number, kind);
+        let pace = std::time::Duration::from_millis(number);
+        for worker in &mut workers {
+            worker.turn(|_| std::thread::sleep(pace));
+        }
+        assert_eq!(done(&mut dispatcher, 0).len(), 1);
+    }
+    (dispatcher, workers)
+}
+
+fn offer_typed(dispatcher: &mut Dispatcher<Job>, number: u64, kind: TypeId) {
+    dispatcher.offer((number, None), Wait::from(Time::MAX).of_type(kind)).unwrap();
+}
+
+#[test]
+fn a_short_job_finds_a_worker_that_long_ones_may_not_have() {
+    let (mut dispatcher, mut workers) = typed();
+    let types = dispatcher.types().unwrap();
+    assert!(types.service_ns(TypeId(0)) < types.service_ns(TypeId(1)), "{types:?}");
+    assert_eq!([0, 1].map(|kind| types.reserved(TypeId(kind))), [1, 3]);
+    (10..20).for_each(|number| offer_typed(&mut dispatcher, number, TypeId(1)));
+    assert_eq!((dispatcher.metrics().busy, dispatcher.metrics().queue_len), (3, 7));
+    offer_typed(&mut dispatcher, 20, TypeId(0));
+    offer_typed(&mut dispatcher, 21, TypeId(0));
+    assert_eq!(turn(&mut workers[0]), Some(20));
+    assert_eq!(done(&mut dispatcher, 1), [(20, Some(0))]);
+    assert_eq!(turn(&mut workers[0]), Some(21));
+    assert_eq!(done(&mut dispatcher, 2), [(21, Some(0))]);
+    // Long ones wait, and the worker idles.
+    assert_eq!((turn(&mut workers[0]), dispatcher.metrics().queue_len), (None, 7));
+    assert_eq!(turn(&mut workers[1]), Some(10));
+    assert_eq!(done(&mut dispatcher, 3), [(10, Some(1))]);
+    assert_eq!(turn(&mut workers[1]), Some(13));
+}
+
+#[test]
+fn what_is_committed_to_a_busy_worker_stays_away_from_reserved_ones() {
+    let (mut dispatcher, mut workers) = typed();
+    dispatcher.scheduler.set_bound(4);
+    (10..22).for_each(|number| offer_typed(&mut dispatcher, number, TypeId(1)));
+    assert_eq!([0, 1, 2, 3].map(|worker| dispatcher.outstanding(worker)), [0, 4, 4, 4]);
+    // The reserved worker is idle for long, and gets none of them.
+    assert_eq!(done(&mut dispatcher, 1_000_000_000), []);
+    assert_eq!((turn(&mut workers[0]), dispatcher.metrics().counts.taken_back), (None, 0));
+    while turn(&mut workers[1]).is_some() {}
+    assert_eq!(done(&mut dispatcher, 2_000_000_000).len(), 4);
+    // But one that long ones may have does.
+    assert!(dispatcher.metrics().counts.taken_back > 0);
+    assert!(turn(&mut workers[1]).is_some());
+}
+
 #[test]
 fn what_a_busy_worker_has_not_begun_is_taken_back_by_an_idle_one() {
     let (mut dispatcher, mut workers) = pair(2, 2);

@@ -172,6 +172,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     held: usize,
     /// The type of the last item that was refused.
     refused: TypeId,
+    /// The type of the last item that was placed.
+    placed: TypeId,
     /// The types, where there are several.
     types: Option<Types>,
     /// Loads as the policy sees them: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
@@ -210,6 +212,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             lines: vec![Line { queue: Queue::new(TypeId(0), queue_len_max), overload: None }],
             held: 0,
             refused: TypeId(0),
+            placed: TypeId(0),
             types: None,
             loads: Vec::new(),
             reported: Vec::new(),
@@ -231,14 +234,17 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     /// Tells `count` types of items apart, up to [`typed::TYPES_MAX`]: each has a queue of its own,
     /// as long as the one that there was, and the workers that [`typed`] gives it. The policy says
-    /// no more than the bound. To be called before [`Scheduler::with_overload`].
+    /// no more than the bound.
     #[must_use]
     pub fn with_types(mut self, count: usize) -> Self {
         let types = Types::new(count);
         let len_max = self.lines[0].queue.len_max();
+        let overload = self.lines[0].overload;
         self.lines.extend((1..types.count()).map(|index| {
             let kind = TypeId(index as u8);
-            Line { queue: Queue::new(kind, len_max), overload: None }
+            let mut queue = Queue::new(kind, len_max);
+            queue.set_seed(overload.map_or(0, |overload| overload.seed()));
+            Line { queue, overload }
         }));
         self.types = Some(types);
         self
@@ -378,6 +384,24 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         }
     }
 
+    /// Whether the service of the item of this type that was placed last is to be measured.
+    #[inline]
+    pub fn samples_next(&mut self, kind: TypeId) -> bool {
+        self.types.as_mut().is_some_and(|types| types.samples_next(kind))
+    }
+
+    /// The type of the item that was placed last.
+    #[inline]
+    pub fn placed_type(&self) -> TypeId {
+        self.placed
+    }
+
+    /// Whether an item of this type would find an idle worker that it may use.
+    pub fn has_idle(&self, kind: TypeId) -> bool {
+        let types = self.types.as_ref();
+        types.is_none_or(|types| types.place(kind, &self.loads, 0).is_some())
+    }
+
     /// What is known of the types, where there are some.
     pub fn types(&self) -> Option<&Types> {
         self.types.as_ref()
@@ -489,6 +513,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             let bound = self.policy.bound().unwrap_or(1);
             let first = types.place(kind, outstanding, bound)?;
             self.policy.note_placed(first);
+            self.placed = kind;
             Workers { first, second: None }
         } else {
             let loads = Loads { outstanding, reported, waiting };

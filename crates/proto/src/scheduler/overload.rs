@@ -104,6 +104,11 @@ impl Overload {
         }
     }
 
+    /// Keys the table of shares.
+    pub(super) fn seed(&self) -> u64 {
+        self.config.seed
+    }
+
     /// When an item that comes at `since` and is wanted until `until` is to be refused.
     pub(super) fn expiry(&self, since: Time, until: Time) -> Time {
         let left = until.saturating_sub(since);
