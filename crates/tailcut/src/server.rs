@@ -14,6 +14,7 @@ use tailcut_proto::address::share_of;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{DropReason, Event, Rpc};
+use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Ticket, Wait};
 
 use crate::error::Error;
@@ -42,6 +43,29 @@ pub struct Server {
     crew_metrics: Arc<Mutex<Option<DispatchMetrics>>>,
     /// When that was last brought up to date.
     crew_read_at: Time,
+    /// Tells types of requests apart.
+    classifier: Classifier,
+}
+
+/// The types of a server's requests.
+struct Classifier {
+    /// How many there are.
+    types: usize,
+    /// The type of a request with these bytes; `None` where there is one type.
+    of: Option<Box<dyn Fn(&[u8]) -> u8 + Send>>,
+}
+
+impl Classifier {
+    #[inline]
+    fn kind(&self, request: &[u8]) -> TypeId {
+        TypeId(self.of.as_ref().map_or(0, |of| of(request)))
+    }
+}
+
+impl std::fmt::Debug for Classifier {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Classifier").field("types", &self.types).finish_non_exhaustive()
+    }
 }
 
 /// Stops a server from another thread, and tells of it.
@@ -186,7 +210,23 @@ impl Server {
             log,
             crew_metrics,
             crew_read_at,
+            classifier: Classifier { types: 1, of: None },
         }
+    }
+
+    /// Tells `types` types of requests apart, up to 16, by a function of their bytes that says
+    /// 0 to `types - 1`: where [`Server::run_workers`] serves them, each type has a queue of its own, and
+    /// workers are reserved for the short ones, so that these never wait for long ones that have all
+    /// workers (DARC). Which are short is measured.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tailcut::Error> {
+    /// let mut server = tailcut::Server::bind("127.0.0.1:0")?;
+    /// server.classify(2, |request| u8::from(request.starts_with(b"SCAN")));
+    /// # Ok(()) }
+    /// ```
+    pub fn classify(&mut self, types: usize, of: impl Fn(&[u8]) -> u8 + Send + 'static) {
+        self.classifier = Classifier { types, of: Some(Box::new(of)) };
     }
 
     /// The server's address.
@@ -279,7 +319,10 @@ impl Server {
         config: impl Into<DispatchConfig>,
         handler: impl Fn(Request<'_>) + Send + Sync,
     ) -> Result<(), Error> {
-        let config = config.into();
+        let mut config = config.into();
+        if self.classifier.of.is_some() {
+            config.types = self.classifier.types;
+        }
         self.set_workers(config.workers);
         let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
         let work = |job: &mut Job| {
@@ -312,7 +355,7 @@ impl Server {
 
     fn serve_by(&mut self, mut crew: impl Crew) -> Result<(), Error> {
         loop {
-            let live = &mut self.live;
+            let (live, classifier) = (&mut self.live, &self.classifier);
             let turn = self.driver.turn_with(|_, endpoint, now| {
                 live.take_answers(endpoint, now);
                 crew.poll_done(now, |mut job| {
@@ -324,7 +367,7 @@ impl Server {
                     let _ = live.settle(endpoint, now, &mut job);
                 });
                 while let Some(event) = endpoint.poll_event() {
-                    offer(event, &mut crew, endpoint, (now, live));
+                    offer(event, (&mut crew, classifier), endpoint, (now, live));
                 }
                 crew.flush();
             })?;
@@ -430,16 +473,18 @@ impl Server {
 /// Gives a crew what an endpoint tells.
 fn offer(
     event: Event,
-    crew: &mut impl Crew,
+    (crew, classifier): (&mut impl Crew, &Classifier),
     endpoint: &mut Endpoint,
     (now, live): (Time, &mut Live),
 ) {
     match event {
         Event::Request { id, client, payload, deadline, options } => {
+            let kind = classifier.kind(&payload);
             let mut job = Job::new(id, client, deadline, options, payload);
             job.reply = endpoint.buffer();
             job.link = Some(live.enlist(id));
-            match crew.offer(job, Wait::of(share_of(client.ip()), now, deadline)) {
+            let wait = Wait::of(share_of(client.ip()), now, deadline).of_type(kind);
+            match crew.offer(job, wait) {
                 Ok(ticket) => ticket.into_iter().for_each(|ticket| live.note_ticket(id, ticket)),
                 Err(mut job) => {
                     job.verdict = Verdict::Refuse(DropReason::Overload);
