@@ -147,8 +147,10 @@ impl Endpoints {
             snapshot.ports.push(report::Port::Calls(self.driver.node(index).metrics(), port));
             snapshot.times.add(handler.emulated.times());
             snapshot.times.add(&handler.spun_times);
+            snapshot.typed_times.add(handler.emulated.typed_times());
             if let Some(crew) = &handler.crew {
                 snapshot.times.add(crew.times());
+                snapshot.typed_times.add(crew.typed_times());
                 snapshot.dispatch.push(crew.metrics());
             }
         }
@@ -222,8 +224,10 @@ impl CallDesk {
     fn at(args: &Args, index: usize, waker: &Waker) -> Result<Self> {
         let config = handler_config(args, index, MESSAGE_BYTES_MAX);
         let mut desk = Self::new(args.app.clone(), config);
-        let crew = args.crew_config(index).map(|config| Crew::start(&config, waker));
-        desk.crew = crew.transpose()?;
+        let kinds = args.kinds()?;
+        let crew = args.crew_config(index).map(|config| Crew::start(&config, waker)).transpose()?;
+        desk.crew = crew.map(|crew| crew.with_kinds(kinds.clone()));
+        desk.emulated = desk.emulated.with_kinds(kinds);
         Ok(desk)
     }
 

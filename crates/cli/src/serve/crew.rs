@@ -19,6 +19,7 @@ use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::{Ticket, Wait as QueueWait};
 
 use super::emulated::Job;
+use super::kinds::{Kinds, TypedTimes};
 use super::times::Times;
 
 /// The workers of one port. They end when it is dropped, each after the service that it is at.
@@ -31,6 +32,10 @@ pub(super) struct Crew<W> {
     times: Times,
     /// When something last came or finished.
     active: Time,
+    /// The types of requests.
+    kinds: Kinds,
+    /// Of what has finished, by type.
+    typed_times: TypedTimes,
 }
 
 /// A request on its way to a worker and back.
@@ -60,13 +65,26 @@ impl<W: Send + 'static> Crew<W> {
             thread.spawn(move || worker.run(compute)).context("cannot start a worker")?;
         }
         let held = HashMap::with_hasher(FixedState::with_seed(0));
-        Ok(Self { dispatcher, held, times: Times::default(), active: 0 })
+        Ok(Self {
+            dispatcher,
+            held,
+            times: Times::default(),
+            active: 0,
+            kinds: Kinds::default(),
+            typed_times: TypedTimes::default(),
+        })
+    }
+
+    /// The same with requests of types, for which its [`Config::types`] are.
+    pub(super) fn with_kinds(self, kinds: Kinds) -> Self {
+        Self { typed_times: kinds.times(), kinds, ..self }
     }
 
     /// Takes a request; false when the queue is full.
     pub(super) fn offer(&mut self, job: Job<W>, deadline: Time, wait: QueueWait) -> bool {
         let id = job.id;
         self.active = job.arrived_at;
+        let wait = wait.of_type(self.kinds.of(job.service_ns));
         let offered = self.dispatcher.offer(Computed { job, deadline, began_at: None }, wait);
         if let Ok(Some(ticket)) = offered {
             self.held.insert(id, ticket);
@@ -84,12 +102,14 @@ impl<W: Send + 'static> Crew<W> {
     /// Hands back what has been computed and what has expired, and lets workers begin what has come
     /// since.
     pub(super) fn poll_ended(&mut self, now: Time, mut ended: impl FnMut(Job<W>, Ending)) {
-        let Self { dispatcher, held, times, active } = self;
+        let Self { dispatcher, held, times, active, kinds, typed_times } = self;
         dispatcher.poll_done(now, |Computed { job, began_at, .. }| {
             held.remove(&job.id);
             *active = now;
             if let Some(began_at) = began_at {
-                times.record(began_at.saturating_sub(job.arrived_at), job.service_ns);
+                let queueing_ns = began_at.saturating_sub(job.arrived_at);
+                times.record(queueing_ns, job.service_ns);
+                typed_times.record(kinds.of(job.service_ns), queueing_ns, job.service_ns);
                 ended(job, Ending::Finished);
             } else {
                 ended(job, Ending::Expired);
@@ -105,6 +125,11 @@ impl<W: Send + 'static> Crew<W> {
     /// How long what has finished waited and ran.
     pub(super) fn times(&self) -> &Times {
         &self.times
+    }
+
+    /// How long what has finished waited and ran, by type.
+    pub(super) fn typed_times(&self) -> &TypedTimes {
+        &self.typed_times
     }
 
     pub(super) fn metrics(&self) -> Metrics {

@@ -28,6 +28,7 @@ use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait, Workers};
 
+use super::kinds::{Kinds, TypedTimes};
 use super::times::Times;
 
 /// A request and its service.
@@ -58,6 +59,10 @@ pub(super) struct Emulated<W> {
     times: Times,
     /// Requests that waited when the last to finish did, before its worker began the next.
     waiting_at_finish: u32,
+    /// The types of requests.
+    kinds: Kinds,
+    /// Of what has finished, by type.
+    typed_times: TypedTimes,
 }
 
 impl<W: Copy> Emulated<W> {
@@ -76,11 +81,28 @@ impl<W: Copy> Emulated<W> {
             expired: VecDeque::new(),
             times: Times::default(),
             waiting_at_finish: 0,
+            kinds: Kinds::default(),
+            typed_times: TypedTimes::default(),
         }
+    }
+
+    /// The same with requests of types.
+    pub(super) fn with_kinds(self, kinds: Kinds) -> Self {
+        let scheduler = match kinds.queues() {
+            1 => self.scheduler,
+            count => self.scheduler.with_types(count),
+        };
+        Self { scheduler, typed_times: kinds.times(), kinds, ..self }
+    }
+
+    /// How long what has finished waited and ran, by type.
+    pub(super) fn typed_times(&self) -> &TypedTimes {
+        &self.typed_times
     }
 
     /// Takes a request; false when the queue is full. Drain [`Emulated::poll_finished`] first.
     pub(super) fn offer(&mut self, job: Job<W>, wait: impl Into<Wait>) -> bool {
+        let wait = wait.into().of_type(self.kinds.of(job.service_ns));
         match self.scheduler.offer(job, Cloning::Forbidden, wait, NO_RANDOM) {
             Outcome::Placed(workers, job) => self.start(job.arrived_at, workers, job),
             Outcome::Held(ticket) => self.held.extend([(job.id, ticket)]),
@@ -103,7 +125,11 @@ impl<W: Copy> Emulated<W> {
         self.running.pop();
         let (job, finish_at) = (&finished.job, finished.finish_at);
         let started_at = finish_at.saturating_sub(job.service_ns);
-        self.times.record(started_at.saturating_sub(job.arrived_at), job.service_ns);
+        let queueing_ns = started_at.saturating_sub(job.arrived_at);
+        self.times.record(queueing_ns, job.service_ns);
+        let kind = self.kinds.of(job.service_ns);
+        self.typed_times.record(kind, queueing_ns, job.service_ns);
+        self.scheduler.note_service(kind, job.service_ns);
         self.scheduler.conclude(finished.worker);
         self.forget_expired(finished.finish_at);
         self.waiting_at_finish = self.waiting();

@@ -8,6 +8,7 @@ mod connections;
 mod crew;
 mod datagrams;
 mod emulated;
+mod kinds;
 mod layout;
 mod netclone;
 mod peer_log;
@@ -32,6 +33,7 @@ use self::app::{App, HandlerConfig};
 use self::calls::Endpoints;
 use self::connections::Listeners;
 use self::datagrams::Ports;
+use self::kinds::Kinds;
 use self::layout::Layout;
 use self::report::Snapshot;
 use crate::distribution_file::{parse_delay_ns, parse_positive_ns};
@@ -78,6 +80,13 @@ pub(crate) struct Args {
     /// the gaps, 20us at most, and 1us where threads share cores]
     #[arg(long, value_name = "TIME", value_parser = parse_delay_ns)]
     worker_spin: Option<u64>,
+    /// Service times that part the requests into types, such as 10us or 10us,1ms: how long each
+    /// waited is reported (R2P2 and Homa only)
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', value_parser = parse_positive_ns)]
+    types: Vec<u64>,
+    /// Give each of the --types a queue, and reserve workers for short requests (DARC)
+    #[arg(long, requires = "types")]
+    darc: bool,
     /// Ports from ADDR on, each a server of its own with its own workers and server id
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     ports: u16,
@@ -156,6 +165,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 impl Args {
+    /// The types of requests.
+    fn kinds(&self) -> Result<Kinds> {
+        Kinds::parse(&self.types, self.darc).map_err(anyhow::Error::msg)
+    }
+
     /// Whether threads of their own serve.
     fn has_crew(&self) -> bool {
         self.workers > 1 && self.suits_crew()
@@ -175,6 +189,7 @@ impl Args {
         let first = (index * count) % self.worker_cores.len().max(1);
         let config = Config {
             queue_len_max: self.queue as usize,
+            types: if self.darc { self.types.len() + 1 } else { 1 },
             spin_ns_max: self.worker_spin,
             cores: cores.skip(first).take(self.worker_cores.len().min(count)).collect(),
             ..Config::new(count)
@@ -349,6 +364,13 @@ fn check(args: &Args) -> Result<()> {
         bail!("--listen systemd is for datagrams; name an address, or change --transport");
     }
     check_workers(args)?;
+    args.kinds()?;
+    let has_workers = args.has_crew() || args.app.is_emulated();
+    if !args.types.is_empty() && !(has_workers && args.transport.has_endpoints()) {
+        bail!(
+            "--types are of requests with workers over R2P2 or Homa: take --app synthetic, or spin and --workers of 2 or more"
+        );
+    }
     if !(0.0..=1.0).contains(&args.jitter) {
         bail!("--jitter is a probability, from 0 to 1");
     }
@@ -443,6 +465,7 @@ Examples:
   tailcut serve --listen 127.0.0.1:8443 --transport tls --app echo --self-signed cert.pem
   tailcut serve --listen 10.0.0.2:1000 --transport netclone --app synthetic:exp:25us --workers 15
   tailcut serve --listen 127.0.0.1:8001 --ports 8 --app synthetic:bimodal:10us:1ms:0.99
+  tailcut serve --listen 127.0.0.1:8000 --app synthetic --workers 16 --types 10us --darc
   tailcut serve --listen 10.0.0.2:8000 --app echo --router 10.0.0.1:8000 --trust 10.0.0.0/8";
 
 #[cfg(test)]

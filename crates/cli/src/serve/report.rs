@@ -7,6 +7,7 @@ use tailcut_net::stream::StreamMetrics;
 use tailcut_proto::endpoint::Metrics;
 
 use super::app::HandlerCounts;
+use super::kinds::TypedTimes;
 use super::times::Times;
 use crate::admin::Reading;
 use crate::admin::text::{Page, seconds};
@@ -23,6 +24,8 @@ pub(super) struct Snapshot {
     /// Of the connections of all ports of a thread.
     pub(super) streams: Vec<StreamMetrics>,
     pub(super) times: Times,
+    /// The same by type, where there are several.
+    pub(super) typed_times: TypedTimes,
     /// Of each port whose services are computed by threads.
     pub(super) dispatch: Vec<dispatch::Metrics>,
     pub(super) uptime_ns: u64,
@@ -46,6 +49,7 @@ impl Snapshot {
             port_count,
             streams: Vec::with_capacity(1),
             times: Times::default(),
+            typed_times: TypedTimes::default(),
             dispatch: Vec::with_capacity(port_count),
             uptime_ns: 0,
             is_draining: false,
@@ -57,6 +61,7 @@ impl Snapshot {
         self.ports.extend(other.ports);
         self.streams.extend(other.streams);
         self.times.add(&other.times);
+        self.typed_times.add(&other.typed_times);
         self.dispatch.extend(other.dispatch);
         self.uptime_ns = self.uptime_ns.max(other.uptime_ns);
         self.is_draining |= other.is_draining;
@@ -95,7 +100,8 @@ impl Snapshot {
         } else {
             String::new()
         };
-        format!("served:\n{}{shares}", counters::lines(&self.counters()))
+        let waited = self.typed_times.report();
+        format!("served:\n{}{shares}{waited}", counters::lines(&self.counters()))
     }
 
     /// What the dispatchers of all ports hold, and of their measures the largest.
