@@ -1,6 +1,7 @@
 //! The server: one port, a handler on the I/O thread, on worker threads or in tasks.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,13 +53,55 @@ struct Classifier {
     /// How many there are.
     types: usize,
     /// The type of a request with these bytes; `None` where there is one type.
-    of: Option<Box<dyn Fn(&[u8]) -> u8 + Send>>,
+    of: Option<Box<Classify>>,
 }
 
+/// A function that says a request's type.
+type Classify = dyn Fn(&[u8]) -> u8 + Send;
+
 impl Classifier {
+    /// The type of a request; where the function panics, the last one.
     #[inline]
     fn kind(&self, request: &[u8]) -> TypeId {
-        TypeId(self.of.as_ref().map_or(0, |of| of(request)))
+        let Some(of) = &self.of else { return TypeId(0) };
+        let of = AssertUnwindSafe(|| of(request));
+        TypeId(panic::catch_unwind(of).unwrap_or(u8::MAX))
+    }
+
+    /// Gives a crew what an endpoint tells.
+    fn offer(
+        &self,
+        event: Event,
+        crew: &mut impl Crew,
+        endpoint: &mut Endpoint,
+        (now, live): (Time, &mut Live),
+    ) {
+        match event {
+            Event::Request { id, client, payload, deadline, options } => {
+                let kind = self.kind(&payload);
+                let mut job = Job::new(id, client, deadline, options, payload);
+                job.reply = endpoint.buffer();
+                job.link = Some(live.enlist(id));
+                let wait = Wait::of(share_of(client.ip()), now, deadline).of_type(kind);
+                match crew.offer(job, wait) {
+                    Ok(ticket) => {
+                        ticket.into_iter().for_each(|ticket| live.note_ticket(id, ticket))
+                    }
+                    Err(mut job) => {
+                        job.verdict = Verdict::Refuse(DropReason::Overload);
+                        // Gone already is as good as refused.
+                        let _ = live.settle(endpoint, now, &mut job);
+                    }
+                }
+            }
+            Event::Cancelled { id } => {
+                if let Some(mut job) = live.cancel(id).and_then(|ticket| crew.withdraw(ticket)) {
+                    // It has no verdict: nobody hears of it.
+                    let _ = live.settle(endpoint, now, &mut job);
+                }
+            }
+            Event::Replied { .. } | Event::Failed { .. } => {}
+        }
     }
 }
 
@@ -217,7 +260,8 @@ impl Server {
     /// Tells `types` types of requests apart, up to 16, by a function of their bytes that says
     /// 0 to `types - 1`: where [`Server::run_workers`] serves them, each type has a queue of its own, and
     /// workers are reserved for the short ones, so that these never wait for long ones that have all
-    /// workers (DARC). Which are short is measured.
+    /// workers (DARC). Which are short is measured. A request that the function panics at is of the
+    /// last type.
     ///
     /// ```
     /// # fn main() -> Result<(), tailcut::Error> {
@@ -367,7 +411,7 @@ impl Server {
                     let _ = live.settle(endpoint, now, &mut job);
                 });
                 while let Some(event) = endpoint.poll_event() {
-                    offer(event, (&mut crew, classifier), endpoint, (now, live));
+                    classifier.offer(event, &mut crew, endpoint, (now, live));
                 }
                 crew.flush();
             })?;
@@ -467,39 +511,6 @@ impl Server {
             }
         }
         self.driver.flush_all(now);
-    }
-}
-
-/// Gives a crew what an endpoint tells.
-fn offer(
-    event: Event,
-    (crew, classifier): (&mut impl Crew, &Classifier),
-    endpoint: &mut Endpoint,
-    (now, live): (Time, &mut Live),
-) {
-    match event {
-        Event::Request { id, client, payload, deadline, options } => {
-            let kind = classifier.kind(&payload);
-            let mut job = Job::new(id, client, deadline, options, payload);
-            job.reply = endpoint.buffer();
-            job.link = Some(live.enlist(id));
-            let wait = Wait::of(share_of(client.ip()), now, deadline).of_type(kind);
-            match crew.offer(job, wait) {
-                Ok(ticket) => ticket.into_iter().for_each(|ticket| live.note_ticket(id, ticket)),
-                Err(mut job) => {
-                    job.verdict = Verdict::Refuse(DropReason::Overload);
-                    // Gone already is as good as refused.
-                    let _ = live.settle(endpoint, now, &mut job);
-                }
-            }
-        }
-        Event::Cancelled { id } => {
-            if let Some(mut job) = live.cancel(id).and_then(|ticket| crew.withdraw(ticket)) {
-                // It has no verdict: nobody hears of it.
-                let _ = live.settle(endpoint, now, &mut job);
-            }
-        }
-        Event::Replied { .. } | Event::Failed { .. } => {}
     }
 }
 

@@ -133,7 +133,8 @@ impl<W: Copy> Emulated<W> {
         self.scheduler.conclude(finished.worker);
         self.forget_expired(finished.finish_at);
         self.waiting_at_finish = self.waiting();
-        if let Some((workers, job)) = self.scheduler.poll_placed(finished.finish_at, NO_RANDOM) {
+        // Several, where types have been dealt other workers.
+        while let Some((workers, job)) = self.scheduler.poll_placed(finished.finish_at, NO_RANDOM) {
             self.held.remove(&job.id);
             self.start(finished.finish_at, workers, job);
         }

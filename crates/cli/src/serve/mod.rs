@@ -365,10 +365,11 @@ fn check(args: &Args) -> Result<()> {
     }
     check_workers(args)?;
     args.kinds()?;
-    let has_workers = args.has_crew() || args.app.is_emulated();
-    if !args.types.is_empty() && !(has_workers && args.transport.has_endpoints()) {
+    let has_services = args.app.is_emulated() || args.app.is_spun() && args.has_crew();
+    let has_types = has_services && args.transport.has_endpoints();
+    if !has_types && !args.types.is_empty() {
         bail!(
-            "--types are of requests with workers over R2P2 or Homa: take --app synthetic, or spin and --workers of 2 or more"
+            "--types are of services with workers over R2P2 or Homa: take --app synthetic, or spin and --workers of 2 or more"
         );
     }
     if !(0.0..=1.0).contains(&args.jitter) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tailcut::{Client, ClientBuilder, Protocol};
+use tailcut_net::clock::Clock;
 
 use crate::harness::{Admin, Service, assert_all_replied, measure, run, serve};
 
@@ -81,6 +82,36 @@ fn a_short_call_never_waits_for_a_long_one_while_a_worker_is_idle() {
     }
 }
 
+/// Two long calls and two workers, one of which the server has learned to keep from them.
+#[test]
+fn a_short_call_finds_the_worker_that_is_reserved_for_its_type() {
+    const LONG_NS: u64 = 300_000_000;
+    for app in ["synthetic", "spin"] {
+        let (server, _) = started(app, &["--workers", "2", "--types", "20ms", "--darc"]);
+        let client = client(server.address(), Protocol::R2p2);
+        let call = |service_ns: u64| client.start(&service_ns.to_be_bytes()).expect("a call");
+        for service_ns in [SHORT_NS, 3 * SHORT_NS] {
+            call(service_ns).wait().expect("a reply");
+        }
+        let long = [LONG_NS; 2].map(call);
+        let begun_at = Clock.now();
+        call(SHORT_NS).wait().expect("a reply");
+        let took_ns = Clock.now() - begun_at;
+        assert!(took_ns < LONG_NS, "{app}: {took_ns} ns");
+        for call in long {
+            call.wait().expect("a reply");
+        }
+        assert!(Clock.now() - begun_at >= 2 * LONG_NS, "{app}: one worker has both");
+        server.signal("TERM");
+        let (code, _, report) = server.wait();
+        assert_eq!(code, Some(0), "{app}: {report}");
+        let (_, waited) = report.split_once("waited, by type:\n").expect("a table");
+        let counts = waited.lines().map(|line| line.split_whitespace().rev().nth(3));
+        let counts: Vec<_> = counts.skip(1).take(2).flatten().collect();
+        assert_eq!(counts, ["2", "3"], "{app}: {report}");
+    }
+}
+
 #[test]
 fn layouts_have_queues_as_the_kernel_shares_clients() {
     for (layout, workers) in [("partitioned", "2"), ("grouped:2", "4")] {
@@ -107,6 +138,10 @@ fn workers_that_cannot_be_are_refused() {
         (&["--app", "synthetic", "--bound", "2"], "--bound"),
         (&["--app", "spin", "--workers", "2", "--worker-cores", "4096"], "no core 4096"),
         (&["--app", "synthetic", "--worker-spin", "1us"], "--worker-spin"),
+        (&["--app", "spin", "--workers", "2", "--darc"], "--types"),
+        (&["--app", "spin", "--workers", "2", "--types", "2us,1us"], "ascending"),
+        (&["--app", "synthetic", "--types", "2us", "--transport", "udp"], "R2P2 or Homa"),
+        (&["--app", "echo", "--workers", "2", "--types", "2us"], "synthetic, or spin"),
         (&["--app", "spin", "--workers", "4", "--dispatch", "grouped:3"], "shared evenly"),
         (&["--app", "spin", "--workers", "4", "--dispatch", "grouped:0"], "grouped:4"),
         (&["--app", "spin", "--dispatch", "partitioned"], "--workers"),

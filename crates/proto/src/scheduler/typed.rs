@@ -15,11 +15,11 @@
 //!
 //! | types | are |
 //! |---|---|
-//! | whose mean services differ by less than [`GROUP_FACTOR`] | one group with the same workers |
+//! | whose mean services differ by less than a factor of 2 | one group with the same workers |
 //! | of a group | given workers by its share of the demand, arrivals times mean service; one at least |
 //! | whose service nobody has measured | taken for the longest, once another's is known |
 //!
-//! Services are learned from samples ([`Types::note_service`]), arrivals are counted, and workers
+//! Services are learned from samples (`Scheduler::note_service`), arrivals are counted, and workers
 //! are dealt anew at the end of each window of arrivals.
 //!
 //! Invariant: the first worker of a type is not before that of a shorter one, and every type may

@@ -3,7 +3,9 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use tailcut::{
@@ -245,6 +247,44 @@ fn worker_threads_answer_and_each_request_runs_once() {
         });
         assert_eq!(runs.into_inner(), 1000, "{transport:?}");
     }
+}
+
+/// Two long calls run until they are told to end, one after the other: one of two workers is there
+/// for short ones.
+#[test]
+fn a_short_request_never_waits_for_long_ones_that_it_is_told_from() {
+    let mut server = server(R2P2);
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    let (end, ended) = channel();
+    let ended = Mutex::new(ended);
+    server.classify(2, |request| u8::from(request[0] == b'l'));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            server.run_workers(2, |request| {
+                if request.bytes().first() == Some(&b'l') {
+                    ended.lock().unwrap().recv().unwrap();
+                }
+                reverse(request);
+            })
+        });
+        let guard = OnDrop(Some(|| stop.stop()));
+        let client = patient(R2P2).connect(address).unwrap();
+        // Dropped where something fails, which ends what runs.
+        let end = end;
+        client.call(b"s").unwrap();
+        for long_count in [1, 2] {
+            let long: Vec<_> = (0..long_count).map(|_| client.start(b"l").unwrap()).collect();
+            for _ in 0..20 {
+                client.call(b"s").unwrap();
+            }
+            (0..long_count).for_each(|_| end.send(()).unwrap());
+            long.into_iter().for_each(|call| assert_eq!(&call.wait().unwrap()[..], b"l"));
+        }
+        // It cannot be told, and is taken for the last type.
+        assert!(client.call(b"").unwrap().is_empty());
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
 }
 
 #[test]
