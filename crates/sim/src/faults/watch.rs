@@ -116,6 +116,8 @@ struct RouterBook {
     forwarded: BTreeSet<u64>,
     /// Placements that its policy made and that are still to arrive.
     placed: BTreeSet<(usize, u32)>,
+    /// Placements of strangers' requests that are still to arrive.
+    of_strangers: BTreeSet<(usize, u32)>,
     /// Bytes in and out of each client.
     ledger: BTreeMap<usize, (u64, u64)>,
     /// Replies that came back.
@@ -421,6 +423,10 @@ impl Watch {
             let token = packet.echoed_token();
             book.is_validated |= token != 0 && token == book.token;
             book.ledger.0 += len as u64;
+            // A router that keeps clients' addresses sends strangers' requests from theirs.
+            if let (Host::Server(server), AnyPacket::R2p2(packet)) = (host, packet) {
+                self.note_arrival(server, packet, None);
+            }
             return true;
         }
         if self.is_old_copy(host, packet) {
@@ -564,6 +570,10 @@ impl Watch {
     /// The router has forwarded a request.
     fn note_placement(&mut self, server: usize, packet: &Packet) {
         let Some(route) = route(packet) else { return };
+        if packet.rpc_id().is_none_or(|id| !self.numbers.contains_key(&id.0)) {
+            self.router.of_strangers.insert((server, route.placement.get()));
+            return;
+        }
         let is_new = packet.rpc_id().is_some_and(|id| self.router.forwarded.insert(id.0));
         let is_copy = packet.flags().clone_mark() == CloneMark::Copy;
         // Claims, like copies of the same, go where they must.
@@ -583,12 +593,19 @@ impl Watch {
             }
             return;
         }
+        let placement = route(packet).map(|route| route.placement.get());
+        let of_strangers = |&at: &u32| self.router.of_strangers.contains(&(server, at));
+        if let Some(placement) = placement.filter(of_strangers) {
+            // It counts for nothing, but it overtakes others.
+            book.see(placement, true);
+            self.router.overtake(server, placement);
+            return;
+        }
         let Some(number) = number else { return };
-        let Some(route) = route(packet) else {
+        let (Some(route), Some(placement)) = (route(packet), placement) else {
             book.arrivals.insert(number, false);
             return;
         };
-        let placement = route.placement.get();
         let order = book.see(placement, route.client_port.get() != 0);
         self.overtaken += u64::from(order == Order::Overtaken);
         let counts = order == Order::Ahead
@@ -603,8 +620,10 @@ impl RouterBook {
     /// A placement has arrived: those before it that come later do not count, also where the
     /// server's counts begin anew between.
     fn overtake(&mut self, server: usize, placement: u32) {
-        self.placed
-            .retain(|&(at, earlier)| at != server || placement.wrapping_sub(earlier) >= LEAP);
+        for placements in [&mut self.placed, &mut self.of_strangers] {
+            placements
+                .retain(|&(at, earlier)| at != server || placement.wrapping_sub(earlier) >= LEAP);
+        }
     }
 }
 
