@@ -298,8 +298,9 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
 
     /// Requests that wait for a worker.
     pub(super) fn waiting(&self) -> u32 {
-        let spun = u32::try_from(self.spun.len()).unwrap_or(u32::MAX);
-        self.emulated.waiting().saturating_add(spun)
+        let with_crew = self.crew.as_ref().map_or(0, Crew::waiting);
+        let others = u32::try_from(self.spun.len() + with_crew).unwrap_or(u32::MAX);
+        self.emulated.waiting().saturating_add(others)
     }
 
     /// Computes one service, if one waits.

@@ -26,6 +26,8 @@ use super::times::Times;
 #[derive(Debug)]
 pub(super) struct Crew<W> {
     pub(super) dispatcher: Dispatcher<Computed<W>>,
+    /// Threads.
+    worker_count: usize,
     /// Places in the queue, for cancels.
     held: HashMap<RequestId, Ticket, FixedState>,
     /// Of what has finished.
@@ -67,6 +69,7 @@ impl<W: Send + 'static> Crew<W> {
         let held = HashMap::with_hasher(FixedState::with_seed(0));
         Ok(Self {
             dispatcher,
+            worker_count: config.workers,
             held,
             times: Times::default(),
             active: 0,
@@ -102,7 +105,7 @@ impl<W: Send + 'static> Crew<W> {
     /// Hands back what has been computed and what has expired, and lets workers begin what has come
     /// since.
     pub(super) fn poll_ended(&mut self, now: Time, mut ended: impl FnMut(Job<W>, Ending)) {
-        let Self { dispatcher, held, times, active, kinds, typed_times } = self;
+        let Self { dispatcher, held, times, active, kinds, typed_times, .. } = self;
         dispatcher.poll_done(now, |Computed { job, began_at, .. }| {
             held.remove(&job.id);
             *active = now;
@@ -115,6 +118,18 @@ impl<W: Send + 'static> Crew<W> {
                 ended(job, Ending::Expired);
             }
         });
+    }
+
+    /// Requests that no worker is at.
+    pub(super) fn waiting(&self) -> usize {
+        self.dispatcher.len().saturating_sub(self.worker_count)
+    }
+
+    /// Requests that waited when a service ended, before its worker began the next; so many that
+    /// have been polled ended after it.
+    pub(super) fn waiting_at_finish(&self, ended_later: usize) -> usize {
+        let still_running = self.worker_count - 1;
+        (self.dispatcher.len() + ended_later).saturating_sub(still_running)
     }
 
     /// Something is likely to finish before a sleep would be worth its wake-up.

@@ -7,7 +7,7 @@
 //! | served | its service ends | answered: `op`, `sid` and `load` are this server's, the rest is the request's |
 //!
 //! `load` is how many waited when the service ended, before the next of them began, as the published
-//! server reports it. A request whose body is empty, as those of the published client are, gets a
+//! server reports it; of services that threads compute, when the loop learns that they have ended. A request whose body is empty, as those of the published client are, gets a
 //! service time that is drawn here. Packets of the published baselines, NoClone and C-Clone, are
 //! answered at the same port.
 //!
@@ -26,7 +26,8 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_wire::netclone::{CloneMark, HEADER_LEN, Header, Op, PACKET_LEN, Packet, Plain};
 use zerocopy::FromBytes;
 
-use super::app::{App, RequestHandler};
+use super::app::{App, RequestHandler, Work};
+use super::crew::Crew;
 use super::report::{self, Snapshot};
 use super::{Args, DATAGRAM_BYTES_MAX, Left, Numbered, Running, handler_config};
 use crate::counters::PortSnapshot;
@@ -44,6 +45,8 @@ pub(super) struct Port {
     handler: RequestHandler<Asked>,
     /// Replies that are to be sent.
     outbox: Outbox,
+    /// What workers are done with, empty between turns.
+    done: Vec<(Asked, Work)>,
 }
 
 /// Replies that are to be sent, in buffers that are used again.
@@ -76,9 +79,11 @@ impl Ports {
         let opening = Opening { segmented_send, ..Opening::default() };
         for (index, place) in places {
             let config = handler_config(args, index, DATAGRAM_BYTES_MAX - PACKET_LEN as u64);
-            let handler = RequestHandler::new(args.app.clone(), config, None);
+            let crew = args.crew_config(index);
+            let crew = crew.map(|config| Crew::start(&config, &driver.waker())).transpose()?;
+            let handler = RequestHandler::new(args.app.clone(), config, crew);
             let sid = args.server_id + index as u32;
-            let node = Port { sid, handler, outbox: Outbox::default() };
+            let node = Port { sid, handler, outbox: Outbox::default(), done: Vec::new() };
             driver.add(node, place.open(&opening)?, None);
         }
         Ok(Self { driver, count })
@@ -89,10 +94,11 @@ impl Ports {
         loop {
             let mut left = Left::Nothing;
             let is_draining = running.life.is_draining();
-            let turn = self.driver.turn_with(|_, port, _| {
+            let turn = self.driver.turn_with(|_, port, now| {
                 if is_draining {
                     port.handler.close();
                 }
+                port.reply_computed(now);
                 if let Some((asked, task)) = port.handler.spin_one() {
                     let load = port.handler.waiting();
                     port.reply(asked, load, |out| task.write_reply(out));
@@ -108,9 +114,31 @@ impl Ports {
             let look_at = log.look(&self.driver, turn, |_, _| []);
             if left == Left::Nothing {
                 let look_at = look_at.into_iter().chain(running.life.look_at()).min();
-                self.driver.wait(None, look_at)?;
+                self.wait(look_at)?;
             }
         }
+    }
+
+    /// Passes the time until there is something to do, unless a worker has done something.
+    fn wait(&mut self, look_at: Option<Time>) -> Result<()> {
+        if self.driver.keeps_turning() {
+            return Ok(());
+        }
+        let (mut is_idle, mut until) = (true, look_at);
+        for index in 0..self.count {
+            if let Some(crew) = &mut self.driver.node_mut(index).handler.crew {
+                is_idle &= crew.dispatcher.fall_asleep();
+                until = until.into_iter().chain(crew.dispatcher.next_look()).min();
+            }
+        }
+        if is_idle {
+            self.driver.wait(None, until)?;
+        }
+        for index in 0..self.count {
+            let crew = self.driver.node_mut(index).handler.crew.as_mut();
+            crew.into_iter().for_each(|crew| crew.dispatcher.get_up());
+        }
+        Ok(())
     }
 
     fn is_busy(&self) -> bool {
@@ -127,6 +155,7 @@ impl Ports {
             let (handler, port) = (&self.driver.node(index).handler, self.driver.port(index));
             snapshot.ports.push(report::Port::Datagrams(handler.counts, PortSnapshot::of(port)));
             handler.add_times(&mut snapshot.times);
+            snapshot.dispatch.extend(handler.crew.as_ref().map(Crew::metrics));
         }
     }
 }
@@ -138,6 +167,13 @@ impl Port {
             return;
         }
         if matches!(self.handler.app(), App::Echo) {
+            if self.handler.crew.is_some() {
+                let mut kept = self.outbox.spare.pop().unwrap_or_default();
+                kept.extend_from_slice(body);
+                // The queue counts what it does not take.
+                self.handler.offer_echo(now, asked, kept);
+                return;
+            }
             self.handler.counts.requests += 1;
             return self.reply(asked, 0, |out| out.extend_from_slice(body));
         }
@@ -169,6 +205,27 @@ impl Port {
         self.handler.counts.replies += 1;
     }
 
+    /// Answers what workers are done with.
+    fn reply_computed(&mut self, now: Time) {
+        let mut done = std::mem::take(&mut self.done);
+        self.handler.poll_workers(now, |asked, work| done.push((asked, work)));
+        let mut ended_later = done.len();
+        for (asked, work) in done.drain(..) {
+            ended_later -= 1;
+            let crew = self.handler.crew.as_ref();
+            let waiting = crew.map_or(0, |crew| crew.waiting_at_finish(ended_later));
+            let load = u32::try_from(waiting).unwrap_or(u32::MAX);
+            match work {
+                Work::Task(task) => self.reply(asked, load, |out| task.write_reply(out)),
+                Work::Echo(bytes) => {
+                    self.reply(asked, load, |out| out.extend_from_slice(&bytes));
+                    self.outbox.recycle(bytes);
+                }
+            }
+        }
+        self.done = done;
+    }
+
     fn reply_finished(&mut self, now: Time) {
         while let Some((asked, task, load)) = self.handler.poll_finished_with_load(now) {
             self.reply(asked, load, |out| task.write_reply(out));
@@ -192,14 +249,19 @@ impl Outbox {
 
     /// Writes the next reply to `buffer`.
     fn poll(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
-        let (path, mut reply) = self.queue.pop_front()?;
+        let (path, reply) = self.queue.pop_front()?;
         let len = reply.len().min(buffer.len());
         buffer[..len].copy_from_slice(&reply[..len]);
-        reply.clear();
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(reply);
-        }
+        self.recycle(reply);
         Some(Transmit::single(path, len))
+    }
+
+    /// Keeps a buffer for a later reply.
+    fn recycle(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
+        }
     }
 }
 
@@ -287,7 +349,7 @@ mod tests {
             stream: 0,
         };
         let handler = RequestHandler::new(App::parse(app).unwrap(), config, None);
-        Port { sid: 3, handler, outbox: Outbox::default() }
+        Port { sid: 3, handler, outbox: Outbox::default(), done: Vec::new() }
     }
 
     fn send(port: &mut Port, now: Time, bytes: &[u8]) {

@@ -44,7 +44,7 @@ fn measured(served: &str, transport: &str, load: &str) -> f64 {
 
 #[test]
 fn workers_compute_behind_one_queue_over_every_transport() {
-    for transport in ["r2p2", "homa", "udp", "tcp"] {
+    for transport in ["r2p2", "homa", "udp", "tcp", "netclone"] {
         let p50_us = measured("spin", transport, "synthetic:fixed:200us");
         assert!(p50_us >= 200.0, "{transport}: {p50_us} us");
     }
@@ -52,7 +52,7 @@ fn workers_compute_behind_one_queue_over_every_transport() {
 
 #[test]
 fn workers_echo_over_what_has_requests() {
-    for transport in ["r2p2", "homa", "udp"] {
+    for transport in ["r2p2", "homa", "udp", "netclone"] {
         measured("echo", transport, "echo:64");
     }
 }

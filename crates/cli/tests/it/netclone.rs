@@ -93,6 +93,30 @@ fn a_server_answers_the_published_clients_bytes_without_a_switch() {
 }
 
 #[test]
+fn threads_report_what_waits_and_a_clone_is_discarded_there() {
+    let args = ["serve", "--listen", "127.0.0.1:0", "--transport", "netclone", "--app", "spin"];
+    let server = Service::start(&[&args[..], &["--workers", "2"]].concat(), 1);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.connect(server.address()).unwrap();
+    let send = |clo: u8| {
+        let mut request = [0; 60];
+        request[23] = clo;
+        request[52..].copy_from_slice(&50_000_000_u64.to_be_bytes());
+        socket.send(&request).unwrap();
+    };
+    // Two run and two wait.
+    [1, 1, 1, 1, 2].into_iter().for_each(send);
+    let loads = [(); 4].map(|()| {
+        let mut reply = [0; 100];
+        assert_eq!(socket.recv(&mut reply).unwrap(), 60);
+        (reply[19], reply[23])
+    });
+    assert_eq!(loads, [(2, 1), (1, 1), (0, 1), (0, 1)]);
+    assert_eq!(counts(server, ["clones_discarded"]), [1]);
+}
+
+#[test]
 fn what_the_format_has_not_is_refused() {
     let route = ["route", "--listen", "127.0.0.1:0", "--transport", "netclone"];
     let measure = ["measure", "--target", "127.0.0.1:9", "--rate", "1", "--app", "echo:0"];
