@@ -42,6 +42,24 @@ impl JbsqClone {
     pub fn new(bound: NonZeroU32) -> Self {
         Self { jbsq: Jbsq::new(bound), bound: bound.get() }
     }
+
+    /// Where the copy goes, the lowest index on a tie.
+    #[inline]
+    fn other(&self, loads: Loads<'_>, first: WorkerId) -> Option<WorkerId> {
+        let columns = loads.outstanding.iter().zip(loads.waiting);
+        // Workers out of service are above any bound.
+        let (mut fewest, mut second) = (self.bound, None);
+        for (index, (&outstanding, &waiting)) in columns.enumerate() {
+            if outstanding < fewest && waiting == 0 && index != first.index() {
+                (fewest, second) = (outstanding, Some(WorkerId::at(index)));
+                // Nobody has fewer than an idle worker.
+                if outstanding == 0 {
+                    break;
+                }
+            }
+        }
+        second
+    }
 }
 
 impl Policy for JbsqClone {
@@ -49,13 +67,8 @@ impl Policy for JbsqClone {
         let Placement::One(first) = self.jbsq.place(loads, random) else {
             return Placement::Hold;
         };
-        // Workers out of service are above any bound.
-        let has_room = |&(index, &outstanding): &(usize, &u32)| {
-            index != first.index() && outstanding < self.bound && loads.waiting[index] == 0
-        };
-        let others = loads.outstanding.iter().enumerate().filter(has_room);
-        match others.min_by_key(|&(_, &outstanding)| outstanding) {
-            Some((index, _)) => Placement::Two(first, WorkerId::at(index)),
+        match self.other(loads, first) {
+            Some(second) => Placement::Two(first, second),
             None => Placement::One(first),
         }
     }
