@@ -14,6 +14,9 @@
 //! Each service time is drawn when its request arrives, and arrivals, services, jitter, groups and
 //! placements draw from streams of their own, so two policies under one seed see the same requests.
 //!
+//! Where requests have deadlines, a scheduler refuses as a router does, and what is refused or comes
+//! late has no sojourn; a worker does not look at deadlines.
+//!
 //! Invariant: workers serve in the order in which they were given, and a conclusion that is known
 //! at the time of an arrival takes effect before it. The same seed gives the same run, to the bit.
 //! Time is in picoseconds, and does not drift.
@@ -42,7 +45,8 @@ use crate::sojourn::Sojourns;
 /// service time.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Sojourn times after the warm-up, in picoseconds.
+    /// Sojourn times after the warm-up, in picoseconds; where there are deadlines, of what was
+    /// answered in time.
     pub sojourns: Sojourns,
     /// The same by type, where there are several.
     pub by_type: Vec<Sojourns>,
@@ -50,7 +54,11 @@ pub struct Run {
     pub service_mean_ps: f64,
     /// Requests that went through, warm-up included.
     pub requests: u64,
-    /// Of them, those that the central queue of a scheduler held.
+    /// After the warm-up, requests that a scheduler refused.
+    pub refused: u64,
+    /// After the warm-up, requests that were served, and not in time.
+    pub late: u64,
+    /// Of all requests, those that the central queue of a scheduler held.
     pub held: u64,
     /// The longest that the central queue of any scheduler was.
     pub queue_len_max: usize,
@@ -63,6 +71,12 @@ impl Run {
     /// The share of requests that a central queue held.
     pub fn held_share(&self) -> f64 {
         self.held as f64 / self.requests as f64
+    }
+
+    /// The share of requests after the warm-up that were answered in time.
+    pub fn answered_share(&self) -> f64 {
+        let answered = self.sojourns.count();
+        answered as f64 / (answered + self.refused + self.late) as f64
     }
 }
 
@@ -94,8 +108,8 @@ impl System {
         self.run_observed(seed, |_, _| {})
     }
 
-    /// As [`System::run`]; `observe` hears of each request, warm-up included, its number in the
-    /// order of arrival and its sojourn in picoseconds. Before one scheduler the numbers come in
+    /// As [`System::run`]; `observe` hears of each request that was served, warm-up included, its
+    /// number in the order of arrival and its sojourn in picoseconds. Before one scheduler the numbers come in
     /// order, because it places in that order.
     ///
     /// # Errors
@@ -137,8 +151,17 @@ impl System {
         let mut sojourns = Sojourns::new();
         let types = if self.types_ps.is_empty() { 0 } else { self.types_ps.len() + 1 };
         let mut by_type = vec![Sojourns::new(); types];
-        let mut record = |number: u64, request: Request, sojourn_ps: u64| {
-            if number >= self.warmup {
+        let (mut refused, mut late) = (0, 0);
+        let deadline_ps = self.deadline_ps.unwrap_or(u64::MAX);
+        let mut record = |number: u64, request: Request, sojourn_ps: Option<u64>| {
+            let is_counted = number >= self.warmup;
+            let Some(sojourn_ps) = sojourn_ps else {
+                refused += u64::from(is_counted);
+                return;
+            };
+            if is_counted && sojourn_ps > deadline_ps {
+                late += 1;
+            } else if is_counted {
                 sojourns.record(sojourn_ps);
                 if types > 0 {
                     let kind = group::kind(&self.types_ps, request.service_ps);
@@ -159,7 +182,7 @@ impl System {
             groups[group].handle_arrival(number, request, &mut record);
         }
         groups.iter_mut().for_each(|group| group.finish(&mut record));
-        self.gather(&groups, sojourns, by_type)
+        Ok(Run { refused, late, ..self.gather(&groups, sojourns, by_type)? })
     }
 
     fn gather<P: Policy + ?Sized>(
@@ -176,6 +199,8 @@ impl System {
             by_type,
             service_mean_ps: self.service_mean_ps(),
             requests: self.requests,
+            refused: 0,
+            late: 0,
             held: groups.iter().map(|group| group.held).sum(),
             queue_len_max: groups.iter().map(|group| group.queue_len_max).max().unwrap_or(0),
             utilisation: busy_ps / (self.groups * self.workers) as f64 / end_ps as f64,

@@ -46,8 +46,11 @@ pub(crate) struct Args {
     #[arg(long)]
     client_clones: bool,
     /// Plans in which strangers attack and nothing else is wrong: every call must be answered
-    #[arg(long, conflicts_with_all = ["policy", "client_clones"])]
+    #[arg(long, conflicts_with_all = ["policy", "client_clones", "load"])]
     hostile: bool,
+    /// Calls come at so many times what the servers can serve, from 0.1 to 100 [default: as drawn]
+    #[arg(long, value_name = "SHARE", value_parser = parse_load)]
+    load: Option<f64>,
     /// Put a bug in, to see that it is found
     #[arg(long, value_name = "NAME", hide = true)]
     sabotage: Option<Sabotage>,
@@ -61,9 +64,16 @@ enum Transport {
     Homa,
 }
 
-/// Where the plans come from.
+/// Where the plans come from, and the load that they are brought to.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+struct Source {
+    drawn: Drawn,
+    load: Option<f64>,
+}
+
+/// What draws the plans.
+#[derive(Clone, Copy, Debug)]
+enum Drawn {
     R2p2,
     Homa,
     /// A router that may clone.
@@ -75,6 +85,22 @@ enum Source {
 }
 
 impl Source {
+    fn plan(self, seed: u64) -> Plan {
+        let plan = self.drawn.plan(seed);
+        match self.load {
+            Some(load) => plan.at_load(load),
+            None => plan,
+        }
+    }
+
+    /// The options that ask for it.
+    fn options(self) -> String {
+        let load = self.load.map_or(String::new(), |load| format!(" --load {load}"));
+        self.drawn.option() + &load
+    }
+}
+
+impl Drawn {
     fn of(args: &Args) -> Result<Self> {
         match (args.transport, args.policy) {
             (transport, _) if args.hostile => Ok(Self::Hostile(transport)),
@@ -114,7 +140,7 @@ impl Source {
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
-    let source = Source::of(args)?;
+    let source = Source { drawn: Drawn::of(args)?, load: args.load };
     let first = args.seed.unwrap_or(0);
     let count = args.seeds.unwrap_or(if args.seed.is_some() { 1 } else { SEEDS });
     let options = Options { sabotage: args.sabotage, ..Options::default() };
@@ -133,7 +159,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let json = json!({
         "schema": "tailcut.sim.faults/1",
         "config": { "transport": format!("{:?}", args.transport).to_lowercase(), "seed": first, "seeds": count, "twice_each": args.twice_each,
-            "policy": args.policy.map(|policy| policy.to_string()), "client_clones": args.client_clones, "hostile": args.hostile },
+            "policy": args.policy.map(|policy| policy.to_string()), "client_clones": args.client_clones, "hostile": args.hostile, "load": args.load },
         "seeds": found.seeds,
         "hash": format!("{:016x}", found.hash),
         "counts": counts_json(&found.coverage),
@@ -232,7 +258,7 @@ impl Failure {
         // Where a run differs from itself, every replay must look for it.
         let twice =
             if self.violation.invariant == Invariant::Determinism { " --twice-each 1" } else { "" };
-        let source = self.source.option();
+        let source = self.source.options();
         format!("tailcut sim faults --seed {}{source}{sabotage}{twice}", self.seed)
     }
 }
@@ -283,6 +309,11 @@ fn text(found: &Found, seeds_per_s: f64) -> String {
     text
 }
 
+fn parse_load(text: &str) -> Result<f64, String> {
+    let load = text.parse::<f64>().ok().filter(|load| (0.1..=100.0).contains(load));
+    load.ok_or_else(|| format!("{text:?} is no load from 0.1 to 100"))
+}
+
 /// Seeds where nothing is said.
 const SEEDS: u64 = 200;
 
@@ -298,5 +329,6 @@ Examples:
   tailcut sim faults --seeds 2000 --transport homa
   tailcut sim faults --seeds 500 --hostile
   tailcut sim faults --seeds 2000 --policy netclone+racksched
+  tailcut sim faults --seeds 2000 --load 10
   tailcut sim faults --seed 668            the run of one seed again
   tailcut sim faults --seeds 100000 --json -";

@@ -48,9 +48,13 @@ pub(crate) struct Args {
     /// rate
     #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = Process::parse)]
     arrivals: Process,
-    /// What arrives over what the workers can serve
+    /// What arrives over what the workers can serve; from 1 on with --deadline
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     load: f64,
+    /// From the arrival until nobody wants the answer: requests wait for as long as a router lets
+    /// them, and figures are of what was answered in time
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
+    deadline: Option<u64>,
     /// Share of services that take longer
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     jitter: f64,
@@ -143,7 +147,10 @@ impl Findings {
             "sojourn_ns": values_json(&self.estimates, mean_ns),
             "standard_error": errors_json(&self.estimates, 1.0),
             "exact": exact,
-            "requests_counted": self.runs.iter().map(|run| run.sojourns.count()).sum::<u64>(),
+            "requests_counted": self.sum(|run| run.sojourns.count()),
+            "refused": self.sum(|run| run.refused),
+            "late": self.sum(|run| run.late),
+            "goodput_over_capacity": self.goodput(args),
             "held_share": self.average(Run::held_share),
             "queue_len_max": self.runs.iter().map(|run| run.queue_len_max).max(),
             "utilisation": self.average(|run| run.utilisation),
@@ -203,7 +210,29 @@ impl Findings {
             self.runs.iter().map(|run| run.queue_len_max).max().unwrap_or(0),
             self.average(|run| run.utilisation),
         );
-        output::table(&rows, 1) + &line
+        output::table(&rows, 1) + &line + &self.deadline_text(args)
+    }
+
+    /// What became of the deadlines, where there are some.
+    fn deadline_text(&self, args: &Args) -> String {
+        let Some(deadline_ns) = args.deadline else { return String::new() };
+        format!(
+            "in time, within {}: {}; refused {}, late {}; goodput over capacity {:.4}\n",
+            Unit::Time.format(deadline_ns as f64),
+            self.sum(|run| run.sojourns.count()),
+            self.sum(|run| run.refused),
+            self.sum(|run| run.late),
+            self.goodput(args),
+        )
+    }
+
+    /// What was answered in time, over what the workers can serve.
+    fn goodput(&self, args: &Args) -> f64 {
+        args.load * self.average(Run::answered_share)
+    }
+
+    fn sum(&self, count: impl Fn(&Run) -> u64) -> u64 {
+        self.runs.iter().map(count).sum()
     }
 
     fn average(&self, figure: impl Fn(&Run) -> f64) -> f64 {
@@ -237,6 +266,7 @@ impl Args {
             occupancy_ps: self.occupancy.saturating_mul(1000),
             types_ps: self.types.iter().map(|limit_ns| limit_ns.saturating_mul(1000)).collect(),
             typing: if self.darc { Typing::Reserved } else { Typing::Shown },
+            deadline_ps: self.deadline.map(|deadline_ns| deadline_ns.saturating_mul(1000)),
             load: self.load,
             requests: self.requests,
             warmup: self.warmup.unwrap_or(self.requests / WARMUP_SHARE),
@@ -254,6 +284,7 @@ impl Args {
             "service": self.service.to_string(),
             "arrivals": arrivals_text(&self.arrivals),
             "load": self.load,
+            "deadline_ns": self.deadline,
             "jitter": self.jitter,
             "jitter_factor": self.jitter_factor,
             "speeds": self.speeds.as_ref().map(|speeds| &speeds.0),
@@ -292,6 +323,7 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
         && system.to_worker_ps == 0
         && system.feedback_ps == 0
         && system.occupancy_ps == 0
+        && system.deadline_ps.is_none()
         && system.typing == Typing::Shown
         && system.speeds.iter().all(|&speed| speed == 1.0)
         && system.arrivals == Process::Poisson
@@ -350,5 +382,6 @@ Examples:
   tailcut sim queue --layout 4x4 --policy jbsq:1 --service fixed:1us --load 0.9 --seeds 5
   tailcut sim queue --policy jbsq:3 --service exp:10us --to-worker 5us --feedback 5us --load 0.9
   tailcut sim queue --policy jbsq:2 --handoff 130ns --occupancy 30ns --load 0.9
+  tailcut sim queue --policy jbsq:1 --service exp:1ms --load 10 --deadline 100ms --requests 300k
   tailcut sim queue --policy jbsq:1 --service bimodal:1us:500us:0.995 --load 0.7 --types 10us --darc
   tailcut sim queue --speeds 1*12,0.5*4 --jitter 0.01 --json -";

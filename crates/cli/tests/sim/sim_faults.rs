@@ -58,6 +58,28 @@ fn a_bug_is_told_in_json_too() {
 }
 
 #[test]
+fn a_load_is_kept_by_the_replay() {
+    let found = json(&faults(&["--seeds", "10", "--load", "20", "--json", "-"]));
+    assert_eq!((&found["config"]["load"], &found["failure"]), (&20.0.into(), &Value::Null));
+    assert!(found["counts"]["calls"]["overload"].as_u64() > Some(100), "{found}");
+    let broken = ["--seeds", "50", "--load", "20", "--sabotage", "reply-is-changed", "--json", "-"];
+    let replay = json(&faults(&broken))["failure"]["replay"].clone();
+    assert!(replay.as_str().is_some_and(|replay| replay.contains(" --load 20")), "{replay}");
+}
+
+#[test]
+fn a_load_that_makes_no_sense_is_refused() {
+    for (args, reason) in [
+        (&["--load", "0"][..], "no load from 0.1 to 100"),
+        (&["--load", "2", "--hostile"][..], "cannot be used with"),
+    ] {
+        let output = faults(args);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains(reason), "{args:?}");
+    }
+}
+
+#[test]
 fn an_unknown_sabotage_is_refused_with_those_that_there_are() {
     let output = faults(&["--sabotage", "nonsense"]);
     assert_eq!(output.status.code(), Some(2));

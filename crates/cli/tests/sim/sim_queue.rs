@@ -59,6 +59,22 @@ fn random_placement_of_any_service_has_an_exact_answer() {
 }
 
 #[test]
+fn overload_says_what_was_answered_in_time() {
+    let args = "--policy jbsq:1 --service exp:1ms --load 10 --deadline 100ms --requests 600k";
+    let found = json(args);
+    assert_eq!(
+        (&found["config"]["deadline_ns"], &found["exact"]),
+        (&100_000_000.into(), &Value::Null)
+    );
+    let goodput = found["goodput_over_capacity"].as_f64().unwrap();
+    assert!((0.95..1.02).contains(&goodput), "{goodput}");
+    let count = |name: &str| found[name].as_u64().unwrap();
+    assert_eq!(count("requests_counted") + count("refused") + count("late"), 540_000);
+    let text = String::from_utf8(sim(args).stdout).unwrap();
+    assert!(text.contains("in time, within 100ms: ") && text.contains("goodput"), "{text}");
+}
+
+#[test]
 fn a_person_gets_a_table() {
     let output = sim("--layout 4x4 --policy jbsq:1 --requests 20k --seeds 2");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -71,7 +87,10 @@ fn a_person_gets_a_table() {
 #[test]
 fn nonsense_is_refused() {
     for (args, status, reason) in [
-        ("--load 1", 1, "the load must be above 0 and below 1"),
+        ("--load 1", 1, "the load must be above 0 and below 1, but is 1; more needs a deadline"),
+        ("--load 2 --deadline 1ms --policy jsq:2", 1, "requests wait at the workers"),
+        ("--load 2000 --deadline 1ms", 1, "at most 1000"),
+        ("--deadline 0ns", 2, "must be above zero"),
         ("--layout 4x4 --workers 15", 1, "has not 15 workers"),
         ("--layout 4by4", 2, "write QxU"),
         ("--policy random --ties lowest", 1, "a tie rule is for jbsq alone"),

@@ -11,10 +11,12 @@ use std::rc::Rc;
 
 use strum::EnumCount;
 use tailcut_measure::generator::generator;
+use tailcut_proto::address::share_of;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket};
+use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
 use super::host::Station;
 use super::plan::{CallPlan, Host, Plan, ServerPlan};
@@ -74,7 +76,11 @@ impl<'a> Applications<'a> {
             plan,
             watch: Rc::clone(watch),
             hosts: plan.hosts().collect(),
-            handlers: plan.servers.iter().map(|server| Handlers::new(server, 0)).collect(),
+            handlers: plan
+                .servers
+                .iter()
+                .map(|server| Handlers::new(server, plan.load, 0))
+                .collect(),
             calls: vec![CallState::Planned; plan.calls.len()],
             due: BTreeSet::new(),
             endings: [0; Ending::COUNT],
@@ -91,8 +97,12 @@ impl<'a> Applications<'a> {
         }
         while let Some(event) = turn.node.poll_event() {
             match (event, host) {
-                (Event::Request { id, payload, deadline, .. }, Host::Server(server)) => {
-                    self.begin_request(server, (id, deadline), payload, turn);
+                (Event::Request { id, client, payload, deadline, .. }, Host::Server(server)) => {
+                    let wait = match self.plan.load {
+                        Some(_) => Wait::of(share_of(client.ip()), turn.local, deadline),
+                        None => deadline.into(),
+                    };
+                    self.begin_request(server, (id, wait), payload, turn);
                 }
                 (Event::Cancelled { id }, Host::Server(server)) => self.forget_request(server, id),
                 (Event::Replied { context, payload, .. }, Host::Client(_)) => {
@@ -165,8 +175,8 @@ impl<'a> Applications<'a> {
             Host::Server(server) => {
                 let (incarnation, factor) =
                     (self.handlers[server].incarnation + 1, self.handlers[server].factor);
-                self.handlers[server] =
-                    Handlers { factor, ..Handlers::new(&self.plan.servers[server], incarnation) };
+                let fresh = Handlers::new(&self.plan.servers[server], self.plan.load, incarnation);
+                self.handlers[server] = Handlers { factor, ..fresh };
             }
             Host::Client(client) => {
                 for number in 0..self.calls.len() {
@@ -252,11 +262,11 @@ impl<'a> Applications<'a> {
     fn begin_request(
         &mut self,
         server: usize,
-        named: (RequestId, Time),
+        named: (RequestId, Wait),
         payload: Vec<u8>,
         turn: &mut Turn<'_, Station>,
     ) {
-        let (id, deadline) = named;
+        let (id, wait) = named;
         self.served[server] += 1;
         let number = payload.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
         let is_known = (number as usize) < self.calls.len();
@@ -271,19 +281,25 @@ impl<'a> Applications<'a> {
         let handlers = &mut self.handlers[server];
         handlers.jobs.insert(id.0, Job { number, ticket: None });
         let random = self.plan.calls[number as usize].word;
-        match handlers.scheduler.offer(id, Cloning::Forbidden, deadline, random) {
+        match handlers.scheduler.offer(id, Cloning::Forbidden, wait, random) {
             Outcome::Placed(workers, id) => {
                 workers.each(id, |worker, id| self.begin_service(server, worker, id, turn));
             }
             Outcome::Held(ticket) => {
                 handlers.jobs.insert(id.0, Job { number, ticket: Some(ticket) });
             }
-            Outcome::Full(id) => {
-                handlers.jobs.remove(&id.0);
-                self.watch.borrow_mut().ends_at(server, number);
-                refuse(turn, id, DropReason::Overload);
-            }
+            Outcome::Full(id) => self.refuse_waiting(server, id, turn),
         }
+    }
+
+    /// Refuses a request that waits for a worker, or would have to.
+    fn refuse_waiting(&mut self, server: usize, id: RequestId, turn: &mut Turn<'_, Station>) {
+        let Some(job) = self.handlers[server].jobs.remove(&id.0) else { return };
+        let mut watch = self.watch.borrow_mut();
+        watch.has_not_run(job.number);
+        watch.ends_at(server, job.number);
+        drop(watch);
+        refuse(turn, id, DropReason::Overload);
     }
 
     fn begin_service(
@@ -298,9 +314,9 @@ impl<'a> Applications<'a> {
         let Some(job) = handlers.jobs.get_mut(&id.0) else { return };
         job.ticket = None;
         let word = self.plan.calls[job.number as usize].word;
-        let service_ns =
-            self.plan.servers[server].service.sample_whole(&mut generator(word, SERVICES))
-                * handlers.factor;
+        let plan = &self.plan.servers[server];
+        let sample_ns = plan.service.sample_whole(&mut generator(word, SERVICES));
+        let service_ns = (sample_ns as f64 * plan.service_factor) as u64 * handlers.factor;
         let alarm = u64::from(handlers.incarnation) << 32 | worker.index() as u64;
         turn.wake_in(service_ns.min(SERVICE_NS_MAX), alarm);
     }
@@ -318,9 +334,11 @@ impl<'a> Applications<'a> {
         }
         let handlers = &mut self.handlers[server];
         handlers.scheduler.conclude(WorkerId::at(worker));
-        while let Some(id) = handlers.scheduler.poll_expired(turn.local) {
-            // The endpoint tells of it by a cancel, or has.
-            if let Some(job) = handlers.jobs.get_mut(&id.0) {
+        while let Some(id) = self.handlers[server].scheduler.poll_expired(turn.local) {
+            if self.plan.load.is_some() {
+                self.refuse_waiting(server, id, turn);
+            } else if let Some(job) = self.handlers[server].jobs.get_mut(&id.0) {
+                // The endpoint tells of it by a cancel, or has.
                 job.ticket = None;
             }
         }
@@ -426,8 +444,11 @@ impl<'a> Applications<'a> {
 }
 
 impl Handlers {
-    fn new(server: &ServerPlan, incarnation: u32) -> Self {
+    fn new(server: &ServerPlan, load: Option<f64>, incarnation: u32) -> Self {
         let mut scheduler = Scheduler::new(Box::new(Jbsq::new(NonZeroU32::MIN)), QUEUE_LEN_MAX);
+        if load.is_some() {
+            scheduler = scheduler.with_overload(OverloadConfig::DEFAULT);
+        }
         for _ in 0..server.workers {
             scheduler.add_worker();
         }

@@ -45,6 +45,7 @@ impl Plan {
             calls: Vec::new(),
             faults: Vec::new(),
             loses_nothing: false,
+            load: None,
         };
         let lasts_ns = dice.log_between(20 * MS, 200 * MS);
         plan.calls = calls(&mut dice, &plan, lasts_ns);
@@ -187,6 +188,7 @@ fn server(dice: &mut Dice) -> ServerPlan {
     ServerPlan {
         workers: dice.between(1, 4) as u32,
         service,
+        service_factor: 1.0,
         requests_max: dice.one_of(&[65_536, 65_536, 65_536, 65_536, 65_536, 65_536, 65_536, 12]),
         partials_max: dice.one_of(&[4096, 4096, 4096, 1]),
         clients_max: dice.one_of(&[4096, 4096, 4096, 3]),

@@ -6,6 +6,7 @@
 //! | [`plan`] | a run as data: hosts, calls, faults |
 //! | `draw` | plans from seeds |
 //! | [`hostile`] | what strangers send, and plans of nothing else |
+//! | `load` | plans under the load that is asked for |
 //! | `life` | processes that stop, restart and are reloaded, and handlers that panic |
 //! | `host` | a node with the watch at its port; bugs for tests of the harness |
 //! | `watch`, `replies` | what is checked of each datagram |
@@ -42,6 +43,7 @@ mod draw;
 mod host;
 pub mod hostile;
 mod life;
+mod load;
 mod minimise;
 pub mod plan;
 mod replies;

@@ -51,6 +51,9 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Every call must be answered, but for those whose handler refuses or panics.
     pub loses_nothing: bool,
+    /// Calls over what the workers can serve, where [`Plan::at_load`] has set it. Handlers then
+    /// refuse what has waited for too long.
+    pub load: Option<f64>,
 }
 
 /// The transport of a plan's endpoints.
@@ -81,6 +84,8 @@ pub struct ServerPlan {
     pub workers: u32,
     /// How long a request runs, ns.
     pub service: Distribution,
+    /// The factor on that; 1 but under a load that is asked for.
+    pub service_factor: f64,
     /// [`tailcut_proto::r2p2::Serving::requests_max`].
     pub requests_max: usize,
     /// [`tailcut_proto::r2p2::Serving::partials_max`].
@@ -310,6 +315,7 @@ impl Default for ServerPlan {
         Self {
             workers: 16,
             service: service.unwrap_or_else(|error| panic!("{error}")),
+            service_factor: 1.0,
             requests_max: config.serving.requests_max,
             partials_max: config.serving.partials_max,
             clients_max: config.clients_max,
@@ -347,6 +353,7 @@ impl Default for Plan {
             calls: Vec::new(),
             faults: Vec::new(),
             loses_nothing: false,
+            load: None,
         }
     }
 }
@@ -568,6 +575,9 @@ impl fmt::Display for Plan {
             let pooled = if server.is_pooled { ", in the pool" } else { "" };
             let trusting = if server.is_trusting { ", trusting" } else { "" };
             write!(f, "server {index}: {} x {}{pooled}{trusting}", server.workers, server.service)?;
+            if server.service_factor != 1.0 {
+                write!(f, ", times {:.3}", server.service_factor)?;
+            }
             f.write_str(if server.is_former { ", of a former version" } else { "" })?;
             write!(
                 f,

@@ -404,6 +404,12 @@ impl Watch {
         }
     }
 
+    /// A server's application, which was handed call `number`, has refused it before it ran.
+    pub(super) fn has_not_run(&mut self, number: u32) {
+        let runs = &mut self.runs[number as usize];
+        *runs = runs.saturating_sub(1);
+    }
+
     /// A server's application has call `number` no longer.
     pub(super) fn ends_at(&mut self, server: usize, number: u32) {
         let book = &mut self.servers[server];

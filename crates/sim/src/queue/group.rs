@@ -4,6 +4,7 @@
 //! |---|---|
 //! | an arrival | what concluded by then is concluded first; then it is placed, or held |
 //! | a conclusion is known | the worker's count falls, and held requests that may go are placed |
+//! | a held request has waited for as long as its deadline and the overload rule let it | it is refused |
 //! | a placement | the request reaches its worker after the way there, and its end of service is known |
 //!
 //! Invariant: conclusions are known in the order of their times, and none is missing from
@@ -15,6 +16,7 @@ use rand::Rng;
 use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Draws, Policy, WorkerId};
+use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait, Workers};
 
@@ -36,6 +38,8 @@ pub(super) struct Group<P: ?Sized> {
     to_worker_ps: u64,
     feedback_ps: u64,
     occupancy_ps: u64,
+    /// From arrival until nobody wants the answer, where requests have deadlines.
+    deadline_ps: Option<u64>,
     /// When the scheduler is done with all that has arrived.
     placed_at_ps: u64,
     /// No conclusion is known later; where one would be, the run is refused at its end.
@@ -63,10 +67,15 @@ struct Worker {
 impl<P: Policy + ?Sized> Group<P> {
     /// Group `index` of a system that has been checked.
     pub(super) fn new(system: &System, index: usize, policy: Box<P>, seed: u64) -> Self {
-        let mut scheduler = Scheduler::new(policy, system.requests as usize);
+        // A share of a queue leaves a part of it to others, and here all are of one.
+        let len_max = system.requests as usize;
+        let mut scheduler = Scheduler::new(policy, len_max + len_max / 16 + 1);
         let is_typed = system.typing == Typing::Reserved;
         if is_typed {
             scheduler = scheduler.with_types(system.types_ps.len() + 1);
+        }
+        if system.deadline_ps.is_some() {
+            scheduler = scheduler.with_overload(OverloadConfig::DEFAULT);
         }
         let first = index * system.workers;
         let workers = (first..first + system.workers).map(|number| {
@@ -87,6 +96,7 @@ impl<P: Policy + ?Sized> Group<P> {
             to_worker_ps: system.to_worker_ps,
             feedback_ps: system.feedback_ps,
             occupancy_ps: system.occupancy_ps,
+            deadline_ps: system.deadline_ps,
             placed_at_ps: 0,
             time_last_ps: Departures::time_end(system.workers) - 1,
             held: 0,
@@ -99,26 +109,37 @@ impl<P: Policy + ?Sized> Group<P> {
         &mut self,
         number: u64,
         request: Request,
-        record: &mut impl FnMut(u64, Request, u64),
+        record: &mut impl FnMut(u64, Request, Option<u64>),
     ) {
         let now = self.placed_at_ps.max(request.arrived_ps).saturating_add(self.occupancy_ps);
         self.placed_at_ps = now.min(self.time_last_ps);
         self.handle_conclusions(now, record);
         let random = self.placements.word();
         let kind = kind(&self.types_ps, request.service_ps);
-        let wait = Wait::from(Time::MAX).of_type(kind);
+        let wait = self.wait(now, request).of_type(kind);
         match self.scheduler.offer((number, request), Cloning::Allowed, wait, random) {
             Outcome::Placed(workers, held) => self.start(workers, held, now, record),
             Outcome::Held(_) => {
                 self.held += 1;
                 self.queue_len_max = self.queue_len_max.max(self.scheduler.queue_len());
             }
-            Outcome::Full(_) => unreachable!("the queue has a place for every request"),
+            Outcome::Full((number, request)) => {
+                assert!(self.deadline_ps.is_some(), "the queue has a place for every request");
+                record(number, request, None);
+            }
         }
     }
 
+    /// How long a request may wait. The scheduler's time is in nanoseconds, by which it bounds waiting.
+    #[inline]
+    fn wait(&self, now: u64, request: Request) -> Wait {
+        let Some(deadline_ps) = self.deadline_ps else { return Wait::from(Time::MAX) };
+        let deadline = request.arrived_ps.saturating_add(deadline_ps) / PS_PER_NS;
+        Wait::of(0, now / PS_PER_NS, deadline)
+    }
+
     /// Lets everything leave.
-    pub(super) fn finish(&mut self, record: &mut impl FnMut(u64, Request, u64)) {
+    pub(super) fn finish(&mut self, record: &mut impl FnMut(u64, Request, Option<u64>)) {
         self.handle_conclusions(self.time_last_ps, record);
     }
 
@@ -136,17 +157,34 @@ impl<P: Policy + ?Sized> Group<P> {
     /// Everything that the scheduler hears of until `until`, and what that lets out of the central
     /// queue.
     #[inline]
-    fn handle_conclusions(&mut self, until: u64, record: &mut impl FnMut(u64, Request, u64)) {
+    fn handle_conclusions(
+        &mut self,
+        until: u64,
+        record: &mut impl FnMut(u64, Request, Option<u64>),
+    ) {
         while let Some((now, index)) = self.departures.earliest(until) {
             self.departures.follow(index, self.workers[index].later_ps.pop_front());
             self.scheduler.conclude(WorkerId(index as u32));
+            self.refuse_expired(now, record);
             while self.scheduler.queue_len() > 0
                 && let Some((workers, held)) =
-                    self.scheduler.poll_placed(now, self.placements.word())
+                    self.scheduler.poll_placed(now / PS_PER_NS, self.placements.word())
             {
                 // A worker that waits for it waits for the decision too.
                 self.start(workers, held, now.saturating_add(self.occupancy_ps), record);
             }
+        }
+        self.refuse_expired(until, record);
+    }
+
+    /// Refuses what has waited for as long as it may.
+    #[inline]
+    fn refuse_expired(&mut self, now: u64, record: &mut impl FnMut(u64, Request, Option<u64>)) {
+        if self.deadline_ps.is_none() {
+            return;
+        }
+        while let Some((number, request)) = self.scheduler.poll_expired(now / PS_PER_NS) {
+            record(number, request, None);
         }
     }
 
@@ -157,7 +195,7 @@ impl<P: Policy + ?Sized> Group<P> {
         workers: Workers,
         (number, request): (u64, Request),
         now: u64,
-        record: &mut impl FnMut(u64, Request, u64),
+        record: &mut impl FnMut(u64, Request, Option<u64>),
     ) {
         let mut first_finish = u64::MAX;
         if !self.types_ps.is_empty() {
@@ -176,7 +214,7 @@ impl<P: Policy + ?Sized> Group<P> {
             }
             first_finish = first_finish.min(finish);
         }
-        record(number, request, first_finish - request.arrived_ps);
+        record(number, request, Some(first_finish - request.arrived_ps));
     }
 }
 

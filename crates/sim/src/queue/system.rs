@@ -48,6 +48,12 @@ pub struct System {
     pub types_ps: Vec<u64>,
     /// What becomes of the types. Default [`Typing::Shown`].
     pub typing: Typing,
+    /// From the arrival of a request until nobody wants its answer, picoseconds; at least 1 ns. With
+    /// it the schedulers let requests wait as routers and hosts do ([`OverloadConfig::DEFAULT`]), and
+    /// loads may be above 1. Default none: requests wait for as long as it takes.
+    ///
+    /// [`OverloadConfig::DEFAULT`]: tailcut_proto::scheduler::overload::OverloadConfig::DEFAULT
+    pub deadline_ps: Option<u64>,
     /// The load, arrivals over capacity: the rate times the mean service (jitter
     /// included) over the sum of speeds.
     pub load: f64,
@@ -117,6 +123,7 @@ impl System {
             occupancy_ps: 0,
             types_ps: Vec::new(),
             typing: Typing::Shown,
+            deadline_ps: None,
             load: 0.8,
             requests: 2_000_000,
             warmup: 200_000,
@@ -135,7 +142,8 @@ impl System {
 
     /// Checks that the system has an answer; every run does so first.
     ///
-    /// A load that the workers or one group of them cannot serve is refused. With delays the bound
+    /// A load that the workers or one group of them cannot serve is refused where requests have no
+    /// deadline, or where they wait at the workers, which do not look at it. With delays the bound
     /// of JBSQ limits what a worker serves to `bound` requests in a service time and both delays;
     /// loads from there on are refused too. Somewhat below that ceiling, where service times vary,
     /// queues may already grow without end, and a run shows what its requests saw.
@@ -260,8 +268,17 @@ impl System {
         {
             return Err(SystemError::Service(self.service.to_string()));
         }
-        if !(self.load > 0.0 && self.load < 1.0) {
-            return Err(SystemError::Load(self.load));
+        if self.deadline_ps.is_some_and(|deadline_ps| deadline_ps < PS_PER_NS) {
+            return Err(SystemError::Deadline);
+        }
+        match self.deadline_ps {
+            None if !(self.load > 0.0 && self.load < 1.0) => {
+                return Err(SystemError::Load(self.load));
+            }
+            Some(_) if !(self.load > 0.0 && self.load <= LOAD_MAX) => {
+                return Err(SystemError::DeadlineLoad(self.load));
+            }
+            _ => {}
         }
         let capacity =
             (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
@@ -287,8 +304,14 @@ impl System {
             * self.load;
         // What a scheduler takes in a mean service is all that it can place in one.
         let placed = self.service_mean_ps() / self.occupancy_ps as f64 / offered * self.load;
+        if self.deadline_ps.is_some() && placed <= self.load {
+            return Err(SystemError::Occupancy { load: self.load, ceiling: placed });
+        }
         let ceiling = ceiling.min(placed);
-        if ceiling <= self.load {
+        if ceiling <= self.load && self.deadline_ps.is_some() && self.bound().is_none() {
+            return Err(SystemError::WaitsAtWorkers { load: self.load, policy: self.policy });
+        }
+        if ceiling <= self.load && self.deadline_ps.is_none() {
             return Err(SystemError::Overload { load: self.load, ceiling });
         }
         Ok(())
@@ -372,8 +395,34 @@ pub enum SystemError {
     #[error("the arrivals {0} have no mean gap above zero, so they cannot be scaled to a load")]
     Arrivals(String),
     /// A queue that is never used, or never empties.
-    #[error("the load must be above 0 and below 1, but is {0}")]
+    #[error("the load must be above 0 and below 1, but is {0}; more needs a deadline")]
     Load(f64),
+    /// A load that is none, or beyond reason.
+    #[error("the load must be above 0 and at most {LOAD_MAX}, but is {0}")]
+    DeadlineLoad(f64),
+    /// Less than a scheduler's time can tell.
+    #[error("a deadline must be at least 1 ns")]
+    Deadline,
+    /// A scheduler that is itself too slow refuses nobody in time.
+    #[error(
+        "a load of {load} is more than the scheduler's own occupancy lets it place: it must stay below {ceiling:.4}"
+    )]
+    Occupancy {
+        /// The load asked for.
+        load: f64,
+        /// The load that a scheduler can place.
+        ceiling: f64,
+    },
+    /// Overload where nobody refuses.
+    #[error(
+        "a load of {load} never settles with {policy}, by which requests wait at the workers; jbsq:N holds them where deadlines count"
+    )]
+    WaitsAtWorkers {
+        /// The load asked for.
+        load: f64,
+        /// The policy.
+        policy: PolicySpec,
+    },
     /// More than some workers can serve.
     #[error(
         "a load of {load} never settles: with this layout, policy, speeds and delays it must stay below {ceiling:.4}"
@@ -423,5 +472,7 @@ const SPEED_MIN: f64 = 1e-3;
 const SPEED_MAX: f64 = 1e3;
 const JITTER_FACTOR_MAX: f64 = 1e6;
 const TOKENS_MAX: u32 = 1 << 10;
+/// Load where requests have deadlines.
+const LOAD_MAX: f64 = 1000.0;
 /// 50 days, which leaves as many again before times saturate.
 const LENGTH_MAX_PS: f64 = 4.32e18;

@@ -104,6 +104,59 @@ fn a_load_above_the_ceiling_of_a_bound_is_refused() {
 }
 
 #[test]
+fn overload_needs_deadlines_and_a_queue_where_they_count() {
+    let overload = |system: &mut System| (system.load, system.deadline_ps) = (2.0, Some(MS));
+    check_accepted(|system| overload(system));
+    check_refused(|system| system.load = 2.0, "more needs a deadline");
+    check_refused(
+        |system| (overload(system), system.policy = Random::SPEC).0,
+        "with random, by which requests wait at the workers",
+    );
+    check_refused(
+        |system| (overload(system), system.deadline_ps = Some(999)).0,
+        "a deadline must be at least 1 ns",
+    );
+    check_refused(|system| (overload(system), system.load = 1001.0).0, "at most 1000, but is 1001");
+    // It places four in a service of four workers at a load of 1.
+    check_refused(
+        |system| (overload(system), system.occupancy_ps = 250_000).0,
+        "must stay below 1.0000",
+    );
+}
+
+#[test]
+fn under_overload_the_workers_answer_what_they_can_in_time() {
+    for (load, deadline_ps) in [(2.0, 100 * MS), (10.0, 100 * MS), (10.0, 1000 * MS)] {
+        let system = System::new(16, "jbsq:1".parse().unwrap(), service("exp:1ms"));
+        let system = System { load, deadline_ps: Some(deadline_ps), ..system };
+        let run = system.for_requests((load * 16_000.0 * 8.0) as u64).run(1).unwrap();
+        let goodput = load * run.answered_share();
+        assert!((0.95..1.02).contains(&goodput), "load {load}: {goodput}");
+        assert!(run.sojourns.percentile(0.99) <= deadline_ps as f64 / 2.0, "load {load}");
+        let counted = run.sojourns.count() + run.refused + run.late;
+        assert_eq!(counted, run.requests - run.requests / 10, "each has one end");
+        assert!(run.refused > counted / 3, "{} of {counted}", run.refused);
+    }
+}
+
+#[test]
+fn what_comes_late_is_no_goodput() {
+    // One worker that takes 1 ms, placed on at once: what waits behind another at it is late.
+    let policy = "jbsq:2".parse().unwrap();
+    let mut system = System::new(1, policy, service("fixed:1ms")).at_load(5.0);
+    system.deadline_ps = Some(3 * MS / 2);
+    let run = system.for_requests(10_000).run(1).unwrap();
+    assert!(run.late > 1_000 && run.sojourns.percentile(1.0) <= 1.501e9, "{}", run.late);
+}
+
+#[test]
+fn a_queue_holds_whatever_comes_at_once() {
+    let gaps = Process::parse("bimodal:0:1000:0.999").unwrap();
+    let run = System { arrivals: gaps, ..system("jbsq:2") }.at_load(0.5).run(1).unwrap();
+    assert!(run.queue_len_max > 950, "{}", run.queue_len_max);
+}
+
+#[test]
 fn the_automatic_bound_follows_the_delays() {
     let mut system = System::new(16, Jbsq::AUTO, service("exp:1us"));
     assert_eq!(system.bound(), NonZeroU32::new(2));
@@ -249,3 +302,6 @@ fn types_need_an_order_and_reserved_workers_need_types() {
         "give types, and jbsq:N",
     );
 }
+
+/// A millisecond in picoseconds.
+const MS: u64 = 1_000_000_000;

@@ -11,6 +11,7 @@ mod faults;
 mod faults_cloning;
 mod faults_homa;
 mod faults_hostile;
+mod faults_load;
 mod homa_published;
 mod homa_scale;
 mod instrument;
