@@ -325,6 +325,10 @@ impl Endpoint {
         let (request, reply) = (slot.out.end(), slot.inc.end());
         self.buffers.give(request);
         self.buffers.give(reply);
+        if !is_client && matches!(slot.phase, Phase::Receiving) {
+            self.holdings.partials -= 1;
+            self.peers.end_partial(peer);
+        }
         let peer = &mut self.peers[peer];
         if is_client {
             self.holdings.calls -= 1;
@@ -332,7 +336,6 @@ impl Endpoint {
             peer.state.numbering.end(id.session(), id.sequence());
         } else {
             self.holdings.requests -= 1;
-            self.holdings.partials -= usize::from(matches!(slot.phase, Phase::Receiving));
             self.holdings.waiting -=
                 usize::from(matches!(slot.phase, Phase::Waiting | Phase::Parked(_)));
             self.holdings.hold(peer, &mut slot.held_bytes, 0);

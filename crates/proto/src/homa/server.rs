@@ -269,6 +269,7 @@ impl Endpoint {
         record.state.is_stripped = header.is_stripped();
         self.holdings.requests += 1;
         self.holdings.partials += 1;
+        self.peers.begin_partial(peer);
         self.enlist(index);
         self.begin_incoming(index, header);
         self.hold(index, self.slots[index].inc.message.granted() as usize);
@@ -294,6 +295,7 @@ impl Endpoint {
         }
         self.slots[index].phase = Phase::Waiting;
         self.holdings.partials -= 1;
+        self.peers.end_partial(peer);
         self.holdings.waiting += 1;
         self.arm(now, index);
         if header.flags().has(DataFlags::PART) {
@@ -426,7 +428,8 @@ impl Endpoint {
 
     fn is_full(&self, peer: PeerId, header: &DataHeader) -> bool {
         let bytes = header.message_length.get().min(self.config.unscheduled_len_max) as usize;
-        self.holdings.partials >= self.config.serving.partials_max
+        let free = self.config.serving.partials_max.saturating_sub(self.holdings.partials);
+        !self.peers.has_room_for_partial(peer, free)
             || self.holdings.is_full(&self.peers[peer], bytes, &self.config.serving)
     }
 

@@ -18,7 +18,8 @@ pub struct Serving {
     pub requests_max: usize,
     /// Requests of one client, likewise. Default 16 384, a client's own default limit.
     pub requests_per_client_max: usize,
-    /// Messages half received, in all. Default 4096.
+    /// Messages half received, in all. Default 4096. One client's address, or /64 of IPv6, has at
+    /// most three times what is left of them.
     pub partials_max: usize,
     /// Bytes of messages half received and of replies kept, in all. Default 256 MiB.
     pub held_bytes_max: usize,

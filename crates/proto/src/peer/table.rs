@@ -19,7 +19,7 @@ use std::ops::{Index, IndexMut};
 
 use super::limits::{Holdings, Serving};
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
-use crate::address::AddressKey;
+use crate::address::{AddressKey, share_of};
 use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::work;
@@ -52,6 +52,8 @@ pub(crate) struct Table<T> {
     vacant: Vec<PeerId>,
     /// Peers of each address prefix that has any.
     by_prefix: HashMap<u64, usize, KeyedState>,
+    /// Requests half received of each share ([`share_of`]) that has any.
+    partials: HashMap<u64, usize, KeyedState>,
     /// Bytes of all sessions.
     budget: Budget,
     /// Nothing that was sent before this is known to have run or not.
@@ -108,6 +110,7 @@ impl<T> Table<T> {
             hand: 0,
             vacant: Vec::new(),
             by_prefix: HashMap::with_hasher(KeyedState::with_seed(seed)),
+            partials: HashMap::with_hasher(KeyedState::with_seed(seed)),
             budget: Budget::new(serving, seed),
             started_at: now,
         }
@@ -180,6 +183,30 @@ impl<T> Table<T> {
         let free = self.peers_max.saturating_sub(self.index.len());
         let held = self.by_prefix.get(&prefix).copied().unwrap_or(0);
         free > 0 && held <= SHARE * free
+    }
+
+    /// True if one more request of a peer may be half received, where `free` places are left: who
+    /// begins what it does not end leaves some of them to others, as with the table itself.
+    pub(crate) fn has_room_for_partial(&self, peer: PeerId, free: usize) -> bool {
+        let held = self.partials.get(&share_of(self[peer].address.ip())).copied().unwrap_or(0);
+        free > 0 && held <= SHARE * free
+    }
+
+    /// A request of a peer is half received.
+    pub(crate) fn begin_partial(&mut self, peer: PeerId) {
+        let share = share_of(self[peer].address.ip());
+        *self.partials.entry(share).or_default() += 1;
+    }
+
+    /// A request of a peer, which was half received, is complete or gone.
+    pub(crate) fn end_partial(&mut self, peer: PeerId) {
+        let share = share_of(self[peer].address.ip());
+        if let Some(held) = self.partials.get_mut(&share) {
+            *held -= 1;
+            if *held == 0 {
+                self.partials.remove(&share);
+            }
+        }
     }
 
     /// True if a peer at an address that is not validated would still be added. May evict an idle

@@ -207,7 +207,8 @@ impl Server {
         is_partial: bool,
         serving: &Serving,
     ) -> bool {
-        is_partial && self.held.partials >= serving.partials_max
+        let free = serving.partials_max.saturating_sub(self.held.partials);
+        is_partial && !self.clients.has_room_for_partial(client, free)
             || self.held.is_full(&self.clients[client], message_len, serving)
     }
 

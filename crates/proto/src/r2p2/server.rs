@@ -530,7 +530,9 @@ impl Server {
         slot.phase = Phase::Receiving;
         slot.request.begin(payload, message_len, segment_len, 1);
         shared.note_expected(0, &slot.request);
+        let client = slot.client;
         self.held.partials += 1;
+        self.clients.begin_partial(client);
         self.receive(now, index, packet, shared);
     }
 
@@ -603,6 +605,7 @@ impl Server {
                     return self.release(index, shared);
                 }
                 self.held.partials -= 1;
+                self.clients.end_partial(client);
                 self.deliver(index, payload, shared);
                 self.queue_sack(index);
             }
@@ -707,14 +710,19 @@ impl Server {
     pub(super) fn release(&mut self, index: SlotId, shared: &mut Shared) {
         self.wheel.disarm(index);
         let slot = &mut self.slots[index];
-        let client = &mut self.clients[slot.client];
+        let from = slot.client;
+        let client = &mut self.clients[from];
         self.held.hold(client, &mut slot.held_bytes, 0);
         self.held.requests -= 1;
         client.requests -= 1;
         match std::mem::replace(&mut slot.phase, Phase::Replying) {
-            Phase::Receiving => self.held.partials -= 1,
+            Phase::Receiving => {
+                self.held.partials -= 1;
+                self.clients.end_partial(from);
+            }
             Phase::ReceivingV1(mut request) => {
                 self.held.partials -= 1;
+                self.clients.end_partial(from);
                 shared.buffers.give(request.take());
             }
             Phase::Waiting => self.held.waiting -= 1,

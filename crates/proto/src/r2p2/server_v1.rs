@@ -123,6 +123,7 @@ impl Server {
         request.accept(packet.payload);
         self.slots[index].phase = Phase::ReceivingV1(request);
         self.held.partials += 1;
+        self.clients.begin_partial(self.slots[index].client);
         self.expect_v1(now, index, &shared.config.serving);
         self.queue.push_control(Control::AckV1 { to: path, rid });
     }
@@ -154,6 +155,7 @@ impl Server {
         }
         let payload = request.take();
         self.held.partials -= 1;
+        self.clients.end_partial(self.slots[index].client);
         self.deliver(index, payload, shared);
     }
 

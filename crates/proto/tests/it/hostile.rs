@@ -111,6 +111,29 @@ fn a_half_request_takes_no_place_at_the_router() {
     assert_eq!(server.node.holdings().partials, 0, "its client is gone");
 }
 
+/// From whatever ports it does.
+#[test]
+fn who_begins_what_it_does_not_end_leaves_others_room() {
+    let mut server = Lone::with(|config| config.serving.partials_max = 16);
+    let first = |session| request(session, 0, 1388, &[0; 1380], Route::default());
+    let begin = |server: &mut Lone, from: &str, session| {
+        server.give(from, &first(session));
+        server.node.holdings().partials
+    };
+    for run in 0..2 {
+        for place in 0..40 {
+            let from = format!("127.0.0.8:{}", 1 + place % 8);
+            begin(&mut server, &from, 100 * run + place);
+        }
+        let held = server.node.holdings().partials;
+        assert_eq!(held, 13, "three times what is left, and one; what has gone counts no more");
+        assert_eq!(begin(&mut server, "127.0.0.9:1", 1_000 + run), 14);
+        assert_eq!(begin(&mut server, "127.0.1.9:1", 2_000 + run), 15);
+        server.pass(60_000_000);
+        assert_eq!(server.node.holdings().partials, 0);
+    }
+}
+
 #[test]
 fn a_request_of_several_packets_counts_when_it_is_complete() {
     let mut server = server();
