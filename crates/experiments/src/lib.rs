@@ -9,6 +9,7 @@ mod chip;
 mod cloning;
 mod cloning_map;
 pub mod cores;
+mod detection;
 mod dispatcher;
 mod effort;
 pub mod figure;
@@ -41,7 +42,7 @@ pub struct Reproduction {
 }
 
 /// All of them.
-pub const REPRODUCTIONS: [Reproduction; 21] = [
+pub const REPRODUCTIONS: [Reproduction; 22] = [
     reproduction(
         "rpcvalet-queues",
         "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -146,6 +147,14 @@ pub const REPRODUCTIONS: [Reproduction; 21] = [
         "goodput and p99 at up to a hundred times the capacity: FIFO, CoDel, adaptive LIFO",
         overload::figure,
     ),
+    Reproduction {
+        is_map: true,
+        ..reproduction(
+            "detection",
+            "how soon a router sees that a server is gone, against false alarms, by silent_ns",
+            detection::figure,
+        )
+    },
 ];
 
 const fn reproduction(
