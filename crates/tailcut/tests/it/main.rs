@@ -3,6 +3,7 @@
 mod allocations;
 #[cfg(feature = "tokio")]
 mod endings;
+mod failover;
 mod library;
 #[cfg(feature = "tokio")]
 mod lifecycle;
