@@ -96,7 +96,7 @@ impl Report {
                 AgentEvent::Slice { thread, slice: read_slice(&mut reader)? }
             }
             CLIENT => {
-                let client = reader.counts::<_, 7>()?;
+                let client = reader.counts::<_, 13>()?;
                 let (stamps, stamped) = read_stamps(&mut reader)?;
                 AgentEvent::Client { client, stamps, stamped }
             }
