@@ -26,8 +26,7 @@ local wire = {
     ReplyHeader = {
         len = 48, base = { 0, 8 }, rpc_id = { 8, 8 }, message_len = { 16, 4 }, flags = { 20, 1 },
         version = { 21, 1 }, server_load = { 22, 2 }, server_id = { 24, 4 }, clock_echo_us = { 28, 4 },
-        token = { 32, 8 }, workers = { 40, 2 }, reserved = { 42, 2 }, segment_len = { 44, 2 },
-        server_waiting = { 46, 2 },
+        token = { 32, 8 }, detail = { 40, 4 }, segment_len = { 44, 2 }, server_waiting = { 46, 2 },
     },
     Route = {
         len = 24, client_ip = { 0, 16 }, client_port = { 16, 2 }, routed = { 18, 1 }, returns = { 19, 1 },
@@ -41,7 +40,7 @@ local wire = {
         Unrestricted = 0, Fixed = 1,
     },
     Flags = {
-        CLONE = 12, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
+        CLONE = 12, HELD = 128, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
     },
     RpcId = {
         SEQUENCE_BITS = 24,
@@ -140,10 +139,12 @@ local f = {
     resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, bits.RESEND_TAIL),
     stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, bits.STOPPING),
     moved = ProtoField.bool("r2p2.ext.flags.moved", "Moved", 8, nil, bits.MOVED),
+    held = ProtoField.bool("r2p2.ext.flags.held", "Held", 8, nil, bits.HELD),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
     server_waiting = ProtoField.uint16("r2p2.ext.server_waiting", "Server waiting", base.DEC),
-    workers = ProtoField.uint16("r2p2.ext.workers", "Workers", base.DEC),
+    retry_after_ns = ProtoField.uint32("r2p2.ext.retry_after_ns", "Retry after (ns)", base.DEC),
+    servers = ProtoField.uint32("r2p2.ext.servers", "Servers", base.DEC),
     server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
     client_clock_us = ProtoField.uint32("r2p2.ext.client_clock_us", "Client clock (us)", base.DEC),
     deadline_us = ProtoField.uint32("r2p2.ext.deadline_us", "Deadline (us)", base.DEC),
@@ -196,7 +197,7 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
-    "resend_tail", "stopping", "moved", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting", "workers",
+    "resend_tail", "stopping", "moved", "held", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting", "retry_after_ns", "servers",
     "route", "client_ip", "client_port", "routed", "returns", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
@@ -351,9 +352,12 @@ local function add_extension(tvb, tree)
     local flags = ext:add(f.ext_flags, range)
     for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, range) end
     if flag(range:uint(), bits.STOPPING) then flags:add(f.stopping, range) end
-    if flag(range:uint(), bits.MOVED) then flags:add(f.moved, range) end
+    local is_ack = type_of(tvb) == ACK
+    if flag(range:uint(), bits.MOVED) then flags:add(is_ack and f.held or f.moved, range) end
     if from_server[type_of(tvb)] then
-        add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "workers", "segment_len", "server_waiting" })
+        add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "segment_len", "server_waiting" })
+        local detail = type_of(tvb) == FEEDBACK and f.servers or f.retry_after_ns
+        ext:add(detail, at(tvb, reply.detail))
     else
         add_all(ext, tvb, request, { "version", "client_clock_us", "deadline_us", "token", "floor", "segment_len", "age_ms" })
     end
@@ -410,9 +414,9 @@ local function add_payload(tvb, tree, packet)
     end
 end
 
-local function flags_text(flags)
-    local text = ""
-    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", "RESEND", "RESEND_TAIL", "STOPPING", "MOVED" }) do
+local function flags_text(flags, kind)
+    local text, last = "", kind == ACK and "HELD" or "MOVED"
+    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", "RESEND", "RESEND_TAIL", "STOPPING", last }) do
         if flag(flags, bits[name]) then text = text .. " " .. name:lower():gsub("_", "-") end
     end
     local clone = math.floor(flags / 4) % 4
@@ -453,7 +457,7 @@ end
 
 local function extension_text(tvb, packet)
     local text = is_data(packet) and string.format(" of %d B", at(tvb, request.message_len):uint()) or ""
-    text = text .. flags_text(at(tvb, request.flags):uint())
+    text = text .. flags_text(at(tvb, request.flags):uint(), packet.type)
     local server_load, server_id = at(tvb, reply.server_load):uint(), at(tvb, reply.server_id):uint()
     local deadline_us = at(tvb, request.deadline_us):uint()
     if not from_server[packet.type] then
@@ -463,8 +467,11 @@ local function extension_text(tvb, packet)
     end
     local server_waiting = at(tvb, reply.server_waiting):uint()
     if from_server[packet.type] and server_waiting ~= 0 then text = text .. string.format(" waiting %d", server_waiting) end
-    local workers = at(tvb, reply.workers):uint()
-    if from_server[packet.type] and workers ~= 0 then text = text .. string.format(" workers %d", workers) end
+    local detail = at(tvb, reply.detail):uint()
+    if from_server[packet.type] and detail ~= 0 then
+        local form = packet.type == FEEDBACK and " servers %d" or " retry-after %dns"
+        text = text .. string.format(form, detail)
+    end
     if packet.header_len ~= ROUTED_LEN then return text end
     if from_server[packet.type] then return text .. " to-router" end
     if at(tvb, route.routed, EXTENDED_LEN):uint() ~= 0 then

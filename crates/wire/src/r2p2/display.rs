@@ -24,7 +24,7 @@ impl fmt::Display for Packet<'_> {
         if self.is_data() && self.is_extended() {
             write!(f, " of {} B", self.lengths().0)?;
         }
-        write_flags(f, self.flags())?;
+        write_flags(f, self)?;
         match self.kind {
             Kind::V1 => {}
             Kind::Request { header, route } => {
@@ -45,8 +45,11 @@ impl fmt::Display for Packet<'_> {
                 if header.server_waiting.get() != 0 {
                     write!(f, " waiting {}", header.server_waiting)?;
                 }
-                if header.workers.get() != 0 {
-                    write!(f, " workers {}", header.workers)?;
+                if let detail @ 1.. = header.detail.get() {
+                    match self.message_type {
+                        MessageType::Feedback => write!(f, " servers {detail}")?,
+                        _ => write!(f, " retry-after {detail}ns")?,
+                    }
                 }
                 if route.is_some() {
                     f.write_str(" to-router")?;
@@ -58,14 +61,18 @@ impl fmt::Display for Packet<'_> {
     }
 }
 
-fn write_flags(f: &mut fmt::Formatter<'_>, flags: Flags) -> fmt::Result {
+fn write_flags(f: &mut fmt::Formatter<'_>, packet: &Packet) -> fmt::Result {
+    let flags = packet.flags();
     let named = [
         (Flags::IDEMPOTENT, " idempotent"),
         (Flags::RETRANSMIT, " retransmit"),
         (Flags::RESEND, " resend"),
         (Flags::RESEND_TAIL, " resend-tail"),
         (Flags::STOPPING, " stopping"),
-        (Flags::MOVED, " moved"),
+        match packet.message_type {
+            MessageType::Ack => (Flags::HELD, " held"),
+            _ => (Flags::MOVED, " moved"),
+        },
     ];
     for (flag, text) in named {
         if flags.has(flag) {

@@ -189,8 +189,8 @@ pub struct ReplyRepr {
     pub clock_echo_us: u32,
     /// [`ReplyHeader::token`].
     pub token: u64,
-    /// [`ReplyHeader::workers`].
-    pub workers: u16,
+    /// [`ReplyHeader::detail`].
+    pub detail: u32,
 }
 
 impl ReplyRepr {
@@ -207,7 +207,7 @@ impl ReplyRepr {
             server_id: 0,
             clock_echo_us: 0,
             token: 0,
-            workers: 0,
+            detail: 0,
         }
     }
 
@@ -226,8 +226,7 @@ impl ReplyRepr {
             server_id: self.server_id.into(),
             clock_echo_us: self.clock_echo_us.into(),
             token: self.token.into(),
-            workers: self.workers.into(),
-            reserved: U16::ZERO,
+            detail: self.detail.into(),
             segment_len: self.segment.segment_len.into(),
             server_waiting: self.server_waiting.into(),
         }

@@ -97,11 +97,14 @@ pub struct ReplyHeader {
     pub clock_echo_us: U32,
     /// Address token for the client to echo; 0 for none.
     pub token: U64,
-    /// On the FEEDBACK of a router that stands for several servers: how many of them are in service.
-    /// 0 otherwise, which means 1.
-    pub workers: U16,
-    /// 0 when sent, ignored when received.
-    pub reserved: U16,
+    /// What the message type adds; 0 otherwise.
+    ///
+    /// | on | |
+    /// |---|---|
+    /// | DROP | nanoseconds that the client is to keep between its next calls to who refused |
+    /// | ACK with [`Flags::HELD`] | nanoseconds that the request may be held for |
+    /// | FEEDBACK of a router that stands for several servers | how many are in service; 0 means 1 |
+    pub detail: U32,
     /// Payload bytes of every packet of the message but the last; 0 on control packets.
     pub segment_len: U16,
     /// Of `server_load`, the requests that wait for a worker; 0 from a server that does not tell.
@@ -260,6 +263,8 @@ impl Flags {
     /// On a request that may run once: the client has sent it to another router too, which may have
     /// placed it.
     pub const MOVED: u8 = 0x80;
+    /// On an ACK of a router: it holds the request, which need not be sent again meanwhile.
+    pub const HELD: u8 = 0x80;
 
     /// True if every bit of `flag` is set.
     pub fn has(self, flag: u8) -> bool {

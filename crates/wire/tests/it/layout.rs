@@ -44,7 +44,7 @@ fn page_has_the_extension() {
     check_rows!(0, RequestHeader, rpc_id, message_len, flags, version, reserved, client_clock_us);
     check_rows!(0, RequestHeader, deadline_us, token, floor, segment_len, age_ms);
     check_rows!(0, ReplyHeader, rpc_id, message_len, flags, version, server_load, server_id);
-    check_rows!(0, ReplyHeader, clock_echo_us, token, reserved, segment_len, server_waiting);
+    check_rows!(0, ReplyHeader, clock_echo_us, token, detail, segment_len, server_waiting);
 }
 
 #[test]

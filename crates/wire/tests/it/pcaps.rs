@@ -283,6 +283,9 @@ fn fields(packet: &Packet) -> Vec<String> {
         fields.push(format!("r2p2.ext.server_id {}", header.server_id));
         fields.push(format!("r2p2.ext.server_waiting {}", header.server_waiting));
         fields.push(format!("r2p2.ext.clock_echo_us {}", header.clock_echo_us));
+        let is_feedback = packet.message_type == MessageType::Feedback;
+        let detail = if is_feedback { "servers" } else { "retry_after_ns" };
+        fields.push(format!("r2p2.ext.{detail} {}", header.detail));
     }
     if let Kind::Request { header, .. } = packet.kind {
         fields.extend(base_fields(&header.base, header.version, header.rpc_id.get()));

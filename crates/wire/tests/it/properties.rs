@@ -157,7 +157,7 @@ impl Header {
                 server_id,
                 clock_echo_us,
                 token,
-                workers: header.workers.get(),
+                detail: header.detail.get(),
             }));
         }
         let header = packet.request_header()?;
@@ -312,7 +312,7 @@ fn ext_header(kind: MessageType, policy: Policy) -> impl Strategy<Value = Header
                     server_id,
                     clock_echo_us: clock_us,
                     token,
-                    workers: floor as u16,
+                    detail: floor,
                     ..ReplyRepr::control(kind, rid, rpc_id)
                 });
             }

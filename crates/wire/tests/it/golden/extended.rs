@@ -13,7 +13,8 @@ use super::message;
 /// Every conversation, one after the other.
 pub(crate) fn datagrams() -> Vec<Datagram> {
     let annotated = [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones()];
-    annotated.into_iter().chain([over_ipv6(), stopping(), claims(), filtered()]).flatten().collect()
+    let others = [over_ipv6(), stopping(), claims(), filtered(), overload()];
+    annotated.into_iter().chain(others).flatten().collect()
 }
 
 /// A message of a call, from which its packets are cut.
@@ -313,6 +314,25 @@ fn claims() -> Vec<Datagram> {
         claimed(Verdict::Renounced as u8),
         claimed(Verdict::Seen as u8),
         claimed(Verdict::Uncertain as u8),
+    ]
+}
+
+/// A router under overload: it holds one request and says so, and refuses another.
+fn overload() -> Vec<Datagram> {
+    let router = |kind, sequence, flags, detail| {
+        let (rid, rpc_id) = call(sequence);
+        let control = ReplyRepr::control(kind, rid, rpc_id);
+        ReplyRepr { flags, detail, clock_echo_us: 77, ..control }.header()
+    };
+    let body = SackBody { base: 0.into(), granted: 1.into(), bitmap: [0; SackBody::BITMAP_LEN] };
+    let held = router(MessageType::Ack, 10, Flags::HELD, 5_000_000);
+    let refused = router(MessageType::Drop, 11, 0, 200_000);
+    let reason = [DropReason::Overload as u8];
+    vec![
+        Datagram::new(CLIENT, ROUTER, Message::request(10, 8).packet(0)),
+        Datagram::new(ROUTER, CLIENT, [held.as_bytes(), body.as_bytes()].concat()),
+        Datagram::new(CLIENT, ROUTER, Message::request(11, 8).packet(0)),
+        Datagram::new(ROUTER, CLIENT, [refused.as_bytes(), &reason].concat()),
     ]
 }
 
