@@ -45,7 +45,7 @@ fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
     use r2p2::Metrics;
     #[rustfmt::skip]
     let own = listed!(*metrics, Metrics {
-        resent, timeouts, moved, validations, feedback, clones_sent, clones_won, clones_filtered, clones_over_budget,
+        resent, timeouts, moved, paced, withheld, retried, told_held, validations, feedback, clones_sent, clones_won, clones_filtered, clones_over_budget,
         clones_withheld, clones_cancelled, clones_discarded,
     }, malformed, common);
     of_either(&metrics.common, own, metrics.malformed.iter().sum())
@@ -108,7 +108,7 @@ impl PortSnapshot {
 pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     #[rustfmt::skip]
     let mut counters = listed!(*metrics, RouterMetrics {
-        received, forwarded, held, not_first, unexpected, fixed, fixed_past_bound, duplicates_forwarded, duplicates_held,
+        received, forwarded, held, told_held, not_first, unexpected, fixed, fixed_past_bound, duplicates_forwarded, duplicates_held,
         duplicates_moved, untracked, feedback_taken, feedback_stale, feedback_unmatched, feedback_mismatched,
         feedback_stranger, server_restarts, leases_expired, trials, server_looks, probes, stall_probes, probes_answered, probes_stranger, reports, servers_silenced, servers_returned, servers_ejected, servers_readmitted,
         claims, claims_placed, claims_expired, claims_dropped, claimed_unmatched, cancelled_held, cancelled_forwarded, cancels_unknown, cloned, clones_unplaced, clones_won,

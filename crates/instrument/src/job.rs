@@ -201,6 +201,9 @@ pub struct R2p2 {
     pub cancel_loser: bool,
     /// The targets stand for each other: calls move on from one that does not answer.
     pub failover: bool,
+    /// Calls keep the time between them that an overloaded target asks for, as the library's do: the
+    /// load is then not what was asked for.
+    pub paced: bool,
 }
 
 impl R2p2 {

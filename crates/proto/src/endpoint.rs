@@ -67,6 +67,16 @@ impl Endpoint {
         }
     }
 
+    /// Says what refusals for overload tell clients of when to come back, ns; see
+    /// [`Scheduler::retry_after_ns`](crate::scheduler::Scheduler::retry_after_ns). Homa's have no
+    /// place for it.
+    pub fn set_retry_after(&mut self, retry_after_ns: u64) {
+        match self {
+            Self::R2p2(endpoint) => endpoint.set_retry_after(retry_after_ns),
+            Self::Homa(_) => {}
+        }
+    }
+
     /// Takes no new requests from now on: they are refused with [`DropReason::Stopping`]. Requests
     /// that it has are answered, and routers are told to place no more; what they placed before
     /// they heard of it is taken for [`STOPPING_GRACE_NS`](r2p2::STOPPING_GRACE_NS).

@@ -97,6 +97,9 @@ pub enum Event {
         /// With [`Failure::Rejected`]: what the application said; else empty. Give it back by
         /// [`Rpc::recycle`].
         text: Vec<u8>,
+        /// With [`Failure::Refused`] for overload: how long the target is to be left alone, ns;
+        /// else 0.
+        retry_after_ns: u64,
     },
 }
 

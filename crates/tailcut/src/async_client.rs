@@ -457,8 +457,9 @@ impl Calls {
         while let Some(event) = node.poll_event() {
             let (id, context, result) = match event {
                 Event::Replied { id, context, payload, .. } => (id, context, Ok(payload)),
-                Event::Failed { id, context, failure, text } => {
-                    (id, context, Err(Error::failed(target, failure, &text)))
+                Event::Failed { id, context, failure, text, retry_after_ns } => {
+                    let error = Error::failed(target, failure, (&text, retry_after_ns));
+                    (id, context, Err(error))
                 }
                 Event::Request { .. } | Event::Cancelled { .. } => continue,
             };

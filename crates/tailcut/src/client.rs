@@ -58,8 +58,8 @@ enum Slot {
     Free,
     Waiting(CallId),
     Replied(Vec<u8>, SocketAddr),
-    /// With what the application said.
-    Failed(Failure, Vec<u8>),
+    /// With what the application said, and for how long to stay away.
+    Failed(Failure, Vec<u8>, u64),
 }
 
 impl ClientBuilder {
@@ -203,7 +203,9 @@ impl<'a> Pending<'a> {
         let client = self.client;
         match ended {
             Slot::Replied(bytes, server) => Ok(Reply { client, bytes, server }),
-            Slot::Failed(failure, text) => Err(Error::failed(client.target, failure, &text)),
+            Slot::Failed(failure, text, away_ns) => {
+                Err(Error::failed(client.target, failure, (&text, away_ns)))
+            }
             Slot::Free | Slot::Waiting(_) => unreachable!("the call has ended"),
         }
     }
@@ -322,8 +324,8 @@ impl Inner {
                         calls[context as usize] = Slot::Replied(payload, server);
                         *waiting -= 1;
                     }
-                    Event::Failed { context, failure, text, .. } => {
-                        calls[context as usize] = Slot::Failed(failure, text);
+                    Event::Failed { context, failure, text, retry_after_ns, .. } => {
+                        calls[context as usize] = Slot::Failed(failure, text, retry_after_ns);
                         *waiting -= 1;
                     }
                     Event::Request { payload, .. } => node.recycle(payload),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tailcut_proto::rpc::{AnswerError, CallError, Failure};
 
@@ -41,6 +42,9 @@ pub enum Error {
         target: SocketAddr,
         /// How it ended.
         source: Failure,
+        /// Where it was refused for overload: how long to leave the target alone. A client does so
+        /// by itself: it delays or refuses the calls that come too soon.
+        retry_after: Option<Duration>,
     },
     /// The application at the other end refused the request, in its own words.
     #[error("the call to {target} was rejected with code {code}: {text}")]
@@ -70,12 +74,28 @@ impl Error {
     }
 
     /// How a call to `target` failed, with what the application said.
-    pub(crate) fn failed(target: SocketAddr, failure: Failure, text: &[u8]) -> Self {
+    pub(crate) fn failed(
+        target: SocketAddr,
+        failure: Failure,
+        (text, retry_after_ns): (&[u8], u64),
+    ) -> Self {
         match failure {
             Failure::Rejected { code } => {
                 Self::Rejected { target, code, text: String::from_utf8_lossy(text).into_owned() }
             }
-            source => Self::Failed { target, source },
+            source => {
+                let retry_after = Duration::from_nanos(retry_after_ns);
+                let retry_after = Some(retry_after).filter(|time| !time.is_zero());
+                Self::Failed { target, source, retry_after }
+            }
+        }
+    }
+
+    /// How long to leave the target alone, where it refused the call for overload.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Failed { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
 

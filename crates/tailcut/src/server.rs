@@ -155,6 +155,9 @@ pub(crate) trait Crew {
         None
     }
 
+    /// How long whom it refuses now is to stay away, ns.
+    fn retry_after_ns(&self) -> u64;
+
     /// Counters, where it has some.
     fn metrics(&self) -> Option<DispatchMetrics> {
         None
@@ -188,6 +191,10 @@ impl Crew for Dispatcher<Job> {
 
     fn next_look(&self) -> Option<Time> {
         self.next_look()
+    }
+
+    fn retry_after_ns(&self) -> u64 {
+        self.retry_after_ns()
     }
 
     fn metrics(&self) -> Option<DispatchMetrics> {
@@ -402,6 +409,7 @@ impl Server {
             let (live, classifier) = (&mut self.live, &self.classifier);
             let turn = self.driver.turn_with(|_, endpoint, now| {
                 live.take_answers(endpoint, now);
+                endpoint.set_retry_after(crew.retry_after_ns());
                 crew.poll_done(now, |mut job| {
                     // Nobody has begun it: it has waited for too long.
                     if job.verdict == Verdict::Open {

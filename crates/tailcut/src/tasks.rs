@@ -145,6 +145,10 @@ where
         }
     }
 
+    fn retry_after_ns(&self) -> u64 {
+        self.scheduler.retry_after_ns()
+    }
+
     fn withdraw(&mut self, ticket: Ticket) -> Option<Job> {
         self.scheduler.remove(ticket)
     }

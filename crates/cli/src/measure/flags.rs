@@ -131,6 +131,10 @@ pub(crate) struct Flags {
     /// NetClone: servers behind the switch, whose pairs clients draw [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) netclone_servers: Option<u32>,
+    /// R2P2: keep the time between calls that an overloaded target asks for, as the library does;
+    /// what is not sent counts as refused
+    #[arg(long)]
+    pub(crate) paced: bool,
     /// R2P2: speak version 1, as the reference implementation does
     #[arg(long)]
     pub(crate) v1: bool,
@@ -272,6 +276,9 @@ impl Flags {
         }
         if clones == Clones::All && self.target.len() < 2 {
             bail!("--clone c-clone needs two servers: repeat --target");
+        }
+        if self.paced && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
+            bail!("--paced is R2P2's; take --transport r2p2, or leave it out");
         }
         if self.failover && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
             bail!("--failover is R2P2's; take --transport r2p2, or leave it out");

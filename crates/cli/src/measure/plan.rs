@@ -56,6 +56,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.r2p2.cancel_loser = flags.cancel_loser;
     job.r2p2.failover = flags.failover;
     job.netclone_servers = flags.netclone_servers.unwrap_or(job.netclone_servers);
+    job.r2p2.paced = flags.paced;
     let read = |path: &String| {
         text_file::read(path, CONFIG_BYTES_MAX).with_context(|| format!("cannot read {path}"))
     };

@@ -252,6 +252,9 @@ impl CallDesk {
 
     /// Answers what has finished and takes what has arrived.
     fn work(&mut self, endpoint: &mut Endpoint, now: Time) -> Left {
+        let retry_after_ns = self.crew.as_ref().map(|crew| crew.dispatcher.retry_after_ns());
+        let own = self.emulated.retry_after_ns().max(self.spun.retry_after_ns());
+        endpoint.set_retry_after(retry_after_ns.unwrap_or(own));
         self.reply_finished(endpoint, now);
         while let Some(event) = endpoint.poll_event() {
             match event {

@@ -163,6 +163,11 @@ impl<W: Copy> Emulated<W> {
         self.waiting_at_finish
     }
 
+    /// How long whose request is refused now is to stay away, ns.
+    pub(super) fn retry_after_ns(&self) -> u64 {
+        self.scheduler.retry_after_ns()
+    }
+
     /// Nothing waits or runs.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()

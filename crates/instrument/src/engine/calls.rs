@@ -161,6 +161,7 @@ fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Opening {
     let mut opening = opening(plan.job.transport, stamps);
     let targets: Vec<_> = plan.lanes.iter().map(|lane| lane.target).collect();
     opening.r2p2.cloning = plan.job.r2p2.cloning(&targets);
+    opening.r2p2.is_paced = plan.job.r2p2.paced;
     opening
 }
 

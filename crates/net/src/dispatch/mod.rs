@@ -198,6 +198,11 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         }
     }
 
+    /// How long whose job is refused now is to stay away, ns.
+    pub fn retry_after_ns(&self) -> u64 {
+        self.scheduler.retry_after_ns()
+    }
+
     /// Takes a job out of the queue, if it still waits there.
     pub fn withdraw(&mut self, ticket: Ticket) -> Option<J> {
         self.scheduler.remove(ticket)

@@ -195,7 +195,7 @@ impl Endpoint {
             failure => failure,
         };
         let (id, context) = (CallId(self.handle_of(call)), self.slots[call].context);
-        self.events.push_back(Event::Failed { id, context, failure, text });
+        self.events.push_back(Event::Failed { id, context, failure, text, retry_after_ns: 0 });
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
     }
 

@@ -234,7 +234,7 @@ impl Server {
 }
 
 /// True if the packet says that it came through a router.
-fn is_routed(packet: &Packet) -> bool {
+pub(super) fn is_routed(packet: &Packet) -> bool {
     matches!(packet.kind, Kind::Request { route: Some(route), .. } if route.routed != 0)
 }
 

@@ -27,6 +27,7 @@ use super::config::Config;
 use super::copies::{Budget, CopyState};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
+use super::pacing::Start;
 use super::queue::SendQueue;
 use super::servers::Servers;
 use super::shared::Shared;
@@ -45,13 +46,15 @@ pub(super) struct Client {
     /// Calls, each in its slot.
     pub(super) slots: Slab<Slot>,
     /// Sessions of the ids of calls.
-    sessions: Numbers,
+    pub(super) sessions: Numbers,
     /// The ids of calls.
     pub(super) numbering: Numbering,
     /// Records of servers and routers.
     pub(super) servers: Servers,
     /// What copies of calls may take.
     pub(super) budget: Budget,
+    /// Thousandths of calls that may be tried again.
+    pub(super) retry_credit: u32,
     /// Targets that stand for each other.
     alternates: Alternates,
     /// When a call has a timeout or its deadline, by its slot.
@@ -88,6 +91,10 @@ pub(super) struct Slot {
     context: u64,
     /// When it fails.
     pub(super) deadline: Time,
+    /// When it is first sent.
+    pub(super) start: Start,
+    /// How long its target is to be left alone, if it fails now; 0 where nobody has said.
+    pub(super) retry_after_ns: u64,
     /// The request, until the call ends.
     pub(super) request: Outgoing,
     /// The reply, once something of it has come.
@@ -108,9 +115,9 @@ pub(super) struct Recovery {
     /// When packet 0 first went out; 0 before.
     pub(super) first_sent_at: Time,
     /// Timeouts since the last progress.
-    attempt: u32,
+    pub(super) attempt: u32,
     /// The next timeout.
-    retry_at: Time,
+    pub(super) retry_at: Time,
     /// When holes were last asked for or sent again.
     mended_at: Time,
 }
@@ -156,6 +163,7 @@ impl Client {
             numbering: Numbering::default(),
             servers: Servers::of_client(config, seed),
             budget: Budget::new(seed),
+            retry_credit: 0,
             alternates: Alternates::new(&config.alternates),
             wheel: Wheel::new(TICK_BITS),
             queue: SendQueue::new(),
@@ -189,6 +197,7 @@ impl Client {
         slot.local = None;
         slot.options = call.options;
         slot.is_moved = false;
+        (slot.start, slot.retry_after_ns) = (Start::Now, 0);
         slot.context = call.context;
         slot.deadline = call.deadline;
         slot.recovery = Recovery::default();
@@ -203,8 +212,10 @@ impl Client {
         }
         shared.metrics.calls += 1;
         self.plan_copy(now, index, shared);
-        self.queue_data(index);
-        self.arm_retry(now, index, &shared.config);
+        if call.options.v1 || self.starts_now(now, index, shared) {
+            self.queue_data(index);
+            self.arm_retry(now, index, &shared.config);
+        }
         Ok(self.call_id(index))
     }
 
@@ -301,6 +312,9 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
+        if packet.flags().has(Flags::HELD) {
+            return self.note_held(now, index, (path, header), shared);
+        }
         let is_claimed = self.slots[index].is_moved && sack.granted.get() > 0;
         let is_other = self.slots[index].server_address().is_some_and(|server| server != path.peer);
         // Of a moved request the server that takes it counts, not one that asked for its token before.
@@ -365,6 +379,11 @@ impl Client {
         if self.outlives(now, index, (peer, reason), shared) {
             return;
         }
+        if let Some(header) = packet.reply_header()
+            && self.tries_again(now, index, (header, reason), shared)
+        {
+            return;
+        }
         shared.metrics.refused += 1;
         let words = packet.is_extended().then(|| Rejection::from_payload(packet.payload)).flatten();
         match words {
@@ -421,6 +440,7 @@ impl Client {
         slot.target = target;
         slot.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
         slot.recovery.attempt = 0;
+        slot.start = Start::Now;
         slot.request.restart();
         shared.metrics.moved += 1;
         self.queue_data(index);
@@ -485,6 +505,8 @@ impl Client {
                 shared.metrics.deadlines += 1;
                 self.say_cancelled(index);
                 self.fail(index, Failure::Deadline, shared);
+            } else if slot.recovery.retry_at <= now && slot.start != Start::Now {
+                self.start(now, index, shared);
             } else if slot.recovery.retry_at <= now {
                 self.retry(now, index, shared);
             } else {
@@ -534,7 +556,7 @@ impl Client {
     /// Remembers where the peer answers to, and the token that it gave, for it and for the target
     /// that leads to it. The peer's record.
     #[inline(always)]
-    fn learn(
+    pub(super) fn learn(
         &mut self,
         now: Time,
         index: SlotId,
@@ -668,7 +690,7 @@ impl Client {
     }
 
     /// Arms the timer of a call.
-    fn arm(&mut self, index: SlotId) {
+    pub(super) fn arm(&mut self, index: SlotId) {
         let Slot { recovery, deadline, copy, .. } = &self.slots[index];
         self.wheel.arm(index, recovery.retry_at.min(*deadline).min(copy.due_at()));
     }
@@ -689,6 +711,7 @@ impl Client {
         shared: &mut Shared,
     ) {
         shared.metrics.replied += 1;
+        self.speed_up(index);
         let id = self.call_id(index);
         let slot = &self.slots[index];
         let context = slot.context;
@@ -710,8 +733,8 @@ impl Client {
 
     fn fail_saying(&mut self, index: SlotId, failure: Failure, text: Vec<u8>, shared: &mut Shared) {
         let id = self.call_id(index);
-        let context = self.slots[index].context;
-        shared.events.push_back(Event::Failed { id, context, failure, text });
+        let Slot { context, retry_after_ns, .. } = self.slots[index];
+        shared.events.push_back(Event::Failed { id, context, failure, text, retry_after_ns });
         self.release(index, shared);
     }
 
@@ -774,6 +797,8 @@ impl Slot {
             is_moved: false,
             context: 0,
             deadline: 0,
+            start: Start::Now,
+            retry_after_ns: 0,
             request: Outgoing::default(),
             reply: Incoming::default(),
             reply_v1: InOrder::default(),

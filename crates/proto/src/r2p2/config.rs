@@ -45,6 +45,10 @@ pub struct Config {
     /// most, if all of them know the same servers and see this client at the same address. Default
     /// none: calls go where they are told.
     pub alternates: Vec<SocketAddr>,
+    /// True if calls keep the time between them that a target asks for which refuses for overload,
+    /// and a tenth of them is tried again. Default true. An instrument that is to offer a load
+    /// whatever happens turns it off.
+    pub is_paced: bool,
     /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.
     pub secret: [u8; 16],
     /// Clients remembered. Default 8192. Above half of it, only clients whose address is validated
@@ -148,6 +152,7 @@ impl Default for Config {
             pool_bytes_max: 64 << 20,
             servers_max: 4096,
             alternates: Vec::new(),
+            is_paced: true,
             secret: [0; 16],
             clients_max: 8192,
             serving: Serving::default(),

@@ -17,6 +17,14 @@ pub struct Metrics {
     pub timeouts: u64,
     /// Client: calls that went on to another target.
     pub moved: u64,
+    /// Client: calls that waited for their turn, since the target refuses for overload.
+    pub paced: u64,
+    /// Client: calls refused here, since their turn would come too late. They count as refused.
+    pub withheld: u64,
+    /// Client: calls tried again after a refusal for overload.
+    pub retried: u64,
+    /// Client: calls of which a router says that it holds them.
+    pub told_held: u64,
     /// Server: clients whose address had to be validated first.
     pub validations: u64,
     /// Server: reports sent to routers.

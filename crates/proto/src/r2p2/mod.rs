@@ -25,6 +25,7 @@ mod copies;
 mod incoming;
 mod metrics;
 mod outgoing;
+mod pacing;
 mod queue;
 mod renounced;
 pub(crate) mod routers;
@@ -102,6 +103,11 @@ impl Endpoint {
     /// [`crate::endpoint::Endpoint::set_workers`].
     pub fn set_workers(&mut self, workers: usize) {
         self.server.workers = workers;
+    }
+
+    /// Says when to come back; see [`crate::endpoint::Endpoint::set_retry_after`].
+    pub fn set_retry_after(&mut self, retry_after_ns: u64) {
+        self.server.retry_after_ns = u32::try_from(retry_after_ns).unwrap_or(u32::MAX);
     }
 
     /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`].

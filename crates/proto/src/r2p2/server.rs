@@ -21,6 +21,7 @@ use tailcut_wire::r2p2::{
 };
 
 use super::UNSCHEDULED_PACKETS;
+use super::admission::is_routed;
 use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
@@ -73,6 +74,8 @@ pub(super) struct Server {
     pub(super) stopping_since: Option<Time>,
     /// Requests that the application runs at once; what it has beyond them waits.
     pub(super) workers: usize,
+    /// Time that refusals for overload tell clients to stay away, ns; 0 where nobody has said.
+    pub(super) retry_after_ns: u32,
 }
 
 /// State of a client besides that of every protocol.
@@ -194,6 +197,8 @@ pub(super) struct Admission {
     pub(super) deadline: Time,
     /// Bytes of its first datagram.
     pub(super) bytes_in: usize,
+    /// Bytes that may have gone to the client for it already.
+    pub(super) bytes_out: u64,
 }
 
 impl Server {
@@ -215,6 +220,7 @@ impl Server {
             renounced: Renounced::new(seeds.0),
             stopping_since: None,
             workers: 1,
+            retry_after_ns: 0,
         }
     }
 
@@ -276,6 +282,7 @@ impl Server {
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
                         bytes_in: datagram_len,
+                        bytes_out: if is_routed(packet) { HELD_ACK_LEN } else { 0 },
                     });
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
@@ -508,7 +515,8 @@ impl Server {
         slot.latest_clock_us = admission.clock_us;
         (slot.via, slot.is_counted) = (admission.via, false);
         slot.deadline = admission.deadline;
-        slot.allowance = Allowance { received: admission.bytes_in as u64, sent: 0 };
+        slot.allowance =
+            Allowance { received: admission.bytes_in as u64, sent: admission.bytes_out };
         slot.is_validation_asked = false;
         index
     }
@@ -845,6 +853,9 @@ fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
         us => now + (us * 1000).min(lifetime_ns_max),
     }
 }
+
+/// Bytes of the ACK by which a router may have told the client that it holds the request.
+const HELD_ACK_LEN: u64 = (EXTENDED_LEN + size_of::<tailcut_wire::r2p2::SackBody>()) as u64;
 
 /// Steps that a release counts for.
 const RELEASE_STEPS: usize = 8;

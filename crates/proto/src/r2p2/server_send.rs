@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, FeedbackBody, Flags, MessageType, ROUTED_LEN, ReplyRepr, RpcId, SackBody,
+    DropReason, EXTENDED_LEN, FeedbackBody, Flags, MessageType, ROUTED_LEN, ReplyRepr, RpcId,
+    SackBody,
 };
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
@@ -67,7 +68,11 @@ impl Server {
         let pool = &shared.config.pool;
         match control {
             Control::Drop { to, rid, rpc_id, reason } => {
-                let repr = self.refusal(MessageType::Drop, (rid, rpc_id), to.peer, pool);
+                let is_overload = matches!(reason, DropReason::Overload | DropReason::Expired);
+                let repr = ReplyRepr {
+                    retry_after_ns: if is_overload { self.retry_after_ns } else { 0 },
+                    ..self.refusal(MessageType::Drop, (rid, rpc_id), to.peer, pool)
+                };
                 write_packet(batch, to, &repr, &[reason as u8])
             }
             Control::Reject { to, rid, rpc_id } => {

@@ -111,6 +111,7 @@ impl Server {
             via,
             deadline,
             bytes_in,
+            bytes_out: 0,
         };
         let index = self.take_slot(admission);
         self.live_v1.insert((AddressKey(peer), packet.rid), index);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use super::config::Config;
 use super::copies::Quantile;
+use super::pacing::Pace;
 use crate::node::Time;
 use crate::peer::limits::Serving;
 use crate::peer::table::{NOBODY, PeerId, Table};
@@ -28,6 +29,8 @@ pub(super) struct ServerState {
     /// Requests that wait for a worker there, by the latest reply; of a router at the server that
     /// gave it.
     pub(super) waiting: u16,
+    /// When the next call may go, where it refuses.
+    pub(super) pace: Pace,
 }
 
 impl Servers {

@@ -30,6 +30,8 @@ pub struct RouterMetrics {
     pub forwarded: u64,
     /// Requests that had to wait in the queue.
     pub held: u64,
+    /// Clients told that their request is held.
+    pub told_held: u64,
     /// Requests refused, by reason.
     pub refused: Refused,
     /// Datagrams that are not packets, by reason.

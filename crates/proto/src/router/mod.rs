@@ -38,6 +38,7 @@ mod arrival;
 mod claims;
 mod cloning;
 mod config;
+mod held;
 mod ids;
 mod metrics;
 pub(crate) mod outbox;
@@ -48,6 +49,7 @@ mod requests;
 mod server;
 mod servers;
 mod upstream;
+mod workers;
 
 pub use config::{FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Speaks};
 pub use metrics::{
@@ -109,6 +111,8 @@ pub struct Router {
     draws: Draws,
     /// Derives the bound, where the policy asks for it.
     estimator: Option<BoundEstimator>,
+    /// Workers of the server that has most, as far as reports show.
+    workers: u32,
     /// Servers by when something is due there at the earliest.
     due: Heap<Time>,
     /// Where each of them is in `due`.
@@ -166,6 +170,7 @@ impl Router {
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
                 .then(BoundEstimator::new),
+            workers: 1,
             due: Heap::default(),
             due_places: Places::default(),
             census: Census::default(),

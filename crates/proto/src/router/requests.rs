@@ -149,7 +149,11 @@ impl Router {
                 return self.claim(now, arrival, bytes);
             }
             PlacementState::Refused(reason) => return self.refuse_for_good(now, arrival, reason),
-            PlacementState::Undecided | PlacementState::Waiting(..) => {
+            PlacementState::Waiting(..) => {
+                self.metrics.duplicates_held += 1;
+                return self.tell_held(self.lane(&arrival), &arrival);
+            }
+            PlacementState::Undecided => {
                 self.metrics.duplicates_held += 1;
                 return;
             }
@@ -202,7 +206,10 @@ impl Router {
                 self.hold_times.record(0);
                 self.forward_to_each(now, workers, request);
             }
-            Outcome::Held(ticket) => self.note_held(lane, arrival, ticket),
+            Outcome::Held(ticket) => {
+                self.note_held(lane, arrival, ticket);
+                self.tell_if_long(lane, &arrival);
+            }
             Outcome::Full(request) => {
                 self.outbox.recycle(request.bytes);
                 self.refuse_for_good(now, arrival, DropReason::Overload);
@@ -409,7 +416,10 @@ impl Router {
         self.note_load();
         let bytes = match arrival.rpc_id {
             Some(rpc_id) => {
-                let repr = ReplyRepr::control(MessageType::Drop, arrival.rid, rpc_id);
+                let repr = ReplyRepr {
+                    retry_after_ns: self.retry_after_ns(reason),
+                    ..ReplyRepr::control(MessageType::Drop, arrival.rid, rpc_id)
+                };
                 let mut bytes = self.outbox.buffer(repr.header().as_bytes());
                 bytes.push(reason as u8);
                 bytes

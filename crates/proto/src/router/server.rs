@@ -126,6 +126,8 @@ pub(super) struct Server {
     rtt_ns: Option<u64>,
     /// Average service of lone requests, nanoseconds.
     service_ns: Option<u64>,
+    /// Workers that it seems to have, at least 1.
+    pub(super) workers: u32,
 }
 
 /// Findings of a taken feedback besides the counts.
@@ -297,6 +299,7 @@ impl Server {
             concluded_total: 0,
             rtt_ns: None,
             service_ns: None,
+            workers: 1,
         }
     }
 

@@ -120,6 +120,7 @@ impl Router {
                 server.is_stopping = packet.flags().has(Flags::STOPPING);
                 self.metrics.feedback_taken += 1;
                 self.learn(shown);
+                self.learn_workers(slot);
             }
             (None, _) if server.conclude_lease() => self.metrics.feedback_taken += 1,
             (None, _) => self.metrics.feedback_unmatched += 1,
@@ -156,9 +157,7 @@ impl Router {
         }
         shown.delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
         shown.service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
-        for scheduler in &mut self.schedulers {
-            scheduler.set_bound(estimator.bound());
-        }
+        self.set_bound();
     }
 
     /// Does what is due at the servers, of at most [`SERVE_COUNT`] of them.

@@ -356,6 +356,16 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         overload.as_ref().map_or(0, Overload::retry_after_ns)
     }
 
+    /// How long one more item that is held now is likely to wait, ns; 0 before that is known. Of
+    /// several types, where the wait is longest.
+    pub fn expected_wait_ns(&self) -> u64 {
+        let waits = self.lines.iter().map(|line| {
+            let gap_ns = line.overload.as_ref().map_or(0, Overload::gap_ns);
+            gap_ns.saturating_mul(line.queue.len() as u64)
+        });
+        waits.max().unwrap_or(0)
+    }
+
     /// When the next held item expires.
     pub fn next_expiry(&self) -> Option<Time> {
         self.lines.iter().filter_map(|line| line.queue.next_expiry()).min()

@@ -70,6 +70,8 @@ pub(super) struct Overload {
     config: OverloadConfig,
     /// When the queue was last short: empty, or left by an item that had hardly waited.
     short_at: Time,
+    /// When it last stood; `None` before.
+    stood_at: Option<Time>,
     /// When the last item was placed, if others have waited since.
     placed_at: Option<Time>,
     /// Mean time between placements while items wait, in sixteenths of ns; 0 before the first.
@@ -93,6 +95,7 @@ impl Overload {
         Self {
             config,
             short_at: 0,
+            stood_at: None,
             placed_at: None,
             gap_16: 0,
             residence_ns: 0,
@@ -127,6 +130,8 @@ impl Overload {
     pub(super) fn note_offered(&mut self, now: Time, is_empty: bool) {
         if is_empty {
             self.short_at = now;
+        } else if self.stands(now) {
+            self.stood_at = Some(now);
         }
         self.offered += 1;
         self.roll(now);
@@ -178,7 +183,7 @@ impl Overload {
         self.retry_after_ns.max(least).min(RETRY_AFTER_NS_MAX)
     }
 
-    fn gap_ns(&self) -> u64 {
+    pub(super) fn gap_ns(&self) -> u64 {
         self.gap_16 / 16
     }
 
@@ -189,7 +194,14 @@ impl Overload {
     /// True if the queue has not been short for an interval.
     fn stands(&self, now: Time) -> bool {
         let gaps_ns = self.gap_ns().saturating_mul(GAPS_OF_INTERVAL).min(INTERVAL_NS_MAX);
-        now.saturating_sub(self.short_at) >= self.config.interval_ns.max(gaps_ns)
+        let interval_ns = self.config.interval_ns.max(gaps_ns);
+        // As CoDel goes on where it was when a queue stands again soon: clients that are told to stay
+        // away let it become short for a moment, and come back.
+        let is_again = self.stood_at.is_some_and(|stood_at| {
+            now.saturating_sub(stood_at) < interval_ns.saturating_mul(INTERVALS_REMEMBERED)
+        });
+        let divisor = if is_again { INTERVAL_DIVISOR } else { 1 };
+        now.saturating_sub(self.short_at) >= interval_ns / divisor
     }
 
     /// Ends the window, if it is over, and looks at its counts.
@@ -226,13 +238,17 @@ const GAPS_OF_SHARE: u64 = 8;
 const GAPS_OF_INTERVAL: u64 = 1024;
 /// Longest interval that slow services make.
 const INTERVAL_NS_MAX: u64 = 1_000_000_000;
+/// Intervals for which it is remembered that the queue stood (CoDel's 16).
+const INTERVALS_REMEMBERED: u64 = 16;
+/// Divisor of the interval while that is remembered.
+const INTERVAL_DIVISOR: u64 = 8;
 /// Windows of the counts in an interval.
 const WINDOWS_OF_INTERVAL: u64 = 5;
 /// Windows without an item after which the counts say nothing.
 const WINDOWS_KEPT: u64 = 10;
 /// Items that a window must have.
 const WINDOW_OFFERED_MIN: u32 = 8;
-/// Least that a client is told to stay away.
-const RETRY_AFTER_NS_MIN: u64 = 50_000;
+/// Least that a client is told to stay away, and where nothing is known of the gap.
+const RETRY_AFTER_NS_MIN: u64 = 1_000;
 /// Most that a client is told to stay away: normal service is within 200 ms of the end.
 const RETRY_AFTER_NS_MAX: u64 = 100_000_000;

@@ -203,7 +203,7 @@ fn a_full_queue_refuses_with_these_bytes() {
     full(&mut bench);
     assert_eq!(bench.place(&Ask::id(3).bytes()), None);
     let sent = bench.send(client(), &Ask::id(0x0102_0304_0506_0708).bytes());
-    let expected = "cc3041c007080001 0102030405060708 00000000 00 01 0000 00000000 00000000 0000000000000000 00000000 0000 0000 01";
+    let expected = "cc3041c007080001 0102030405060708 00000000 00 01 0000 00000000 00000000 0000000000000000 000003e8 0000 0000 01";
     assert_eq!(sent, [Sent { to: client(), from: Source::Any, bytes: hex(expected) }]);
 }
 

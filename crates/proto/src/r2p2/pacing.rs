@@ -1,0 +1,282 @@
+//! What a client does about a target that refuses for overload: it keeps a time between its calls,
+//! and tries a few of them again.
+//!
+//! | a call is | event | then |
+//! |---|---|---|
+//! | new | its target has refused lately, and the next turn comes soon | waits for its turn |
+//! | new | the next turn comes too late for its deadline | refused here, and nothing is sent |
+//! | waiting | its turn comes | sent |
+//! | sent | refused for overload, while the budget and the deadline have room | waits, with another id if it may run once |
+//! | sent | refused otherwise | ended, with the time to stay away |
+//!
+//! A call that is held by a router has been sent, and hears of it: it asks again when it should have
+//! been placed and answered.
+//!
+//! The time between two calls is what the refusal says (retry-after), which the overloaded scheduler
+//! finds so that what comes settles a little above what it can serve. Replies shorten it, and it is
+//! forgotten when nothing has been refused for a while.
+//!
+//! Invariant: of n calls at most [`RETRIES_PERMILLE`] thousandths are tried again, so that retries
+//! never are what keeps a target overloaded.
+
+use tailcut_wire::r2p2::{DropReason, ReplyHeader, RpcId, SessionId};
+
+use super::alternates::ASK_NS;
+use super::client::{Client, Recovery};
+use super::copies::CopyState;
+use super::shared::Shared;
+use crate::call::slab::SlotId;
+use crate::node::{Path, Time};
+use crate::peer::table::PeerId;
+use crate::rpc::Failure;
+
+/// When the next call to a target may go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Between two calls, ns; 0 while there is nothing to keep.
+    interval_ns: u64,
+    /// The next turn.
+    next_at: Time,
+    /// When the target last refused.
+    told_at: Time,
+}
+
+/// When a call is sent for the first time, or again with another id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It has been, or is about to.
+    #[default]
+    Now,
+    /// When its timer goes off.
+    Waiting,
+    /// Never: it is refused when its timer goes off.
+    Refused,
+}
+
+impl Pace {
+    /// The target refuses, and says what to keep between two calls. `draw` is any number: clients
+    /// that are told the same at once do not come back at once.
+    fn slow_down(&mut self, now: Time, told_ns: u64, draw: u64) {
+        if now >= self.forgotten_at() {
+            *self = Self::default();
+        }
+        self.interval_ns = self.interval_ns.max(told_ns);
+        self.told_at = now;
+        let away_ns = told_ns / 2 + draw % told_ns.max(1);
+        self.next_at = self.next_at.max(now.saturating_add(away_ns));
+    }
+
+    /// The target has answered.
+    #[inline]
+    fn speed_up(&mut self) {
+        self.interval_ns -= self.interval_ns.div_ceil(SPEED_UP);
+    }
+
+    /// The next turn; `None` where calls need not wait for one.
+    #[inline]
+    fn turn(&self, now: Time) -> Option<Time> {
+        let is_kept = self.interval_ns > 0 && now < self.forgotten_at();
+        is_kept.then(|| self.next_at.max(now))
+    }
+
+    /// A call takes the turn at a time.
+    fn take(&mut self, at: Time) {
+        self.next_at = at.saturating_add(self.interval_ns);
+    }
+
+    fn forgotten_at(&self) -> Time {
+        self.told_at.saturating_add(self.interval_ns).saturating_add(FORGOTTEN_NS)
+    }
+}
+
+impl Client {
+    /// A call begins: true if it goes at once. Otherwise its timer has been set.
+    pub(super) fn starts_now(&mut self, now: Time, index: SlotId, shared: &mut Shared) -> bool {
+        self.retry_credit = (self.retry_credit + RETRIES_PERMILLE).min(RETRY_CREDIT_MAX);
+        let slot = &mut self.slots[index];
+        slot.start = Start::Now;
+        slot.retry_after_ns = 0;
+        let pace = &mut self.servers[slot.target.record].state.pace;
+        let Some(at) = pace.turn(now).filter(|&at| at > now) else {
+            pace.take(now);
+            return true;
+        };
+        let left_ns = slot.deadline.saturating_sub(now);
+        slot.copy = CopyState::Absent;
+        if at - now <= left_ns / WAIT_DIVISOR {
+            pace.take(at);
+            slot.start = Start::Waiting;
+            slot.recovery.retry_at = at;
+            shared.metrics.paced += 1;
+        } else {
+            slot.start = Start::Refused;
+            slot.retry_after_ns = at - now;
+            slot.recovery.retry_at = now;
+            shared.metrics.withheld += 1;
+        }
+        self.arm(index);
+        false
+    }
+
+    /// The timer of a call that has not been sent: its turn, or its end.
+    pub(super) fn start(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
+        let slot = &mut self.slots[index];
+        if slot.start == Start::Refused {
+            shared.metrics.refused += 1;
+            return self.fail(index, Failure::Refused(DropReason::Overload), shared);
+        }
+        slot.start = Start::Now;
+        self.queue_data(index);
+        self.arm_retry(now, index, &shared.config);
+    }
+
+    /// A call is refused with this header: true if it is to be tried again.
+    pub(super) fn tries_again(
+        &mut self,
+        now: Time,
+        index: SlotId,
+        (header, reason): (&ReplyHeader, DropReason),
+        shared: &mut Shared,
+    ) -> bool {
+        let told_ns = u64::from(header.retry_after_ns.get());
+        let slot = &mut self.slots[index];
+        let target = slot.target.record;
+        slot.retry_after_ns = told_ns;
+        // A record that newcomers share is nobody's.
+        if told_ns == 0 || !shared.config.is_paced || target == PeerId::default() {
+            return false;
+        }
+        let draw = self.budget.draws.word();
+        let pace = &mut self.servers[target].state.pace;
+        pace.slow_down(now, told_ns, draw);
+        let at = pace.next_at;
+        let left_ns = slot.deadline.saturating_sub(now);
+        let is_possible = reason == DropReason::Overload
+            && !slot.is_moved
+            && !slot.reply.is_begun()
+            && self.retry_credit >= RETRY_COST
+            && at - now <= left_ns / WAIT_DIVISOR;
+        if !is_possible {
+            return false;
+        }
+        pace.take(at);
+        self.retry_credit -= RETRY_COST;
+        // Whoever has refused what may run once runs nothing of that id any more. Of what may run
+        // again another copy may be under way, whose reply is as good.
+        if !slot.options.idempotent {
+            self.numbering.end(slot.rpc_id.session().0, slot.rpc_id.sequence());
+            let id = self.numbering.draw(&mut self.sessions, RpcId::SEQUENCE_MAX);
+            slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
+        }
+        slot.server = None;
+        slot.copy = CopyState::Absent;
+        slot.request.restart();
+        slot.recovery = Recovery::default();
+        slot.recovery.retry_at = at;
+        slot.start = Start::Waiting;
+        shared.metrics.retried += 1;
+        self.arm(index);
+        true
+    }
+
+    /// A router says that it holds a call, which then need not ask again for so long.
+    pub(super) fn note_held(
+        &mut self,
+        now: Time,
+        index: SlotId,
+        (path, header): (&Path, &ReplyHeader),
+        shared: &mut Shared,
+    ) {
+        let slot = &self.slots[index];
+        if slot.target.address != path.peer || slot.start != Start::Now {
+            shared.metrics.protocol_violation += 1;
+            return;
+        }
+        self.learn(now, index, path, header, shared);
+        let slot = &mut self.slots[index];
+        if slot.server.is_some() || slot.reply.is_begun() {
+            // It has been placed meanwhile.
+            return;
+        }
+        shared.metrics.told_held += 1;
+        let target = &self.servers[slot.target.record].state;
+        let timeout_ns = target.reply.timeout_ns(shared.config.timeouts(), 0);
+        let told_ns = u64::from(header.retry_after_ns.get()).min(HELD_NS_MAX);
+        // Its target is to show that it is still there, where the call may leave it.
+        let is_free = shared.config.alternates.len() > 1;
+        let wait_ns =
+            if is_free { (told_ns + timeout_ns).min(ASK_NS) } else { told_ns + timeout_ns };
+        slot.recovery.attempt = 0;
+        slot.recovery.retry_at = now.saturating_add(wait_ns);
+        self.arm(index);
+    }
+
+    /// A target has answered a call.
+    #[inline]
+    pub(super) fn speed_up(&mut self, index: SlotId) {
+        self.servers[self.slots[index].target.record].state.pace.speed_up();
+    }
+}
+
+/// Share of the time to its deadline for which a call waits for its turn, as a divisor: what it may
+/// wait for at the target comes on top.
+const WAIT_DIVISOR: u64 = 8;
+
+/// Longest that a held call waits, besides the time for an answer, before it asks again: who held it
+/// may have gone, and what it was placed by may be lost.
+const HELD_NS_MAX: u64 = 30_000_000;
+
+/// A reply shortens the time between calls by one part of so many.
+const SPEED_UP: u64 = 8;
+
+/// How long after the last refusal, and one more interval, the pace is forgotten.
+const FORGOTTEN_NS: u64 = 100_000_000;
+
+/// Calls that are tried again, in thousandths: the budget of gRPC, Envoy and Finagle, within a
+/// factor of two.
+const RETRIES_PERMILLE: u32 = 100;
+
+/// What a retry takes of the budget, to which each call adds [`RETRIES_PERMILLE`].
+const RETRY_COST: u32 = 1_000;
+
+/// Retries that may follow each other after a quiet time.
+const RETRY_CREDIT_MAX: u32 = 10 * RETRY_COST;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Time = 1_000_000;
+
+    #[test]
+    fn turns_keep_the_interval_that_was_told() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.turn(MS), None);
+        pace.slow_down(MS, 100_000, 50_000);
+        assert_eq!(pace.turn(MS), Some(MS + 100_000), "half of it, and what was drawn");
+        pace.take(MS + 100_000);
+        assert_eq!(pace.turn(MS), Some(MS + 200_000));
+        assert_eq!(pace.turn(2 * MS), Some(2 * MS), "nobody has called for long");
+    }
+
+    #[test]
+    fn replies_shorten_it_and_silence_ends_it() {
+        let mut pace = Pace::default();
+        pace.slow_down(MS, 800_000, 0);
+        pace.speed_up();
+        pace.take(2 * MS);
+        assert_eq!(pace.turn(2 * MS), Some(2 * MS + 700_000));
+        (0..200).for_each(|_| pace.speed_up());
+        assert_eq!(pace.turn(2 * MS), None);
+        pace.slow_down(3 * MS, 10 * MS, 0);
+        assert!(pace.turn(112 * MS).is_some());
+        assert_eq!(pace.turn(113 * MS), None);
+    }
+
+    #[test]
+    fn what_is_told_again_adds_no_wait() {
+        let mut pace = Pace::default();
+        (0..100).for_each(|_| pace.slow_down(MS, 400_000, 200_000));
+        assert_eq!(pace.turn(MS), Some(MS + 400_000));
+    }
+}

@@ -1,0 +1,65 @@
+//! What clients hear of a router under overload: that it holds a request, and when to come back.
+//!
+//! | a request is | event | then |
+//! |---|---|---|
+//! | held | it is likely to wait for longer than a client does before it asks again | the client is told |
+//! | held | it comes again | the client is told |
+//! | refused for overload | | the DROP says how long to stay away |
+//!
+//! Unasked, one router of several on the way tells, and once: with what the server sends that is
+//! within the three bytes for one that an address gets which may be forged.
+
+use tailcut_wire::r2p2::{DropReason, Flags, MessageType, ReplyRepr, SackBody};
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::big_endian::U16;
+
+use super::Router;
+use super::arrival::{Arrival, Lane};
+use super::outbox::Datagram;
+
+impl Router {
+    /// A request begins to wait: tells its client, if that would else ask again meanwhile.
+    pub(super) fn tell_if_long(&mut self, lane: Lane, arrival: &Arrival) {
+        let is_first_router = arrival.client == arrival.path.peer;
+        let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
+        if is_first_router && wait_ns >= TOLD_NS_MIN {
+            self.tell_held(lane, arrival);
+        }
+    }
+
+    /// Tells a client that its request is held, and for how long it may be.
+    pub(super) fn tell_held(&mut self, lane: Lane, arrival: &Arrival) {
+        let Some(rpc_id) = arrival.rpc_id.filter(|_| !self.outbox.is_full()) else {
+            return;
+        };
+        let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
+        let repr = ReplyRepr {
+            flags: Flags::HELD,
+            retry_after_ns: u32::try_from(wait_ns).unwrap_or(u32::MAX),
+            ..ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id)
+        };
+        let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+        bytes.extend_from_slice(HELD_SACK.as_bytes());
+        self.metrics.told_held += 1;
+        let from = arrival.path.local.into();
+        self.outbox.push(Datagram { to: arrival.client, from, bytes });
+    }
+
+    /// What a refusal says of when to come back, ns; 0 where that has nothing to do with it.
+    pub(super) fn retry_after_ns(&self, reason: DropReason) -> u32 {
+        match reason {
+            DropReason::Overload | DropReason::Expired => {
+                let retry_after_ns = self.schedulers[Lane::Extension as usize].retry_after_ns();
+                u32::try_from(retry_after_ns).unwrap_or(u32::MAX)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Shortest wait that is worth a packet: half of the shortest time after which a client asks again.
+const TOLD_NS_MIN: u64 = 250_000;
+
+/// Nothing has arrived at a server; packet 0 may be sent.
+const HELD_SACK: SackBody =
+    SackBody { base: U16::ZERO, granted: U16::new(1), bitmap: [0; SackBody::BITMAP_LEN] };

@@ -1,0 +1,58 @@
+//! Workers of servers: what `jbsq:auto` must let each server have besides what hides the way there.
+//!
+//! | a report says | then the server has |
+//! |---|---|
+//! | requests wait | as many workers as run |
+//! | none waits, of as many as the bound lets it have | twice as many workers, until requests wait |
+//! | none waits, of fewer | at least as many workers as run |
+//!
+//! One bound holds for all servers, that of the one with the most workers: a lower one would leave
+//! workers idle while requests are held.
+
+use super::Router;
+use super::server::Server;
+
+impl Server {
+    /// Learns from the latest report, where `bound` holds; true if its workers are others than
+    /// before.
+    fn learn_workers(&mut self, bound: u32) -> bool {
+        let running = self.reported.saturating_sub(self.waiting);
+        let workers = if self.waiting > 0 {
+            running
+        } else if self.reported >= bound {
+            self.workers.max(2 * running)
+        } else {
+            self.workers.max(running)
+        };
+        let workers = workers.clamp(1, WORKERS_MAX);
+        std::mem::replace(&mut self.workers, workers) != workers
+    }
+}
+
+impl Router {
+    /// A server has reported: derives the bound anew, if that follows from what is measured.
+    pub(super) fn learn_workers(&mut self, slot: u16) {
+        let Some(bound) = self.schedulers[0].bound().filter(|_| self.estimator.is_some()) else {
+            return;
+        };
+        let server = self.servers[usize::from(slot)].as_mut();
+        if server.is_some_and(|server| server.learn_workers(bound)) {
+            let workers = self.servers.iter().flatten().map(|server| server.workers);
+            self.workers = workers.max().unwrap_or(1);
+            self.set_bound();
+        }
+    }
+
+    /// Sets the bound that follows from what is measured.
+    pub(super) fn set_bound(&mut self) {
+        let Some(estimator) = &self.estimator else { return };
+        let bound = estimator.bound() + self.workers - 1;
+        for scheduler in &mut self.schedulers {
+            scheduler.set_bound(bound);
+        }
+    }
+}
+
+/// Most workers that a server is taken to have: one that does not tell what waits is not given
+/// everything.
+const WORKERS_MAX: u32 = 64;
