@@ -126,6 +126,7 @@ fn packets_per_us(policy: Option<&str>, request_len: usize, calls: u64) -> f64 {
         load: 0.5,
         calls,
         timeout_ns: 100_000_000,
+        is_paced: false,
         topology: Topology {
             link: Link::new(100.0, 200),
             switch: Switch { delay_ps: 250_000, ..Switch::default() },

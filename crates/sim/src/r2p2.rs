@@ -65,6 +65,9 @@ pub struct Experiment {
     pub calls: u64,
     /// How long a call may take, ns.
     pub timeout_ns: u64,
+    /// True if clients keep the pace that an overloaded target asks for, as they do by default over
+    /// sockets; calls that they do not send for it count as refused.
+    pub is_paced: bool,
     /// Links and switches between the hosts: clients, router and servers fill the racks in this
     /// order.
     pub topology: Topology,
@@ -351,7 +354,8 @@ impl<'a> Hosts<'a> {
 
     fn endpoint(&self, index: u32, adjust: impl FnOnce(&mut Config)) -> Member<Endpoint> {
         let secret = (u128::from(self.experiment.seed) << 64 | u128::from(index)).to_be_bytes();
-        let mut config = Config { secret, ..Config::default() };
+        let is_paced = self.experiment.is_paced;
+        let mut config = Config { secret, is_paced, ..Config::default() };
         config.pool.key = Some(u128::from(self.experiment.seed).to_be_bytes());
         adjust(&mut config);
         Member::Endpoint(Box::new(Endpoint::new(0, config)))

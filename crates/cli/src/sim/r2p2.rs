@@ -61,6 +61,10 @@ pub(crate) struct Args {
     /// How long a call may take
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_ns)]
     timeout: u64,
+    /// Clients keep the pace that an overloaded router or server asks for, as they do over sockets;
+    /// what they do not send for it counts as refused
+    #[arg(long)]
+    paced: bool,
     #[command(flatten)]
     fabric: FabricArgs,
     #[command(flatten)]
@@ -220,6 +224,7 @@ impl Args {
             load: self.load,
             calls: self.requests,
             timeout_ns: self.timeout,
+            is_paced: self.paced,
             topology: self.fabric.plan(),
             delays: HostDelays {
                 transmit_ns: self.fabric.software,
@@ -249,6 +254,7 @@ impl Args {
             "load": self.load,
             "requests": self.requests,
             "timeout_ns": self.timeout,
+            "paced": self.paced,
             "topology": if fabric.topology == TopologyKind::Single { "single" } else { "leaf-spine" },
             "rack": fabric.rack,
             "spines": fabric.spines,

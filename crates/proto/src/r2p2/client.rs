@@ -46,7 +46,7 @@ pub(super) struct Client {
     /// Calls, each in its slot.
     pub(super) slots: Slab<Slot>,
     /// Sessions of the ids of calls.
-    pub(super) sessions: Numbers,
+    sessions: Numbers,
     /// The ids of calls.
     pub(super) numbering: Numbering,
     /// Records of servers and routers.

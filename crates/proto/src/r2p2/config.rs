@@ -46,7 +46,7 @@ pub struct Config {
     /// none: calls go where they are told.
     pub alternates: Vec<SocketAddr>,
     /// True if calls keep the time between them that a target asks for which refuses for overload,
-    /// and a tenth of them is tried again. Default true. An instrument that is to offer a load
+    /// and of the idempotent ones a tenth is tried again. Default true. An instrument that is to offer a load
     /// whatever happens turns it off.
     pub is_paced: bool,
     /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.

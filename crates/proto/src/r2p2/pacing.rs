@@ -1,12 +1,12 @@
 //! What a client does about a target that refuses for overload: it keeps a time between its calls,
-//! and tries a few of them again.
+//! and tries a few of them again, of those that may run more than once.
 //!
 //! | a call is | event | then |
 //! |---|---|---|
 //! | new | its target has refused lately, and the next turn comes soon | waits for its turn |
 //! | new | the next turn comes too late for its deadline | refused here, and nothing is sent |
 //! | waiting | its turn comes | sent |
-//! | sent | refused for overload, while the budget and the deadline have room | waits, with another id if it may run once |
+//! | sent | refused for overload, and it is idempotent, while the budget and the deadline have room | waits |
 //! | sent | refused otherwise | ended, with the time to stay away |
 //!
 //! A call that is held by a router has been sent, and hears of it: it asks again when it should have
@@ -19,7 +19,7 @@
 //! Invariant: of n calls at most [`RETRIES_PERMILLE`] thousandths are tried again, so that retries
 //! never are what keeps a target overloaded.
 
-use tailcut_wire::r2p2::{DropReason, ReplyHeader, RpcId, SessionId};
+use tailcut_wire::r2p2::{DropReason, ReplyHeader};
 
 use super::alternates::ASK_NS;
 use super::client::{Client, Recovery};
@@ -41,7 +41,7 @@ pub(super) struct Pace {
     told_at: Time,
 }
 
-/// When a call is sent for the first time, or again with another id.
+/// When a call is sent for the first time, or again after a refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Start {
     /// It has been, or is about to.
@@ -151,8 +151,9 @@ impl Client {
         pace.slow_down(now, told_ns, draw);
         let at = pace.next_at;
         let left_ns = slot.deadline.saturating_sub(now);
+        // What may run once is for the caller to try again, who knows whether it may.
         let is_possible = reason == DropReason::Overload
-            && !slot.is_moved
+            && slot.options.idempotent
             && !slot.reply.is_begun()
             && self.retry_credit >= RETRY_COST
             && at - now <= left_ns / WAIT_DIVISOR;
@@ -161,13 +162,7 @@ impl Client {
         }
         pace.take(at);
         self.retry_credit -= RETRY_COST;
-        // Whoever has refused what may run once runs nothing of that id any more. Of what may run
-        // again another copy may be under way, whose reply is as good.
-        if !slot.options.idempotent {
-            self.numbering.end(slot.rpc_id.session().0, slot.rpc_id.sequence());
-            let id = self.numbering.draw(&mut self.sessions, RpcId::SEQUENCE_MAX);
-            slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
-        }
+        // It keeps its id: another copy may be under way, whose reply is as good.
         slot.server = None;
         slot.copy = CopyState::Absent;
         slot.request.restart();

@@ -17,8 +17,8 @@
 //! | residence: from placement to conclusion | the gap times what the workers have (Little's law) |
 //! | retry-after | the share of items that are refused in a window |
 //!
-//! Retry-after is the time between two requests that each client is to keep. It grows while most
-//! requests are refused and shrinks while few are, so that what comes settles a little above what
+//! Retry-after is the time between two requests that each client is to keep. It grows while three of
+//! four requests are refused and shrinks while fewer than half are, so that what comes settles a little above what
 //! can be served, from however many clients; and it makes clients equal.
 
 use crate::node::Time;
@@ -215,10 +215,10 @@ impl Overload {
             self.retry_after_ns = 0;
         } else if self.offered < WINDOW_OFFERED_MIN {
             return;
-        } else if self.refused > self.offered / 2 {
+        } else if self.refused > self.offered / 4 * 3 {
             let at = self.retry_after_ns();
-            self.retry_after_ns = (at + at / 2).min(RETRY_AFTER_NS_MAX);
-        } else if self.refused < self.offered / 5 {
+            self.retry_after_ns = (at + at / 4).max(at + 1).min(RETRY_AFTER_NS_MAX);
+        } else if self.refused < self.offered / 2 {
             self.retry_after_ns -= self.retry_after_ns.div_ceil(4);
         }
         (self.window_at, self.offered, self.refused) = (now, 0, 0);

@@ -135,6 +135,65 @@ fn ten_times_the_load_leaves_the_goodput() {
     }
 }
 
+/// The bound of the default policy covers a server's workers, of which it is not told.
+#[test]
+fn the_default_policy_keeps_every_worker_busy_under_overload() {
+    let experiment = Experiment {
+        policy: Some("jbsq:auto".parse().unwrap()),
+        load: 10.0,
+        calls: 200_000,
+        timeout_ns: 100_000_000,
+        service: times("exp:1ms"),
+        ..plan()
+    };
+    let findings = run_to_end(&experiment);
+    let replied = findings.counts.replied as f64 / findings.counts.sent as f64;
+    assert!(replied * experiment.load >= 0.9, "goodput {}", replied * 10.0);
+}
+
+/// A held call hears that it is held, and does not send itself again.
+#[test]
+fn held_calls_are_not_sent_again() {
+    let experiment = Experiment {
+        policy: Some("jbsq:5".parse().unwrap()),
+        load: 2.0,
+        calls: 50_000,
+        service: times("exp:100us"),
+        ..plan()
+    };
+    let findings = run_to_end(&experiment);
+    let router = findings.router.expect("there is a router");
+    assert!(router.held > 10_000, "{router:?}");
+    assert!(router.duplicates_held * 20 < router.held, "{router:?}");
+}
+
+/// Clients that keep the pace send less of what would be refused, and the servers no less to do.
+#[test]
+fn clients_that_keep_the_pace_spare_the_router() {
+    let run = |is_paced| {
+        let experiment = Experiment {
+            policy: Some("jbsq:5".parse().unwrap()),
+            load: 10.0,
+            calls: 400_000,
+            timeout_ns: 100_000_000,
+            service: times("exp:1ms"),
+            is_paced,
+            ..plan()
+        };
+        let findings = run_to_end(&experiment);
+        let router = findings.router.expect("there is a router");
+        let goodput = findings.counts.replied as f64 / findings.counts.sent as f64 * 10.0;
+        (goodput, router.refused.overload, findings.latencies.percentile(0.99))
+    };
+    let ((all, all_refused, _), (paced, refused, p99_ns)) = (run(false), run(true));
+    println!(
+        "goodput {all} and paced {paced}, refused {all_refused} and {refused}, p99 {p99_ns} ns"
+    );
+    assert!(paced >= 0.8, "goodput {paced}, of {all} where nobody keeps it");
+    assert!(refused < all_refused / 2, "{refused} of {all_refused}");
+    assert!(p99_ns <= 50e6, "p99 {p99_ns} ns");
+}
+
 #[test]
 fn full_buffers_drop_and_every_call_still_ends() {
     let buffer = SwitchBuffer { capacity_bytes: 20_000, mark_bytes: 10_000 };
@@ -228,6 +287,7 @@ fn plan() -> Experiment {
         load: 0.5,
         calls: 10_000,
         timeout_ns: 1_000_000_000,
+        is_paced: false,
         topology: Topology {
             link: Link::new(100.0, 100),
             switch: Switch { delay_ps: 250_000, ..Switch::default() },
