@@ -14,6 +14,7 @@
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
+//! | [`completions`] | what many threads are done with, for the one that began it |
 //! | [`dispatch`] | worker threads behind the thread that polls, fed from one queue |
 //! | [`entropy`] | secrets |
 //! | [`affinity`] | pins threads and raises their priority |
@@ -48,6 +49,11 @@ pub mod trace;
 pub use datapath::{ip, udp};
 mod poller;
 mod waker;
+
+/// What many threads are done with, for the one that began it: a stack without locks.
+pub mod completions {
+    pub use crate::sys::{Completions, Parcel, Taken};
+}
 
 /// Batches of system calls, for the floor that benches compare with alone: no part of the
 /// interface.

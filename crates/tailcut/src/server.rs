@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tailcut_net::clock::Clock;
+use tailcut_net::completions::Parcel;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::dispatch::{Config as DispatchConfig, Dispatcher, Metrics as DispatchMetrics};
 use tailcut_net::driver::{Driver, Turn, Waker};
@@ -21,7 +22,7 @@ use tailcut_proto::scheduler::{Ticket, Wait};
 use crate::error::Error;
 use crate::lock;
 use crate::options::{ServerBuilder, resolve};
-use crate::request::{Job, Live, Outbox, Request, Verdict};
+use crate::request::{Job, Live, Outbox, Request, Task, Verdict};
 
 /// A server on one port.
 ///
@@ -83,21 +84,21 @@ impl Classifier {
                 job.reply = endpoint.buffer();
                 job.link = Some(live.enlist(id));
                 let wait = Wait::of(share_of(client.ip()), now, deadline).of_type(kind);
-                match crew.offer(job, wait) {
+                match crew.offer(live.wrap(job), wait) {
                     Ok(ticket) => {
                         ticket.into_iter().for_each(|ticket| live.note_ticket(id, ticket))
                     }
                     Err(mut job) => {
                         job.verdict = Verdict::Refuse(DropReason::Overload);
                         // Gone already is as good as refused.
-                        let _ = live.settle(endpoint, now, &mut job);
+                        let _ = live.settle(endpoint, now, job);
                     }
                 }
             }
             Event::Cancelled { id } => {
-                if let Some(mut job) = live.cancel(id).and_then(|ticket| crew.withdraw(ticket)) {
+                if let Some(job) = live.cancel(id).and_then(|ticket| crew.withdraw(ticket)) {
                     // It has no verdict: nobody hears of it.
-                    let _ = live.settle(endpoint, now, &mut job);
+                    let _ = live.settle(endpoint, now, job);
                 }
             }
             Event::Replied { .. } | Event::Failed { .. } => {}
@@ -131,13 +132,13 @@ enum Look {
 /// Who runs the requests that do not run on the server's own thread.
 pub(crate) trait Crew {
     /// Takes a request, now or for as long as it may wait; the ticket of one that waits.
-    fn offer(&mut self, job: Job, wait: Wait) -> Result<Option<Ticket>, Job>;
+    fn offer(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Option<Ticket>, Parcel<Job>>;
 
     /// Takes a request out of the queue, if it still waits there.
-    fn withdraw(&mut self, ticket: Ticket) -> Option<Job>;
+    fn withdraw(&mut self, ticket: Ticket) -> Option<Parcel<Job>>;
 
     /// Hands back what is done or has expired, and begins what has waited.
-    fn poll_done(&mut self, now: Time, done: impl FnMut(Job));
+    fn poll_done(&mut self, now: Time, done: impl FnMut(Parcel<Job>));
 
     /// Begins what has been offered since.
     fn flush(&mut self) {}
@@ -164,17 +165,17 @@ pub(crate) trait Crew {
     }
 }
 
-impl Crew for Dispatcher<Job> {
-    fn offer(&mut self, job: Job, wait: Wait) -> Result<Option<Ticket>, Job> {
-        self.offer(job, wait)
+impl Crew for Dispatcher<Task> {
+    fn offer(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Option<Ticket>, Parcel<Job>> {
+        self.offer(Some(job), wait).map_err(|task| task.expect("it was offered"))
     }
 
-    fn withdraw(&mut self, ticket: Ticket) -> Option<Job> {
-        self.withdraw(ticket)
+    fn withdraw(&mut self, ticket: Ticket) -> Option<Parcel<Job>> {
+        self.withdraw(ticket).flatten()
     }
 
-    fn poll_done(&mut self, now: Time, done: impl FnMut(Job)) {
-        self.poll_done(now, done);
+    fn poll_done(&mut self, now: Time, mut done: impl FnMut(Parcel<Job>)) {
+        self.poll_done(now, |task| task.into_iter().for_each(&mut done));
     }
 
     fn flush(&mut self) {
@@ -332,7 +333,8 @@ impl Server {
             let turn = self.turn_once(&mut handler)?;
             match self.next_look(turn) {
                 Look::Never => break,
-                Look::By(until) => self.driver.wait(None, until)?,
+                Look::By(until) if !self.lets_others_go(turn) => self.driver.wait(None, until)?,
+                Look::By(_) => {}
             }
         }
         self.give_up(|_| None);
@@ -376,11 +378,11 @@ impl Server {
         }
         self.set_workers(config.workers);
         let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
-        let work = |job: &mut Job| {
+        let work = |task: &mut Task| {
             // What nobody waits for is left without a verdict: its endpoint has given it up, or is
             // about to.
-            if !job.is_cancelled() && job.deadline > Clock.now() {
-                outbox.guard(|| handler(Request::at_worker(job)));
+            if task.as_ref().is_some_and(|job| !job.is_cancelled() && job.deadline > Clock.now()) {
+                outbox.guard(|| handler(Request::at_worker(task)));
             }
         };
         std::thread::scope(|scope| {
@@ -416,7 +418,7 @@ impl Server {
                         job.verdict = Verdict::Refuse(DropReason::Overload);
                     }
                     // A request that is gone by now needs no answer.
-                    let _ = live.settle(endpoint, now, &mut job);
+                    let _ = live.settle(endpoint, now, job);
                 });
                 while let Some(event) = endpoint.poll_event() {
                     classifier.offer(event, &mut crew, endpoint, (now, live));
@@ -424,7 +426,7 @@ impl Server {
                 crew.flush();
             })?;
             let Look::By(until) = self.next_look(turn) else { break };
-            let is_sleeping = !self.driver.keeps_turning();
+            let is_sleeping = !self.lets_others_go(turn) && !self.driver.keeps_turning();
             if is_sleeping || turn.now >= self.crew_read_at.saturating_add(CREW_READ_EVERY_NS) {
                 self.crew_read_at = turn.now;
                 *lock(&self.crew_metrics) = crew.metrics();
@@ -446,6 +448,18 @@ impl Server {
         &self.outbox
     }
 
+    /// Whether the thread must not sleep, because it holds answers that others may join. While it would
+    /// spin for answers of others, these have its core, if they want it: they are what it spins for.
+    fn lets_others_go(&self, turn: Turn) -> bool {
+        let is_holding = self.live.holds_answers();
+        let is_spinning =
+            turn.is_idle() && self.live.awaits_answers() && self.driver.keeps_turning();
+        if is_holding || is_spinning {
+            std::thread::yield_now();
+        }
+        is_holding
+    }
+
     /// Logs what has gone wrong; returns when it wants to look again.
     fn look(&mut self, turn: Turn) -> Option<Time> {
         self.log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()))
@@ -458,8 +472,9 @@ impl Server {
             while let Some(event) = endpoint.poll_event() {
                 match event {
                     Event::Request { id, client, payload, deadline, options } => {
-                        let mut job = Job::new(id, client, deadline, options, payload);
-                        outbox.guard(|| handler(Request::here(&mut job, endpoint, now, live)));
+                        let job = Job::new(id, client, deadline, options, payload);
+                        let mut task = Some(live.wrap(job));
+                        outbox.guard(|| handler(Request::here(&mut task, endpoint, now, live)));
                     }
                     Event::Cancelled { id } => {
                         live.cancel(id);
@@ -505,7 +520,7 @@ impl Server {
 
     /// Ends what is not answered, so that no client waits for its deadline: what has not begun is
     /// for another server, of the rest nobody will know.
-    fn give_up(&mut self, mut withdraw: impl FnMut(Ticket) -> Option<Job>) {
+    fn give_up(&mut self, mut withdraw: impl FnMut(Ticket) -> Option<Parcel<Job>>) {
         let now = self.driver.clock().now();
         for (count, (id, ticket)) in self.live.unanswered().into_iter().enumerate() {
             let is_unbegun = ticket.and_then(&mut withdraw).is_some();

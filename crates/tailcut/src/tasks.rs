@@ -1,20 +1,26 @@
 //! Handlers that are tasks: a bounded number of lanes, each a task that runs one request's future
-//! after the other.
+//! after the other, of those that all lanes share.
 //!
 //! | a lane | until |
 //! |---|---|
-//! | waits | it is given a request, or the server ends |
+//! | waits | it is woken for a request, or the server ends |
+//! | wakes another, where more requests wait and none is on its way | - |
 //! | runs a handler's future | that is done or panics, or its request is cancelled: it is dropped |
 //!
-//! A lane is spawned when all others are at work, so that there are never more than were needed at
-//! once; a future lives in its lane, so that a warm one allocates nothing.
+//! So a burst costs the server's thread one wake-up, and short handlers run one after the other on
+//! as many threads as the runtime has to spare. A lane is spawned when all others are at work, so that
+//! there are never more than were needed at once; a future lives in its lane, so that a warm one
+//! allocates nothing.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::num::NonZeroU32;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use tailcut_net::completions::Parcel;
 use tailcut_net::entropy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
@@ -84,49 +90,65 @@ impl Server {
         let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX)
             .with_overload(OverloadConfig { seed: entropy::seed()?, ..OverloadConfig::DEFAULT });
         scheduler.add_worker();
-        let shared = Shared { handler, outbox: self.outbox().clone(), idle: Mutex::default() };
-        self.run_crew(Tasks {
-            scheduler,
-            lanes: Vec::new(),
-            idle: Vec::new(),
-            ended: Vec::new(),
-            shared: Arc::new(shared),
+        let shared = Shared {
+            handler,
+            outbox: self.outbox().clone(),
+            ready: Mutex::new(Ready { lanes_left: bound.get(), ..Ready::default() }),
+            ended: AtomicU32::new(0),
+            is_awaited: AtomicBool::new(false),
             runtime: runtime.clone(),
-        })
+        };
+        self.run_crew(Tasks { scheduler, begun: VecDeque::new(), shared: Arc::new(shared) })
     }
 }
 
 /// The server's side of its lanes.
 struct Tasks<F> {
     /// The queue before the lanes, which are one worker with as many places.
-    scheduler: Scheduler<Job, Jbsq>,
-    lanes: Vec<Arc<Lane>>,
-    /// Lanes that wait, by their place in `lanes`.
-    idle: Vec<usize>,
-    /// Lanes that have come back and are being looked at; empty between turns.
-    ended: Vec<usize>,
+    scheduler: Scheduler<Parcel<Job>, Jbsq>,
+    /// Requests that go to the lanes at the end of the turn.
+    begun: VecDeque<Responder>,
     shared: Arc<Shared<F>>,
-    runtime: Handle,
 }
 
 /// What all lanes share.
 struct Shared<F> {
     handler: F,
     outbox: Arc<Outbox>,
-    /// Lanes that wait again and have not been looked at.
-    idle: Mutex<Vec<usize>>,
+    ready: Mutex<Ready>,
+    /// Futures that have ended and have not been looked at.
+    ended: AtomicU32,
+    /// The server's thread sleeps, and has something to do once a future ends.
+    is_awaited: AtomicBool,
+    runtime: Handle,
 }
 
-/// Where a lane gets its requests.
+/// Where lanes get their requests.
 #[derive(Debug, Default)]
-struct Lane(Mutex<Slot>);
-
-#[derive(Debug, Default)]
-struct Slot {
-    request: Option<Responder>,
-    /// The lane's task, while it waits.
-    task: Option<Waker>,
+struct Ready {
+    requests: VecDeque<Responder>,
+    /// Lanes that wait.
+    idle: Vec<(LaneId, Waker)>,
+    /// The lane that has been woken, or spawned, and has not come yet.
+    coming: Option<LaneId>,
+    /// Lanes that have been spawned.
+    lanes: u32,
+    /// Lanes that may still be.
+    lanes_left: u32,
     is_closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LaneId(u32);
+
+/// Who is to come for the next request.
+enum Summons {
+    /// Nobody: none waits, or one is coming, or all are at work.
+    Nobody,
+    /// One that waits.
+    Idle(Waker),
+    /// A new one.
+    New(LaneId),
 }
 
 impl<F, R> Crew for Tasks<F>
@@ -134,7 +156,7 @@ where
     F: Fn(Responder) -> R + Send + Sync + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
-    fn offer(&mut self, job: Job, wait: Wait) -> Result<Option<Ticket>, Job> {
+    fn offer(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Option<Ticket>, Parcel<Job>> {
         match self.scheduler.offer(job, Cloning::Forbidden, wait, 0) {
             Outcome::Placed(_, job) => {
                 self.begin(job);
@@ -149,22 +171,48 @@ where
         self.scheduler.retry_after_ns()
     }
 
-    fn withdraw(&mut self, ticket: Ticket) -> Option<Job> {
+    fn withdraw(&mut self, ticket: Ticket) -> Option<Parcel<Job>> {
         self.scheduler.remove(ticket)
     }
 
-    fn poll_done(&mut self, now: Time, mut done: impl FnMut(Job)) {
-        std::mem::swap(&mut self.ended, &mut lock(&self.shared.idle));
-        for lane in self.ended.drain(..) {
-            self.scheduler.conclude(WorkerId::at(0));
-            self.idle.push(lane);
+    fn poll_done(&mut self, now: Time, mut done: impl FnMut(Parcel<Job>)) {
+        if self.shared.ended.load(Ordering::Relaxed) > 0 {
+            for _ in 0..self.shared.ended.swap(0, Ordering::Relaxed) {
+                self.scheduler.conclude(WorkerId::at(0));
+            }
         }
-        while let Some(job) = self.scheduler.poll_expired(now) {
-            done(job);
+        if self.scheduler.queue_len() > 0 {
+            while let Some(job) = self.scheduler.poll_expired(now) {
+                done(job);
+            }
+            while let Some((_, job)) = self.scheduler.poll_placed(now, 0) {
+                self.begin(job);
+            }
         }
-        while let Some((_, job)) = self.scheduler.poll_placed(now, 0) {
-            self.begin(job);
+    }
+
+    fn flush(&mut self) {
+        if self.begun.is_empty() {
+            return;
         }
+        let mut ready = lock(&self.shared.ready);
+        ready.requests.append(&mut self.begun);
+        let summons = ready.summon();
+        drop(ready);
+        summon(&self.shared, summons);
+    }
+
+    fn fall_asleep(&mut self) -> bool {
+        if self.scheduler.queue_len() == 0 {
+            return true;
+        }
+        // Each side writes first and then looks: this one the flag, a lane its end.
+        self.shared.is_awaited.store(true, Ordering::SeqCst);
+        self.shared.ended.load(Ordering::SeqCst) == 0
+    }
+
+    fn get_up(&mut self) {
+        self.shared.is_awaited.store(false, Ordering::Relaxed);
     }
 
     fn next_look(&self) -> Option<Time> {
@@ -172,63 +220,99 @@ where
     }
 }
 
-impl<F, R> Tasks<F>
-where
-    F: Fn(Responder) -> R + Send + Sync + 'static,
-    R: Future<Output = ()> + Send + 'static,
-{
-    fn begin(&mut self, job: Job) {
-        let place = self.idle.pop().unwrap_or_else(|| {
-            let (lane, place) = (Arc::new(Lane::default()), self.lanes.len());
-            self.lanes.push(lane.clone());
-            self.runtime.spawn(work(lane, place, self.shared.clone()));
-            place
-        });
-        let mut slot = lock(&self.lanes[place].0);
-        slot.request = Some(Responder::new(job, self.shared.outbox.clone()));
-        let task = slot.task.take();
-        drop(slot);
-        task.into_iter().for_each(Waker::wake);
+impl<F> Tasks<F> {
+    fn begin(&mut self, job: Parcel<Job>) {
+        self.begun.push_back(Responder::new(job));
     }
 }
 
 impl<F> Drop for Tasks<F> {
     fn drop(&mut self) {
-        for lane in &self.lanes {
-            let mut slot = lock(&lane.0);
-            slot.is_closed = true;
-            let task = slot.task.take();
-            drop(slot);
-            task.into_iter().for_each(Waker::wake);
-        }
+        let mut ready = lock(&self.shared.ready);
+        ready.is_closed = true;
+        let idle = std::mem::take(&mut ready.idle);
+        drop(ready);
+        idle.into_iter().for_each(|(_, task)| task.wake());
     }
 }
 
-impl Lane {
-    /// The next request; `None` when there will be none.
-    fn poll_request(&self, context: &Context<'_>) -> Poll<Option<Responder>> {
-        let mut slot = lock(&self.0);
-        if let Some(request) = slot.request.take() {
-            return Poll::Ready(Some(request));
+impl Ready {
+    /// Takes note of whom to call for the next request.
+    fn summon(&mut self) -> Summons {
+        if self.requests.is_empty() || self.coming.is_some() {
+            return Summons::Nobody;
         }
-        if slot.is_closed {
+        if let Some((lane, task)) = self.idle.pop() {
+            self.coming = Some(lane);
+            return Summons::Idle(task);
+        }
+        if self.lanes_left == 0 {
+            return Summons::Nobody;
+        }
+        let lane = LaneId(self.lanes);
+        self.lanes += 1;
+        self.lanes_left -= 1;
+        self.coming = Some(lane);
+        Summons::New(lane)
+    }
+
+    /// A lane has nothing to do: its next request, and who is to come for the one after it; `None`
+    /// when there will be none. `is_idle` says whether it waits.
+    fn poll_request(
+        &mut self,
+        lane: LaneId,
+        is_idle: &mut bool,
+        context: &Context<'_>,
+    ) -> Poll<Option<(Responder, Summons)>> {
+        if self.coming == Some(lane) {
+            self.coming = None;
+            *is_idle = false;
+        }
+        if let Some(request) = self.requests.pop_front() {
+            if std::mem::take(is_idle) {
+                // Woken for a request of its own that is over.
+                self.idle.retain(|(known, _)| *known != lane);
+            }
+            return Poll::Ready(Some((request, self.summon())));
+        }
+        if self.is_closed {
             return Poll::Ready(None);
         }
-        slot.task = Some(context.waker().clone());
+        if !std::mem::replace(is_idle, true) {
+            self.idle.push((lane, context.waker().clone()));
+        }
         Poll::Pending
     }
 }
 
-/// A lane's task.
-async fn work<F, R>(lane: Arc<Lane>, place: usize, shared: Arc<Shared<F>>)
+fn summon<F, R>(shared: &Arc<Shared<F>>, summons: Summons)
 where
-    F: Fn(Responder) -> R,
-    R: Future<Output = ()>,
+    F: Fn(Responder) -> R + Send + Sync + 'static,
+    R: Future<Output = ()> + Send + 'static,
 {
-    while let Some(request) = poll_fn(|context| lane.poll_request(context)).await {
+    match summons {
+        Summons::Nobody => {}
+        Summons::Idle(task) => task.wake(),
+        Summons::New(lane) => drop(shared.runtime.spawn(work(lane, shared.clone()))),
+    }
+}
+
+/// A lane's task.
+async fn work<F, R>(lane: LaneId, shared: Arc<Shared<F>>)
+where
+    F: Fn(Responder) -> R + Send + Sync + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let mut is_idle = false;
+    let mut next =
+        |context: &mut Context<'_>| lock(&shared.ready).poll_request(lane, &mut is_idle, context);
+    while let Some((request, summons)) = poll_fn(&mut next).await {
+        summon(&shared, summons);
         run_one(request, &shared).await;
-        lock(&shared.idle).push(place);
-        shared.outbox.wake();
+        shared.ended.fetch_add(1, Ordering::SeqCst);
+        if shared.is_awaited.load(Ordering::SeqCst) {
+            shared.outbox.wake();
+        }
     }
 }
 

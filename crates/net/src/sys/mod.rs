@@ -5,6 +5,7 @@
 //! `self` hold, and the kernel keeps none after the call returns.
 
 mod address;
+mod completions;
 mod control;
 mod lane;
 mod options;
@@ -15,6 +16,7 @@ mod slot;
 mod stream;
 mod thread;
 
+pub use completions::{Completions, Parcel, Taken};
 pub(crate) use lane::{Sender, Taker, lane};
 #[cfg(test)]
 pub(crate) use options::int_option;
