@@ -94,6 +94,8 @@ pub enum Event {
         context: u64,
         /// Why.
         failure: Failure,
+        /// Who refused it, or is known to have had it: a server, also behind a router, or the router.
+        server: Option<SocketAddr>,
         /// With [`Failure::Rejected`]: what the application said; else empty. Give it back by
         /// [`Rpc::recycle`].
         text: Vec<u8>,

@@ -17,7 +17,7 @@ use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
 
-use crate::error::Error;
+use crate::error::{Ending, Error};
 use crate::lock;
 use crate::options::ClientBuilder;
 
@@ -457,9 +457,9 @@ impl Calls {
         while let Some(event) = node.poll_event() {
             let (id, context, result) = match event {
                 Event::Replied { id, context, payload, .. } => (id, context, Ok(payload)),
-                Event::Failed { id, context, failure, text, retry_after_ns } => {
-                    let error = Error::failed(target, failure, (&text, retry_after_ns));
-                    (id, context, Err(error))
+                Event::Failed { id, context, failure, server, text, retry_after_ns } => {
+                    let ending = Ending { failure, server, text, retry_after_ns };
+                    (id, context, Err(Error::failed(target, ending)))
                 }
                 Event::Request { .. } | Event::Cancelled { .. } => continue,
             };

@@ -9,9 +9,9 @@ use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
-use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, Rpc};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
 
-use crate::error::Error;
+use crate::error::{Ending, Error};
 use crate::options::ClientBuilder;
 
 /// A client of one server or router. It belongs to one thread at a time and costs one socket; make
@@ -58,8 +58,7 @@ enum Slot {
     Free,
     Waiting(CallId),
     Replied(Vec<u8>, SocketAddr),
-    /// With what the application said, and for how long to stay away.
-    Failed(Failure, Vec<u8>, u64),
+    Failed(Ending),
 }
 
 impl ClientBuilder {
@@ -203,9 +202,7 @@ impl<'a> Pending<'a> {
         let client = self.client;
         match ended {
             Slot::Replied(bytes, server) => Ok(Reply { client, bytes, server }),
-            Slot::Failed(failure, text, away_ns) => {
-                Err(Error::failed(client.target, failure, (&text, away_ns)))
-            }
+            Slot::Failed(ending) => Err(Error::failed(client.target, ending)),
             Slot::Free | Slot::Waiting(_) => unreachable!("the call has ended"),
         }
     }
@@ -324,8 +321,9 @@ impl Inner {
                         calls[context as usize] = Slot::Replied(payload, server);
                         *waiting -= 1;
                     }
-                    Event::Failed { context, failure, text, retry_after_ns, .. } => {
-                        calls[context as usize] = Slot::Failed(failure, text, retry_after_ns);
+                    Event::Failed { context, failure, server, text, retry_after_ns, .. } => {
+                        let ending = Ending { failure, server, text, retry_after_ns };
+                        calls[context as usize] = Slot::Failed(ending);
                         *waiting -= 1;
                     }
                     Event::Request { payload, .. } => node.recycle(payload),

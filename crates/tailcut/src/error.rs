@@ -36,10 +36,13 @@ pub enum Error {
         source: CallError,
     },
     /// The call was made and ended without a reply.
-    #[error("the call to {target} failed: {source}")]
+    #[error("the call to {target} failed: {source}{}", by(*target, *server))]
     Failed {
         /// Where it went.
         target: SocketAddr,
+        /// Who refused it, or is known to have had it: a server behind the router at `target`, or
+        /// whoever is there.
+        server: Option<SocketAddr>,
         /// How it ended.
         source: Failure,
         /// Where it was refused for overload: how long to leave the target alone. A client does so
@@ -47,10 +50,12 @@ pub enum Error {
         retry_after: Option<Duration>,
     },
     /// The application at the other end refused the request, in its own words.
-    #[error("the call to {target} was rejected with code {code}: {text}")]
+    #[error("the call to {target} was rejected with code {code}: {text}{}", by(*target, *server))]
     Rejected {
         /// Where it went.
         target: SocketAddr,
+        /// Whose application it was, also behind a router at `target`.
+        server: Option<SocketAddr>,
         /// The application's number for why.
         code: u32,
         /// The application's text.
@@ -67,6 +72,18 @@ pub enum Error {
     },
 }
 
+/// How a call failed, as its client's half tells it.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub failure: Failure,
+    /// Who refused it, or is known to have had it.
+    pub server: Option<SocketAddr>,
+    /// What the application said; empty otherwise.
+    pub text: Vec<u8>,
+    /// For how long to stay away; 0 where nothing says so.
+    pub retry_after_ns: u64,
+}
+
 impl Error {
     /// An error of opening something at an address.
     pub(crate) fn open(address: impl ToString, source: io::Error) -> Self {
@@ -74,19 +91,17 @@ impl Error {
     }
 
     /// How a call to `target` failed, with what the application said.
-    pub(crate) fn failed(
-        target: SocketAddr,
-        failure: Failure,
-        (text, retry_after_ns): (&[u8], u64),
-    ) -> Self {
+    pub(crate) fn failed(target: SocketAddr, ending: Ending) -> Self {
+        let Ending { failure, server, text, retry_after_ns } = ending;
         match failure {
             Failure::Rejected { code } => {
-                Self::Rejected { target, code, text: String::from_utf8_lossy(text).into_owned() }
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Self::Rejected { target, server, code, text }
             }
             source => {
                 let retry_after = Duration::from_nanos(retry_after_ns);
                 let retry_after = Some(retry_after).filter(|time| !time.is_zero());
-                Self::Failed { target, source, retry_after }
+                Self::Failed { target, server, source, retry_after }
             }
         }
     }
@@ -95,6 +110,15 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Failed { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The server that refused the call, or is known to have had it when it failed: the server
+    /// itself, also where the call went to a router.
+    pub fn server(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Failed { server, .. } | Self::Rejected { server, .. } => *server,
             _ => None,
         }
     }
@@ -117,6 +141,12 @@ impl Error {
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Failed { source: Failure::Refused(_), .. } | Self::Rejected { .. })
     }
+}
+
+/// Names the server of a call, where that is not where the call went.
+fn by(target: SocketAddr, server: Option<SocketAddr>) -> String {
+    let other = server.filter(|&server| server != target);
+    other.map(|server| format!(" (server {server})")).unwrap_or_default()
 }
 
 /// What to do about an address that cannot be opened.

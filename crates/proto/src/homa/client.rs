@@ -186,6 +186,10 @@ impl Endpoint {
         if is_answer {
             self.acknowledge_reply(index, 1);
         }
+        let server = match failure {
+            Failure::Deadline | Failure::Unreachable => None,
+            _ => Some(self.peers[self.slots[index].peer].address),
+        };
         let call = self.slots[index].phase.call().unwrap_or(index);
         let failure = match failure {
             // Who is refused a part of the reply has been served.
@@ -195,7 +199,8 @@ impl Endpoint {
             failure => failure,
         };
         let (id, context) = (CallId(self.handle_of(call)), self.slots[call].context);
-        self.events.push_back(Event::Failed { id, context, failure, text, retry_after_ns: 0 });
+        let retry_after_ns = 0;
+        self.events.push_back(Event::Failed { id, context, failure, server, text, retry_after_ns });
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
     }
 

@@ -386,14 +386,13 @@ impl Client {
         }
         shared.metrics.refused += 1;
         let words = packet.is_extended().then(|| Rejection::from_payload(packet.payload)).flatten();
-        match words {
-            Some(Rejection { code, text }) => {
-                let mut buffer = shared.buffers.take();
-                buffer.extend_from_slice(text);
-                self.fail_saying(index, Failure::Rejected { code }, buffer, shared);
-            }
-            None => self.fail(index, Failure::Refused(reason), shared),
+        let (mut failure, mut buffer) = (Failure::Refused(reason), Vec::new());
+        if let Some(Rejection { code, text }) = words {
+            buffer = shared.buffers.take();
+            buffer.extend_from_slice(text);
+            failure = Failure::Rejected { code };
         }
+        self.end(index, Ending { failure, server: Some(peer), text: buffer }, shared);
     }
 
     /// True if a refusal does not end the call: it is about a former way of a call that has moved, or
@@ -728,13 +727,16 @@ impl Client {
     }
 
     pub(super) fn fail(&mut self, index: SlotId, failure: Failure, shared: &mut Shared) {
-        self.fail_saying(index, failure, Vec::new(), shared);
+        let server = self.slots[index].server_address();
+        self.end(index, Ending { failure, server, text: Vec::new() }, shared);
     }
 
-    fn fail_saying(&mut self, index: SlotId, failure: Failure, text: Vec<u8>, shared: &mut Shared) {
+    fn end(&mut self, index: SlotId, ending: Ending, shared: &mut Shared) {
+        let Ending { failure, server, text } = ending;
         let id = self.call_id(index);
         let Slot { context, retry_after_ns, .. } = self.slots[index];
-        shared.events.push_back(Event::Failed { id, context, failure, text, retry_after_ns });
+        let event = Event::Failed { id, context, failure, server, text, retry_after_ns };
+        shared.events.push_back(event);
         self.release(index, shared);
     }
 
@@ -827,6 +829,16 @@ impl Slot {
     pub(super) fn server_address(&self) -> Option<SocketAddr> {
         self.server.map(|server| server.address)
     }
+}
+
+/// The end of a call without an answer.
+struct Ending {
+    /// Why.
+    failure: Failure,
+    /// Who said so, or is known to have had the request.
+    server: Option<SocketAddr>,
+    /// What the application said; empty where it did not.
+    text: Vec<u8>,
 }
 
 /// True for a refusal by the server that has the request, not by one that might have had it.

@@ -1,11 +1,16 @@
 //! Ends that come together: many clients at a stop's limit, a client dropped with its calls, tasks
 //! that panic where they are dropped.
 
+use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tailcut::{AsyncClient, CallOptions, DropReason, Error, Failure, Responder};
+use tailcut_net::datapath::Datapath;
+use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::udp::{UdpConfig, UdpPort};
+use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 
 use crate::library::{HOMA, OnDrop, R2P2, patient, server};
 
@@ -115,5 +120,62 @@ fn a_task_that_panics_when_it_is_dropped_leaves_its_place_to_others() {
         });
         drop(guard);
         thread.join().unwrap().unwrap();
+    });
+}
+
+/// Who calls a router hears which of the servers behind it refused, in the application's words or in
+/// none, and that it was the router where that was it.
+#[test]
+fn a_refusal_names_the_server_behind_the_router() {
+    let mut server = server(R2P2);
+    let (behind, handle) = (server.local_address(), server.stop_handle());
+    let servers = vec![ServerConfig { addr: behind, speaks: Speaks::Extension }];
+    let config = RouterConfig { servers, ..RouterConfig::default() };
+    let port = UdpPort::bind(SocketAddr::from(([127, 0, 0, 1], 0)), UdpConfig::default()).unwrap();
+    let target = port.local_address();
+    let mut router = Driver::new(Wait::default()).unwrap();
+    router.add(Router::new(router.clock().now(), config).unwrap(), port, None);
+    let (is_over, waker) = (AtomicBool::new(false), router.waker());
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(move || {
+            server.run(|request| match request.bytes() {
+                b"no" => drop(request.reject(7, "not today")),
+                _ => drop(request),
+            })
+        });
+        let is_over = &is_over;
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                router.turn().unwrap();
+                router.wait(None, None).unwrap();
+            }
+        });
+        let end = OnDrop(Some(|| {
+            is_over.store(true, Ordering::Relaxed);
+            waker.wake();
+        }));
+        let stop = OnDrop(Some(|| handle.stop()));
+        let client = patient(R2P2).connect(target).unwrap();
+        let tasks = patient(R2P2).connect_async(target).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for word in ["no", "drop"] {
+            let errors = [
+                client.call(word.as_bytes()).unwrap_err(),
+                runtime.block_on(tasks.call(word.as_bytes())).unwrap_err(),
+            ];
+            for error in errors {
+                assert_eq!(error.server(), Some(behind), "{error}");
+                let text = error.to_string();
+                assert!(text.contains(&target.to_string()), "{text}");
+                assert!(text.ends_with(&format!(" (server {behind})")), "{text}");
+            }
+        }
+        drop(stop);
+        serving.join().unwrap().unwrap();
+        // The server has told the router of its stop, and nobody is left to place calls on.
+        let options = CallOptions::default();
+        let error = client.call_with(b"no", options, Duration::from_secs(1)).unwrap_err();
+        assert_ne!(error.server(), Some(behind), "{error}");
+        drop(end);
     });
 }

@@ -135,7 +135,7 @@ fn a_handler_that_panics_ends_its_own_request_alone() {
                 let error = client.call(b"reject").unwrap_err();
                 assert!(error.is_refused());
                 assert!(
-                    matches!(&error, Error::Rejected { code: 404, text, target: named }
+                    matches!(&error, Error::Rejected { code: 404, text, target: named, server: Some(server) }
                         if text == "no such key: ключ" && *named == target),
                     "{transport:?} {way:?}: {error}"
                 );

@@ -59,9 +59,14 @@ impl Fake {
         let (id, context) = (*id, call.context);
         let event = match result {
             Ok(payload) => Event::Replied { id, context, server: call.target, payload },
-            Err(failure) => {
-                Event::Failed { id, context, failure, text: Vec::new(), retry_after_ns: 0 }
-            }
+            Err(failure) => Event::Failed {
+                id,
+                context,
+                failure,
+                server: None,
+                text: Vec::new(),
+                retry_after_ns: 0,
+            },
         };
         self.0.borrow_mut().events.push_back(event);
     }
