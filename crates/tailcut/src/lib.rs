@@ -73,6 +73,7 @@
 //! receives nothing. An [`AsyncClient`] has a thread that does.
 
 mod async_client;
+mod backlog;
 mod client;
 mod error;
 mod options;

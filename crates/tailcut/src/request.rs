@@ -243,7 +243,9 @@ impl<'a> Request<'a> {
     pub fn defer(mut self) -> Responder {
         self.provide_buffer();
         let mut job = self.task.take().expect(OPEN);
-        if let Desk::Here { live, .. } = &mut self.desk {
+        if let Desk::Here { live, .. } = &mut self.desk
+            && job.link.is_none()
+        {
             job.link = Some(live.enlist(job.id));
         }
         Responder { job: Some(job) }

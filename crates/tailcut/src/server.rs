@@ -19,6 +19,7 @@ use tailcut_proto::rpc::{DropReason, Event, Rpc};
 use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Ticket, Wait};
 
+use crate::backlog::Backlog;
 use crate::error::Error;
 use crate::lock;
 use crate::options::{ServerBuilder, resolve};
@@ -36,6 +37,8 @@ pub struct Server {
     order: Arc<AtomicU64>,
     live: Live,
     outbox: Arc<Outbox>,
+    /// What waits for a handler on the server's own thread.
+    backlog: Backlog,
     /// When it began to stop.
     stopping_since: Option<Time>,
     /// When it last had something to do while it stopped.
@@ -88,11 +91,7 @@ impl Classifier {
                     Ok(ticket) => {
                         ticket.into_iter().for_each(|ticket| live.note_ticket(id, ticket))
                     }
-                    Err(mut job) => {
-                        job.verdict = Verdict::Refuse(DropReason::Overload);
-                        // Gone already is as good as refused.
-                        let _ = live.settle(endpoint, now, job);
-                    }
+                    Err(job) => refuse(endpoint, now, live, job),
                 }
             }
             Event::Cancelled { id } => {
@@ -256,6 +255,7 @@ impl Server {
             order,
             live,
             outbox,
+            backlog: Backlog::new(),
             stopping_since,
             busy_at,
             log,
@@ -333,11 +333,13 @@ impl Server {
             let turn = self.turn_once(&mut handler)?;
             match self.next_look(turn) {
                 Look::Never => break,
+                Look::By(_) if self.backlog.has_some() => {}
                 Look::By(until) if !self.lets_others_go(turn) => self.driver.wait(None, until)?,
                 Look::By(_) => {}
             }
         }
-        self.give_up(|_| None);
+        let mut backlog = std::mem::replace(&mut self.backlog, Backlog::new());
+        self.give_up(|ticket| backlog.withdraw(ticket));
         Ok(())
     }
 
@@ -466,18 +468,42 @@ impl Server {
     }
 
     fn turn_once(&mut self, handler: &mut impl FnMut(Request<'_>)) -> Result<Turn, Error> {
-        let Self { driver, live, outbox, .. } = self;
+        let Self { driver, live, outbox, backlog, .. } = self;
+        let mut run = |task: Parcel<Job>, endpoint: &mut Endpoint, now, live: &mut Live| {
+            let mut task = Some(task);
+            outbox.guard(|| handler(Request::here(&mut task, endpoint, now, live)));
+        };
         let turn = driver.turn_with(|_, endpoint, now| {
             live.take_answers(endpoint, now);
+            backlog.begin_turn(now);
+            while let Some(job) = backlog.poll_expired() {
+                refuse(endpoint, now, live, job);
+            }
+            while let Some(job) = backlog.poll_next() {
+                run(job, endpoint, now, live);
+            }
             while let Some(event) = endpoint.poll_event() {
                 match event {
                     Event::Request { id, client, payload, deadline, options } => {
                         let job = Job::new(id, client, deadline, options, payload);
-                        let mut task = Some(live.wrap(job));
-                        outbox.guard(|| handler(Request::here(&mut task, endpoint, now, live)));
+                        let mut job = live.wrap(job);
+                        if backlog.may_run() {
+                            run(job, endpoint, now, live);
+                            continue;
+                        }
+                        job.link = Some(live.enlist(id));
+                        let wait = Wait::of(share_of(client.ip()), now, deadline);
+                        match backlog.hold(job, wait) {
+                            Ok(ticket) => live.note_ticket(id, ticket),
+                            Err(job) => refuse(endpoint, now, live, job),
+                        }
                     }
                     Event::Cancelled { id } => {
-                        live.cancel(id);
+                        let ticket = live.cancel(id);
+                        if let Some(job) = ticket.and_then(|ticket| backlog.withdraw(ticket)) {
+                            // It has no verdict: nobody hears of it.
+                            let _ = live.settle(endpoint, now, job);
+                        }
                     }
                     Event::Replied { .. } | Event::Failed { .. } => {}
                 }
@@ -535,6 +561,13 @@ impl Server {
         }
         self.driver.flush_all(now);
     }
+}
+
+/// Refuses what would wait, or has waited, for too long.
+fn refuse(endpoint: &mut Endpoint, now: Time, live: &mut Live, mut job: Parcel<Job>) {
+    job.verdict = Verdict::Refuse(DropReason::Overload);
+    // Gone already is as good as refused.
+    let _ = live.settle(endpoint, now, job);
 }
 
 impl ServerHandle {

@@ -171,3 +171,41 @@ pub(super) fn spin(now: Time, service_ns: u64) -> Time {
         std::hint::spin_loop();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use tailcut_net::dispatch::Bound;
+    use tailcut_net::driver::Driver;
+    use tailcut_proto::endpoint::Endpoint;
+
+    use super::*;
+
+    /// Of half a second's work that comes at once and is wanted within 400 ms, what would wait for
+    /// longer than a quarter of that has expired meanwhile.
+    #[test]
+    fn what_waits_too_long_expires_before_its_deadline() {
+        let driver = Driver::<Endpoint>::new(Wait::default()).expect("a driver");
+        let config = Config::new(1).bound(Bound::Fixed(NonZeroU32::MIN));
+        let mut crew = Crew::start(&config, &driver.waker()).expect("a crew");
+        let began_at = Clock.now();
+        let deadline = began_at + 400_000_000;
+        for number in 0..250 {
+            let (id, wait) = (RequestId(number), QueueWait::of(1, began_at, deadline));
+            let job = Job { id, what: (), arrived_at: began_at, service_ns: 2_000_000 };
+            assert!(crew.offer(job, deadline, wait));
+        }
+        let (mut finished, mut expired) = (0, 0);
+        while finished + expired < 250 {
+            let now = Clock.now();
+            assert!(now < began_at + 5_000_000_000, "{finished} finished, {expired} expired");
+            crew.poll_ended(now, |_, ending| match ending {
+                Ending::Finished => finished += 1,
+                Ending::Expired => expired += 1,
+            });
+            std::thread::yield_now();
+        }
+        assert!(finished > 0 && expired > 100, "{finished} finished, {expired} expired");
+    }
+}

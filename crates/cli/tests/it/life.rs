@@ -283,26 +283,43 @@ impl Pool {
 fn a_rolling_restart_loses_no_call_and_keeps_the_tail() {
     let mut ratios = Vec::new();
     for _ in 0..3 {
-        let (mut pool, calm) = (Pool::start(), Pool::start());
-        let (load, calm_load) = (pool.load(), calm.load());
-        for pool in [&pool, &calm] {
-            pool.admin.wait_for("tailcut_route_forwarded_total", 100.0);
-        }
-        for _ in 0..2 {
-            pool.restart_each();
-        }
-        let p99_us = [load, calm_load].map(|load| {
-            let result = finish(load);
-            assert_all_replied(&result);
-            result["latency_us"]["intended"]["p99"].as_f64().expect("a percentile")
-        });
-        ratios.push(p99_us[0] / p99_us[1]);
-        println!("p99 {p99_us:?} us");
-        if p99_us[0] <= 1.5 * p99_us[1] {
+        ratios.push(rolling_restart());
+        if ratios.last().is_some_and(|&ratio| ratio <= 1.5) {
             return;
         }
     }
     panic!("a rolling restart takes the p99 to {ratios:?} times what it is without");
+}
+
+/// The number behind it, for who wants it: the median of five, whatever the machine does.
+#[test]
+#[ignore = "takes half a minute: cargo test -p tailcut-cli --test it five_rolling -- --ignored --nocapture"]
+fn five_rolling_restarts_have_a_median() {
+    let mut ratios: Vec<f64> = (0..5).map(|_| rolling_restart()).collect();
+    ratios.sort_by(f64::total_cmp);
+    println!("p99 of a pool that is restarted over one that is not: median {:.2}", ratios[2]);
+    assert!(ratios[2] <= 1.5, "{ratios:?}");
+}
+
+/// The p99 of a pool whose servers are restarted twice, each in turn, over that of one that nobody
+/// restarts. No call of either is lost.
+fn rolling_restart() -> f64 {
+    let (mut pool, calm) = (Pool::start(), Pool::start());
+    let (load, calm_load) = (pool.load(), calm.load());
+    for pool in [&pool, &calm] {
+        pool.admin.wait_for("tailcut_route_forwarded_total", 100.0);
+    }
+    for _ in 0..2 {
+        pool.restart_each();
+    }
+    let p99_us = [load, calm_load].map(|load| {
+        let result = finish(load);
+        assert_all_replied(&result);
+        result["latency_us"]["intended"]["p99"].as_f64().expect("a percentile")
+    });
+    let ratio = p99_us[0] / p99_us[1];
+    println!("p99 {p99_us:?} us, restarted over not: {ratio:.2}");
+    ratio
 }
 
 #[test]

@@ -179,3 +179,37 @@ fn a_refusal_names_the_server_behind_the_router() {
         drop(end);
     });
 }
+
+/// Where one client asks for half a second's work at once, a server that works on its own thread
+/// refuses what would wait for more than a quarter of the deadline, and none hears of it too late.
+#[test]
+fn what_waits_too_long_for_the_servers_own_thread_is_refused() {
+    for transport in [R2P2, HOMA] {
+        let mut server = server(transport);
+        let (address, handle) = (server.local_address(), server.stop_handle());
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(move || {
+                server.run(|request| {
+                    std::thread::sleep(Duration::from_millis(2));
+                    let _ = request.reply_in_place(|_| {});
+                })
+            });
+            let stop = OnDrop(Some(|| handle.stop()));
+            let client = patient(transport).timeout(Duration::from_millis(400));
+            let client = client.connect(address).unwrap();
+            let calls: Vec<_> = (0..250).map(|_| client.enqueue(&[7; 64]).unwrap()).collect();
+            let results: Vec<_> = calls.into_iter().map(|call| call.wait().map(drop)).collect();
+            let count = |is_so: fn(&Result<(), Error>) -> bool| {
+                results.iter().filter(|result| is_so(result)).count()
+            };
+            let answered = count(Result::is_ok);
+            let overload = count(|result| {
+                let refused = Failure::Refused(DropReason::Overload);
+                matches!(result, Err(Error::Failed { source, .. }) if *source == refused)
+            });
+            assert!(answered > 5 && overload > 100, "{transport:?}: {answered} {overload}");
+            drop(stop);
+            serving.join().unwrap().unwrap();
+        });
+    }
+}
