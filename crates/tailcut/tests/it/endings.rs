@@ -190,7 +190,7 @@ fn what_waits_too_long_for_the_servers_own_thread_is_refused() {
         std::thread::scope(|scope| {
             let serving = scope.spawn(move || {
                 server.run(|request| {
-                    std::thread::sleep(Duration::from_millis(2));
+                    std::thread::park_timeout(Duration::from_millis(2));
                     let _ = request.reply_in_place(|_| {});
                 })
             });
