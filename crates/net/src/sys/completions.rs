@@ -36,6 +36,7 @@ pub struct Taken<T> {
 struct Node<T> {
     /// The one pushed before; null while a `Parcel` owns this.
     next: *mut Node<T>,
+    /// What it is a parcel of.
     item: T,
 }
 
