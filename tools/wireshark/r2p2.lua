@@ -40,7 +40,8 @@ local wire = {
         Unrestricted = 0, Fixed = 1,
     },
     Flags = {
-        CLONE = 12, HELD = 128, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64,
+        CLONE = 12, HELD = 128, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2,
+        STOPPING = 64,
     },
     RpcId = {
         SEQUENCE_BITS = 24,

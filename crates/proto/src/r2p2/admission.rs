@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use tailcut_wire::r2p2::{DropReason, Flags, Kind, Packet, RequestHeader, Route, RpcId};
+use tailcut_wire::r2p2::{DropReason, Flags, Packet, RequestHeader, Route, RpcId};
 
 use super::STOPPING_GRACE_NS;
 use super::config::Pool;
@@ -20,7 +20,7 @@ impl Server {
     /// still taken.
     fn is_stopping(&self, now: Time, packet: &Packet) -> bool {
         self.stopping_since
-            .is_some_and(|since| !is_routed(packet) || now >= since + STOPPING_GRACE_NS)
+            .is_some_and(|since| !packet.is_routed() || now >= since + STOPPING_GRACE_NS)
     }
 
     /// The client's address and the router, if the packet came through one. `None` where one names a
@@ -64,7 +64,7 @@ impl Server {
         let unfit = [
             (!serving.is_enabled, DropReason::Application),
             // Where else it may have run only a router can ask.
-            (!is_routed(packet) && packet.flags().has(Flags::MOVED), DropReason::Uncertain),
+            (!packet.is_routed() && packet.flags().has(Flags::MOVED), DropReason::Uncertain),
             (len > config.message_len_max, DropReason::TooLarge),
         ];
         if let Some((_, reason)) = unfit.into_iter().find(|(is_so, _)| *is_so) {
@@ -75,7 +75,7 @@ impl Server {
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
         let overload = self.overload(now, header, serving);
         if packet.count > 1
-            && is_routed(packet)
+            && packet.is_routed()
             && !self.is_shown(path.peer, (token, sender), serving)
         {
             // Nothing of a long request is kept of an address that may be forged: its rest would
@@ -231,11 +231,6 @@ impl Server {
             }
         }
     }
-}
-
-/// True if the packet says that it came through a router.
-pub(super) fn is_routed(packet: &Packet) -> bool {
-    matches!(packet.kind, Kind::Request { route: Some(route), .. } if route.routed != 0)
 }
 
 /// True if a request that must not run twice was sent before and may have been sent first before

@@ -27,7 +27,7 @@ use super::config::Config;
 use super::copies::{Budget, CopyState};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
-use super::pacing::Start;
+use super::pace::Start;
 use super::queue::SendQueue;
 use super::servers::Servers;
 use super::shared::Shared;

@@ -25,6 +25,7 @@ mod copies;
 mod incoming;
 mod metrics;
 mod outgoing;
+mod pace;
 mod pacing;
 mod queue;
 mod renounced;

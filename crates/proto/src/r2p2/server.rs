@@ -21,7 +21,6 @@ use tailcut_wire::r2p2::{
 };
 
 use super::UNSCHEDULED_PACKETS;
-use super::admission::is_routed;
 use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
@@ -282,7 +281,7 @@ impl Server {
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
                         bytes_in: datagram_len,
-                        bytes_out: if is_routed(packet) { HELD_ACK_LEN } else { 0 },
+                        bytes_out: if packet.is_routed() { HELD_ACK_LEN } else { 0 },
                     });
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);

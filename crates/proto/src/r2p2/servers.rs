@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::config::Config;
 use super::copies::Quantile;
-use super::pacing::Pace;
+use super::pace::Pace;
 use crate::node::Time;
 use crate::peer::limits::Serving;
 use crate::peer::table::{NOBODY, PeerId, Table};

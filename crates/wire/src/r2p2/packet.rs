@@ -104,6 +104,11 @@ impl<'a> Packet<'a> {
         !matches!(self.kind, Kind::V1)
     }
 
+    /// True if it is part of a request and says that it came through a router.
+    pub fn is_routed(&self) -> bool {
+        matches!(self.kind, Kind::Request { route: Some(route), .. } if route.routed != 0)
+    }
+
     /// The header of an extended packet towards a server.
     pub fn request_header(&self) -> Option<&'a RequestHeader> {
         match self.kind {

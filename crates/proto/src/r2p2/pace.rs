@@ -1,0 +1,111 @@
+//! The time that a client keeps between its calls to a target that refuses for overload.
+//!
+//! It is what the refusal says (retry-after), which the overloaded scheduler finds so that what comes
+//! settles a little above what it can serve. Replies shorten it, and it is forgotten when nothing has
+//! been refused for a while.
+
+use crate::node::Time;
+
+/// When the next call to a target may go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Between two calls, ns; 0 while there is nothing to keep.
+    interval_ns: u64,
+    /// The next turn.
+    pub(super) next_at: Time,
+    /// When the target last refused.
+    told_at: Time,
+}
+
+/// When a call is sent for the first time, or again after a refusal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It has been, or is about to.
+    #[default]
+    Now,
+    /// When its timer goes off.
+    Waiting,
+    /// Never: it is refused when its timer goes off.
+    Refused,
+}
+
+impl Pace {
+    /// The target refuses, and says what to keep between two calls. `draw` is any number: clients
+    /// that are told the same at once do not come back at once.
+    pub(super) fn slow_down(&mut self, now: Time, told_ns: u64, draw: u64) {
+        if now >= self.forgotten_at() {
+            *self = Self::default();
+        }
+        self.interval_ns = self.interval_ns.max(told_ns);
+        self.told_at = now;
+        let away_ns = told_ns / 2 + draw % told_ns.max(1);
+        self.next_at = self.next_at.max(now.saturating_add(away_ns));
+    }
+
+    /// The target has answered.
+    #[inline]
+    pub(super) fn speed_up(&mut self) {
+        self.interval_ns -= self.interval_ns.div_ceil(SPEED_UP);
+    }
+
+    /// The next turn; `None` where calls need not wait for one.
+    #[inline]
+    pub(super) fn turn(&self, now: Time) -> Option<Time> {
+        let is_kept = self.interval_ns > 0 && now < self.forgotten_at();
+        is_kept.then(|| self.next_at.max(now))
+    }
+
+    /// A call takes the turn at a time.
+    pub(super) fn take(&mut self, at: Time) {
+        self.next_at = at.saturating_add(self.interval_ns);
+    }
+
+    fn forgotten_at(&self) -> Time {
+        self.told_at.saturating_add(self.interval_ns).saturating_add(FORGOTTEN_NS)
+    }
+}
+
+/// A reply shortens the time between calls by one part of so many.
+const SPEED_UP: u64 = 8;
+
+/// How long after the last refusal, and one more interval, the pace is forgotten.
+const FORGOTTEN_NS: u64 = 100_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Time = 1_000_000;
+
+    #[test]
+    fn turns_keep_the_interval_that_was_told() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.turn(MS), None);
+        pace.slow_down(MS, 100_000, 50_000);
+        assert_eq!(pace.turn(MS), Some(MS + 100_000), "half of it, and what was drawn");
+        pace.take(MS + 100_000);
+        assert_eq!(pace.turn(MS), Some(MS + 200_000));
+        assert_eq!(pace.turn(2 * MS), Some(2 * MS), "nobody has called for long");
+    }
+
+    #[test]
+    fn replies_shorten_it_and_silence_ends_it() {
+        let mut pace = Pace::default();
+        pace.slow_down(MS, 800_000, 0);
+        pace.speed_up();
+        pace.take(2 * MS);
+        assert_eq!(pace.turn(2 * MS), Some(2 * MS + 700_000));
+        (0..200).for_each(|_| pace.speed_up());
+        assert_eq!(pace.turn(2 * MS), None);
+        pace.slow_down(3 * MS, 10 * MS, 0);
+        assert!(pace.turn(112 * MS).is_some());
+        assert_eq!(pace.turn(113 * MS), None);
+    }
+
+    #[test]
+    fn what_is_told_again_adds_no_wait() {
+        let mut pace = Pace::default();
+        (0..100).for_each(|_| pace.slow_down(MS, 400_000, 200_000));
+        assert_eq!(pace.turn(MS), Some(MS + 400_000));
+    }
+}
