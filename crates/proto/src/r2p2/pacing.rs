@@ -78,7 +78,7 @@ impl Client {
         (header, reason): (&ReplyHeader, DropReason),
         shared: &mut Shared,
     ) -> bool {
-        let told_ns = u64::from(header.retry_after_ns.get());
+        let told_ns = u64::from(header.detail.get());
         let slot = &mut self.slots[index];
         let target = slot.target.record;
         slot.retry_after_ns = told_ns;
@@ -136,7 +136,7 @@ impl Client {
         shared.metrics.told_held += 1;
         let target = &self.servers[slot.target.record].state;
         let timeout_ns = target.reply.timeout_ns(shared.config.timeouts(), 0);
-        let told_ns = u64::from(header.retry_after_ns.get()).min(HELD_NS_MAX);
+        let told_ns = u64::from(header.detail.get()).min(HELD_NS_MAX);
         // Its target is to show that it is still there, where the call may leave it.
         let is_free = shared.config.alternates.len() > 1;
         let wait_ns =

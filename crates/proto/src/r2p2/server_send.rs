@@ -70,7 +70,7 @@ impl Server {
             Control::Drop { to, rid, rpc_id, reason } => {
                 let is_overload = matches!(reason, DropReason::Overload | DropReason::Expired);
                 let repr = ReplyRepr {
-                    retry_after_ns: if is_overload { self.retry_after_ns } else { 0 },
+                    detail: if is_overload { self.retry_after_ns } else { 0 },
                     ..self.refusal(MessageType::Drop, (rid, rpc_id), to.peer, pool)
                 };
                 write_packet(batch, to, &repr, &[reason as u8])

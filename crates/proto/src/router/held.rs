@@ -35,7 +35,7 @@ impl Router {
         let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
         let repr = ReplyRepr {
             flags: Flags::HELD,
-            retry_after_ns: u32::try_from(wait_ns).unwrap_or(u32::MAX),
+            detail: u32::try_from(wait_ns).unwrap_or(u32::MAX),
             ..ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id)
         };
         let mut bytes = self.outbox.buffer(repr.header().as_bytes());

@@ -417,7 +417,7 @@ impl Router {
         let bytes = match arrival.rpc_id {
             Some(rpc_id) => {
                 let repr = ReplyRepr {
-                    retry_after_ns: self.retry_after_ns(reason),
+                    detail: self.retry_after_ns(reason),
                     ..ReplyRepr::control(MessageType::Drop, arrival.rid, rpc_id)
                 };
                 let mut bytes = self.outbox.buffer(repr.header().as_bytes());

@@ -77,7 +77,7 @@ pub(super) struct Server {
     /// Of these, the requests that wait for a worker there.
     pub(super) waiting: u32,
     /// Servers that it stands for, which its load is divided by: a router tells how many, at least 1.
-    workers: u32,
+    members: u32,
     /// How fast it is.
     pub(super) pace: Pace,
     /// Its part of the sum over all servers.
@@ -177,7 +177,7 @@ pub(super) struct Load {
     /// Of what they report, requests that wait for a worker.
     pub(super) waiting: u32,
     /// Servers in service, those behind other routers among them.
-    pub(super) workers: u32,
+    pub(super) servers: u32,
 }
 
 impl Load {
@@ -187,8 +187,8 @@ impl Load {
             return Self::default();
         }
         let is_there = server.is_able() && !server.pace.is_ejected();
-        let workers = if is_there { server.workers() } else { 0 };
-        Self { outstanding: server.outstanding(), waiting: server.waiting, workers }
+        let servers = if is_there { server.members() } else { 0 };
+        Self { outstanding: server.outstanding(), waiting: server.waiting, servers }
     }
 
     /// Puts the load of a server in the place of what it had.
@@ -196,7 +196,7 @@ impl Load {
         let change = |sum: u32, before: u32, now: u32| sum.wrapping_sub(before).wrapping_add(now);
         self.outstanding = change(self.outstanding, before.outstanding, now.outstanding);
         self.waiting = change(self.waiting, before.waiting, now.waiting);
-        self.workers = change(self.workers, before.workers, now.workers);
+        self.servers = change(self.servers, before.servers, now.servers);
     }
 }
 
@@ -276,7 +276,7 @@ impl Server {
             heard: None,
             reported: 0,
             waiting: 0,
-            workers: 1,
+            members: 1,
             pace: Pace::default(),
             summed: Load::default(),
             retired_epoch: None,
@@ -345,18 +345,18 @@ impl Server {
     }
 
     /// Servers that it stands for.
-    pub(super) fn workers(&self) -> u32 {
-        self.workers
+    pub(super) fn members(&self) -> u32 {
+        self.members
     }
 
     /// It says how many servers it stands for; 0 of one alone.
-    pub(super) fn note_workers(&mut self, workers: u16) {
-        self.workers = u32::from(workers).max(1);
+    pub(super) fn note_members(&mut self, count: u32) {
+        self.members = count.clamp(1, u32::from(u16::MAX));
     }
 
     /// Its load as policies see it: of each of the servers that it stands for.
     pub(super) fn load(&self) -> u32 {
-        self.outstanding() / self.workers
+        self.outstanding() / self.members
     }
 
     /// Places an extended request; its placement number.

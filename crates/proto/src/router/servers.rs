@@ -99,9 +99,9 @@ impl Router {
             self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
         let was_silent = server.is_silent;
         server.local = path.local;
-        let (reported, waiting, workers) = match packet.kind {
+        let (reported, waiting, members) = match packet.kind {
             Kind::Reply { header, .. } => {
-                (header.server_load.get(), header.server_waiting.get(), header.workers.get())
+                (header.server_load.get(), header.server_waiting.get(), header.detail.get())
             }
             Kind::Request { .. } | Kind::V1 => (0, 0, 0),
         };
@@ -116,7 +116,7 @@ impl Router {
                     return;
                 };
                 server.waiting = waiting.into();
-                server.note_workers(workers);
+                server.note_members(members);
                 server.is_stopping = packet.flags().has(Flags::STOPPING);
                 self.metrics.feedback_taken += 1;
                 self.learn(shown);

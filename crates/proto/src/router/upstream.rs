@@ -100,14 +100,14 @@ impl Router {
             return;
         }
         let held = self.queue_len() as u32;
-        let Load { outstanding, waiting, workers } = self.census.load();
+        let Load { outstanding, waiting, servers } = self.census.load();
         // Copies count twice, and servers that come back may have more than was thought.
         let load = held.saturating_add(outstanding);
         let concluded = self.upstreams.received.wrapping_sub(load);
         if (concluded.wrapping_sub(self.upstreams.concluded) as i32) > 0 {
             self.upstreams.concluded = concluded;
         }
-        let news = (self.upstreams.concluded, workers, held.saturating_add(waiting));
+        let news = (self.upstreams.concluded, servers, held.saturating_add(waiting));
         if news != self.upstreams.told {
             self.upstreams.told = news;
             self.upstreams.routers.ask_all();
@@ -121,14 +121,14 @@ impl Router {
         }
         self.note_load();
         let (to, seen) = self.upstreams.routers.peek_report()?;
-        let Upstreams { received, concluded, told: (_, workers, waiting), .. } = self.upstreams;
+        let Upstreams { received, concluded, told: (_, servers, waiting), .. } = self.upstreams;
         let body = FeedbackBody { received: received.into(), concluded: concluded.into(), ..seen };
         let clip = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
-        let is_stopping = self.is_closed || workers == 0;
+        let is_stopping = self.is_closed || servers == 0;
         let repr = ReplyRepr {
             server_load: clip(received.wrapping_sub(concluded)),
             server_waiting: clip(waiting),
-            workers: clip(workers),
+            detail: servers,
             flags: if is_stopping { Flags::STOPPING } else { 0 },
             ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
         };

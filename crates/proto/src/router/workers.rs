@@ -16,10 +16,12 @@ impl Server {
     /// Learns from the latest report, where `bound` holds; true if its workers are others than
     /// before.
     fn learn_workers(&mut self, bound: u32) -> bool {
-        let running = self.reported.saturating_sub(self.waiting);
+        // A router's report is of all servers that it stands for.
+        let reported = self.reported / self.members();
+        let running = reported.saturating_sub(self.waiting / self.members());
         let workers = if self.waiting > 0 {
             running
-        } else if self.reported >= bound {
+        } else if reported >= bound {
             self.workers.max(2 * running)
         } else {
             self.workers.max(running)

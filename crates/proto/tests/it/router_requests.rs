@@ -407,7 +407,7 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
                     concluded,
                     load: 0,
                     flags: 0,
-                    workers: 0,
+                    members: 0,
                 }
                 .feedback()
             }

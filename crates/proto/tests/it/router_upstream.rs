@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::router_bench::{Ask, Bench, FakeServer, MS, Sent, server};
 
-/// What a report says: received less concluded, placement seen, waiting, workers, and its flags.
+/// What a report says: received less concluded, placement seen, waiting, servers, and its flags.
 type Report = (u32, u32, u16, u16, u8);
 
 fn upstream() -> SocketAddr {
@@ -48,7 +48,7 @@ fn report(sent: &Sent) -> Report {
         outstanding,
         placement_seen.get(),
         header.server_waiting.get(),
-        header.workers.get(),
+        header.detail.get() as u16,
         header.flags,
     )
 }
@@ -159,7 +159,7 @@ fn what_an_earlier_run_may_have_had_is_uncertain() {
 #[test]
 fn a_server_that_is_a_router_has_the_bound_of_all_its_servers() {
     let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
-    let inner = FakeServer { workers: 3, ..FakeServer::new(0) };
+    let inner = FakeServer { members: 3, ..FakeServer::new(0) };
     bench.send(server(0), &inner.feedback());
     let placed: Vec<Option<u16>> = (1..10).map(|id| bench.place(&Ask::id(id).bytes())).collect();
     let count = |index| placed.iter().filter(|&&at| at == index).count();

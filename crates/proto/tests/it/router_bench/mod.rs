@@ -131,7 +131,7 @@ pub(crate) struct FakeServer {
     /// Load that it reports.
     pub(crate) load: u16,
     /// Servers that it stands for.
-    pub(crate) workers: u16,
+    pub(crate) members: u32,
     /// Flags of its reports.
     pub(crate) flags: u8,
 }
@@ -145,7 +145,7 @@ impl FakeServer {
             received: 0,
             concluded: 0,
             load: 0,
-            workers: 0,
+            members: 0,
             flags: 0,
         }
     }
@@ -179,13 +179,9 @@ impl FakeServer {
             concluded: self.concluded.into(),
         };
         let report = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0));
-        let header = ReplyRepr {
-            server_load: self.load,
-            workers: self.workers,
-            flags: self.flags,
-            ..report
-        }
-        .header();
+        let header =
+            ReplyRepr { server_load: self.load, detail: self.members, flags: self.flags, ..report }
+                .header();
         [header.as_bytes(), body.as_bytes()].concat()
     }
 }
