@@ -58,13 +58,26 @@ impl Page {
 
     /// Times in buckets; `_seconds` is added to its name.
     pub(crate) fn histogram(&mut self, name: &str, help: &str, times: &Histogram) {
+        self.histograms(name, help, [([], times)]);
+    }
+
+    /// Times in buckets, of each of some labels; `_seconds` is added to their name.
+    pub(crate) fn histograms<'a, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        all: impl IntoIterator<Item = ([(&'a str, &'a str); N], &'a Histogram)>,
+    ) {
         let Family { text, name } = self.family(&format!("{name}_seconds"), "histogram", help);
-        for (upper_ns, count) in times.cumulative() {
-            let bound = upper_ns.map_or("+Inf".to_owned(), |ns| seconds(ns).to_string());
-            push(text, &format!("{name}_bucket"), &[("le", &bound)], count);
+        for (labels, times) in all {
+            for (upper_ns, count) in times.cumulative() {
+                let bound = upper_ns.map_or("+Inf".to_owned(), |ns| seconds(ns).to_string());
+                let labels = [&labels[..], &[("le", &bound)]].concat();
+                push(text, &format!("{name}_bucket"), &labels, count);
+            }
+            push(text, &format!("{name}_sum"), &labels, seconds(times.sum_ns()));
+            push(text, &format!("{name}_count"), &labels, times.count());
         }
-        push(text, &format!("{name}_sum"), &[], seconds(times.sum_ns()));
-        push(text, &format!("{name}_count"), &[], times.count());
     }
 
     fn family(&mut self, name: &str, kind: &str, help: &str) -> Family<'_> {

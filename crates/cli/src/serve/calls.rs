@@ -148,10 +148,13 @@ impl Endpoints {
             snapshot.times.add(handler.emulated.times());
             snapshot.times.add(&handler.spun_times);
             snapshot.typed_times.add(handler.emulated.typed_times());
+            snapshot.typed_times.note(&handler.emulated.type_metrics());
             if let Some(crew) = &handler.crew {
                 snapshot.times.add(crew.times());
                 snapshot.typed_times.add(crew.typed_times());
-                snapshot.dispatch.push(crew.metrics());
+                let metrics = crew.metrics();
+                snapshot.typed_times.note(&metrics.types);
+                snapshot.dispatch.push(metrics);
             }
         }
     }

@@ -22,10 +22,12 @@ use std::num::NonZeroU32;
 
 use foldhash::fast::FixedState;
 use tailcut_measure::workers::FifoWorker;
+use tailcut_net::dispatch::TypeMetrics;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::typed::TYPES_MAX;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait, Workers};
 
 use super::kinds::{Kinds, TypedTimes};
@@ -98,6 +100,11 @@ impl<W: Copy> Emulated<W> {
     /// How long what has finished waited and ran, by type.
     pub(super) fn typed_times(&self) -> &TypedTimes {
         &self.typed_times
+    }
+
+    /// What is known of its types, where each has a queue.
+    pub(super) fn type_metrics(&self) -> [TypeMetrics; TYPES_MAX] {
+        TypeMetrics::of(&self.scheduler)
     }
 
     /// Takes a request; false when the queue is full. Drain [`Emulated::poll_finished`] first.

@@ -6,9 +6,11 @@
 //! | | more | 1 |
 
 use tailcut_measure::quantity::Unit;
+use tailcut_net::dispatch::TypeMetrics;
 use tailcut_proto::scheduler::typed::{TYPES_MAX, TypeId};
 
 use super::times::Times;
+use crate::admin::text::{Page, seconds};
 use crate::output;
 
 /// The types of requests, and what becomes of them.
@@ -43,21 +45,34 @@ impl Kinds {
     /// How long requests of each type waited and ran; nothing where there is one type.
     pub(super) fn times(&self) -> TypedTimes {
         let count = if self.limits_ns.is_empty() { 0 } else { self.limits_ns.len() + 1 };
-        let limit = |at: usize| self.limits_ns.get(at).copied();
-        TypedTimes((0..count).map(|at| (limit(at), Times::default())).collect())
+        let limit_ns = |at: usize| self.limits_ns.get(at).copied();
+        let typed = |at| Typed { limit_ns: limit_ns(at), ..Typed::default() };
+        TypedTimes((0..count).map(typed).collect())
     }
 }
 
-/// By type its longest service, ns, where it has one, and the times of its requests.
+/// What became of the requests of each type.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TypedTimes(Vec<(Option<u64>, Times)>);
+pub(super) struct TypedTimes(Vec<Typed>);
+
+/// What became of the requests of a type.
+#[derive(Clone, Debug, Default)]
+struct Typed {
+    /// Its longest service, ns; `None` for the last.
+    limit_ns: Option<u64>,
+    times: Times,
+    /// Requests of it that wait now, where it has a queue.
+    queue_len: u64,
+    /// Workers that longer types never get now, of all ports.
+    reserved: u64,
+}
 
 impl TypedTimes {
     /// Counts a request.
     #[inline]
     pub(super) fn record(&mut self, kind: TypeId, queueing_ns: u64, service_ns: u64) {
-        if let Some((_, times)) = self.0.get_mut(kind.index()) {
-            times.record(queueing_ns, service_ns);
+        if let Some(typed) = self.0.get_mut(kind.index()) {
+            typed.times.record(queueing_ns, service_ns);
         }
     }
 
@@ -65,10 +80,43 @@ impl TypedTimes {
         if self.0.len() < other.0.len() {
             self.0.resize_with(other.0.len(), Default::default);
         }
-        for ((limit_ns, times), (other_limit_ns, more)) in self.0.iter_mut().zip(&other.0) {
-            *limit_ns = *other_limit_ns;
-            times.add(more);
+        for (typed, other) in self.0.iter_mut().zip(&other.0) {
+            typed.limit_ns = other.limit_ns;
+            typed.times.add(&other.times);
+            typed.queue_len += other.queue_len;
+            typed.reserved += other.reserved;
         }
+    }
+
+    /// Adds what a dispatcher has of each type.
+    pub(super) fn note(&mut self, types: &[TypeMetrics]) {
+        for (typed, metrics) in self.0.iter_mut().zip(types) {
+            typed.queue_len += metrics.queue_len;
+            typed.reserved += metrics.reserved;
+        }
+    }
+
+    /// For the admin port: nothing where there is one type.
+    pub(super) fn write(&self, page: &mut Page) {
+        if self.0.is_empty() {
+            return;
+        }
+        let limit =
+            |typed: &Typed| typed.limit_ns.map_or("+Inf".into(), |ns| seconds(ns).to_string());
+        let limits: Vec<_> = self.0.iter().map(limit).collect();
+        let typed = || limits.iter().map(|limit| [(LABEL, &limit[..])]).zip(&self.0);
+        let mut family =
+            page.gauge("type_queue", "Requests of a type that wait, where it has a queue.");
+        typed().for_each(|(labels, typed)| family.sample(&labels, typed.queue_len));
+        let help = "Workers that requests of longer types never get.";
+        let mut family = page.gauge("type_reserved_workers", help);
+        typed().for_each(|(labels, typed)| family.sample(&labels, typed.reserved));
+        let help = "Time from the arrival of a request of a type to the start of its service.";
+        let queueing = typed().map(|(labels, typed)| (labels, &typed.times.queueing));
+        page.histograms("type_queueing", help, queueing);
+        let help = "Time of the service of a request of a type.";
+        let service = typed().map(|(labels, typed)| (labels, &typed.times.service));
+        page.histograms("type_service", help, service);
     }
 
     /// A table of how long each type waited; empty where there is one type.
@@ -76,7 +124,7 @@ impl TypedTimes {
         if self.0.is_empty() {
             return String::new();
         }
-        let row = |(limit_ns, times): &(Option<u64>, Times)| {
+        let row = |Typed { limit_ns, times, .. }: &Typed| {
             let name = limit_ns.map_or_else(
                 || "longer".to_owned(),
                 |limit_ns| format!("up to {}", Unit::Time.format(limit_ns as f64)),
@@ -90,6 +138,9 @@ impl TypedTimes {
         format!("waited, by type:\n{}", output::table(&rows, 1))
     }
 }
+
+/// Names a type by its longest service, seconds.
+const LABEL: &str = "service_up_to";
 
 /// The bound of the bucket that holds a quantile of the waiting.
 fn within(times: &Times, share: f64) -> String {
@@ -131,5 +182,29 @@ mod tests {
         assert!(report.contains("up to 10us"), "{report}");
         assert!(report.contains("1000") && report.contains("longer"), "{report}");
         assert_eq!(TypedTimes::default().report(), "");
+    }
+
+    #[test]
+    fn a_page_has_the_times_of_each_type() {
+        let mut times = Kinds::parse(&[10_000], true).unwrap().times();
+        times.record(TypeId(1), 3_000_000, 500_000);
+        let metrics = [(4, 1), (7, 15)].map(|(queue_len, reserved)| TypeMetrics {
+            queue_len,
+            reserved,
+            ..TypeMetrics::default()
+        });
+        times.note(&metrics);
+        let mut page = Page::new("x");
+        times.write(&mut page);
+        let text = page.end();
+        for line in [
+            "x_type_queue{service_up_to=\"+Inf\"} 7",
+            "x_type_reserved_workers{service_up_to=\"0.00001\"} 1",
+            "x_type_queueing_seconds_count{service_up_to=\"0.00001\"} 0",
+            "x_type_queueing_seconds_sum{service_up_to=\"+Inf\"} 0.003",
+            "x_type_service_seconds_bucket{service_up_to=\"+Inf\",le=\"+Inf\"} 1",
+        ] {
+            assert!(text.lines().any(|at| at == line), "{line}: {text}");
+        }
     }
 }

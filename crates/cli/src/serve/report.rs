@@ -131,6 +131,7 @@ impl Snapshot {
         let help = "Time from a request's arrival to the start of its service.";
         page.histogram("queueing", help, &self.times.queueing);
         page.histogram("service", "Time of a request's service.", &self.times.service);
+        self.typed_times.write(&mut page);
         if !self.dispatch.is_empty() {
             self.add_dispatch(&mut page);
         }

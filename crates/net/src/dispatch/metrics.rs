@@ -1,5 +1,9 @@
 //! What a dispatcher counts and measures.
 
+use tailcut_proto::policy::Policy;
+use tailcut_proto::scheduler::Scheduler;
+use tailcut_proto::scheduler::typed::{TYPES_MAX, TypeId};
+
 /// Counters and measures of a dispatcher at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
@@ -24,8 +28,21 @@ pub struct Metrics {
     pub worker_sleeps: u64,
     /// Jobs whose handler panicked, as far as it let the worker see it.
     pub panics: u64,
+    /// By type of jobs; all zero past the types that there are, and where there is one.
+    pub types: [TypeMetrics; TYPES_MAX],
     /// What happened so far.
     pub counts: Counts,
+}
+
+/// What is known of a type of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TypeMetrics {
+    /// Jobs in its queue.
+    pub queue_len: u64,
+    /// Workers that jobs of longer types never get.
+    pub reserved: u64,
+    /// The average service time, nanoseconds. `None` before it was measured.
+    pub service_ns: Option<u64>,
 }
 
 /// Events since the start.
@@ -43,4 +60,20 @@ pub struct Counts {
     pub expired: u64,
     /// Wake-ups of workers that slept.
     pub wakes: u64,
+}
+
+impl TypeMetrics {
+    /// Those of a scheduler's types, as in [`Metrics::types`].
+    pub fn of<T, P: Policy + ?Sized>(scheduler: &Scheduler<T, P>) -> [Self; TYPES_MAX] {
+        let mut all = [Self::default(); TYPES_MAX];
+        let Some(types) = scheduler.types() else { return all };
+        for (kind, metrics) in (0..types.count()).map(|index| TypeId(index as u8)).zip(&mut all) {
+            *metrics = Self {
+                queue_len: scheduler.queue_len_of(kind) as u64,
+                reserved: u64::from(types.reserved(kind)),
+                service_ns: types.service_ns(kind),
+            };
+        }
+        all
+    }
 }

@@ -44,7 +44,7 @@ use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 pub use self::config::{Bound, Config, ConfigError, WORKERS_MAX};
 pub use self::hand_off::BOUND_MAX;
 pub use self::levels::Levels;
-pub use self::metrics::{Counts, Metrics};
+pub use self::metrics::{Counts, Metrics, TypeMetrics};
 pub use self::worker::Worker;
 
 use self::hand_off::{HandOff, Sample};
@@ -317,6 +317,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             service_ns: self.hand_off.service_ns(),
             worker_sleeps: self.shared.sleeps(),
             panics: self.shared.panics(),
+            types: TypeMetrics::of(&self.scheduler),
             counts: self.counts,
         }
     }

@@ -103,6 +103,10 @@ fn a_short_job_finds_a_worker_that_long_ones_may_not_have() {
     assert_eq!([0, 1].map(|kind| types.reserved(TypeId(kind))), [1, 3]);
     (10..20).for_each(|number| offer_typed(&mut dispatcher, number, TypeId(1)));
     assert_eq!((dispatcher.metrics().busy, dispatcher.metrics().queue_len), (3, 7));
+    let types = dispatcher.metrics().types;
+    assert_eq!(types.map(|kind| kind.queue_len)[..3], [0, 7, 0]);
+    assert_eq!(types.map(|kind| kind.reserved)[..3], [1, 3, 0]);
+    assert!(types[0].service_ns < types[1].service_ns && types[2].service_ns.is_none());
     offer_typed(&mut dispatcher, 20, TypeId(0));
     offer_typed(&mut dispatcher, 21, TypeId(0));
     assert_eq!(turn(&mut workers[0]), Some(20));
