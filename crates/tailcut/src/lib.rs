@@ -82,11 +82,14 @@ mod server;
 pub mod stream;
 #[cfg(feature = "tokio")]
 mod tasks;
+#[cfg(feature = "tokio")]
+mod time_slice;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use tailcut_net::dispatch::{
     Bound, Config as DispatchConfig, Counts as DispatchCounts, Metrics as DispatchMetrics,
+    TypeMetrics as DispatchTypeMetrics,
 };
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::open::{DatapathKind, Protocol};
@@ -102,6 +105,8 @@ pub use self::error::Error;
 pub use self::options::{ClientBuilder, ServerBuilder};
 pub use self::request::{Request, Responder};
 pub use self::server::{Server, ServerHandle};
+#[cfg(feature = "tokio")]
+pub use self::time_slice::TimeSlice;
 
 /// A thread that panicked while holding a lock left nothing half done: every critical section is a
 /// few assignments.

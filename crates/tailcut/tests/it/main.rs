@@ -10,4 +10,6 @@ mod lifecycle;
 #[cfg(feature = "tokio")]
 mod memory;
 #[cfg(feature = "tokio")]
+mod preemption;
+#[cfg(feature = "tokio")]
 mod streams;

@@ -1,0 +1,65 @@
+//! Long requests that have checkpoints, and short ones, in tasks on one thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tailcut::TimeSlice;
+use tailcut_net::clock::Clock;
+
+use crate::library::{OnDrop, R2P2, patient, server};
+
+/// What a long request computes: longer than all short ones take by far.
+const LONG_NS: u64 = 150_000_000;
+
+const SHORT_COUNT: usize = 10;
+
+/// How many of the short calls, which come one after another once the long ones run, are answered
+/// before any of the long ones has ended.
+fn short_before_long(slice: Duration) -> usize {
+    let mut server = server(R2P2);
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let (has_begun, has_ended): (&AtomicBool, &AtomicBool) =
+        (Box::leak(Box::default()), Box::leak(Box::default()));
+    let mut count = 0;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            server.run_async(runtime.handle(), 8, move |request| async move {
+                if request.bytes() == b"long" {
+                    has_begun.store(true, Ordering::SeqCst);
+                    let mut slice = TimeSlice::new(slice);
+                    let begun_at = Clock.now();
+                    while Clock.now() - begun_at < LONG_NS {
+                        slice.checkpoint().await;
+                    }
+                    has_ended.store(true, Ordering::SeqCst);
+                }
+                request.reply(b"");
+            })
+        });
+        let guard = OnDrop(Some(|| stop.stop()));
+        let client = patient(R2P2).connect(address).unwrap();
+        let long = [(); 2].map(|()| client.start(b"long").unwrap());
+        while !has_begun.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        for _ in 0..SHORT_COUNT {
+            client.call(b"short").unwrap();
+            count += usize::from(!has_ended.load(Ordering::SeqCst));
+        }
+        long.into_iter().for_each(|call| assert!(call.wait().unwrap().is_empty()));
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
+    count
+}
+
+#[test]
+fn short_requests_overtake_a_long_one_at_its_checkpoints() {
+    assert_eq!(short_before_long(Duration::from_micros(100)), SHORT_COUNT);
+}
+
+#[test]
+fn within_its_slice_a_request_runs_to_completion() {
+    assert_eq!(short_before_long(Duration::MAX), 0);
+}
