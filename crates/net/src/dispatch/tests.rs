@@ -82,9 +82,11 @@ fn typed() -> (Dispatcher<Job>, Vec<Worker<Job>>) {
     let (mut dispatcher, mut workers) = Dispatcher::new(&config, &Waker::new().unwrap()).unwrap();
     for (number, kind) in [(0, TypeId(0)), (1, TypeId(1))] {
         offer_typed(&mut dispatcher, number, kind);
-        let pace = std::time::Duration::from_millis(number);
         for worker in &mut workers {
-            worker.turn(|_| std::thread::sleep(pace));
+            worker.turn(|_| {
+                let began_at = Clock.now();
+                while Clock.now() < began_at + number * 1_000_000 {}
+            });
         }
         assert_eq!(done(&mut dispatcher, 0).len(), 1);
     }
