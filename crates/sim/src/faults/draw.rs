@@ -45,6 +45,7 @@ impl Plan {
             calls: Vec::new(),
             faults: Vec::new(),
             loses_nothing: false,
+            is_timed: false,
             load: None,
         };
         let lasts_ns = dice.log_between(20 * MS, 200 * MS);

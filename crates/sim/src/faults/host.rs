@@ -56,6 +56,10 @@ pub enum Sabotage {
     CancelsAreBelieved,
     /// Routers hear no report of servers after the first hundred.
     RouterIsDeaf,
+    /// Routers give servers 200 ms to answer.
+    RouterIsPatient,
+    /// Routers drop what clients send on to them.
+    MovedIsDropped,
     /// Servers say of claims that they renounce whatever they have.
     ClaimsAreIgnored,
     /// Routers take all replies to a client for those of one call.
@@ -199,14 +203,19 @@ impl Station {
 
     /// Whether a bug keeps a datagram from the node.
     fn is_deaf_to(&mut self, bytes: &[u8]) -> bool {
-        let Some(bug) = self.bug.as_mut().filter(|bug| bug.sabotage == Sabotage::RouterIsDeaf)
-        else {
-            return false;
-        };
-        let is_report =
-            Packet::parse(bytes).is_ok_and(|packet| packet.message_type == MessageType::Feedback);
-        bug.replies += u32::from(is_report);
-        is_report && bug.replies > 100
+        let Some(bug) = &mut self.bug else { return false };
+        let Ok(packet) = Packet::parse(bytes) else { return false };
+        match bug.sabotage {
+            Sabotage::RouterIsDeaf => {
+                let is_report = packet.message_type == MessageType::Feedback;
+                bug.replies += u32::from(is_report);
+                is_report && bug.replies > 100
+            }
+            Sabotage::MovedIsDropped => {
+                packet.message_type == MessageType::Request && packet.flags().has(Flags::MOVED)
+            }
+            _ => false,
+        }
     }
 
     /// What the node has judged of replies, where it is a router.
@@ -335,8 +344,14 @@ impl Sabotage {
                 | Self::FirstReplyIsFiltered
                 | Self::CopiesAreUnbounded
         );
-        let is_routers =
-            matches!(self, Self::OnceIsCloned | Self::RouterIsDeaf | Self::FilterConfusesCalls);
+        let is_routers = matches!(
+            self,
+            Self::OnceIsCloned
+                | Self::RouterIsDeaf
+                | Self::RouterIsPatient
+                | Self::MovedIsDropped
+                | Self::FilterConfusesCalls
+        );
         match host {
             Host::Client(_) => is_clients,
             Host::Router | Host::Standby => is_routers,

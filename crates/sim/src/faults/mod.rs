@@ -8,6 +8,7 @@
 //! | [`hostile`] | what strangers send, and plans of nothing else |
 //! | `load` | plans under the load that is asked for |
 //! | `life` | processes that stop, restart and are reloaded, and handlers that panic |
+//! | `service` | one host that dies, and within what times that is seen and over |
 //! | `host` | a node with the watch at its port; bugs for tests of the harness |
 //! | `watch`, `replies` | what is checked of each datagram |
 //! | `application` | handlers behind the servers, and what became of the calls |
@@ -31,7 +32,8 @@
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
 //! | `Floor` | endpoints hold nothing | within 2 s after the faults |
 //! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
-//! | `NothingLost` | in plans of [`Plan::life_of_seed`]: every call is answered, but for those whose handler refuses or panics | at the end |
+//! | `NothingLost` | in plans of [`Plan::life_of_seed`] and of `service`: every call is answered, but for those whose handler refuses or panics | at the end |
+//! | `Detects`, `Returns` | in plans of [`Plan::detection_of_seed`]: every router has a server out 30 ms after its death, and in service 100 ms after its return | then |
 //! | `NoPanic` | nothing panics | always |
 //!
 //! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline;
@@ -48,6 +50,7 @@ mod minimise;
 pub mod plan;
 mod replies;
 mod run;
+mod service;
 mod watch;
 
 use std::fmt;
@@ -79,6 +82,8 @@ pub enum Invariant {
     Floor,
     Determinism,
     NothingLost,
+    Detects,
+    Returns,
     NoPanic,
 }
 

@@ -51,6 +51,8 @@ pub struct Plan {
     pub faults: Vec<Fault>,
     /// Every call must be answered, but for those whose handler refuses or panics.
     pub loses_nothing: bool,
+    /// Every router must know soon that a server is dead, or back.
+    pub is_timed: bool,
     /// Calls over what the workers can serve, where [`Plan::at_load`] has set it. Handlers then
     /// refuse what has waited for too long.
     pub load: Option<f64>,
@@ -353,6 +355,7 @@ impl Default for Plan {
             calls: Vec::new(),
             faults: Vec::new(),
             loses_nothing: false,
+            is_timed: false,
             load: None,
         }
     }

@@ -11,7 +11,7 @@ use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks}
 use tailcut_proto::{homa, r2p2};
 
 use super::application::Applications;
-use super::host::Station;
+use super::host::{Sabotage, Station};
 use super::hostile;
 use super::plan::{Fault, FaultKind, Host, Plan, Transport};
 use super::watch::Watch;
@@ -61,6 +61,8 @@ enum Step {
     Cancel(u32),
     /// A datagram of a stranger, by its fault and its number.
     Forged(usize, u64),
+    /// A look at what routers know of the server of this fault.
+    Judge(usize),
     /// A look whether all is quiet, after the faults.
     Look,
 }
@@ -141,6 +143,7 @@ impl<'a> Run<'a> {
                 self.network.flush(place);
             }
             Step::Forged(fault, count) => self.forge(fault, count),
+            Step::Judge(fault) => self.judge_routers(fault),
             Step::Look => self.look(now),
         }
     }
@@ -550,7 +553,10 @@ impl<'a> Run<'a> {
         });
         let seed = self.seed_of(host, self.network.now());
         let plan = self.plan.router.clone().unwrap_or_default();
-        let config = RouterConfig { servers: addresses.collect(), seed, ..plan.config };
+        let mut config = RouterConfig { servers: addresses.collect(), seed, ..plan.config };
+        if self.options.sabotage == Some(Sabotage::RouterIsPatient) {
+            config.silent_ns = config.silent_ns_max;
+        }
         let router = Router::new(local, config).unwrap_or_else(|error| panic!("{error}"));
         let sabotage = self.options.sabotage;
         Station::new(host, Member::Router(Box::new(router)), &self.watch, sabotage)
@@ -563,6 +569,9 @@ fn script(plan: &Plan) -> Vec<(Time, Step)> {
     for (index, fault) in plan.faults.iter().enumerate() {
         script.push((fault.at, Step::Begin(index)));
         script.push((fault.at + fault.lasts_ns, Step::End(index)));
+        if let Some(times) = plan.judged_at(fault) {
+            script.extend(times.map(|at| (at, Step::Judge(index))));
+        }
         if let FaultKind::Hostile { every_ns, .. } = fault.kind {
             let forged = |count| (fault.at + count * every_ns, Step::Forged(index, count));
             script.extend((0..fault.lasts_ns / every_ns.max(1)).map(forged));
@@ -588,7 +597,8 @@ fn order(step: Step) -> u8 {
         Step::Call(_) => 2,
         Step::Cancel(_) => 3,
         Step::Forged(..) => 4,
-        Step::Look => 5,
+        Step::Judge(_) => 5,
+        Step::Look => 6,
     }
 }
 

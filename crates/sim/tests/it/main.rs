@@ -12,6 +12,7 @@ mod faults_cloning;
 mod faults_homa;
 mod faults_hostile;
 mod faults_load;
+mod faults_service;
 mod homa_published;
 mod homa_scale;
 mod instrument;
