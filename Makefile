@@ -7,7 +7,7 @@ export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
 .PHONY: help demo test bench setup
 
-BENCHES := $(addprefix --bench ,ratios streams queue engine coverage stamps instrument)
+BENCHES := $(addprefix --bench ,ratios streams queue engine coverage stamps instrument overload)
 
 help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
