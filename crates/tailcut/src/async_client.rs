@@ -124,7 +124,8 @@ impl AsyncClient {
         builder: &ClientBuilder,
     ) -> Result<Self, Error> {
         let (waker, local) = (driver.waker(), driver.port(0).local_address());
-        let inbox = Arc::new(Mutex::new(Inbox::new(builder.setup.calls_max())));
+        let inbox =
+            Arc::new(Mutex::new(Inbox::new(builder.setup.calls_max().div_ceil(PERMITS_DIVISOR))));
         let theirs = inbox.clone();
         let engine = Engine {
             driver,
@@ -143,8 +144,8 @@ impl AsyncClient {
         Ok(Self { shared, timeout: builder.timeout, options: builder.options })
     }
 
-    /// Calls. The request leaves at once, or, when as many calls are outstanding as the configuration
-    /// allows, as soon as it is its turn; whether or not the future is polled.
+    /// Calls. The request leaves at once, or, when a quarter of `calls_max` are outstanding, as
+    /// soon as it is its turn; whether or not the future is polled.
     pub fn call(&self, request: impl Into<Vec<u8>>) -> AsyncCall {
         self.call_with(request, self.options, self.timeout)
     }
@@ -478,3 +479,7 @@ fn end(state: &Mutex<CallState>, result: Result<Vec<u8>, Error>) {
         task.wake();
     }
 }
+
+/// Share of the calls that an endpoint can have outstanding which one async client has, as a divisor:
+/// 4096 by default. More would wait at the server only, where a slow one refuses them.
+const PERMITS_DIVISOR: usize = 4;

@@ -9,7 +9,7 @@
 //!
 //! So what comes is received after each few handlers, and not left to the socket, which knows neither
 //! deadlines nor how long it has held something. How long a request may wait is the scheduler's to say,
-//! as before workers and tasks, but that a queue may stand here as long as deadlines are met.
+//! as before workers and tasks, but that a queue may stand here for as long as half of each deadline.
 
 use std::num::NonZeroU32;
 
@@ -39,9 +39,14 @@ impl Backlog {
     pub(crate) fn new() -> Self {
         // Without a random device the shares' table is as good, but for strangers who know its key.
         let seed = entropy::seed().unwrap_or_default();
-        // One client with all its calls at once makes a queue that stands, and gets its answers in
-        // time: deadlines alone say what is refused.
-        let overload = OverloadConfig { seed, target_ns: u64::MAX, ..OverloadConfig::DEFAULT };
+        // All calls of one client at once are a queue that stands: as long as they are answered in
+        // half of their time, nothing is refused.
+        let overload = OverloadConfig {
+            seed,
+            target_ns: u64::MAX,
+            deadline_divisor: 2,
+            ..OverloadConfig::DEFAULT
+        };
         let policy = Box::new(Jbsq::new(NonZeroU32::MIN));
         let mut scheduler = Scheduler::new(policy, QUEUE_LEN_MAX).with_overload(overload);
         scheduler.add_worker();

@@ -51,8 +51,8 @@
 //! retried elsewhere; `docs/concepts.md` has the exact extent. Messages may have up to
 //! [`Config::message_len_max`] bytes, 8 MiB by default. A packet lost from the middle of a long
 //! message is sent again within about two round trips, any other after a timeout of at least
-//! [`Config::rto_min_ns`]. Dropping a [`Pending`] or the future of a call cancels it. When as many
-//! calls are outstanding as [`Config::calls_max`] allows, the next one waits.
+//! [`Config::rto_min_ns`]. Dropping a [`Pending`] or the future of a call cancels it. When a
+//! quarter of [`Config::calls_max`] calls of an [`AsyncClient`] are outstanding, the next one waits.
 //!
 //! # What ends a handler
 //!

@@ -181,7 +181,7 @@ fn a_refusal_names_the_server_behind_the_router() {
 }
 
 /// Where one client asks for half a second's work at once, a server that works on its own thread
-/// refuses what would wait for more than a quarter of the deadline, and none hears of it too late.
+/// refuses what would wait for more than half of the deadline, and none hears of it too late.
 #[test]
 fn what_waits_too_long_for_the_servers_own_thread_is_refused() {
     for transport in [R2P2, HOMA] {
