@@ -144,6 +144,7 @@ impl<W: Copy> Emulated<W> {
         while let Some((workers, job)) = self.scheduler.poll_placed(finished.finish_at, NO_RANDOM) {
             self.held.remove(&job.id);
             self.start(finished.finish_at, workers, job);
+            self.forget_expired(finished.finish_at);
         }
         Some(finished.job)
     }

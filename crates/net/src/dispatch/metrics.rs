@@ -56,7 +56,7 @@ pub struct Counts {
     pub taken_back: u64,
     /// Jobs that found the queue full.
     pub refused_queue_full: u64,
-    /// Jobs whose deadline passed in the queue.
+    /// Jobs whose deadline passed in the queue, or would have before they were done.
     pub expired: u64,
     /// Wake-ups of workers that slept.
     pub wakes: u64,

@@ -11,6 +11,7 @@
 //! | offered | all have as many | queued, or refused where the queue is full |
 //! | queued | a worker is done with a job | pushed there, first come first served |
 //! | queued | its deadline passes, it is withdrawn | handed back |
+//! | queued, the next to go | a mean service would end after its deadline | handed back |
 //! | pushed, not begun | another worker is idle and nothing is queued | taken back and pushed there |
 //! | done | the dispatcher looks | handed back: the worker is free for the next |
 //!
@@ -225,11 +226,14 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             }
         }
         if self.scheduler.queue_len() > 0 {
-            while let Some(job) = self.scheduler.poll_expired(now) {
-                self.counts.expired += 1;
-                done(job);
-            }
-            while let Some((workers, job)) = self.scheduler.poll_placed(now, NO_RANDOM) {
+            loop {
+                while let Some(job) = self.scheduler.poll_expired(now) {
+                    self.counts.expired += 1;
+                    done(job);
+                }
+                let Some((workers, job)) = self.scheduler.poll_placed(now, NO_RANDOM) else {
+                    break;
+                };
                 self.push(workers.first(), job);
             }
         }
@@ -371,14 +375,12 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     fn conclude(&mut self, index: usize, note: u32) {
         self.release(index);
         self.lanes[index].progress_at = self.now;
-        if let Some(kind) = self.lanes[index].kinds.pop_front()
-            && note != 0
-        {
-            self.scheduler.note_service(kind, u64::from(note));
+        let kind = self.lanes[index].kinds.pop_front();
+        if note == 0 {
+            return;
         }
-        if note != 0
-            && let Some(sample) = self.lanes[index].sample.take()
-        {
+        self.scheduler.note_service(kind.unwrap_or_default(), u64::from(note));
+        if let Some(sample) = self.lanes[index].sample.take() {
             self.hand_off.record(sample, u64::from(note), Clock.now());
             if self.bound == Bound::Auto {
                 self.scheduler.set_bound(self.hand_off.bound());

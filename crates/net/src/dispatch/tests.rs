@@ -76,6 +76,29 @@ fn what_expires_or_is_withdrawn_in_the_queue_does_not_run() {
     assert!(dispatcher.is_empty());
 }
 
+#[test]
+fn what_could_not_be_done_in_time_is_handed_back_when_its_turn_comes() {
+    let (mut dispatcher, mut workers) = pair(1, 1);
+    offer(&mut dispatcher, 0..1);
+    workers[0].turn(|_| {
+        let began_at = Clock.now();
+        while Clock.now() < began_at + 1_000_000 {}
+    });
+    assert_eq!(done(&mut dispatcher, 0).len(), 1);
+    let service_ns = dispatcher.metrics().service_ns.expect("the first job is a sample");
+    // The second takes the worker; of the others the first would be done too late.
+    offer(&mut dispatcher, 1..2);
+    for (number, deadline) in [(2, 5_000 + service_ns - 1), (3, 5_000 + service_ns)] {
+        dispatcher.offer((number, None), deadline).unwrap();
+    }
+    assert_eq!(done(&mut dispatcher, 4_999), []);
+    assert_eq!(done(&mut dispatcher, 5_000), [(2, None)]);
+    assert_eq!(dispatcher.metrics().counts.expired, 1);
+    assert_eq!(turn(&mut workers[0]), Some(1));
+    assert_eq!(done(&mut dispatcher, 5_000), [(1, Some(0))]);
+    assert_eq!(turn(&mut workers[0]), Some(3));
+}
+
 /// Two types before four workers, which have learned that those of the second take long.
 fn typed() -> (Dispatcher<Job>, Vec<Worker<Job>>) {
     let config = Config::new(4).bound(Bound::Fixed(NonZeroU32::MIN)).types(2);

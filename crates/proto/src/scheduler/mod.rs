@@ -7,6 +7,7 @@
 //! | offered | as many are held as may be, or its share of the queue, or it would be too late | returned: full |
 //! | held | a worker may take one more, and it is the first of the queue | placed |
 //! | held | its expiry passes, or it has waited for as long as [`overload`] lets it | handed back as expired |
+//! | held, and the next of its type | its deadline comes before a mean service, begun now, would end | handed back as expired |
 //! | held | it is removed | handed back |
 //!
 //! | a worker is | event | then |
@@ -38,7 +39,7 @@ use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 use self::overload::{Order, Overload, OverloadConfig};
 use self::queue::Queue;
-use self::typed::{TypeId, Types};
+use self::typed::{Services, TypeId, Types};
 
 /// Fate of an offered item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +177,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     placed: TypeId,
     /// The types, where there are several.
     types: Option<Types>,
+    /// The services of items, where there are no types.
+    services: Services,
     /// Loads as the policy sees them: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
     loads: Vec<u32>,
     /// The load that each worker last reported. As long as `workers`.
@@ -192,9 +195,20 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
 #[derive(Debug)]
 struct Line<T> {
     /// The held items.
-    queue: Queue<(T, Cloning)>,
+    queue: Queue<Held<T>>,
     /// The limit of waiting, where there is one besides the expiry of each item.
     overload: Option<Overload>,
+}
+
+/// An item that is held.
+#[derive(Debug)]
+struct Held<T> {
+    /// The item.
+    item: T,
+    /// Whether it may go to two workers.
+    cloning: Cloning,
+    /// When nobody wants it any more.
+    until: Time,
 }
 
 impl<T, P: Policy + ?Sized> Scheduler<T, P> {
@@ -214,6 +228,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             refused: TypeId(0),
             placed: TypeId(0),
             types: None,
+            services: Services::default(),
             loads: Vec::new(),
             reported: Vec::new(),
             waiting: Vec::new(),
@@ -286,12 +301,13 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             return Outcome::Placed(workers, item);
         }
         let times = (wait.since.unwrap_or(wait.until), expires_at);
-        match line.queue.push((item, cloning), times, wait.share) {
+        let held = Held { item, cloning, until: wait.until };
+        match line.queue.push(held, times, wait.share) {
             Ok(ticket) => {
                 self.held += 1;
                 Outcome::Held(ticket)
             }
-            Err((item, _)) => {
+            Err(Held { item, .. }) => {
                 if let (Some(overload), Some(since)) = (&mut line.overload, wait.since) {
                     overload.note_refused(since);
                 }
@@ -321,12 +337,13 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         let line = &mut self.lines[kind.index()];
         let order =
             line.overload.as_ref().map_or(Order::OldestFirst, |overload| overload.order(now));
-        let (ticket, &(_, cloning)) = line.queue.first(order)?;
+        let (ticket, &Held { cloning, .. }) = line.queue.first(order)?;
         // A clone never takes the place of an item that is held.
         let cloning = if self.held > 1 { Cloning::Forbidden } else { cloning };
         let workers = self.place(kind, cloning, random)?;
         let line = &mut self.lines[kind.index()];
-        let ((item, _), since) = line.queue.take(ticket).expect("the first of the queue is held");
+        let (Held { item, .. }, since) =
+            line.queue.take(ticket).expect("the first of the queue is held");
         self.held -= 1;
         if let Some(overload) = &mut line.overload {
             let first = self.types.as_ref().map_or(0, |types| types.first(kind));
@@ -336,13 +353,14 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         Some((workers, item))
     }
 
-    /// A held item whose expiry has passed, or that has waited for as long as it may; the earliest
-    /// expiry first.
+    /// A held item whose expiry has passed, or that has waited for as long as it may, the earliest
+    /// expiry first; or else the next item of a type, where it could not end by its deadline any
+    /// more: a worker's time for it would be lost to those behind it.
+    ///
+    /// Drain it before each [`Scheduler::poll_placed`], which does not look at services.
     pub fn poll_expired(&mut self, now: Time) -> Option<T> {
-        let (ticket, expiry) = self.earliest()?;
-        if expiry > now {
-            return None;
-        }
+        let (earliest, expiry) = self.earliest()?;
+        let ticket = if expiry <= now { earliest } else { self.next_too_late(now)? };
         if let Some(overload) = &mut self.lines[ticket.kind.index()].overload {
             overload.note_refused(now);
         }
@@ -380,24 +398,41 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         lines.filter_map(|line| line.queue.earliest()).min_by_key(|&(_, expiry)| expiry)
     }
 
+    /// The next item of a type that would end after its deadline, if its service began now and took
+    /// as long as the mean.
+    fn next_too_late(&mut self, now: Time) -> Option<Ticket> {
+        let (types, service_ns) = (self.types.as_ref(), self.services.mean_ns());
+        (0_u8..).map(TypeId).zip(&mut self.lines).find_map(|(kind, line)| {
+            let service_ns = types.map_or(service_ns, |types| types.service_ns(kind))?;
+            let order = line.overload.as_ref().map_or(Order::OldestFirst, |at| at.order(now));
+            let (ticket, held) = line.queue.first(order)?;
+            (now.saturating_add(service_ns) > held.until).then_some(ticket)
+        })
+    }
+
     /// Takes a held item out; `None` when it has left.
     pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        let (item, _) = self.lines[ticket.kind.index()].queue.remove(ticket)?;
+        let Held { item, .. } = self.lines[ticket.kind.index()].queue.remove(ticket)?;
         self.held -= 1;
         Some(item)
     }
 
-    /// A service of an item of this type took so long. Nothing follows where there are no types.
+    /// A service of an item of this type took so long.
     pub fn note_service(&mut self, kind: TypeId, service_ns: u64) {
         if let Some(types) = &mut self.types {
             types.note_service(kind, service_ns);
+        } else {
+            self.services.note(service_ns);
         }
     }
 
     /// Whether the service of the item of this type that was placed last is to be measured.
     #[inline]
     pub fn samples_next(&mut self, kind: TypeId) -> bool {
-        self.types.as_mut().is_some_and(|types| types.samples_next(kind))
+        match &mut self.types {
+            Some(types) => types.samples_next(kind),
+            None => self.services.samples_next(),
+        }
     }
 
     /// The type of the item that was placed last.
@@ -640,6 +675,42 @@ mod tests {
         assert_eq!(scheduler.poll_expired(400), None);
         assert_eq!(drain(&mut scheduler, 400), [(0, 1)]);
         assert_eq!(scheduler.next_expiry(), None);
+    }
+
+    /// Items that are wanted for 100, 60 and 200 more, and services of 70.
+    #[test]
+    fn an_item_that_could_not_end_in_time_is_refused_when_its_turn_comes() {
+        let (mut scheduler, _) = held(&[100, 60, 200, 150]);
+        assert_eq!(scheduler.poll_expired(31), None, "no service is known");
+        scheduler.note_service(TypeId(0), 70);
+        assert_eq!(scheduler.poll_expired(30), None, "it ends just in time");
+        assert_eq!(scheduler.poll_expired(31), Some(1));
+        assert_eq!(scheduler.poll_expired(31), Some(2));
+        assert_eq!(scheduler.poll_expired(31), None);
+        // The second of the queue is not looked at.
+        assert_eq!(scheduler.poll_expired(81), None);
+        scheduler.conclude(WorkerId(0));
+        assert_eq!(drain(&mut scheduler, 81), [(0, 3)]);
+        assert_eq!(scheduler.poll_expired(81), Some(4));
+        assert_eq!(scheduler.queue_len(), 0);
+    }
+
+    #[test]
+    fn what_finds_an_idle_worker_may_try_to_end_in_time() {
+        let mut scheduler = scheduler("jbsq:1", 1, 10);
+        scheduler.note_service(TypeId(0), 1_000);
+        assert_eq!(scheduler.offer(1, Cloning::Allowed, 100, 0), Outcome::Placed(one(0), 1));
+    }
+
+    #[test]
+    fn the_mean_service_of_items_without_types_follows_its_samples() {
+        let (mut scheduler, _) = held(&[1_000]);
+        scheduler.note_service(TypeId(3), 100);
+        assert_eq!(scheduler.services.mean_ns(), Some(100));
+        for _ in 0..200 {
+            scheduler.note_service(TypeId(0), 500);
+        }
+        assert!(scheduler.services.mean_ns().is_some_and(|ns| (480..=500).contains(&ns)));
     }
 
     #[test]

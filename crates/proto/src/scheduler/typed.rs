@@ -61,12 +61,8 @@ pub struct Types {
 /// What is known of a type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Profile {
-    /// Its mean service, ns; `None` before the first sample.
-    service_ns: Option<u64>,
-    /// Samples so far, up to [`EAGER_SAMPLES`].
-    samples: u32,
-    /// Placements until the next sample.
-    countdown: u32,
+    /// Its services.
+    services: Services,
     /// Arrivals in the window.
     arrived: u32,
     /// Mean arrivals in a window, in 1024ths.
@@ -75,6 +71,46 @@ struct Profile {
     first: usize,
     /// The first worker of a longer group, or the count of workers.
     end: usize,
+}
+
+/// The mean of services, learned from samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Services {
+    /// The mean, ns; `None` before the first sample.
+    mean_ns: Option<u64>,
+    /// Samples so far, up to [`EAGER_SAMPLES`].
+    samples: u32,
+    /// Placements until the next sample.
+    countdown: u32,
+}
+
+impl Services {
+    /// The mean, ns; `None` before the first sample.
+    #[inline]
+    pub(super) fn mean_ns(self) -> Option<u64> {
+        self.mean_ns
+    }
+
+    /// Whether the next placement is a sample: the first ones are, and then one of [`SAMPLE_EVERY`].
+    #[inline]
+    pub(super) fn samples_next(&mut self) -> bool {
+        if self.countdown > 0 {
+            self.countdown -= 1;
+            return false;
+        }
+        self.countdown = if self.samples < EAGER_SAMPLES { 0 } else { SAMPLE_EVERY - 1 };
+        true
+    }
+
+    /// A service took so long. One that was interrupted moves the mean by as much again at most.
+    pub(super) fn note(&mut self, service_ns: u64) {
+        self.samples = (self.samples + 1).min(EAGER_SAMPLES);
+        let average = |old: u64| {
+            let sample = service_ns.min(old.saturating_mul(OUTLIER_FACTOR).saturating_add(1_000));
+            (old.saturating_mul(SERVICE_WEIGHT - 1).saturating_add(sample)) / SERVICE_WEIGHT
+        };
+        self.mean_ns = Some(self.mean_ns.map_or(service_ns, average).max(1));
+    }
 }
 
 impl Types {
@@ -99,7 +135,7 @@ impl Types {
     /// # Panics
     /// When there is no such type.
     pub fn service_ns(&self, kind: TypeId) -> Option<u64> {
-        self.profiles[kind.index()].service_ns
+        self.profiles[kind.index()].services.mean_ns()
     }
 
     /// Workers that are reserved for a type and those of its group: longer types never get them.
@@ -132,28 +168,15 @@ impl Types {
     /// and then one of [`SAMPLE_EVERY`] of each type, so that rare ones are known too.
     #[inline]
     pub(super) fn samples_next(&mut self, kind: TypeId) -> bool {
-        let profile = &mut self.profiles[kind.index()];
-        if profile.countdown > 0 {
-            profile.countdown -= 1;
-            return false;
-        }
-        profile.countdown = if profile.samples < EAGER_SAMPLES { 0 } else { SAMPLE_EVERY - 1 };
-        true
+        self.profiles[kind.index()].services.samples_next()
     }
 
     /// A service of a type took so long.
     pub(super) fn note_service(&mut self, kind: TypeId, service_ns: u64) {
         let kind = self.clamp(kind);
-        let samples = &mut self.profiles[kind.index()].samples;
-        *samples = (*samples + 1).min(EAGER_SAMPLES);
-        let known = &mut self.profiles[kind.index()].service_ns;
-        // A service that was interrupted moves the mean by as much again at most.
-        let average = |old: u64| {
-            let sample = service_ns.min(old.saturating_mul(OUTLIER_FACTOR).saturating_add(1_000));
-            (old.saturating_mul(SERVICE_WEIGHT - 1) + sample) / SERVICE_WEIGHT
-        };
-        let is_first = known.is_none();
-        *known = Some(known.map_or(service_ns, average).max(1));
+        let services = &mut self.profiles[kind.index()].services;
+        let is_first = services.mean_ns().is_none();
+        services.note(service_ns);
         if is_first {
             self.deal();
         }
@@ -210,13 +233,13 @@ impl Types {
     fn deal(&mut self) {
         let Self { profiles, order, worker_count, .. } = self;
         let service = |kind: TypeId, profiles: &[Profile]| {
-            profiles[kind.index()].service_ns.unwrap_or(u64::MAX)
+            profiles[kind.index()].services.mean_ns().unwrap_or(u64::MAX)
         };
         order.sort_by_key(|&kind| service(kind, profiles));
         let demand_of = |profile: &Profile| {
             let arrivals_1024 = profile.arrivals_1024.max(u64::from(profile.arrived) * 1024);
             // A type that nobody has measured is not given any workers for it.
-            u128::from(profile.service_ns.unwrap_or(0)) * u128::from(arrivals_1024)
+            u128::from(profile.services.mean_ns().unwrap_or(0)) * u128::from(arrivals_1024)
         };
         let demand_all: u128 = profiles.iter().map(demand_of).sum();
         let mut rest = &order[..];
@@ -410,6 +433,20 @@ mod tests {
         assert_eq!(scheduler.poll_placed(0, 0), None);
         scheduler.conclude(long[1]);
         assert_eq!(scheduler.poll_placed(0, 0).map(|(_, kind)| kind), Some(LONG));
+    }
+
+    #[test]
+    fn what_its_type_takes_too_long_for_is_refused_when_its_turn_comes() {
+        let mut scheduler = scheduler();
+        for kind in [LONG, SHORT] {
+            while offer(&mut scheduler, kind).is_some() {}
+        }
+        assert_eq!([LONG, SHORT].map(|kind| scheduler.queue_len_of(kind)), [1, 1]);
+        // They are wanted until 1 ms.
+        assert_eq!(scheduler.poll_expired(500_000), None);
+        assert_eq!(scheduler.poll_expired(600_000), Some(LONG));
+        assert_eq!(scheduler.poll_expired(600_000), None);
+        assert_eq!(scheduler.poll_expired(999_001), Some(SHORT));
     }
 
     #[test]

@@ -165,11 +165,16 @@ impl<P: Policy + ?Sized> Group<P> {
         while let Some((now, index)) = self.departures.earliest(until) {
             self.departures.follow(index, self.workers[index].later_ps.pop_front());
             self.scheduler.conclude(WorkerId(index as u32));
-            self.refuse_expired(now, record);
-            while self.scheduler.queue_len() > 0
-                && let Some((workers, held)) =
-                    self.scheduler.poll_placed(now / PS_PER_NS, self.placements.word())
-            {
+            loop {
+                self.refuse_expired(now, record);
+                if self.scheduler.queue_len() == 0 {
+                    break;
+                }
+                let random = self.placements.word();
+                let Some((workers, held)) = self.scheduler.poll_placed(now / PS_PER_NS, random)
+                else {
+                    break;
+                };
                 // A worker that waits for it waits for the decision too.
                 self.start(workers, held, now.saturating_add(self.occupancy_ps), record);
             }
