@@ -266,8 +266,8 @@ impl Server {
     }
 
     /// Tells `types` types of requests apart, up to 16, by a function of their bytes that says
-    /// 0 to `types - 1`: where [`Server::run_workers`] serves them, each type has a queue of its own, and
-    /// workers are reserved for the short ones, so that these never wait for long ones that have all
+    /// 0 to `types - 1`: where [`Server::run_workers`] serves them, or `run_async`, each type has a queue of
+    /// its own, and workers are reserved for the short ones, so that these never wait for long ones that have all
     /// workers (DARC). Which are short is measured. A request that the function panics at is of the
     /// last type.
     ///
@@ -376,7 +376,7 @@ impl Server {
     ) -> Result<(), Error> {
         let mut config = config.into();
         if self.classifier.of.is_some() {
-            config.types = self.classifier.types;
+            config.types = self.types();
         }
         self.set_workers(config.workers);
         let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
@@ -391,6 +391,11 @@ impl Server {
             let crew = Dispatcher::start(scope, &config, &waker, &work)?;
             self.run_crew(crew)
         })
+    }
+
+    /// Types of requests that are told apart.
+    pub(crate) fn types(&self) -> usize {
+        self.classifier.types
     }
 
     /// Says how many requests are served at once, so that replies tell how many wait.

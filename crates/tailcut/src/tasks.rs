@@ -20,11 +20,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use tailcut_net::clock::Clock;
 use tailcut_net::completions::Parcel;
 use tailcut_net::entropy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::scheduler::overload::OverloadConfig;
+use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 use tokio::runtime::Handle;
 
@@ -42,6 +44,9 @@ impl Server {
     /// deadline passes, the future is dropped at its next await; one that waits for its turn is never
     /// made. The bound counts futures, also those that have answered and go on. What a stop finds
     /// unanswered at its limit is cancelled likewise.
+    ///
+    /// Where [`Server::classify`] tells types apart, each has a queue of its own, and of the `running_max`
+    /// futures, then 1,024 at most, some are kept for the types that are over soonest.
     ///
     /// ```
     /// use tailcut::{AsyncClient, Server};
@@ -85,29 +90,49 @@ impl Server {
         F: Fn(Responder) -> R + Send + Sync + 'static,
         R: Future<Output = ()> + Send + 'static,
     {
-        let bound = NonZeroU32::new(running_max).unwrap_or(NonZeroU32::MIN);
-        self.set_workers(bound.get() as usize);
-        let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX)
-            .with_overload(OverloadConfig { seed: entropy::seed()?, ..OverloadConfig::DEFAULT });
-        scheduler.add_worker();
+        let types = self.types();
+        let places = if types > 1 { running_max.min(TYPED_PLACES_MAX) } else { running_max };
+        let places = NonZeroU32::new(places).unwrap_or(NonZeroU32::MIN);
+        self.set_workers(places.get() as usize);
+        let overload = OverloadConfig { seed: entropy::seed()?, ..OverloadConfig::DEFAULT };
+        let scheduler = scheduler(places, types).with_overload(overload);
         let shared = Shared {
             handler,
             outbox: self.outbox().clone(),
-            ready: Mutex::new(Ready { lanes_left: bound.get(), ..Ready::default() }),
+            ready: Mutex::new(Ready { lanes_left: places.get(), ..Ready::default() }),
             ended: AtomicU32::new(0),
+            endings: Mutex::new(Vec::new()),
+            has_types: types > 1,
             is_awaited: AtomicBool::new(false),
             runtime: runtime.clone(),
         };
-        self.run_crew(Tasks { scheduler, begun: VecDeque::new(), shared: Arc::new(shared) })
+        let (begun, endings) = (VecDeque::new(), Vec::new());
+        self.run_crew(Tasks { scheduler, begun, endings, shared: Arc::new(shared) })
     }
+}
+
+/// A scheduler before so many places: one worker that has them all, or, so that some can be kept for a
+/// type, a worker each.
+fn scheduler(places: NonZeroU32, types: usize) -> Scheduler<Parcel<Job>, Jbsq> {
+    let (workers, bound) = if types > 1 { (places.get(), NonZeroU32::MIN) } else { (1, places) };
+    let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX);
+    if types > 1 {
+        scheduler = scheduler.with_types(types);
+    }
+    (0..workers).for_each(|_| {
+        scheduler.add_worker();
+    });
+    scheduler
 }
 
 /// The server's side of its lanes.
 struct Tasks<F> {
-    /// The queue before the lanes, which are one worker with as many places.
+    /// The queue before the lanes, whose places are its workers', by [`scheduler`].
     scheduler: Scheduler<Parcel<Job>, Jbsq>,
     /// Requests that go to the lanes at the end of the turn.
-    begun: VecDeque<Responder>,
+    begun: VecDeque<Begun>,
+    /// Endings that are looked at; empty in between.
+    endings: Vec<Ending>,
     shared: Arc<Shared<F>>,
 }
 
@@ -118,15 +143,45 @@ struct Shared<F> {
     ready: Mutex<Ready>,
     /// Futures that have ended and have not been looked at.
     ended: AtomicU32,
+    /// What there is to tell of them: of each where there are types, and else of those whose service
+    /// was measured. It is written before `ended`.
+    endings: Mutex<Vec<Ending>>,
+    /// Each request has a place of its own.
+    has_types: bool,
     /// The server's thread sleeps, and has something to do once a future ends.
     is_awaited: AtomicBool,
     runtime: Handle,
 }
 
+/// A request that may run.
+#[derive(Debug)]
+struct Begun {
+    request: Responder,
+    place: Place,
+}
+
+/// What a request has been placed on.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The worker of the scheduler.
+    worker: WorkerId,
+    kind: TypeId,
+    /// Its service is to be measured.
+    is_sample: bool,
+}
+
+/// A future that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ending {
+    place: Place,
+    /// How long it took, where that was measured.
+    service_ns: Option<u64>,
+}
+
 /// Where lanes get their requests.
 #[derive(Debug, Default)]
 struct Ready {
-    requests: VecDeque<Responder>,
+    requests: VecDeque<Begun>,
     /// Lanes that wait.
     idle: Vec<(LaneId, Waker)>,
     /// The lane that has been woken, or spawned, and has not come yet.
@@ -158,8 +213,8 @@ where
 {
     fn offer(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Option<Ticket>, Parcel<Job>> {
         match self.scheduler.offer(job, Cloning::Forbidden, wait, 0) {
-            Outcome::Placed(_, job) => {
-                self.begin(job);
+            Outcome::Placed(workers, job) => {
+                self.begin(job, workers.first());
                 Ok(None)
             }
             Outcome::Held(ticket) => Ok(Some(ticket)),
@@ -177,17 +232,14 @@ where
 
     fn poll_done(&mut self, now: Time, mut done: impl FnMut(Parcel<Job>)) {
         if self.shared.ended.load(Ordering::Relaxed) > 0 {
-            for _ in 0..self.shared.ended.swap(0, Ordering::Relaxed) {
-                self.scheduler.conclude(WorkerId::at(0));
-            }
+            self.conclude_ended();
         }
-        if self.scheduler.queue_len() > 0 {
+        while self.scheduler.queue_len() > 0 {
             while let Some(job) = self.scheduler.poll_expired(now) {
                 done(job);
             }
-            while let Some((_, job)) = self.scheduler.poll_placed(now, 0) {
-                self.begin(job);
-            }
+            let Some((workers, job)) = self.scheduler.poll_placed(now, 0) else { break };
+            self.begin(job, workers.first());
         }
     }
 
@@ -221,8 +273,27 @@ where
 }
 
 impl<F> Tasks<F> {
-    fn begin(&mut self, job: Parcel<Job>) {
-        self.begun.push_back(Responder::new(job));
+    fn begin(&mut self, job: Parcel<Job>, worker: WorkerId) {
+        let kind = self.scheduler.placed_type();
+        let place = Place { worker, kind, is_sample: self.scheduler.samples_next(kind) };
+        self.begun.push_back(Begun { request: Responder::new(job), place });
+    }
+
+    /// Frees the places of what has ended, and learns how long it took.
+    fn conclude_ended(&mut self) {
+        let ended = self.shared.ended.swap(0, Ordering::Acquire);
+        std::mem::swap(&mut self.endings, &mut *lock(&self.shared.endings));
+        if !self.shared.has_types {
+            (0..ended).for_each(|_| self.scheduler.conclude(WorkerId::at(0)));
+        }
+        for Ending { place, service_ns } in self.endings.drain(..) {
+            if self.shared.has_types {
+                self.scheduler.conclude(place.worker);
+            }
+            if let Some(service_ns) = service_ns {
+                self.scheduler.note_service(place.kind, service_ns);
+            }
+        }
     }
 }
 
@@ -263,7 +334,7 @@ impl Ready {
         lane: LaneId,
         is_idle: &mut bool,
         context: &Context<'_>,
-    ) -> Poll<Option<(Responder, Summons)>> {
+    ) -> Poll<Option<(Begun, Summons)>> {
         if self.coming == Some(lane) {
             self.coming = None;
             *is_idle = false;
@@ -306,9 +377,15 @@ where
     let mut is_idle = false;
     let mut next =
         |context: &mut Context<'_>| lock(&shared.ready).poll_request(lane, &mut is_idle, context);
-    while let Some((request, summons)) = poll_fn(&mut next).await {
+    while let Some((Begun { request, place }, summons)) = poll_fn(&mut next).await {
         summon(&shared, summons);
-        run_one(request, &shared).await;
+        let began_at = place.is_sample.then(|| Clock.now());
+        let is_complete = run_one(request, &shared).await;
+        // What was cancelled says nothing.
+        let service_ns = began_at.filter(|_| is_complete).map(|at| Clock.now().saturating_sub(at));
+        if shared.has_types || service_ns.is_some() {
+            lock(&shared.endings).push(Ending { place, service_ns });
+        }
         shared.ended.fetch_add(1, Ordering::SeqCst);
         if shared.is_awaited.load(Ordering::SeqCst) {
             shared.outbox.wake();
@@ -316,31 +393,35 @@ where
     }
 }
 
-/// Runs a request's future until it is done, panics or is not wanted any more.
-async fn run_one<F, R>(request: Responder, shared: &Shared<F>)
+/// Runs a request's future until it is done, panics or is not wanted any more; false for the last.
+async fn run_one<F, R>(request: Responder, shared: &Shared<F>) -> bool
 where
     F: Fn(Responder) -> R,
     R: Future<Output = ()>,
 {
     let Some(link) = request.link().filter(|link| !link.is_cancelled()) else {
-        return;
+        return false;
     };
     let outbox = &shared.outbox;
     let mut future = pin!(outbox.guard(|| (shared.handler)(request)));
-    poll_fn(|context| {
+    let is_complete = poll_fn(|context| {
         link.watch(context.waker());
         if link.is_cancelled() {
-            return Poll::Ready(());
+            return Poll::Ready(false);
         }
         let Some(running) = future.as_mut().as_pin_mut() else {
-            return Poll::Ready(());
+            return Poll::Ready(true);
         };
-        outbox.guard(|| running.poll(context)).unwrap_or(Poll::Ready(()))
+        outbox.guard(|| running.poll(context)).unwrap_or(Poll::Ready(())).map(|()| true)
     })
     .await;
     // Here, since what it holds may panic where it is dropped.
     outbox.guard(|| future.set(None));
+    is_complete
 }
+
+/// Most places where there are types: a placement looks at each.
+const TYPED_PLACES_MAX: u32 = 1024;
 
 /// Requests that wait for a lane.
 const QUEUE_LEN_MAX: usize = 65_536;

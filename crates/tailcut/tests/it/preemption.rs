@@ -63,3 +63,37 @@ fn short_requests_overtake_a_long_one_at_its_checkpoints() {
 fn within_its_slice_a_request_runs_to_completion() {
     assert_eq!(short_before_long(Duration::MAX), 0);
 }
+
+/// Long requests wait for what the test tells them, in all places that they may have; one of two is
+/// kept for short ones.
+#[test]
+fn a_short_request_finds_a_place_that_long_ones_may_not_have() {
+    let mut server = server(R2P2);
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    server.classify(2, |request| u8::from(request == b"long"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let may_end: &AtomicBool = Box::leak(Box::default());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            server.run_async(runtime.handle(), 2, move |request| async move {
+                while request.bytes() == b"long" && !may_end.load(Ordering::SeqCst) {
+                    tokio::task::yield_now().await;
+                }
+                request.reply(b"");
+            })
+        });
+        let guard = OnDrop(Some(|| stop.stop()));
+        let client = patient(R2P2).connect(address).unwrap();
+        for long_count in [0, 1, 3] {
+            may_end.store(false, Ordering::SeqCst);
+            let long: Vec<_> = (0..long_count).map(|_| client.start(b"long").unwrap()).collect();
+            for _ in 0..20 {
+                client.call(b"short").unwrap();
+            }
+            assert!(!may_end.swap(true, Ordering::SeqCst));
+            long.into_iter().for_each(|call| assert!(call.wait().unwrap().is_empty()));
+        }
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
+}
