@@ -15,7 +15,10 @@ use std::net::SocketAddr;
 use std::sync::Barrier;
 
 use support::*;
-use tailcut::{Client, ClientBuilder, Pending, Protocol, SegmentedSend, ServerBuilder, Wait};
+use tailcut::{
+    Client, ClientBuilder, DispatchConfig, Pending, Protocol, Request, SegmentedSend, Server,
+    ServerBuilder, Wait,
+};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
@@ -46,7 +49,7 @@ fn main() {
     }
 }
 
-fn library_rows() -> [(&'static str, &'static str, Side, Side); 9] {
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 11] {
     [
         ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
             ping(slice, Wait::BusyPoll)
@@ -81,6 +84,12 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 9] {
             |slice| calls(slice, Protocol::R2p2),
             |slice| calls(slice, Protocol::Homa),
         ),
+        ("D1 64 outstanding, a worker on the same core", "M/s", echo_alone, |slice| {
+            echo_by_worker(slice, SERVER_CORE)
+        }),
+        ("D1 the same, the worker on the client's core", "M/s", echo_alone, |slice| {
+            echo_by_worker(slice, CLIENT_CORE)
+        }),
     ]
 }
 
@@ -161,6 +170,43 @@ fn message_goodput(slice_ns: u64, protocol: Protocol) -> f64 {
             moved += MESSAGE_LEN as u64;
         }
         moved as f64 / (Clock.now() - started) as f64
+    })
+}
+
+/// Millions of calls a second of a server whose handler runs on its thread.
+fn echo_alone(slice_ns: u64) -> f64 {
+    with_sleeping_server(slice_ns, |server| server.run(echo))
+}
+
+/// The same behind the dispatcher, whose one worker is on this core.
+fn echo_by_worker(slice_ns: u64, core: usize) -> f64 {
+    let config = DispatchConfig { cores: vec![core], ..DispatchConfig::new(1) };
+    with_sleeping_server(slice_ns, |server| server.run_workers(config, echo))
+}
+
+fn echo(request: Request<'_>) {
+    // A client that has gone needs no answer.
+    let _ = request.reply_in_place(|_| ());
+}
+
+/// Three threads share two cores here, so that none may keep one to itself, by its class or by its
+/// polling, with a worker or without.
+fn with_sleeping_server(
+    slice_ns: u64,
+    serve: impl FnOnce(&mut Server) -> Result<(), tailcut::Error> + Send,
+) -> f64 {
+    let mut server = Server::bind("127.0.0.1:0").expect("a server");
+    let (target, stop) = (server.local_address(), server.stop_handle());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            affinity::pin_to(SERVER_CORE).expect("two cores");
+            serve(&mut server)
+        });
+        let client = Client::connect(target).expect("a client");
+        let rate = keep_outstanding(&client, (64, &[1; 32]), slice_ns);
+        stop.stop();
+        thread.join().expect("the server").expect("the server's calls");
+        rate
     })
 }
 
