@@ -8,6 +8,7 @@
 //! | hand-off | there and back over two rings with a parity bit in each slot | offer, turn, poll |
 //! | fan-out | a message of such a ring in a stream, and 25 ns for a decision | a job, of 16 workers |
 //! | kept busy | a microsecond of computing | a job of as much, at a bound of 2 |
+//! | pulled | a job of the fan-out at bound 2 | a job that 16 workers, half of them on each core, pull under an MCS lock |
 
 mod support;
 
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::*;
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
-use tailcut_net::dispatch::{Bound, Config, Dispatcher, Worker};
+use tailcut_net::dispatch::{Bound, Config, Delivery, Dispatcher, Worker};
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
@@ -45,7 +46,7 @@ fn main() {
 }
 
 /// Name and both sides.
-fn comparisons() -> [(&'static str, Side, Side); 9] {
+fn comparisons() -> [(&'static str, Side, Side); 11] {
     [
         ("bare against itself", bare_round_trip, bare_round_trip),
         ("hand-off, 1 worker", bare_round_trip, |slice| saturated(slice, 1, 1)),
@@ -56,20 +57,37 @@ fn comparisons() -> [(&'static str, Side, Side); 9] {
         ("both ends on one core, 16 workers", bare_fan_out, |slice| on_one_core(slice, 16, 2)),
         ("kept busy with 1 us, bound 1", bare_compute, |slice| kept_busy(slice, 1)),
         ("kept busy with 1 us, bound 2", bare_compute, |slice| kept_busy(slice, 2)),
+        ("pulled by both cores, over pushed", pushed, |slice| pulled(slice, 8)),
+        ("pulled by one core, over pushed", pushed, |slice| pulled(slice, 0)),
     ]
 }
 
 /// Nanoseconds a job while every worker has as many as the bound allows.
 fn saturated(slice_ns: u64, workers: usize, bound: u32) -> f64 {
-    with_workers(workers, bound, |_| (), |dispatcher| keep_full(dispatcher, slice_ns))
+    with_workers(workers, bound, |_| (), |dispatcher| keep_full(dispatcher, &mut [], slice_ns))
+}
+
+/// Nanoseconds a job that is pushed to one of 16 workers.
+fn pushed(slice_ns: u64) -> f64 {
+    saturated(slice_ns, 16, 2)
+}
+
+/// Nanoseconds a job that 16 workers pull, so many of them played by the dispatcher's core.
+fn pulled(slice_ns: u64, here: usize) -> f64 {
+    let config = Config::new(16).delivery(Delivery::Pull);
+    with_workers_of(&config, (here, |_| ()), |dispatcher, mine| {
+        keep_full(dispatcher, mine, slice_ns)
+    })
 }
 
 /// Nanoseconds a job of one worker that computes for about a microsecond.
 fn kept_busy(slice_ns: u64, bound: u32) -> f64 {
-    with_workers(1, bound, |job| *job = compute(*job), |dispatcher| keep_full(dispatcher, slice_ns))
+    let handler = |job: &mut u64| *job = compute(*job);
+    with_workers(1, bound, handler, |dispatcher| keep_full(dispatcher, &mut [], slice_ns))
 }
 
-fn keep_full(dispatcher: &mut Dispatcher<u64>, slice_ns: u64) -> f64 {
+/// Keeps as many jobs with the workers as may be; `mine` are those that this core plays.
+fn keep_full(dispatcher: &mut Dispatcher<u64>, mine: &mut [Worker<u64>], slice_ns: u64) -> f64 {
     let metrics = dispatcher.metrics();
     let room = metrics.workers * metrics.bound;
     let (mut done, mut given) = (0_u64, 0_u64);
@@ -80,6 +98,9 @@ fn keep_full(dispatcher: &mut Dispatcher<u64>, slice_ns: u64) -> f64 {
             while given - done < room {
                 dispatcher.offer(given, Time::MAX).expect("the queue has room");
                 given += 1;
+            }
+            for worker in &mut *mine {
+                worker.turn_quietly(|_| ());
             }
             dispatcher.poll_done(now, |_| done += 1);
         }
@@ -95,19 +116,30 @@ fn with_workers(
     handler: fn(&mut u64),
     dispatch: impl FnOnce(&mut Dispatcher<u64>) -> f64,
 ) -> f64 {
-    let driver = Driver::<Endpoint>::new(Wait::BusyPoll).expect("a driver");
     let bound = Bound::Fixed(NonZeroU32::new(bound).expect("a bound"));
+    let config = Config::new(count).bound(bound);
+    with_workers_of(&config, (0, handler), |dispatcher, _| dispatch(dispatcher))
+}
+
+/// Runs `dispatch` here with the first `here` workers, while the other core plays the rest.
+fn with_workers_of(
+    config: &Config,
+    (here, handler): (usize, fn(&mut u64)),
+    dispatch: impl FnOnce(&mut Dispatcher<u64>, &mut [Worker<u64>]) -> f64,
+) -> f64 {
+    let driver = Driver::<Endpoint>::new(Wait::BusyPoll).expect("a driver");
     let (mut dispatcher, mut workers) =
-        Dispatcher::new(&Config::new(count).bound(bound), &driver.waker()).expect("a dispatcher");
+        Dispatcher::new(config, &driver.waker()).expect("a dispatcher");
+    let (mine, others) = workers.split_at_mut(here);
     let (stop, start) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             affinity::pin_to(SERVER_CORE).expect("two cores");
             start.wait();
-            shielded(|| play(&mut workers, handler, &stop));
+            shielded(|| play(others, handler, &stop));
         });
         start.wait();
-        let result = shielded(|| dispatch(&mut dispatcher));
+        let result = shielded(|| dispatch(&mut dispatcher, mine));
         stop.store(true, Ordering::Relaxed);
         result
     })

@@ -3,6 +3,7 @@
 //! | layout of N workers | queues | who serves the network |
 //! |---|---|---|
 //! | single | 1 for N | one thread, which pushes to the workers |
+//! | shared-queue | 1 for N | one thread; the workers pull under an MCS lock |
 //! | grouped:G | G, each for N/G | G threads that share the port, each before its own workers |
 //! | partitioned | N | the workers themselves, N threads that share the port: no hand-off |
 //!
@@ -18,6 +19,8 @@ use super::Args;
 pub(super) enum Layout {
     /// One queue.
     Single,
+    /// One queue, which workers pull from under a lock.
+    SharedQueue,
     /// A queue for each worker.
     Partitioned,
     /// So many queues.
@@ -25,15 +28,17 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// Reads `single`, `partitioned` or `grouped:G`.
+    /// Reads `single`, `shared-queue`, `partitioned` or `grouped:G`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         match (text, text.strip_prefix("grouped:")) {
             ("single", _) => Ok(Self::Single),
+            ("shared-queue", _) => Ok(Self::SharedQueue),
             ("partitioned", _) => Ok(Self::Partitioned),
             (_, Some(count)) if count.parse().is_ok_and(|count: u16| count > 0) => {
                 Ok(Self::Grouped(count.parse().unwrap_or(1)))
             }
-            _ => Err("write single, partitioned or grouped:G, such as grouped:4".to_owned()),
+            _ => Err("write single, shared-queue, partitioned or grouped:G, such as grouped:4"
+                .to_owned()),
         }
     }
 }
@@ -44,6 +49,10 @@ impl Args {
         let workers = self.workers;
         let queues = match self.dispatch {
             Layout::Single => return Ok(self),
+            Layout::SharedQueue if !self.has_crew() || self.darc => bail!(
+                "--dispatch shared-queue has threads that take what comes first: take --app spin or echo and --workers of 2 or more, and leave --darc out"
+            ),
+            Layout::SharedQueue => return Ok(self),
             Layout::Partitioned => workers,
             Layout::Grouped(count) => u32::from(count),
         };

@@ -24,7 +24,7 @@ use anyhow::{Result, bail};
 use tailcut_instrument::job::Transport;
 use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
-use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, WORKERS_MAX};
+use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, Delivery, WORKERS_MAX};
 use tailcut_net::driver::Waker;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
@@ -68,8 +68,9 @@ pub(crate) struct Args {
     /// Requests that a thread of --workers may have at once [default: from the measured hand-off]
     #[arg(long, value_name = "N", value_parser = parse_bound)]
     bound: Option<NonZeroU32>,
-    /// What is before the threads of --workers: one queue (single), one for each, which the kernel
-    /// gives clients to as RSS does (partitioned), or one for each of so many groups (grouped:G)
+    /// What is before the threads of --workers: one queue, which pushes to them (single) or which they
+    /// pull from under a lock (shared-queue), one for each, which the kernel gives clients to as RSS
+    /// does (partitioned), or one for each of so many groups (grouped:G)
     #[arg(long, value_name = "LAYOUT", default_value = "single", value_parser = Layout::parse)]
     dispatch: Layout,
     /// Cores to pin the threads of --workers to, in turn, such as 1,2,3 [default: the kernel places
@@ -195,7 +196,11 @@ impl Args {
             ..Config::new(count)
         };
         let bound = self.bound.map_or(Bound::Auto, Bound::Fixed);
-        self.has_crew().then(|| config.bound(bound))
+        let delivery = match self.dispatch {
+            Layout::SharedQueue => Delivery::Pull,
+            _ => Delivery::Push,
+        };
+        self.has_crew().then(|| config.bound(bound).delivery(delivery))
     }
 }
 

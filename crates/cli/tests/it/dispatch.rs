@@ -130,6 +130,28 @@ fn layouts_have_queues_as_the_kernel_shares_clients() {
     }
 }
 
+/// One of two workers has the long call, and the other pulls all short ones; then the server drains.
+#[test]
+fn workers_that_pull_share_one_queue() {
+    for (transport, protocol) in [("r2p2", Protocol::R2p2), ("homa", Protocol::Homa)] {
+        let more = ["--workers", "2", "--dispatch", "shared-queue", "--transport", transport];
+        let (server, admin) = started("spin", &more);
+        let client = client(server.address(), protocol);
+        let long = client.start(&(LONG_NS / 3).to_be_bytes()).expect("a call");
+        admin.wait_for("tailcut_serve_workers_busy", 1.0);
+        let short = [(); SHORT_COUNT].map(|()| client.start(&SHORT_NS.to_be_bytes()));
+        for call in short {
+            assert_eq!(call.expect("a call").wait().expect("a reply").len(), 8);
+        }
+        assert_eq!(admin.value("tailcut_serve_outstanding"), 1.0, "{transport}: the long one runs");
+        assert_eq!(admin.value("tailcut_serve_dispatched_total"), 1.0 + SHORT_COUNT as f64);
+        server.signal("TERM");
+        assert_eq!(long.wait().expect("a reply").len(), 8);
+        let (code, _, report) = server.wait();
+        assert_eq!(code, Some(0), "{transport}: {report}");
+    }
+}
+
 #[test]
 fn workers_that_cannot_be_are_refused() {
     let serve = ["serve", "--listen", "127.0.0.1:0"];
@@ -145,6 +167,7 @@ fn workers_that_cannot_be_are_refused() {
         (&["--app", "spin", "--workers", "4", "--dispatch", "grouped:3"], "shared evenly"),
         (&["--app", "spin", "--workers", "4", "--dispatch", "grouped:0"], "grouped:4"),
         (&["--app", "spin", "--dispatch", "partitioned"], "--workers"),
+        (&["--app", "spin", "--dispatch", "shared-queue"], "--workers"),
         (&["--app", "spin", "--workers=2", "--dispatch=partitioned", "--transport=tcp"], "r2p2"),
         (&["--app", "spin", "--workers=2", "--dispatch=partitioned", "--ports=2"], "--ports"),
     ] {

@@ -22,6 +22,8 @@ pub struct Config {
     /// each has a queue of its own, and workers are reserved for the short ones. 1 to
     /// [`TYPES_MAX`]. Default 1: one queue.
     pub types: usize,
+    /// How a job comes from the queue to its worker. Default [`Delivery::Push`].
+    pub delivery: Delivery,
     /// How long an idle worker spins at most before it sleeps, where gaps are short enough to be
     /// worth it; nanoseconds. Default `None`: [`Wait::SPIN_NS`] where every worker and the
     /// dispatcher can have a core, and otherwise 1 us, for a worker that spins takes its core from
@@ -29,6 +31,19 @@ pub struct Config {
     pub spin_ns_max: Option<u64>,
     /// Cores to pin the workers to, in turn. Default none: the kernel places them.
     pub cores: Vec<usize>,
+}
+
+/// A job's way from the queue to its worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    /// The dispatcher pushes it over a lane that the two share with nobody.
+    #[default]
+    Push,
+    /// Whichever worker is free first pulls it from a queue that all share, under an MCS lock:
+    /// RPCValet's single queue in software, to compare with. It has one type of jobs, the hand-off is
+    /// not measured, and no job is committed to a worker; the bound, 2 by default, times the workers is
+    /// how many may be with them.
+    Pull,
 }
 
 /// The jobs that a worker may have at once, the one that it is at included.
@@ -52,6 +67,8 @@ pub enum ConfigError {
     Bound(u32),
     /// There are no types, or more than [`TYPES_MAX`].
     Types(usize),
+    /// There are several types, and workers pull.
+    TypesPulled,
 }
 
 impl Config {
@@ -62,6 +79,7 @@ impl Config {
             bound: Bound::Auto,
             queue_len_max: QUEUE_LEN_MAX,
             types: 1,
+            delivery: Delivery::Push,
             spin_ns_max: None,
             cores: Vec::new(),
         }
@@ -79,6 +97,12 @@ impl Config {
         Self { types, ..self }
     }
 
+    /// The same with another way to the workers.
+    #[must_use]
+    pub fn delivery(self, delivery: Delivery) -> Self {
+        Self { delivery, ..self }
+    }
+
     /// Checks it; every dispatcher does so first.
     ///
     /// # Errors
@@ -90,6 +114,7 @@ impl Config {
                 Err(ConfigError::Workers(self.workers))
             }
             _ if !(1..=TYPES_MAX).contains(&self.types) => Err(ConfigError::Types(self.types)),
+            _ if self.types > 1 && self.delivery == Delivery::Pull => Err(ConfigError::TypesPulled),
             Bound::Fixed(bound) if bound.get() > BOUND_MAX => Err(ConfigError::Bound(bound.get())),
             Bound::Fixed(_) | Bound::Auto => Ok(()),
         }
@@ -126,6 +151,9 @@ impl std::fmt::Display for ConfigError {
                 write!(formatter, "{count} workers; take 1 to {WORKERS_MAX}")
             }
             Self::Types(count) => write!(formatter, "{count} types; take 1 to {TYPES_MAX}"),
+            Self::TypesPulled => {
+                write!(formatter, "workers that pull take what comes first; let types be pushed")
+            }
             Self::Bound(bound) => {
                 write!(formatter, "a bound of {bound} jobs at a worker; take 1 to {BOUND_MAX}")
             }

@@ -28,6 +28,7 @@ mod config;
 mod hand_off;
 mod levels;
 mod metrics;
+mod pull;
 mod spin;
 mod worker;
 
@@ -42,14 +43,15 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::typed::{TypeId, Types};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
-pub use self::config::{Bound, Config, ConfigError, WORKERS_MAX};
+pub use self::config::{Bound, Config, ConfigError, Delivery, WORKERS_MAX};
 pub use self::hand_off::BOUND_MAX;
 pub use self::levels::Levels;
 pub use self::metrics::{Counts, Metrics, TypeMetrics};
 pub use self::worker::Worker;
 
 use self::hand_off::{HandOff, Sample};
-use self::worker::Shared;
+use self::pull::Pulled;
+use self::worker::{Shared, Source};
 use crate::clock::Clock;
 use crate::driver::Waker;
 use crate::entropy;
@@ -66,6 +68,9 @@ pub struct Dispatcher<J, P = Levels> {
     scheduler: Scheduler<J, P>,
     /// By the index of the worker in the scheduler.
     lanes: Vec<Lane<J>>,
+    /// The queue that workers pull from, where they do; the lanes are not used then, and a worker of the
+    /// scheduler is a place in it.
+    pulled: Option<Pulled<J>>,
     /// What it shares with the workers besides the lanes.
     shared: Arc<Shared>,
     /// A bit for each worker that has something.
@@ -153,6 +158,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             scheduler: typed(Scheduler::new(Box::new(policy), config.queue_len_max), config.types)
                 .with_overload(overload),
             lanes: Vec::with_capacity(config.workers),
+            pulled: None,
             shared,
             busy: 0,
             committed: 0,
@@ -162,15 +168,18 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             counts: Counts::default(),
             now: 0,
         };
+        let (pulled, mut pullers) = Pulled::new(config);
+        dispatcher.pulled = pulled;
         let mut workers = Vec::with_capacity(config.workers);
         for index in 0..config.workers {
             let (sender, taker) = lane(BOUND_MAX as usize);
+            let source = pullers.next().map_or(Source::Lane(taker), Source::Shared);
             let kinds = VecDeque::new();
             dispatcher.lanes.push(Lane { sender, progress_at: 0, sample: None, kinds });
             dispatcher.scheduler.add_worker();
             let core = config.cores.get(index % config.cores.len().max(1)).copied();
             let shared = dispatcher.shared.clone();
-            workers.push(Worker::new(index, taker, shared, config.spin_time(), core));
+            workers.push(Worker::new(index, source, shared, config.spin_time(), core));
         }
         Ok((dispatcher, workers))
     }
@@ -214,16 +223,10 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     #[inline]
     pub fn poll_done(&mut self, now: Time, mut done: impl FnMut(J)) {
         self.now = now;
-        // What several workers are done with comes over at once.
-        bits(self.busy).for_each(|index| self.lanes[index].sender.prefetch());
-        let mut rest = self.busy;
-        while rest != 0 {
-            let index = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            while let Some((job, note)) = self.lanes[index].sender.collect() {
-                self.conclude(index, note);
-                done(job);
-            }
+        if self.pulled.is_some() {
+            self.collect_pulled(&mut done);
+        } else {
+            self.collect(&mut done);
         }
         if self.scheduler.queue_len() > 0 {
             loop {
@@ -243,6 +246,22 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.flush();
     }
 
+    /// Hands back what comes over the lanes.
+    #[inline]
+    fn collect(&mut self, done: &mut impl FnMut(J)) {
+        // What several workers are done with comes over at once.
+        bits(self.busy).for_each(|index| self.lanes[index].sender.prefetch());
+        let mut rest = self.busy;
+        while rest != 0 {
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            while let Some((job, note)) = self.lanes[index].sender.collect() {
+                self.conclude(index, note);
+                done(job);
+            }
+        }
+    }
+
     /// Wakes workers that sleep and have been given something. What is offered runs at once where
     /// its worker is awake, and otherwise from here on.
     #[inline]
@@ -250,6 +269,9 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         if self.pushed != 0 {
             self.counts.wakes += self.shared.wake(self.pushed);
             self.pushed = 0;
+        }
+        if let Some(pulled) = &mut self.pulled {
+            self.counts.wakes += pulled.flush(&self.shared);
         }
     }
 
@@ -261,7 +283,10 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             return true;
         }
         self.shared.set_dispatcher_asleep(true);
-        !self.lanes.iter().any(|lane| lane.sender.is_done())
+        match &self.pulled {
+            Some(pulled) => !pulled.is_done(),
+            None => !self.lanes.iter().any(|lane| lane.sender.is_done()),
+        }
     }
 
     /// This thread is awake.
@@ -328,6 +353,9 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
 
     #[inline]
     fn push(&mut self, worker: WorkerId, job: J) {
+        if self.pulled.is_some() {
+            return self.push_pulled(worker, job);
+        }
         let (index, bit) = (worker.index(), 1 << worker.index());
         let lane = &mut self.lanes[index];
         let is_idle = self.busy & bit == 0;

@@ -188,6 +188,35 @@ fn what_a_busy_worker_has_not_begun_is_taken_back_by_an_idle_one() {
     assert_eq!((metrics.counts.taken_back, metrics.outstanding, metrics.busy), (1, 0, 0));
 }
 
+/// Three workers that pull, and a job that keeps one of them.
+#[test]
+fn workers_that_pull_take_what_comes_first() {
+    let config = Config { queue_len_max: 4, ..Config::new(3) }.delivery(Delivery::Pull);
+    let (mut dispatcher, mut workers) = Dispatcher::new(&config, &Waker::new().unwrap()).unwrap();
+    // As many places as workers times 2, and the queue.
+    offer(&mut dispatcher, 0..10);
+    assert_eq!(dispatcher.offer((10, None), Time::MAX), Err((10, None)));
+    let mut runs = workers.remove(0);
+    runs.turn(|job| {
+        assert_eq!(job.0, 0);
+        assert_eq!([turn(&mut workers[1]), turn(&mut workers[0])], [Some(1), Some(2)]);
+        assert!(!dispatcher.fall_asleep(), "two are done");
+        assert_eq!(done(&mut dispatcher, 1), [(1, Some(2)), (2, Some(1))]);
+        let rest = std::iter::from_fn(|| {
+            let number = turn(&mut workers[0]);
+            dispatcher.poll_done(1, |job| assert_eq!(Some(job.0), number));
+            number
+        });
+        assert!(rest.eq(3..10));
+        assert_eq!((dispatcher.len(), dispatcher.metrics().busy), (1, 1));
+        assert!(dispatcher.fall_asleep());
+    });
+    assert_eq!(done(&mut dispatcher, 2), [(0, None)]);
+    let metrics = dispatcher.metrics();
+    assert_eq!((metrics.counts.dispatched, metrics.outstanding, metrics.bound), (10, 0, 2));
+    assert!(dispatcher.is_empty() && metrics.service_ns.is_some());
+}
+
 #[test]
 fn what_is_begun_stays_where_it_is() {
     let (mut dispatcher, mut workers) = pair(2, 2);
@@ -268,9 +297,11 @@ fn a_worker_whose_handler_panics_goes_on() {
 fn workers_that_sleep_are_woken_and_every_job_comes_back_once() {
     let waker = Waker::new().unwrap();
     let handler = |job: &mut Job| job.1 = Some(0);
-    for spin_ns_max in [Some(0), None] {
+    for (spin_ns_max, delivery) in
+        [(Some(0), Delivery::Push), (None, Delivery::Push), (Some(0), Delivery::Pull)]
+    {
         std::thread::scope(|scope| {
-            let config = Config { spin_ns_max, ..Config::new(3) };
+            let config = Config { spin_ns_max, delivery, ..Config::new(3) };
             let mut dispatcher = Dispatcher::start(scope, &config, &waker, &handler).unwrap();
             let mut seen = vec![0; 3_000];
             for number in 0..3_000 {
@@ -348,6 +379,7 @@ fn a_configuration_that_cannot_be_is_refused() {
     };
     check(Config::new(0), "0 workers");
     check(Config::new(65), "65 workers; take 1 to 64");
+    check(Config::new(1).types(2).delivery(Delivery::Pull), "let types be pushed");
     check(Config::new(1).bound(Bound::Fixed(NonZeroU32::new(17).unwrap())), "a bound of 17");
 }
 

@@ -19,21 +19,48 @@ use super::spin::SpinTime;
 use crate::affinity;
 use crate::clock::Clock;
 use crate::driver::Waker;
-use crate::sys::Taker;
+use crate::sys::{LaneTaken as Taken, Puller, Taker};
 
 /// One worker's side: to be run by a thread of its own, or played turn by turn.
 #[derive(Debug)]
 pub struct Worker<J> {
     /// Its place among the dispatcher's workers, from 0.
     index: usize,
-    /// The lane from the dispatcher.
-    lane: Taker<J>,
+    /// Where its jobs come from.
+    source: Source<J>,
     /// What all of them share.
     shared: Arc<Shared>,
     /// How long it spins, and what it has learned of that.
     spin: SpinTime,
     /// The core to run on.
     core: Option<usize>,
+}
+
+/// Where a worker's jobs come from.
+#[derive(Debug)]
+pub(super) enum Source<J> {
+    /// Its lane from the dispatcher.
+    Lane(Taker<J>),
+    /// The queue that all workers share.
+    Shared(Puller<J>),
+}
+
+impl<J: Send> Source<J> {
+    #[inline]
+    fn take(&mut self) -> Option<Taken<'_, J>> {
+        match self {
+            Self::Lane(lane) => lane.take(),
+            Self::Shared(puller) => puller.take(),
+        }
+    }
+
+    #[inline]
+    fn has_job(&self) -> bool {
+        match self {
+            Self::Lane(lane) => lane.has_job(),
+            Self::Shared(puller) => puller.has_job(),
+        }
+    }
 }
 
 /// What a dispatcher and its workers share besides the lanes.
@@ -78,6 +105,19 @@ impl Shared {
             counts: (0..count).map(|_| Line::default()).collect(),
             waker,
         }
+    }
+
+    /// Wakes as many workers as there are jobs, or all that sleep; returns how many.
+    pub(super) fn wake_any(&self, jobs: u32) -> u64 {
+        fence(Ordering::SeqCst);
+        let mut rest = self.asleep.0.load(Ordering::Relaxed);
+        let mut chosen = 0;
+        for _ in 0..jobs {
+            let lowest = rest & rest.wrapping_neg();
+            chosen |= lowest;
+            rest ^= lowest;
+        }
+        if chosen == 0 { 0 } else { self.wake(chosen) }
     }
 
     /// Wakes those of `pushed`, a bit for each worker that has been given something, that sleep;
@@ -129,12 +169,12 @@ impl Shared {
 impl<J: Send> Worker<J> {
     pub(super) fn new(
         index: usize,
-        lane: Taker<J>,
+        source: Source<J>,
         shared: Arc<Shared>,
         spin: SpinTime,
         core: Option<usize>,
     ) -> Self {
-        Self { index, lane, shared, spin, core }
+        Self { index, source, shared, spin, core }
     }
 
     /// The worker's index, from 0.
@@ -171,14 +211,16 @@ impl<J: Send> Worker<J> {
     /// jobs come over at once and not one after the other.
     #[inline]
     pub fn prefetch(&self) {
-        self.lane.prefetch();
+        if let Source::Lane(lane) = &self.source {
+            lane.prefetch();
+        }
     }
 
     /// As [`Worker::turn`], and tells nobody: for a thread that plays several workers and calls
     /// [`Worker::notify`] once for all.
     #[inline]
     pub fn turn_quietly(&mut self, handler: impl FnOnce(&mut J)) -> bool {
-        let Some(mut job) = self.lane.take() else { return false };
+        let Some(mut job) = self.source.take() else { return false };
         if job.note() == 0 {
             handler(&mut job);
         } else {
@@ -213,7 +255,7 @@ impl<J: Send> Worker<J> {
         let spin_ns = self.spin.get();
         loop {
             for _ in 0..SPINS_PER_READING {
-                if self.lane.has_job() {
+                if self.source.has_job() {
                     break;
                 }
                 std::hint::spin_loop();
@@ -245,7 +287,7 @@ impl<J: Send> Worker<J> {
     }
 
     fn is_wanted(&self) -> bool {
-        self.lane.has_job() || self.shared.is_stopping.0.load(Ordering::SeqCst)
+        self.source.has_job() || self.shared.is_stopping.0.load(Ordering::SeqCst)
     }
 }
 

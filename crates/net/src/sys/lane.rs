@@ -54,19 +54,19 @@ pub(crate) struct Taker<T> {
 /// A job that the worker is at; dropping it hands it back.
 pub(crate) struct Taken<'a, T> {
     /// Where it is, in the state taken.
-    slot: &'a Slot<T>,
+    pub(super) slot: &'a Slot<T>,
     /// It may go and be shared where a `&mut T` may.
-    job: PhantomData<&'a mut T>,
+    pub(super) job: PhantomData<&'a mut T>,
 }
 
 #[repr(align(64))]
-struct Slot<T> {
+pub(super) struct Slot<T> {
     /// One of the states of the table.
-    state: AtomicU32,
+    pub(super) state: AtomicU32,
     /// 32 bits beside the job, both ways.
-    note: UnsafeCell<u32>,
+    pub(super) note: UnsafeCell<u32>,
     /// The job; initialized in every state but empty.
-    job: UnsafeCell<MaybeUninit<T>>,
+    pub(super) job: UnsafeCell<MaybeUninit<T>>,
 }
 
 // SAFETY: the states say which thread may touch the job and the note, and change hands by release
@@ -265,10 +265,10 @@ impl<T> std::fmt::Debug for Taker<T> {
     }
 }
 
-const EMPTY: u32 = 0;
-const FULL: u32 = 1;
-const TAKEN: u32 = 2;
-const DONE: u32 = 3;
+pub(super) const EMPTY: u32 = 0;
+pub(super) const FULL: u32 = 1;
+pub(super) const TAKEN: u32 = 2;
+pub(super) const DONE: u32 = 3;
 
 #[cfg(test)]
 mod tests {

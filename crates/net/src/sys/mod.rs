@@ -11,13 +11,14 @@ mod lane;
 mod options;
 mod receive;
 mod send;
+mod shared_queue;
 mod slot;
 #[cfg(feature = "tcp")]
 mod stream;
 mod thread;
 
 pub use completions::{Completions, Parcel, Taken};
-pub(crate) use lane::{Sender, Taker, lane};
+pub(crate) use lane::{Sender, Taken as LaneTaken, Taker, lane};
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{
@@ -28,6 +29,7 @@ pub use receive::{Message, Notes, ReceiveBatch};
 pub(crate) use receive::{NetworkError, take_error};
 pub(crate) use send::send_one;
 pub use send::{Outgoing, SendBatch};
+pub(crate) use shared_queue::{Feeder, Puller, shared_queue};
 #[cfg(feature = "tcp")]
 pub(crate) use stream::{receive_stamped, send_stamped};
 pub(crate) use thread::{monotonic_ns, poll, set_scheduler};
