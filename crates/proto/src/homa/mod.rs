@@ -329,17 +329,15 @@ impl Endpoint {
             self.holdings.partials -= 1;
             self.peers.end_partial(peer);
         }
-        let peer = &mut self.peers[peer];
         if is_client {
+            let peer = &mut self.peers[peer];
             self.holdings.calls -= 1;
             peer.calls -= 1;
             peer.state.numbering.end(id.session(), id.sequence());
         } else {
-            self.holdings.requests -= 1;
             self.holdings.waiting -=
                 usize::from(matches!(slot.phase, Phase::Waiting | Phase::Parked(_)));
-            self.holdings.hold(peer, &mut slot.held_bytes, 0);
-            peer.requests -= 1;
+            self.peers.end_request(peer, &mut self.holdings, &mut slot.held);
         }
         self.slots.release(index);
     }

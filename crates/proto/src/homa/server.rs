@@ -194,14 +194,14 @@ impl Endpoint {
     /// Charges `bytes` of a request to its client.
     pub(super) fn hold(&mut self, index: SlotId, bytes: usize) {
         let slot = &mut self.slots[index];
-        let held = slot.held_bytes + bytes;
-        self.holdings.hold(&mut self.peers[slot.peer], &mut slot.held_bytes, held);
+        let bytes = slot.held.bytes + bytes;
+        self.peers.hold(slot.peer, &mut self.holdings, &mut slot.held, bytes);
     }
 
     /// The bytes of a request are the application's now.
     pub(super) fn unhold(&mut self, index: SlotId) {
         let slot = &mut self.slots[index];
-        self.holdings.hold(&mut self.peers[slot.peer], &mut slot.held_bytes, 0);
+        self.peers.hold(slot.peer, &mut self.holdings, &mut slot.held, 0);
     }
 
     /// Sends on what was held back until the client's address was validated.
@@ -263,11 +263,10 @@ impl Endpoint {
         let left =
             TimeLeft(header.time_left.get()).ns().filter(|_| header.flags().has(DataFlags::KNOWN));
         slot.deadline = now.saturating_add(left.unwrap_or(lifetime_ns).min(lifetime_ns));
+        self.peers.begin_request(peer, &mut self.holdings, &mut slot.held);
         let record = &mut self.peers[peer];
-        record.requests += 1;
         record.used_at = now;
         record.state.is_stripped = header.is_stripped();
-        self.holdings.requests += 1;
         self.holdings.partials += 1;
         self.peers.begin_partial(peer);
         self.enlist(index);
@@ -430,7 +429,7 @@ impl Endpoint {
         let bytes = header.message_length.get().min(self.config.unscheduled_len_max) as usize;
         let free = self.config.serving.partials_max.saturating_sub(self.holdings.partials);
         !self.peers.has_room_for_partial(peer, free)
-            || self.holdings.is_full(&self.peers[peer], bytes, &self.config.serving)
+            || self.peers.is_full(peer, &self.holdings, bytes, &self.config.serving)
     }
 
     fn refuse_packet(&mut self, origin: &Origin, header: &DataHeader, refusal: Refusal) {

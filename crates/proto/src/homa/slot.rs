@@ -9,6 +9,7 @@ use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use crate::call::slab::SlotId;
 use crate::node::Time;
+use crate::peer::holdings::Held;
 use crate::peer::table::PeerId;
 use crate::peer::validation::Allowance;
 use crate::rpc::CallOptions;
@@ -47,8 +48,8 @@ pub(super) struct Slot {
     pub(super) allowance: Allowance,
     /// The peer receives at its address: it has told the version of the cutoffs back.
     pub(super) is_validated: bool,
-    /// Bytes that this RPC holds against the limits, at the server.
-    pub(super) held_bytes: usize,
+    /// What this RPC holds against the limits, at the server.
+    pub(super) held: Held,
     /// A GRANT for it waits to be sent.
     pub(super) is_grant_queued: bool,
 }

@@ -14,14 +14,16 @@ pub struct Serving {
     /// kernel module echoes half of it: add the networks of its hosts.
     pub trusted: Vec<Prefix>,
     /// Requests being received, waiting for the application or kept with their reply, in all.
-    /// Default 65 536.
+    /// Default 65 536. Of the upper half, clients of one address, or /64 of IPv6, have at most three
+    /// times what is left.
     pub requests_max: usize,
     /// Requests of one client, likewise. Default 16 384, a client's own default limit.
     pub requests_per_client_max: usize,
     /// Messages half received, in all. Default 4096. One client's address, or /64 of IPv6, has at
     /// most three times what is left of them.
     pub partials_max: usize,
-    /// Bytes of messages half received and of replies kept, in all. Default 256 MiB.
+    /// Bytes of messages half received and of replies kept, in all. Default 256 MiB, with the same
+    /// shares as the requests.
     pub held_bytes_max: usize,
     /// Bytes of one client, likewise. Default 64 MiB.
     pub held_bytes_per_client_max: usize,

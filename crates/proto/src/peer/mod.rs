@@ -7,7 +7,11 @@
 //! | `sessions` | the sessions of a peer, and the budget of bytes that all of them share |
 //! | `validation` | keyed hashes of addresses, and three bytes for one until an address is validated |
 //! | `limits` | configuration of a server, and what it holds against it |
+//! | `crowd` | the share of that which clients of one address, or /64, have |
+//! | `holdings` | each request's part of it, and who may have one more |
 
+pub(crate) mod crowd;
+pub(crate) mod holdings;
 pub(crate) mod limits;
 pub(crate) mod once;
 pub(crate) mod sessions;

@@ -17,7 +17,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::{Index, IndexMut};
 
-use super::limits::{Holdings, Serving};
+use super::crowd::{Crowd, SHARE};
+use super::limits::Serving;
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
 use crate::address::{AddressKey, share_of};
 use crate::keyed::KeyedState;
@@ -54,6 +55,8 @@ pub(crate) struct Table<T> {
     by_prefix: HashMap<u64, usize, KeyedState>,
     /// Requests half received of each share ([`share_of`]) that has any.
     partials: HashMap<u64, usize, KeyedState>,
+    /// Requests and bytes of each share, where more than half of all are taken.
+    pub(super) crowd: Crowd,
     /// Bytes of all sessions.
     budget: Budget,
     /// Nothing that was sent before this is known to have run or not.
@@ -111,6 +114,7 @@ impl<T> Table<T> {
             vacant: Vec::new(),
             by_prefix: HashMap::with_hasher(KeyedState::with_seed(seed)),
             partials: HashMap::with_hasher(KeyedState::with_seed(seed)),
+            crowd: Crowd::new(serving, seed),
             budget: Budget::new(serving, seed),
             started_at: now,
         }
@@ -378,28 +382,6 @@ impl<T> IndexMut<SessionPlace> for Table<T> {
     }
 }
 
-impl Holdings {
-    /// True if one more request of `client` would exceed a limit, if it holds `bytes`.
-    pub(crate) fn is_full<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
-        self.requests >= serving.requests_max
-            || client.requests >= serving.requests_per_client_max
-            || self.is_crowded(client, bytes, serving)
-    }
-
-    /// True if `bytes` more for a request of `client` would exceed a limit.
-    pub(crate) fn is_crowded<T>(&self, client: &Peer<T>, bytes: usize, serving: &Serving) -> bool {
-        self.held_bytes + bytes > serving.held_bytes_max
-            || client.held_bytes + bytes > serving.held_bytes_per_client_max
-    }
-
-    /// Takes note that a request of `client`, which held `held` bytes, holds `bytes`.
-    pub(crate) fn hold<T>(&mut self, client: &mut Peer<T>, held: &mut usize, bytes: usize) {
-        self.held_bytes = self.held_bytes - *held + bytes;
-        client.held_bytes = client.held_bytes - *held + bytes;
-        *held = bytes;
-    }
-}
-
 impl Addresses {
     fn new(seed: u64) -> Self {
         let state = || KeyedState::with_seed(seed);
@@ -438,9 +420,6 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
         SocketAddr::V6(_) => None,
     }
 }
-
-/// Peers that one network may have for each place that is free.
-const SHARE: usize = 3;
 
 /// Sessions looked at for what is idle, each time memory is needed; those of one peer at least.
 const SESSIONS_LOOKED_AT_MAX: usize = 96;

@@ -209,7 +209,7 @@ impl Server {
     ) -> bool {
         let free = serving.partials_max.saturating_sub(self.held.partials);
         is_partial && !self.clients.has_room_for_partial(client, free)
-            || self.held.is_full(&self.clients[client], message_len, serving)
+            || self.clients.is_full(client, &self.held, message_len, serving)
     }
 
     pub(super) fn refuse_packet(

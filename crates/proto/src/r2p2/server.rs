@@ -35,6 +35,7 @@ use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;
+use crate::peer::holdings::Held;
 use crate::peer::limits::{Holdings, Serving};
 use crate::peer::sessions::Denied;
 use crate::peer::table::{NOBODY, PeerId, SessionPlace, Table};
@@ -118,8 +119,8 @@ pub(super) struct Slot {
     pub(super) request: Incoming,
     /// The reply, once there is one.
     pub(super) reply: Outgoing,
-    /// Bytes that this request holds against the limits.
-    pub(super) held_bytes: usize,
+    /// What this request holds against the limits.
+    pub(super) held: Held,
     /// Bytes of datagrams of this request and its reply.
     pub(super) allowance: Allowance,
     /// Its place among the replies that its session keeps, where it has one.
@@ -405,7 +406,7 @@ impl Server {
         slot.reply.begin(payload, shared.config.segment_len, UNSCHEDULED_PACKETS);
         slot.phase = Phase::Replying;
         self.held.waiting -= 1;
-        self.held.hold(&mut self.clients[slot.client], &mut slot.held_bytes, len);
+        self.clients.hold(slot.client, &mut self.held, &mut slot.held, len);
         self.queue.push_data(SlotKey(id.0), &mut slot.reply);
         let client = slot.client;
         self.conclude(index);
@@ -501,9 +502,8 @@ impl Server {
     #[inline(always)]
     pub(super) fn take_slot(&mut self, admission: Admission) -> SlotId {
         let index = self.slots.take(Slot::new);
-        self.held.requests += 1;
-        self.clients[admission.client].requests += 1;
         let slot = &mut self.slots[index];
+        self.clients.begin_request(admission.client, &mut self.held, &mut slot.held);
         slot.client = admission.client;
         slot.path = admission.path;
         slot.rid = admission.rid;
@@ -584,7 +584,10 @@ impl Server {
             }
             Arrival::New => {
                 slot.clock_us = slot.latest_clock_us;
-                if self.held.held_bytes < shared.config.serving.held_bytes_max {
+                let (serving, held_bytes) = (&shared.config.serving, self.held.held_bytes);
+                if held_bytes < serving.held_bytes_max
+                    && !self.clients.has_its_bytes(slot.client, held_bytes, serving)
+                {
                     shared.extend_credit(&mut slot.request);
                 }
                 let held_bytes = slot.request.held_bytes();
@@ -668,7 +671,7 @@ impl Server {
     /// Counts `bytes` more against the limits.
     pub(super) fn hold(&mut self, index: SlotId, bytes: usize) {
         let slot = &mut self.slots[index];
-        self.held.hold(&mut self.clients[slot.client], &mut slot.held_bytes, bytes);
+        self.clients.hold(slot.client, &mut self.held, &mut slot.held, bytes);
     }
 
     /// Tells the router, if there is one, that the request no longer occupies this server.
@@ -718,10 +721,7 @@ impl Server {
         self.wheel.disarm(index);
         let slot = &mut self.slots[index];
         let from = slot.client;
-        let client = &mut self.clients[from];
-        self.held.hold(client, &mut slot.held_bytes, 0);
-        self.held.requests -= 1;
-        client.requests -= 1;
+        self.clients.end_request(from, &mut self.held, &mut slot.held);
         match std::mem::replace(&mut slot.phase, Phase::Replying) {
             Phase::Receiving => {
                 self.held.partials -= 1;
@@ -760,7 +760,7 @@ impl Server {
 
     /// True if `bytes` more for a request would exceed a limit.
     pub(super) fn is_crowded(&self, index: SlotId, bytes: usize, serving: &Serving) -> bool {
-        self.held.is_crowded(&self.clients[self.slots[index].client], bytes, serving)
+        self.clients.is_crowded(self.slots[index].client, &self.held, bytes, serving)
     }
 
     /// Requests that wait for a worker of the application.
@@ -804,7 +804,7 @@ impl Slot {
             deadline: 0,
             request: Incoming::default(),
             reply: Outgoing::default(),
-            held_bytes: 0,
+            held: Held::default(),
             allowance: Allowance::default(),
             kept: None,
             is_validation_asked: false,

@@ -22,20 +22,24 @@
 //! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps
 //! a few that are past.
 //!
-//! Invariant: at most `len_max` entries, each in the wheel and in the map once.
+//! Invariant: at most `len_max` entries, each in the wheel and in the map once. While more than half of
+//! them are taken, clients of one address, or /64 of IPv6, have of those taken above the half at most
+//! [`SHARE`] times what is left: one that floods leaves others an eighth.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher13;
 use tailcut_wire::r2p2::{DropReason, RpcId};
 
+use crate::address::share_of;
 use crate::call::slab::SlotKey;
 use crate::keyed::KeyedState;
 use crate::node::Time;
+use crate::peer::crowd::SHARE;
 use crate::scheduler::Ticket;
 use crate::work;
 
@@ -112,6 +116,11 @@ struct SessionKey {
 }
 
 impl RequestKey {
+    /// The share of the table that the client belongs to.
+    fn share(&self) -> u64 {
+        share_of(Ipv6Addr::from(self.ip).into())
+    }
+
     fn session(&self) -> SessionKey {
         let ip = u128::from_ne_bytes(self.ip);
         SessionKey { session: self.rpc_id.session().0, ip, port: self.port }
@@ -170,7 +179,7 @@ pub(super) enum Entered {
     Known(EntryId, PlacementState),
     /// The id is new; the caller must [`Table::set`] or [`Table::release`] it.
     New(EntryId),
-    /// The id is new and the table is full.
+    /// The id is new and the table is full, or its client has its share.
     Full,
 }
 
@@ -189,6 +198,8 @@ pub(super) struct Table {
     free: u32,
     /// Most entries in use.
     len_max: usize,
+    /// Entries of each share ([`share_of`]), of those taken while more than half were.
+    by_share: HashMap<u64, usize, KeyedState>,
     /// First entry of each tick of the wheel, or `NONE`.
     ticks: Vec<u32>,
     /// Length of a tick, nanoseconds.
@@ -219,6 +230,8 @@ struct Entry {
     before: u32,
     /// It is in the list of its session.
     is_open: bool,
+    /// It was taken while more than half were, and counts for its share.
+    is_above: bool,
 }
 
 impl Table {
@@ -231,6 +244,7 @@ impl Table {
             entries: Vec::new(),
             free: NONE,
             len_max,
+            by_share: HashMap::with_hasher(KeyedState::with_seed(secret)),
             ticks: vec![NONE; TICKS as usize],
             tick_ns: lifetime_ns_max / (TICKS - 2) + 1,
             cursor: 0,
@@ -250,7 +264,8 @@ impl Table {
     /// Looks the key up, and enters it when it is unknown or has expired.
     pub(super) fn enter(&mut self, now: Time, key: RequestKey, expires_at: Time) -> Entered {
         self.reap(now, REAP_COUNT);
-        let is_full = self.map.len() >= self.len_max;
+        let free = self.len_max.saturating_sub(self.map.len());
+        let is_above = free <= self.len_max / 2;
         let index = match self.map.entry(key) {
             MapEntry::Occupied(occupied) => {
                 let index = *occupied.get();
@@ -268,10 +283,18 @@ impl Table {
                 self.open(index);
                 index
             }
-            MapEntry::Vacant(_) if is_full => return Entered::Full,
+            MapEntry::Vacant(_) if free == 0 => return Entered::Full,
             MapEntry::Vacant(vacant) => {
+                if is_above {
+                    let held = self.by_share.entry(key.share()).or_default();
+                    if *held > SHARE * free {
+                        return Entered::Full;
+                    }
+                    *held += 1;
+                }
                 let index = allocate(&mut self.entries, &mut self.free, key);
                 vacant.insert(index);
+                self.entries[index as usize].is_above = is_above;
                 self.open(index);
                 index
             }
@@ -463,8 +486,14 @@ impl Table {
         let entry = &mut self.entries[index as usize];
         entry.generation = entry.generation.wrapping_add(1);
         entry.next = std::mem::replace(&mut self.free, index);
-        let key = entry.key;
+        let (key, is_above) = (entry.key, std::mem::take(&mut entry.is_above));
         self.map.remove(&key);
+        if is_above && let Some(held) = self.by_share.get_mut(&key.share()) {
+            *held -= 1;
+            if *held == 0 {
+                self.by_share.remove(&key.share());
+            }
+        }
     }
 }
 
@@ -493,6 +522,7 @@ fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
         behind: NONE,
         before: NONE,
         is_open: false,
+        is_above: false,
     });
     u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
 }
@@ -569,6 +599,26 @@ mod tests {
         enter_placed(&mut table, 0, 2, 500);
         assert_eq!(table.enter(0, key(3), 500), Entered::Full);
         assert!(matches!(table.enter(500 + 2 * table.tick_ns, key(3), 5_000), Entered::New(_)));
+    }
+
+    /// Half, and then while it has at most three times what is left: 301 of 400.
+    #[test]
+    fn one_share_leaves_an_eighth_to_others() {
+        let mut table = Table::new(800, LIFETIME, 1);
+        let from = |net: u8, port: u16| SocketAddr::from(([10, 0, 0, net], port));
+        let enter = |table: &mut Table, now, client: SocketAddr| {
+            let key = table.key(RpcId(u64::from(client.port())), client);
+            matches!(table.enter(now, key, now + 100), Entered::New(_))
+        };
+        let flood = |table: &mut Table, now| {
+            (0..2000).filter(|&port| enter(table, now, from(1, 1000 + port))).count()
+        };
+        assert_eq!(flood(&mut table, 0), 400 + 301);
+        assert_eq!((2..22).filter(|&net| enter(&mut table, 0, from(net, 1))).count(), 20);
+        assert!(!enter(&mut table, 0, from(1, 1)), "it still has its share");
+        (0..4).for_each(|_| table.expire(2 * LIFETIME));
+        assert_eq!((table.len(), table.by_share.len()), (0, 0));
+        assert_eq!(flood(&mut table, 2 * LIFETIME), 400 + 301);
     }
 
     #[test]
