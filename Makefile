@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench setup
+.PHONY: help demo test bench mutants setup
 
 BENCHES := $(addprefix --bench ,ratios streams queue engine coverage stamps instrument overload)
 
@@ -13,6 +13,8 @@ help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
 	@echo 'make test    run every test'
 	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
+	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
+	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a part'
 	@echo 'make setup   install what these need'
 
 demo:
@@ -29,6 +31,12 @@ test:
 bench:
 	scripts/setup bench
 	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
+
+# Outside CI. The survivors are in target/mutants.out/missed.txt.
+mutants:
+	scripts/setup mutants
+	mkdir -p target
+	cargo mutants --package tailcut-proto --output target $(MUTANTS)
 
 setup:
 	scripts/setup test
