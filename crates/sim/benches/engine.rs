@@ -124,6 +124,7 @@ fn packets_per_us(policy: Option<&str>, request_len: usize, calls: u64) -> f64 {
         request_len,
         reply_len: 32,
         load: 0.5,
+        load_after: None,
         calls,
         timeout_ns: 100_000_000,
         is_paced: false,

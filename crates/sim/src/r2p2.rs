@@ -61,6 +61,10 @@ pub struct Experiment {
     pub reply_len: usize,
     /// The calls over what the workers can serve; above 1 is overload. At most 1,000.
     pub load: f64,
+    /// A load that follows for [`AFTER_NS`] when that of the calls is over: how soon is all normal?
+    /// The load of the calls then ends with the time that so many take on average. `None` for nothing
+    /// after.
+    pub load_after: Option<f64>,
     /// Calls, of which the first tenth is not counted.
     pub calls: u64,
     /// How long a call may take, ns.
@@ -86,6 +90,12 @@ pub struct Findings {
     pub latencies: Sojourns,
     /// Counts of the counted calls by their fate.
     pub counts: Counts,
+    /// Answers over what the workers can serve, by when the calls were intended: for each
+    /// [`GOODPUT_SLICES`]th of the time that the load takes, those of the warm-up left out.
+    pub goodput_over_time: Vec<f64>,
+    /// From the end of the load until the last call was intended that failed, or took longer than a
+    /// standing queue and ten services. 0 without a load after.
+    pub normal_after_ns: u64,
     /// Counters of the network.
     pub network: Statistics,
     /// Counters of the switches.
@@ -162,14 +172,15 @@ pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
     let mut network = hosts.network()?;
     network.run(START, |_| {});
     for client in 0..experiment.clients as usize {
-        let first = hosts.clients[client].arrivals.next_ns();
-        network.wake_at(client, START + first, START + first);
+        if let Some(first) = hosts.next_call_at(client) {
+            network.wake_at(client, first, first);
+        }
     }
     // A call that has begun ends by its timeout.
-    while hosts.ended < experiment.calls {
+    while !hosts.is_over() {
         assert!(
             network.step(Time::MAX, |turn| hosts.handle(turn)),
-            "a call is outstanding, so something will happen"
+            "a call is outstanding or to come, so something will happen"
         );
     }
     Ok(hosts.findings(&network))
@@ -192,8 +203,10 @@ impl Experiment {
             return Err(ExperimentError::Zero(what));
         }
         self.check_fabric()?;
-        if !(self.load > 0.0 && self.load <= LOAD_MAX) {
-            return Err(ExperimentError::Load(self.load));
+        for load in [self.load].into_iter().chain(self.load_after) {
+            if !(load > 0.0 && load <= LOAD_MAX) {
+                return Err(ExperimentError::Load(load));
+            }
         }
         if self.dispatch.scope() == Scope::Routers {
             return Err(ExperimentError::Dispatch(self.dispatch));
@@ -211,8 +224,7 @@ impl Experiment {
                 limits.lifetime_ns_max
             )));
         }
-        let workers = f64::from(self.servers) * f64::from(self.workers);
-        let length_s = self.calls as f64 * self.service_mean_ns()? / (workers * self.load) / 1e9;
+        let length_s = self.length_ns()? / 1e9;
         if length_s > LENGTH_MAX_S { Err(ExperimentError::TooLong(length_s)) } else { Ok(()) }
     }
 
@@ -239,6 +251,17 @@ impl Experiment {
             .map_or(Ok(()), |delay| Err(ExperimentError::Delay(delay)))
     }
 
+    /// How long the load of the calls takes on average.
+    fn length_ns(&self) -> Result<f64, ExperimentError> {
+        Ok(self.calls as f64 / (self.capacity_per_s()? * self.load) * 1e9)
+    }
+
+    /// Requests that the workers can serve in a second.
+    fn capacity_per_s(&self) -> Result<f64, ExperimentError> {
+        let workers = f64::from(self.servers) * f64::from(self.workers);
+        Ok(workers * 1e9 / self.service_mean_ns()?)
+    }
+
     /// Mean service time in ns.
     fn service_mean_ns(&self) -> Result<f64, ExperimentError> {
         let mean = self.service.mean().filter(|&mean| mean > 0.0);
@@ -255,6 +278,18 @@ struct Hosts<'a> {
     /// Calls begun, and calls ended.
     begun: u64,
     ended: u64,
+    /// When the load ends that another follows; the end of time where none does.
+    load_ends_at: Time,
+    /// Clients that make no more calls.
+    quiet: usize,
+    /// Answers by slice of the time that the load takes.
+    answered: [u64; GOODPUT_SLICES],
+    /// How long a slice is.
+    slice_ns: u64,
+    /// Longest that a call takes when all is normal.
+    normal_ns: u64,
+    /// When the last call after the load was intended that was not normal.
+    disturbed_at: Time,
     counts: Counts,
     latencies: Sojourns,
     /// Service given, ns.
@@ -263,6 +298,10 @@ struct Hosts<'a> {
 
 struct Client {
     arrivals: Arrivals,
+    /// When the load of `arrivals` began.
+    began_at: Time,
+    /// Of the load that follows.
+    after: Option<Arrivals>,
     /// Which server, where there is no router.
     draws: Draws,
 }
@@ -291,17 +330,21 @@ struct Job {
 
 impl<'a> Hosts<'a> {
     fn new(experiment: &'a Experiment) -> Result<Self, ExperimentError> {
-        let capacity_per_s = f64::from(experiment.servers) * f64::from(experiment.workers) * 1e9
-            / experiment.service_mean_ns()?;
-        let rate_per_s = capacity_per_s * experiment.load / f64::from(experiment.clients);
+        let each_per_s = experiment.capacity_per_s()? / f64::from(experiment.clients);
+        let arrivals = |load: f64, stream: u64| {
+            let gaps = generator(experiment.seed, stream);
+            Arrivals::new(Process::Poisson, each_per_s * load, gaps)
+        };
         let clients = (0..u64::from(experiment.clients)).map(|index| {
-            let arrivals = Arrivals::new(
-                Process::Poisson,
-                rate_per_s,
-                generator(experiment.seed, ARRIVALS + index),
-            )?;
-            Ok(Client { arrivals, draws: Draws::new(experiment.seed ^ (index << 32)) })
+            let after = experiment.load_after.map(|load| arrivals(load, ARRIVALS_AFTER + index));
+            Ok(Client {
+                arrivals: arrivals(experiment.load, ARRIVALS + index)?,
+                began_at: START,
+                after: after.transpose()?,
+                draws: Draws::new(experiment.seed ^ (index << 32)),
+            })
         });
+        let length_ns = experiment.length_ns()? as u64;
         let servers =
             (0..u64::from(experiment.servers)).map(|index| Server::new(experiment, index));
         Ok(Self {
@@ -310,6 +353,13 @@ impl<'a> Hosts<'a> {
             servers: servers.collect(),
             begun: 0,
             ended: 0,
+            load_ends_at: experiment.load_after.map_or(Time::MAX, |_| START + length_ns),
+            quiet: 0,
+            answered: [0; GOODPUT_SLICES],
+            slice_ns: (length_ns / GOODPUT_SLICES as u64).max(1),
+            normal_ns: OverloadConfig::DEFAULT.target_ns
+                + 10 * experiment.service_mean_ns()? as u64,
+            disturbed_at: 0,
             counts: Counts::default(),
             latencies: Sojourns::new(),
             served_ns: 0,
@@ -392,44 +442,82 @@ impl<'a> Hosts<'a> {
         }
         let Some(endpoint) = turn.node.endpoint_mut() else { return };
         while let Some(event) = endpoint.poll_event() {
-            let (context, is_replied) = match event {
+            let (context, fate) = match event {
                 Event::Replied { context, payload, .. } => {
                     endpoint.recycle(payload);
-                    (context, true)
+                    (context, Fate::Replied(turn.now))
                 }
-                Event::Failed { context, failure, .. } => {
-                    let count = if failure == Failure::Deadline {
-                        &mut self.counts.timeout
-                    } else {
-                        &mut self.counts.refused
-                    };
-                    *count += u64::from(context != WARMUP);
-                    (context, false)
+                Event::Failed { context, failure: Failure::Deadline, .. } => {
+                    (context, Fate::Timeout)
                 }
+                Event::Failed { context, .. } => (context, Fate::Refused),
                 Event::Request { .. } | Event::Cancelled { .. } => continue,
             };
-            self.ended += 1;
-            if is_replied && context != WARMUP {
-                self.counts.replied += 1;
-                self.latencies.record(turn.now - context);
-            }
+            self.end(context, fate);
         }
+    }
+
+    /// Counts a call that has ended.
+    fn end(&mut self, intended: Time, fate: Fate) {
+        self.ended += 1;
+        if intended == WARMUP {
+            return;
+        }
+        if intended >= self.load_ends_at {
+            let is_normal = matches!(fate, Fate::Replied(at) if at - intended <= self.normal_ns);
+            let disturbed_at = if is_normal { 0 } else { intended };
+            self.disturbed_at = self.disturbed_at.max(disturbed_at);
+            return;
+        }
+        match fate {
+            Fate::Replied(at) => {
+                self.counts.replied += 1;
+                self.latencies.record(at - intended);
+                let slice = ((intended - START) / self.slice_ns) as usize;
+                self.answered[slice.min(GOODPUT_SLICES - 1)] += 1;
+            }
+            Fate::Timeout => self.counts.timeout += 1,
+            Fate::Refused => self.counts.refused += 1,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.experiment.load_after {
+            None => self.ended == self.experiment.calls,
+            Some(_) => self.quiet == self.clients.len() && self.ended == self.begun,
+        }
+    }
+
+    /// When a client calls next; `None` for never.
+    fn next_call_at(&mut self, client: usize) -> Option<Time> {
+        let ends_at = self.load_ends_at;
+        let client = &mut self.clients[client];
+        let mut next = client.began_at + client.arrivals.next_ns();
+        if next >= ends_at
+            && let Some(after) = client.after.take()
+        {
+            (client.arrivals, client.began_at) = (after, ends_at);
+            next = ends_at + client.arrivals.next_ns();
+        }
+        let is_last = next >= ends_at.saturating_add(AFTER_NS);
+        self.quiet += usize::from(is_last);
+        (!is_last).then_some(next)
     }
 
     fn call(&mut self, turn: &mut Turn<'_, Member<Endpoint>>, intended: Time) {
         let Experiment { clients, servers, calls, request_len, timeout_ns, .. } = *self.experiment;
-        if self.begun == calls {
+        if self.begun == calls && self.experiment.load_after.is_none() {
             return;
         }
         let is_counted = self.begun >= calls / WARMUP_SHARE;
         self.begun += 1;
-        self.counts.sent += u64::from(is_counted);
-        let client = &mut self.clients[turn.place];
-        let next = START + client.arrivals.next_ns();
-        turn.wake_in(next - turn.now, next);
+        self.counts.sent += u64::from(is_counted && intended < self.load_ends_at);
+        if let Some(next) = self.next_call_at(turn.place) {
+            turn.wake_in(next - turn.now, next);
+        }
         let target = match self.experiment.policy {
             Some(_) => host(clients),
-            None => host(clients + 1 + client.draws.below(servers)),
+            None => host(clients + 1 + self.clients[turn.place].draws.below(servers)),
         };
         let Some(endpoint) = turn.node.endpoint_mut() else { return };
         let mut payload = endpoint.buffer();
@@ -444,8 +532,7 @@ impl<'a> Hosts<'a> {
             options: CallOptions { idempotent: self.clones(), ..CallOptions::default() },
         };
         if endpoint.call(turn.local, call).is_err() {
-            self.counts.refused += u64::from(is_counted);
-            self.ended += 1;
+            self.end(context, Fate::Refused);
         }
     }
 
@@ -500,6 +587,7 @@ impl<'a> Hosts<'a> {
                 }
             }
         }
+        endpoint.set_retry_after(server.scheduler.retry_after_ns());
         for (at, word) in server.started.drain(..) {
             turn.wake_in(at - turn.now, word);
         }
@@ -512,9 +600,14 @@ impl<'a> Hosts<'a> {
         let resent = clients.map(|endpoint| endpoint.metrics().resent);
         let elapsed_ns = network.now() - START;
         let workers = f64::from(self.experiment.servers) * f64::from(self.experiment.workers);
+        // What the workers can serve in a slice.
+        let full = self.experiment.calls as f64 / self.experiment.load / GOODPUT_SLICES as f64;
+        let counted = self.answered.iter().skip(GOODPUT_SLICES / WARMUP_SHARE as usize);
         Findings {
             latencies: self.latencies,
             counts: self.counts,
+            goodput_over_time: counted.map(|&count| count as f64 / full).collect(),
+            normal_after_ns: self.disturbed_at.saturating_sub(self.load_ends_at),
             network: network.statistics(),
             switches: network.fabric().map(|fabric| fabric.switch_counters()).unwrap_or_default(),
             router,
@@ -575,6 +668,17 @@ impl Server {
     }
 }
 
+/// The end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Answered, at a time.
+    Replied(Time),
+    /// Nobody answered in time.
+    Timeout,
+    /// A router, a server or the client itself has refused it.
+    Refused,
+}
+
 /// The address of the host at a place.
 fn host(place: u32) -> SocketAddr {
     ((0x0a00_0000 + place).to_be_bytes(), PORT).into()
@@ -587,6 +691,10 @@ fn ip_word(address: SocketAddr) -> u64 {
     }
 }
 
+/// How long a load is looked at that follows the load of the calls.
+pub const AFTER_NS: u64 = 600_000_000;
+/// Slices of the time that the load takes, whose goodput is told.
+pub const GOODPUT_SLICES: usize = 40;
 /// Nodes have been up for so long when the first call comes: a router that has just started refuses
 /// what may have run before.
 const START: Time = 1_000_000_000;
@@ -605,3 +713,4 @@ const LENGTH_MAX_S: f64 = 3600.0;
 /// Streams of the generator.
 const ARRIVALS: u64 = 1 << 32;
 const SERVICES: u64 = 2 << 32;
+const ARRIVALS_AFTER: u64 = 3 << 32;

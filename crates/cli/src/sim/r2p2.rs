@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// Calls over what the workers can serve; above 1 is overload
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     load: f64,
+    /// Load that follows for 600 ms, to see how soon all is normal after an overload
+    #[arg(long, value_name = "SHARE")]
+    load_after: Option<f64>,
     /// Calls, of which the first tenth is not counted
     #[arg(long, value_name = "N", default_value = "500k", value_parser = parse_count)]
     requests: u64,
@@ -171,6 +174,9 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let utilisation = runs.iter().map(|run| run.utilisation).sum::<f64>() / runs.len() as f64;
     let share = sum(|run| run.counts.replied) as f64 / sum(|run| run.counts.sent).max(1) as f64;
     let goodput = args.load * share;
+    let over_time = |run: &Findings| run.goodput_over_time.clone();
+    let least = runs.iter().flat_map(over_time).fold(f64::INFINITY, f64::min);
+    let normal_after_ns = runs.iter().map(|run| run.normal_after_ns).max().unwrap_or(0);
     let queue_bytes_max = runs.iter().map(|run| run.switches.queued_bytes_max).max();
     let json = json!({
         "schema": "tailcut.sim.r2p2/1",
@@ -182,6 +188,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         "switch_queue_bytes_max": queue_bytes_max,
         "utilisation": utilisation,
         "goodput_over_capacity": goodput,
+        "goodput_over_time": runs.iter().map(over_time).collect::<Vec<_>>(),
+        "normal_after_ms": args.load_after.map(|_| normal_after_ns as f64 / 1e6),
         "virtual_s": runs.iter().map(|run| run.elapsed_ns as f64 / 1e9).sum::<f64>(),
         "trace_hash": runs.iter().map(|run| format!("{:016x}", run.network.trace_hash)).collect::<Vec<_>>(),
     });
@@ -205,7 +213,10 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     };
     text += &format!("calls: {}\npackets: {}\n", line(&counts), line(&packets));
     text += &format!("utilisation of the workers: {utilisation:.3}\n");
-    text += &format!("goodput over capacity: {goodput:.3}\n");
+    text += &format!("goodput over capacity: {goodput:.3}, at least {least:.3} at any time\n");
+    if args.load_after.is_some() {
+        text += &format!("normal after: {:.1} ms\n", normal_after_ns as f64 / 1e6);
+    }
     Ok(Outcome { json, text, failure: None })
 }
 
@@ -222,6 +233,7 @@ impl Args {
             request_len: self.request,
             reply_len: self.reply,
             load: self.load,
+            load_after: self.load_after,
             calls: self.requests,
             timeout_ns: self.timeout,
             is_paced: self.paced,
@@ -252,6 +264,7 @@ impl Args {
             "request_bytes": self.request,
             "reply_bytes": self.reply,
             "load": self.load,
+            "load_after": self.load_after,
             "requests": self.requests,
             "timeout_ns": self.timeout,
             "paced": self.paced,
@@ -330,4 +343,4 @@ Examples:
   tailcut sim r2p2 --policy jbsq:3 --servers 16 --service exp:10us --load 0.8
   tailcut sim r2p2 --policy none --topology leaf-spine --clients 64 --servers 80 --load 0.5
   tailcut sim r2p2 --loss 0.001 --seeds 5 --json -
-  tailcut sim r2p2 --load 10 --service exp:1ms --timeout 100ms";
+  tailcut sim r2p2 --load 10 --service exp:1ms --timeout 100ms --paced --load-after 0.5";

@@ -55,6 +55,13 @@ impl Pace {
         is_kept.then(|| self.next_at.max(now))
     }
 
+    /// Longest that a new call waits for its turn, with so much left to its deadline: until the turn
+    /// after the next, so that none is missed, or for a burst. More would wait behind each other, at
+    /// the pace of when they came, and still go when the target says something else.
+    pub(super) fn wait_ns_max(&self, left_ns: u64) -> u64 {
+        self.interval_ns.max(BURST_NS).min(left_ns / WAIT_DIVISOR)
+    }
+
     /// A call takes the turn at a time.
     pub(super) fn take(&mut self, at: Time) {
         self.next_at = at.saturating_add(self.interval_ns);
@@ -64,6 +71,13 @@ impl Pace {
         self.told_at.saturating_add(self.interval_ns).saturating_add(FORGOTTEN_NS)
     }
 }
+
+/// How long the calls of a burst may wait: the target of a standing queue.
+const BURST_NS: u64 = 5_000_000;
+
+/// Share of the time to its deadline for which a call waits for its turn, as a divisor: what it may
+/// wait for at the target comes on top.
+pub(super) const WAIT_DIVISOR: u64 = 8;
 
 /// A reply shortens the time between calls by one part of so many.
 const SPEED_UP: u64 = 8;
@@ -100,6 +114,18 @@ mod tests {
         pace.slow_down(3 * MS, 10 * MS, 0);
         assert!(pace.turn(112 * MS).is_some());
         assert_eq!(pace.turn(113 * MS), None);
+    }
+
+    /// A new call never waits behind many others, however late its deadline is.
+    #[test]
+    fn a_call_waits_for_one_turn_or_a_burst() {
+        let mut pace = Pace::default();
+        pace.slow_down(0, 20 * MS, 0);
+        assert_eq!(pace.wait_ns_max(1_000 * MS), 20 * MS);
+        assert_eq!(pace.wait_ns_max(80 * MS), 10 * MS, "an eighth of what its deadline leaves");
+        let mut pace = Pace::default();
+        pace.slow_down(0, MS, 0);
+        assert_eq!(pace.wait_ns_max(1_000 * MS), 5 * MS);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tailcut_wire::r2p2::{DropReason, ReplyHeader};
 use super::alternates::ASK_NS;
 use super::client::{Client, Recovery};
 use super::copies::CopyState;
-use super::pace::Start;
+use super::pace::{Start, WAIT_DIVISOR};
 use super::shared::Shared;
 use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
@@ -43,7 +43,7 @@ impl Client {
         };
         let left_ns = slot.deadline.saturating_sub(now);
         slot.copy = CopyState::Absent;
-        if at - now <= left_ns / WAIT_DIVISOR {
+        if at - now <= pace.wait_ns_max(left_ns) {
             pace.take(at);
             slot.start = Start::Waiting;
             slot.recovery.retry_at = at;
@@ -152,10 +152,6 @@ impl Client {
         self.servers[self.slots[index].target.record].state.pace.speed_up();
     }
 }
-
-/// Share of the time to its deadline for which a call waits for its turn, as a divisor: what it may
-/// wait for at the target comes on top.
-const WAIT_DIVISOR: u64 = 8;
 
 /// Longest that a held call waits, besides the time for an answer, before it asks again: who held it
 /// may have gone, and what it was placed by may be lost.

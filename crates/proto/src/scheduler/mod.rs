@@ -298,6 +298,9 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             }
         }
         if let Some(workers) = placed {
+            if let Some(overload) = &mut line.overload {
+                overload.count_placed();
+            }
             return Outcome::Placed(workers, item);
         }
         let times = (wait.since.unwrap_or(wait.until), expires_at);

@@ -3,6 +3,7 @@
 //! | the queue | an item may wait for |
 //! |---|---|
 //! | has been short within the interval | a share of the time to its deadline |
+//! | the same, and stood lately | an eighth of the interval, if that is less |
 //! | stands: for an interval it was not empty, and who left it had waited for half of the target | the target, if that is less |
 //!
 //! and never for so long that it could not be answered by its deadline any more. That is CoDel's
@@ -15,11 +16,16 @@
 //! |---|---|
 //! | gap: the time between two placements | placements of items that were held, while others wait |
 //! | residence: from placement to conclusion | the gap times what the workers have (Little's law) |
-//! | retry-after | the share of items that are refused in a window |
+//! | retry-after | the items offered in a window, over those placed in it |
 //!
-//! Retry-after is the time between two requests that each client is to keep. It grows while three of
-//! four requests are refused and shrinks while fewer than half are, so that what comes settles a little above what
-//! can be served, from however many clients; and it makes clients equal.
+//! Retry-after is the time between two requests that each client is to keep. It grows while four
+//! times as many come as are placed and shrinks while fewer than twice as many do, so that what comes
+//! settles a little above what can be served, from however many clients; and it makes clients equal.
+//! Refusals do not count: most are of what came earlier, at another pace.
+//!
+//! The queue is part of that loop: what it lets wait, nobody is told of. So once something has been
+//! refused, it stands at once while clients keep a pace. A queue of a quarter of a second made them
+//! come and stay away by turns, and left the workers idle for a fifth of the time.
 
 use crate::node::Time;
 use crate::policy::OUT_OF_SERVICE;
@@ -84,8 +90,8 @@ pub(super) struct Overload {
     window_at: Time,
     /// Items offered in the window.
     offered: u32,
-    /// Items refused in the window.
-    refused: u32,
+    /// Items placed in the window.
+    placed: u32,
     /// Time between two requests that a client is to keep, ns; 0 while few are refused.
     retry_after_ns: u64,
 }
@@ -102,7 +108,7 @@ impl Overload {
             placed_count: 0,
             window_at: 0,
             offered: 0,
-            refused: 0,
+            placed: 0,
             retry_after_ns: 0,
         }
     }
@@ -118,7 +124,13 @@ impl Overload {
         let gap_ns = self.gap_ns();
         let share_ns = (left / u64::from(self.config.deadline_divisor.max(1)))
             .max(gap_ns.saturating_mul(GAPS_OF_SHARE));
-        let limit_ns = if self.stands(since) { share_ns.min(self.target_ns()) } else { share_ns };
+        let limit_ns = if self.stands(since) {
+            share_ns.min(self.target_ns())
+        } else if self.stood_lately(since) {
+            share_ns.min(self.target_ns().max(self.interval_ns() / INTERVAL_DIVISOR))
+        } else {
+            share_ns
+        };
         since.saturating_add(limit_ns.min(left.saturating_sub(self.residence_ns)))
     }
 
@@ -137,8 +149,15 @@ impl Overload {
         self.roll(now);
     }
 
+    /// An item has been placed, held before or not.
+    #[inline]
+    pub(super) fn count_placed(&mut self) {
+        self.placed += 1;
+    }
+
     pub(super) fn note_refused(&mut self, now: Time) {
-        self.refused += 1;
+        // Something has waited for as long as it may.
+        self.stood_at = Some(now);
         self.roll(now);
     }
 
@@ -166,6 +185,7 @@ impl Overload {
         } else {
             self.placed_at = Some(now);
         }
+        self.count_placed();
         self.placed_count += 1;
         if self.placed_count >= RESIDENCE_PERIOD {
             self.placed_count = 0;
@@ -193,15 +213,25 @@ impl Overload {
 
     /// True if the queue has not been short for an interval.
     fn stands(&self, now: Time) -> bool {
-        let gaps_ns = self.gap_ns().saturating_mul(GAPS_OF_INTERVAL).min(INTERVAL_NS_MAX);
-        let interval_ns = self.config.interval_ns.max(gaps_ns);
         // As CoDel goes on where it was when a queue stands again soon: clients that are told to stay
         // away let it become short for a moment, and come back.
-        let is_again = self.stood_at.is_some_and(|stood_at| {
-            now.saturating_sub(stood_at) < interval_ns.saturating_mul(INTERVALS_REMEMBERED)
-        });
+        let is_again = self.stood_lately(now);
+        // While they keep a pace, that it is short at times is the pace's doing.
+        if is_again && self.retry_after_ns > self.gap_ns() {
+            return true;
+        }
         let divisor = if is_again { INTERVAL_DIVISOR } else { 1 };
-        now.saturating_sub(self.short_at) >= interval_ns / divisor
+        now.saturating_sub(self.short_at) >= self.interval_ns() / divisor
+    }
+
+    fn stood_lately(&self, now: Time) -> bool {
+        let remembered_ns = self.interval_ns().saturating_mul(INTERVALS_REMEMBERED);
+        self.stood_at.is_some_and(|stood_at| now.saturating_sub(stood_at) < remembered_ns)
+    }
+
+    fn interval_ns(&self) -> u64 {
+        let gaps_ns = self.gap_ns().saturating_mul(GAPS_OF_INTERVAL).min(INTERVAL_NS_MAX);
+        self.config.interval_ns.max(gaps_ns)
     }
 
     /// Ends the window, if it is over, and looks at its counts.
@@ -215,13 +245,13 @@ impl Overload {
             self.retry_after_ns = 0;
         } else if self.offered < WINDOW_OFFERED_MIN {
             return;
-        } else if self.refused > self.offered / 4 * 3 {
+        } else if self.placed < self.offered / 4 {
             let at = self.retry_after_ns();
             self.retry_after_ns = (at + at / 4).max(at + 1).min(RETRY_AFTER_NS_MAX);
-        } else if self.refused < self.offered / 2 {
+        } else if self.placed > self.offered / 2 {
             self.retry_after_ns -= self.retry_after_ns.div_ceil(4);
         }
-        (self.window_at, self.offered, self.refused) = (now, 0, 0);
+        (self.window_at, self.offered, self.placed) = (now, 0, 0);
     }
 }
 
@@ -250,5 +280,57 @@ const WINDOWS_KEPT: u64 = 10;
 const WINDOW_OFFERED_MIN: u32 = 8;
 /// Least that a client is told to stay away, and where nothing is known of the gap.
 const RETRY_AFTER_NS_MIN: u64 = 1_000;
-/// Most that a client is told to stay away: normal service is within 200 ms of the end.
-const RETRY_AFTER_NS_MAX: u64 = 100_000_000;
+/// Most that a client is told to stay away: it forgets that two of these and 100 ms later, and normal
+/// service is within 200 ms of the end.
+const RETRY_AFTER_NS_MAX: u64 = 50_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Time = 1_000_000;
+
+    /// Windows of 20 ms, in which so many items are offered, placed and refused each; the pace after.
+    fn pace_after(windows: u64, (offered, placed, refused): (u32, u32, u32)) -> u64 {
+        let mut overload = Overload::new(OverloadConfig::DEFAULT);
+        for window in 0..windows {
+            let now = window * 20 * MS;
+            (0..offered).for_each(|_| overload.note_offered(now, false));
+            (0..placed).for_each(|_| overload.count_placed());
+            (0..refused).for_each(|_| overload.note_refused(now));
+        }
+        overload.retry_after_ns
+    }
+
+    #[test]
+    fn the_pace_slows_while_four_times_as_many_come_as_can_be_placed() {
+        assert_eq!(pace_after(20, (40, 20, 20)), 0);
+        assert_eq!(pace_after(20, (40, 11, 29)), 0);
+        assert!(pace_after(20, (40, 9, 31)) > 10 * RETRY_AFTER_NS_MIN);
+        assert_eq!(pace_after(200, (40, 1, 39)), RETRY_AFTER_NS_MAX);
+    }
+
+    #[test]
+    fn refusals_of_what_came_earlier_do_not_slow_the_pace() {
+        assert_eq!(pace_after(20, (40, 30, 400)), 0);
+    }
+
+    /// What was refused a moment ago says that the queue stands, where clients keep a pace.
+    #[test]
+    fn a_queue_stands_at_once_while_clients_keep_a_pace() {
+        let mut overload = Overload::new(OverloadConfig::DEFAULT);
+        let now = 5_000 * MS;
+        overload.short_at = now;
+        overload.retry_after_ns = MS;
+        let until = now + 1_000 * MS;
+        assert_eq!(overload.expiry(now, until), now + 250 * MS, "nothing has been refused");
+        overload.note_refused(now);
+        overload.retry_after_ns = MS;
+        assert_eq!(overload.expiry(now, until), now + 5 * MS);
+        overload.retry_after_ns = 0;
+        assert_eq!(overload.expiry(now, until), now + 12_500_000, "they keep none");
+        let later = now + 2_000 * MS;
+        overload.short_at = later;
+        assert_eq!(overload.expiry(later, later + 1_000 * MS), later + 250 * MS, "it is forgotten");
+    }
+}

@@ -29,3 +29,4 @@ mod proto_router_chain;
 mod proto_stream_pair;
 mod queue_grain;
 mod r2p2;
+mod r2p2_overload;

@@ -285,6 +285,7 @@ fn plan() -> Experiment {
         request_len: 64,
         reply_len: 64,
         load: 0.5,
+        load_after: None,
         calls: 10_000,
         timeout_ns: 1_000_000_000,
         is_paced: false,
