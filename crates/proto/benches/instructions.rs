@@ -23,8 +23,15 @@ use tailcut_proto::{homa, r2p2};
 const SECOND: Time = 1_000_000_000;
 
 /// The policies whose placements are compared.
-const PLACED: [&str; 6] =
-    ["jbsq:2", "racksched", "netclone", "netclone+racksched", "laedge:2", "jbsq:2+clone"];
+const PLACED: [&str; 7] = [
+    "jbsq:2",
+    "racksched",
+    "netclone",
+    "netclone+racksched",
+    "laedge:2",
+    "jbsq:2+clone",
+    "auto-clone",
+];
 
 /// A client and a server, and a router before the server where there is one.
 struct Network<E> {

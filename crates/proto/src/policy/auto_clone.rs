@@ -26,7 +26,7 @@ pub struct AutoClone {
     /// By server: threads, and 0 while they are not known.
     threads: Vec<u32>,
     /// Where the next scan begins: after the server that was placed on last.
-    next: usize,
+    next: u32,
     /// Placements since the threads were last released, for a server may come back with others.
     placed: u32,
 }
@@ -48,70 +48,88 @@ impl AutoClone {
     /// `auto-clone`.
     pub const SPEC: PolicySpec = PolicySpec::new(&ENTRIES[0], Argument::None);
 
-    /// Takes from the reports how many threads servers have.
-    fn learn(&mut self, loads: Loads<'_>) {
-        self.threads.resize(loads.outstanding.len(), 0);
+    /// Releases the threads now and then.
+    fn begin(&mut self, servers: usize) {
+        self.threads.resize(servers, 0);
         self.placed += 1;
         if self.placed == PLACEMENTS_BELIEVED {
             self.placed = 0;
             self.threads.fill(0);
         }
-        let reports = loads.reported.iter().zip(loads.waiting);
-        for (threads, (&reported, &waiting)) in self.threads.iter_mut().zip(reports) {
-            if waiting > 0 && reported > waiting {
-                *threads = reported - waiting;
-            }
-        }
     }
+}
 
-    /// The rank of a server among those that may take a request, the lowest first; `None` where it
-    /// may not.
-    fn rank(&self, loads: Loads<'_>, index: usize) -> Option<u32> {
-        let outstanding = loads.outstanding[index];
-        if outstanding == OUT_OF_SERVICE {
-            return None;
+/// The rank of a server in service among those that may take a request, the lowest first;
+/// [`NOBODY`] where it may not.
+#[inline]
+fn rank(load: u32, threads: u32, is_waited: bool) -> u32 {
+    if threads == 0 && !is_waited {
+        return load.min(BUSY - 1);
+    }
+    let ahead = threads / 8 + 1;
+    match load.checked_sub(threads) {
+        None => load,
+        Some(waiting) if waiting < ahead || threads == 0 => {
+            BUSY.saturating_add(waiting).min(NOBODY - 1)
         }
-        let load = outstanding.max(loads.reported[index]);
-        let threads = match self.threads[index] {
-            0 if loads.waiting[index] > 0 => 0,
-            0 => return Some(load.min(BUSY - 1)),
-            threads => threads,
-        };
-        let ahead = threads / 8 + 1;
-        match load.checked_sub(threads) {
-            None => Some(load),
-            Some(waiting) if waiting < ahead || threads == 0 => Some(BUSY.saturating_add(waiting)),
-            Some(_) => None,
-        }
+        Some(_) => NOBODY,
     }
 }
 
 impl Policy for AutoClone {
     fn place(&mut self, loads: Loads<'_>, _random: u64) -> Placement {
-        self.learn(loads);
-        let count = loads.outstanding.len();
-        let next = if self.next < count { self.next } else { 0 };
-        let (mut first, mut second) = ((NOBODY, 0), (NOBODY, 0));
+        self.begin(loads.outstanding.len());
+        let reports = loads.reported.iter().zip(loads.waiting);
+        let columns = loads.outstanding.iter().zip(reports).zip(&mut self.threads);
+        let (mut first, mut second) = (Candidate::NOBODY, Candidate::NOBODY);
         let (mut in_service, mut idle) = (0, 0);
-        for index in (next..count).chain(0..next) {
-            in_service += u32::from(loads.outstanding[index] != OUT_OF_SERVICE);
-            let Some(rank) = self.rank(loads, index) else { continue };
-            idle += u32::from(rank < BUSY);
-            if rank < first.0 {
-                (first, second) = ((rank, index), first);
-            } else if rank < second.0 {
-                second = (rank, index);
+        for (index, ((&outstanding, (&reported, &waiting)), threads)) in (0u32..).zip(columns) {
+            // The requests that run there while others wait.
+            if waiting > 0 && reported > waiting {
+                *threads = reported - waiting;
             }
+            if outstanding == OUT_OF_SERVICE {
+                continue;
+            }
+            in_service += 1u32;
+            let rank = rank(outstanding.max(reported), *threads, waiting > 0);
+            idle += u32::from(rank < BUSY);
+            let candidate = Candidate::new(rank, index.wrapping_sub(self.next));
+            second = second.min(first.max(candidate));
+            first = first.min(candidate);
         }
-        if first.0 == NOBODY {
+        if first.rank() == NOBODY {
             return Placement::Hold;
         }
-        self.next = first.1 + 1;
-        let original = WorkerId::at(first.1);
-        if second.0 < BUSY && 2 * idle > in_service {
-            return Placement::Two(original, WorkerId::at(second.1));
+        let original = WorkerId(first.place().wrapping_add(self.next));
+        let copy = WorkerId(second.place().wrapping_add(self.next));
+        self.next = original.0 + 1;
+        if second.rank() < BUSY && 2 * idle > in_service {
+            return Placement::Two(original, copy);
         }
         Placement::One(original)
+    }
+}
+
+/// A server by its rank, then by how far it is from where the scan begins: those before that count
+/// as the furthest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate(u64);
+
+impl Candidate {
+    const NOBODY: Self = Self(u64::MAX);
+
+    #[inline]
+    fn new(rank: u32, place: u32) -> Self {
+        Self(u64::from(rank) << 32 | u64::from(place))
+    }
+
+    fn rank(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn place(self) -> u32 {
+        self.0 as u32
     }
 }
 

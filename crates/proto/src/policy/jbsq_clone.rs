@@ -43,14 +43,15 @@ impl JbsqClone {
         Self { jbsq: Jbsq::new(bound), bound: bound.get() }
     }
 
-    /// Where the copy goes, the lowest index on a tie.
+    /// Where the copy goes; on a tie to the first after the original, as far as it goes round.
     #[inline]
     fn other(&self, loads: Loads<'_>, first: WorkerId) -> Option<WorkerId> {
-        let columns = loads.outstanding.iter().zip(loads.waiting);
+        let (count, first) = (loads.outstanding.len(), first.index());
         // Workers out of service are above any bound.
         let (mut fewest, mut second) = (self.bound, None);
-        for (index, (&outstanding, &waiting)) in columns.enumerate() {
-            if outstanding < fewest && waiting == 0 && index != first.index() {
+        for index in (first + 1..count).chain(0..first) {
+            let outstanding = loads.outstanding[index];
+            if outstanding < fewest && loads.waiting[index] == 0 {
                 (fewest, second) = (outstanding, Some(WorkerId::at(index)));
                 // Nobody has fewer than an idle worker.
                 if outstanding == 0 {
@@ -98,6 +99,15 @@ mod tests {
         check(&[0, 1, 0], &[0; 3], two(0, 2));
         check(&[1, 0, 2], &[0; 3], two(1, 0));
         check(&[0, 1, 0], &[0, 0, 1], two(0, 1));
+    }
+
+    #[test]
+    fn a_copy_goes_to_the_next_of_those_with_the_fewest() {
+        let mut policy = JbsqClone::new(count(2));
+        let none = [0; 4];
+        let loads = Loads { outstanding: &none, reported: &none, waiting: &none };
+        let placed: Vec<Placement> = (0..4).map(|_| policy.place(loads, 0)).collect();
+        assert_eq!(placed, [two(0, 1), two(1, 2), two(2, 3), two(3, 0)]);
     }
 
     #[test]

@@ -70,6 +70,9 @@ registry! {
     cclone: CClone;
 }
 
+/// Pairs that are drawn of all workers before those that may take a request are counted.
+const PAIRS_TRIED: u32 = 3;
+
 /// The outstanding count of a worker that takes nothing: removed, drained or silent.
 pub const OUT_OF_SERVICE: u32 = u32::MAX;
 
@@ -146,14 +149,32 @@ impl Loads<'_> {
 
     /// A uniform ordered pair of distinct workers with fewer than `limit` outstanding; the only
     /// one, or nobody, where there are fewer.
+    #[inline]
     fn draw_pair(&self, limit: u32, random: u64) -> Placement {
+        let loads = self.outstanding;
+        let mut draws = Draws::new(random);
+        if loads.len() >= 2 {
+            // Where most may take it, two of all are found sooner than those that may are counted;
+            // of these, all pairs are as likely either way.
+            for _ in 0..PAIRS_TRIED {
+                let (first, second) = draws.distinct_below(loads.len() as u32);
+                if loads[first as usize].max(loads[second as usize]) < limit {
+                    return Placement::Two(WorkerId(first), WorkerId(second));
+                }
+            }
+        }
+        self.draw_counted_pair(limit, draws)
+    }
+
+    /// The same where few may take it.
+    fn draw_counted_pair(&self, limit: u32, mut draws: Draws) -> Placement {
         let loads = self.outstanding;
         let count = draws::count_below(loads, limit);
         match count {
             0 => Placement::Hold,
             1 => Placement::One(draws::nth_below(loads, limit, count, 0)),
             _ => {
-                let (first, second) = Draws::new(random).distinct_below(count);
+                let (first, second) = draws.distinct_below(count);
                 Placement::Two(
                     draws::nth_below(loads, limit, count, first),
                     draws::nth_below(loads, limit, count, second),

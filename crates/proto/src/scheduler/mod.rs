@@ -91,8 +91,8 @@ impl From<Time> for Wait {
 pub struct Workers {
     /// The worker.
     first: WorkerId,
-    /// The worker of the clone, where there is one; another than `first`.
-    second: Option<WorkerId>,
+    /// The worker of the clone; `first` where there is none, so that both fit a register.
+    last: WorkerId,
 }
 
 impl Workers {
@@ -100,12 +100,13 @@ impl Workers {
     /// of two alone.
     #[inline]
     pub fn of(placement: Placement, cloning: Cloning) -> Option<Self> {
-        let (first, second) = match placement {
-            Placement::Hold => return None,
-            Placement::One(first) => (first, None),
-            Placement::Two(first, second) => (first, Some(second)),
-        };
-        Some(Self { first, second: second.filter(|_| cloning == Cloning::Allowed) })
+        match (placement, cloning) {
+            (Placement::Hold, _) => None,
+            (Placement::Two(first, last), Cloning::Allowed) => Some(Self { first, last }),
+            (Placement::One(first) | Placement::Two(first, _), _) => {
+                Some(Self { first, last: first })
+            }
+        }
     }
 
     /// The worker that the item itself goes to.
@@ -115,12 +116,18 @@ impl Workers {
 
     /// Gives the item to each of the workers.
     pub fn each<T: Clone>(self, item: T, mut give: impl FnMut(WorkerId, T)) {
-        if let Some(second) = self.second {
+        if let Some(second) = self.second() {
             give(self.first, item.clone());
             give(second, item);
         } else {
             give(self.first, item);
         }
+    }
+
+    /// The worker of the clone, where there is one; another than the first.
+    #[inline]
+    fn second(self) -> Option<WorkerId> {
+        (self.last != self.first).then_some(self.last)
     }
 }
 
@@ -130,7 +137,7 @@ impl IntoIterator for Workers {
 
     #[inline]
     fn into_iter(self) -> Self::IntoIter {
-        iter::once(self.first).chain(self.second)
+        iter::once(self.first).chain(self.second())
     }
 }
 
@@ -179,7 +186,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     types: Option<Types>,
     /// The services of items, where there are no types.
     services: Services,
-    /// Loads as the policy sees them: `outstanding`, or `OUT_OF_SERVICE`. As long as `workers`.
+    /// Loads as the policy sees them: the items that a worker in service has, or `OUT_OF_SERVICE`.
+    /// As long as `workers`.
     loads: Vec<u32>,
     /// The load that each worker last reported. As long as `workers`.
     reported: Vec<u32>,
@@ -498,11 +506,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// Replaces the outstanding count of a worker, where something else than this scheduler knows
     /// it.
     pub fn set_outstanding(&mut self, worker: WorkerId, outstanding: u32) {
-        let slot = &mut self.workers[worker.index()];
-        slot.outstanding = outstanding.min(OUT_OF_SERVICE - 1);
-        if slot.state == State::In {
-            self.loads[worker.index()] = slot.outstanding;
-        }
+        *self.outstanding_mut(worker) = outstanding.min(OUT_OF_SERVICE - 1);
     }
 
     /// Notes the load that a worker has reported, and how much of that waits.
@@ -514,7 +518,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// One item of the worker has ended. Harmless when it has none.
     pub fn conclude(&mut self, worker: WorkerId) {
         self.policy.note_concluded(worker);
-        self.set_outstanding(worker, self.outstanding(worker).saturating_sub(1));
+        let outstanding = self.outstanding_mut(worker);
+        *outstanding = outstanding.saturating_sub(1);
     }
 
     /// Counts one more item at the worker, which somebody else placed there: past the bound if need
@@ -525,7 +530,10 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     /// Items that the worker has.
     pub fn outstanding(&self, worker: WorkerId) -> u32 {
-        self.workers[worker.index()].outstanding
+        match self.loads[worker.index()] {
+            OUT_OF_SERVICE => self.workers[worker.index()].outstanding,
+            outstanding => outstanding,
+        }
     }
 
     /// What the policy sees of the worker.
@@ -562,25 +570,44 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             let first = types.place(kind, outstanding, bound)?;
             self.policy.note_placed(first);
             self.placed = kind;
-            Workers { first, second: None }
+            Workers { first, last: first }
         } else {
             let loads = Loads { outstanding, reported, waiting };
             Workers::of(self.policy.place(loads, random), cloning)?
         };
-        for worker in workers {
-            let load = &mut self.loads[worker.index()];
-            assert!(*load < OUT_OF_SERVICE, "a policy places on workers in service");
-            *load = (*load + 1).min(OUT_OF_SERVICE - 1);
-            self.workers[worker.index()].outstanding = *load;
+        self.count_placed(workers.first);
+        if let Some(second) = workers.second() {
+            self.count_placed(second);
         }
         Some(workers)
     }
 
+    #[inline]
+    fn count_placed(&mut self, worker: WorkerId) {
+        let load = &mut self.loads[worker.index()];
+        assert!(*load < OUT_OF_SERVICE, "a policy places on workers in service");
+        *load = (*load + 1).min(OUT_OF_SERVICE - 1);
+    }
+
+    /// Where the count of a worker is kept.
+    #[inline]
+    fn outstanding_mut(&mut self, worker: WorkerId) -> &mut u32 {
+        let load = &mut self.loads[worker.index()];
+        match *load {
+            OUT_OF_SERVICE => &mut self.workers[worker.index()].outstanding,
+            _ => load,
+        }
+    }
+
     fn set_state(&mut self, worker: WorkerId, state: State) {
-        let slot = &mut self.workers[worker.index()];
+        let (slot, load) = (&mut self.workers[worker.index()], &mut self.loads[worker.index()]);
         let (was, is) = (slot.state == State::In, state == State::In);
         slot.state = state;
-        self.loads[worker.index()] = if is { slot.outstanding } else { OUT_OF_SERVICE };
+        match (was, is) {
+            (false, true) => *load = slot.outstanding,
+            (true, false) => slot.outstanding = std::mem::replace(load, OUT_OF_SERVICE),
+            _ => {}
+        }
         self.in_service_count = self.in_service_count + u32::from(is) - u32::from(was);
     }
 }
@@ -588,7 +615,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 /// One worker.
 #[derive(Clone, Copy, Debug)]
 struct Worker {
-    /// Items placed and not concluded; below `OUT_OF_SERVICE`.
+    /// Items placed and not concluded, while it is out of service; below `OUT_OF_SERVICE`. In
+    /// service its load is.
     outstanding: u32,
     /// True if it takes more.
     state: State,
@@ -617,7 +645,7 @@ mod tests {
     }
 
     fn one(worker: u32) -> Workers {
-        Workers { first: WorkerId(worker), second: None }
+        Workers { first: WorkerId(worker), last: WorkerId(worker) }
     }
 
     fn drain(scheduler: &mut Scheduler<u32>, now: Time) -> Vec<(u32, u32)> {
