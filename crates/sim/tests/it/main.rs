@@ -19,6 +19,7 @@ mod instrument;
 mod network;
 mod overload;
 mod pair;
+mod proto_cloned;
 mod proto_hardening;
 mod proto_homa_hijacked;
 mod proto_homa_pair;

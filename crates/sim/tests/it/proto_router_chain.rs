@@ -4,35 +4,59 @@
 use std::net::SocketAddr;
 
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::r2p2::{Cloning, Config, Endpoint, Loser};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, ServerState, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, RequestId, Rpc};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::member::Member;
 use tailcut_sim::network::Network;
 
-const US: Time = 1_000;
-const MS: Time = 1_000 * US;
-const SERVICE_NS: Time = 100 * US;
+pub(crate) const US: Time = 1_000;
+pub(crate) const MS: Time = 1_000 * US;
+pub(crate) const SERVICE_NS: Time = 100 * US;
 
 /// Outer routers before inner ones, each of which has servers of its own, and a client.
-struct Chain {
-    network: Network<Member<Endpoint>>,
-    outer_count: usize,
+pub(crate) struct Chain {
+    pub(crate) network: Network<Member<Endpoint>>,
+    pub(crate) outer_count: usize,
     /// Servers of each inner router.
     inner: Vec<usize>,
     /// Requests under way at servers, by the word of their alarm.
     requests: Vec<Option<RequestId>>,
     /// How often each call has run.
-    runs: Vec<u32>,
+    pub(crate) runs: Vec<u32>,
+    /// How long each call that was answered took.
+    pub(crate) latencies: Vec<Time>,
     /// Of each server, requests.
-    served: Vec<u64>,
-    replied: u64,
-    failed: Vec<String>,
+    pub(crate) served: Vec<u64>,
+    /// What a server takes for a request.
+    pub(crate) services: Vec<Time>,
+    /// Who is called: the first outer router.
+    pub(crate) target: SocketAddr,
+    /// Bytes of a request.
+    pub(crate) request_len: usize,
+    pub(crate) replied: u64,
+    /// Requests of which a server was told that nobody waits for them.
+    pub(crate) cancelled: u64,
+    pub(crate) failed: Vec<String>,
+    /// When each call was made.
+    made_at: Vec<Time>,
 }
 
 impl Chain {
     fn new(outer_count: usize, inner: &[usize], impairment: Impairment) -> Self {
+        let policies = ["jbsq:2"; 2];
+        Self::with_policies(outer_count, inner, (policies, Loser::Runs), impairment)
+    }
+
+    /// The policies of the outer routers and of the inner ones, and what the client does about the
+    /// slower of two copies.
+    pub(crate) fn with_policies(
+        outer_count: usize,
+        inner: &[usize],
+        (policies, loser): ([&str; 2], Loser),
+        impairment: Impairment,
+    ) -> Self {
         let mut network = Network::new();
         let mut add = |address, member, seed| {
             network.add(address, member, impairment, seed);
@@ -41,23 +65,37 @@ impl Chain {
         let servers: usize = inner.iter().sum();
         for (index, &own) in outer.iter().enumerate() {
             let targets = (0..inner.len()).map(|index| address(1, index));
-            add(own, router(targets, &[], 7 + index as u64), 1);
+            add(own, router(policies[0], targets, &[], 7 + index as u64), 1);
         }
         let mut first = 0;
         for (index, &count) in inner.iter().enumerate() {
             let targets = (first..first + count).map(|index| address(2, index));
-            add(address(1, index), router(targets, &outer, 77 + index as u64), 2 + index as u64);
+            let member = router(policies[1], targets, &outer, 77 + index as u64);
+            add(address(1, index), member, 2 + index as u64);
             first += count;
         }
         for index in 0..servers {
-            add(address(2, index), endpoint(index as u8, &[]), 100 + index as u64);
+            add(address(2, index), endpoint(index as u8, &[], Loser::Runs), 100 + index as u64);
         }
-        add(address(3, 0), endpoint(99, &outer), 99);
+        add(address(3, 0), endpoint(99, &outer, loser), 99);
         // Up for longer than any request is old.
         network.run(1_000 * MS, |_| {});
-        let (requests, runs, failed) = (Vec::new(), Vec::new(), Vec::new());
-        let (inner, served) = (inner.to_vec(), vec![0; servers]);
-        Self { network, outer_count, inner, requests, runs, served, replied: 0, failed }
+        Self {
+            network,
+            outer_count,
+            inner: inner.to_vec(),
+            requests: Vec::new(),
+            runs: Vec::new(),
+            latencies: Vec::new(),
+            served: vec![0; servers],
+            services: vec![SERVICE_NS; servers],
+            target: address(0, 0),
+            request_len: 8,
+            replied: 0,
+            cancelled: 0,
+            failed: Vec::new(),
+            made_at: Vec::new(),
+        }
     }
 
     fn client(&self) -> usize {
@@ -69,13 +107,15 @@ impl Chain {
     }
 
     /// Calls so often, and whatever comes of it within `time`.
-    fn calls(&mut self, count: usize, every_ns: Time, options: CallOptions) {
+    pub(crate) fn calls(&mut self, count: usize, every_ns: Time, options: CallOptions) {
         for _ in 0..count {
             let (now, place) = (self.network.now(), self.client());
             let number = self.runs.len() as u64;
             self.runs.push(0);
-            let payload = number.to_be_bytes().to_vec();
-            let (target, deadline) = (address(0, 0), now + 400 * MS);
+            self.made_at.push(now);
+            let mut payload = number.to_be_bytes().to_vec();
+            payload.resize(self.request_len, 7);
+            let (target, deadline) = (self.target, now + 400 * MS);
             let call = Call { target, payload, deadline, context: number, options };
             let client = self.network.node_mut(place).endpoint_mut().expect("the client");
             client.call(now, call).expect("the client has room");
@@ -84,10 +124,12 @@ impl Chain {
         }
     }
 
-    fn run(&mut self, time: Time) {
+    pub(crate) fn run(&mut self, time: Time) {
         let until = self.network.now() + time;
         let first = self.outer_count + self.inner.len();
-        let Self { network, requests, runs, served, replied, failed, .. } = self;
+        let Self { network, requests, runs, served, failed, .. } = self;
+        let (services, made_at, latencies) = (&self.services, &self.made_at, &mut self.latencies);
+        let (replied, cancelled) = (&mut self.replied, &mut self.cancelled);
         network.run(until, |turn| {
             if let Some(word) = turn.alarm {
                 let id = requests[word as usize].take().expect("a request under way");
@@ -101,47 +143,56 @@ impl Chain {
                     Some(Event::Request { id, payload, .. }) => {
                         let number = u64::from_be_bytes(*payload.first_chunk().expect("8 bytes"));
                         runs[number as usize] += 1;
-                        served[turn.place - first] += 1;
+                        let server = turn.place - first;
+                        served[server] += 1;
                         requests.push(Some(id));
-                        turn.wake_in(SERVICE_NS, requests.len() as u64 - 1);
+                        turn.wake_in(services[server], requests.len() as u64 - 1);
                     }
-                    Some(Event::Replied { .. }) => *replied += 1,
+                    Some(Event::Replied { context, .. }) => {
+                        *replied += 1;
+                        latencies.push(turn.now - made_at[context as usize]);
+                    }
                     Some(Event::Failed { failure, .. }) => failed.push(format!("{failure:?}")),
-                    Some(Event::Cancelled { .. }) => {}
+                    Some(Event::Cancelled { .. }) => *cancelled += 1,
                     None => return,
                 }
             }
         });
     }
 
-    fn outer(&self) -> &Router {
+    pub(crate) fn outer(&self) -> &Router {
         self.network.node(0).router().expect("the first is a router")
+    }
+
+    pub(crate) fn inner(&self, index: usize) -> &Router {
+        self.network.node(self.outer_count + index).router().expect("an inner router")
     }
 }
 
 fn router(
+    policy: &str,
     servers: impl Iterator<Item = SocketAddr>,
     upstreams: &[SocketAddr],
     seed: u64,
 ) -> Member<Endpoint> {
     let servers = servers.map(|addr| ServerConfig { addr, speaks: Speaks::Extension }).collect();
-    let policy = "jbsq:2".parse().expect("a policy");
+    let policy = policy.parse().expect("a policy");
     let upstreams = upstreams.to_vec();
     let config = RouterConfig { policy, servers, upstreams, seed, ..RouterConfig::default() };
     Member::Router(Box::new(Router::new(0, config).expect("a sound configuration")))
 }
 
-fn endpoint(secret: u8, targets: &[SocketAddr]) -> Member<Endpoint> {
-    let alternates = targets.to_vec();
-    let config = Config { secret: [secret; 16], alternates, ..Config::default() };
+fn endpoint(secret: u8, targets: &[SocketAddr], loser: Loser) -> Member<Endpoint> {
+    let (alternates, cloning) = (targets.to_vec(), Cloning { loser, ..Cloning::default() });
+    let config = Config { secret: [secret; 16], alternates, cloning, ..Config::default() };
     Member::Endpoint(Box::new(Endpoint::new(0, config)))
 }
 
-fn address(rank: u8, index: usize) -> SocketAddr {
+pub(crate) fn address(rank: u8, index: usize) -> SocketAddr {
     ([10, 0, rank, index as u8], 9000).into()
 }
 
-const PATH: Impairment = Impairment { delay_ns: 5 * US, ..Impairment::NONE };
+pub(crate) const PATH: Impairment = Impairment { delay_ns: 5 * US, ..Impairment::NONE };
 
 /// Inner routers of three servers and of one: the outer one gives each of the four as much.
 #[test]
