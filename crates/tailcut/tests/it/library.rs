@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use tailcut::r2p2::{Cloning, Copies};
 use tailcut::{
-    AsyncClient, CallError, CallOptions, Client, ClientBuilder, DatapathKind, Error, Failure,
-    Protocol, Request, Server, ServerBuilder,
+    AsyncClient, CallError, CallOptions, Client, ClientBuilder, Config, DatapathKind, Error,
+    Failure, Protocol, Request, Server, ServerBuilder,
 };
 
 /// A protocol and what carries it.
@@ -102,6 +103,36 @@ fn a_call_is_answered_over_ipv4_and_ipv6() {
             });
         }
     }
+}
+
+/// Both servers run each of them, and the caller gets one answer.
+#[test]
+fn a_client_sends_copies_to_a_second_server() {
+    const CALLS: u64 = 20;
+    let runs = [const { AtomicU64::new(0) }; 2];
+    let counting = |server: usize| {
+        let runs = &runs[server];
+        move |request: Request<'_>| {
+            runs.fetch_add(1, Ordering::SeqCst);
+            reverse(request);
+        }
+    };
+    with_server(server(R2P2), counting(0), |first| {
+        with_server(server(R2P2), counting(1), |second| {
+            let servers = vec![first, second];
+            let cloning = Cloning { copies: Copies::Always, servers, ..Cloning::default() };
+            let config = Config { cloning, ..Config::default() };
+            let options = CallOptions { idempotent: true, ..CallOptions::default() };
+            let client = patient(R2P2).config(config).options(options).connect(first).unwrap();
+            for _ in 0..CALLS {
+                assert_eq!(&client.call(b"stressed").unwrap()[..], b"desserts");
+            }
+            while runs.iter().any(|runs| runs.load(Ordering::SeqCst) < CALLS) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+    });
+    assert_eq!(runs.map(AtomicU64::into_inner), [CALLS; 2]);
 }
 
 #[test]
@@ -335,7 +366,7 @@ fn a_client_serves_nobody_whatever_its_configuration() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for transport in [R2P2, HOMA] {
         let open = patient(transport)
-            .config(tailcut::Config::default())
+            .config(Config::default())
             .homa_config(tailcut::homa::Config::default());
         let client = open.connect(nobody.local_addr().unwrap()).unwrap();
         let port = client.local_address().port();
