@@ -65,7 +65,7 @@ pub(super) struct Arrival {
     pub(super) mark: CloneMark,
     /// It may run once, and another router may have placed it.
     pub(super) is_moved: bool,
-    /// How long ago it was first sent, if it was sent before.
+    /// How long ago it was first sent at most, if it was sent before.
     pub(super) age_ns: Option<u64>,
     /// When it came.
     pub(super) arrived_at: Time,
@@ -89,9 +89,9 @@ pub(super) fn write_route(
     // 0 means no deadline, and stays; else some time is left, for the request has not expired.
     let deadline_us = header.deadline_us.get();
     header.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
-    if arrival.age_ns.is_some() {
-        let waited_ms = u16::try_from(waited_ns.div_ceil(1_000_000)).unwrap_or(u16::MAX);
-        header.age_ms.set(header.age_ms.get().saturating_add(waited_ms));
+    if let Some(age_ns) = arrival.age_ns {
+        let age_ms = age_ns.saturating_add(waited_ns).div_ceil(1_000_000);
+        header.age_ms.set(u16::try_from(age_ms).unwrap_or(u16::MAX));
     }
     route.routed = 1;
     route.placement.set(placement);

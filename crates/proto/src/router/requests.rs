@@ -114,10 +114,12 @@ impl Router {
         };
         arrival.rpc_id = packet.rpc_id();
         arrival.floor = header.floor.get();
+        // It is older than it says by what it may have waited in the socket.
+        let waited_ns = now - self.came_at(now);
         arrival.age_ns = packet
             .flags()
             .has(Flags::RETRANSMIT)
-            .then(|| u64::from(header.age_ms.get()) * 1_000_000);
+            .then(|| u64::from(header.age_ms.get()) * 1_000_000 + waited_ns);
         arrival.is_moved = packet.flags().has(Flags::MOVED) && !arrival.is_idempotent;
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
