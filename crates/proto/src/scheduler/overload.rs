@@ -156,8 +156,11 @@ impl Overload {
     }
 
     pub(super) fn note_refused(&mut self, now: Time) {
-        // Something has waited for as long as it may.
-        self.stood_at = Some(now);
+        // What waited here for long says that the queue stood; a deadline that was short anyway does
+        // not.
+        if now.saturating_sub(self.short_at) >= self.target_ns() {
+            self.stood_at = Some(now);
+        }
         self.roll(now);
     }
 
@@ -324,6 +327,10 @@ mod tests {
         overload.retry_after_ns = MS;
         let until = now + 1_000 * MS;
         assert_eq!(overload.expiry(now, until), now + 250 * MS, "nothing has been refused");
+        overload.note_refused(now + MS);
+        overload.retry_after_ns = MS;
+        assert_eq!(overload.expiry(now, until), now + 250 * MS, "its deadline was short anyway");
+        overload.short_at = now - 5 * MS;
         overload.note_refused(now);
         overload.retry_after_ns = MS;
         assert_eq!(overload.expiry(now, until), now + 5 * MS);
