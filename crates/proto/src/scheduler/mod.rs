@@ -72,7 +72,7 @@ impl Wait {
         Self { since: Some(now), until: deadline, share, kind: TypeId(0) }
     }
 
-    /// The same for an item of a type.
+    /// This wait of an item of a type.
     #[must_use]
     pub fn of_type(self, kind: TypeId) -> Self {
         Self { kind, ..self }
@@ -213,10 +213,22 @@ struct Line<T> {
 struct Held<T> {
     /// The item.
     item: T,
-    /// Whether it may go to two workers.
+    /// Permission to give it to two workers.
     cloning: Cloning,
     /// When nobody wants it any more.
     until: Time,
+}
+
+impl<T> Line<T> {
+    /// The item whose turn it is.
+    #[inline]
+    fn first(&mut self, now: Time) -> Option<(Ticket, &Held<T>)> {
+        if self.queue.len() == 0 {
+            return None;
+        }
+        let order = self.overload.as_ref().map_or(Order::OldestFirst, |at| at.order(now));
+        self.queue.first(order)
+    }
 }
 
 impl<T, P: Policy + ?Sized> Scheduler<T, P> {
@@ -299,6 +311,9 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             if placed.is_none() {
                 expires_at = overload.expiry(since, wait.until);
                 if expires_at <= since {
+                    if is_empty {
+                        overload.doubt_residence();
+                    }
                     overload.note_refused(since);
                     self.refused = wait.kind;
                     return Outcome::Full(item);
@@ -345,10 +360,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     #[inline]
     fn poll_placed_of(&mut self, kind: TypeId, now: Time, random: u64) -> Option<(Workers, T)> {
-        let line = &mut self.lines[kind.index()];
-        let order =
-            line.overload.as_ref().map_or(Order::OldestFirst, |overload| overload.order(now));
-        let (ticket, &Held { cloning, .. }) = line.queue.first(order)?;
+        let (ticket, &Held { cloning, .. }) = self.lines[kind.index()].first(now)?;
         // A clone never takes the place of an item that is held.
         let cloning = if self.held > 1 { Cloning::Forbidden } else { cloning };
         let workers = self.place(kind, cloning, random)?;
@@ -415,8 +427,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         let (types, service_ns) = (self.types.as_ref(), self.services.mean_ns());
         (0_u8..).map(TypeId).zip(&mut self.lines).find_map(|(kind, line)| {
             let service_ns = types.map_or(service_ns, |types| types.service_ns(kind))?;
-            let order = line.overload.as_ref().map_or(Order::OldestFirst, |at| at.order(now));
-            let (ticket, held) = line.queue.first(order)?;
+            let (ticket, held) = line.first(now)?;
             (now.saturating_add(service_ns) > held.until).then_some(ticket)
         })
     }
@@ -437,7 +448,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         }
     }
 
-    /// Whether the service of the item of this type that was placed last is to be measured.
+    /// True if the service of the item of this type that was placed last is to be measured.
     #[inline]
     pub fn samples_next(&mut self, kind: TypeId) -> bool {
         match &mut self.types {
@@ -452,7 +463,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.placed
     }
 
-    /// Whether an item of this type would find an idle worker that it may use.
+    /// True if an item of this type would find an idle worker that it may use; always where there are
+    /// no types.
     pub fn has_idle(&self, kind: TypeId) -> bool {
         let types = self.types.as_ref();
         types.is_none_or(|types| types.place(kind, &self.loads, 0).is_some())

@@ -134,19 +134,30 @@ impl Overload {
         since.saturating_add(limit_ns.min(left.saturating_sub(self.residence_ns)))
     }
 
+    #[inline]
     pub(super) fn order(&self, now: Time) -> Order {
-        if self.stands(now) { self.config.order } else { Order::OldestFirst }
+        match self.config.order {
+            Order::NewestFirst if self.stands(now) => Order::NewestFirst,
+            Order::NewestFirst | Order::OldestFirst => Order::OldestFirst,
+        }
     }
 
     #[inline]
     pub(super) fn note_offered(&mut self, now: Time, is_empty: bool) {
         if is_empty {
-            self.short_at = now;
+            // It may have been left by expiry or removal, which are no placements.
+            (self.short_at, self.placed_at) = (now, None);
         } else if self.stands(now) {
             self.stood_at = Some(now);
         }
         self.offered += 1;
         self.roll(now);
+    }
+
+    /// An item that came while nothing was held is refused at once. Where that is for the residence,
+    /// nothing would measure it again: it fades, until an item is held.
+    pub(super) fn doubt_residence(&mut self) {
+        self.residence_ns -= self.residence_ns.div_ceil(RESIDENCE_WEIGHT);
     }
 
     /// An item has been placed, held before or not.
@@ -262,6 +273,8 @@ impl Overload {
 const GAP_WEIGHT: u64 = 32;
 /// Placements after which the residence is computed anew, which looks at every worker.
 const RESIDENCE_PERIOD: u32 = 16;
+/// An item that is refused for the residence takes one part of so many of it.
+const RESIDENCE_WEIGHT: u64 = 16;
 /// Placements that a queue must hold so that workers find something to do, also where hardly more
 /// comes than can be served.
 const GAPS_OF_TARGET: u64 = 32;
@@ -290,6 +303,8 @@ const RETRY_AFTER_NS_MAX: u64 = 50_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{PolicySpec, WorkerId};
+    use crate::scheduler::{Cloning, Outcome, Scheduler, Wait};
 
     const MS: Time = 1_000_000;
 
@@ -316,6 +331,78 @@ mod tests {
     #[test]
     fn refusals_of_what_came_earlier_do_not_slow_the_pace() {
         assert_eq!(pace_after(20, (40, 30, 400)), 0);
+    }
+
+    /// Workers that take one item each, with the default limit of waiting.
+    fn limited(workers: usize) -> Scheduler<u32> {
+        let policy = "jbsq:1".parse::<PolicySpec>().unwrap().build();
+        let mut scheduler = Scheduler::new(policy, 100).with_overload(OverloadConfig::DEFAULT);
+        for _ in 0..workers {
+            scheduler.add_worker();
+        }
+        scheduler
+    }
+
+    /// Offers an item that is wanted for so long, of any share; whether it is held.
+    fn is_held(scheduler: &mut Scheduler<u32>, now: Time, wanted_ns: u64) -> bool {
+        let wait = Wait::of(0, now, now + wanted_ns);
+        matches!(scheduler.offer(0, Cloning::Forbidden, wait, 0), Outcome::Held(_))
+    }
+
+    #[test]
+    fn the_gap_between_placements_does_not_span_an_empty_queue() {
+        for is_removed in [false, true] {
+            let mut scheduler = limited(1);
+            assert!(!is_held(&mut scheduler, 0, 10 * MS));
+            assert!(is_held(&mut scheduler, 0, 1_000 * MS));
+            let wait = Wait::of(0, 0, 10 * MS);
+            let Outcome::Held(last) = scheduler.offer(1, Cloning::Forbidden, wait, 0) else {
+                panic!("there is room")
+            };
+            scheduler.conclude(WorkerId(0));
+            assert!(scheduler.poll_placed(MS, 0).is_some());
+            // The last leaves, and an hour later two are held for another.
+            let left =
+                if is_removed { scheduler.remove(last) } else { scheduler.poll_expired(10 * MS) };
+            assert_eq!(left, Some(1));
+            let later = 3_600_000 * MS;
+            assert!((0..2).all(|_| is_held(&mut scheduler, later, 1_000 * MS)));
+            scheduler.conclude(WorkerId(0));
+            assert!(scheduler.poll_placed(later + MS, 0).is_some());
+            assert_eq!(scheduler.expected_wait_ns(), 0, "no gap is known");
+            scheduler.conclude(WorkerId(0));
+            assert!(is_held(&mut scheduler, later + MS, 1_000 * MS));
+            assert!(scheduler.poll_placed(later + 2 * MS, 0).is_some());
+            assert_eq!(scheduler.expected_wait_ns(), MS, "one more waits");
+        }
+    }
+
+    /// Four workers, services of 50 ms for half a second, and then of 100 us, with deadlines of 40 ms.
+    #[test]
+    fn items_are_held_again_once_services_are_short_again() {
+        let mut scheduler = limited(4);
+        let mut now = 0;
+        assert_eq!((0..10).filter(|_| is_held(&mut scheduler, now, 10_000 * MS)).count(), 6);
+        for service in 0..40 {
+            now += 50 * MS / 4;
+            scheduler.conclude(WorkerId(service % 4));
+            assert!(scheduler.poll_placed(now, 0).is_some());
+            is_held(&mut scheduler, now, 10_000 * MS);
+        }
+        while scheduler.queue_len() > 0 {
+            (0..4).for_each(|worker| scheduler.conclude(WorkerId(worker)));
+            while scheduler.poll_placed(now, 0).is_some() {}
+        }
+        let mut held_count = 0;
+        for _ in 0..1_000 {
+            let held = (0..5).filter(|_| is_held(&mut scheduler, now, 40 * MS)).count();
+            held_count += usize::from(held > 0);
+            now += MS / 10;
+            (0..4).for_each(|worker| scheduler.conclude(WorkerId(worker)));
+            while scheduler.poll_expired(now).is_some() {}
+            while scheduler.poll_placed(now, 0).is_some() {}
+        }
+        assert!(held_count > 700, "{held_count} of 1,000");
     }
 
     /// What was refused a moment ago says that the queue stands, where clients keep a pace.
