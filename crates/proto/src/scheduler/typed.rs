@@ -78,6 +78,8 @@ struct Profile {
 pub(super) struct Services {
     /// The mean, ns; `None` before the first sample.
     mean_ns: Option<u64>,
+    /// The longest of the eager samples, which is not in their mean, ns.
+    longest_ns: u64,
     /// Samples so far, up to [`EAGER_SAMPLES`].
     samples: u32,
     /// Placements until the next sample.
@@ -91,7 +93,7 @@ impl Services {
         self.mean_ns
     }
 
-    /// Whether the next placement is a sample: the first ones are, and then one of [`SAMPLE_EVERY`].
+    /// True if the next placement is a sample: the first ones are, and then one of [`SAMPLE_EVERY`].
     #[inline]
     pub(super) fn samples_next(&mut self) -> bool {
         if self.countdown > 0 {
@@ -102,14 +104,26 @@ impl Services {
         true
     }
 
-    /// A service took so long. One that was interrupted moves the mean by as much again at most.
+    /// A service took so long. One of the first counts as much as any other but the longest of them,
+    /// which may have found cold caches; later one that was interrupted moves the mean by as much
+    /// again at most.
     pub(super) fn note(&mut self, service_ns: u64) {
-        self.samples = (self.samples + 1).min(EAGER_SAMPLES);
-        let average = |old: u64| {
-            let sample = service_ns.min(old.saturating_mul(OUTLIER_FACTOR).saturating_add(1_000));
-            (old.saturating_mul(SERVICE_WEIGHT - 1).saturating_add(sample)) / SERVICE_WEIGHT
+        let mean_ns = match (self.samples, self.mean_ns) {
+            (0, _) | (_, None) => service_ns,
+            (before @ ..EAGER_SAMPLES, Some(mean_ns)) => {
+                let before = u64::from(before);
+                let counted_ns = service_ns.min(self.longest_ns);
+                (mean_ns.saturating_mul(before - 1).saturating_add(counted_ns)) / before
+            }
+            (_, Some(mean_ns)) => {
+                let most_ns = mean_ns.saturating_mul(OUTLIER_FACTOR).saturating_add(1_000);
+                let sum = mean_ns.saturating_mul(SERVICE_WEIGHT - 1);
+                sum.saturating_add(service_ns.min(most_ns)) / SERVICE_WEIGHT
+            }
         };
-        self.mean_ns = Some(self.mean_ns.map_or(service_ns, average).max(1));
+        self.longest_ns = self.longest_ns.max(service_ns);
+        self.samples = (self.samples + 1).min(EAGER_SAMPLES);
+        self.mean_ns = Some(mean_ns.max(1));
     }
 }
 
@@ -164,7 +178,7 @@ impl Types {
         &self.order
     }
 
-    /// Whether the service of the next placement of a type is to be measured: the first ones are,
+    /// True if the service of the next placement of a type is to be measured: the first ones are,
     /// and then one of [`SAMPLE_EVERY`] of each type, so that rare ones are known too.
     #[inline]
     pub(super) fn samples_next(&mut self, kind: TypeId) -> bool {
@@ -219,7 +233,8 @@ impl Types {
                 let arrived_1024 = u64::from(profile.arrived) * 1024;
                 profile.arrivals_1024 = match profile.arrivals_1024 {
                     0 => arrived_1024,
-                    mean => mean - mean / ARRIVALS_WEIGHT + arrived_1024 / ARRIVALS_WEIGHT,
+                    // Rounded down to nothing, for a type that no longer comes is to have no worker.
+                    mean => mean - mean.div_ceil(ARRIVALS_WEIGHT) + arrived_1024 / ARRIVALS_WEIGHT,
                 };
                 profile.arrived = 0;
             }
@@ -336,6 +351,17 @@ mod tests {
     fn a_type_with_hardly_any_demand_has_a_worker() {
         assert_eq!(reserved(&[(100, 1), (1_000_000, 1)]), [1, 15]);
         assert_eq!(reserved(&[(100, 100), (1_000_000, 0)]), [15, 1]);
+    }
+
+    #[test]
+    fn a_type_that_no_longer_comes_has_no_worker() {
+        let mut types = learned(&[(1_000, 1), (100_000, 1)]);
+        assert_eq!(types.reserved(SHORT), 1);
+        (0..200 * WINDOW).for_each(|_| types.note_arrival(LONG, 16));
+        assert_eq!([SHORT, LONG].map(|kind| types.reserved(kind)), [0, 16]);
+        types.note_arrival(SHORT, 16);
+        (0..WINDOW).for_each(|_| types.note_arrival(LONG, 16));
+        assert_eq!(types.reserved(SHORT), 1, "it has come again");
     }
 
     #[test]
@@ -485,6 +511,21 @@ mod tests {
     fn workers_out_of_service_get_nothing() {
         let types = learned(&[(1_000, 990), (100_000, 10)]);
         assert_eq!(types.place(SHORT, &[OUT_OF_SERVICE; 16], 4), None);
+    }
+
+    #[test]
+    fn a_cold_first_service_is_not_in_the_mean() {
+        let mut services = Services::default();
+        services.note(10_000_000);
+        assert_eq!(services.mean_ns(), Some(10_000_000), "nothing else is known");
+        for service_ns in [100_000, 120_000, 80_000, 100_000] {
+            services.note(service_ns);
+        }
+        assert_eq!(services.mean_ns(), Some(100_000));
+        // Of equal ones each counts.
+        let mut services = Services::default();
+        (1..=16).for_each(|sample| services.note(1_000 * (1 + sample % 2)));
+        assert!(services.mean_ns().is_some_and(|ns| ns.abs_diff(22_000 / 15) <= 15));
     }
 
     #[test]
