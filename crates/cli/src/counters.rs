@@ -132,7 +132,7 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
 pub(crate) fn of_switch(metrics: &SwitchMetrics) -> Counters {
     #[rustfmt::skip]
     let counters = listed!(*metrics, SwitchMetrics {
-        received, placed, cloned, no_server, unknown_group, replies_forwarded, replies_filtered, clones_won, filter_evicted,
+        received, placed, cloned, unknown_group, replies_forwarded, replies_filtered, clones_won, filter_evicted,
         replies_stranger, replies_unknown, servers_silenced, servers_returned, malformed_length, malformed_op, malformed_mark,
         too_large, outbox_full, oversize,
     });

@@ -30,7 +30,7 @@ pub struct SwitchConfig {
     pub flights_len: usize,
     /// Longest datagram of a request. Default 8,972: a jumbo frame less IPv4 and UDP.
     pub packet_len_max: usize,
-    /// Most datagrams waiting for the driver. Default 8,192.
+    /// Most datagrams waiting for the driver. Default 8,192; at least 2, the copies of a request.
     pub outbox_len_max: usize,
     /// How long a server may leave an original unanswered before it is taken out. Default 1 s, longer
     /// than services and queues last: the format has no probes, so nothing tells a slow server from
@@ -64,12 +64,14 @@ impl SwitchConfig {
         let at_least_one = [
             ("filter_len", self.filter_len as u64),
             ("flights_len", self.flights_len as u64),
-            ("outbox_len_max", self.outbox_len_max as u64),
             ("silent_ns", self.silent_ns),
             ("trial_interval_ns", self.trial_interval_ns),
         ];
         if let Some((field, _)) = at_least_one.into_iter().find(|&(_, value)| value == 0) {
             return Err(SwitchError::Zero { field });
+        }
+        if self.outbox_len_max < 2 {
+            return Err(SwitchError::Outbox { limit: self.outbox_len_max });
         }
         if !(1..=SERVERS_MAX as usize).contains(&self.servers.len()) {
             return Err(SwitchError::Servers { count: self.servers.len() });
@@ -91,6 +93,12 @@ pub enum SwitchError {
     Zero {
         /// The field.
         field: &'static str,
+    },
+    /// The outbox has no room for the two copies of a request.
+    #[error("outbox_len_max must be at least 2, the copies of a request, and not {limit}")]
+    Outbox {
+        /// Its limit.
+        limit: usize,
     },
     /// None, or more than there are groups for.
     #[error("a NetClone switch has 1 to {SERVERS_MAX} servers, not {count}")]

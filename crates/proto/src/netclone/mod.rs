@@ -5,7 +5,8 @@
 //! | a request | the pair of its group reports nobody waiting | cloned: marked, one copy to each |
 //! | a request | otherwise | to the first of the pair, or with RackSched to the one where less wait |
 //! | a request | servers of the pair are out | to the other, or to the next that is in service |
-//! | a response | its server, its id and its epoch are ours | its load is noted; judged |
+//! | a response | its server is ours | its load is noted |
+//! | a response | its id and its epoch are ours too | judged |
 //! | a response of a clone | the other copy's has passed | dropped: filtered |
 //! | a response | otherwise | forwarded to its client |
 //!
@@ -20,7 +21,8 @@
 //!
 //! A published server that dies while idle keeps the load that it has reported last, and with it
 //! gets originals and clones for ever. Here it is taken out once requests to it have gone
-//! unanswered for `silent_ns` and others than it have answered meanwhile, and tried again.
+//! unanswered for `silent_ns` and others than it have answered meanwhile, and tried again. So a
+//! network that pauses takes nobody out, and one server is always left.
 //!
 //! Invariant: a response goes to the client of its request alone, once for each copy; no first
 //! response is dropped for another id's.
@@ -50,6 +52,8 @@ pub struct Switch {
     servers: Vec<Server>,
     /// The last id that was given.
     seq: u32,
+    /// When any of them answered last.
+    answered_at: Time,
     /// This run, in the bits of `tidx` above the lowest.
     epoch: u32,
     /// Requests whose responses may come, by their ids.
@@ -84,8 +88,6 @@ pub struct SwitchMetrics {
     pub placed: u64,
     /// Requests placed on two servers.
     pub cloned: u64,
-    /// Requests dropped because no server is in service.
-    pub no_server: u64,
     /// Requests of a group that there is not, which get the first pair, as published.
     pub unknown_group: u64,
     /// Responses sent on to their clients.
@@ -96,7 +98,8 @@ pub struct SwitchMetrics {
     pub clones_won: u64,
     /// Ids whose cell in the filter another has taken.
     pub filter_evicted: u64,
-    /// Responses of who is not the server that they name.
+    /// Responses of who is not the server that they name, and requests of addresses that nothing can
+    /// be sent to.
     pub replies_stranger: u64,
     /// Responses to an earlier run's requests, or to none that is remembered.
     pub replies_unknown: u64,
@@ -145,7 +148,8 @@ impl Switch {
         let nobody = SocketAddr::from(([0; 4], 0));
         let flight = Flight { seq: 0, tidx: 0, client: nobody, local: None };
         Ok(Self {
-            servers: servers.into_iter().map(|addr| Server::new(now, addr)).collect(),
+            servers: servers.into_iter().map(Server::new).collect(),
+            answered_at: now,
             seq: draws.below(SEQ_MAX),
             epoch: (draws.word() as u32) & !TABLE_BIT,
             flights: vec![flight; config.flights_len].into(),
@@ -186,10 +190,7 @@ impl Switch {
             self.metrics.replies_stranger += 1;
             return;
         }
-        let Some((first, second)) = self.pair_of(now, header.grp.get()) else {
-            self.metrics.no_server += 1;
-            return;
-        };
+        let (first, second) = self.pair_of(now, header.grp.get());
         self.seq = if self.seq >= SEQ_MAX { 1 } else { self.seq + 1 };
         let tidx = header.tidx.get();
         let flight = Flight { seq: self.seq, tidx, client: path.peer, local: path.local };
@@ -211,21 +212,23 @@ impl Switch {
     }
 
     /// The servers of a group, those that are out replaced. They are the same where one is left.
-    fn pair_of(&mut self, now: Time, group: u32) -> Option<(usize, usize)> {
+    fn pair_of(&mut self, now: Time, group: u32) -> (usize, usize) {
         let count = self.servers.len();
         let (first, second) = pair(group, count as u32).unwrap_or_else(|| {
             self.metrics.unknown_group += 1;
             (0, 1 % count)
         });
         let in_service = |server: &Server| server.is_in_service(now, &self.config);
-        let next = |from: usize| {
-            (from..from + count).map(|at| at % count).find(|&at| in_service(&self.servers[at]))
-        };
         match (in_service(&self.servers[first]), in_service(&self.servers[second])) {
-            (true, true) => Some((first, second)),
-            (true, false) => Some((first, first)),
-            (false, true) => Some((second, second)),
-            (false, false) => next(first).map(|at| (at, at)),
+            (true, true) => (first, second),
+            (true, false) => (first, first),
+            (false, true) => (second, second),
+            (false, false) => {
+                let mut others = (first + 1..first + count).map(|at| at % count);
+                let other = others.find(|&at| in_service(&self.servers[at]));
+                let other = other.expect("who has answered last is in service");
+                (other, other)
+            }
         }
     }
 
@@ -252,7 +255,8 @@ impl Switch {
             return;
         };
         // Also of a response that is dropped below.
-        self.metrics.servers_returned += u64::from(server.note_answer(now, header.load.get()));
+        self.metrics.servers_returned += u64::from(server.note_answer(header.load.get()));
+        self.answered_at = now;
         let (seq, tidx) = (header.seq.get(), header.tidx.get());
         let flight = self.flights[self.flight_of(seq)];
         let id = NonZeroU32::new(seq).filter(|_| flight.seq == seq);
@@ -283,8 +287,10 @@ impl Switch {
 
     /// Takes out servers that do not answer while others do.
     fn take_out(&mut self, now: Time) {
+        let silent_ns = self.config.silent_ns;
         for server in &mut self.servers {
-            self.metrics.servers_silenced += u64::from(server.is_lost(now, self.config.silent_ns));
+            let is_lost = server.is_lost(now, self.answered_at, silent_ns);
+            self.metrics.servers_silenced += u64::from(is_lost);
         }
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! | a server is | event | then |
 //! |---|---|---|
-//! | in service | an original has had no answer for `silent_ns`, and none has come since | out |
+//! | in service | it has left an original unanswered for `silent_ns`, and others have answered meanwhile | out |
+//! | in service | it has, but nobody has answered | in service: its time begins anew |
 //! | out | a trial's time comes | one request goes there |
 //! | out | it answers | in service |
 //!
 //! A response names no request that was placed, and a clone may rightly have none. So what counts
 //! is the oldest original since the last answer of any kind.
+//!
+//! Invariant: who has answered last is in service.
 
 use std::net::SocketAddr;
 
@@ -22,7 +25,7 @@ pub(super) struct Server {
     pub(super) addr: SocketAddr,
     /// Requests that wait there, as it has reported last; 0 at the start.
     pub(super) load: u32,
-    /// The first original since its last answer.
+    /// The first original since its last answer, or since nobody answered.
     asked_at: Option<Time>,
     /// When it was taken out or last tried, while it is out.
     tried_at: Option<Time>,
@@ -33,7 +36,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(_now: Time, addr: SocketAddr) -> Self {
+    pub(super) fn new(addr: SocketAddr) -> Self {
         Self { addr, load: 0, asked_at: None, tried_at: None, placed: 0, answered: 0 }
     }
 
@@ -62,7 +65,7 @@ impl Server {
     }
 
     /// It has answered; whether it was out.
-    pub(super) fn note_answer(&mut self, _now: Time, load: u32) -> bool {
+    pub(super) fn note_answer(&mut self, load: u32) -> bool {
         self.load = load;
         self.answered += 1;
         self.asked_at = None;
@@ -74,14 +77,19 @@ impl Server {
         self.asked_at.map(|at| at.saturating_add(silent_ns))
     }
 
-    /// Takes it out if it has; whether it was so.
-    pub(super) fn is_lost(&mut self, now: Time, silent_ns: u64) -> bool {
-        let is_lost = self.lost_at(silent_ns).is_some_and(|at| at <= now);
-        if is_lost {
-            self.asked_at = None;
-            self.tried_at = Some(now);
+    /// Takes it out if it has, and anybody has answered meanwhile; true if it was so.
+    pub(super) fn is_lost(&mut self, now: Time, answered_at: Time, silent_ns: u64) -> bool {
+        let Some(asked_at) = self.asked_at.filter(|at| at.saturating_add(silent_ns) <= now) else {
+            return false;
+        };
+        if answered_at <= asked_at {
+            // Rather the network is silent than all servers at once.
+            self.asked_at = Some(now);
+            return false;
         }
-        is_lost
+        self.asked_at = None;
+        self.tried_at = Some(now);
+        true
     }
 }
 

@@ -69,6 +69,13 @@ impl Bench {
         self.send(client(0), request(grp, 1))
     }
 
+    /// Does what is due.
+    fn tick(&mut self) {
+        if self.switch.poll_timeout().is_some_and(|due| due <= self.now) {
+            self.switch.handle_timeout(self.now);
+        }
+    }
+
     /// Makes servers report these loads.
     fn report(&mut self, loads: &[u32]) {
         for (sid, &load) in (0..).zip(loads) {
@@ -214,9 +221,7 @@ fn a_server_that_dies_while_idle_gets_no_more_but_trials() {
     let mut placed = [0; 2];
     for tick in 0..60 {
         bench.now = tick * MS;
-        if bench.switch.poll_timeout().is_some_and(|due| due <= bench.now) {
-            bench.switch.handle_timeout(bench.now);
-        }
+        bench.tick();
         let sent = bench.ask(1 + tick as u32 % 2);
         sent.iter().for_each(|(to, _)| placed[usize::from(*to == server(1))] += 1);
         answer(&mut bench, &sent);
@@ -235,16 +240,57 @@ fn a_server_that_dies_while_idle_gets_no_more_but_trials() {
 }
 
 #[test]
-fn nobody_in_service_is_counted() {
-    let mut bench = Bench::new(2, |config| config.silent_ns = MS);
-    bench.ask(1);
-    bench.report(&[3, 3]);
-    bench.ask(1);
-    bench.ask(2);
-    bench.now = 2 * MS;
-    bench.switch.handle_timeout(bench.now);
-    assert_eq!(bench.ask(1), []);
-    assert_eq!(bench.switch.metrics().no_server, 1);
+fn a_pause_of_the_network_takes_no_server_out() {
+    let mut bench = Bench::new(3, |config| config.silent_ns = MS);
+    bench.report(&[3, 3, 3]);
+    let asked: Vec<_> = [1, 2, 6].map(|grp| bench.ask(grp)).concat();
+    assert_eq!(clo(&asked), [(server(0), 0), (server(1), 0), (server(2), 0)]);
+    for _ in 0..10 {
+        bench.now += MS / 2;
+        bench.tick();
+    }
+    // They are asked as before, and what they have answered comes one after the other.
+    assert_eq!(clo(&bench.ask(1)), [(server(0), 0)]);
+    for (sid, (to, header)) in (0..).zip(asked) {
+        assert_eq!(bench.send(to, response(header, sid, 0)).len(), 1);
+        bench.now += 1;
+        bench.tick();
+    }
+    assert_eq!(bench.switch.metrics().servers_silenced, 0);
+}
+
+#[test]
+fn who_has_answered_last_stays_while_all_others_are_out() {
+    let mut bench = Bench::new(3, |config| config.silent_ns = MS);
+    bench.report(&[3, 3, 3]);
+    (1..=6).for_each(|grp| drop(bench.ask(grp)));
+    for tick in 1..=9 {
+        bench.now = tick * MS / 3;
+        bench.send(server(2), response(Header::default(), 2, 3));
+        bench.tick();
+    }
+    assert_eq!(bench.switch.metrics().servers_silenced, 2);
+    // It dies too: nothing shows that it has, and not rather the network.
+    for tick in 4..20 {
+        bench.now = tick * MS;
+        bench.tick();
+        assert_eq!(clo(&bench.ask(1)), [(server(2), 0)]);
+    }
+    assert_eq!(bench.switch.metrics().servers_silenced, 2);
+}
+
+#[test]
+fn an_outbox_without_room_for_two_copies_is_refused() {
+    let servers = vec![server(0), server(1)];
+    for outbox_len_max in [0, 1] {
+        let config =
+            SwitchConfig { servers: servers.clone(), outbox_len_max, ..SwitchConfig::default() };
+        let error = Switch::new(0, config).err().map(|error| error.to_string());
+        let limit = "outbox_len_max must be at least 2, the copies of a request, and not";
+        assert_eq!(error, Some(format!("{limit} {outbox_len_max}")));
+    }
+    let mut bench = Bench::new(2, |config| config.outbox_len_max = 2);
+    assert_eq!(bench.ask(1).len(), 2);
 }
 
 #[test]
