@@ -7,11 +7,14 @@ use std::net::SocketAddr;
 use libfuzzer_sys::fuzz_target;
 use tailcut_proto::netclone::{Switch, SwitchConfig};
 use tailcut_proto::node::Node;
-use tailcut_wire::netclone::{Packet, Plain};
+use tailcut_wire::netclone::{HEADER_LEN, PACKET_LEN, Packet, Plain, TRAILER_LEN};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(packet) = Packet::parse(bytes) {
-        assert!(packet.body.len() <= bytes.len(), "the body is a part of the datagram");
+        let body_at = HEADER_LEN + packet.trailer.map_or(0, |_| TRAILER_LEN);
+        assert_eq!(packet.trailer.is_some(), bytes.len() >= PACKET_LEN, "it is there if it fits");
+        assert_eq!(packet.body, &bytes[body_at..], "every byte has its place");
+        assert_eq!(packet.header.tidx.get().to_be_bytes(), bytes[24..28], "its header is first");
         assert!(!packet.to_string().is_empty(), "every packet has a line");
     }
     if let Ok(packet) = Plain::parse(bytes) {

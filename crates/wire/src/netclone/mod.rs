@@ -37,5 +37,6 @@ pub const C_CLONE_LEN: usize = 36;
 pub const NO_CLONE_LEN: usize = 32;
 /// The last id of a switch, which goes on with 1; 0 is none.
 pub const SEQ_MAX: u32 = 100_000_000;
-/// Most servers behind a switch: its table has 256 groups, one for each ordered pair.
+/// Most servers behind a switch: their 240 ordered pairs are the groups, of which its table has room for
+/// 256.
 pub const SERVERS_MAX: u32 = 16;

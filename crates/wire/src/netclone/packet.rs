@@ -39,11 +39,6 @@ pub enum Malformed {
     Mark,
 }
 
-impl Malformed {
-    /// How many reasons there are.
-    pub const COUNT: usize = 3;
-}
-
 impl<'a> Packet<'a> {
     /// Reads a datagram. Never panics, whatever the bytes.
     ///
