@@ -145,6 +145,7 @@ local f = {
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
     server_waiting = ProtoField.uint16("r2p2.ext.server_waiting", "Server waiting", base.DEC),
     retry_after_ns = ProtoField.uint32("r2p2.ext.retry_after_ns", "Retry after (ns)", base.DEC),
+    held_ns = ProtoField.uint32("r2p2.ext.held_ns", "Held for (ns)", base.DEC),
     servers = ProtoField.uint32("r2p2.ext.servers", "Servers", base.DEC),
     server_id = ProtoField.uint32("r2p2.ext.server_id", "Server id", base.DEC),
     client_clock_us = ProtoField.uint32("r2p2.ext.client_clock_us", "Client clock (us)", base.DEC),
@@ -198,7 +199,7 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
-    "resend_tail", "stopping", "moved", "held", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting", "retry_after_ns", "servers",
+    "resend_tail", "stopping", "moved", "held", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting", "retry_after_ns", "held_ns", "servers",
     "route", "client_ip", "client_port", "routed", "returns", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
@@ -357,7 +358,8 @@ local function add_extension(tvb, tree)
     if flag(range:uint(), bits.MOVED) then flags:add(is_ack and f.held or f.moved, range) end
     if from_server[type_of(tvb)] then
         add_all(ext, tvb, reply, { "version", "server_load", "server_id", "clock_echo_us", "token", "segment_len", "server_waiting" })
-        local detail = type_of(tvb) == FEEDBACK and f.servers or f.retry_after_ns
+        local is_held = is_ack and flag(range:uint(), bits.HELD)
+        local detail = type_of(tvb) == FEEDBACK and f.servers or is_held and f.held_ns or f.retry_after_ns
         ext:add(detail, at(tvb, reply.detail))
     else
         add_all(ext, tvb, request, { "version", "client_clock_us", "deadline_us", "token", "floor", "segment_len", "age_ms" })
@@ -470,7 +472,7 @@ local function extension_text(tvb, packet)
     if from_server[packet.type] and server_waiting ~= 0 then text = text .. string.format(" waiting %d", server_waiting) end
     local detail = at(tvb, reply.detail):uint()
     if from_server[packet.type] and detail ~= 0 then
-        local form = packet.type == FEEDBACK and " servers %d" or " retry-after %dns"
+        local form = packet.type == FEEDBACK and " servers %d" or packet.type == ACK and " for %dns" or " retry-after %dns"
         text = text .. string.format(form, detail)
     end
     if packet.header_len ~= ROUTED_LEN then return text end

@@ -48,6 +48,7 @@ impl fmt::Display for Packet<'_> {
                 if let detail @ 1.. = header.detail.get() {
                     match self.message_type {
                         MessageType::Feedback => write!(f, " servers {detail}")?,
+                        MessageType::Ack => write!(f, " for {detail}ns")?,
                         _ => write!(f, " retry-after {detail}ns")?,
                     }
                 }

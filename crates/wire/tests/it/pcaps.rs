@@ -6,7 +6,7 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use tailcut_wire::r2p2::{BaseHeader, Kind, MessageType, Packet};
+use tailcut_wire::r2p2::{BaseHeader, Flags, Kind, MessageType, Packet};
 use tailcut_wire::{homa, netclone};
 
 use crate::golden::capture::{Capture, Protocol};
@@ -283,8 +283,11 @@ fn fields(packet: &Packet) -> Vec<String> {
         fields.push(format!("r2p2.ext.server_id {}", header.server_id));
         fields.push(format!("r2p2.ext.server_waiting {}", header.server_waiting));
         fields.push(format!("r2p2.ext.clock_echo_us {}", header.clock_echo_us));
-        let is_feedback = packet.message_type == MessageType::Feedback;
-        let detail = if is_feedback { "servers" } else { "retry_after_ns" };
+        let detail = match packet.message_type {
+            MessageType::Feedback => "servers",
+            MessageType::Ack if packet.flags().has(Flags::HELD) => "held_ns",
+            _ => "retry_after_ns",
+        };
         fields.push(format!("r2p2.ext.{detail} {}", header.detail));
     }
     if let Kind::Request { header, .. } = packet.kind {
