@@ -63,5 +63,56 @@ impl Crowd {
     }
 }
 
-/// Places that one network may have for each that is free.
+/// Counts of what each share has of something; one that has nothing takes no room.
+#[derive(Debug)]
+pub(crate) struct ShareCounts(HashMap<u64, usize, KeyedState>);
+
+impl ShareCounts {
+    /// Nobody has any.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(HashMap::with_hasher(KeyedState::with_seed(seed)))
+    }
+
+    /// True if a share may have one more, where so many are free.
+    pub(crate) fn has_room(&self, share: u64, free: usize) -> bool {
+        let held = self.0.get(&share).copied().unwrap_or(0);
+        free > 0 && may_have_more(held, free)
+    }
+
+    /// A share has one more.
+    pub(crate) fn add(&mut self, share: u64) {
+        *self.0.entry(share).or_default() += 1;
+    }
+
+    /// A share has one more, if it may, where so many are free; whether it may.
+    pub(crate) fn try_add(&mut self, share: u64, free: usize) -> bool {
+        let held = self.0.entry(share).or_default();
+        let has_room = may_have_more(*held, free);
+        *held += usize::from(has_room);
+        has_room
+    }
+
+    /// A share has one less.
+    pub(crate) fn remove(&mut self, share: u64) {
+        if let Some(held) = self.0.get_mut(&share) {
+            *held -= 1;
+            if *held == 0 {
+                self.0.remove(&share);
+            }
+        }
+    }
+
+    /// Shares that have any.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// True if a share that has so many may have one more, where so many are free.
+pub(super) fn may_have_more(held: usize, free: usize) -> bool {
+    held <= SHARE.saturating_mul(free)
+}
+
+/// Places that one share may have for each that is free.
 pub(crate) const SHARE: usize = 3;

@@ -1,6 +1,6 @@
 //! The limits of what a server holds for its clients, for each of them and for the share of each.
 
-use super::crowd::{Part, SHARE};
+use super::crowd::{Part, may_have_more};
 use super::limits::{Holdings, Serving};
 use super::table::{PeerId, Table};
 use crate::address::share_of;
@@ -29,7 +29,7 @@ impl<T> Table<T> {
         free == 0
             || self[peer].requests >= serving.requests_per_client_max
             || all.requests > self.crowd.requests_half
-                && self.part(peer).requests > SHARE.saturating_mul(free)
+                && !may_have_more(self.part(peer).requests, free)
             || self.is_crowded(peer, all, bytes, serving)
     }
 
@@ -50,7 +50,7 @@ impl<T> Table<T> {
     /// True if the share of a peer takes no more bytes where `held_bytes` are held in all.
     pub(crate) fn has_its_bytes(&self, peer: PeerId, held_bytes: usize, serving: &Serving) -> bool {
         let free = serving.held_bytes_max.saturating_sub(held_bytes);
-        held_bytes > self.crowd.bytes_half && self.part(peer).bytes > SHARE.saturating_mul(free)
+        held_bytes > self.crowd.bytes_half && !may_have_more(self.part(peer).bytes, free)
     }
 
     /// A request of a peer begins.

@@ -12,12 +12,14 @@
 //! fill the table. Nor can one network: its peers are at most [`SHARE`] times the places that are
 //! free (the dynamic thresholds of Choudhury and Hahne, 1998), so that it may have three quarters of
 //! a table that nobody else wants, and k networks that want all of it still leave a place in 3 k + 1.
+//!
+//! [`SHARE`]: super::crowd::SHARE
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::{Index, IndexMut};
 
-use super::crowd::{Crowd, SHARE};
+use super::crowd::{Crowd, ShareCounts};
 use super::limits::Serving;
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
 use crate::address::{AddressKey, share_of};
@@ -52,9 +54,9 @@ pub(crate) struct Table<T> {
     /// Places of peers that have been evicted.
     vacant: Vec<PeerId>,
     /// Peers of each address prefix that has any.
-    by_prefix: HashMap<u64, usize, KeyedState>,
+    by_prefix: ShareCounts,
     /// Requests half received of each share ([`share_of`]) that has any.
-    partials: HashMap<u64, usize, KeyedState>,
+    partials: ShareCounts,
     /// Requests and bytes of each share, where more than half of all are taken.
     pub(super) crowd: Crowd,
     /// Bytes of all sessions.
@@ -112,8 +114,8 @@ impl<T> Table<T> {
             last: PeerId::default(),
             hand: 0,
             vacant: Vec::new(),
-            by_prefix: HashMap::with_hasher(KeyedState::with_seed(seed)),
-            partials: HashMap::with_hasher(KeyedState::with_seed(seed)),
+            by_prefix: ShareCounts::new(seed),
+            partials: ShareCounts::new(seed),
             crowd: Crowd::new(serving, seed),
             budget: Budget::new(serving, seed),
             started_at: now,
@@ -177,7 +179,7 @@ impl<T> Table<T> {
             None => return None,
         };
         self.index.insert(address, added);
-        *self.by_prefix.entry(prefix).or_default() += 1;
+        self.by_prefix.add(prefix);
         self.last = added;
         Some(added)
     }
@@ -185,32 +187,23 @@ impl<T> Table<T> {
     /// True if a peer of this prefix may be added.
     fn has_room_for(&self, prefix: u64) -> bool {
         let free = self.peers_max.saturating_sub(self.index.len());
-        let held = self.by_prefix.get(&prefix).copied().unwrap_or(0);
-        free > 0 && held <= SHARE * free
+        self.by_prefix.has_room(prefix, free)
     }
 
     /// True if one more request of a peer may be half received, where `free` places are left: who
     /// begins what it does not end leaves some of them to others, as with the table itself.
     pub(crate) fn has_room_for_partial(&self, peer: PeerId, free: usize) -> bool {
-        let held = self.partials.get(&share_of(self[peer].address.ip())).copied().unwrap_or(0);
-        free > 0 && held <= SHARE * free
+        self.partials.has_room(share_of(self[peer].address.ip()), free)
     }
 
     /// A request of a peer is half received.
     pub(crate) fn begin_partial(&mut self, peer: PeerId) {
-        let share = share_of(self[peer].address.ip());
-        *self.partials.entry(share).or_default() += 1;
+        self.partials.add(share_of(self[peer].address.ip()));
     }
 
     /// A request of a peer, which was half received, is complete or gone.
     pub(crate) fn end_partial(&mut self, peer: PeerId) {
-        let share = share_of(self[peer].address.ip());
-        if let Some(held) = self.partials.get_mut(&share) {
-            *held -= 1;
-            if *held == 0 {
-                self.partials.remove(&share);
-            }
-        }
+        self.partials.remove(share_of(self[peer].address.ip()));
     }
 
     /// True if a peer at an address that is not validated would still be added. May evict an idle
@@ -322,12 +315,7 @@ impl<T> Table<T> {
                 let prefix = prefix_of(peer.address.ip());
                 peer.address = NOBODY;
                 self.vacant.push(PeerId(self.hand as u32));
-                if let Some(held) = self.by_prefix.get_mut(&prefix) {
-                    *held -= 1;
-                    if *held == 0 {
-                        self.by_prefix.remove(&prefix);
-                    }
-                }
+                self.by_prefix.remove(prefix);
                 return true;
             }
         }

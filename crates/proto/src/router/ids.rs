@@ -25,6 +25,8 @@
 //! Invariant: at most `len_max` entries, each in the wheel and in the map once. While more than half of
 //! them are taken, clients of one address, or /64 of IPv6, have of those taken above the half at most
 //! [`SHARE`] times what is left: one that floods leaves others an eighth.
+//!
+//! [`SHARE`]: crate::peer::crowd::SHARE
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -39,7 +41,7 @@ use crate::address::share_of;
 use crate::call::slab::SlotKey;
 use crate::keyed::KeyedState;
 use crate::node::Time;
-use crate::peer::crowd::SHARE;
+use crate::peer::crowd::ShareCounts;
 use crate::scheduler::Ticket;
 use crate::work;
 
@@ -199,7 +201,7 @@ pub(super) struct Table {
     /// Most entries in use.
     len_max: usize,
     /// Entries of each share ([`share_of`]), of those taken while more than half were.
-    by_share: HashMap<u64, usize, KeyedState>,
+    by_share: ShareCounts,
     /// First entry of each tick of the wheel, or `NONE`.
     ticks: Vec<u32>,
     /// Length of a tick, nanoseconds.
@@ -244,7 +246,7 @@ impl Table {
             entries: Vec::new(),
             free: NONE,
             len_max,
-            by_share: HashMap::with_hasher(KeyedState::with_seed(secret)),
+            by_share: ShareCounts::new(secret),
             ticks: vec![NONE; TICKS as usize],
             tick_ns: lifetime_ns_max / (TICKS - 2) + 1,
             cursor: 0,
@@ -285,12 +287,8 @@ impl Table {
             }
             MapEntry::Vacant(_) if free == 0 => return Entered::Full,
             MapEntry::Vacant(vacant) => {
-                if is_above {
-                    let held = self.by_share.entry(key.share()).or_default();
-                    if *held > SHARE * free {
-                        return Entered::Full;
-                    }
-                    *held += 1;
+                if is_above && !self.by_share.try_add(key.share(), free) {
+                    return Entered::Full;
                 }
                 let index = allocate(&mut self.entries, &mut self.free, key);
                 vacant.insert(index);
@@ -488,11 +486,8 @@ impl Table {
         entry.next = std::mem::replace(&mut self.free, index);
         let (key, is_above) = (entry.key, std::mem::take(&mut entry.is_above));
         self.map.remove(&key);
-        if is_above && let Some(held) = self.by_share.get_mut(&key.share()) {
-            *held -= 1;
-            if *held == 0 {
-                self.by_share.remove(&key.share());
-            }
+        if is_above {
+            self.by_share.remove(key.share());
         }
     }
 }
