@@ -24,7 +24,7 @@ use tailcut_wire::r2p2::{
 use super::UNSCHEDULED_PACKETS;
 use super::alternates::{ASK_NS, Alternates};
 use super::config::Config;
-use super::copies::{Budget, CopyState};
+use super::copies::{COPIES_BURST, CopyState, Credit, RETRIES_BURST};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::pace::Start;
@@ -38,6 +38,7 @@ use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time};
 use crate::order::wheel::Wheel;
 use crate::peer::table::{NOBODY, PeerId};
+use crate::policy::Draws;
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
 
 /// The calls of an endpoint.
@@ -51,10 +52,12 @@ pub(super) struct Client {
     pub(super) numbering: Numbering,
     /// Records of servers and routers.
     pub(super) servers: Servers,
-    /// What copies of calls may take.
-    pub(super) budget: Budget,
-    /// Thousandths of calls that may be tried again.
-    pub(super) retry_credit: u32,
+    /// Draws servers for copies, and times to stay away.
+    pub(super) draws: Draws,
+    /// Copies of calls that may be sent.
+    pub(super) copy_credit: Credit,
+    /// Calls that may be tried again.
+    pub(super) retry_credit: Credit,
     /// Targets that stand for each other.
     alternates: Alternates,
     /// When a call has a timeout or its deadline, by its slot.
@@ -162,8 +165,9 @@ impl Client {
             sessions: Numbers::new(&config.secret, b""),
             numbering: Numbering::default(),
             servers: Servers::of_client(config, seed),
-            budget: Budget::new(seed),
-            retry_credit: 0,
+            draws: Draws::new(seed),
+            copy_credit: Credit::new(COPIES_BURST),
+            retry_credit: Credit::new(RETRIES_BURST),
             alternates: Alternates::new(&config.alternates),
             wheel: Wheel::new(TICK_BITS),
             queue: SendQueue::new(),

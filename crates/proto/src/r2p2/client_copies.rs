@@ -36,7 +36,7 @@ impl Client {
             Copies::Never => {}
             Copies::Always => self.want_copy(now, index, shared),
             Copies::Hedge(hedge) => {
-                self.budget.earn(hedge);
+                self.copy_credit.earn(hedge.budget_permille);
                 let replies = &self.servers[slot.target.record].state.reply_times;
                 slot.copy = match replies.time_ns() {
                     Some(delay_ns) => CopyState::Due(now.saturating_add(delay_ns)),
@@ -56,7 +56,7 @@ impl Client {
         }
         if self.servers[slot.target.record].state.waiting > 0 {
             shared.metrics.clones_withheld += 1;
-        } else if self.budget.spend() {
+        } else if self.copy_credit.spend() {
             self.want_copy(now, index, shared);
             self.queue_data(index);
         } else {
@@ -71,7 +71,7 @@ impl Client {
         let address = match u32::try_from(others.clone().count()) {
             Ok(0) if servers.is_empty() => target,
             Ok(count @ 1..) => {
-                let rank = self.budget.draws.below(count) as usize;
+                let rank = self.draws.below(count) as usize;
                 others.copied().nth(rank).unwrap_or(target)
             }
             // It is the only server.

@@ -1,9 +1,7 @@
-//! What a client keeps for second copies of its calls: where one is, what they may take, and after
+//! What a client keeps for second copies of its calls: where one is, how many may go, and after
 //! which time one goes. `client_copies` has the rules.
 
-use super::config::Hedge;
 use crate::node::Time;
-use crate::policy::Draws;
 
 /// Where the copy of a call is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,27 +27,29 @@ impl<P> CopyState<P> {
     }
 }
 
-/// What a client keeps for copies.
-#[derive(Debug)]
-pub(super) struct Budget {
-    /// Draws servers for copies.
-    pub(super) draws: Draws,
-    /// Thousandths of copies that may be sent; each call adds its share, each copy takes 1,000.
-    credit: u32,
+/// What a client may send again: each call adds thousandths, and what is sent takes a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Credit {
+    /// Thousandths.
+    left: u32,
+    /// Most of them.
+    max: u32,
 }
 
-impl Budget {
-    pub(super) fn new(seed: u64) -> Self {
-        Self { draws: Draws::new(seed), credit: 0 }
+impl Credit {
+    /// Nothing yet; `burst` may follow each other after a quiet time.
+    pub(super) fn new(burst: u32) -> Self {
+        Self { left: 0, max: burst * COST }
     }
 
-    pub(super) fn earn(&mut self, hedge: Hedge) {
-        self.credit = (self.credit + u32::from(hedge.budget_permille)).min(CREDIT_MAX);
+    pub(super) fn earn(&mut self, permille: u16) {
+        self.left = (self.left + u32::from(permille)).min(self.max);
     }
 
+    /// Takes one, if there is one.
     pub(super) fn spend(&mut self) -> bool {
-        let left = self.credit.checked_sub(COPY_COST);
-        self.credit = left.unwrap_or(self.credit);
+        let left = self.left.checked_sub(COST);
+        self.left = left.unwrap_or(self.left);
         left.is_some()
     }
 }
@@ -88,11 +88,14 @@ impl Quantile {
     }
 }
 
-/// What a copy takes of the budget.
-const COPY_COST: u32 = 1_000;
-
 /// Copies that may follow each other after a quiet time.
-const CREDIT_MAX: u32 = 16 * COPY_COST;
+pub(super) const COPIES_BURST: u32 = 16;
+
+/// Calls that may be tried again one after the other after a quiet time.
+pub(super) const RETRIES_BURST: u32 = 10;
+
+/// A whole, in thousandths.
+const COST: u32 = 1_000;
 
 /// Samples before a quantile is believed.
 const SAMPLES_MIN: u32 = 64;
@@ -102,7 +105,9 @@ const TIME_MIN_NS: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::Hedge;
     use super::*;
+    use crate::policy::Draws;
 
     #[test]
     fn a_quantile_is_found_whatever_it_begins_with() {
@@ -131,10 +136,10 @@ mod tests {
 
     #[test]
     fn the_budget_is_never_more_than_its_share() {
-        let mut budget = Budget::new(1);
+        let mut budget = Credit::new(COPIES_BURST);
         let mut copies = 0;
         for calls in 1..=10_000 {
-            budget.earn(Hedge::default());
+            budget.earn(Hedge::default().budget_permille);
             copies += u32::from(budget.spend());
             assert!(copies * 20 <= calls, "{copies} copies of {calls} calls");
         }

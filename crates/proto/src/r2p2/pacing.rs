@@ -32,7 +32,7 @@ use crate::rpc::Failure;
 impl Client {
     /// A call begins: true if it goes at once. Otherwise its timer has been set.
     pub(super) fn starts_now(&mut self, now: Time, index: SlotId, shared: &mut Shared) -> bool {
-        self.retry_credit = (self.retry_credit + RETRIES_PERMILLE).min(RETRY_CREDIT_MAX);
+        self.retry_credit.earn(RETRIES_PERMILLE);
         let slot = &mut self.slots[index];
         slot.start = Start::Now;
         slot.retry_after_ns = 0;
@@ -86,7 +86,7 @@ impl Client {
         if told_ns == 0 || !shared.config.is_paced || target == PeerId::default() {
             return false;
         }
-        let draw = self.budget.draws.word();
+        let draw = self.draws.word();
         let pace = &mut self.servers[target].state.pace;
         pace.slow_down(now, told_ns, draw);
         let at = pace.next_at;
@@ -95,13 +95,12 @@ impl Client {
         let is_possible = reason == DropReason::Overload
             && slot.options.idempotent
             && !slot.reply.is_begun()
-            && self.retry_credit >= RETRY_COST
-            && at - now <= left_ns / WAIT_DIVISOR;
+            && at - now <= left_ns / WAIT_DIVISOR
+            && self.retry_credit.spend();
         if !is_possible {
             return false;
         }
         pace.take(at);
-        self.retry_credit -= RETRY_COST;
         // It keeps its id: another copy may be under way, whose reply is as good.
         slot.server = None;
         slot.copy = CopyState::Absent;
@@ -159,10 +158,4 @@ const HELD_NS_MAX: u64 = 30_000_000;
 
 /// Calls that are tried again, in thousandths: the budget of gRPC, Envoy and Finagle, within a
 /// factor of two.
-const RETRIES_PERMILLE: u32 = 100;
-
-/// What a retry takes of the budget, to which each call adds [`RETRIES_PERMILLE`].
-const RETRY_COST: u32 = 1_000;
-
-/// Retries that may follow each other after a quiet time.
-const RETRY_CREDIT_MAX: u32 = 10 * RETRY_COST;
+const RETRIES_PERMILLE: u16 = 100;
