@@ -1,6 +1,6 @@
 //! Admission to the server half: who may have a request run here, and why not.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{DropReason, Flags, Packet, RequestHeader, Route, RpcId};
 
@@ -45,10 +45,8 @@ impl Server {
         if !self.routers.believes(path.peer) {
             return None;
         }
-        let ip = Ipv6Addr::from(route.client_ip);
-        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
         let via = self.routers.see(now, path, placement, FeedbackSource::Router);
-        Some((SocketAddr::new(ip, route.client_port.get()), via))
+        Some((route.client(), via))
     }
 
     /// Admission of a first packet: the client's record, or why not.

@@ -11,7 +11,7 @@
 //! Invariant: of the servers of a pool at most one neither has renounced a request nor knows it, once
 //! a router places it by a claim.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{Packet, RequestHeader, RpcId, Verdict};
 
@@ -33,11 +33,9 @@ impl Server {
         let (Some(body), Some(header)) = (packet.claim(), packet.request_header()) else {
             return;
         };
-        let ip = Ipv6Addr::from(body.client_ip);
-        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-        let client = SocketAddr::new(ip, body.client_port.get());
+        let client = body.client();
         let is_believed = self.routers.believes(path.peer);
-        if !shared.config.serving.is_enabled || is_unanswerable(ip) || !is_believed {
+        if !shared.config.serving.is_enabled || is_unanswerable(client.ip()) || !is_believed {
             shared.metrics.protocol_violation += 1;
             return;
         }

@@ -1,6 +1,6 @@
 //! What the router keeps of a request, and how a placement is written into it.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{CloneMark, Flags, RequestHeader, Route, RpcId};
 use zerocopy::FromBytes;
@@ -103,9 +103,4 @@ pub(super) fn write_route(
         (route.client_ip, route.client_port) = ([0; 16], 0.into());
     }
     ask_back(route, (arrival.mark, Flags(header.flags).clone_mark()), config.filter);
-}
-
-/// An address as packets carry it, IPv4 in its IPv6-mapped form.
-pub(super) fn address_of(ip: [u8; 16], port: u16) -> SocketAddr {
-    SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port)
 }

@@ -17,7 +17,6 @@
 //! neither runs nor has run it, or if this one has said that it has it.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{ClaimBody, DropReason, Flags, MessageType, Packet, RequestRepr, Verdict};
 use zerocopy::IntoBytes;
@@ -226,7 +225,7 @@ impl Router {
             age_ms,
             ..RequestRepr::control(MessageType::Claim, id.0 as u16, rpc_id)
         };
-        let body = claim_body(arrival.client);
+        let body = ClaimBody::of_client(arrival.client);
         for key in &claim.waiting {
             let server = self.servers[usize::from(key.slot)].as_ref();
             let Some(server) = server.filter(|server| server.key == *key) else {
@@ -247,14 +246,6 @@ impl Router {
         self.claims.slots.release(id);
         Some(request)
     }
-}
-
-fn claim_body(client: SocketAddr) -> ClaimBody {
-    let client_ip = match client.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    };
-    ClaimBody { client_ip, client_port: client.port().into() }
 }
 
 /// Most claims under way: what a router fails with that held all it may.

@@ -25,7 +25,6 @@ use tailcut_wire::r2p2::{
 use zerocopy::IntoBytes;
 
 use super::Router;
-use super::arrival::address_of;
 use super::ids::{Entered, PlacementState};
 use super::outbox::Datagram;
 use super::server::Load;
@@ -143,7 +142,7 @@ impl Router {
     /// An upstream that places a request which another may have placed asks never to run it.
     pub(super) fn handle_claim(&mut self, now: Time, path: Path, packet: &Packet) {
         let (Some(body), Some(header)) = (packet.claim(), packet.request_header()) else { return };
-        let client = address_of(body.client_ip, body.client_port.get());
+        let client = body.client();
         if !self.believes(path.peer) || is_unanswerable(client.ip()) {
             self.metrics.unexpected += 1;
             return;

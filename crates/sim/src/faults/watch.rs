@@ -24,7 +24,7 @@
 //! had a copy. To lose it is what a network may do at any time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Copies;
@@ -739,9 +739,7 @@ fn homa_token(version: u16, common: &homa::CommonHeader) -> u64 {
 /// The client of a request: its own address, or the one that a router has written.
 fn client_of(from: SocketAddr, packet: &Packet) -> SocketAddr {
     match route(packet) {
-        Some(route) if route.client_port.get() != 0 => {
-            SocketAddr::new(Ipv6Addr::from(route.client_ip).to_canonical(), route.client_port.get())
-        }
+        Some(route) if route.client_port.get() != 0 => route.client(),
         _ => from,
     }
 }

@@ -144,17 +144,28 @@ pub struct Route {
 impl Route {
     /// A route block with the address of the client alone.
     pub fn to_client(client: SocketAddr) -> Self {
-        let client_ip = match client.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-            IpAddr::V6(ip) => ip.octets(),
-        };
-        Self { client_ip, client_port: client.port().into(), ..Self::default() }
+        let (client_ip, client_port) = written(client);
+        Self { client_ip, client_port, ..Self::default() }
     }
 
     /// The client's address, IPv4 not mapped. The port is 0 where nobody has written it.
     pub fn client(&self) -> SocketAddr {
-        SocketAddr::new(Ipv6Addr::from(self.client_ip).to_canonical(), self.client_port.get())
+        read(self.client_ip, self.client_port)
     }
+}
+
+/// An address as packets carry it, IPv4 in its IPv6-mapped form.
+fn written(address: SocketAddr) -> ([u8; 16], U16) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    (ip, address.port().into())
+}
+
+/// The address that a packet carries, IPv4 not mapped.
+fn read(ip: [u8; 16], port: U16) -> SocketAddr {
+    SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port.get())
 }
 
 /// Type of a packet. Numbers 5 to 10 are taken by HovercRaft and the exactly-once proposal and are
@@ -409,6 +420,19 @@ pub struct ClaimBody {
     pub client_ip: [u8; 16],
     /// The client's port.
     pub client_port: U16,
+}
+
+impl ClaimBody {
+    /// The body of a claim of a client's request.
+    pub fn of_client(client: SocketAddr) -> Self {
+        let (client_ip, client_port) = written(client);
+        Self { client_ip, client_port }
+    }
+
+    /// The client's address, IPv4 not mapped.
+    pub fn client(&self) -> SocketAddr {
+        read(self.client_ip, self.client_port)
+    }
 }
 
 /// A server's answer to a CLAIM: the payload byte of a CLAIMED.
