@@ -4,6 +4,7 @@ use tailcut_wire::r2p2::{EXTENDED_LEN, Flags, MessageType, Policy, RequestRepr, 
 use zerocopy::IntoBytes;
 
 use super::client::{Client, End, Farewell, Slot, clock_us};
+use super::pace::Start;
 use super::queue::Item;
 use super::shared::Shared;
 use crate::call::slab::SlotId;
@@ -47,6 +48,12 @@ impl Client {
         batch: &mut GsoBatch,
         shared: &mut Shared,
     ) -> bool {
+        let slot = &mut self.slots[index];
+        if slot.start != Start::Now {
+            // It was refused while it stood in the queue: it goes when its turn comes.
+            slot.request.is_queued = false;
+            return true;
+        }
         if !self.write_copy(now, index, batch, shared) {
             return false;
         }
