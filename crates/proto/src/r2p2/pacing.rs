@@ -122,7 +122,8 @@ impl Client {
         shared: &mut Shared,
     ) {
         let slot = &self.slots[index];
-        if slot.target.address != path.peer || slot.start != Start::Now {
+        // A router behind the target may hold it as well.
+        if !slot.may_be_answered_by(path.peer) || slot.start != Start::Now {
             shared.metrics.protocol_violation += 1;
             return;
         }

@@ -63,6 +63,8 @@ pub(super) struct Arrival {
     pub(super) floor: u32,
     /// It is one of two copies, which its client or another router has made.
     pub(super) mark: CloneMark,
+    /// No router has passed it on before.
+    pub(super) is_unrouted: bool,
     /// It may run once, and another router may have placed it.
     pub(super) is_moved: bool,
     /// How long ago it was first sent at most, if it was sent before.

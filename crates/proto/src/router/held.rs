@@ -6,8 +6,9 @@
 //! | held | it comes again | the client is told |
 //! | refused for overload | | the DROP says how long to stay away |
 //!
-//! Unasked, one router of several on the way tells, and once: with what the server sends that is
-//! within the three bytes for one that an address gets which may be forged.
+//! Unasked, the first router of several on the way tells, and once: with what the server sends that is
+//! within the three bytes for one that an address gets which may be forged. One that comes again is
+//! held by one of them at most, since one that has placed it passes it on.
 
 use tailcut_wire::r2p2::{DropReason, Flags, MessageType, ReplyRepr, SackBody};
 use zerocopy::IntoBytes;
@@ -20,9 +21,8 @@ use super::outbox::Datagram;
 impl Router {
     /// A request begins to wait: tells its client, if that would else ask again meanwhile.
     pub(super) fn tell_if_long(&mut self, lane: Lane, arrival: &Arrival) {
-        let is_first_router = arrival.client == arrival.path.peer;
         let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
-        if is_first_router && wait_ns >= TOLD_NS_MIN {
+        if arrival.is_unrouted && wait_ns >= TOLD_NS_MIN {
             self.tell_held(lane, arrival);
         }
     }

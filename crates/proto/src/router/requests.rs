@@ -89,6 +89,7 @@ impl Router {
             is_idempotent: packet.flags().has(Flags::IDEMPOTENT),
             floor: 0,
             mark: packet.flags().clone_mark(),
+            is_unrouted: true,
             is_moved: false,
             age_ns: None,
             arrived_at: now,
@@ -101,6 +102,7 @@ impl Router {
             self.metrics.malformed.no_route += 1;
             return None;
         };
+        arrival.is_unrouted = route.routed == 0;
         if route.client_port.get() != 0 && self.believes(path.peer) {
             arrival.client = route.client();
             if is_unanswerable(arrival.client.ip()) {

@@ -197,6 +197,37 @@ fn a_request_waits_for_the_target_where_the_queue_stands() {
     assert_eq!(bench.router.queue_len(), 1);
 }
 
+/// Of several routers on the way, which the second cannot see where the first keeps the client as the
+/// source.
+#[test]
+fn the_first_router_alone_tells_unasked_that_it_holds_a_request() {
+    let mut bench = keep(1);
+    let mut fake = FakeServer::new(0);
+    let ask = |id, routed| Ask {
+        deadline_us: 1_000_000,
+        route: Route { routed, ..Route::default() },
+        ..Ask::id(id)
+    };
+    for id in 1..=10 {
+        let sent = bench.send(client(), &ask(id, 0).bytes());
+        sent.iter().for_each(|sent| assert_eq!(fake.take(&sent.bytes), None));
+    }
+    for _ in 0..3 {
+        bench.advance(MS);
+        let sent = bench.send(server(0), &fake.conclude(1));
+        sent.iter().for_each(|sent| assert_eq!(fake.take(&sent.bytes), None));
+    }
+    // One leaves in a millisecond, and five wait.
+    let is_told = |sent: Vec<Sent>| {
+        let packets = sent.iter().map(|sent| Packet::parse(&sent.bytes).unwrap());
+        packets.filter(|packet| packet.flags().has(Flags::HELD)).count() == 1
+    };
+    assert!(is_told(bench.send(client(), &ask(11, 0).bytes())));
+    assert_eq!(bench.send(client(), &ask(12, 1).bytes()), []);
+    assert!(is_told(bench.send(client(), &ask(12, 1).bytes())), "it has come again");
+    assert_eq!(bench.metrics().told_held, 2);
+}
+
 #[test]
 fn a_full_queue_refuses_with_these_bytes() {
     let mut bench = Bench::new(Speaks::Extension, 1, |config| config.queue_len_max = 1);

@@ -1,0 +1,133 @@
+//! What a client makes of a target that refuses for overload, or of a router that holds its call.
+
+use std::net::SocketAddr;
+
+use tailcut_proto::node::{GSO_BYTES_MAX, Node};
+use tailcut_proto::r2p2::{Config, Endpoint};
+use tailcut_proto::rpc::{Call, CallOptions, Rpc};
+use tailcut_wire::r2p2::{DropReason, Flags, MessageType, Packet, ReplyRepr, RpcId, SackBody};
+use zerocopy::IntoBytes;
+
+use super::router_bench::MS;
+
+struct Client {
+    node: Endpoint,
+    now: u64,
+}
+
+impl Client {
+    fn new() -> Self {
+        let config = Config { secret: [9; 16], ..Config::default() };
+        Self { node: Endpoint::new(0, config), now: 1_000 * MS }
+    }
+
+    fn call(&mut self, idempotent: bool) {
+        let call = Call {
+            target: target(),
+            payload: b"ping".to_vec(),
+            deadline: self.now + 1_000 * MS,
+            context: 0,
+            options: CallOptions { idempotent, ..CallOptions::default() },
+        };
+        self.node.call(self.now, call).unwrap();
+    }
+
+    fn give(&mut self, from: SocketAddr, bytes: &[u8]) {
+        self.node.handle_datagram(self.now, from.into(), &mut bytes.to_vec());
+    }
+
+    /// Lets time pass until something is due, and does that; nothing leaves.
+    fn wait(&mut self) {
+        self.now = self.now.max(self.node.poll_timeout().expect("a call has a timer"));
+        self.node.handle_timeout(self.now);
+    }
+
+    /// The requests that leave now: the number and the id of each.
+    fn sent(&mut self) -> Vec<(u16, RpcId)> {
+        let mut buffer = vec![0; GSO_BYTES_MAX];
+        let mut sent = Vec::new();
+        while let Some(transmit) = self.node.poll_transmit(self.now, &mut buffer) {
+            for bytes in buffer[..transmit.len].chunks(transmit.segment_len) {
+                let packet = Packet::parse(bytes).unwrap();
+                assert_eq!((transmit.to, packet.message_type), (target(), MessageType::Request));
+                sent.push((packet.rid, packet.rpc_id().unwrap()));
+            }
+        }
+        sent
+    }
+}
+
+fn target() -> SocketAddr {
+    SocketAddr::from(([10, 2, 0, 1], 8_000))
+}
+
+/// A DROP for overload that asks for 10 ms between calls.
+fn refusal((rid, id): (u16, RpcId)) -> Vec<u8> {
+    let repr = ReplyRepr { detail: 10_000_000, ..ReplyRepr::control(MessageType::Drop, rid, id) };
+    [repr.header().as_bytes(), &[DropReason::Overload as u8]].concat()
+}
+
+/// An ACK of a router that holds a call for 20 ms.
+fn held((rid, id): (u16, RpcId)) -> Vec<u8> {
+    let repr = ReplyRepr {
+        flags: Flags::HELD,
+        detail: 20_000_000,
+        ..ReplyRepr::control(MessageType::Ack, rid, id)
+    };
+    let sack = SackBody { base: 0.into(), granted: 1.into(), bitmap: [0; SackBody::BITMAP_LEN] };
+    [repr.header().as_bytes(), sack.as_bytes()].concat()
+}
+
+/// The refusal finds it in the queue, for its timer went off in the same turn.
+#[test]
+fn a_refused_call_that_is_about_to_be_sent_again_waits_for_its_turn() {
+    let mut client = Client::new();
+    // They earn what a call that is tried again costs.
+    (0..20).for_each(|_| client.call(true));
+    let sent = client.sent();
+    assert_eq!(sent.len(), 20);
+    client.wait();
+    client.give(target(), &refusal(sent[0]));
+    assert_eq!(client.node.metrics().retried, 1);
+    assert!(!client.sent().contains(&sent[0]), "its turn is later");
+    let refused_at = client.now;
+    while !client.sent().contains(&sent[0]) {
+        client.wait();
+    }
+    let waited_ns = client.now - refused_at;
+    assert!((5 * MS..=16 * MS).contains(&waited_ns), "{waited_ns}");
+}
+
+#[test]
+fn a_router_behind_the_target_may_hold_a_call() {
+    let behind = SocketAddr::from(([10, 2, 0, 9], 8_000));
+    for idempotent in [false, true] {
+        for from in [target(), behind] {
+            let mut client = Client::new();
+            client.call(idempotent);
+            let sent = client.sent();
+            client.give(from, &held(sent[0]));
+            let metrics = client.node.metrics();
+            assert_eq!((metrics.told_held, metrics.protocol_violation), (1, 0), "{from}");
+            let told_at = client.now;
+            while client.sent().is_empty() {
+                client.wait();
+            }
+            assert!(client.now >= told_at + 20 * MS, "{from}: after {}", client.now - told_at);
+        }
+    }
+}
+
+/// A server has the call, and nobody else may hold it.
+#[test]
+fn who_has_nothing_to_do_with_a_call_does_not_hold_it() {
+    let mut client = Client::new();
+    client.call(false);
+    let (rid, id) = client.sent()[0];
+    let ack = ReplyRepr::control(MessageType::Ack, rid, id).header();
+    let sack = SackBody { base: 1.into(), granted: 1.into(), bitmap: [0; SackBody::BITMAP_LEN] };
+    client.give(SocketAddr::from(([10, 2, 0, 3], 1)), &[ack.as_bytes(), sack.as_bytes()].concat());
+    client.give(SocketAddr::from(([10, 2, 0, 4], 1)), &held((rid, id)));
+    let metrics = client.node.metrics();
+    assert_eq!((metrics.told_held, metrics.protocol_violation), (0, 1));
+}
