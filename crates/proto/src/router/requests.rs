@@ -116,12 +116,10 @@ impl Router {
         };
         arrival.rpc_id = packet.rpc_id();
         arrival.floor = header.floor.get();
-        // It is older than it says by what it may have waited in the socket.
-        let waited_ns = now - self.came_at(now);
         arrival.age_ns = packet
             .flags()
             .has(Flags::RETRANSMIT)
-            .then(|| u64::from(header.age_ms.get()) * 1_000_000 + waited_ns);
+            .then(|| u64::from(header.age_ms.get()) * 1_000_000 + self.waited_ns(now));
         arrival.is_moved = packet.flags().has(Flags::MOVED) && !arrival.is_idempotent;
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
@@ -463,6 +461,12 @@ impl Router {
         let (resumed_at, pause_ns) = self.pause;
         let is_of_pause = now.saturating_sub(resumed_at) <= self.config.transit_ns_max;
         if is_of_pause { now.saturating_sub(pause_ns) } else { now }
+    }
+
+    /// How long a packet that is handled now may have waited in the socket: it is so much older than
+    /// it says.
+    pub(super) fn waited_ns(&self, now: Time) -> u64 {
+        now - self.came_at(now)
     }
 
     /// True if the request was sent before this router started, so that an earlier run of it may

@@ -151,7 +151,7 @@ impl Router {
             self.metrics.outbox_full += 1;
             return;
         }
-        let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
+        let age_ns = u64::from(header.age_ms.get()) * 1_000_000 + self.waited_ns(now);
         let verdict = self.renounce(now, (RpcId(header.rpc_id.get()), client), age_ns);
         let rpc_id = RpcId(header.rpc_id.get());
         let repr = ReplyRepr::control(MessageType::Claimed, packet.rid, rpc_id);

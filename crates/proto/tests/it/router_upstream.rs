@@ -19,11 +19,16 @@ fn upstream() -> SocketAddr {
 
 /// Two servers at a bound of two, and an upstream at any port.
 fn bench() -> Bench {
-    let mut bench = Bench::new(Speaks::Extension, 2, |config| {
-        config.upstreams = vec![SocketAddr::new(upstream().ip(), 0)];
-    });
-    bench.now = 1000 * MS;
+    let mut bench = young_bench();
+    bench.rest_until(1000 * MS);
     bench
+}
+
+/// A router that has just started.
+fn young_bench() -> Bench {
+    Bench::new(Speaks::Extension, 2, |config| {
+        config.upstreams = vec![SocketAddr::new(upstream().ip(), 0)];
+    })
 }
 
 fn probe(placement: u32) -> Vec<u8> {
@@ -148,11 +153,25 @@ fn what_it_has_it_says() {
 
 #[test]
 fn what_an_earlier_run_may_have_had_is_uncertain() {
-    let mut bench = bench();
+    let mut bench = young_bench();
     bench.now = 2 * MS;
     assert_eq!(verdict(&bench.send(upstream(), &claim(1))), Verdict::Uncertain);
-    bench.now = 1000 * MS;
+    bench.rest_until(1000 * MS);
     assert_eq!(verdict(&bench.send(upstream(), &claim(1))), Verdict::Renounced);
+}
+
+/// It may have come at any time of a pause: as young as it says when this run had hardly begun.
+#[test]
+fn a_claim_is_older_by_what_it_may_have_waited_in_the_socket() {
+    for (is_paused, expected) in [(true, Verdict::Uncertain), (false, Verdict::Renounced)] {
+        let mut bench = young_bench();
+        if is_paused {
+            bench.now = 80 * MS;
+        } else {
+            bench.rest_until(80 * MS);
+        }
+        assert_eq!(verdict(&bench.send(upstream(), &claim(1))), expected, "{is_paused}");
+    }
 }
 
 /// A router that is told of several servers puts so many times its bound there.

@@ -83,6 +83,15 @@ impl Bench {
         sent
     }
 
+    /// Lets time pass until `now` with nothing to do: what comes then has not waited in the socket.
+    pub(crate) fn rest_until(&mut self, now: Time) {
+        for left in (0..20).rev() {
+            self.now = now - left * MS;
+            self.router.handle_timeout(self.now);
+            self.drain();
+        }
+    }
+
     /// Lets time pass while these servers answer their probes.
     pub(crate) fn live(&mut self, servers: &mut [&mut FakeServer], time: Time) {
         let end = self.now + time;
