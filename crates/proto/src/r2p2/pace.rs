@@ -1,8 +1,8 @@
 //! The time that a client keeps between its calls to a target that refuses for overload.
 //!
 //! It is what the refusal says (retry-after), which the overloaded scheduler finds so that what comes
-//! settles a little above what it can serve. Replies shorten it, and it is forgotten when nothing has
-//! been refused for a while.
+//! settles a little above what it can serve. Replies shorten it, and it expires when nothing has been
+//! refused for a while.
 
 use crate::node::Time;
 
@@ -33,7 +33,7 @@ impl Pace {
     /// The target refuses, and says what to keep between two calls. `draw` is any number: clients
     /// that are told the same at once do not come back at once.
     pub(super) fn slow_down(&mut self, now: Time, told_ns: u64, draw: u64) {
-        if now >= self.forgotten_at() {
+        if now >= self.expires_at() {
             *self = Self::default();
         }
         self.interval_ns = self.interval_ns.max(told_ns);
@@ -51,7 +51,7 @@ impl Pace {
     /// The next turn; `None` where calls need not wait for one.
     #[inline]
     pub(super) fn turn(&self, now: Time) -> Option<Time> {
-        let is_kept = self.interval_ns > 0 && now < self.forgotten_at();
+        let is_kept = self.interval_ns > 0 && now < self.expires_at();
         is_kept.then(|| self.next_at.max(now))
     }
 
@@ -67,8 +67,8 @@ impl Pace {
         self.next_at = at.saturating_add(self.interval_ns);
     }
 
-    fn forgotten_at(&self) -> Time {
-        self.told_at.saturating_add(self.interval_ns).saturating_add(FORGOTTEN_NS)
+    fn expires_at(&self) -> Time {
+        self.told_at.saturating_add(self.interval_ns).saturating_add(EXPIRY_NS)
     }
 }
 
@@ -82,8 +82,8 @@ pub(super) const WAIT_DIVISOR: u64 = 8;
 /// A reply shortens the time between calls by one part of so many.
 const SPEED_UP: u64 = 8;
 
-/// How long after the last refusal, and one more interval, the pace is forgotten.
-const FORGOTTEN_NS: u64 = 100_000_000;
+/// How long after the last refusal, and one more interval, the pace expires.
+const EXPIRY_NS: u64 = 100_000_000;
 
 #[cfg(test)]
 mod tests {

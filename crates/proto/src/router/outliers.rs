@@ -26,7 +26,7 @@
 
 use super::Router;
 use super::arrival::Lane;
-use super::pace::{PROBATION_COUNT, Standing};
+use super::pace::{Health, PROBATION_COUNT};
 use super::server::Server;
 use crate::node::Time;
 
@@ -71,7 +71,7 @@ impl Router {
     }
 
     /// What becomes of a server after this window.
-    fn change_of(&mut self, now: Time, slot: u16, usual_ns: Option<u64>) -> Option<Standing> {
+    fn change_of(&mut self, now: Time, slot: u16, usual_ns: Option<u64>) -> Option<Health> {
         let (config, room) = (self.config.outliers, self.has_room_to_eject());
         let server = self.servers[usize::from(slot)].as_mut()?;
         let concluded_total = server.concluded_total();
@@ -86,24 +86,24 @@ impl Router {
             && usual_ns.is_some_and(|usual_ns| {
                 let limit_ns = usual_ns.saturating_mul(config.factor.into());
                 // One request at a time waits for no other.
-                let is_alone = pace.standing == Standing::Probation;
+                let is_alone = pace.health == Health::Probation;
                 let limit_ns = if is_alone { limit_ns / 3 * 2 } else { limit_ns };
                 window.at_least_ns > limit_ns.max(usual_ns.saturating_add(config.least_ns))
             });
-        match pace.standing {
-            Standing::Ejected(until) if now >= until => {
+        match pace.health {
+            Health::Ejected(until) if now >= until => {
                 pace.begin(concluded_total);
-                Some(Standing::Probation)
+                Some(Health::Probation)
             }
-            Standing::Ejected(_) => None,
-            Standing::Probation if is_slow => Some(Standing::Ejected(now)),
-            Standing::Probation => (window.concluded >= PROBATION_COUNT).then_some(Standing::Well),
-            Standing::Well if is_slow => {
+            Health::Ejected(_) => None,
+            Health::Probation if is_slow => Some(Health::Ejected(now)),
+            Health::Probation => (window.concluded >= PROBATION_COUNT).then_some(Health::Well),
+            Health::Well if is_slow => {
                 pace.strikes += 1;
                 let is_ejected = pace.strikes >= config.windows && room;
-                is_ejected.then_some(Standing::Ejected(now))
+                is_ejected.then_some(Health::Ejected(now))
             }
-            Standing::Well => {
+            Health::Well => {
                 if window.concluded > 0 {
                     pace.strikes = 0;
                 }
@@ -121,15 +121,15 @@ impl Router {
         in_service >= SERVERS_MIN && (limited == 0 || has_share)
     }
 
-    fn limit(&mut self, now: Time, slot: u16, standing: Standing) {
+    fn limit(&mut self, now: Time, slot: u16, health: Health) {
         let config = self.config.outliers;
         let Some(server) = &mut self.servers[usize::from(slot)] else { return };
         let pace = &mut server.pace;
         let was_limited = pace.is_limited();
-        match standing {
-            Standing::Well => pace.readmit(now),
-            Standing::Probation => pace.standing = Standing::Probation,
-            Standing::Ejected(_) => pace.eject(now, &config),
+        match health {
+            Health::Well => pace.readmit(now),
+            Health::Probation => pace.health = Health::Probation,
+            Health::Ejected(_) => pace.eject(now, &config),
         }
         self.metrics.servers_ejected += u64::from(pace.is_ejected());
         self.metrics.servers_readmitted += u64::from(!pace.is_limited() && was_limited);
@@ -150,13 +150,13 @@ impl Router {
             let slot = self.order[index];
             let server = self.servers[usize::from(slot)].as_ref();
             if server.is_some_and(|server| server.pace.is_limited()) {
-                self.limit(now, slot, Standing::Well);
+                self.limit(now, slot, Health::Well);
             }
         }
     }
 
     /// A server is removed.
-    pub(super) fn forget_pace(&mut self, server: &Server) {
+    pub(super) fn release_pace(&mut self, server: &Server) {
         self.outliers.limited_count -= usize::from(server.pace.is_limited());
     }
 }

@@ -61,23 +61,23 @@ pub(super) struct Pace {
     pub(super) peak_ns: Option<u64>,
     /// Windows in a row in which it was too slow.
     pub(super) strikes: u32,
-    /// Whether it gets requests.
-    pub(super) standing: Standing,
+    /// Its state among the servers that are slow and those that are not.
+    pub(super) health: Health,
     /// Times that it was ejected in a row.
     times: u32,
     /// When it was last taken back.
     well_at: Time,
 }
 
-/// Whether a server gets requests.
+/// State of a server among those that are slow and those that are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// As the others.
+pub(super) enum Health {
+    /// It gets requests as the others.
     #[default]
     Well,
-    /// None until then.
+    /// It gets none until then.
     Ejected(Time),
-    /// One at a time.
+    /// It gets one at a time.
     Probation,
 }
 
@@ -102,20 +102,20 @@ impl Pace {
 
     /// True if it gets no more requests, for it is ejected, or has one on probation.
     pub(super) fn is_out(&self) -> bool {
-        match self.standing {
-            Standing::Well => false,
-            Standing::Ejected(_) => true,
-            Standing::Probation => self.outstanding > 0,
+        match self.health {
+            Health::Well => false,
+            Health::Ejected(_) => true,
+            Health::Probation => self.outstanding > 0,
         }
     }
 
     /// True if it is ejected.
     pub(super) fn is_ejected(&self) -> bool {
-        matches!(self.standing, Standing::Ejected(_))
+        matches!(self.health, Health::Ejected(_))
     }
 
     pub(super) fn is_limited(&self) -> bool {
-        self.standing != Standing::Well
+        self.health != Health::Well
     }
 
     /// The window up to now; a new one begins, but while too few have ended on probation.
@@ -127,7 +127,7 @@ impl Pace {
             let kept_ns = self.peak_ns.map_or(0, |peak_ns| peak_ns - peak_ns / 8);
             self.peak_ns = Some(mean_ns.max(kept_ns));
         }
-        if self.standing != Standing::Probation || concluded >= PROBATION_COUNT {
+        if self.health != Health::Probation || concluded >= PROBATION_COUNT {
             self.begin(concluded_total);
         }
         Window { at_least_ns, concluded }
@@ -142,13 +142,13 @@ impl Pace {
             self.times = 0;
         }
         let out_ns = config.ejected_ns.saturating_mul(1 << self.times.min(16));
-        self.standing = Standing::Ejected(now.saturating_add(out_ns.min(config.ejected_ns_max)));
+        self.health = Health::Ejected(now.saturating_add(out_ns.min(config.ejected_ns_max)));
         self.times = self.times.saturating_add(1);
         self.strikes = 0;
     }
 
     pub(super) fn readmit(&mut self, now: Time) {
-        (self.standing, self.well_at, self.strikes) = (Standing::Well, now, 0);
+        (self.health, self.well_at, self.strikes) = (Health::Well, now, 0);
     }
 }
 

@@ -106,9 +106,9 @@ pub(super) struct Server {
     /// The time under which it is among the servers that have something due; [`Time::MAX`] if it is
     /// not. Nothing is due before.
     pub(super) due_at: Time,
-    /// What it was counted as last.
+    /// Standing that it was counted under last.
     counted: Standing,
-    /// An eighth more than the longest wait for an answer, forgotten within seconds, nanoseconds.
+    /// An eighth more than the longest wait for an answer, which decays within seconds, nanoseconds.
     patience_ns: u64,
     /// When it was last heard after it had been asked.
     answered_at: Time,
@@ -156,7 +156,7 @@ pub(super) enum Crowd {
     IsSilent,
 }
 
-/// What a server counts as among the others.
+/// Standing of a server among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing: it is not probed, or on its way out.
@@ -484,7 +484,7 @@ impl Server {
         if let Some(asked_at) = self.asked_at.take() {
             // By time, since busy servers answer often: half of it in 3 s.
             let since_ns = now.saturating_sub(std::mem::replace(&mut self.answered_at, now));
-            let lost_ns = (self.patience_ns >> 16) * (since_ns.min(FORGET_NS) >> 16);
+            let lost_ns = (self.patience_ns >> 16) * (since_ns.min(PATIENCE_DECAY_NS) >> 16);
             let forgotten = self.patience_ns.saturating_sub(lost_ns);
             let waited_ns = now.saturating_sub(asked_at);
             if is_restart || waited_ns > config.silent_ns_max {
@@ -658,8 +658,8 @@ fn smooth(old: Option<u64>, sample: Option<u64>) -> Option<u64> {
     }
 }
 
-/// What a server once let a probe wait is forgotten by this, about, nanoseconds.
-const FORGET_NS: u64 = 1 << 32;
+/// Time in which a server's patience decays, about, nanoseconds.
+const PATIENCE_DECAY_NS: u64 = 1 << 32;
 
 /// Fewer probes without an answer say nothing: each may have been lost.
 const UNANSWERED_MIN: u32 = 3;

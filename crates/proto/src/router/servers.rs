@@ -66,7 +66,7 @@ impl Router {
         self.order.retain(|&other| other != slot);
         if let Some(server) = self.servers[usize::from(slot)].take() {
             self.census.remove(&server);
-            self.forget_pace(&server);
+            self.release_pace(&server);
         }
         self.due.remove(&mut self.due_places, SlotId(slot.into()));
         for scheduler in &mut self.schedulers {
