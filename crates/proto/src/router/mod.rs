@@ -262,7 +262,7 @@ impl Node for Router {
         };
         match packet.message_type {
             MessageType::Request => self.handle_request(now, path, &packet, bytes),
-            MessageType::Response => self.handle_reply(path, &packet, bytes),
+            MessageType::Response => self.handle_reply(now, path, &packet, bytes),
             MessageType::Feedback => self.handle_feedback(now, path, &packet),
             MessageType::Claimed => self.handle_claimed(now, path, &packet),
             MessageType::Cancel => self.handle_cancel(now, path.peer, &packet, bytes),

@@ -20,13 +20,13 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
-use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Packet, ROUTED_LEN, Route, RpcId};
+use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Packet, ROUTED_LEN, ReplyHeader, Route, RpcId};
 
 use super::Router;
 use super::config::{FilterAt, RouterConfig};
 use super::outbox::Datagram;
 use crate::address::AddressKey;
-use crate::node::{Path, Source, is_unanswerable};
+use crate::node::{Path, Source, Time, is_unanswerable};
 use crate::reply_filter::{ReplyFilter, Verdict};
 
 /// The identity of a call at the filter.
@@ -45,7 +45,7 @@ pub(super) fn filter_of(config: &RouterConfig) -> Option<ReplyFilter<FilterId>> 
 
 impl Router {
     /// A reply of a server's for a client.
-    pub(super) fn handle_reply(&mut self, path: Path, packet: &Packet, bytes: &[u8]) {
+    pub(super) fn handle_reply(&mut self, now: Time, path: Path, packet: &Packet, bytes: &[u8]) {
         let (Some(route), Some(rpc_id)) = (packet.route(), packet.rpc_id()) else {
             self.metrics.unexpected += 1;
             return;
@@ -65,27 +65,34 @@ impl Router {
             self.metrics.outbox_full += 1;
             return;
         }
-        if let (Some(server), Some(header)) =
-            (self.servers[usize::from(slot)].as_mut(), packet.reply_header())
-        {
-            (server.reported, server.waiting) =
-                (header.server_load.get().into(), header.server_waiting.get().into());
-        }
-        if packet.flags().clone_mark() != CloneMark::Single
-            && self.judge(rpc_id, client) == Verdict::Drop
-        {
+        let is_cloned = packet.flags().clone_mark() != CloneMark::Single;
+        if is_cloned && self.judge(rpc_id, client) == Verdict::Drop {
             self.metrics.replies_filtered += 1;
-            return;
+        } else {
+            let mut forwarded = self.outbox.buffer(&bytes[..EXTENDED_LEN]);
+            forwarded[HEADER_SIZE_AT] = EXTENDED_LEN as u8;
+            forwarded.extend_from_slice(&bytes[ROUTED_LEN..]);
+            self.outbox.push(Datagram {
+                to: client,
+                from: Source::Spoofed(path.peer),
+                bytes: forwarded,
+            });
+            self.metrics.replies_forwarded += 1;
         }
-        let mut forwarded = self.outbox.buffer(&bytes[..EXTENDED_LEN]);
-        forwarded[HEADER_SIZE_AT] = EXTENDED_LEN as u8;
-        forwarded.extend_from_slice(&bytes[ROUTED_LEN..]);
-        self.outbox.push(Datagram {
-            to: client,
-            from: Source::Spoofed(path.peer),
-            bytes: forwarded,
-        });
-        self.metrics.replies_forwarded += 1;
+        if let Some(header) = packet.reply_header() {
+            self.learn_load(now, slot, header);
+        }
+    }
+
+    /// A reply tells its server's load before the feedback does, which says what has ended.
+    fn learn_load(&mut self, now: Time, slot: u16, header: &ReplyHeader) {
+        let Some(server) = self.servers[usize::from(slot)].as_mut() else { return };
+        let load = (header.server_load.get().into(), header.server_waiting.get().into());
+        if load != (server.reported, server.waiting) {
+            (server.reported, server.waiting) = load;
+            self.refresh(now, slot);
+            self.note_load();
+        }
     }
 
     fn judge(&mut self, rpc_id: RpcId, client: SocketAddr) -> Verdict {

@@ -1,9 +1,11 @@
 //! Replies that come back through a router: what it asks servers for, forwards and drops.
 
+use std::net::SocketAddr;
+
 use tailcut_proto::node::Source;
 use tailcut_proto::router::{FilterAt, Forward, RouterConfig, Speaks};
 use tailcut_wire::r2p2::{
-    CloneMark, EXTENDED_LEN, Flags, MessageType, Packet, ReplyRepr, RpcId, Segment,
+    CloneMark, EXTENDED_LEN, Flags, MessageType, Packet, ReplyRepr, RpcId, Segment, SessionId,
 };
 
 use crate::router_bench::{Ask, Bench, Sent, client, route, server};
@@ -25,6 +27,10 @@ fn ask(id: u64) -> Ask {
 
 /// A reply of four bytes on its way back.
 fn returned(id: u64, mark: CloneMark, waiting: u16) -> Vec<u8> {
+    returned_to(client(), id, mark, waiting)
+}
+
+fn returned_to(client: SocketAddr, id: u64, mark: CloneMark, waiting: u16) -> Vec<u8> {
     let repr = ReplyRepr {
         segment: Segment { message_len: 4, segment_len: 1_400, ..Segment::CONTROL },
         flags: mark.bits(),
@@ -33,7 +39,7 @@ fn returned(id: u64, mark: CloneMark, waiting: u16) -> Vec<u8> {
         ..ReplyRepr::control(MessageType::Response, id as u16, RpcId(id))
     };
     let mut bytes = vec![0; 76];
-    repr.emit_returned(client(), &mut bytes).copy_from_slice(b"pong");
+    repr.emit_returned(client, &mut bytes).copy_from_slice(b"pong");
     bytes
 }
 
@@ -116,6 +122,10 @@ fn the_load_of_a_dropped_reply_counts() {
     bench.send(server(1), &returned(7, CloneMark::Copy, 3));
     let waiting = bench.router.servers().map(|server| server.waiting).collect::<Vec<_>>();
     assert_eq!(waiting, [0, 3]);
+    // And the next request is not cloned: somebody waits at one of the two.
+    assert_eq!(bench.send(client(), &ask(8).bytes()).len(), 1);
+    bench.send(server(1), &returned(9, CloneMark::Copy, 0));
+    assert_eq!(bench.send(client(), &ask(10).bytes()).len(), 2);
 }
 
 #[test]
@@ -125,6 +135,22 @@ fn a_router_that_restarts_drops_no_first_reply() {
     // The other copy's reply finds a new router: it passes, and the client knows it by its id.
     assert_eq!(after.send(server(1), &returned(7, CloneMark::Copy, 0)).len(), 1);
     assert_eq!(after.send(server(1), &returned(8, CloneMark::Copy, 0)).len(), 1);
+}
+
+/// Of a cell that keeps an id whose second reply never came: it is no call's of another session or
+/// of another client, though the rest is equal.
+#[test]
+fn a_client_that_restarts_loses_no_first_reply() {
+    let mut bench = bench();
+    let other = SocketAddr::new(client().ip(), client().port() + 1);
+    for sequence in 1..=100 {
+        for (session, to) in [(1, client()), (2, client()), (2, other), (1, other)] {
+            let id = RpcId::new(SessionId(session), sequence).0;
+            let reply = returned_to(to, id, CloneMark::Original, 0);
+            assert_eq!(bench.send(server(0), &reply).len(), 1, "{session} {sequence} {to}");
+        }
+    }
+    assert_eq!(bench.metrics().replies_filtered, 0);
 }
 
 #[test]
