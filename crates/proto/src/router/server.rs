@@ -43,6 +43,7 @@ use super::ids::ServerKey;
 use super::metrics::{ServerState, ServerStatus};
 use super::pace::Pace;
 use crate::node::Time;
+use crate::policy;
 
 /// A server.
 #[derive(Debug)]
@@ -354,9 +355,19 @@ impl Server {
         self.members = count.clamp(1, u32::from(u16::MAX));
     }
 
-    /// Its load as policies see it: of each of the servers that it stands for.
-    pub(super) fn load(&self) -> u32 {
-        self.outstanding() / self.members
+    /// Its load as policies see it: of each of the servers that it stands for. Somebody waits where
+    /// that is likely of the one that a request would get.
+    pub(super) fn load(&self) -> policy::Load {
+        let (outstanding, reported, waiting) = (self.outstanding(), self.reported, self.waiting);
+        // Nearly all are one, and divisions cost.
+        if self.members == 1 {
+            return policy::Load { outstanding, reported, waiting };
+        }
+        policy::Load {
+            outstanding: outstanding / self.members,
+            reported: reported / self.members,
+            waiting: waiting.saturating_add(self.members / 2) / self.members,
+        }
     }
 
     /// Places an extended request; its placement number.
@@ -575,7 +586,8 @@ impl Server {
     /// Starts or stops the time to a probe out of turn. A silent server waits for its turn.
     pub(super) fn watch_bound(&mut self, now: Time, bound: Option<u32>, config: &RouterConfig) {
         let outstanding = self.outstanding();
-        let wait_ns = if bound.is_some_and(|bound| self.load() >= bound) {
+        let is_full = |bound: u32| outstanding >= bound.saturating_mul(self.members);
+        let wait_ns = if bound.is_some_and(is_full) {
             config.stall_probe_ns
         } else {
             // So often that a server that is gone leaves enough of them unanswered.

@@ -14,7 +14,7 @@ use super::server::{ProbeCause, Server, Shown};
 use crate::address::AddressKey;
 use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
-use crate::policy::WorkerId;
+use crate::policy::{Load, WorkerId};
 use crate::scheduler::Service;
 
 impl Router {
@@ -231,8 +231,9 @@ impl Router {
         server.pace.note(now, server.outstanding());
         let service = if server.is_in_service() { Service::In } else { Service::Out };
         scheduler.set_in_service(worker, service);
-        scheduler.set_outstanding(worker, server.load());
-        scheduler.set_reported(worker, server.reported, server.waiting);
+        let Load { outstanding, reported, waiting } = server.load();
+        scheduler.set_outstanding(worker, outstanding);
+        scheduler.set_reported(worker, reported, waiting);
         server.watch_bound(now, scheduler.bound(), &self.config);
         self.census.recount(server);
         // The heap knows the earliest time that was ever due, and a look there finds out the next:

@@ -437,6 +437,7 @@ fn nearly() -> impl Strategy<Value = Vec<u8>> {
                     received,
                     concluded,
                     load: 0,
+                    waiting: 0,
                     flags: 0,
                     members: 0,
                 }

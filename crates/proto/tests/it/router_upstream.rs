@@ -8,7 +8,7 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::IntoBytes;
 
-use super::router_bench::{Ask, Bench, FakeServer, MS, Sent, server};
+use super::router_bench::{Ask, Bench, FakeServer, MS, Sent, client, server};
 
 /// What a report says: received less concluded, placement seen, waiting, servers, and its flags.
 type Report = (u32, u32, u16, u16, u8);
@@ -17,7 +17,7 @@ fn upstream() -> SocketAddr {
     SocketAddr::from(([10, 3, 0, 1], 9_000))
 }
 
-/// Two servers at a bound of two, and an upstream at any port.
+/// Two servers at a bound of two, and an upstream at any port; up for longer than any request is old.
 fn bench() -> Bench {
     let mut bench = young_bench();
     bench.rest_until(1000 * MS);
@@ -183,4 +183,33 @@ fn a_server_that_is_a_router_has_the_bound_of_all_its_servers() {
     let placed: Vec<Option<u16>> = (1..10).map(|id| bench.place(&Ask::id(id).bytes())).collect();
     let count = |index| placed.iter().filter(|&&at| at == index).count();
     assert_eq!((count(Some(0)), count(Some(1)), count(None)), (6, 2, 1), "{placed:?}");
+}
+
+/// A router that stands for ten servers, and one server alone, with these loads and of them waiting.
+fn placed_beside_ten(policy: &str, loads: [(u16, u16); 2]) -> Vec<usize> {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| {
+        config.policy = policy.parse().unwrap();
+    });
+    for (index, (members, (load, waiting))) in (0..).zip([10, 0].into_iter().zip(loads)) {
+        let fake = FakeServer { members, load, waiting, ..FakeServer::new(index) };
+        bench.send(server(index), &fake.feedback());
+    }
+    let mut placed = vec![0; 2];
+    for id in 1..=20 {
+        let ask = Ask { flags: Flags::IDEMPOTENT, ..Ask::id(id) };
+        for sent in bench.send(client(), &ask.bytes()) {
+            placed[usize::from(sent.to == server(1))] += 1;
+        }
+    }
+    placed
+}
+
+#[test]
+fn what_a_router_reports_counts_for_each_of_its_servers() {
+    assert_eq!(placed_beside_ten("racksched", [(20, 0), (10, 0)]), [20, 0]);
+    assert_eq!(placed_beside_ten("racksched", [(20, 0), (1, 0)]), [0, 20]);
+    // Both copies of all, while most of the ten have nobody who waits.
+    assert_eq!(placed_beside_ten("netclone", [(14, 4), (1, 0)]), [20, 20]);
+    let once: usize = placed_beside_ten("netclone", [(16, 6), (1, 0)]).iter().sum();
+    assert_eq!(once, 20);
 }

@@ -139,6 +139,8 @@ pub(crate) struct FakeServer {
     pub(crate) concluded: u32,
     /// Load that it reports.
     pub(crate) load: u16,
+    /// Of that, the requests that wait.
+    pub(crate) waiting: u16,
     /// Servers that it stands for.
     pub(crate) members: u32,
     /// Flags of its reports.
@@ -154,6 +156,7 @@ impl FakeServer {
             received: 0,
             concluded: 0,
             load: 0,
+            waiting: 0,
             members: 0,
             flags: 0,
         }
@@ -188,9 +191,14 @@ impl FakeServer {
             concluded: self.concluded.into(),
         };
         let report = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0));
-        let header =
-            ReplyRepr { server_load: self.load, detail: self.members, flags: self.flags, ..report }
-                .header();
+        let repr = ReplyRepr {
+            server_load: self.load,
+            server_waiting: self.waiting,
+            detail: self.members,
+            flags: self.flags,
+            ..report
+        };
+        let header = repr.header();
         [header.as_bytes(), body.as_bytes()].concat()
     }
 }
