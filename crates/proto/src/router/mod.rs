@@ -111,7 +111,7 @@ pub struct Router {
     draws: Draws,
     /// Derives the bound, where the policy asks for it.
     estimator: Option<BoundEstimator>,
-    /// Workers of the server that has most, as far as reports show.
+    /// Workers of the server that has most, of those that take requests, as far as reports show.
     workers: u32,
     /// Servers by when something is due there at the earliest.
     due: Heap<Time>,

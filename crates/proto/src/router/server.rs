@@ -222,19 +222,20 @@ impl Census {
         self.1
     }
 
-    /// Counts a server as what it is now.
-    pub(super) fn recount(&mut self, server: &mut Server) {
+    /// Counts a server as what it is now; true if that is something else than before.
+    pub(super) fn recount(&mut self, server: &mut Server) -> bool {
         let load = Load::of(server);
         self.1.replace(std::mem::replace(&mut server.summed, load), load);
         let standing = server.standing();
         if standing == server.counted {
-            return;
+            return false;
         }
         self.leave(server);
         server.counted = standing;
         if standing != Standing::Aside {
             self.0[standing as usize] += 1;
         }
+        true
     }
 
     /// A server is removed.

@@ -68,6 +68,7 @@ impl Router {
             self.census.remove(&server);
             self.release_pace(&server);
         }
+        self.recount_workers();
         self.due.remove(&mut self.due_places, SlotId(slot.into()));
         for scheduler in &mut self.schedulers {
             scheduler.remove_worker(WorkerId(slot.into()));
@@ -235,13 +236,16 @@ impl Router {
         scheduler.set_outstanding(worker, outstanding);
         scheduler.set_reported(worker, reported, waiting);
         server.watch_bound(now, scheduler.bound(), &self.config);
-        self.census.recount(server);
+        let has_changed = self.census.recount(server);
         // The heap knows the earliest time that was ever due, and a look there finds out the next:
         // so most requests and reports leave it alone.
         let next_event = server.next_event();
         if next_event < server.due_at {
             server.due_at = next_event;
             self.due.set(&mut self.due_places, SlotId(slot.into()), next_event);
+        }
+        if has_changed {
+            self.recount_workers();
         }
         self.readmit_if_last(now);
     }

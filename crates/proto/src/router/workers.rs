@@ -6,8 +6,8 @@
 //! | none waits, of as many as the bound lets it have | twice as many workers, until requests wait |
 //! | none waits, of fewer | at least as many workers as run |
 //!
-//! One bound holds for all servers, that of the one with the most workers: a lower one would leave
-//! workers idle while requests are held.
+//! One bound holds for all servers, that of the one with the most workers of those that take requests:
+//! a lower one would leave workers idle while requests are held.
 
 use super::Router;
 use super::server::Server;
@@ -39,8 +39,18 @@ impl Router {
         };
         let server = self.servers[usize::from(slot)].as_mut();
         if server.is_some_and(|server| server.learn_workers(bound)) {
-            let workers = self.servers.iter().flatten().map(|server| server.workers);
-            self.workers = workers.max().unwrap_or(1);
+            self.recount_workers();
+        }
+    }
+
+    /// A server has other workers than before, or others take requests: derives the bound anew.
+    pub(super) fn recount_workers(&mut self) {
+        if self.estimator.is_none() {
+            return;
+        }
+        let servers = self.servers.iter().flatten().filter(|server| server.is_able());
+        let workers = servers.map(|server| server.workers).max().unwrap_or(1);
+        if std::mem::replace(&mut self.workers, workers) != workers {
             self.set_bound();
         }
     }

@@ -310,6 +310,38 @@ fn the_bound_follows_what_is_measured() {
     assert_eq!(bench.router.status().bound, Some(2));
 }
 
+#[test]
+fn the_bound_is_that_of_servers_that_take_requests() {
+    let bound = |bench: &Bench| bench.router.status().bound.unwrap();
+    let mut bench =
+        Bench::new(Speaks::Extension, 2, |config| config.policy = "jbsq:auto".parse().unwrap());
+    let mut fakes = [FakeServer::new(0), FakeServer::new(1)];
+    let [large, small] = &mut fakes;
+    bench.live(&mut [large, small], 5 * MS);
+    let alone = bound(&bench);
+    // Twice of the 16 that run, as none waits.
+    large.load = 16;
+    bench.send(server(0), &large.feedback());
+    let both = bound(&bench);
+    assert_eq!(both, alone + 31);
+    bench.router.drain_server(bench.now, server(0)).unwrap();
+    assert_eq!(bound(&bench), alone, "draining");
+    bench.router.resume_server(bench.now, server(0)).unwrap();
+    assert_eq!(bound(&bench), both);
+    large.flags = Flags::STOPPING;
+    bench.send(server(0), &large.feedback());
+    assert_eq!(bound(&bench), alone, "stopping");
+    large.flags = 0;
+    bench.send(server(0), &large.feedback());
+    assert_eq!(bound(&bench), both);
+    bench.live(&mut [small], 200 * MS);
+    assert_eq!((bench.states()[0], bound(&bench)), (ServerState::Silent, alone));
+    bench.send(server(0), &large.feedback());
+    assert_eq!(bound(&bench), both);
+    bench.router.remove_server(server(0)).unwrap();
+    assert_eq!(bound(&bench), alone, "removed");
+}
+
 /// A policy that clones whatever it is asked for.
 #[derive(Debug)]
 struct Cloner;
