@@ -38,7 +38,8 @@ pub struct RouterMetrics {
     pub malformed: MalformedCounts,
     /// Request packets other than the first, which go to the server directly.
     pub not_first: u64,
-    /// Packets that a router does not take: replies without a route block, ACKs, DROPs, probes.
+    /// Packets that a router does not take: replies without a route block, ACKs but those of servers,
+    /// DROPs, and claims of routers that are not named as such.
     pub unexpected: u64,
     /// Requests of the fixed policy forwarded to the first server.
     pub fixed: u64,
@@ -197,7 +198,8 @@ pub struct MalformedCounts {
     pub length: u64,
     /// Extended requests without room for the route.
     pub no_route: u64,
-    /// Extended requests whose route names a client that nobody can answer.
+    /// Extended requests, and replies on their way back, whose route names a client that nobody can
+    /// answer.
     pub client_address: u64,
 }
 

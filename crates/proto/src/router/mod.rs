@@ -13,8 +13,9 @@
 //! | new | the router is closed | refused: stopping |
 //! | held | its id arrives again | held, the newcomer is dropped |
 //! | refused, not idempotent | its id arrives again, within twice `transit_ns_max` | refused again |
-//! | placed | its id arrives again | forwarded to the same server again |
-//! | placed | its id arrives again, and the server is out or removed | idempotent: placed anew; else refused: uncertain |
+//! | placed | its id arrives again | forwarded to the same server again, in service or not |
+//! | placed | its id arrives again, it is idempotent, and the server is silent or removed | placed anew |
+//! | placed | its id arrives again, it may run once, and the server is removed | refused: uncertain |
 //! | placed | cancelled | the cancel is forwarded to the server |
 //! | placed | its deadline passes | released |
 //!
