@@ -191,6 +191,10 @@ impl Rpc for Endpoint {
         either!(self.reject(now, id, code, text))
     }
 
+    fn say_farewell(&mut self) {
+        either!(self.say_farewell());
+    }
+
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
         either!(self.poll_event())

@@ -213,6 +213,10 @@ pub trait Rpc: Node {
         self.refuse(now, id, DropReason::Application)
     }
 
+    /// Takes note that the owner goes: what waits for other packets to take it along, such as
+    /// acknowledgements, is handed out by the next [`Node::poll_transmit`].
+    fn say_farewell(&mut self) {}
+
     /// The next event; `None` when there is none.
     fn poll_event(&mut self) -> Option<Event>;
 

@@ -346,6 +346,7 @@ impl Engine {
         for (id, _) in self.calls.places.iter().flatten() {
             node.cancel(now, *id);
         }
+        node.say_farewell();
         self.driver.flush_all(now);
     }
 }

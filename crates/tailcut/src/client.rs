@@ -254,6 +254,15 @@ impl Drop for Reply<'_> {
     }
 }
 
+impl Drop for Inner {
+    /// A server keeps the last reply, and asks for it, until it hears that it has come.
+    fn drop(&mut self) {
+        let now = self.driver.clock().now();
+        self.driver.node_mut(0).say_farewell();
+        self.driver.flush_all(now);
+    }
+}
+
 impl Inner {
     fn queue(
         &mut self,

@@ -66,6 +66,17 @@ pub(super) struct Endpoints {
     called_at: Option<Time>,
 }
 
+impl Drop for Endpoints {
+    /// Servers keep the last replies, and ask for them, until they hear that they have come.
+    fn drop(&mut self) {
+        let now = self.driver.clock().now();
+        for index in 0..self.driver.count() {
+            self.driver.node_mut(index).say_farewell();
+        }
+        self.driver.flush_all(now);
+    }
+}
+
 impl Endpoints {
     /// Endpoints for a plan; none has a port yet.
     pub(super) fn new(plan: &Plan, wait: Wait, sampler: Sampler) -> Result<Self> {

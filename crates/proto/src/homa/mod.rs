@@ -471,6 +471,10 @@ impl Rpc for Endpoint {
         self.refuse_saying(now, id, DropReason::Application, &[&code, text])
     }
 
+    fn say_farewell(&mut self) {
+        self.say_late_acks(Time::MAX);
+    }
+
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

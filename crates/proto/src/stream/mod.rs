@@ -180,6 +180,11 @@ impl<E: Rpc> Streams<E> {
         self.holdings.streams == 0 && self.holdings.messages == 0
     }
 
+    /// Takes note that the owner goes; see [`Rpc::say_farewell`].
+    pub fn say_farewell(&mut self) {
+        self.rpc.say_farewell();
+    }
+
     /// Opens a stream. [`Streams::poll_changed`] tells when the peer has answered; what is written
     /// before waits.
     ///

@@ -164,6 +164,12 @@ impl Engine {
             let is_over = is_closed
                 && driver.node(0).is_empty()
                 && driver.node(0).rpc().holdings().requests == 0;
+            if is_over {
+                // The other side waits for this before it ends.
+                let now = driver.clock().now();
+                driver.node_mut(0).say_farewell();
+                driver.flush_all(now);
+            }
             if turned.is_err() || is_over || driver.wait(None, None).is_err() {
                 break;
             }

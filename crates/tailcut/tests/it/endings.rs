@@ -76,6 +76,50 @@ fn a_call_that_is_dropped_with_its_client_is_cancelled() {
     }
 }
 
+/// A server made by hand, of this implementation: it asks nothing, so that what comes comes by
+/// itself.
+#[test]
+fn a_client_that_goes_acknowledges_its_last_reply() {
+    for is_async in [false, true] {
+        let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let address = server.local_addr().unwrap();
+        let answered = std::thread::spawn(move || {
+            let mut packet = [0; 1500];
+            let (len, client) = server.recv_from(&mut packet).unwrap();
+            assert_eq!((len, packet[TYPE]), (56 + 4, 0x10), "the request");
+            let id = packet[ID..ID + 8].to_vec();
+            let ports = [&packet[2..4], &packet[..2]].concat();
+            packet[..4].copy_from_slice(&ports);
+            packet[ID + 7] ^= 1;
+            // It knows the flags, and sends all of it at once.
+            packet[36..56].fill(0);
+            packet[49] = 0x80;
+            server.send_to(&packet[..len], client).unwrap();
+            // Before it has the reply it may ask for it.
+            loop {
+                let (len, _) = server.recv_from(&mut packet).unwrap();
+                if packet[TYPE] == 0x18 {
+                    return (len, packet[ID..ID + 8] == id);
+                }
+            }
+        });
+        if is_async {
+            let client = patient(HOMA).connect_async(address).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            assert_eq!(runtime.block_on(client.call("ping")).unwrap(), b"ping");
+        } else {
+            let client = patient(HOMA).connect(address).unwrap();
+            assert_eq!(&client.call(b"ping").unwrap()[..], b"ping");
+        }
+        assert_eq!(answered.join().unwrap(), (80, true), "ACK of its id");
+    }
+}
+
+/// Places in Homa's header.
+const TYPE: usize = 11;
+const ID: usize = 20;
+
 /// A bomb in a task that is cancelled goes off when the task is dropped.
 struct Bomb;
 

@@ -24,6 +24,28 @@ fn the_last_reply_of_a_server_without_flags_is_acknowledged_at_once() {
 }
 
 #[test]
+fn a_client_that_goes_acknowledges_what_it_has() {
+    let mut client = Lone::new();
+    for _ in 0..3 {
+        client.call(10).unwrap();
+    }
+    let ids: Vec<u64> =
+        client.take().iter().map(|sent| sent.packet().common.sender_id.get()).collect();
+    ids[..2].iter().for_each(|&id| client.give(SERVER, &known_reply(id, b"pong")));
+    assert_eq!(client.take_types(), [], "that waits for the next call");
+    client.node.say_farewell();
+    client.settle();
+    let sent = client.take();
+    let Body::Ack(acks) = sent[0].packet().body else { panic!("not an ack") };
+    let named: Vec<u64> = acks.iter().map(|ack| ack.client_id.get()).collect();
+    assert_eq!((sent.len(), sent[0].packet().common.sender_id.get()), (1, ids[0]));
+    assert_eq!(named, [ids[1]]);
+    client.node.say_farewell();
+    client.settle();
+    assert_eq!(client.take_types(), [], "there is nothing more to say");
+}
+
+#[test]
 fn a_range_acknowledges_as_many_as_it_says() {
     let mut server = Lone::new();
     for id in (2..=20).step_by(2) {
