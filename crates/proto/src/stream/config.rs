@@ -9,23 +9,27 @@ pub struct Config {
     /// fit into a window, so that the receiver's grants of one overlap with the packets of another.
     pub message_len_max: usize,
     /// Bytes that are taken of a stream before the application has read them, and as many that are
-    /// taken from the application before the peer has them. Default 1 MiB: a round trip of 800 us
-    /// at 10 Gbit/s.
+    /// taken from the application before the peer has them, when all of the window was in use
+    /// before. Default 1 MiB: a round trip of 800 us at 10 Gbit/s.
     pub window_max: usize,
-    /// Least window, when many streams are open; also of a stream whose opener has not shown
-    /// that it hears. Default 64 KiB.
+    /// Window of a stream that has used no more; also of one whose opener has not shown that it
+    /// hears. Default 16 KiB, what TCP sends at first: `streams_max` of them are half of
+    /// `windows_bytes_max`.
     pub window_min: usize,
-    /// Sum of the windows of all streams. Default 256 MiB. As much again may wait to be sent.
+    /// Sum of the windows of all streams. Default 256 MiB, of which half at most is for windows
+    /// longer than the least; of the upper half of that one host, an address or a /64 of IPv6, has
+    /// at most three times what is left. As much again may wait to be sent.
     pub windows_bytes_max: usize,
-    /// Streams open at once. Default 4096.
+    /// Streams open at once. Default 8192. Of the upper half, one host has at most three times what
+    /// is left: 6144 alone.
     pub streams_max: usize,
-    /// Streams with one peer. Default 1024.
+    /// Streams with one peer, an address and port. Default 4096.
     pub streams_per_peer_max: usize,
-    /// Streams whose opener has not shown that it hears at its address. Default 256: the oldest
-    /// makes room for the next, which takes an attacker as many datagrams within a round trip of an
-    /// honest opener.
+    /// Streams whose opener has not shown that it hears at its address. Default 4096, so that a
+    /// peer may open as many at once as it may have. The oldest makes room for the next, which
+    /// takes an attacker as many datagrams within a round trip of an honest opener.
     pub half_open_max: usize,
-    /// Streams that the application has not accepted. Default 128, as sockets have.
+    /// Streams that the application has not accepted. Default 4096, as sockets have.
     pub backlog_max: usize,
     /// Messages unanswered at once, of all streams. Default 4096; not above what the transport lets
     /// be outstanding.
@@ -51,12 +55,12 @@ impl Default for Config {
             is_listening: true,
             message_len_max: 64 << 10,
             window_max: 1 << 20,
-            window_min: 64 << 10,
+            window_min: 16 << 10,
             windows_bytes_max: 256 << 20,
-            streams_max: 4096,
-            streams_per_peer_max: 1024,
-            half_open_max: 256,
-            backlog_max: 128,
+            streams_max: 8192,
+            streams_per_peer_max: 4096,
+            half_open_max: 4096,
+            backlog_max: 4096,
             messages_max: 4096,
             message_ns_max: 30_000_000_000,
             open_ns_max: 5_000_000_000,
@@ -114,6 +118,8 @@ pub struct Metrics {
     pub windows: u64,
     /// RESET messages sent.
     pub resets: u64,
+    /// Times that a window was in use and could not become longer, for the sake of other streams.
+    pub windows_denied: u64,
 }
 
 /// Everything held now.

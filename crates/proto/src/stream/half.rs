@@ -147,6 +147,17 @@ impl Outgoing {
         }
     }
 
+    /// What waits here reaches the peer's limit, and more may be written.
+    pub(super) fn is_blocked(&self) -> bool {
+        let end = self.sent + self.pending.len() as u64;
+        end > self.limit || (end == self.limit && self.end == End::Open)
+    }
+
+    /// Nothing is held, neither here nor by the transport.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_flight == 0 && self.pending.is_empty()
+    }
+
     /// The peer has everything, and knows that nothing comes after it.
     pub(super) fn is_over(&self) -> bool {
         self.end == End::Known && self.in_flight == 0

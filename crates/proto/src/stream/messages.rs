@@ -1,8 +1,11 @@
 //! What is sent, and what becomes of it.
 
-use tailcut_wire::stream::{FIN, FROM_OPENER, MAGIC, MessageHeader, MessageKind, Reply, Status};
+use tailcut_wire::stream::{
+    BLOCKED, FIN, FROM_OPENER, MAGIC, MessageHeader, MessageKind, Reply, Status,
+};
 use zerocopy::IntoBytes;
 
+use super::shares::Way;
 use super::slot::{Phase, Sent, What};
 use super::{Fault, Streams};
 use crate::call::slab::{SlotId, SlotKey};
@@ -32,7 +35,7 @@ impl<E: Rpc> Streams<E> {
             if let Some(cut) = slot.out.next(self.config.message_len_max) {
                 self.send(now, index, What::Data(cut))?;
             } else if !slot.is_window_in_flight
-                && (!slot.has_greeted || slot.inc.is_worth_telling(slot.window))
+                && (!slot.has_greeted || slot.inc.is_worth_telling(slot.window(Way::In)))
             {
                 self.send(now, index, What::Window)?;
             } else {
@@ -99,7 +102,9 @@ impl<E: Rpc> Streams<E> {
             What::Window => (MessageKind::Window, 0, false),
             What::Reset => (MessageKind::Reset, 0, false),
         };
+        let is_blocked = matches!(what, What::Data(_)) && slot.out.is_blocked();
         let side = if slot.is_opener { FROM_OPENER } else { 0 };
+        let side = if is_blocked { side | BLOCKED } else { side };
         let header = MessageHeader {
             magic: MAGIC.into(),
             kind: kind as u8,
@@ -108,7 +113,7 @@ impl<E: Rpc> Streams<E> {
             opener: slot.opener.into(),
             acceptor: slot.acceptor.into(),
             offset: offset.into(),
-            limit: slot.inc.tell(slot.window).into(),
+            limit: slot.inc.tell(slot.window(Way::In)).into(),
         };
         payload.extend_from_slice(header.as_bytes());
         match what {

@@ -13,16 +13,17 @@
 //! | failed | the peer is dead, has reset it, or has broken the protocol | the application closes it: gone |
 //!
 //! `half` is one stream's directions, `messages` what is sent and answered, `requests` what peers
-//! send.
+//! send, `shares` the windows and what one host may have of all.
 //!
 //! Invariants: every byte is delivered once and in order, or the stream fails; what a stream holds
 //! is bounded by its window in each direction, and the sum of windows by the configuration; an
-//! address that has not shown that it hears is sent replies alone.
+//! address that has not shown that it hears is sent replies alone; no host has everything.
 
 mod config;
 mod half;
 mod messages;
 mod requests;
+mod shares;
 mod slot;
 
 use std::collections::{HashMap, VecDeque};
@@ -31,6 +32,7 @@ use std::net::SocketAddr;
 pub use self::config::{Config, Holdings, Metrics};
 
 use self::half::{End, Incoming, Outgoing};
+use self::shares::{Shares, Way};
 use self::slot::{Holder, Key, Phase, Sent, Slot, What};
 use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
@@ -129,8 +131,12 @@ pub struct Streams<E> {
     wheel: Wheel,
     /// Numbers of streams, which nobody can guess.
     numbers: Numbers,
-    /// Holdings that count against the limits; its buffered bytes are counted when asked for.
+    /// Holdings that count against the limits; its bytes are counted when asked for.
     holdings: Holdings,
+    /// What of them each host has.
+    shares: Shares,
+    /// Until then nobody is looked for who opens a stream where nothing listens.
+    deaf_until: Time,
     /// Counters since the start.
     metrics: Metrics,
 }
@@ -139,7 +145,8 @@ impl<E: Rpc> Streams<E> {
     /// Streams over an endpoint of which nothing else is wanted.
     pub fn new(rpc: E, config: Config) -> Self {
         let numbers = Numbers::new(&config.secret, b"streams");
-        let state = || KeyedState::with_seed(numbers.seed());
+        let seed = numbers.seed();
+        let state = || KeyedState::with_seed(seed);
         Self {
             rpc,
             slots: Slab::default(),
@@ -153,6 +160,8 @@ impl<E: Rpc> Streams<E> {
             wheel: Wheel::new(TICK_BITS),
             numbers,
             holdings: Holdings::default(),
+            shares: Shares::new(seed),
+            deaf_until: 0,
             metrics: Metrics::default(),
             config: config.mended(),
         }
@@ -172,7 +181,7 @@ impl<E: Rpc> Streams<E> {
     pub fn holdings(&self) -> Holdings {
         let buffered_bytes =
             self.slots.values().map(|slot| slot.out.buffered() + slot.inc.buffered()).sum();
-        Holdings { buffered_bytes, ..self.holdings }
+        Holdings { buffered_bytes, windows_bytes: self.windows_bytes(Way::In), ..self.holdings }
     }
 
     /// True if there is neither a stream nor an unanswered message.
@@ -193,14 +202,15 @@ impl<E: Rpc> Streams<E> {
     /// [`Fault::TooMany`] or [`Fault::NotSent`] when a limit of streams or of the transport is
     /// reached.
     pub fn connect(&mut self, now: Time, peer: SocketAddr) -> Result<StreamId, Fault> {
-        let window = self.share().filter(|_| self.has_room_for(peer)).ok_or(Fault::TooMany)?;
+        if !self.has_room_for(peer) {
+            return Err(Fault::TooMany);
+        }
         let opener = self.numbers.draw(64);
         let index = self.begin(now, Key { peer: AddressKey(peer), opener, is_opener: true });
-        self.holdings.windows_bytes += window;
         let slot = &mut self.slots[index];
         slot.phase = Phase::Opening;
         slot.holder = Holder::Application;
-        slot.window = window;
+        self.shares.begin(peer.ip());
         match self.send(now, index, What::Open) {
             Ok(()) => Ok(self.id_of(index)),
             Err(error) => {
@@ -233,7 +243,7 @@ impl<E: Rpc> Streams<E> {
     ///
     /// The fault of the stream, or [`Fault::Finished`].
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> Result<usize, Fault> {
-        self.write_by(id, |out, window| out.write(bytes, window))
+        self.write_by(id, bytes.len(), |out, window| out.write(bytes, window))
     }
 
     /// As [`Streams::write`], moving the bytes that are taken; without a copy where nothing else
@@ -243,7 +253,7 @@ impl<E: Rpc> Streams<E> {
     ///
     /// As [`Streams::write`].
     pub fn write_all(&mut self, id: StreamId, bytes: &mut VecDeque<u8>) -> Result<usize, Fault> {
-        self.write_by(id, |out, window| out.write_all(bytes, window))
+        self.write_by(id, bytes.len(), |out, window| out.write_all(bytes, window))
     }
 
     /// Reads bytes; tells how many, 0 at the end of the stream, `None` when nothing is there now.
@@ -291,7 +301,7 @@ impl<E: Rpc> Streams<E> {
         Some(Status {
             is_open: slot.phase == Phase::Open,
             readable_len: slot.inc.ready_len(),
-            writable_len: if is_writable { slot.out.room(slot.window) } else { 0 },
+            writable_len: if is_writable { slot.out.room(slot.window(Way::Out)) } else { 0 },
             is_ended: slot.inc.is_over(),
             is_finished: slot.out.is_over(),
             fault: slot.fault,
@@ -348,16 +358,29 @@ impl<E: Rpc> Streams<E> {
     fn write_by(
         &mut self,
         id: StreamId,
+        len: usize,
         write: impl FnOnce(&mut Outgoing, usize) -> usize,
     ) -> Result<usize, Fault> {
         let index = self.usable(id)?;
-        let slot = &mut self.slots[index];
-        if slot.out.end() != End::Open {
+        if self.slots[index].out.end() != End::Open {
             return Err(Fault::Finished);
         }
-        let taken = write(&mut slot.out, slot.window);
+        while len > self.room(index) && self.widen(index, Way::Out) {}
+        let slot = &mut self.slots[index];
+        let window = slot.window(Way::Out);
+        let taken = write(&mut slot.out, window);
+        // Who writes what there is room for may have more.
+        if self.room(index) == 0 {
+            self.widen(index, Way::Out);
+        }
         self.enqueue(index);
         Ok(taken)
+    }
+
+    /// Bytes that may be written to a stream.
+    fn room(&self, index: SlotId) -> usize {
+        let slot = &self.slots[index];
+        slot.out.room(slot.window(Way::Out))
     }
 
     fn read_by(
@@ -367,9 +390,9 @@ impl<E: Rpc> Streams<E> {
     ) -> Result<Option<usize>, Fault> {
         let index = self.find(id).ok_or(Fault::Closed)?;
         let slot = &mut self.slots[index];
-        let len = read(&mut slot.inc);
+        let (len, window) = (read(&mut slot.inc), slot.window(Way::In));
         if len > 0 {
-            if slot.phase == Phase::Open && slot.inc.is_worth_telling(slot.window) {
+            if slot.phase == Phase::Open && slot.inc.is_worth_telling(window) {
                 self.enqueue(index);
             }
             return Ok(Some(len));
@@ -381,17 +404,12 @@ impl<E: Rpc> Streams<E> {
         }
     }
 
-    /// The window of a new stream; `None` when there is not even the least.
-    fn share(&self) -> Option<usize> {
-        let Config { window_max, window_min, windows_bytes_max, .. } = self.config;
-        let left = windows_bytes_max - self.holdings.windows_bytes;
-        (left >= window_min).then(|| (left / 8).clamp(window_min, window_max))
-    }
-
+    /// True if one more stream with a peer is within the limits.
     fn has_room_for(&self, peer: SocketAddr) -> bool {
         let of_peer = self.peers.get(&AddressKey(peer)).copied().unwrap_or(0);
-        let open = self.holdings.streams - self.holdings.half_open;
-        open < self.config.streams_max && of_peer < self.config.streams_per_peer_max
+        of_peer < self.config.streams_per_peer_max
+            && self.shares.has_place(peer.ip(), self.open_count(), &self.config)
+            && self.has_windows()
     }
 
     /// A stream in no phase yet.
@@ -407,6 +425,7 @@ impl<E: Rpc> Streams<E> {
         slot.is_changed = false;
         slot.since = now;
         slot.fault = None;
+        slot.windows = [self.config.window_min; 2];
         self.known.insert(key, index);
         *self.peers.entry(key.peer).or_default() += 1;
         self.holdings.streams += 1;
@@ -448,7 +467,7 @@ impl<E: Rpc> Streams<E> {
         self.cancel_messages(now, index);
         self.wheel.disarm(index);
         let slot = &mut self.slots[index];
-        let (key, phase, window) = (slot.key(), slot.phase, slot.window);
+        let (key, phase) = (slot.key(), slot.phase);
         slot.phase = Phase::Free;
         slot.out = Outgoing::default();
         slot.inc = Incoming::default();
@@ -458,7 +477,7 @@ impl<E: Rpc> Streams<E> {
         if phase == Phase::HalfOpen {
             self.holdings.half_open -= 1;
         } else {
-            self.holdings.windows_bytes -= window;
+            self.give_back(index);
         }
         self.holdings.streams -= 1;
         if let Some(count) = self.peers.get_mut(&key.peer) {
@@ -490,6 +509,24 @@ impl<E: Rpc> Streams<E> {
         self.wheel.arm(index, slot.since.saturating_add(span_ns));
     }
 
+    /// Nothing listens at `peer`: nobody will take the streams that are being opened to it. Those
+    /// that are open wait and see.
+    fn refuse_opening(&mut self, now: Time, peer: SocketAddr) {
+        if now < self.deaf_until {
+            return;
+        }
+        let places = self.slots.places();
+        self.deaf_until = now.saturating_add(UNREACHABLE_LOOK_NS * u64::from(places));
+        for place in 0..places {
+            let is_its = |&index: &SlotId| {
+                self.slots[index].phase == Phase::Opening && self.slots[index].peer == peer
+            };
+            if let Some(index) = self.slots.at(place).filter(is_its) {
+                self.fail(now, index, Fault::Refused);
+            }
+        }
+    }
+
     fn handle_due(&mut self, now: Time, index: SlotId) {
         let slot = &mut self.slots[index];
         match (slot.phase, slot.holder) {
@@ -503,6 +540,7 @@ impl<E: Rpc> Streams<E> {
             }
             (Phase::Open, _) => {
                 slot.inc.shrink();
+                self.narrow(index);
                 self.wheel.arm(index, now.saturating_add(self.config.keepalive_ns));
                 self.ask(now, index);
             }
@@ -568,6 +606,10 @@ impl<E: Rpc> Node for Streams<E> {
         self.handle_events(now);
     }
 
+    fn handle_unreachable(&mut self, now: Time, peer: SocketAddr) {
+        self.refuse_opening(now, peer);
+    }
+
     fn handle_timeout(&mut self, now: Time) {
         self.rpc.handle_timeout(now);
         self.handle_events(now);
@@ -587,6 +629,10 @@ impl<E: Rpc> Node for Streams<E> {
         self.rpc.poll_timeout().into_iter().chain(self.wheel.next_due()).min()
     }
 }
+
+/// How long nobody is looked for again after a look, for each stream that was looked at: some 1 %
+/// of the time.
+const UNREACHABLE_LOOK_NS: u64 = 500;
 
 /// Ticks of 2^20 ns, a millisecond: nothing here is urgent.
 const TICK_BITS: u32 = 20;

@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::stream::{FIN, FROM_OPENER, Message, MessageKind, Reply, ReplyHeader, Status};
+use tailcut_wire::stream::{
+    BLOCKED, FIN, FROM_OPENER, Message, MessageKind, Reply, ReplyHeader, Status,
+};
 use zerocopy::IntoBytes;
 
+use super::shares::Way;
 use super::slot::{Holder, Key, Phase};
 use super::{Fault, Streams};
 use crate::address::AddressKey;
@@ -59,12 +62,10 @@ impl<E: Rpc> Streams<E> {
             return Reply {
                 status: Status::Taken,
                 acceptor: slot.acceptor,
-                limit: slot.inc.tell(slot.window),
+                limit: slot.inc.tell(slot.window(Way::In)),
             };
         }
-        let is_welcome = self.config.is_listening
-            && self.backlog.len() < self.config.backlog_max
-            && self.share().is_some();
+        let is_welcome = self.config.is_listening && self.backlog.len() < self.config.backlog_max;
         if !is_welcome || !self.has_room_for(peer) {
             self.metrics.refused += 1;
             return Reply { status: Status::Refused, acceptor: 0, limit: 0 };
@@ -78,9 +79,8 @@ impl<E: Rpc> Streams<E> {
         slot.holder = Holder::Nobody;
         // Only the opener says first that it hears.
         slot.has_greeted = true;
-        slot.window = self.config.window_min;
         slot.out.raise_limit(message.header.limit.get());
-        let limit = slot.inc.tell(slot.window);
+        let limit = slot.inc.tell(slot.window(Way::In));
         self.holdings.half_open += 1;
         self.half_open.push_back(self.id_of(index));
         self.arm(index);
@@ -135,7 +135,7 @@ impl<E: Rpc> Streams<E> {
             MessageKind::Window | MessageKind::Open => {}
         }
         let slot = &mut self.slots[index];
-        let limit = slot.inc.tell(slot.window);
+        let limit = slot.inc.tell(slot.window(Way::In));
         self.note_change(index);
         self.enqueue(index);
         self.settle(now, index);
@@ -145,25 +145,24 @@ impl<E: Rpc> Streams<E> {
     /// The opener has shown that it hears: the stream goes to the backlog. False when there is no
     /// room any more.
     fn confirm(&mut self, now: Time, index: SlotId) -> bool {
-        let window = self
-            .share()
-            .filter(|_| self.backlog.len() < self.config.backlog_max && self.config.is_listening);
-        let Some(window) = window
-            .filter(|_| self.holdings.streams - self.holdings.half_open < self.config.streams_max)
-        else {
+        let ip = self.slots[index].peer.ip();
+        let is_welcome = self.config.is_listening
+            && self.backlog.len() < self.config.backlog_max
+            && self.shares.has_place(ip, self.open_count(), &self.config)
+            && self.has_windows();
+        if !is_welcome {
             self.metrics.refused += 1;
             self.release(now, index);
             return false;
-        };
+        }
         self.metrics.taken += 1;
         self.holdings.half_open -= 1;
-        self.holdings.windows_bytes += window;
+        self.shares.begin(ip);
         let id = self.id_of(index);
         self.backlog.push_back(id);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Open;
         slot.holder = Holder::Backlog;
-        slot.window = window;
         slot.since = now;
         self.arm(index);
         true
@@ -183,6 +182,9 @@ impl<E: Rpc> Streams<E> {
         if taken.is_err() {
             self.fail(now, index, Fault::Broken);
             return None;
+        }
+        if message.header.has(BLOCKED) {
+            self.widen(index, Way::In);
         }
         Some(())
     }

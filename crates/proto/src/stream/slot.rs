@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::half::{Cut, Incoming, Outgoing};
+use super::shares::Way;
 use super::{Fault, StreamId};
 use crate::address::AddressKey;
 use crate::call::slab::SlotKey;
@@ -24,8 +25,8 @@ pub(super) struct Slot {
     pub(super) acceptor: u64,
     /// This side has opened it.
     pub(super) is_opener: bool,
-    /// Bytes held for the application at most, in each direction.
-    pub(super) window: usize,
+    /// Bytes held for the application at most, by [`Way`].
+    pub(super) windows: [usize; 2],
     /// The direction that is written.
     pub(super) out: Outgoing,
     /// The direction that is read.
@@ -111,7 +112,7 @@ impl Slot {
             opener: 0,
             acceptor: 0,
             is_opener: false,
-            window: 0,
+            windows: [0; 2],
             out: Outgoing::default(),
             inc: Incoming::default(),
             messages: Vec::new(),
@@ -122,6 +123,11 @@ impl Slot {
             since: 0,
             fault: None,
         }
+    }
+
+    /// Bytes held for the application at most in a direction.
+    pub(super) fn window(&self, way: Way) -> usize {
+        self.windows[way as usize]
     }
 
     pub(super) fn key(&self) -> Key {

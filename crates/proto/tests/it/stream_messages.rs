@@ -7,15 +7,18 @@ use tailcut_proto::node::{Node, Time};
 use tailcut_proto::rpc::{Call, CallId, DropReason, Failure};
 use tailcut_proto::stream::{Config, Fault, Holdings, StreamId, Streams};
 use tailcut_wire::stream::{
-    FIN, FROM_OPENER, MAGIC, Message, MessageHeader, MessageKind, Reply, ReplyHeader, Status,
+    BLOCKED, FIN, FROM_OPENER, MAGIC, Message, MessageHeader, MessageKind, Reply, ReplyHeader,
+    Status,
 };
 use zerocopy::IntoBytes;
 
 use crate::stream_support::Fake;
 
 const SECOND: Time = 1_000_000_000;
+/// What the peers of these tests take.
 const WINDOW: u64 = 1 << 20;
-const WINDOW_MIN: u64 = 64 << 10;
+/// What this side takes at first.
+const WINDOW_MIN: u64 = 16 << 10;
 /// What the peers of these tests draw.
 const THEIRS: u64 = 77;
 
@@ -171,14 +174,14 @@ fn an_opener_asks_greets_and_sends_what_was_written_before() {
     let id = side.streams.connect(side.now, peer(1)).unwrap();
     assert_eq!(side.streams.write(id, b"early"), Ok(5));
     let open = side.sent();
-    assert_eq!(said(&open), (MessageKind::Open, FROM_OPENER, 0, WINDOW, vec![]));
+    assert_eq!(said(&open), (MessageKind::Open, FROM_OPENER, 0, WINDOW_MIN, vec![]));
     assert_eq!((open.1.target, open.1.options.idempotent), (peer(1), true));
     side.sends_nothing();
     side.answer(&open, Ok(taken(THEIRS, 100)));
     assert!(side.streams.status(id).unwrap().is_open);
     assert_eq!(side.streams.poll_changed(), Some(id));
     let data = side.sent();
-    assert_eq!(said(&data), (MessageKind::Data, FROM_OPENER, 0, WINDOW, b"early".to_vec()));
+    assert_eq!(said(&data), (MessageKind::Data, FROM_OPENER, 0, WINDOW_MIN, b"early".to_vec()));
     assert_eq!(Message::parse(&data.1.payload).unwrap().header.acceptor.get(), THEIRS);
     side.sends_nothing();
 }
@@ -209,7 +212,7 @@ fn a_stream_is_offered_when_its_opener_has_shown_that_it_hears() {
         "from another address"
     );
     let reply = side.hears(peer(1), right).unwrap();
-    assert_eq!((reply.status, reply.limit), (Status::Taken, WINDOW));
+    assert_eq!((reply.status, reply.limit), (Status::Taken, WINDOW_MIN));
     let (id, from) = side.streams.accept().unwrap();
     assert_eq!((from, side.read(id)), (peer(1), Ok(Some(b"hello".to_vec()))));
     side.sends_nothing();
@@ -303,7 +306,10 @@ fn small_writes_wait_for_each_other_and_leave_together() {
     side.streams.write(id, b"three").unwrap();
     side.answer(&first, Ok(taken(0, WINDOW)));
     let second = side.sent();
-    assert_eq!(said(&second), (MessageKind::Data, FROM_OPENER, 3, WINDOW, b"twothree".to_vec()));
+    assert_eq!(
+        said(&second),
+        (MessageKind::Data, FROM_OPENER, 3, WINDOW_MIN, b"twothree".to_vec())
+    );
 }
 
 #[test]
@@ -342,8 +348,101 @@ fn a_reader_tells_its_limit_when_it_has_moved_by_half() {
 }
 
 #[test]
+fn a_window_becomes_longer_when_all_of_it_is_used() {
+    let mut side = Side::new(|config| config.window_max = 1_000_000);
+    let (id, acceptor) = side.take();
+    let mut offset = 0;
+    let mut hear = |side: &mut Side, flags| {
+        let limit = side.hears_data(acceptor, offset, flags, &[1; 1000]).limit;
+        offset += 1000;
+        limit
+    };
+    assert_eq!([0, 0].map(|flags| hear(&mut side, flags)), [WINDOW_MIN; 2]);
+    assert_eq!(
+        [BLOCKED; 4].map(|flags| hear(&mut side, flags)),
+        [4 * WINDOW_MIN, 16 * WINDOW_MIN, 1_000_000, 1_000_000]
+    );
+    // What was told holds, and what has been read comes on top.
+    side.streams.read(id, &mut [0; 6000]).unwrap();
+    assert_eq!(hear(&mut side, 0), 1_006_000);
+    assert_eq!(side.streams.holdings().windows_bytes, 1_000_000);
+}
+
+#[test]
+fn a_writer_says_that_the_limit_holds_it_back() {
+    let flags_of = |limit: u64, len: usize, is_last: bool| {
+        let mut side = Side::new(|_| {});
+        let id = side.streams.connect(side.now, peer(1)).unwrap();
+        assert_eq!(side.streams.write(id, &vec![1; len]), Ok(len));
+        if is_last {
+            side.streams.finish(id).unwrap();
+        }
+        let open = side.sent();
+        side.answer(&open, Ok(taken(THEIRS, limit)));
+        said(&side.sent()).1
+    };
+    assert_eq!(flags_of(1000, 999, false), FROM_OPENER);
+    assert_eq!(flags_of(1000, 1000, false), FROM_OPENER | BLOCKED);
+    assert_eq!(flags_of(1000, 100_000, false), FROM_OPENER | BLOCKED);
+    assert_eq!(flags_of(1000, 1000, true), FROM_OPENER | FIN, "it has no more");
+}
+
+/// Streams that a host opens, from a port for each 100, until one is refused.
+fn flood(side: &mut Side, host: u8) -> usize {
+    let before = side.streams.metrics().taken;
+    loop {
+        let taken = side.streams.metrics().taken;
+        let from = SocketAddr::new(peer(host).ip(), 9000 + taken as u16 / 100);
+        let numbers = (THEIRS + taken, 0);
+        let open = message(MessageKind::Open, FROM_OPENER, numbers, (0, 1), b"");
+        let reply = side.hears(from, open).unwrap();
+        if reply.status == Status::Refused {
+            return (taken - before) as usize;
+        }
+        let numbers = (numbers.0, reply.acceptor);
+        let greeting = message(MessageKind::Window, FROM_OPENER, numbers, (0, 1), b"");
+        assert_eq!(side.hears(from, greeting).unwrap().status, Status::Taken);
+    }
+}
+
+#[test]
+fn one_host_leaves_a_quarter_of_the_streams_to_others() {
+    let mut side = Side::new(|config| config.streams_max = 1000);
+    assert_eq!(flood(&mut side, 1), 751);
+    assert_eq!(flood(&mut side, 2), 187);
+    assert_eq!(flood(&mut side, 1), 0);
+    assert!(flood(&mut side, 3) > 40);
+    assert_eq!(side.streams.connect(side.now, peer(1)), Err(Fault::TooMany));
+    assert!(side.streams.connect(side.now, peer(4)).is_ok());
+}
+
+#[test]
+fn streams_that_wait_for_a_port_where_nobody_listens_are_refused() {
+    let mut side = Side::new(|_| {});
+    let (open, _) = side.open();
+    let opening: Vec<StreamId> =
+        [1, 1, 2].map(|host| side.streams.connect(side.now, peer(host)).unwrap()).to_vec();
+    let calls = [0; 3].map(|_| side.sent());
+    side.streams.handle_unreachable(side.now, peer(1));
+    let refused = Some(Fault::Refused);
+    assert_eq!(
+        opening.iter().map(|&id| side.fault(id)).collect::<Vec<_>>(),
+        [refused, refused, None]
+    );
+    assert_eq!(calls.map(|call| side.fake.is_cancelled(call.0)), [true, true, false]);
+    assert_eq!(side.fault(open), None, "that may be old, or forged");
+    let next = side.streams.connect(side.now, peer(1)).unwrap();
+    side.streams.handle_unreachable(side.now, peer(1));
+    assert_eq!(side.fault(next), None, "one look was paid for");
+    side.now += 1_000_000;
+    side.streams.handle_unreachable(side.now, peer(1));
+    assert_eq!(side.fault(next), refused);
+}
+
+#[test]
 fn messages_that_break_the_protocol_end_the_stream() {
-    for (offset, len, flags) in [(4, 2, 0), (WINDOW, 1, 0), (u64::MAX >> 3, 1, 0), (3, 0, FIN)] {
+    for (offset, len, flags) in [(4, 2, 0), (WINDOW_MIN, 1, 0), (u64::MAX >> 3, 1, 0), (3, 0, FIN)]
+    {
         let mut side = Side::new(|_| {});
         let (id, acceptor) = side.take();
         side.hears_data(acceptor, 0, 0, b"abcde");
@@ -409,7 +508,7 @@ fn one_direction_goes_on_when_the_other_has_ended() {
     side.streams.finish(id).unwrap();
     assert_eq!(side.streams.write(id, b"more"), Err(Fault::Finished));
     let data = side.sent();
-    assert_eq!(said(&data), (MessageKind::Data, FIN, 0, WINDOW + 7, b"reply".to_vec()));
+    assert_eq!(said(&data), (MessageKind::Data, FIN, 0, WINDOW_MIN + 7, b"reply".to_vec()));
     assert!(!side.streams.status(id).unwrap().is_finished);
     side.answer(&data, Ok(taken(0, WINDOW)));
     assert!(side.streams.status(id).unwrap().is_finished);

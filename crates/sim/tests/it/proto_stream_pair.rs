@@ -488,3 +488,56 @@ fn nobody_listens_where_nobody_listens() {
     stage.run_for(SECOND);
     assert_eq!(stage.sides[0].flows[0].fault, Some(Fault::Refused));
 }
+
+/// Four hosts: one that listens, two ports of a host that opens what it can, and another.
+#[test]
+fn one_host_holds_thousands_of_idle_streams_and_others_open_and_carry() {
+    let host = |host: u8, port| SocketAddr::from(([10, 0, 0, host], port));
+    let mut network = Network::new();
+    for (place, address) in
+        [host(9, 33_000), host(1, 33_000), host(1, 33_001), host(2, 33_000)].into_iter().enumerate()
+    {
+        // Whoever is greedy has other limits than who is asked.
+        let node = start::<homa::Endpoint>(0, (1, place), &|config: &mut Config| {
+            config.streams_per_peer_max = if place == 0 { 4096 } else { 8192 };
+        });
+        network.add(address, node, Impairment::default(), place as u64);
+    }
+    network.run(SECOND, |_| {});
+    for place in [1, 2] {
+        let now = network.now();
+        for _ in 0..5000 {
+            network.node_mut(place).connect(now, host(9, 33_000)).expect("a stream");
+        }
+        network.flush(place);
+        network.run(now + SECOND, |turn| while turn.place == 0 && turn.node.accept().is_some() {});
+    }
+    let held = network.node(0).holdings();
+    // 4096 of the first port, and then what one host may have in all.
+    assert_eq!((held.streams, held.half_open), (6145, 0));
+    assert_eq!(network.node(1).metrics().opened, 4096);
+    let now = network.now();
+    let ids: Vec<StreamId> = (0..10)
+        .map(|_| network.node_mut(3).connect(now, host(9, 33_000)).expect("a stream"))
+        .collect();
+    let bytes = vec![7; 300_000];
+    let mut written = vec![0; ids.len()];
+    let mut read = 0;
+    network.flush(3);
+    network.run(now + SECOND, |turn| {
+        if turn.place == 3 {
+            for (&id, written) in ids.iter().zip(&mut written) {
+                *written += turn.node.write(id, &bytes[*written..]).expect("room");
+            }
+        }
+        if turn.place == 0 {
+            while turn.node.accept().is_some() {}
+            while let Some(id) = turn.node.poll_changed() {
+                while let Ok(Some(len @ 1..)) = turn.node.read(id, &mut [0; 10_000]) {
+                    read += len;
+                }
+            }
+        }
+    });
+    assert_eq!((written, read), (vec![300_000; 10], 3_000_000));
+}

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use tailcut::stream::{
     Config, Fault, HomaConfig, Stream, StreamBuilder, StreamConnector, StreamListener,
 };
+use tailcut_net::clock::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Set in the process that serves.
@@ -292,10 +293,76 @@ fn nobody_listens_where_nobody_listens() {
         let error = Stream::connect(connector.local_address()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         assert_eq!(error.get_ref().and_then(|inner| inner.downcast_ref()), Some(&Fault::Refused));
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let builder =
             StreamBuilder::new().config(Config { open_ns_max: 50_000_000, ..Config::default() });
-        assert_eq!(builder.connect(nobody).await.unwrap_err().kind(), ErrorKind::TimedOut);
+        let error = builder.connect(silent.local_addr().unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    });
+}
+
+/// The host says so (ICMP port unreachable): nobody waits for the 5 s that an answer may take.
+#[test]
+fn a_closed_port_refuses_at_once() {
+    run(async {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let nobody = std::net::UdpSocket::bind(address).unwrap().local_addr().unwrap();
+            let connector = StreamBuilder::new().connector(address).unwrap();
+            for _ in 0..10 {
+                let started = Clock.now();
+                let error = connector.connect(nobody).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+                let took_ns = Clock.now() - started;
+                assert!(took_ns < 1_000_000_000, "{took_ns} ns");
+            }
+        }
+    });
+}
+
+/// Opens many streams at once; returns those that were opened.
+async fn open_many(connector: &StreamConnector, target: SocketAddr, count: usize) -> Vec<Stream> {
+    let opening = (0..count).map(|_| {
+        let connector = connector.clone();
+        tokio::spawn(async move { connector.connect(target).await })
+    });
+    let mut streams = Vec::new();
+    for stream in opening.collect::<Vec<_>>() {
+        streams.extend(stream.await.unwrap().inspect_err(|error| {
+            assert_eq!(error.kind(), ErrorKind::QuotaExceeded, "{error}");
+        }));
+    }
+    streams
+}
+
+#[test]
+fn one_peer_holds_thousands_of_idle_streams_and_others_open_and_carry() {
+    run(async {
+        let mut listener = StreamListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_address();
+        let acceptor = tokio::spawn(async move {
+            let mut idle = Vec::new();
+            while let Ok((mut stream, peer)) = listener.accept().await {
+                if peer.ip().to_string() == "127.0.0.1" {
+                    idle.push(stream);
+                    continue;
+                }
+                tokio::spawn(async move {
+                    let bytes = stream.read_to_end().await.unwrap();
+                    stream.write_all(&bytes).await.unwrap();
+                    stream.shutdown().await.unwrap();
+                });
+            }
+        });
+        let greedy = StreamBuilder::new().connector("127.0.0.1:0").unwrap();
+        let streams = open_many(&greedy, target, 4100).await;
+        assert_eq!(streams.len(), 4096);
+        let other = StreamBuilder::new().connector("127.0.0.2:0").unwrap();
+        for mut stream in open_many(&other, target, 20).await {
+            stream.write_all(&body(200_000)).await.unwrap();
+            stream.shutdown().await.unwrap();
+            assert!(stream.read_to_end().await.unwrap() == body(200_000));
+        }
+        acceptor.abort();
     });
 }
 

@@ -6,7 +6,7 @@ use core::fmt;
 use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::{FIN, FROM_OPENER, MAGIC, OFFSET_MAX};
+use super::{BLOCKED, FIN, FROM_OPENER, MAGIC, OFFSET_MAX};
 
 /// Content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct MessageHeader {
     pub magic: U32,
     /// [`MessageKind`].
     pub kind: u8,
-    /// [`FIN`] and [`FROM_OPENER`]; others are 0 when sent, ignored when received.
+    /// [`FIN`], [`FROM_OPENER`] and [`BLOCKED`]; others are 0 when sent, ignored when received.
     pub flags: u8,
     /// 0 when sent, ignored when received.
     pub reserved: [u8; 2],
@@ -234,6 +234,9 @@ impl fmt::Display for Message<'_> {
         }
         if header.has(FIN) {
             f.write_str(" fin")?;
+        }
+        if header.has(BLOCKED) {
+            f.write_str(" blocked")?;
         }
         write!(f, " limit {}", header.limit)
     }

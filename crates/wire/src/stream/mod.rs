@@ -25,6 +25,8 @@ pub const REPLY_LEN: usize = 24;
 pub const FIN: u8 = 0x01;
 /// Flag of every message of the side that opened the stream.
 pub const FROM_OPENER: u8 = 0x02;
+/// Flag of a DATA message whose sender has as much to send as the limit allows, or more.
+pub const BLOCKED: u8 = 0x04;
 /// No stream has more bytes than this in a direction, so that offsets never overflow.
 pub const OFFSET_MAX: u64 = 1 << 62;
 /// Most DATA messages of one direction of a stream that may be unanswered.

@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tailcut_wire::stream::{
-    FIN, FROM_OPENER, MAGIC, MESSAGE_LEN, Malformed, Message, MessageHeader, MessageKind,
+    BLOCKED, FIN, FROM_OPENER, MAGIC, MESSAGE_LEN, Malformed, Message, MessageHeader, MessageKind,
     OFFSET_MAX, REPLY_LEN, Reply, ReplyHeader, Status,
 };
 use zerocopy::IntoBytes;
@@ -33,11 +33,11 @@ fn check(header: MessageHeader, data_len: usize, expected: Result<MessageKind, M
 
 #[test]
 fn a_message_is_what_the_page_says_to_the_byte() {
-    let header =
-        header(2, FIN | FROM_OPENER, [0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 0x21, 0x31]);
+    let header = header(2, 7, [0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 0x21, 0x31]);
+    assert_eq!(header.flags, FIN | FROM_OPENER | BLOCKED);
     let bytes = [header.as_bytes(), b"data"].concat();
     let expected = [
-        &[0x74, 0x53, 0x74, 1, 2, 3, 0, 0][..],
+        &[0x74, 0x53, 0x74, 1, 2, 7, 0, 0][..],
         &[1, 2, 3, 4, 5, 6, 7, 8],
         &[0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18],
         &[0, 0, 0, 0, 0, 0, 0, 0x21],
@@ -52,7 +52,7 @@ fn a_message_is_what_the_page_says_to_the_byte() {
     );
     assert_eq!(
         message.to_string(),
-        "stream data 0102030405060708 > 1112131415161718 at 33 length 4 fin limit 49"
+        "stream data 0102030405060708 > 1112131415161718 at 33 length 4 fin blocked limit 49"
     );
 }
 
