@@ -443,9 +443,10 @@ impl<N: Node, D: Datapath> Station<N, D> {
         (index, observer): (usize, &mut O),
     ) -> Burst {
         let mut burst = Burst { transmits: 0, is_full: false, lacks_room: false };
-        let mut bytes = 0;
+        let is_segmenting = self.port.is_segmenting();
+        let (mut messages, mut bytes) = (0, 0);
         loop {
-            if burst.transmits == TURN_TRANSMITS_MAX || bytes >= TURN_BYTES_MAX {
+            if messages >= TURN_MESSAGES_MAX || bytes >= TURN_BYTES_MAX {
                 burst.is_full = true;
                 metrics.bursts_full += 1;
                 break;
@@ -457,6 +458,7 @@ impl<N: Node, D: Datapath> Station<N, D> {
             let len = transmit.len;
             observer.handle_transmit(index, &mut transmit, &space[..len]);
             burst.transmits += 1;
+            messages += if is_segmenting { 1 } else { transmit.datagram_count() };
             bytes += transmit.len;
             match (transmit.from, &mut self.raw) {
                 (Source::Any | Source::Local(_), _) => self.port.queue(&transmit),
@@ -512,9 +514,10 @@ const OVERTAKING_LEN_MAX: usize = 1000;
 /// Bursts that a turn receives besides its own before it looks at timers that are due.
 const CATCH_UP_BURSTS_MAX: usize = 16;
 
-/// Transmits of one node in one turn: single datagrams cost 2.7 us each, so that whoever waits to
-/// be received waits for 170 us at most.
-const TURN_TRANSMITS_MAX: usize = 64;
+/// Messages of one node in one turn, each a datagram or, where the device or the kernel segments, a
+/// GSO batch: single datagrams cost 2.7 us each, so that whoever waits to be received waits for 170
+/// us at most, or for a batch more than that.
+const TURN_MESSAGES_MAX: usize = 64;
 
 /// Bytes of one node in one turn: eight of the longest GSO batches, which cost about 6 us each.
 const TURN_BYTES_MAX: usize = 1 << 19;

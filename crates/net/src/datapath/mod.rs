@@ -98,6 +98,12 @@ pub trait Datapath {
     /// Sends what is queued, in one burst.
     fn flush(&mut self);
 
+    /// True if a GSO batch costs about as much as a datagram. Where it does not, a turn of a driver
+    /// sends fewer.
+    fn is_segmenting(&self) -> bool {
+        true
+    }
+
     /// True where the device has taken so much of what was sent that more may follow.
     fn has_room(&mut self) -> bool;
 
@@ -243,6 +249,11 @@ impl Datapath for AnyDatapath {
     #[inline]
     fn flush(&mut self) {
         either!(self.flush());
+    }
+
+    #[inline]
+    fn is_segmenting(&self) -> bool {
+        either!(self.is_segmenting())
     }
 
     #[inline]

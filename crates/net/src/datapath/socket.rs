@@ -227,6 +227,11 @@ impl<F: Framing> Datapath for SocketPort<F> {
         }
     }
 
+    #[inline]
+    fn is_segmenting(&self) -> bool {
+        self.sender.segmented_send() == SegmentedSend::On
+    }
+
     /// Always, without [`UdpConfig::unsent_bytes_max`].
     #[inline]
     fn has_room(&mut self) -> bool {

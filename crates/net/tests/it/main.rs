@@ -8,6 +8,7 @@ mod driver;
 mod floor;
 mod homa;
 mod homa_hijacked;
+mod homa_lossless;
 mod ip;
 mod raw;
 mod reuseport;
