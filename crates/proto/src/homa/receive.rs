@@ -12,7 +12,8 @@ use crate::peer::table::PeerId;
 impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.
     pub(super) fn begin_incoming(&mut self, index: SlotId, header: &DataHeader) {
-        let payload = self.buffers.take();
+        // The length is a claim: it chooses among what there is.
+        let payload = self.buffers.take_for(header.message_length.get() as usize);
         let birth = self.next_birth();
         let len = header.message_length.get().min(self.config.rpc_len_max);
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
@@ -78,6 +79,9 @@ impl Endpoint {
                     if !header.is_stripped() {
                         self.grant_after(now, index);
                     }
+                } else {
+                    // What it no longer expects others may have.
+                    self.book.is_due = true;
                 }
             }
         }
