@@ -200,7 +200,7 @@ impl Service {
                     if speaks == protocol::Speaks::V1 { Speaks::V1 } else { Speaks::Extension };
                 router.add_server(now, ServerConfig { addr: address, speaks })?;
             }
-            Request::Remove { address } => router.remove_server(address)?,
+            Request::Remove { address } => router.remove_server(now, address)?,
             Request::Drain { address } => router.drain_server(now, address)?,
             Request::Resume { address } => {
                 router.resume_server(now, address)?;
@@ -245,7 +245,7 @@ impl Service {
             let is_kept = now < leaves_at && found.is_some_and(|server| server.outstanding > 0);
             if !is_kept {
                 // One that `tailcut control` has removed is gone already.
-                let _ = router.remove_server(addr);
+                let _ = router.remove_server(now, addr);
             }
             is_kept
         });

@@ -199,6 +199,9 @@ pub struct Recovery {
     pub need_ack_ns: u64,
     /// How often it asks before it forgets. Default 10.
     pub need_acks_max: u8,
+    /// How long questions about a request that is half received stay unanswered, at least four, until
+    /// it is released. Default 50 ms, as R2P2's: a client that goes on after that sends it again.
+    pub partial_silence_ns_max: u64,
     /// Silence of a peer after which calls to it fail. Default 5 s: longer than a switch takes to
     /// come back.
     pub peer_silence_ns_max: u64,
@@ -327,6 +330,7 @@ impl Default for Recovery {
             gap_ns_min: 150_000,
             need_ack_ns: 2_000_000,
             need_acks_max: 10,
+            partial_silence_ns_max: 50_000_000,
             peer_silence_ns_max: 5_000_000_000,
         }
     }

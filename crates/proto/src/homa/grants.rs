@@ -299,6 +299,7 @@ impl Endpoint {
         slot.inc.levels |= 1 << priority;
         // Silence counts from here.
         slot.timing.asked_at = now;
+        slot.timing.in_vain.0 = 0;
         let (peer, is_receiving) = (slot.peer, matches!(slot.phase, Phase::Receiving));
         self.expect_more(peer, more);
         if is_receiving {

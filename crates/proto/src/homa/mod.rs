@@ -301,6 +301,7 @@ impl Endpoint {
         // A call leaves from any address until the answer tells which of this host's it was.
         slot.local = slot.local.or(origin.path.local);
         slot.timing.need_acks = 0;
+        slot.timing.in_vain.0 = 0;
         slot.allowance.received += origin.len as u64;
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | calling | silence | RESEND for all of the reply, which makes the server say what it knows |
 //! | hearing, receiving | silence, or a hole that is old | RESEND for every hole and the granted tail |
-//! | receiving | no progress for long | released |
+//! | receiving | several questions and no sign of life of the client; no progress for long | released |
 //! | waiting | the deadline | taken from the application |
 //! | replying, all sent | silence | NEED_ACK; after so many, or at the deadline, released |
 //!
@@ -104,6 +104,11 @@ impl Endpoint {
         }
         slot.timing.asked_at = now;
         slot.timing.attempts = slot.timing.attempts.saturating_add(u32::from(count > 0));
+        if count > 0 {
+            let (questions, since) = slot.timing.in_vain;
+            slot.timing.in_vain =
+                (questions.saturating_add(1), if questions == 0 { now } else { since });
+        }
         if slot.inc.gap_since != 0 {
             slot.inc.gap_since = now.max(1);
         }
@@ -263,11 +268,17 @@ impl Endpoint {
         slot.out.is_sendable() && slot.may_send(tailcut_wire::homa::DATA_LEN + 1)
     }
 
+    /// When a request that is not complete is released: its client is gone, or does not go on. One
+    /// that has something else to send first says so when it is asked.
     fn expires_at(&self, slot: &Slot) -> Time {
-        slot.timing
-            .progress_at
-            .saturating_add(self.config.serving.partial_ns_max)
-            .min(slot.deadline)
+        let without_progress =
+            slot.timing.progress_at.saturating_add(self.config.serving.partial_ns_max);
+        let (questions, since) = slot.timing.in_vain;
+        let without_a_sign = match questions {
+            0..QUESTIONS_MIN => Time::MAX,
+            _ => since.saturating_add(self.config.recovery.partial_silence_ns_max),
+        };
+        without_progress.min(without_a_sign).min(slot.deadline)
     }
 
     fn is_peer_silent(&self, now: Time, index: SlotId) -> bool {
@@ -280,6 +291,9 @@ impl Endpoint {
 
 /// Packets of the end of a message that are asked for first; twice as many each time that follows.
 const TAIL_PACKETS: u32 = 16;
+
+/// Questions that each may have been lost say nothing if they are fewer.
+const QUESTIONS_MIN: u8 = 4;
 
 /// Ranges asked for at once.
 const ASKED_MAX: usize = 8;

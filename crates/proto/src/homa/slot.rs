@@ -73,6 +73,9 @@ pub(super) struct Timing {
     pub(super) attempts: u32,
     /// NEED_ACKs since the client last gave a sign of life.
     pub(super) need_acks: u8,
+    /// Questions about `inc` since its sender last gave a sign of life, or was allowed to send more,
+    /// and when the first of them was put.
+    pub(super) in_vain: (u8, Time),
 }
 
 /// Where an RPC stands, and what it is to a call that is carried by several.
@@ -220,6 +223,7 @@ impl Slot {
             progress_at: now,
             attempts: 0,
             need_acks: 0,
+            in_vain: (0, now),
         };
         self.allowance = Allowance::default();
         self.is_validated = true;

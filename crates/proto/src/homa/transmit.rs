@@ -159,7 +159,9 @@ impl Endpoint {
         if piece.is_again {
             header.retransmit = Age::of_ns(now.saturating_sub(slot.timing.first_sent_at)).0;
         }
-        if matches!(slot.phase, Phase::Calling(_)) {
+        // Also what goes again when the reply has begun: a server that has released the request takes
+        // it for a new one.
+        if slot.is_client() {
             header.time_left = TimeLeft::of_ns(slot.deadline.saturating_sub(now)).0.into();
         }
         room[..DATA_LEN].copy_from_slice(header.as_bytes());

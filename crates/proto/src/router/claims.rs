@@ -4,14 +4,16 @@
 //! | a request that has moved is | event | then |
 //! |---|---|---|
 //! | new, refused or held here | a server is in service | claimed for it: every other server is asked never to run it |
+//! | new, refused or held here | a server was removed, or the router started, since it was first sent | refused: uncertain |
 //! | claimed | all others have renounced it | placed on the chosen server |
 //! | claimed | one has seen it | placed on that one, which answers what it has |
 //! | claimed | one cannot tell | refused: uncertain |
-//! | claimed | its id arrives again | who has not answered is asked again |
+//! | claimed | its id arrives again | who has not answered is asked again; uncertain if such a server has been removed |
 //! | claimed | it is cancelled, or [`CLAIM_NS`] pass | released |
 //!
 //! The client drives it: nothing is asked again but when the request comes again. A server that is
-//! silent may have run the request, so a claim waits for it, whatever that costs.
+//! silent may have run the request, so a claim waits for it, whatever that costs. One that has been
+//! removed cannot be asked, and other routers may have placed there what was sent before.
 //!
 //! Invariant: a claim places a request on a server only if every other server has said that it
 //! neither runs nor has run it, or if this one has said that it has it.
@@ -26,6 +28,7 @@ use super::arrival::{Arrival, Request};
 use super::config::Speaks;
 use super::ids::{PlacementState, ServerKey};
 use super::outbox::Datagram;
+use super::server::Server;
 use crate::address::AddressKey;
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Path, Time};
@@ -82,6 +85,10 @@ impl Router {
         let Some(entry) = arrival.entry else {
             return;
         };
+        if self.may_be_elsewhere(now, &arrival) {
+            self.table.release(entry);
+            return self.refuse(&arrival, DropReason::Uncertain);
+        }
         let chosen = self.choose_for_claim(&arrival);
         let others = self.order.len().saturating_sub(1);
         let has_room =
@@ -116,10 +123,15 @@ impl Router {
     /// A claimed request has come again.
     pub(super) fn claim_again(&mut self, now: Time, key: SlotKey) {
         self.metrics.duplicates_held += 1;
-        if let Some(id) = self.claims.slots.find(key)
-            && now >= self.claims.slots[id].asked_at + ASK_AGAIN_NS
-            && self.claims.may_ask(now, self.claims.slots[id].waiting.len())
-        {
+        let Some(id) = self.claims.slots.find(key) else {
+            return;
+        };
+        let Claim { waiting, asked_at, .. } = &self.claims.slots[id];
+        if waiting.iter().any(|server| self.server_of(*server).is_none()) {
+            return self.end_uncertain(id);
+        }
+        let (is_late, count) = (now >= asked_at + ASK_AGAIN_NS, waiting.len());
+        if is_late && self.claims.may_ask(now, count) {
             self.ask_servers(now, id);
         }
     }
@@ -150,13 +162,7 @@ impl Router {
                     self.place_claimed(now, id, chosen);
                 }
             }
-            Verdict::Uncertain => {
-                if let Some(request) = self.end_claim(id) {
-                    self.outbox.recycle(request.bytes);
-                    request.arrival.entry.into_iter().for_each(|entry| self.table.release(entry));
-                    self.refuse(&request.arrival, DropReason::Uncertain);
-                }
-            }
+            Verdict::Uncertain => self.end_uncertain(id),
         }
     }
 
@@ -186,8 +192,7 @@ impl Router {
         let Some(request) = self.end_claim(id) else {
             return;
         };
-        let server = self.servers[usize::from(key.slot)].as_ref();
-        let is_there = server.is_some_and(|server| server.key == key);
+        let is_there = self.server_of(key).is_some();
         if is_there && request.arrival.deadline > now && !self.outbox.is_full() {
             self.metrics.claims_placed += 1;
             return self.forward(now, key.slot, request);
@@ -239,6 +244,25 @@ impl Router {
             bytes.extend_from_slice(body.as_bytes());
             self.outbox.push(Datagram { to: server.addr(), from: server.local.into(), bytes });
         }
+    }
+
+    /// Refuses a claimed request that may have run where nobody can be asked.
+    fn end_uncertain(&mut self, id: SlotId) {
+        if let Some(request) = self.end_claim(id) {
+            self.outbox.recycle(request.bytes);
+            request.arrival.entry.into_iter().for_each(|entry| self.table.release(entry));
+            self.refuse(&request.arrival, DropReason::Uncertain);
+        }
+    }
+
+    /// True if another router may have placed a request on a server that this one cannot ask.
+    fn may_be_elsewhere(&self, now: Time, arrival: &Arrival) -> bool {
+        arrival.age_ns.is_none_or(|age_ns| self.may_precede(self.complete_since, (now, age_ns)))
+    }
+
+    /// The server, if it has not been removed.
+    fn server_of(&self, key: ServerKey) -> Option<&Server> {
+        self.servers[usize::from(key.slot)].as_ref().filter(|server| server.key == key)
     }
 
     fn end_claim(&mut self, id: SlotId) -> Option<Request> {

@@ -88,6 +88,9 @@ pub struct Router {
     config: RouterConfig,
     /// When it was made: nothing is known of requests sent before.
     started_at: Time,
+    /// Since when it knows every server that may have a request: it was made then, or a server was
+    /// removed, which it can ask nothing any more.
+    complete_since: Time,
     /// The servers by slot; `None` where one was removed.
     servers: Vec<Option<Server>>,
     /// Slot of each server's address.
@@ -153,6 +156,7 @@ impl Router {
         let mut draws = Draws::new(config.seed);
         let mut router = Self {
             started_at: now,
+            complete_since: now,
             servers: Vec::new(),
             slots: HashMap::with_hasher(FixedState::with_seed(draws.word())),
             order: Vec::new(),

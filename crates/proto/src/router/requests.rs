@@ -201,7 +201,8 @@ impl Router {
             return self.refuse_for_good(now, arrival, DropReason::NoServer);
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
-        let wait = Wait::of(share_of(arrival.client.ip()), now, self.held_until(&arrival));
+        let wait = Wait::of(share_of(arrival.client.ip()), now, arrival.deadline)
+            .at_most(self.held_until(&arrival));
         let random = self.draws.word();
         match self.schedulers[lane as usize].offer(request, arrival.cloning(), wait, random) {
             Outcome::Placed(workers, request) => {
@@ -477,7 +478,12 @@ impl Router {
 
     /// True if what is so old may have been sent before this router started.
     pub(super) fn was_before(&self, now: Time, age_ns: u64) -> bool {
-        now.saturating_sub(self.started_at) <= age_ns + self.config.transit_ns_max
+        self.may_precede(self.started_at, (now, age_ns))
+    }
+
+    /// True if what is so old `now` may have been sent before `since`.
+    pub(super) fn may_precede(&self, since: Time, (now, age_ns): (Time, u64)) -> bool {
+        now.saturating_sub(since) <= age_ns.saturating_add(self.config.transit_ns_max)
     }
 }
 

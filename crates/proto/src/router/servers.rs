@@ -60,9 +60,11 @@ impl Router {
     }
 
     /// Releases the server. Of the requests placed there, those that arrive again are placed anew
-    /// if they are idempotent, else refused as uncertain.
-    pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), RouterError> {
+    /// if they are idempotent, else refused as uncertain; so is what another router may have placed
+    /// there before.
+    pub fn remove_server(&mut self, now: Time, addr: SocketAddr) -> Result<(), RouterError> {
         let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
+        self.complete_since = now;
         self.order.retain(|&other| other != slot);
         if let Some(server) = self.servers[usize::from(slot)].take() {
             self.census.remove(&server);

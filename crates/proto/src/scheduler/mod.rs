@@ -59,6 +59,8 @@ pub struct Wait {
     since: Option<Time>,
     /// When nobody wants it any more.
     until: Time,
+    /// When it is handed back at the latest, however much later it is still wanted.
+    held_until: Time,
     /// Share of the queue that it belongs to. Shares take turns.
     share: u64,
     /// Type of the item.
@@ -69,7 +71,13 @@ impl Wait {
     /// An item that comes at `now`, for the share of one client, and that nobody wants from
     /// `deadline` on. It waits as the scheduler's [`OverloadConfig`] says, where it has one.
     pub fn of(share: u64, now: Time, deadline: Time) -> Self {
-        Self { since: Some(now), until: deadline, share, kind: TypeId(0) }
+        Self { since: Some(now), until: deadline, held_until: deadline, share, kind: TypeId(0) }
+    }
+
+    /// The same for an item that is handed back at `held_until` at the latest.
+    #[must_use]
+    pub fn at_most(self, held_until: Time) -> Self {
+        Self { held_until, ..self }
     }
 
     /// This wait of an item of a type.
@@ -82,7 +90,7 @@ impl Wait {
 /// An item that may wait until a time.
 impl From<Time> for Wait {
     fn from(until: Time) -> Self {
-        Self { since: None, until, share: 0, kind: TypeId(0) }
+        Self { since: None, until, held_until: until, share: 0, kind: TypeId(0) }
     }
 }
 
@@ -304,12 +312,12 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         }
         let is_empty = self.lines[wait.kind.index()].queue.len() == 0;
         let placed = if is_empty { self.place(wait.kind, cloning, random) } else { None };
-        let mut expires_at = wait.until;
+        let mut expires_at = wait.until.min(wait.held_until);
         let line = &mut self.lines[wait.kind.index()];
         if let (Some(overload), Some(since)) = (&mut line.overload, wait.since) {
             overload.note_offered(since, is_empty);
             if placed.is_none() {
-                expires_at = overload.expiry(since, wait.until);
+                expires_at = overload.expiry(since, wait.until).min(wait.held_until);
                 if expires_at <= since {
                     if is_empty {
                         overload.doubt_residence();

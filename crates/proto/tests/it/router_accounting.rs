@@ -176,7 +176,7 @@ fn a_draining_server_gets_its_own_again() {
 fn a_removed_server_is_a_stranger_and_its_slot_serves_another() {
     let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
     assert_eq!(bench.place(&Ask::id(1).bytes()), Some(0));
-    bench.router.remove_server(server(0)).unwrap();
+    bench.router.remove_server(bench.now, server(0)).unwrap();
     bench.send(server(0), &FakeServer::new(0).feedback());
     assert_eq!(bench.metrics().feedback_stranger, 1);
     bench

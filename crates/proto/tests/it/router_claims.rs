@@ -10,9 +10,14 @@ const MOVED: u8 = Flags::RETRANSMIT | Flags::MOVED;
 
 fn bench(count: u16) -> Bench {
     let mut bench = Bench::new(Speaks::Extension, count, |_| {});
-    // Up for longer than any request is old.
-    bench.now = 1000 * MS;
+    grow_old(&mut bench);
     bench
+}
+
+/// The router is up for longer than any request is old, and has not just stood still.
+fn grow_old(bench: &mut Bench) {
+    bench.now = 970 * MS;
+    bench.live(&mut [], 30 * MS);
 }
 
 fn moved(id: u64) -> Vec<u8> {
@@ -82,6 +87,40 @@ fn a_server_that_has_not_answered_is_asked_again_when_the_request_comes_again() 
     assert_eq!(bench.metrics().claims_expired, 1);
 }
 
+/// Another router may have placed there what was sent before.
+#[test]
+fn what_was_sent_before_a_server_was_removed_is_refused() {
+    let mut bench = bench(3);
+    bench.router.remove_server(bench.now, server(0)).unwrap();
+    bench.live(&mut [], 9 * MS);
+    let sent = bench.send(client(), &moved(7));
+    assert_eq!(drop_reason(&sent), DropReason::Uncertain, "the network may hold it for so long");
+    bench.live(&mut [], 2 * MS);
+    assert_eq!(types(&bench.send(client(), &moved(8))), [MessageType::Claim]);
+    let old = Ask { flags: MOVED, age_ms: 2, ..Ask::id(9) }.bytes();
+    assert_eq!(drop_reason(&bench.send(client(), &old)), DropReason::Uncertain);
+}
+
+#[test]
+fn a_claim_of_which_a_removed_server_has_not_answered_is_uncertain() {
+    let mut bench = bench(3);
+    let claims = bench.send(client(), &moved(7));
+    bench.router.remove_server(bench.now, claims[0].to).unwrap();
+    let last = bench.send(claims[1].to, &claimed(&claims[1], Verdict::Renounced));
+    assert_eq!(last, []);
+    assert_eq!(drop_reason(&bench.send(client(), &moved(7))), DropReason::Uncertain);
+}
+
+/// It does not know which servers other routers had before it started.
+#[test]
+fn what_was_sent_before_the_router_started_is_refused() {
+    let mut bench = bench(2);
+    let old = Ask { flags: MOVED, age_ms: 990, deadline_us: 5_000_000, ..Ask::id(7) }.bytes();
+    assert_eq!(drop_reason(&bench.send(client(), &old)), DropReason::Uncertain);
+    let young = Ask { flags: MOVED, age_ms: 989, deadline_us: 5_000_000, ..Ask::id(8) }.bytes();
+    assert_eq!(types(&bench.send(client(), &young)), [MessageType::Claim]);
+}
+
 #[test]
 fn the_only_server_needs_no_claim() {
     let mut bench = bench(1);
@@ -95,7 +134,7 @@ fn one_that_was_refused_or_held_here_before_it_moved_is_claimed() {
         config.policy = "jbsq:1".parse().unwrap();
         config.queue_len_max = 1;
     });
-    bench.now = 1000 * MS;
+    grow_old(&mut bench);
     for id in 1..=2 {
         assert!(bench.place(&Ask::id(id).bytes()).is_some());
     }
@@ -127,8 +166,7 @@ fn answers_of_strangers_and_to_other_claims_count_nothing() {
 /// A flood of requests that have moved does not become a flood of claims.
 #[test]
 fn claims_have_a_budget() {
-    let mut bench = Bench::new(Speaks::Extension, 64, |_| {});
-    bench.now = 1000 * MS;
+    let mut bench = bench(64);
     let sent: usize = (1..1000).map(|id| bench.send(client(), &moved(id)).len()).sum();
     assert!((3_000..=4_096).contains(&sent), "{sent}");
     assert!(bench.metrics().claims_dropped > 900);

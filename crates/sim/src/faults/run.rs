@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
             let local = self.network.local(place);
             let Some(router) = self.network.node_mut(place).node.router_mut() else { return };
             if is_removed {
-                let _ = router.remove_server(addr);
+                let _ = router.remove_server(local, addr);
             } else {
                 let _ = router.add_server(local, ServerConfig { addr, speaks: Speaks::Extension });
                 let _ = if is_drained {

@@ -23,6 +23,7 @@ mod proto_cloned;
 mod proto_hardening;
 mod proto_homa_hijacked;
 mod proto_homa_pair;
+mod proto_homa_partials;
 mod proto_promises;
 mod proto_r2p2_pair;
 mod proto_routed;

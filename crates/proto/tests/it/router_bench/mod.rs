@@ -209,6 +209,7 @@ pub(crate) struct Ask {
     pub(crate) id: u64,
     pub(crate) flags: u8,
     pub(crate) deadline_us: u32,
+    pub(crate) age_ms: u16,
     pub(crate) is_fixed: bool,
     pub(crate) route: Route,
 }
@@ -225,6 +226,7 @@ impl Ask {
             segment: Segment { message_len: 4, segment_len: 1_400, ..Segment::CONTROL },
             flags: self.flags,
             deadline_us: self.deadline_us,
+            age_ms: self.age_ms,
             ..RequestRepr::control(MessageType::Request, self.id as u16, RpcId(self.id))
         };
         [repr.header().as_bytes(), self.route.as_bytes(), b"ping"].concat()
