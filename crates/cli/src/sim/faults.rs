@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use tailcut_experiments::cores;
 use tailcut_net::clock::Clock;
 use tailcut_proto::policy::PolicySpec;
+use tailcut_sim::faults::family::Family;
 use tailcut_sim::faults::plan::Plan;
 use tailcut_sim::faults::{
     self, Coverage, Invariant, Minimised, Options, Report, Sabotage, Violation,
@@ -45,9 +46,15 @@ pub(crate) struct Args {
     /// Let clients send copies themselves, without a router: hedged, and of all calls
     #[arg(long)]
     client_clones: bool,
-    /// Plans in which strangers attack and nothing else is wrong: every call must be answered
-    #[arg(long, conflicts_with_all = ["policy", "client_clones", "load"])]
-    hostile: bool,
+    /// The family of plans that seeds draw from [default: drawn]
+    ///
+    /// `drawn` has every kind of host, call and fault. The others look for one thing: `life`, restarts
+    /// and reloads; `failover`, a router that dies; `detection`, servers that die and come back;
+    /// `hostile`, strangers that attack; `feedback`, reports that are forged and replayed; `late`,
+    /// datagrams that take longer than the protocol is told; `overflow`, buffers that are full; `flood`,
+    /// a client that calls far more than its share; `streams`, byte streams under faults.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "client_clones", "load"])]
+    plan: Option<Family>,
     /// Calls come at so many times what the servers can serve, from 0.1 to 100 [default: as drawn]
     #[arg(long, value_name = "SHARE", value_parser = parse_load)]
     load: Option<f64>,
@@ -74,14 +81,12 @@ struct Source {
 /// What draws the plans.
 #[derive(Clone, Copy, Debug)]
 enum Drawn {
-    R2p2,
-    Homa,
+    R2p2(Family),
+    Homa(Family),
     /// A router that may clone.
     Policy(PolicySpec),
     /// Clients that clone.
     ClientClones,
-    /// Strangers that attack, over this transport.
-    Hostile(Transport),
 }
 
 impl Source {
@@ -102,39 +107,44 @@ impl Source {
 
 impl Drawn {
     fn of(args: &Args) -> Result<Self> {
+        let family = args.plan.unwrap_or_default();
         match (args.transport, args.policy) {
-            (transport, _) if args.hostile => Ok(Self::Hostile(transport)),
             (Transport::Homa, Some(_)) => bail!("--policy is R2P2's; leave out --transport homa"),
             (Transport::Homa, None) if args.client_clones => {
                 bail!("--client-clones is R2P2's; leave out --transport homa")
             }
-            (Transport::Homa, None) => Ok(Self::Homa),
+            (Transport::Homa, None) if family.of_homa(0).is_none() => {
+                bail!(
+                    "--plan {family} is about routers, which Homa has none of; leave out --transport homa"
+                )
+            }
+            (Transport::Homa, None) => Ok(Self::Homa(family)),
             (Transport::R2p2, Some(policy)) => Ok(Self::Policy(policy)),
             (Transport::R2p2, None) if args.client_clones => Ok(Self::ClientClones),
-            (Transport::R2p2, None) => Ok(Self::R2p2),
+            (Transport::R2p2, None) => Ok(Self::R2p2(family)),
         }
     }
 
     fn plan(self, seed: u64) -> Plan {
         match self {
-            Self::R2p2 => Plan::of_seed(seed),
-            Self::Homa => Plan::homa_of_seed(seed),
+            Self::R2p2(family) => family.of_r2p2(seed),
+            Self::Homa(family) => family.of_homa(seed).unwrap_or_else(|| Plan::homa_of_seed(seed)),
             Self::Policy(policy) => Plan::cloning_of_seed(seed, policy),
             Self::ClientClones => Plan::client_cloning_of_seed(seed),
-            Self::Hostile(Transport::R2p2) => Plan::hostile_of_seed(seed),
-            Self::Hostile(Transport::Homa) => Plan::hostile_homa_of_seed(seed),
         }
     }
 
     /// The option that asks for it.
     fn option(self) -> String {
+        let named = |family| match family {
+            Family::Drawn => String::new(),
+            family => format!(" --plan {family}"),
+        };
         match self {
-            Self::R2p2 => String::new(),
-            Self::Homa => " --transport homa".to_owned(),
+            Self::R2p2(family) => named(family),
+            Self::Homa(family) => named(family) + " --transport homa",
             Self::Policy(policy) => format!(" --policy {policy}"),
             Self::ClientClones => " --client-clones".to_owned(),
-            Self::Hostile(Transport::R2p2) => " --hostile".to_owned(),
-            Self::Hostile(Transport::Homa) => " --hostile --transport homa".to_owned(),
         }
     }
 }
@@ -159,7 +169,7 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let json = json!({
         "schema": "tailcut.sim.faults/1",
         "config": { "transport": format!("{:?}", args.transport).to_lowercase(), "seed": first, "seeds": count, "twice_each": args.twice_each,
-            "policy": args.policy.map(|policy| policy.to_string()), "client_clones": args.client_clones, "hostile": args.hostile, "load": args.load },
+            "policy": args.policy.map(|policy| policy.to_string()), "client_clones": args.client_clones, "plan": args.plan.unwrap_or_default().to_string(), "load": args.load },
         "seeds": found.seeds,
         "hash": format!("{:016x}", found.hash),
         "counts": counts_json(&found.coverage),
@@ -327,7 +337,7 @@ const AFTER_HELP: &str = "\
 Examples:
   tailcut sim faults --seeds 2000
   tailcut sim faults --seeds 2000 --transport homa
-  tailcut sim faults --seeds 500 --hostile
+  tailcut sim faults --seeds 500 --plan hostile
   tailcut sim faults --seeds 2000 --policy netclone+racksched
   tailcut sim faults --seeds 2000 --load 10
   tailcut sim faults --seed 668            the run of one seed again

@@ -71,7 +71,7 @@ fn a_load_is_kept_by_the_replay() {
 fn a_load_that_makes_no_sense_is_refused() {
     for (args, reason) in [
         (&["--load", "0"][..], "no load from 0.1 to 100"),
-        (&["--load", "2", "--hostile"][..], "cannot be used with"),
+        (&["--load", "2", "--plan", "hostile"][..], "cannot be used with"),
     ] {
         let output = faults(args);
         assert_eq!(output.status.code(), Some(2));

@@ -18,7 +18,7 @@ use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, 
 use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
-use super::host::Station;
+use super::host::{Sabotage, Station};
 use super::plan::{CallPlan, Host, Plan, ServerPlan};
 use super::watch::Watch;
 use super::{Coverage, Ending, Invariant};
@@ -35,6 +35,9 @@ pub(super) struct Applications<'a> {
     /// Calls under way: the virtual time by which they must have ended, and their numbers.
     due: BTreeSet<(Time, u32)>,
     endings: [u64; Ending::COUNT],
+    /// When each call has ended.
+    ended_at: Vec<Time>,
+    sabotage: Option<Sabotage>,
     /// Requests handed to each server's application.
     served: Vec<u64>,
     /// Mixed over how each call ended, and when.
@@ -71,19 +74,22 @@ struct Job {
 }
 
 impl<'a> Applications<'a> {
-    pub(super) fn new(plan: &'a Plan, watch: &Rc<RefCell<Watch>>) -> Self {
+    pub(super) fn new(
+        plan: &'a Plan,
+        watch: &Rc<RefCell<Watch>>,
+        sabotage: Option<Sabotage>,
+    ) -> Self {
+        let load = plan.load.filter(|_| sabotage != Some(Sabotage::QueueIsPatient));
         Self {
             plan,
+            sabotage,
             watch: Rc::clone(watch),
             hosts: plan.hosts().collect(),
-            handlers: plan
-                .servers
-                .iter()
-                .map(|server| Handlers::new(server, plan.load, 0))
-                .collect(),
+            handlers: plan.servers.iter().map(|server| Handlers::new(server, load, 0)).collect(),
             calls: vec![CallState::Planned; plan.calls.len()],
             due: BTreeSet::new(),
             endings: [0; Ending::COUNT],
+            ended_at: vec![0; plan.calls.len()],
             served: vec![0; plan.servers.len()],
             hash: 0,
         }
@@ -98,9 +104,13 @@ impl<'a> Applications<'a> {
         while let Some(event) = turn.node.poll_event() {
             match (event, host) {
                 (Event::Request { id, client, payload, deadline, .. }, Host::Server(server)) => {
-                    let wait = match self.plan.load {
-                        Some(_) => Wait::of(share_of(client.ip()), turn.local, deadline),
-                        None => deadline.into(),
+                    let wait = match (self.plan.load, self.sabotage) {
+                        (_, Some(Sabotage::QueueIsPatient)) => Time::MAX.into(),
+                        (_, Some(Sabotage::ClientsHaveNoShares)) => {
+                            Wait::of(1, turn.local, deadline)
+                        }
+                        (Some(_), _) => Wait::of(share_of(client.ip()), turn.local, deadline),
+                        (None, _) => deadline.into(),
                     };
                     self.begin_request(server, (id, wait), payload, turn);
                 }
@@ -251,6 +261,11 @@ impl<'a> Applications<'a> {
         self.hash
     }
 
+    /// How and when the calls that have ended did, by their numbers.
+    pub(super) fn endings_at(&self) -> impl Iterator<Item = (usize, Ending, Time)> + '_ {
+        self.endings().map(|(number, ending)| (number, ending, self.ended_at[number]))
+    }
+
     /// How the calls that have ended did, by their numbers.
     pub(super) fn endings(&self) -> impl Iterator<Item = (usize, Ending)> + '_ {
         self.calls.iter().enumerate().filter_map(|(number, state)| match state {
@@ -314,9 +329,7 @@ impl<'a> Applications<'a> {
         let Some(job) = handlers.jobs.get_mut(&id.0) else { return };
         job.ticket = None;
         let word = self.plan.calls[job.number as usize].word;
-        let plan = &self.plan.servers[server];
-        let sample_ns = plan.service.sample_whole(&mut generator(word, SERVICES));
-        let service_ns = (sample_ns as f64 * plan.service_factor) as u64 * handlers.factor;
+        let service_ns = self.plan.servers[server].service_ns(word) * handlers.factor;
         let alarm = u64::from(handlers.incarnation) << 32 | worker.index() as u64;
         turn.wake_in(service_ns.min(SERVICE_NS_MAX), alarm);
     }
@@ -418,13 +431,16 @@ impl<'a> Applications<'a> {
 
     fn end_unmade(&mut self, number: u32, ending: Ending, now: Time) {
         self.calls[number as usize] = CallState::Ended(ending);
+        self.ended_at[number as usize] = now;
+        self.watch.borrow_mut().note_ended(number);
         let call = &self.plan.calls[number as usize];
         let is_to_be_answered = !call.is_refused && call.cancel_after_ns.is_none();
         if is_to_be_answered && ending != Ending::Replied && self.plan.is_to_be_served {
             let detail = || format!("call {number} ends as {ending:?}");
             self.watch.borrow_mut().violate(Invariant::Serves, detail);
         }
-        if call.is_after_all && ending != Ending::Replied && self.is_strict() {
+        let is_excused = ending == Ending::Expired && self.plan.holds_briefly();
+        if call.is_after_all && ending != Ending::Replied && self.is_strict() && !is_excused {
             let detail = || {
                 format!("call {number} was made when all was well again, and ends as {ending:?}")
             };
@@ -454,6 +470,26 @@ impl Handlers {
         }
         let running = vec![None; server.workers as usize];
         Self { scheduler, running, jobs: BTreeMap::new(), incarnation, factor: 1 }
+    }
+}
+
+impl ServerPlan {
+    /// How long the call of this word runs here.
+    fn service_ns(&self, word: u64) -> u64 {
+        let sample_ns = self.service.sample_whole(&mut generator(word, SERVICES));
+        (sample_ns as f64 * self.service_factor) as u64
+    }
+
+    /// How long a call runs here in the mean.
+    pub(super) fn mean_ns(&self) -> f64 {
+        self.service.mean().unwrap_or(1.0) * self.service_factor
+    }
+}
+
+impl Plan {
+    /// How long a call runs where all servers are alike.
+    pub(super) fn service_ns(&self, call: &CallPlan) -> u64 {
+        self.servers[0].service_ns(call.word)
     }
 }
 

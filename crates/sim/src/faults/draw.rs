@@ -10,13 +10,10 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::PolicySpec;
-use tailcut_proto::r2p2::{Copies, Loser};
 use tailcut_proto::router::{Forward, RouterConfig};
 
 use super::hostile;
-use super::plan::{
-    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
-};
+use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
 use crate::clock::Clock;
 use crate::fabric::port::{Link, SwitchBuffer};
 use crate::fabric::topology::{Racks, Spreading, Switch, Topology};
@@ -32,21 +29,13 @@ impl Plan {
         let hosts = servers.len() + clients.len() + usize::from(router.is_some());
         let mut plan = Self {
             seed,
-            is_to_be_served: false,
             topology: topology(&mut dice, hosts as u32),
             damage: if dice.chance(0.1) { Damage::Delivered } else { Damage::Noticed },
-            transport: Transport::R2p2,
-            copies: Copies::Never,
-            loser: Loser::Runs,
             segment_len: dice.one_of(&[1380, 1380, 1380, 256, 8900]),
             router,
             servers,
             clients,
-            calls: Vec::new(),
-            faults: Vec::new(),
-            loses_nothing: false,
-            is_timed: false,
-            load: None,
+            ..Self::default()
         };
         let lasts_ns = dice.log_between(20 * MS, 200 * MS);
         plan.calls = calls(&mut dice, &plan, lasts_ns);

@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use strum::{Display, EnumString, VariantNames};
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Node, Path, Time, Transmit};
-use tailcut_proto::router::RouterMetrics;
+use tailcut_proto::router::{Router, RouterMetrics};
 use tailcut_proto::rpc::{Event, Failure, Rpc};
 use tailcut_wire::homa as homa_wire;
 use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Verdict};
 
-use super::Effect;
+use super::hosted::Hosted;
 use super::plan::Host;
 use super::replies::Judged;
 use super::watch::Watch;
-use crate::member::Member;
+use super::{Cost, Effect};
 
 /// A bug that is put into every host it concerns, to show that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantNames)]
@@ -62,6 +62,16 @@ pub enum Sabotage {
     MovedIsDropped,
     /// Servers say of claims that they renounce whatever they have.
     ClaimsAreIgnored,
+    /// Servers' queues take whatever comes and keep it for as long as it takes.
+    QueueIsPatient,
+    /// Servers take all clients for one, who may fill their queues.
+    ClientsHaveNoShares,
+    /// Routers take whoever reports something for their first server.
+    ReportsAreBelieved,
+    /// Clients flip a bit in some of the packets that they send of long requests.
+    RequestIsChanged,
+    /// Servers drop what is sent to them again.
+    SentAgainIsDropped,
     /// Routers take all replies to a client for those of one call.
     FilterConfusesCalls,
     /// Servers write something into their replies that does not follow from the seed.
@@ -76,8 +86,10 @@ fn no_sabotage(text: &str) -> String {
 #[derive(Debug)]
 pub(super) struct Station {
     host: Host,
-    pub(super) node: Member<Endpoint>,
+    pub(super) node: Hosted,
     watch: Rc<RefCell<Watch>>,
+    /// The machine's clock, where costs are asked for.
+    clock: Option<fn() -> u64>,
     bug: Option<Bug>,
     /// One of so many sends fails; 0 for none.
     pub(super) fails_one_of: u32,
@@ -111,7 +123,7 @@ struct Bug {
 impl Station {
     pub(super) fn new(
         host: Host,
-        node: Member<Endpoint>,
+        node: Hosted,
         watch: &Rc<RefCell<Watch>>,
         sabotage: Option<Sabotage>,
     ) -> Self {
@@ -128,7 +140,8 @@ impl Station {
             hidden: VecDeque::new(),
         });
         let (fails_one_of, sends, is_former) = (0, 0, false);
-        Self { host, node, watch: Rc::clone(watch), bug, fails_one_of, sends, is_former }
+        let (watch, clock) = (Rc::clone(watch), watch.borrow().clock);
+        Self { host, node, watch, clock, bug, fails_one_of, sends, is_former }
     }
 
     /// The holdings of an endpoint, where it holds anything.
@@ -144,35 +157,33 @@ impl Station {
 
     /// Effects of the run that the node has counted.
     pub(super) fn efforts(&self) -> Vec<(Effect, u64)> {
-        let (limited, resent) = match &self.node {
-            Member::Endpoint(endpoint) => match endpoint.metrics() {
-                Metrics::R2p2(metrics) => {
-                    return vec![
-                        (Effect::AmplificationLimited, metrics.amplification_limited),
-                        (Effect::Resent, metrics.resent),
-                        (Effect::Hedged, metrics.clones_sent),
-                        (Effect::CloneWon, metrics.clones_won),
-                        (Effect::CloneFiltered, metrics.clones_filtered),
-                        (Effect::CloneDiscarded, metrics.clones_discarded),
-                        (Effect::CloneCancelled, metrics.clones_cancelled),
-                        (Effect::Moved, metrics.moved),
-                    ];
-                }
-                Metrics::Homa(metrics) => (metrics.amplification_limited, metrics.resent_bytes),
-            },
-            Member::Router(router) => {
-                let metrics = router.metrics();
-                let RouterMetrics { held, servers_silenced, claims_placed, cloned, .. } = metrics;
-                return vec![
-                    (Effect::HeldByRouter, held),
-                    (Effect::Silenced, servers_silenced),
-                    (Effect::Claimed, claims_placed),
-                    (Effect::Cloned, cloned),
-                    (Effect::FilteredByRouter, metrics.replies_filtered),
-                ];
-            }
-        };
-        vec![(Effect::AmplificationLimited, limited), (Effect::Resent, resent)]
+        if let Some(metrics) = self.node.router().map(Router::metrics) {
+            let RouterMetrics { held, servers_silenced, claims_placed, cloned, .. } = metrics;
+            return vec![
+                (Effect::HeldByRouter, held),
+                (Effect::Silenced, servers_silenced),
+                (Effect::Claimed, claims_placed),
+                (Effect::Cloned, cloned),
+                (Effect::FilteredByRouter, metrics.replies_filtered),
+            ];
+        }
+        match self.node.endpoint().map(Endpoint::metrics) {
+            Some(Metrics::R2p2(metrics)) => vec![
+                (Effect::AmplificationLimited, metrics.amplification_limited),
+                (Effect::Resent, metrics.resent),
+                (Effect::Hedged, metrics.clones_sent),
+                (Effect::CloneWon, metrics.clones_won),
+                (Effect::CloneFiltered, metrics.clones_filtered),
+                (Effect::CloneDiscarded, metrics.clones_discarded),
+                (Effect::CloneCancelled, metrics.clones_cancelled),
+                (Effect::Moved, metrics.moved),
+            ],
+            Some(Metrics::Homa(metrics)) => vec![
+                (Effect::AmplificationLimited, metrics.amplification_limited),
+                (Effect::Resent, metrics.resent_bytes),
+            ],
+            None => Vec::new(),
+        }
     }
 
     pub(super) fn poll_event(&mut self) -> Option<Event> {
@@ -214,8 +225,21 @@ impl Station {
             Sabotage::MovedIsDropped => {
                 packet.message_type == MessageType::Request && packet.flags().has(Flags::MOVED)
             }
+            Sabotage::SentAgainIsDropped => packet.flags().has(Flags::RETRANSMIT),
             _ => false,
         }
+    }
+
+    /// Hands a datagram to the node, by the clock where there is one.
+    fn hand_over(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
+        let Some(clock) = self.clock else { return self.node.handle_datagram(now, path, bytes) };
+        let is_homa = matches!(self.node.endpoint(), Some(Endpoint::Homa(_)));
+        let kind = bytes.get(if is_homa { HOMA_TYPE_AT } else { TYPE_AT }).copied().unwrap_or(0);
+        let begun = clock();
+        self.node.handle_datagram(now, path, bytes);
+        let ns = clock() - begun;
+        let cost = Cost { host: self.host, from: path.peer, kind, len: bytes.len(), ns };
+        self.watch.borrow_mut().costs.push(cost);
     }
 
     /// What the node has judged of replies, where it is a router.
@@ -251,8 +275,8 @@ impl Node for Station {
         };
         let before = self.judged();
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
-            Some(mut renamed) => self.node.handle_datagram(now, path, &mut renamed),
-            None => self.node.handle_datagram(now, path, bytes),
+            Some(mut renamed) => self.hand_over(now, path, &mut renamed),
+            None => self.hand_over(now, path, bytes),
         }
         if let (Some(before), Some(after)) = (before, self.judged()) {
             self.watch.borrow_mut().note_judged(bytes, before, after);
@@ -343,6 +367,7 @@ impl Sabotage {
                 | Self::SecondReplyIsGiven
                 | Self::FirstReplyIsFiltered
                 | Self::CopiesAreUnbounded
+                | Self::RequestIsChanged
         );
         let is_routers = matches!(
             self,
@@ -350,6 +375,7 @@ impl Sabotage {
                 | Self::RouterIsDeaf
                 | Self::RouterIsPatient
                 | Self::MovedIsDropped
+                | Self::ReportsAreBelieved
                 | Self::FilterConfusesCalls
         );
         match host {
@@ -412,6 +438,12 @@ impl Bug {
                     return Path { peer: Host::Router.address(), ..path };
                 }
             }
+            Part::Feedback
+                if self.sabotage == Sabotage::ReportsAreBelieved
+                    && !matches!(Host::at(path.peer), Some(Host::Server(_))) =>
+            {
+                return Path { peer: Host::Server(0).address(), ..path };
+            }
             Part::Cancel { id } if self.sabotage == Sabotage::CancelsAreBelieved => {
                 let peer = self.senders.get(&id).copied().unwrap_or(path.peer);
                 return Path { peer, ..path };
@@ -468,6 +500,7 @@ impl Bug {
             (Sabotage::ReplyIsChanged, Part::Reply { payload_at, .. }) => {
                 self.change_reply(bytes.get_mut(payload_at));
             }
+            (Sabotage::RequestIsChanged, Part::Half { .. }) => self.change_reply(bytes.last_mut()),
             (Sabotage::RunsDiffer, Part::Reply { idle_at, .. }) => {
                 bytes[idle_at] = RUNS.fetch_add(1, Ordering::Relaxed)
             }
@@ -547,6 +580,8 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
 /// The source of [`Sabotage::RunsDiffer`], in place of the seed.
 static RUNS: AtomicU8 = AtomicU8::new(0);
 
+const TYPE_AT: usize = 2;
+const HOMA_TYPE_AT: usize = 11;
 const HOMA_WINDOW_AT: usize = 14;
 const HOMA_ID_END: usize = 28;
 const RPC_ID_AT: usize = 8;

@@ -7,6 +7,8 @@
 //! | `NamedClients` | requests to servers and the router whose route block names a victim |
 //! | `EchoingPorts` | half requests from thousands of ports of one address, which echo their tokens |
 //! | `StrayCancels` | CANCELs, from elsewhere, of requests that are under way |
+//! | `ForgedFeedback` | reports of what a server has to the router, from anywhere and from other ports of servers |
+//! | `StaleFeedback` | reports that servers have sent before, once more and from their own addresses |
 //!
 //! Over Homa all of them are half requests, from addresses of private networks, some of which echo
 //! half of what they were told.
@@ -18,14 +20,15 @@
 use std::net::SocketAddr;
 
 use rand::RngExt;
-use strum::{EnumCount, VariantArray};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::Grants;
 use tailcut_proto::router::RouterConfig;
 use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
-use tailcut_wire::r2p2::{MessageType, RequestRepr, Route, RpcId, Segment, SessionId};
+use tailcut_wire::r2p2::{
+    FeedbackBody, MessageType, ReplyRepr, RequestRepr, Route, RpcId, Segment, SessionId,
+};
 use zerocopy::IntoBytes;
 
 use super::plan::{
@@ -72,10 +75,32 @@ impl Plan {
             ..Self::default()
         };
         plan.calls = calls(dice, &plan, lasts_ns);
-        let first = dice.random_range(0..Attack::COUNT);
-        let count = dice.random_range(1..=Attack::COUNT);
-        let chosen = Attack::VARIANTS.iter().cycle().skip(first).take(count);
+        let first = dice.random_range(0..PEERS.len());
+        let count = dice.random_range(1..=PEERS.len());
+        let chosen = PEERS.iter().cycle().skip(first).take(count);
         plan.faults = chosen.map(|&attack| fault(dice, attack, (0, START_NS + lasts_ns))).collect();
+        plan
+    }
+
+    /// A plan with a router in which what servers report is forged and replayed, beside other
+    /// attacks now and then: every call is to be answered.
+    pub fn feedback_of_seed(seed: u64) -> Self {
+        let mut plan = Self::hostile_of_seed(seed);
+        let dice = &mut generator(seed, STREAM ^ 1);
+        plan.router.get_or_insert_default().config.policy = ["jbsq:1", "jbsq:2", "jbsq:4", "jsq:2"]
+            [dice.random_range(0..4)]
+        .parse()
+        .unwrap_or_else(|error| panic!("{error}"));
+        if dice.random_bool(0.7) {
+            plan.faults.clear();
+        }
+        // So busy that a wrong count of a server shows.
+        plan.servers.iter_mut().for_each(|server| server.workers = 1);
+        plan.calls.iter_mut().for_each(|call| call.at = START_NS + (call.at - START_NS) / 6);
+        let lasts_ns = plan.quiet_at();
+        for attack in [Attack::ForgedFeedback, Attack::StaleFeedback] {
+            plan.faults.push(fault(dice, attack, (0, lasts_ns)));
+        }
         plan
     }
 
@@ -88,7 +113,7 @@ impl Plan {
 
 /// An attack in any plan.
 pub(super) fn any_fault(dice: &mut Generator, lasts_ns: u64) -> Fault {
-    let attack = Attack::VARIANTS[dice.random_range(0..Attack::COUNT)];
+    let attack = PEERS[dice.random_range(0..PEERS.len())];
     let at = dice.random_range(0..lasts_ns);
     let lasts_ns = dice.random_range(MS..20 * MS);
     fault(dice, attack, (at, lasts_ns))
@@ -158,6 +183,18 @@ pub(super) fn forge(plan: &Plan, attack: Attack, count: u64, watch: &Watch) -> O
             let server = Host::Server((count / 2) as usize % plan.servers.len());
             (server, from, half_request(word, watch.token_told(from), Route::default()))
         }
+        Attack::ForgedFeedback => {
+            let other_port = SocketAddr::new(server.address().ip(), 9);
+            let from = if count.is_multiple_of(2) { anywhere } else { other_port };
+            plan.router.as_ref()?;
+            // Half of them are as the first server's last one, and say that it has nothing left.
+            let known = watch.last_report().filter(|_| word.is_multiple_of(2));
+            (Host::Router, from, known.map_or_else(|| report(word), emptied))
+        }
+        Attack::StaleFeedback => {
+            let (router, server, bytes) = watch.report_before(word)?;
+            (router, server.address(), bytes)
+        }
         Attack::StrayCancels => {
             let (to, id) = watch.last_request()?;
             let control = RequestRepr::control(MessageType::Cancel, 0, RpcId(id));
@@ -178,6 +215,25 @@ fn half_request(word: u64, token: u64, route: Route) -> Vec<u8> {
     [repr.header().as_bytes(), route.as_bytes(), &[0xff; 64]].concat()
 }
 
+/// A server's report of counts that it never had.
+fn report(word: u64) -> Vec<u8> {
+    let body = FeedbackBody {
+        epoch: (word as u32).into(),
+        placement_seen: ((word >> 7) as u32).into(),
+        received: ((word >> 11) as u32).into(),
+        concluded: ((word >> 11) as u32).into(),
+    };
+    let header = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0)).header();
+    [header.as_bytes(), body.as_bytes()].concat()
+}
+
+/// A report by which all that the server has got has been concluded.
+fn emptied(mut report: Vec<u8>) -> Vec<u8> {
+    let counts = report.len() - size_of::<FeedbackBody>();
+    report.copy_within(counts + 8..counts + 12, counts + 12);
+    report
+}
+
 /// DATA of half of a request.
 fn forge_homa(to: Host, word: u64, watch: &Watch) -> Forged {
     let from = SocketAddr::from(([10, 9, 0, word as u8 % 64], 33_000));
@@ -188,6 +244,15 @@ fn forge_homa(to: Host, word: u64, watch: &Watch) -> Forged {
     header.cutoff_version = (watch.token_told(from) as u16).into();
     Forged { to, from, bytes: [header.as_bytes(), &[0xff; 64]].concat() }
 }
+
+/// Attacks of peers of any plan, over either transport.
+const PEERS: [Attack; 5] = [
+    Attack::HalfRequests,
+    Attack::ForgedProbes,
+    Attack::NamedClients,
+    Attack::EchoingPorts,
+    Attack::StrayCancels,
+];
 
 /// When the first call is made: servers and routers know then what they have had.
 const START_NS: u64 = 20 * MS;

@@ -11,12 +11,11 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::node::Time;
-use tailcut_proto::router::RouterConfig;
+use tailcut_proto::router::{Router, RouterConfig};
 
 use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
 use super::run::Run;
 use super::{Ending, Invariant};
-use crate::member::Member;
 
 impl Plan {
     /// The plan of a seed in which servers behind a router are restarted, drained, removed and added
@@ -126,13 +125,11 @@ impl Run<'_> {
         let place = self.plan.place(host);
         if self.active().any(|kind| kind == FaultKind::Stop { host }) {
             let local = self.network.local(place);
-            match &mut self.network.node_mut(place).node {
-                Member::Endpoint(endpoint) => endpoint.stop(local),
-                Member::Router(router) => router.close(),
-            }
+            let node = &mut self.network.node_mut(place).node;
+            node.router_mut().into_iter().for_each(Router::close);
+            node.endpoint_mut().into_iter().for_each(|endpoint| endpoint.stop(local));
         } else {
-            self.watch.borrow_mut().crashed(host);
-            self.applications.crashed(host, now);
+            self.crashed(host, now);
             let station = self.station(host);
             self.network.replace(place, station);
         }

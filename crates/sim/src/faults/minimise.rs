@@ -146,13 +146,15 @@ fn host_count(plan: &Plan) -> usize {
     plan.hosts().count()
 }
 
-/// The plan without items of this range: calls, then faults.
+/// The plan without items of this range: calls, then streams, then faults.
 fn without(plan: &Plan, range: std::ops::Range<usize>) -> Plan {
     let mut left = plan.clone();
     let calls = plan.calls.len();
     let mut index = 0..;
     left.calls.retain(|_| index.next().is_none_or(|index| !range.contains(&index)));
     let mut index = calls..;
+    left.streams.retain(|_| index.next().is_none_or(|index| !range.contains(&index)));
+    let mut index = calls + plan.streams.len()..;
     left.faults.retain(|_| index.next().is_none_or(|index| !range.contains(&index)));
     left
 }
@@ -180,11 +182,21 @@ fn without_host(plan: &Plan, host: Host) -> Option<Plan> {
                 call.server -= usize::from(call.server > gone);
                 call.server = call.server.min(left.servers.len().saturating_sub(1));
             }
+            left.streams.retain(|stream| stream.server != gone);
+            for stream in &mut left.streams {
+                stream.server -= usize::from(stream.server > gone);
+            }
         }
         Host::Client(gone) => {
             left.clients.remove(gone);
             left.calls.retain(|call| call.client != gone);
             left.calls.iter_mut().for_each(|call| call.client -= usize::from(call.client > gone));
+            left.streams.retain(|stream| stream.client != gone);
+            for stream in &mut left.streams {
+                stream.client -= usize::from(stream.client > gone);
+            }
+            left.flooding_client = plan.flooding_client.filter(|&client| client != gone);
+            left.flooding_client.iter_mut().for_each(|at| *at -= usize::from(*at > gone));
         }
     }
     let name = |other: Host| match (host, other) {

@@ -6,11 +6,15 @@
 //! | [`plan`] | a run as data: hosts, calls, faults |
 //! | `draw` | plans from seeds |
 //! | [`hostile`] | what strangers send, and plans of nothing else |
+//! | [`family`] | the kinds of plans by name |
 //! | `load` | plans under the load that is asked for |
+//! | `flood` | one client that calls many times what can be served, among others |
+//! | `directed` | plans that look for one kind of trouble: late datagrams, full buffers |
 //! | `life` | processes that stop, restart and are reloaded, and handlers that panic |
 //! | `service` | one host that dies, and within what times that is seen and over |
-//! | `host` | a node with the watch at its port; bugs for tests of the harness |
-//! | `watch`, `replies` | what is checked of each datagram |
+//! | `streams` | byte streams in place of calls |
+//! | `host`, `hosted` | a node with the watch at its port; bugs for tests of the harness |
+//! | `watch`, `replies`, `openers`, `paid` | what is checked of each datagram |
 //! | `application` | handlers behind the servers, and what became of the calls |
 //! | `run` | carries a plan out |
 //! | `minimise` | takes away from a failing plan what it does not need |
@@ -32,8 +36,12 @@
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
 //! | `Floor` | endpoints hold nothing | within 2 s after the faults |
 //! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
-//! | `NothingLost` | in plans of [`Plan::life_of_seed`] and of `service`: every call is answered, but for those whose handler refuses or panics | at the end |
+//! | `NothingLost` | in plans of [`Plan::life_of_seed`], [`Plan::overflow_of_seed`], `service`, and half of `streams`: every call is answered, but for those whose handler refuses or panics | at the end |
 //! | `Detects`, `Returns` | in plans of [`Plan::detection_of_seed`]: every router has a server out 30 ms after its death, and in service 100 ms after its return | then |
+//! | `InOrder` | in plans of [`Plan::streams_of_seed`]: what is read of a stream is what was written, once and in order | when it is read |
+//! | `StreamEnds` | there too: a stream carries everything or fails, and leaves nothing | within 2 s after the faults |
+//! | `Goodput` | in plans of [`Plan::flood_of_seed`]: workers spend four fifths of the time on calls that are answered in time | at the end |
+//! | `Fairness` | there too: every call of the other clients is answered, 99 of 100 within the time of 15 services | at the end |
 //! | `NoPanic` | nothing panics | always |
 //!
 //! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline;
@@ -41,19 +49,27 @@
 //! so it is no part of the floor.
 
 mod application;
+mod directed;
 mod draw;
+pub mod family;
+mod flood;
 mod host;
+mod hosted;
 pub mod hostile;
 mod life;
 mod load;
 mod minimise;
+mod openers;
+mod paid;
 pub mod plan;
 mod replies;
 mod run;
 mod service;
+mod streams;
 mod watch;
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use strum::{EnumCount, VariantNames};
 use tailcut_proto::node::Time;
@@ -84,6 +100,10 @@ pub enum Invariant {
     NothingLost,
     Detects,
     Returns,
+    InOrder,
+    StreamEnds,
+    Goodput,
+    Fairness,
     NoPanic,
 }
 
@@ -105,6 +125,24 @@ pub struct Options {
     pub sabotage: Option<Sabotage>,
     /// Lines kept of what happened last; 0 costs nothing.
     pub trace_len: usize,
+    /// A clock of the machine, ns, for who wants to know what each datagram costs its node. It has
+    /// no effect on the run.
+    pub clock: Option<fn() -> u64>,
+}
+
+/// The cost of a datagram that a node was handed.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// The node.
+    pub host: plan::Host,
+    /// The source that the datagram has.
+    pub from: SocketAddr,
+    /// The byte of its type, which R2P2 and Homa have at different places.
+    pub kind: u8,
+    /// Its length.
+    pub len: usize,
+    /// Time that the node took for it, ns.
+    pub ns: u64,
 }
 
 /// The findings of a run.
@@ -120,6 +158,8 @@ pub struct Report {
     pub hash: u64,
     /// The last lines, oldest first.
     pub trace: Vec<String>,
+    /// The cost of each datagram in the order of the run, where there was a clock.
+    pub costs: Vec<Cost>,
 }
 
 /// Events of one or more runs, counted.
@@ -191,6 +231,10 @@ pub enum Effect {
     CloneDiscarded,
     /// The slower copy is cancelled.
     CloneCancelled,
+    /// A stream carries everything.
+    StreamsCarried,
+    /// A stream fails.
+    StreamsFailed,
     /// A run has no router.
     WithoutRouter,
     /// A run has one switch.

@@ -4,10 +4,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use strum::{EnumCount, EnumDiscriminants, VariantArray, VariantNames};
+use strum::{EnumCount, EnumDiscriminants, VariantNames};
 use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::quantity::Unit;
-use tailcut_proto::homa::{GrantPolicy, Pull};
+use tailcut_proto::homa::GrantPolicy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::{Config, Copies, Hedge, Loser};
@@ -47,6 +47,8 @@ pub struct Plan {
     pub clients: Vec<ClientPlan>,
     /// Calls; their places are the numbers that requests carry.
     pub calls: Vec<CallPlan>,
+    /// Byte streams, in place of calls.
+    pub streams: Vec<StreamPlan>,
     /// Faults, each of which ends by itself.
     pub faults: Vec<Fault>,
     /// Every call must be answered, but for those whose handler refuses or panics.
@@ -56,6 +58,12 @@ pub struct Plan {
     /// Calls over what the workers can serve, where [`Plan::at_load`] has set it. Handlers then
     /// refuse what has waited for too long.
     pub load: Option<f64>,
+    /// The client that calls far more than its share, where there is one: the others are to be
+    /// answered, and soon, and the servers are to do what is of use.
+    pub flooding_client: Option<usize>,
+    /// Datagrams may take longer than the protocol is told: what may run once may run again where
+    /// a copy arrives when its call has ended for longer than that.
+    pub is_late: bool,
 }
 
 /// The transport of a plan's endpoints.
@@ -149,6 +157,21 @@ pub struct CallPlan {
     /// The seed of its bytes and its service time, so that they stay when other calls are
     /// taken away.
     pub word: u64,
+}
+
+/// A stream of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamPlan {
+    /// When it is opened.
+    pub at: Time,
+    /// Its client, by its place among the clients.
+    pub client: usize,
+    /// Its server, by its place among the servers.
+    pub server: usize,
+    /// Bytes from the client, at least 8: the first are the stream's number.
+    pub request_len: u64,
+    /// Bytes from the server.
+    pub reply_len: u64,
 }
 
 /// Something bad that begins and ends.
@@ -286,7 +309,7 @@ pub enum FaultKind {
 }
 
 /// A kind of hostile traffic; [`super::hostile`] says what each sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the table of `hostile` says what each is")]
 pub enum Attack {
     HalfRequests,
@@ -294,6 +317,8 @@ pub enum Attack {
     NamedClients,
     EchoingPorts,
     StrayCancels,
+    ForgedFeedback,
+    StaleFeedback,
 }
 
 /// A host of a plan.
@@ -353,27 +378,21 @@ impl Default for Plan {
             servers: vec![ServerPlan::default()],
             clients: vec![ClientPlan::default()],
             calls: Vec::new(),
+            streams: Vec::new(),
             faults: Vec::new(),
             loses_nothing: false,
             is_timed: false,
             load: None,
+            flooding_client: None,
+            is_late: false,
         }
     }
 }
 
 impl Plan {
-    /// The plan of a seed with Homa endpoints, and without what only R2P2 has. Odd seeds grant as
-    /// the simulations of SIGCOMM'18.
+    /// The plan of a seed with Homa endpoints, and without what only R2P2 has.
     pub fn homa_of_seed(seed: u64) -> Self {
-        let mut plan = Self::of_seed(seed);
-        let sigcomm = GrantPolicy::Sigcomm(Pull::default());
-        let policy =
-            if seed % 2 == 1 { sigcomm } else { tailcut_proto::homa::Grants::default().policy };
-        plan.transport = Transport::Homa(policy);
-        plan.router = None;
-        plan.faults.retain(|fault| !fault.kind.concerns_router());
-        plan.servers.iter_mut().for_each(|server| server.is_pooled = false);
-        plan
+        Self::of_seed(seed).over_homa()
     }
 
     /// The plan of a seed with a router of this policy, and mostly calls that may be cloned. Of four
@@ -429,13 +448,40 @@ impl Plan {
     /// When nothing new happens any more: the last call has been made and the last fault has ended.
     pub fn quiet_at(&self) -> Time {
         let calls = self.calls.iter().map(|call| call.at);
+        let streams = self.streams.iter().map(|stream| stream.at);
         let faults = self.faults.iter().map(|fault| fault.at + fault.lasts_ns);
-        calls.chain(faults).max().unwrap_or(0)
+        calls.chain(streams).chain(faults).max().unwrap_or(0)
     }
 
-    /// Calls, faults and hosts, which is what there is to take away.
+    /// Calls, streams and faults, which is what there is to take away.
     pub fn item_count(&self) -> usize {
-        self.calls.len() + self.faults.len()
+        self.calls.len() + self.streams.len() + self.faults.len()
+    }
+
+    /// True if a router may refuse a call as expired when all is well, because it holds none for long
+    /// and another one is there: docs/concepts.md promises no more for `hold_ns_max`.
+    pub(super) fn holds_briefly(&self) -> bool {
+        self.router.as_ref().is_some_and(|router| router.config.hold_ns_max < HOLD_NS_LONG)
+    }
+
+    /// When servers are added again that were removed, and which.
+    pub(super) fn servers_added(&self) -> Vec<(Time, usize)> {
+        let added = self.faults.iter().filter_map(|fault| match fault.kind {
+            FaultKind::Removal { host: Host::Server(server) } => {
+                Some((fault.at + fault.lasts_ns, server))
+            }
+            _ => None,
+        });
+        added.collect()
+    }
+
+    /// True if strangers attack so.
+    pub(super) fn has_attack(&self, attack: Attack) -> bool {
+        let is_it = |fault: &Fault| match fault.kind {
+            FaultKind::Hostile { attack: found, .. } => found == attack,
+            _ => false,
+        };
+        self.faults.iter().any(is_it)
     }
 
     /// Every host, by its place in the network.
@@ -486,7 +532,7 @@ impl FaultKind {
     }
 
     /// True for a fault of the router's servers, or of the router itself.
-    fn concerns_router(&self) -> bool {
+    pub(super) fn concerns_router(&self) -> bool {
         matches!(self, Self::Drain { .. } | Self::Removal { .. })
             || self.hosts().iter().any(|host| matches!(host, Host::Router | Host::Standby))
     }
@@ -533,7 +579,7 @@ impl Host {
     }
 
     /// The host that has the address.
-    pub(super) fn at(address: SocketAddr) -> Option<Self> {
+    pub fn at(address: SocketAddr) -> Option<Self> {
         let IpAddr::V4(ip) = address.ip() else { return None };
         match (ip.octets(), address.port()) {
             ([10, 0, 0, 1], 9000) => Some(Self::Router),
@@ -609,6 +655,9 @@ impl fmt::Display for Plan {
         for (number, call) in self.calls.iter().enumerate() {
             writeln!(f, "{} call {number}: {call}", Moment(call.at))?;
         }
+        for stream in &self.streams {
+            writeln!(f, "{stream}")?;
+        }
         Ok(())
     }
 }
@@ -632,6 +681,14 @@ impl fmt::Display for CallPlan {
             Some(after_ns) => write!(f, ", given up after {}", Span(after_ns)),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for StreamPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, client, server, request_len, reply_len } = self;
+        write!(f, "{} stream from client {client} to server {server}: ", Moment(*at))?;
+        write!(f, "{request_len} B there and {reply_len} B back")
     }
 }
 

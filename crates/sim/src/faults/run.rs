@@ -8,12 +8,15 @@ use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{Node, Time};
 use tailcut_proto::r2p2::{Cloning, Config};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
+use tailcut_proto::stream::Streams;
 use tailcut_proto::{homa, r2p2};
 
 use super::application::Applications;
 use super::host::{Sabotage, Station};
+use super::hosted::Hosted;
 use super::hostile;
 use super::plan::{Fault, FaultKind, Host, Plan, Transport};
+use super::streams::{self, Flows};
 use super::watch::Watch;
 use super::{Coverage, Effect, Invariant, Options, Report, Violation};
 use crate::clock::Clock;
@@ -23,7 +26,7 @@ use crate::network::{Damage, HostDelays, Network};
 
 /// Runs a plan to its end, or to the first invariant that does not hold.
 pub fn run(plan: &Plan, options: Options) -> Report {
-    let watch = Rc::new(RefCell::new(Watch::new(plan, options.trace_len)));
+    let watch = Rc::new(RefCell::new(Watch::new(plan, options)));
     let result = catch_unwind(AssertUnwindSafe(|| Run::new(plan, &watch, options).complete()));
     let mut report = result.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -33,6 +36,7 @@ pub fn run(plan: &Plan, options: Options) -> Report {
         Report { violation: Some(violation), ..Report::default() }
     });
     report.trace = watch.borrow_mut().take_trace();
+    report.costs = std::mem::take(&mut watch.borrow_mut().costs);
     report
 }
 
@@ -43,6 +47,7 @@ pub(super) struct Run<'a> {
     pub(super) network: Network<Station>,
     pub(super) watch: Rc<RefCell<Watch>>,
     pub(super) applications: Applications<'a>,
+    flows: Flows<'a>,
     /// The steps of the plan that are to come, latest last.
     script: Vec<(Time, Step)>,
     /// Which faults there are now.
@@ -59,6 +64,7 @@ enum Step {
     End(usize),
     Call(u32),
     Cancel(u32),
+    Connect(u32),
     /// A datagram of a stranger, by its fault and its number.
     Forged(usize, u64),
     /// A look at what routers know of the server of this fault.
@@ -78,7 +84,8 @@ impl<'a> Run<'a> {
             options,
             network,
             watch: Rc::clone(watch),
-            applications: Applications::new(plan, watch),
+            applications: Applications::new(plan, watch, options.sabotage),
+            flows: Flows::new(plan, watch),
             script: script(plan),
             is_active: vec![false; plan.faults.len()],
             leaps: vec![0; plan.hosts().count()],
@@ -105,8 +112,11 @@ impl<'a> Run<'a> {
             let now = network_at.min(script_at);
             self.watch.borrow_mut().now = now;
             if network_at <= script_at {
-                let applications = &mut self.applications;
-                self.network.step(now, |turn| applications.turn(turn));
+                let (applications, flows) = (&mut self.applications, &mut self.flows);
+                self.network.step(now, |turn| {
+                    applications.turn(turn);
+                    flows.turn(turn);
+                });
             } else {
                 self.network.run(now, |turn| {
                     unreachable!("nothing is due before the script at place {}", turn.place)
@@ -142,10 +152,29 @@ impl<'a> Run<'a> {
                 self.applications.cancel(number, self.network.node_mut(place), times);
                 self.network.flush(place);
             }
+            Step::Connect(number) => self.connect(number, now),
             Step::Forged(fault, count) => self.forge(fault, count),
             Step::Judge(fault) => self.judge_routers(fault),
             Step::Look => self.look(now),
         }
+    }
+
+    fn connect(&mut self, number: u32, now: Time) {
+        let host = Host::Client(self.plan.streams[number as usize].client);
+        if self.is_down(host) || self.is_paused(host) {
+            return self.flows.not_opened(number, now);
+        }
+        let place = self.plan.place(host);
+        let times = (now, self.network.local(place));
+        self.flows.connect(number, self.network.node_mut(place), times);
+        self.network.flush(place);
+    }
+
+    /// A host has lost what it knew.
+    pub(super) fn crashed(&mut self, host: Host, now: Time) {
+        self.watch.borrow_mut().crashed(host);
+        self.applications.crashed(host, now);
+        self.flows.crashed(host, now);
     }
 
     /// A stranger's datagram arrives.
@@ -167,8 +196,7 @@ impl<'a> Run<'a> {
         if let FaultKind::Crash { host } = fault.kind
             && !self.is_down(host)
         {
-            self.watch.borrow_mut().crashed(host);
-            self.applications.crashed(host, now);
+            self.crashed(host, now);
             self.network.set_up(self.plan.place(host), false);
         }
         self.is_active[index] = true;
@@ -368,8 +396,14 @@ impl<'a> Run<'a> {
         if !self.applications.is_idle() {
             return Some((Invariant::Floor, "a call has not ended".to_owned()));
         }
+        if let Some(detail) = self.flows.busy() {
+            return Some((Invariant::StreamEnds, detail));
+        }
         for host in self.plan.hosts() {
             let station = self.network.node(self.plan.place(host));
+            if let Some(held) = station.node.streams().and_then(streams::held) {
+                return Some((Invariant::StreamEnds, format!("{host} still holds {held}")));
+            }
             if let Some(holdings) = station.holds() {
                 return Some((Invariant::Floor, format!("{host} still holds {holdings}")));
             }
@@ -391,7 +425,9 @@ impl<'a> Run<'a> {
 
     fn report(mut self) -> Report {
         self.check_losses();
+        self.check_shares();
         let hash = self.applications.report(&mut self.coverage);
+        let hash = hash ^ self.flows.report(&mut self.coverage);
         let network = self.network.statistics();
         self.coverage.packets = network.sent;
         self.coverage.virtual_ns = self.network.now();
@@ -422,7 +458,7 @@ impl<'a> Run<'a> {
         }
         let hash = hash ^ network.trace_hash.rotate_left(17);
         let (violation, served) = (watch.violation.clone(), self.applications.served().to_vec());
-        Report { violation, coverage: self.coverage, served, hash, trace: Vec::new() }
+        Report { violation, coverage: self.coverage, served, hash, ..Report::default() }
     }
 
     pub(super) fn active(&self) -> impl Iterator<Item = FaultKind> {
@@ -483,7 +519,7 @@ impl<'a> Run<'a> {
                 config.message_len_max = client.message_len_max;
                 config.calls_max = client.calls_max;
                 config.credit_bytes = client.credit_bytes;
-                config.serving.is_enabled = false;
+                config.serving.is_enabled = !self.plan.streams.is_empty();
                 config.cloning = self.cloning();
                 if self.plan.has_standby() {
                     config.alternates = self.plan.routers().map(Host::address).collect();
@@ -506,7 +542,13 @@ impl<'a> Run<'a> {
 
     /// An endpoint at its host.
     fn stand(&self, host: Host, endpoint: Endpoint) -> Station {
-        let node = Member::Endpoint(Box::new(endpoint));
+        let node = if self.plan.streams.is_empty() {
+            Hosted::Member(Member::Endpoint(Box::new(endpoint)))
+        } else {
+            let seed = self.seed_of(host, self.network.now());
+            let secret = (u128::from(seed) << 64 | u128::from(!self.plan.seed)).to_be_bytes();
+            Hosted::Streams(Box::new(Streams::new(endpoint, Plan::stream_config(secret))))
+        };
         let mut station = Station::new(host, node, &self.watch, self.options.sabotage);
         station.is_former = match host {
             Host::Server(index) => self.plan.servers[index].is_former,
@@ -536,7 +578,7 @@ impl<'a> Run<'a> {
                 let client = &self.plan.clients[index];
                 config.message_len_max = client.message_len_max;
                 config.calls_max = client.calls_max;
-                config.serving.is_enabled = false;
+                config.serving.is_enabled = !self.plan.streams.is_empty();
             }
         }
         config
@@ -559,7 +601,7 @@ impl<'a> Run<'a> {
         }
         let router = Router::new(local, config).unwrap_or_else(|error| panic!("{error}"));
         let sabotage = self.options.sabotage;
-        Station::new(host, Member::Router(Box::new(router)), &self.watch, sabotage)
+        Station::new(host, Hosted::Member(Member::Router(Box::new(router))), &self.watch, sabotage)
     }
 }
 
@@ -583,6 +625,8 @@ fn script(plan: &Plan) -> Vec<(Time, Step)> {
             call.cancel_after_ns.map(|after_ns| (call.at + after_ns, Step::Cancel(number as u32))),
         );
     }
+    let opened = plan.streams.iter().enumerate();
+    script.extend(opened.map(|(number, stream)| (stream.at, Step::Connect(number as u32))));
     let looks = (1..=LOOKS).map(|look| (plan.quiet_at() + look * QUIET_NS / LOOKS, Step::Look));
     script.extend(looks);
     script.sort_by_key(|&(at, step)| (at, order(step)));
@@ -594,7 +638,7 @@ fn order(step: Step) -> u8 {
     match step {
         Step::End(_) => 0,
         Step::Begin(_) => 1,
-        Step::Call(_) => 2,
+        Step::Call(_) | Step::Connect(_) => 2,
         Step::Cancel(_) => 3,
         Step::Forged(..) => 4,
         Step::Judge(_) => 5,

@@ -22,6 +22,10 @@
 //! it were new. The watch recognises exactly that and loses the copy on its way: a packet 0 without
 //! RETRANSMIT of a call that is not idempotent, of which an earlier incarnation of the same host
 //! had a copy. To lose it is what a network may do at any time.
+//!
+//! So has a call that has moved to another router, which has asked the servers of that time: one that
+//! was added while the call lasted may run it, where the first router places it there. The watch
+//! excuses two runs of such a call if one is at such a server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -31,9 +35,11 @@ use tailcut_proto::r2p2::Copies;
 use tailcut_wire::homa;
 use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
 
-use super::plan::{Host, Moment, Plan, Transport};
+use super::openers::Openers;
+use super::paid::Paid;
+use super::plan::{Attack, Host, Moment, Plan, Transport};
 use super::replies::{Judged, ReplyBook};
-use super::{Invariant, Violation};
+use super::{Cost, Invariant, Options, Violation};
 use crate::network::Damage;
 
 /// The books of a run, kept from its datagrams.
@@ -54,6 +60,12 @@ pub(super) struct Watch {
     forgets_refusals: bool,
     /// By call: it may run only once.
     is_once: Vec<bool>,
+    /// By call: when no copy of it may be about any more, where datagrams may be late.
+    over_at: Option<Vec<Time>>,
+    /// By call: when it is made, and whether it has moved to another router.
+    moves: Vec<(Time, bool)>,
+    /// When a server is added again, and which.
+    added: Vec<(Time, usize)>,
     /// How often each call was handed to an application.
     runs: Vec<u32>,
     /// Calls by their ids, from the requests that have left clients.
@@ -68,10 +80,16 @@ pub(super) struct Watch {
     is_refused: Vec<bool>,
     servers: Vec<ServerBook>,
     router: RouterBook,
+    /// What clients pay and get for each call.
+    paid: Paid,
+    /// Streams of which servers know that their clients hear.
+    openers: Openers,
     /// Addresses that no host has.
     strangers: BTreeMap<SocketAddr, StrangerBook>,
     /// The server and the id of the request that arrived last.
     last_request: Option<(Host, u64)>,
+    /// Reports that routers have had, oldest first, where a plan sends them again.
+    reports: Option<VecDeque<(Host, Host, Vec<u8>)>>,
     /// Bytes in and out of each client at the second router, where there is one.
     standby: BTreeMap<usize, (u64, u64)>,
     /// A bound is one router's alone.
@@ -84,6 +102,9 @@ pub(super) struct Watch {
     /// The last lines of the trace, oldest first; at most `trace_len`.
     trace: VecDeque<String>,
     trace_len: usize,
+    /// The machine's clock, where costs are asked for, and what each datagram has cost.
+    pub(super) clock: Option<fn() -> u64>,
+    pub(super) costs: Vec<Cost>,
     /// The last probe to and report of each server; the same again is not worth a line.
     last_counts: BTreeMap<(Host, bool), Vec<u8>>,
 }
@@ -147,7 +168,7 @@ enum Order {
 }
 
 impl Watch {
-    pub(super) fn new(plan: &Plan, trace_len: usize) -> Self {
+    pub(super) fn new(plan: &Plan, options: Options) -> Self {
         let clients = plan.clients.len();
         let book = |server: &super::plan::ServerPlan| ServerBook {
             is_trusting: server.is_trusting,
@@ -166,6 +187,9 @@ impl Watch {
             forgets_refusals: (plan.router.as_ref())
                 .is_some_and(|router| router.config.table_len_max < plan.calls.len()),
             is_once: plan.calls.iter().map(|call| !call.is_idempotent).collect(),
+            over_at: plan.is_late.then(|| vec![Time::MAX; plan.calls.len()]),
+            moves: plan.calls.iter().map(|call| (call.at, false)).collect(),
+            added: plan.servers_added(),
             runs: vec![0; plan.calls.len()],
             numbers: BTreeMap::new(),
             answered: None,
@@ -178,14 +202,19 @@ impl Watch {
             is_refused: vec![false; plan.calls.len()],
             servers: plan.servers.iter().map(book).collect(),
             router: RouterBook::default(),
+            paid: Paid::default(),
+            openers: Openers::default(),
             strangers: BTreeMap::new(),
             last_request: None,
+            reports: plan.has_attack(Attack::StaleFeedback).then(VecDeque::new),
             standby: BTreeMap::new(),
             has_standby: plan.has_standby(),
             incarnations: BTreeMap::new(),
             had: BTreeMap::new(),
             trace: VecDeque::new(),
-            trace_len,
+            trace_len: options.trace_len,
+            clock: options.clock,
+            costs: Vec::new(),
             last_counts: BTreeMap::new(),
         }
     }
@@ -221,6 +250,7 @@ impl Watch {
                 self.servers.iter_mut().for_each(ServerBook::begin_anew);
             }
             Host::Server(index) => {
+                self.openers.crashed(index);
                 let book = &mut self.servers[index];
                 let kept = std::mem::take(book);
                 let clients = kept.tokens.len();
@@ -259,6 +289,9 @@ impl Watch {
     /// A datagram is about to be handed to `host`; false if it shall be lost instead.
     pub(super) fn arrives(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
         let parsed = AnyPacket::parse(self.transport, bytes);
+        if let Ok(AnyPacket::R2p2(packet)) = &parsed {
+            self.keep_report((host, from), packet, bytes);
+        }
         let is_taken = match &parsed {
             Ok(packet) if self.is_strict => self.look_at_arrival(host, from, packet, bytes.len()),
             _ => true,
@@ -316,7 +349,8 @@ impl Watch {
             (Host::Server(server), Host::Client(client), packet) => {
                 self.pay_out(server, client, &packet, bytes.len() as u64)
             }
-            (Host::Router | Host::Standby, Host::Client(client), _) => {
+            (Host::Router | Host::Standby, Host::Client(client), packet) => {
+                self.pay_in_all(client, (packet.id(), bytes.len() as u64));
                 let paid = self.ledger(host).entry(client).or_default();
                 paid.1 += bytes.len() as u64;
                 let (paid_in, paid_out) = *paid;
@@ -357,10 +391,45 @@ impl Watch {
         self.last_request
     }
 
+    /// Keeps a server's report to a router, where they are sent again.
+    fn keep_report(&mut self, (router, from): (Host, SocketAddr), packet: &Packet, bytes: &[u8]) {
+        let Some(reports) = &mut self.reports else { return };
+        let Some(server @ Host::Server(_)) = Host::at(from) else { return };
+        if packet.message_type == MessageType::Feedback {
+            if reports.len() == REPORTS_LEN_MAX {
+                reports.pop_front();
+            }
+            reports.push_back((router, server, bytes.to_vec()));
+        }
+    }
+
+    /// A report that a router has had before: the router, the server and the datagram.
+    pub(super) fn report_before(&self, word: u64) -> Option<(Host, Host, Vec<u8>)> {
+        let reports = self.reports.as_ref()?;
+        let index = (word >> 8) as usize % reports.len().max(1);
+        reports.get(index).cloned()
+    }
+
+    /// The last report that the router has had of the first server.
+    pub(super) fn last_report(&self) -> Option<Vec<u8>> {
+        let mut reports = self.reports.as_ref()?.iter().rev();
+        let of_first = |(router, server, _): &&(Host, Host, Vec<u8>)| {
+            (*router, *server) == (Host::Router, Host::Server(0))
+        };
+        reports.find(of_first).map(|(_, _, bytes)| bytes.clone())
+    }
+
     /// A server's application was handed call `number`.
     pub(super) fn runs_at(&mut self, server: usize, number: u32) {
         self.say(|| format!("server {server} runs call {number}"));
-        if !self.is_strict {
+        let over_at = self.over_at.as_ref().map_or(Time::MAX, |over_at| over_at[number as usize]);
+        if !self.is_strict || self.now > over_at {
+            return;
+        }
+        let (made_at, has_moved) = self.moves[number as usize];
+        let is_added = |&(at, added): &(Time, usize)| added == server && made_at < at;
+        if has_moved && self.added.iter().any(|added| is_added(added) && added.0 <= self.now) {
+            self.excused += 1;
             return;
         }
         self.runs[number as usize] += 1;
@@ -425,10 +494,18 @@ impl Watch {
         len: usize,
     ) -> bool {
         if Host::at(from).is_none() {
+            // What a router has sent on was paid there.
+            let is_sent_on = match (host, packet) {
+                (Host::Server(server), AnyPacket::R2p2(packet)) => {
+                    let placement = route(packet).map(|route| (server, route.placement.get()));
+                    placement.is_some_and(|placement| self.router.of_strangers.contains(&placement))
+                }
+                _ => false,
+            };
             let book = self.strangers.entry(from).or_default();
             let token = packet.echoed_token();
             book.is_validated |= token != 0 && token == book.token;
-            book.ledger.0 += len as u64;
+            book.ledger.0 += if is_sent_on { 0 } else { len as u64 };
             // A router that keeps clients' addresses sends strangers' requests from theirs.
             if let (Host::Server(server), AnyPacket::R2p2(packet)) = (host, packet) {
                 self.note_arrival(server, packet, None);
@@ -445,6 +522,11 @@ impl Watch {
                     self.last_request = Some((host, packet.id()));
                 }
                 self.pay_in(server, from, packet, len as u64);
+                if self.is_paid(server, from, packet)
+                    && let Some(Host::Client(client)) = Host::at(packet.client(from))
+                {
+                    self.paid.note_in((client, packet.id()), len as u64);
+                }
                 if let AnyPacket::R2p2(packet) = packet {
                     self.note_arrival(server, packet, self.number(packet));
                 }
@@ -452,6 +534,7 @@ impl Watch {
             (Host::Router | Host::Standby, _) => {
                 if let Some(Host::Client(client)) = Host::at(from) {
                     self.ledger(host).entry(client).or_default().0 += len as u64;
+                    self.paid.note_in((client, packet.id()), len as u64);
                 }
             }
             (Host::Client(_), AnyPacket::R2p2(packet)) => {
@@ -469,6 +552,13 @@ impl Watch {
         self.answered.take()
     }
 
+    /// A call has ended, which its client's next request tells routers.
+    pub(super) fn note_ended(&mut self, number: u32) {
+        if let Some(over_at) = &mut self.over_at {
+            over_at[number as usize] = self.now + TRANSIT_NS_MAX;
+        }
+    }
+
     /// A client makes a call, whose first packet may fail to leave.
     pub(super) fn note_made(&mut self, client: usize, number: u32) {
         self.copies[client].0 += u64::from(!self.is_once[number as usize]);
@@ -478,6 +568,7 @@ impl Watch {
     fn note_call(&mut self, client: usize, packet: &Packet) {
         let (Some(number), Some(id)) = (self.number(packet), packet.rpc_id()) else { return };
         self.numbers.insert(id.0, number);
+        self.moves[number as usize].1 |= packet.flags().has(Flags::MOVED);
         if self.is_once[number as usize] {
             return;
         }
@@ -534,6 +625,9 @@ impl Watch {
 
     fn pay_in(&mut self, server: usize, from: SocketAddr, packet: &AnyPacket<'_>, len: u64) {
         let Some(Host::Client(client)) = Host::at(packet.client(from)) else { return };
+        if let Some(bytes) = packet.request_begin() {
+            self.openers.note(server, client, bytes);
+        }
         let book = &mut self.servers[server];
         let token = packet.echoed_token();
         book.validated[client] |= token != 0 && token == book.tokens[client];
@@ -543,6 +637,9 @@ impl Watch {
     }
 
     fn pay_out(&mut self, server: usize, client: usize, packet: &AnyPacket<'_>, len: u64) {
+        if packet.is_request() {
+            return self.check_call(server, client, packet);
+        }
         if let Some(token) = packet.given_token() {
             let is_pooled = self.servers[server].is_pooled;
             for (index, book) in self.servers.iter_mut().enumerate() {
@@ -552,6 +649,42 @@ impl Watch {
             }
         }
         self.pay(server, client, (packet.id(), len));
+    }
+
+    /// True if a packet at a server is one that the network has made of a client's, or a client has
+    /// sent: what a router sends on has been paid there.
+    fn is_paid(&mut self, server: usize, from: SocketAddr, packet: &AnyPacket<'_>) -> bool {
+        let AnyPacket::R2p2(packet) = packet else { return true };
+        let Some(route) = route(packet) else { return true };
+        // Each server has three bytes for one of the copy that a router gives it.
+        if packet.flags().clone_mark() == CloneMark::Copy {
+            return true;
+        }
+        let placement = route.placement.get();
+        self.paid.is_doubled((Host::at(from) == Some(Host::Standby), server, placement))
+    }
+
+    /// Somebody sends a client that is not validated so many bytes of a call.
+    fn pay_in_all(&mut self, client: usize, (id, len): (u64, u64)) {
+        if let Some((paid_in, paid_out)) = self.paid.note_out((client, id), len) {
+            let detail = || {
+                format!(
+                    "client {client} had {paid_out} B of call {id:016x}, of all, for {paid_in} B"
+                )
+            };
+            self.violate(Invariant::Amplification, detail);
+        }
+    }
+
+    /// A server that has streams calls, too, but nobody who has not shown that he hears.
+    fn check_call(&mut self, server: usize, client: usize, packet: &AnyPacket<'_>) {
+        if let Some(bytes) = packet.request_begin()
+            && !self.openers.has(server, client, bytes)
+        {
+            self.violate(Invariant::Amplification, || {
+                format!("server {server} calls client {client}, which has not told its number back")
+            });
+        }
     }
 
     /// A server sends a client so many bytes of a call.
@@ -571,6 +704,7 @@ impl Watch {
             };
             self.violate(Invariant::Amplification, detail);
         }
+        self.pay_in_all(client, (id, len));
     }
 
     /// The router has forwarded a request.
@@ -704,6 +838,21 @@ impl<'a> AnyPacket<'a> {
         }
     }
 
+    /// The first bytes of a request, if it has them.
+    fn request_begin(&self) -> Option<&[u8]> {
+        match self {
+            Self::R2p2(packet) => {
+                (self.is_request() && packet.index == 0).then_some(packet.payload)
+            }
+            Self::Homa(packet) => match packet.body {
+                homa::Body::Data { header, payload } if self.is_request() => {
+                    (header.offset() == 0).then_some(payload)
+                }
+                _ => None,
+            },
+        }
+    }
+
     /// The token that a client echoes, or 0.
     fn echoed_token(&self) -> u64 {
         match self {
@@ -757,8 +906,14 @@ fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
     }
 }
 
+/// How long the network may hold a datagram, as nodes are told.
+const TRANSIT_NS_MAX: u64 = 10_000_000;
+
+/// Reports that are kept to be sent again.
+const REPORTS_LEN_MAX: usize = 1024;
+
 /// Bytes out for each byte in.
-const AMPLIFICATION_MAX: u64 = 3;
+pub(super) const AMPLIFICATION_MAX: u64 = 3;
 
 /// A placement this far from the last is another router's, or of the same one restarted
 /// (docs/protocol/r2p2.md).

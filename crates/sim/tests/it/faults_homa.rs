@@ -6,7 +6,7 @@ use tailcut_sim::faults::{Coverage, Invariant, Options, Sabotage, check_plan, ru
 #[test]
 fn every_promise_is_kept_and_everything_happens() {
     let mut coverage = Coverage::default();
-    for seed in 0..SEED_COUNT {
+    for seed in (0..SEED_COUNT).chain(FORMER_FAILURES) {
         let report = check_plan(&Plan::homa_of_seed(seed), 8, Options::default());
         coverage.add(&report.coverage);
         if let Some(violation) = report.violation {
@@ -32,6 +32,8 @@ fn every_promise_is_kept_and_everything_happens() {
         "moved",
         "claimed",
         "two_routers",
+        // They have plans of their own: see `faults_directed`.
+        "streams",
     ];
     let missing = coverage
         .figures()
@@ -81,3 +83,7 @@ fn runs_that_differ_are_found() {
 }
 
 const SEED_COUNT: u64 = 400;
+
+/// 31739: a request that was sent again once its reply had begun told no time that was left, and a
+/// server that took it for a new one kept its reply for a minute.
+const FORMER_FAILURES: [u64; 1] = [31_739];

@@ -7,7 +7,7 @@ use tailcut_sim::faults::{Invariant, Options, Sabotage, check_plan, run};
 fn check_served(plan: fn(u64) -> Plan, seeds: u64, flags: &str) {
     for seed in 0..seeds {
         let report = check_plan(&plan(seed), 16, Options::default());
-        let replay = format!("tailcut sim faults --hostile --seed {seed}{flags}");
+        let replay = format!("tailcut sim faults --plan hostile --seed {seed}{flags}");
         if let Some(violation) = report.violation {
             let traced = run(&plan(seed), Options { trace_len: 60, ..Options::default() });
             panic!("{violation}\n{}\nreplay it by `{replay}`", traced.trace.join("\n"));
