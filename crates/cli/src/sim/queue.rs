@@ -83,6 +83,9 @@ pub(crate) struct Args {
     /// Give each of the --types a queue, and reserve workers for short ones (DARC)
     #[arg(long, requires = "types")]
     darc: bool,
+    /// Longest service at a time, with jbsq: what is left waits behind the others (preemption)
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
+    slice: Option<u64>,
     /// Requests, warm-up included
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     requests: u64,
@@ -267,6 +270,7 @@ impl Args {
             types_ps: self.types.iter().map(|limit_ns| limit_ns.saturating_mul(1000)).collect(),
             typing: if self.darc { Typing::Reserved } else { Typing::Shown },
             deadline_ps: self.deadline.map(|deadline_ns| deadline_ns.saturating_mul(1000)),
+            slice_ps: self.slice.map(|slice_ns| slice_ns.saturating_mul(1000)),
             load: self.load,
             requests: self.requests,
             warmup: self.warmup.unwrap_or(self.requests / WARMUP_SHARE),
@@ -294,6 +298,7 @@ impl Args {
             "occupancy_ns": self.occupancy,
             "types_ns": self.types,
             "darc": self.darc,
+            "slice_ns": self.slice,
             "requests": self.requests,
             "warmup": system.warmup,
             "seed": self.seed,
@@ -324,6 +329,7 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
         && system.feedback_ps == 0
         && system.occupancy_ps == 0
         && system.deadline_ps.is_none()
+        && system.slice_ps.is_none()
         && system.typing == Typing::Shown
         && system.speeds.iter().all(|&speed| speed == 1.0)
         && system.arrivals == Process::Poisson
@@ -384,4 +390,5 @@ Examples:
   tailcut sim queue --policy jbsq:2 --handoff 130ns --occupancy 30ns --load 0.9
   tailcut sim queue --policy jbsq:1 --service exp:1ms --load 10 --deadline 100ms --requests 300k
   tailcut sim queue --policy jbsq:1 --service bimodal:1us:500us:0.995 --load 0.7 --types 10us --darc
+  tailcut sim queue --policy jbsq:1 --service bimodal:1us:500us:0.995 --load 0.7 --types 10us --slice 5us
   tailcut sim queue --speeds 1*12,0.5*4 --jitter 0.01 --json -";

@@ -6,6 +6,7 @@
 //! | a conclusion is known | the worker's count falls, and held requests that may go are placed |
 //! | a held request has waited for as long as its deadline and the overload rule let it | it is refused |
 //! | a placement | the request reaches its worker after the way there, and its end of service is known |
+//! | a conclusion is known, of a slice that was not the last | the request is placed, or held behind the others, once more |
 //!
 //! Invariant: conclusions are known in the order of their times, and none is missing from
 //! [`Departures`].
@@ -28,7 +29,7 @@ use crate::PS_PER_NS;
 /// A scheduler, its workers and what will leave them.
 #[derive(Debug)]
 pub(super) struct Group<P: ?Sized> {
-    scheduler: Scheduler<(u64, Request), P>,
+    scheduler: Scheduler<Job, P>,
     workers: Vec<Worker>,
     /// When the scheduler hears of each worker's next conclusion.
     departures: Departures,
@@ -40,6 +41,8 @@ pub(super) struct Group<P: ?Sized> {
     occupancy_ps: u64,
     /// From arrival until nobody wants the answer, where requests have deadlines.
     deadline_ps: Option<u64>,
+    /// The longest service at a time, where it is sliced.
+    slice_ps: Option<u64>,
     /// When the scheduler is done with all that has arrived.
     placed_at_ps: u64,
     /// No conclusion is known later; where one would be, the run is refused at its end.
@@ -50,6 +53,15 @@ pub(super) struct Group<P: ?Sized> {
     pub(super) queue_len_max: usize,
 }
 
+/// A request, as far as it has not been served.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    number: u64,
+    request: Request,
+    /// What is left of its service, picoseconds.
+    rest_ps: u64,
+}
+
 /// A worker with a queue of its own.
 #[derive(Clone, Debug)]
 struct Worker {
@@ -58,6 +70,9 @@ struct Worker {
     /// When the scheduler hears of each conclusion after the next one, which is in [`Departures`];
     /// ascending.
     later_ps: VecDeque<u64>,
+    /// What the slices leave that it was given and that are not known to have ended, in order; empty
+    /// where services are not sliced.
+    left: VecDeque<Option<Job>>,
     /// The factor on service times: the inverse of the speed.
     pace: f64,
     /// Time spent serving.
@@ -83,6 +98,7 @@ impl<P: Policy + ?Sized> Group<P> {
             Worker {
                 free_at_ps: 0,
                 later_ps: VecDeque::new(),
+                left: VecDeque::new(),
                 pace: 1.0 / system.speed(number),
                 busy_ps: 0,
             }
@@ -97,6 +113,7 @@ impl<P: Policy + ?Sized> Group<P> {
             feedback_ps: system.feedback_ps,
             occupancy_ps: system.occupancy_ps,
             deadline_ps: system.deadline_ps,
+            slice_ps: system.slice_ps,
             placed_at_ps: 0,
             time_last_ps: Departures::time_end(system.workers) - 1,
             held: 0,
@@ -117,13 +134,14 @@ impl<P: Policy + ?Sized> Group<P> {
         let random = self.placements.word();
         let kind = kind(&self.types_ps, request.service_ps);
         let wait = self.wait(now, request).of_type(kind);
-        match self.scheduler.offer((number, request), Cloning::Allowed, wait, random) {
-            Outcome::Placed(workers, held) => self.start(workers, held, now, record),
+        let job = Job { number, request, rest_ps: request.service_ps };
+        match self.scheduler.offer(job, Cloning::Allowed, wait, random) {
+            Outcome::Placed(workers, job) => self.start(workers, job, now, record),
             Outcome::Held(_) => {
                 self.held += 1;
                 self.queue_len_max = self.queue_len_max.max(self.scheduler.queue_len());
             }
-            Outcome::Full((number, request)) => {
+            Outcome::Full(Job { number, request, .. }) => {
                 assert!(self.deadline_ps.is_some(), "the queue has a place for every request");
                 record(number, request, None);
             }
@@ -165,21 +183,45 @@ impl<P: Policy + ?Sized> Group<P> {
         while let Some((now, index)) = self.departures.earliest(until) {
             self.departures.follow(index, self.workers[index].later_ps.pop_front());
             self.scheduler.conclude(WorkerId(index as u32));
+            if self.slice_ps.is_some()
+                && let Some(job) = self.workers[index].left.pop_front().flatten()
+            {
+                self.offer_again(job, now, record);
+            }
             loop {
                 self.refuse_expired(now, record);
                 if self.scheduler.queue_len() == 0 {
                     break;
                 }
                 let random = self.placements.word();
-                let Some((workers, held)) = self.scheduler.poll_placed(now / PS_PER_NS, random)
+                let Some((workers, job)) = self.scheduler.poll_placed(now / PS_PER_NS, random)
                 else {
                     break;
                 };
                 // A worker that waits for it waits for the decision too.
-                self.start(workers, held, now.saturating_add(self.occupancy_ps), record);
+                self.start(workers, job, now.saturating_add(self.occupancy_ps), record);
             }
         }
         self.refuse_expired(until, record);
+    }
+
+    /// Takes what a slice has left behind all that waits.
+    fn offer_again(
+        &mut self,
+        job: Job,
+        now: u64,
+        record: &mut impl FnMut(u64, Request, Option<u64>),
+    ) {
+        let random = self.placements.word();
+        match self.scheduler.offer(job, Cloning::Forbidden, Wait::from(Time::MAX), random) {
+            Outcome::Placed(workers, job) => {
+                self.start(workers, job, now.saturating_add(self.occupancy_ps), record);
+            }
+            Outcome::Held(_) => {
+                self.queue_len_max = self.queue_len_max.max(self.scheduler.queue_len());
+            }
+            Outcome::Full(_) => unreachable!("the queue has a place for every request"),
+        }
     }
 
     /// Refuses what has waited for as long as it may.
@@ -188,7 +230,7 @@ impl<P: Policy + ?Sized> Group<P> {
         if self.deadline_ps.is_none() {
             return;
         }
-        while let Some((number, request)) = self.scheduler.poll_expired(now / PS_PER_NS) {
+        while let Some(Job { number, request, .. }) = self.scheduler.poll_expired(now / PS_PER_NS) {
             record(number, request, None);
         }
     }
@@ -198,11 +240,14 @@ impl<P: Policy + ?Sized> Group<P> {
     fn start(
         &mut self,
         workers: Workers,
-        (number, request): (u64, Request),
+        job: Job,
         now: u64,
         record: &mut impl FnMut(u64, Request, Option<u64>),
     ) {
+        let Job { number, request, rest_ps } = job;
         let mut first_finish = u64::MAX;
+        let lasts_ps = self.slice_ps.map_or(rest_ps, |slice_ps| slice_ps.min(rest_ps));
+        let rest_ps = rest_ps - lasts_ps;
         if !self.types_ps.is_empty() {
             // What its worker will have measured.
             let kind = kind(&self.types_ps, request.service_ps);
@@ -211,7 +256,10 @@ impl<P: Policy + ?Sized> Group<P> {
         for id in workers {
             let index = id.index();
             let worker = &mut self.workers[index];
-            let finish = worker.serve(now.saturating_add(self.to_worker_ps), request.service_ps);
+            let finish = worker.serve(now.saturating_add(self.to_worker_ps), lasts_ps);
+            if self.slice_ps.is_some() {
+                worker.left.push_back((rest_ps > 0).then_some(Job { rest_ps, ..job }));
+            }
             let known_at = finish.saturating_add(self.feedback_ps).min(self.time_last_ps);
             match self.scheduler.outstanding(id) {
                 1 => self.departures.begin(index, known_at),
@@ -219,7 +267,9 @@ impl<P: Policy + ?Sized> Group<P> {
             }
             first_finish = first_finish.min(finish);
         }
-        record(number, request, Some(first_finish - request.arrived_ps));
+        if rest_ps == 0 {
+            record(number, request, Some(first_finish - request.arrived_ps));
+        }
     }
 }
 

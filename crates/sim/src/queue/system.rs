@@ -54,6 +54,11 @@ pub struct System {
     ///
     /// [`OverloadConfig::DEFAULT`]: tailcut_proto::scheduler::overload::OverloadConfig::DEFAULT
     pub deadline_ps: Option<u64>,
+    /// The longest service that a request gets at a time, at a worker of speed 1; what is left goes
+    /// behind the requests that wait then, as a host's preempted handlers do, and is handed off and
+    /// placed once more. For JBSQ, without deadlines and reserved workers; at least 1 ns and a
+    /// thousandth of the mean service; picoseconds. Default none: services run to completion.
+    pub slice_ps: Option<u64>,
     /// The load, arrivals over capacity: the rate times the mean service (jitter
     /// included) over the sum of speeds.
     pub load: f64,
@@ -124,6 +129,7 @@ impl System {
             types_ps: Vec::new(),
             typing: Typing::Shown,
             deadline_ps: None,
+            slice_ps: None,
             load: 0.8,
             requests: 2_000_000,
             warmup: 200_000,
@@ -194,6 +200,7 @@ impl System {
         {
             return Err(SystemError::Reserved);
         }
+        self.check_slice()?;
         self.check_times()?;
         self.check_load()
     }
@@ -255,6 +262,21 @@ impl System {
         self.to_worker_ps as f64 + self.feedback_ps as f64
     }
 
+    fn check_slice(&self) -> Result<(), SystemError> {
+        let Some(slice_ps) = self.slice_ps else { return Ok(()) };
+        let is_plain = self.has_ties() && self.deadline_ps.is_none();
+        let is_long = slice_ps >= PS_PER_NS && self.slices() <= SLICES_MAX;
+        if is_plain && is_long && self.typing == Typing::Shown {
+            return Ok(());
+        }
+        Err(SystemError::Slice)
+    }
+
+    /// The slices of a service of the mean length, at least 1.
+    fn slices(&self) -> f64 {
+        self.slice_ps.map_or(1.0, |slice_ps| (self.service_mean_ps() / slice_ps as f64).max(1.0))
+    }
+
     fn check_times(&self) -> Result<(), SystemError> {
         let Jitter { probability, factor } = self.jitter;
         if !(0.0..=1.0).contains(&probability) {
@@ -303,7 +325,8 @@ impl System {
             / offered
             * self.load;
         // What a scheduler takes in a mean service is all that it can place in one.
-        let placed = self.service_mean_ps() / self.occupancy_ps as f64 / offered * self.load;
+        let placements_ps = self.occupancy_ps as f64 * self.slices();
+        let placed = self.service_mean_ps() / placements_ps / offered * self.load;
         if self.deadline_ps.is_some() && placed <= self.load {
             return Err(SystemError::Occupancy { load: self.load, ceiling: placed });
         }
@@ -320,7 +343,7 @@ impl System {
     /// The largest arrival rate that the policy can serve with workers of these speeds; or a bound
     /// of it, see [`System::check`]. In requests per mean service.
     fn served(&self, speeds: &[f64]) -> f64 {
-        let delay = self.delay_ps() / self.service_mean_ps();
+        let delay = self.delay_ps() * self.slices() / self.service_mean_ps();
         match self.policy.model() {
             QueueModel::Independent | QueueModel::Cyclic => served_by_samples(speeds, 1),
             QueueModel::Sampled(samples) => served_by_samples(speeds, samples.get() as usize),
@@ -382,6 +405,11 @@ pub enum SystemError {
     /// Workers reserved without types, or where nobody counts what workers have.
     #[error("workers are reserved for types, by a policy with a bound: give types, and jbsq:N")]
     Reserved,
+    /// A slice that is too short, or where nobody takes a request twice.
+    #[error(
+        "a slice is at least 1 ns and a thousandth of the mean service, for jbsq:N, without deadlines and reserved workers"
+    )]
+    Slice,
     /// A probability that is none.
     #[error("the probability of jitter must be from 0 to 1, but is {0}")]
     JitterProbability(f64),
@@ -472,6 +500,8 @@ const SPEED_MIN: f64 = 1e-3;
 const SPEED_MAX: f64 = 1e3;
 const JITTER_FACTOR_MAX: f64 = 1e6;
 const TOKENS_MAX: u32 = 1 << 10;
+/// Slices of a mean service.
+const SLICES_MAX: f64 = 1e3;
 /// Load where requests have deadlines.
 const LOAD_MAX: f64 = 1000.0;
 /// 50 days, which leaves as many again before times saturate.

@@ -5,6 +5,7 @@ mod delays;
 mod dispatcher;
 mod identities;
 mod sensitivity;
+mod slices;
 mod tables;
 mod workers;
 
