@@ -88,8 +88,8 @@ mod time_slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use tailcut_net::dispatch::{
-    Bound, Config as DispatchConfig, Counts as DispatchCounts, Delivery,
-    Metrics as DispatchMetrics, TypeMetrics as DispatchTypeMetrics,
+    Bound, ByWorker as DispatchByWorker, Config as DispatchConfig, Counts as DispatchCounts,
+    Delivery, Metrics as DispatchMetrics, TypeMetrics as DispatchTypeMetrics,
 };
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::open::{DatapathKind, Protocol};

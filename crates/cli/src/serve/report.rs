@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use tailcut_measure::quantity::Unit;
 use tailcut_net::dispatch;
 use tailcut_net::stream::StreamMetrics;
 use tailcut_proto::endpoint::Metrics;
@@ -100,8 +101,10 @@ impl Snapshot {
         } else {
             String::new()
         };
+        let dispatchers: String = self.dispatch.iter().map(dispatcher_line).collect();
         let waited = self.typed_times.report();
-        format!("served:\n{}{shares}{waited}", counters::lines(&self.counters()))
+        let counters = counters::lines(&self.counters());
+        format!("served:\n{counters}{dispatchers}{shares}{waited}")
     }
 
     /// What the dispatchers of all ports hold, and of their measures the largest.
@@ -114,6 +117,12 @@ impl Snapshot {
         page.gauge("outstanding", help).value(sum(|all| all.outstanding));
         let help = "The most requests that one worker has.";
         page.gauge("outstanding_max", help).value(most(|all| all.outstanding_max).unwrap_or(0));
+        let help = "Requests that each worker has, begun or not; none where workers pull.";
+        let mut family = page.gauge("worker_outstanding", help);
+        let workers = self.dispatch.iter().flat_map(|all| all.outstanding_by_worker.iter());
+        for (worker, outstanding) in workers.enumerate() {
+            family.sample(&[("worker", &worker.to_string())], outstanding);
+        }
         let help = "Requests that a worker may have.";
         page.gauge("bound", help).value(most(|all| all.bound).unwrap_or(0));
         let help =
@@ -163,6 +172,26 @@ impl Port {
             Self::Datagrams(counts, _) | Self::Connections(counts) => counts.requests,
         }
     }
+}
+
+/// What a dispatcher has measured, and what its workers still have.
+fn dispatcher_line(metrics: &dispatch::Metrics) -> String {
+    let time = |ns: Option<u64>| {
+        ns.map_or_else(|| "not measured".to_owned(), |ns| Unit::Time.format(ns as f64))
+    };
+    let mut line = format!(
+        "dispatcher: {} workers, bound {}, hand-off {}, service {}",
+        metrics.workers,
+        metrics.bound,
+        time(metrics.hand_off_ns),
+        time(metrics.service_ns)
+    );
+    if metrics.outstanding_by_worker.iter().any(|&count| count > 0) {
+        let counts = metrics.outstanding_by_worker.iter().map(|count| format!(" {count}"));
+        line += "; outstanding by worker";
+        line.extend(counts);
+    }
+    line + "\n"
 }
 
 fn of_dispatch(metrics: &dispatch::Metrics) -> Counters {

@@ -1,8 +1,12 @@
 //! What a dispatcher counts and measures.
 
-use tailcut_proto::policy::Policy;
+use std::ops::Deref;
+
+use tailcut_proto::policy::{Policy, WorkerId};
 use tailcut_proto::scheduler::Scheduler;
 use tailcut_proto::scheduler::typed::{TYPES_MAX, TypeId};
+
+use super::config::WORKERS_MAX;
 
 /// Counters and measures of a dispatcher at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +21,9 @@ pub struct Metrics {
     pub outstanding: u64,
     /// The most that one worker has.
     pub outstanding_max: u64,
+    /// Jobs that each worker has, running or committed to it; of none where workers pull, because a
+    /// job is nobody's before.
+    pub outstanding_by_worker: ByWorker,
     /// The most that a worker may have now.
     pub bound: u64,
     /// The average round trip to a worker that is awake and has nothing, less its service;
@@ -32,6 +39,15 @@ pub struct Metrics {
     pub types: [TypeMetrics; TYPES_MAX],
     /// What happened so far.
     pub counts: Counts,
+}
+
+/// A count of each worker, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByWorker {
+    /// As many as there are workers, and zeros.
+    counts: [u32; WORKERS_MAX],
+    /// Workers.
+    len: usize,
 }
 
 /// What is known of a type of jobs.
@@ -60,6 +76,34 @@ pub struct Counts {
     pub expired: u64,
     /// Wake-ups of workers that slept.
     pub wakes: u64,
+}
+
+impl ByWorker {
+    /// What a scheduler counts at so many workers.
+    pub(super) fn outstanding<T, P: Policy + ?Sized>(
+        scheduler: &Scheduler<T, P>,
+        len: usize,
+    ) -> Self {
+        let mut counts = [0; WORKERS_MAX];
+        for (index, count) in counts[..len].iter_mut().enumerate() {
+            *count = scheduler.outstanding(WorkerId::at(index));
+        }
+        Self { counts, len }
+    }
+}
+
+impl Default for ByWorker {
+    fn default() -> Self {
+        Self { counts: [0; WORKERS_MAX], len: 0 }
+    }
+}
+
+impl Deref for ByWorker {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.counts[..self.len]
+    }
 }
 
 impl TypeMetrics {

@@ -46,7 +46,7 @@ use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 pub use self::config::{Bound, Config, ConfigError, Delivery, WORKERS_MAX};
 pub use self::hand_off::BOUND_MAX;
 pub use self::levels::Levels;
-pub use self::metrics::{Counts, Metrics, TypeMetrics};
+pub use self::metrics::{ByWorker, Counts, Metrics, TypeMetrics};
 pub use self::worker::Worker;
 
 use self::hand_off::{HandOff, Sample};
@@ -335,12 +335,14 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     /// What it has counted and measured.
     pub fn metrics(&self) -> Metrics {
         let outstanding = (0..self.lanes.len()).map(|index| self.outstanding(index));
+        let pushed_to = if self.pulled.is_some() { 0 } else { self.lanes.len() };
         Metrics {
             workers: self.lanes.len() as u64,
             busy: u64::from(self.busy.count_ones()),
             queue_len: self.scheduler.queue_len() as u64,
             outstanding: outstanding.clone().map(u64::from).sum(),
             outstanding_max: outstanding.map(u64::from).max().unwrap_or(0),
+            outstanding_by_worker: ByWorker::outstanding(&self.scheduler, pushed_to),
             bound: u64::from(self.scheduler.bound().unwrap_or(0)),
             hand_off_ns: self.hand_off.round_trip_ns(),
             service_ns: self.hand_off.service_ns(),

@@ -128,6 +128,7 @@ fn a_short_job_finds_a_worker_that_long_ones_may_not_have() {
     assert_eq!([0, 1].map(|kind| types.reserved(TypeId(kind))), [1, 3]);
     (10..20).for_each(|number| offer_typed(&mut dispatcher, number, TypeId(1)));
     assert_eq!((dispatcher.metrics().busy, dispatcher.metrics().queue_len), (3, 7));
+    assert_eq!(*dispatcher.metrics().outstanding_by_worker, [0, 1, 1, 1]);
     let types = dispatcher.metrics().types;
     assert_eq!(types.map(|kind| kind.queue_len)[..3], [0, 7, 0]);
     assert_eq!(types.map(|kind| kind.reserved)[..3], [1, 3, 0]);
@@ -186,6 +187,7 @@ fn what_a_busy_worker_has_not_begun_is_taken_back_by_an_idle_one() {
     assert_eq!(done(&mut dispatcher, 2_000), [(0, None), (2, Some(1))]);
     let metrics = dispatcher.metrics();
     assert_eq!((metrics.counts.taken_back, metrics.outstanding, metrics.busy), (1, 0, 0));
+    assert_eq!(*metrics.outstanding_by_worker, [0, 0]);
 }
 
 /// Three workers that pull, and a job that keeps one of them.
@@ -214,6 +216,7 @@ fn workers_that_pull_take_what_comes_first() {
     assert_eq!(done(&mut dispatcher, 2), [(0, None)]);
     let metrics = dispatcher.metrics();
     assert_eq!((metrics.counts.dispatched, metrics.outstanding, metrics.bound), (10, 0, 2));
+    assert!(metrics.outstanding_by_worker.is_empty(), "a job is nobody's before it is pulled");
     assert!(dispatcher.is_empty() && metrics.service_ns.is_some());
 }
 
