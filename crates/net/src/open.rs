@@ -17,7 +17,7 @@ use crate::datapath::udp::{SegmentedSend, UdpConfig, UdpPort};
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Wait};
 use crate::entropy;
-use crate::reuseport::{self, Steering};
+use crate::reuseport::{self, QueueLen, Steering};
 use crate::stamps::StampConfig;
 
 /// A protocol of endpoints. Client and server must speak the same; routers speak R2P2 alone.
@@ -101,25 +101,48 @@ impl Opening {
         address: SocketAddr,
         count: usize,
     ) -> io::Result<Vec<Driver<Endpoint>>> {
+        let steering = self.steering()?;
+        let ports = reuseport::bind_group(address, count, (self.socket(), steering))?;
+        ports.into_iter().map(|port| self.member(wait, port)).collect()
+    }
+
+    /// As [`Opening::group`], where each new session of a client joins the shortest queue, of those
+    /// that the threads tell; over Homa each new client.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opening::group`] and [`reuseport::bind_shortest`].
+    pub fn group_by_queue(
+        &self,
+        wait: Wait,
+        address: SocketAddr,
+        count: usize,
+    ) -> io::Result<Vec<(Driver<Endpoint>, QueueLen)>> {
+        let steering = self.steering()?;
+        let ports = reuseport::bind_shortest(address, count, (self.socket(), steering))?;
+        let member = |(port, queue_len)| Ok((self.member(wait, port)?, queue_len));
+        ports.into_iter().map(member).collect()
+    }
+
+    /// What brings a packet to the thread that has to have it.
+    fn steering(&self) -> io::Result<Steering> {
         if self.datapath != DatapathKind::Udp {
             let text = "directly over IP every socket gets every packet: give each server a port of its own";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
-        let steering = match self.protocol {
+        Ok(match self.protocol {
             Protocol::R2p2 => Steering::Session,
             Protocol::Homa => Steering::Peer,
-        };
-        let ports = reuseport::bind_group(address, count, (self.socket(), steering))?;
+        })
+    }
+
+    /// The driver of one endpoint of a group.
+    fn member(&self, wait: Wait, port: UdpPort) -> io::Result<Driver<Endpoint>> {
         let mut member = self.clone();
         member.r2p2.pool.routers_max = 0;
-        ports
-            .into_iter()
-            .map(|port| {
-                let mut driver = Driver::new(wait)?;
-                member.attach(&mut driver, port.into())?;
-                Ok(driver)
-            })
-            .collect()
+        let mut driver = Driver::new(wait)?;
+        member.attach(&mut driver, port.into())?;
+        Ok(driver)
     }
 
     /// A datapath at an address, for a node of this protocol.

@@ -14,11 +14,15 @@
 //! Whoever sends GSO batches to such a port must therefore keep each GSO batch to one session, and
 //! to one request id where it speaks version 1: a router before a group sends single datagrams.
 
+mod shortest;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use libc::sock_filter;
+
+pub use self::shortest::{COUNT_MAX as SHORTEST_COUNT_MAX, QueueLen, bind_shortest};
 
 use crate::datapath::Datapath;
 use crate::datapath::udp::{self, UdpConfig, UdpPort};
@@ -88,7 +92,7 @@ fn steering_program(count: u32) -> [sock_filter; 12] {
         statement(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 4),
         // Fibonacci hashing: the product's high half depends on every bit, also of ids that count
         // up.
-        statement(libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K, 0x9e37_79b1),
+        statement(libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K, FIBONACCI),
         statement(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 16),
         statement(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, count),
         statement(libc::BPF_RET | libc::BPF_A, 0),
@@ -98,6 +102,9 @@ fn steering_program(count: u32) -> [sock_filter; 12] {
 fn statement(code: u32, k: u32) -> sock_filter {
     sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
+
+/// 2^32 over the golden ratio.
+const FIBONACCI: u32 = 0x9e37_79b1;
 
 /// Header size from which on a packet has the extension, and with it the RPC id.
 const EXTENDED_LEN_MIN: u32 = 48;

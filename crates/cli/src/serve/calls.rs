@@ -13,6 +13,7 @@ use tailcut_net::driver::{Driver, Waker};
 use tailcut_net::entropy;
 use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
+use tailcut_net::reuseport::QueueLen;
 use tailcut_net::trace::{self, Trace};
 use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::address::share_of;
@@ -28,6 +29,7 @@ use tailcut_wire::r2p2::DropReason;
 use super::app::{App, HandlerConfig, Jitter};
 use super::crew::{Crew, Ending, spin};
 use super::emulated::{Emulated, Job};
+use super::layout::Layout;
 use super::report::{self, Snapshot};
 use super::times::Times;
 use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Server, handler_config};
@@ -66,14 +68,24 @@ impl Endpoints {
         let mut opening = opening.clone();
         opening.r2p2.pool.server_id = args.server_id;
         let address = network::resolve(&args.listen)?;
-        let drivers = opening.group(args.serving.polling.wait(), address, count);
-        let drivers = drivers.with_context(|| format!("cannot listen at {address}"))?;
-        let server = |(index, mut driver): (usize, Driver<Endpoint>)| -> Result<Server> {
+        let wait = args.serving.polling.wait();
+        let members: std::io::Result<Vec<_>> = if args.dispatch == Layout::Shortest {
+            opening.group_by_queue(wait, address, count).map(|members| {
+                members.into_iter().map(|(driver, queue_len)| (driver, Some(queue_len))).collect()
+            })
+        } else {
+            opening
+                .group(wait, address, count)
+                .map(|drivers| drivers.into_iter().map(|driver| (driver, None)).collect())
+        };
+        let members = members.with_context(|| format!("cannot listen at {address}"))?;
+        let server = |(index, (mut driver, queue_len)): (usize, (Driver<Endpoint>, _))| {
             driver.node_mut(0).set_workers(args.workers as usize);
-            let handlers = vec![CallDesk::at(args, index, &driver.waker())?];
+            let desk = CallDesk::at(args, index, &driver.waker())?;
+            let handlers = vec![CallDesk { queue_len, ..desk }];
             Ok(Server::Calls(Self { driver, handlers, trace: None }))
         };
-        drivers.into_iter().enumerate().map(server).collect()
+        members.into_iter().enumerate().map(server).collect()
     }
 
     pub(super) fn serve(&mut self, running: &mut Running) -> Result<()> {
@@ -203,6 +215,8 @@ struct CallDesk {
     spun: Scheduler<Job<Answer>, Jbsq>,
     /// What this thread computes next.
     spun_next: Option<Job<Answer>>,
+    /// Where it tells how much that is, where clients join the shortest queue.
+    queue_len: Option<QueueLen>,
     /// Of what this thread has computed.
     spun_times: Times,
     rng: Generator,
@@ -246,6 +260,7 @@ impl CallDesk {
             crew: None,
             spun,
             spun_next: None,
+            queue_len: None,
             spun_times: Times::default(),
             rng: generator(config.seed, config.stream),
             hits: Jitter::new(config),
@@ -277,7 +292,17 @@ impl CallDesk {
         while let Some(job) = self.emulated.poll_expired(now) {
             refuse(endpoint, now, &job);
         }
-        self.spin_one(endpoint, now)
+        self.tell_queue_len();
+        let left = self.spin_one(endpoint, now);
+        self.tell_queue_len();
+        left
+    }
+
+    /// Tells what this thread is at and what waits for it.
+    fn tell_queue_len(&self) {
+        if let Some(queue_len) = &self.queue_len {
+            queue_len.set(self.spun.queue_len() + usize::from(self.spun_next.is_some()));
+        }
     }
 
     /// Picks what this thread computes next; false where nothing waits.

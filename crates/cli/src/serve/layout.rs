@@ -6,8 +6,10 @@
 //! | shared-queue | 1 for N | one thread; the workers pull under an MCS lock |
 //! | grouped:G | G, each for N/G | G threads that share the port, each before its own workers |
 //! | partitioned | N | the workers themselves, N threads that share the port: no hand-off |
+//! | partitioned:shortest | N | the same, and each new client is given the shortest queue |
 //!
-//! Threads that share a port are given clients by the kernel, as by RSS: `net::reuseport`.
+//! Threads that share a port are given clients by the kernel, as by RSS or by an eBPF program that
+//! knows how long their queues are: `net::reuseport`.
 
 use anyhow::{Result, bail};
 use tailcut_instrument::job::Transport;
@@ -23,21 +25,24 @@ pub(super) enum Layout {
     SharedQueue,
     /// A queue for each worker.
     Partitioned,
+    /// A queue for each worker, of which new clients join the shortest.
+    Shortest,
     /// So many queues.
     Grouped(u16),
 }
 
 impl Layout {
-    /// Reads `single`, `shared-queue`, `partitioned` or `grouped:G`.
+    /// Reads `single`, `shared-queue`, `partitioned`, `partitioned:shortest` or `grouped:G`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         match (text, text.strip_prefix("grouped:")) {
             ("single", _) => Ok(Self::Single),
             ("shared-queue", _) => Ok(Self::SharedQueue),
             ("partitioned", _) => Ok(Self::Partitioned),
+            ("partitioned:shortest", _) => Ok(Self::Shortest),
             (_, Some(count)) if count.parse().is_ok_and(|count: u16| count > 0) => {
                 Ok(Self::Grouped(count.parse().unwrap_or(1)))
             }
-            _ => Err("write single, shared-queue, partitioned or grouped:G, such as grouped:4"
+            _ => Err("write single, shared-queue, partitioned, partitioned:shortest or grouped:G, such as grouped:4"
                 .to_owned()),
         }
     }
@@ -53,7 +58,7 @@ impl Args {
                 "--dispatch shared-queue has threads that take what comes first: take --app spin or echo and --workers of 2 or more, and leave --darc out"
             ),
             Layout::SharedQueue => return Ok(self),
-            Layout::Partitioned => workers,
+            Layout::Partitioned | Layout::Shortest => workers,
             Layout::Grouped(count) => u32::from(count),
         };
         let shares_port = matches!(self.transport, Transport::R2p2 | Transport::Homa);

@@ -70,7 +70,8 @@ pub(crate) struct Args {
     bound: Option<NonZeroU32>,
     /// What is before the threads of --workers: one queue, which pushes to them (single) or which they
     /// pull from under a lock (shared-queue), one for each, which the kernel gives clients to as RSS
-    /// does (partitioned), or one for each of so many groups (grouped:G)
+    /// does (partitioned) or by their length when they come (partitioned:shortest; CAP_BPF), or one for
+    /// each of so many groups (grouped:G)
     #[arg(long, value_name = "LAYOUT", default_value = "single", value_parser = Layout::parse)]
     dispatch: Layout,
     /// Cores to pin the threads of --workers to, in turn, such as 1,2,3 [default: the kernel places

@@ -73,12 +73,17 @@ fn a_short_call_never_waits_for_a_long_one_while_a_worker_is_idle() {
             assert_eq!(reply, SHORT_NS.to_be_bytes());
         }
         assert_eq!(admin.value("tailcut_serve_outstanding"), 1.0, "{transport}: the long one runs");
+        let by_worker = ["0", "1"].map(|worker| {
+            admin.value(&format!("tailcut_serve_worker_outstanding{{worker=\"{worker}\"}}"))
+        });
+        assert_eq!(by_worker.iter().sum::<f64>(), 1.0, "{transport}: {by_worker:?}");
         let taken_back = admin.value("tailcut_serve_dispatch_taken_back_total");
         assert!(taken_back >= 1.0, "{transport}: some were committed to the busy worker");
         server.signal("TERM");
         assert_eq!(long.wait().expect("a reply").to_vec(), LONG_NS.to_be_bytes());
         let (code, _, report) = server.wait();
         assert_eq!(code, Some(0), "{transport}: {report}");
+        assert!(report.contains("\ndispatcher: 2 workers, bound 4, hand-off "), "{report}");
     }
 }
 
@@ -128,6 +133,49 @@ fn layouts_have_queues_as_the_kernel_shares_clients() {
         let (_, shares) = report.split_once("requests by thread:\n").expect("shares");
         assert_eq!(shares.lines().filter(|line| !line.ends_with(" 0")).count(), 2, "{report}");
     }
+}
+
+/// A client whose call takes long keeps one of two threads, and all who come then are given the other.
+#[test]
+fn new_clients_join_the_shortest_queue() {
+    for (transport, protocol) in [("r2p2", Protocol::R2p2), ("homa", Protocol::Homa)] {
+        let more = ["--workers=2", "--dispatch=partitioned:shortest", "--transport", transport];
+        let listen = ["serve", "--listen", "127.0.0.1:0", "--app", "spin"];
+        if !may_load_programs() {
+            let ended = run(&[&listen[..], &more].concat());
+            let stderr = String::from_utf8_lossy(&ended.stderr);
+            assert!(stderr.contains("CAP_BPF"), "{stderr}");
+            return;
+        }
+        let (server, _) = started("spin", &more);
+        let busy = client(server.address(), protocol);
+        busy.call(&1_u64.to_be_bytes()).expect("a reply");
+        let begun_at = Clock.now();
+        let long = busy.start(&LONG_NS.to_be_bytes()).expect("a call");
+        // Until the thread is at it.
+        while Clock.now() < begun_at + LONG_NS / 9 {
+            std::thread::yield_now();
+        }
+        for _ in 0..8 {
+            let short = client(server.address(), protocol);
+            assert_eq!(short.call(&1_u64.to_be_bytes()).expect("a reply").len(), 8);
+        }
+        let took_ns = Clock.now() - begun_at;
+        assert!(took_ns < LONG_NS, "{transport}: a client waited, {took_ns} ns");
+        assert_eq!(long.wait().expect("a reply").to_vec(), LONG_NS.to_be_bytes());
+        server.signal("TERM");
+        let (code, _, report) = server.wait();
+        assert_eq!(code, Some(0), "{transport}: {report}");
+    }
+}
+
+/// Whether this process has CAP_BPF and CAP_NET_ADMIN.
+fn may_load_programs() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("of Linux");
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t"));
+    let effective = effective.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let needed = 1_u64 << 39 | 1 << 12;
+    effective.is_some_and(|effective| effective & needed == needed)
 }
 
 /// One of two workers has the long call, and the other pulls all short ones; then the server drains.

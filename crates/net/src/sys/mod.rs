@@ -5,6 +5,7 @@
 //! `self` hold, and the kernel keeps none after the call returns.
 
 mod address;
+mod bpf;
 mod completions;
 mod control;
 mod lane;
@@ -17,6 +18,7 @@ mod slot;
 mod stream;
 mod thread;
 
+pub(crate) use bpf::{Instruction, Map, MapKind, SharedCounters, attach_reuseport_program};
 pub use completions::{Completions, Parcel, Taken};
 pub(crate) use lane::{Sender, Taken as LaneTaken, Taker, lane};
 #[cfg(test)]

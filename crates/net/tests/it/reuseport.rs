@@ -1,11 +1,12 @@
 //! Steering by real sockets on loopback.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
-use tailcut_net::reuseport::{Steering, bind_group};
+use tailcut_net::reuseport::{QueueLen, Steering, bind_group, bind_shortest};
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::node::Transmit;
 
@@ -55,6 +56,73 @@ fn a_train_reaches_the_thread_of_its_session() {
 fn a_group_of_none_is_refused() {
     let address: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     assert!(bind_group(address, 0, Default::default()).is_err());
+}
+
+#[test]
+fn a_new_session_joins_the_shortest_queue_and_stays_there() {
+    let Some((mut ports, queue_lens)) = shortest(Steering::Session) else { return };
+    let send = |ports: &mut [UdpPort], packets: &[Vec<u8>]| {
+        send(ports[0].local_address(), packets);
+        let mut reached = read_all(ports, packets.len());
+        reached.sort_unstable();
+        reached
+    };
+    let session = |number: u64| extended(number << 24);
+    let check = |reached: &[(usize, Vec<u8>)], shares: [usize; THREADS]| {
+        let of = |thread| reached.iter().filter(|&&(other, _)| other == thread).count();
+        assert_eq!([0, 1, 2, 3].map(of), shares);
+    };
+    // All are empty, and those with the fewest sessions get the next.
+    let first: Vec<_> = (0..40).map(session).collect();
+    let reached = send(&mut ports, &first);
+    check(&reached, [10; THREADS]);
+    for (queue_len, len) in queue_lens.iter().zip([5, 0, 7, 0]) {
+        queue_len.set(len);
+    }
+    let second: Vec<_> = (100..120).map(session).collect();
+    check(&send(&mut ports, &second), [0, 10, 0, 10]);
+    // Queues that have become long drive nobody away.
+    assert_eq!(send(&mut ports, &first), reached);
+    let rids: Vec<_> = (0..100).map(version_1).collect();
+    assert_eq!(send(&mut ports, &rids), send(&mut ports, &rids));
+    let malformed = vec![vec![0x77, 48, 0, 0, 1], vec![0x77], vec![]];
+    check(&send(&mut ports, &malformed), [3, 0, 0, 0]);
+}
+
+#[test]
+fn a_new_peer_joins_the_shortest_queue() {
+    let Some((mut ports, queue_lens)) = shortest(Steering::Peer) else { return };
+    queue_lens[2].set(1);
+    let to = ports[0].local_address();
+    // All at once, so that no two have one address.
+    let _peers = [(); 30].map(|()| send(to, &[vec![1]]));
+    let reached = read_all(&mut ports, 30);
+    let of = |thread| reached.iter().filter(|&&(other, _)| other == thread).count();
+    assert_eq!([0, 1, 2, 3].map(of), [10, 10, 0, 10]);
+}
+
+/// A group whose sessions join the shortest queue; nothing where this process may not load programs,
+/// of which the error tells.
+fn shortest(steering: Steering) -> Option<(Vec<UdpPort>, Vec<QueueLen>)> {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    match bind_shortest(address, THREADS, (UdpConfig::default(), steering)) {
+        Ok(group) => Some(group.into_iter().unzip()),
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+            assert!(error.to_string().contains("CAP_BPF"), "{error}");
+            None
+        }
+    }
+}
+
+/// Sends packets from a port of their own, and returns it.
+fn send(to: SocketAddr, packets: &[Vec<u8>]) -> UdpPort {
+    let own = "127.0.0.1:0".parse().expect("an address");
+    let mut port = UdpPort::bind(own, UdpConfig::default()).expect("a port");
+    for packet in packets {
+        port.send(&Transmit::single(to, packet.len()), packet);
+    }
+    port
 }
 
 /// Sends what `packets` says of each client; returns which thread each packet reached.
