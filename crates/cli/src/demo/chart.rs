@@ -14,13 +14,19 @@ pub(super) struct Group {
     pub(super) predicted: Figures,
 }
 
-/// The p99 over the load: curves are predictions, markers are measurements.
-pub(super) fn load_chart(series: &[Series], width: u32, alternative: String) -> Chart {
+/// The p99 over the load: curves are predictions, markers are measurements. `unit` is what a mean
+/// service time is.
+pub(super) fn load_chart(series: &[Series], unit: &str, width: u32, alternative: String) -> Chart {
     let marker_title = |label: &str, (load, p99): (f64, f64)| {
         format!("{label} at {:.0} %: measured {p99:.1}", 100.0 * load)
     };
-    LineChart { series, x: load_axis(series), y: p99_axis(series), marker_title: &marker_title }
-        .draw(width, alternative)
+    LineChart {
+        series,
+        x: load_axis(series),
+        y: p99_axis(series, unit),
+        marker_title: &marker_title,
+    }
+    .draw(width, alternative)
 }
 
 /// Percentiles at one load: bars are measurements, ticks are predictions.
@@ -55,16 +61,17 @@ fn load_axis(series: &[Series]) -> Axis {
 }
 
 /// As high as the predictions and what is measured not too far above them.
-fn p99_axis(series: &[Series]) -> Axis {
+fn p99_axis(series: &[Series], unit: &str) -> Axis {
     let measured = || series.iter().flat_map(|series| &series.points);
     let last_load = measured().map(|&(load, _)| load).fold(0.0, f64::max);
     let curves = series.iter().flat_map(|series| &series.curve);
     let predicted =
-        curves.filter(|&&(load, _)| load <= last_load).map(|&(_, p99)| p99).fold(10.0, f64::max);
+        curves.filter(|&&(load, _)| load <= last_load).map(|&(_, p99)| p99).fold(LEAST, f64::max);
     let highest =
         measured().map(|&(_, p99)| p99).fold(predicted, f64::max).min(OUTLIER * predicted);
     let step = STEPS.into_iter().find(|step| highest / step <= 8.0).unwrap_or(highest / 8.0);
-    Axis::linear(Y_TITLE.to_owned(), (0.0, (highest * 1.05 / step).ceil() * step), step)
+    let title = format!("p99 sojourn time, in mean service times ({unit})");
+    Axis::linear(title, (0.0, (highest * 1.05 / step).ceil() * step), step)
 }
 
 /// Bars of `scale` pixels a service that end at `longest` services.
@@ -106,8 +113,9 @@ fn draw_group(svg: &mut String, group: &Group, top: u32, (scale, longest): (f64,
 /// What is measured beyond so many times what is predicted is drawn at the edge, so that it does
 /// not hide the rest.
 const OUTLIER: f64 = 1.5;
+/// The least that the axis reaches to, in mean services.
+const LEAST: f64 = 5.0;
 const STEPS: [f64; 6] = [2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
-const Y_TITLE: &str = "p99 sojourn time, in mean service times (= ms)";
 
 // Pixels.
 const GROUP_HEIGHT: u32 = 98;
@@ -134,7 +142,7 @@ mod tests {
             ranges: vec![],
         };
         insta::assert_snapshot!(
-            load_chart(&[bound, random], 400, "p99 \"over\" load".into()).inline()
+            load_chart(&[bound, random], "= ms", 400, "p99 \"over\" load".into()).inline()
         );
     }
 

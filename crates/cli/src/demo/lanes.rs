@@ -51,7 +51,7 @@ pub(super) fn measure_all(
             });
         }
         drop(events);
-        collect(&received, predicted, Progress::new(points, lanes))
+        collect(&received, points, predicted, Progress::new(points, lanes))
     })
 }
 
@@ -129,6 +129,7 @@ fn run_lane(
 
 fn collect(
     events: &Receiver<Event>,
+    points: &[Point],
     predicted: &[Figures],
     mut progress: Progress<'_>,
 ) -> Result<Vec<Measurement>> {
@@ -138,7 +139,7 @@ fn collect(
             Ok(Event::Begun(index)) => progress.begin(index),
             Ok(Event::Ended(index, result)) => {
                 let measurement = result.inspect_err(|_| progress.clear())?;
-                if let Some(figures) = measurement.figures() {
+                if let Some(figures) = measurement.figures(points[index].pool.service_us) {
                     progress.end(index, &figures, &predicted[index]);
                 }
                 results[index] = Some(measurement);

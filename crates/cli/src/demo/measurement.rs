@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Point, SERVICE, SERVICE_US, WARMUP_NS, WORKERS};
+use super::plan::{Point, Pool, WARMUP_NS};
 use super::predict::Figures;
 use super::process::Process;
 
@@ -74,16 +74,16 @@ impl Measurement {
         }
         let measurement = document.measurement;
         let replied = measurement.counts.replied;
-        measurement.figures().with_context(|| {
+        measurement.figures(1.0).with_context(|| {
             format!("{replied} replies are too few for a p99.9; raise --duration")
         })?;
         Ok(measurement)
     }
 
-    /// What users see, in units of the mean service time. `None` without all percentiles.
-    pub(super) fn figures(&self) -> Option<Figures> {
+    /// What users see, in units of `service_us`. `None` without all percentiles.
+    pub(super) fn figures(&self, service_us: f64) -> Option<Figures> {
         let Latency { mean, p50, p99, p999, .. } = self.latency_us.intended;
-        let services = |us: Option<f64>| us.map(|us| us / SERVICE_US);
+        let services = |us: Option<f64>| us.map(|us| us / service_us);
         Some(Figures {
             mean: services(mean)?,
             p50: services(p50)?,
@@ -114,9 +114,9 @@ impl Measurement {
 
 /// Measures a point; every process is gone when it returns.
 pub(super) fn measure(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Measurement> {
-    let mut servers = Process::start(&serve_words())?;
+    let mut servers = Process::start(&serve_words(point.pool))?;
     let servers_at =
-        (0..WORKERS).map(|_| servers.next_address(stop)).collect::<Result<Vec<_>>>()?;
+        (0..point.pool.servers).map(|_| servers.next_address(stop)).collect::<Result<Vec<_>>>()?;
     let mut router = Process::start(&route_words(point, &servers_at))?;
     let router_at = router.next_address(stop)?;
     let load = Process::start(&measure_words(point, seed, &router_at))?;
@@ -124,9 +124,15 @@ pub(super) fn measure(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Mea
     Measurement::parse(&output)
 }
 
-fn serve_words() -> Vec<String> {
+fn serve_words(pool: &Pool) -> Vec<String> {
+    let Pool { servers, workers, service, jitter, .. } = pool;
+    let emulated = if *jitter > 0.0 {
+        format!(":{service} --workers {workers} --jitter {jitter}")
+    } else {
+        String::new()
+    };
     words(&format!(
-        "serve --listen {ANY_PORT} --ports {WORKERS} --app synthetic --spin-ns {SPIN_NS}"
+        "serve --listen {ANY_PORT} --ports {servers} --app synthetic{emulated} --spin-ns {SPIN_NS}"
     ))
 }
 
@@ -140,10 +146,12 @@ fn route_words(point: &Point, servers: &[String]) -> Vec<String> {
 }
 
 fn measure_words(point: &Point, seed: u64, target: &str) -> Vec<String> {
-    let (rate, duration_ns) = (point.rate_per_s(), point.duration_ns);
+    let (rate, duration_ns) = (point.rate_per_s().round(), point.duration_ns);
+    let Pool { service, jitter, .. } = point.pool;
+    let idempotent = if *jitter > 0.0 { " --idempotent" } else { "" };
     words(&format!(
-        "measure --target {target} --app synthetic:{SERVICE} --rate {rate} --duration {duration_ns}ns \
-         --warmup {WARMUP_NS}ns --seed {seed} --spin-ns {SPIN_NS} --json -"
+        "measure --target {target} --app synthetic:{service} --rate {rate} --duration {duration_ns}ns \
+         --warmup {WARMUP_NS}ns --timeout {TIMEOUT} --seed {seed} --spin-ns {SPIN_NS} --json -{idempotent}"
     ))
 }
 
@@ -170,11 +178,14 @@ const SPIN_NS: &str = "0";
 /// The servers do not fail, but a busy machine may keep them from answering for a while.
 const SILENT_AFTER: &str = "2s";
 const PROBE_INTERVAL: &str = "100ms";
-/// A load waits for its last replies no longer than its timeout of a second.
+/// Of services of 10 ms with jitter one in a hundred thousand takes more than a second.
+const TIMEOUT: &str = "5s";
+/// A load waits for its last replies no longer than that.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::{JITTERED, PLAIN};
     use super::*;
 
     #[test]
@@ -182,7 +193,7 @@ mod tests {
         let measurement = Measurement::parse(RECORDED).unwrap();
         assert_eq!(measurement.counts.replied, 44_781);
         assert_eq!(measurement.failed(), 3);
-        let Figures { p50, p99, .. } = measurement.figures().unwrap();
+        let Figures { p50, p99, .. } = measurement.figures(1_000.0).unwrap();
         assert_eq!((p50, p99), (2.622, 16.67));
     }
 
@@ -219,14 +230,28 @@ mod tests {
 
     #[test]
     fn a_point_is_run_as_its_commands_say() {
-        let point =
-            Point { policy: "jbsq:2".parse().unwrap(), load: 0.7, duration_ns: 5_600_000_000 };
+        let (policy, duration_ns) = ("jbsq:2".parse().unwrap(), 5_600_000_000);
+        let point = Point { pool: &PLAIN, policy, load: 0.7, duration_ns };
+        let expected = "serve --listen 127.0.0.1:0 --ports 8 --app synthetic --spin-ns 0";
+        assert_eq!(serve_words(&PLAIN).join(" "), expected);
         let servers = ["127.0.0.1:1".to_owned(), "127.0.0.1:2".to_owned()];
         let expected = "route --listen 127.0.0.1:0 --policy jbsq:2 --spin-ns 0 --probe-interval 100ms --silent-after 2s \
                         --server 127.0.0.1:1 --server 127.0.0.1:2";
         assert_eq!(route_words(&point, &servers).join(" "), expected);
         let expected = "measure --target 127.0.0.1:9 --app synthetic:exp:1ms --rate 5600 --duration 5600000000ns \
-                        --warmup 700000000ns --seed 7 --spin-ns 0 --json -";
+                        --warmup 700000000ns --timeout 5s --seed 7 --spin-ns 0 --json -";
+        assert_eq!(measure_words(&point, 7, "127.0.0.1:9").join(" "), expected);
+    }
+
+    #[test]
+    fn servers_with_jitter_draw_their_services_and_requests_may_run_twice() {
+        let (policy, duration_ns) = ("netclone".parse().unwrap(), 8_000_000_000);
+        let point = Point { pool: &JITTERED, policy, load: 0.57, duration_ns };
+        let expected = "serve --listen 127.0.0.1:0 --ports 6 --app synthetic:exp:10ms --workers 15 --jitter 0.01 \
+                        --spin-ns 0";
+        assert_eq!(serve_words(&JITTERED).join(" "), expected);
+        let expected = "measure --target 127.0.0.1:9 --app synthetic:exp:10ms --rate 4500 --duration 8000000000ns \
+                        --warmup 700000000ns --timeout 5s --seed 7 --spin-ns 0 --json - --idempotent";
         assert_eq!(measure_words(&point, 7, "127.0.0.1:9").join(" "), expected);
     }
 

@@ -1,9 +1,11 @@
 //! `tailcut demo`: shows what a short tail is, and that what is measured is what theory predicts.
 //!
 //! Each policy runs at each load: servers, a router and a load as processes of this binary, on
-//! loopback. The measured percentiles go beside those of the queue that the policy amounts to.
+//! loopback. The measured percentiles go beside those of the queue that the policy amounts to. A panel
+//! of its own shows what copies of requests gain before servers with jitter, beside the simulation.
 
 mod chart;
+mod cloning;
 mod lanes;
 mod measurement;
 mod plan;
@@ -21,6 +23,7 @@ use anyhow::{Context, Result, bail};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::{self, PolicySpec};
 
+use self::cloning::Cloning;
 use self::measurement::Measurement;
 use self::plan::Point;
 use self::predict::Figures;
@@ -32,7 +35,8 @@ use crate::{output, signals};
 ///
 /// Eight emulated servers of 1 ms exponential service, a router and an open-loop load run on this
 /// machine, for about a minute. The percentiles are printed beside what queueing theory predicts,
-/// and the page holds the picture.
+/// and the page holds the picture. Then six servers of 15 workers, of whose services one in a hundred
+/// takes 15 times as long, show what a second copy of a request gains, for a quarter of a minute.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -63,48 +67,74 @@ pub(crate) struct Args {
         default_value = "random,rr,jsq:2,jbsq:2"
     )]
     policies: Vec<PolicySpec>,
+    /// Policies of the panel on cloning
+    #[arg(long, value_name = "P,...", value_delimiter = ',', default_value = "random,netclone")]
+    clone_policies: Vec<PolicySpec>,
+    /// Loads of the panel on cloning, copies left out
+    #[arg(long, value_name = "L,...", value_delimiter = ',', default_value = "0.3,0.5,0.7", value_parser = plan::parse_load)]
+    clone_loads: Vec<f64>,
+    /// Leave the panel on cloning out
+    #[arg(long, conflicts_with_all = ["clone_policies", "clone_loads"])]
+    no_cloning: bool,
     /// Fail when the p99 of random or jbsq at 70 % load is further than 15 % from its prediction
     #[arg(long)]
     check: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let points = plan::points(&args.policies, &args.loads, args.duration)?;
+    let mut points = plan::points(&plan::PLAIN, &args.policies, &args.loads, args.duration)?;
+    let plain_count = points.len();
     if args.check && !points.iter().any(report::is_checked) {
         bail!("--check looks at random and jbsq:N at a load of {CHECK_LOAD}, and neither is run");
+    }
+    if !args.no_cloning {
+        let (policies, loads) = (&args.clone_policies, &args.clone_loads);
+        points.extend(plan::points(&plan::JITTERED, policies, loads, args.duration)?);
     }
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     signals::on_stop(move || flag.store(true, Ordering::Relaxed))?;
-    let predicted = points
-        .iter()
-        .map(|point| predict::figures(point.policy, point.load))
-        .collect::<Result<Vec<_>>>()?;
+    let predicted = points.iter().map(predict::figures_at).collect::<Result<Vec<_>>>()?;
     let measured = lanes::measure_all(&points, &predicted, args.seed, &stop)?;
-    let report = assemble(args, &points, &measured, &predicted)?;
+    let mut results = results(&points, &measured, &predicted)?;
+    let jittered = results.split_off(plain_count);
+    let report = assemble(args, results, jittered)?;
     write(args, &report)?;
     if args.check { report.check() } else { Ok(()) }
 }
 
-fn assemble(
-    args: &Args,
+fn results(
     points: &[Point],
     measured: &[Measurement],
     predicted: &[Figures],
-) -> Result<Report> {
-    let mut results = Vec::new();
-    for ((&point, &measurement), &predicted) in points.iter().zip(measured).zip(predicted) {
-        let measured = measurement.figures().context("a measured point has all percentiles")?;
-        results.push(PointResult { point, measurement, measured, predicted });
-    }
-    let mut policies: Vec<PolicySpec> = Vec::new();
-    let mut loads: Vec<f64> = points.iter().map(|point| point.load).collect();
-    for point in points.iter().filter(|point| point.load == points[0].load) {
-        policies.push(point.policy);
-    }
+) -> Result<Vec<PointResult>> {
+    let each = points.iter().zip(measured).zip(predicted);
+    let results = each.map(|((&point, &measurement), &predicted)| {
+        let measured = measurement.figures(point.pool.service_us);
+        let measured = measured.context("a measured point has all percentiles")?;
+        Ok(PointResult { point, measurement, measured, predicted })
+    });
+    results.collect()
+}
+
+/// The report on the servers without jitter, and on those with it.
+fn assemble(args: &Args, results: Vec<PointResult>, jittered: Vec<PointResult>) -> Result<Report> {
+    let mut loads: Vec<f64> = results.iter().map(|result| result.point.load).collect();
+    let policies = policies_of(&results);
     loads.sort_by(f64::total_cmp);
     loads.dedup();
+    let cloning = match jittered.is_empty() {
+        true => None,
+        false => Some(Cloning {
+            curves: policies_of(&jittered)
+                .into_iter()
+                .map(|policy| Ok((policy, predict::jittered_curve(policy)?)))
+                .collect::<Result<_>>()?,
+            results: jittered,
+        }),
+    };
     Ok(Report {
+        cloning,
         setting: Setting {
             command: command(args),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -126,6 +156,14 @@ fn assemble(
     })
 }
 
+/// The policies that were run, each once.
+fn policies_of(results: &[PointResult]) -> Vec<PolicySpec> {
+    let mut policies: Vec<PolicySpec> = results.iter().map(|result| result.point.policy).collect();
+    // Policy by policy, as the plan has them.
+    policies.dedup();
+    policies
+}
+
 fn write(args: &Args, report: &Report) -> Result<()> {
     let page = args.html.clone().unwrap_or_else(default_page);
     write_file(&page, &report.html()?)?;
@@ -144,13 +182,25 @@ fn write(args: &Args, report: &Report) -> Result<()> {
 /// What measures the same again; where results go is not part of it.
 fn command(args: &Args) -> String {
     let join = |words: Vec<String>| words.join(",");
-    let loads = join(args.loads.iter().map(f64::to_string).collect());
-    let policies = join(args.policies.iter().map(PolicySpec::to_string).collect());
+    let both = |loads: &[f64], policies: &[PolicySpec]| {
+        [
+            join(loads.iter().map(f64::to_string).collect()),
+            join(policies.iter().map(PolicySpec::to_string).collect()),
+        ]
+    };
+    let [loads, policies] = both(&args.loads, &args.policies);
+    let [clone_loads, clone_policies] = both(&args.clone_loads, &args.clone_policies);
+    let cloning = if args.no_cloning {
+        "--no-cloning".to_owned()
+    } else {
+        format!("--clone-loads {clone_loads} --clone-policies {clone_policies}")
+    };
     let duration = args
         .duration
         .map(|duration_ns| format!(" --duration {}", Unit::Time.format(duration_ns as f64)))
         .unwrap_or_default();
-    format!("tailcut demo --seed {} --loads {loads} --policies {policies}{duration}", args.seed)
+    let seed = args.seed;
+    format!("tailcut demo --seed {seed} --loads {loads} --policies {policies} {cloning}{duration}")
 }
 
 fn default_page() -> PathBuf {
@@ -169,6 +219,7 @@ const AFTER_HELP: &str = "\
 Examples:
   tailcut demo
   tailcut demo --policies random,jbsq:1,jbsq:2,jbsq:4 --loads 0.7,0.9 --html /tmp/bounds.html
-  tailcut demo --policies random,jbsq:2 --loads 0.7 --json - --check
+  tailcut demo --policies random,jbsq:2 --loads 0.7 --no-cloning --json - --check
+  tailcut demo --policies jbsq:2 --clone-policies random,netclone,auto-clone,jbsq:15+clone
 
 The p99 of a queue varies from run to run, the more the higher the load: longer runs come closer to the prediction.";

@@ -37,12 +37,13 @@ impl<'a> Progress<'a> {
     pub(super) fn end(&mut self, index: usize, measured: &Figures, predicted: &Figures) {
         self.states[index] = State::Done;
         let done = self.states.iter().filter(|&&state| state == State::Done).count();
+        let service_ms = self.points[index].pool.service_us / 1e3;
         let line = format!(
             "[{done:>2}/{}] {}: p99 {:.1} ms, predicted {:.1} ms{}",
             self.points.len(),
             name(&self.points[index]),
-            measured.p99,
-            predicted.p99,
+            measured.p99 * service_ms,
+            predicted.p99 * service_ms,
             if done < self.points.len() {
                 format!(" ({} left)", self.left())
             } else {
@@ -98,7 +99,8 @@ impl<'a> Progress<'a> {
 
 /// A point for people.
 pub(super) fn name(point: &Point) -> String {
-    format!("{} at {:.0} %", point.policy, 100.0 * point.load)
+    let jitter = if point.pool.jitter > 0.0 { " with jitter" } else { "" };
+    format!("{} at {:.0} %{jitter}", point.policy, 100.0 * point.load)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

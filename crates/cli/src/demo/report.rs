@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use tailcut_proto::policy::{PolicySpec, QueueModel};
 
 use super::chart::{self, Group};
+use super::cloning::Cloning;
 use super::measurement::Measurement;
-use super::plan::{Point, SERVICE, WARMUP_NS, WORKERS};
+use super::plan::{PLAIN, Point, WARMUP_NS, WORKERS};
 use super::predict::{self, Curve, Figures};
 use super::progress;
 use crate::chart::{Chart, NARROW, Series, WIDE, look_of};
@@ -31,6 +32,8 @@ pub(super) struct Report {
     pub(super) ideal_curve: Curve,
     /// One queue at each load that was run, ascending.
     pub(super) ideals: Vec<(f64, Figures)>,
+    /// The panel on cloning, where it was run.
+    pub(super) cloning: Option<Cloning>,
 }
 
 /// What repeats the run, and where it ran.
@@ -117,9 +120,11 @@ impl Report {
         rows.extend(self.results.iter().map(|result| cells(result).to_vec()));
         let departed = self.results.iter().filter(|result| result.departs()).count();
         let note = if departed > 0 { "* further than 15 % from the prediction\n" } else { "" };
+        let cloning = self.cloning.as_ref().map(|cloning| format!("\n{}", cloning.table()));
         format!(
-            "{}times in ms, the mean service time is 1 ms; ratio: measured over predicted p99\n{note}",
-            output::table(&rows, 1)
+            "{}times in ms, the mean service time is 1 ms; ratio: measured over predicted p99\n{note}{}",
+            output::table(&rows, 1),
+            cloning.unwrap_or_default()
         )
     }
 
@@ -135,13 +140,14 @@ impl Report {
                 "scheduling": self.setting.scheduling,
                 "machine": self.setting.machine,
                 "workers": WORKERS,
-                "service": SERVICE,
+                "service": PLAIN.service,
                 "warmup_ns": WARMUP_NS,
             },
             "points": self.results.iter().map(point_json).collect::<Vec<_>>(),
             "one_queue": self.ideals.iter().map(|(load, figures)| {
                 json!({ "load": load, "sojourn_over_service": figures })
             }).collect::<Vec<_>>(),
+            "cloning": self.cloning.as_ref().map(Cloning::json),
         })
     }
 
@@ -162,6 +168,7 @@ impl Report {
             story => self.story(),
             policies => self.curves.iter().map(|(policy, _)| described(*policy)).collect::<Vec<_>>(),
             workers => WORKERS,
+            cloning => self.cloning.as_ref().map(Cloning::section),
             departed => self.results.iter().filter(|result| result.departs()).count(),
             repeated => self.results.iter().filter(|result| result.measurement.repeats > 0).count(),
             failed => self.results.iter().map(|result| result.measurement.failed()).sum::<u64>(),
@@ -178,7 +185,7 @@ impl Report {
         series.push(Series { label, curve: self.ideal_curve.clone(), ..Series::default() });
         let alternative = "The 99th percentile of the sojourn time over the load, for each policy: predicted curves and \
                            measured points.";
-        chart::load_chart(&series, width, alternative.to_owned())
+        chart::load_chart(&series, "= ms", width, alternative.to_owned())
     }
 
     fn series(&self, look: usize, policy: PolicySpec, curve: &Curve) -> Series {
@@ -311,7 +318,8 @@ fn cells(result: &PointResult) -> [String; HEAD.len()] {
     ]
 }
 
-fn point_json(result: &PointResult) -> Value {
+/// A point for programs.
+pub(super) fn point_json(result: &PointResult) -> Value {
     let PointResult { point, measurement, measured, predicted } = result;
     json!({
         "policy": point.policy.to_string(),
@@ -322,7 +330,7 @@ fn point_json(result: &PointResult) -> Value {
         "latency_us": measurement.latency_us,
         "repeats": measurement.repeats,
         "sojourn_over_service": measured,
-        "predicted": { "basis": predict::basis(point.policy), "sojourn_over_service": predicted },
+        "predicted": { "basis": predict::basis_at(point), "sojourn_over_service": predicted },
         "p99_over_predicted": result.ratio(),
         "departs": result.departs(),
     })
@@ -358,8 +366,20 @@ mod tests {
     }
 
     #[test]
+    fn the_panel_on_cloning_is_drawn_as_recorded() {
+        let cloning = Some(super::super::cloning::tests::cloning());
+        let page = Report { cloning, ..report(&[("rr", 1.0)]) }.html().unwrap();
+        let (_, panel) = page.split_once("<h2 id=\"cloning\">").unwrap();
+        let (panel, rest) = panel.split_once("<h2 id=\"figures\">").unwrap();
+        assert!(rest.contains("one for each copy"));
+        insta::assert_snapshot!(panel);
+    }
+
+    #[test]
     fn the_page_needs_nothing_else() {
-        let page = report(&[("random", 1.0), ("jbsq:2", 1.0)]).html().unwrap();
+        let cloning = Some(super::super::cloning::tests::cloning());
+        let report = report(&[("random", 1.0), ("jbsq:2", 1.0)]);
+        let page = Report { cloning, ..report }.html().unwrap();
         let page = page.replace("http://www.w3.org/2000/svg", "");
         for foreign in ["http:", "https:", "src=", "@import", "url(", "<script", "<link"] {
             assert!(!page.contains(foreign), "{foreign}");
@@ -413,12 +433,13 @@ mod tests {
                 .map(|load| (load, predict::ideal_figures(load).unwrap().p99))
                 .to_vec(),
             ideals: vec![(0.7, predict::ideal_figures(0.7).unwrap())],
+            cloning: None,
         }
     }
 
     fn result(policy: &str, ratio: f64) -> PointResult {
-        let point =
-            Point { policy: policy.parse().unwrap(), load: 0.7, duration_ns: 8_000_000_000 };
+        let (policy, duration_ns) = (policy.parse().unwrap(), 8_000_000_000);
+        let point = Point { pool: &PLAIN, policy, load: 0.7, duration_ns };
         let predicted = predict::figures(point.policy, 0.7).unwrap();
         let Figures { mean, p50, p99, p999 } = predicted;
         let us = |services: f64| Some((1_000.0 * ratio * services).round());
@@ -436,7 +457,7 @@ mod tests {
             latency_us: Latencies { intended: latency, actual: latency },
             repeats: 0,
         };
-        let measured = measurement.figures().unwrap();
+        let measured = measurement.figures(PLAIN.service_us).unwrap();
         PointResult { point, measurement, measured, predicted }
     }
 }

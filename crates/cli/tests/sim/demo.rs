@@ -8,25 +8,38 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 /// Three seconds at 4,000 requests a second are 12,000, of which 10,000 make a p99.9. What the tail
-/// is depends on what else the machine does, so it is not looked at here.
+/// is depends on what else the machine does, so it is not looked at here. The point of the panel on
+/// cloning runs at the same time.
 #[test]
 fn a_short_run_gives_a_page_a_picture_and_json() {
     let dir = Directory::new("short-run");
-    let output = demo(&dir, &["--json", "-", "--svg", "demo.svg", "--seed", "7"])
-        .output()
-        .expect("the demo runs");
+    let cloning = ["--clone-policies", "netclone", "--clone-loads", "0.5"];
+    let output =
+        demo(&dir, &[&["--json", "-", "--svg", "demo.svg", "--seed", "7"], &cloning[..]].concat())
+            .output()
+            .expect("the demo runs");
     assert!(output.status.success(), "{}", stderr(&output));
     let json: Value =
         serde_json::from_slice(&output.stdout).expect("standard output is JSON and nothing else");
     assert_eq!(json["schema"], "tailcut.demo/1");
     assert_eq!(
         json["config"]["command"],
-        "tailcut demo --seed 7 --loads 0.5 --policies jbsq:2 --duration 3s"
+        "tailcut demo --seed 7 --loads 0.5 --policies jbsq:2 --clone-loads 0.5 --clone-policies netclone --duration 3s"
     );
     assert!(json["points"][0]["counts"]["replied"].as_u64() > Some(10_000), "{json:#}");
-    assert!(dir.read("tailcut-demo.html").contains("jbsq:2 (JBSQ(2) chain)"));
+    let jittered = &json["cloning"]["points"][0];
+    assert!(jittered["counts"]["replied"].as_u64() > Some(10_000), "{json:#}");
+    assert_eq!(jittered["predicted"]["basis"], "simulated");
+    let page = dir.read("tailcut-demo.html");
+    assert!(page.contains("jbsq:2 (JBSQ(2) chain)"));
+    assert!(page.contains("A second copy against jitter"));
     assert!(dir.read("demo.svg").starts_with("<svg xmlns="));
-    assert!(stderr(&output).contains("[ 1/1] jbsq:2 at 50 %: p99 "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/2] jbsq:2 at 50 %: p99 "), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("/2] netclone at 50 % with jitter: p99 "),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -76,6 +89,9 @@ fn demo(dir: &Directory, words: &[&str]) -> Command {
         .args(words);
     if !words.contains(&"--duration") {
         command.args(["--duration", "3s"]);
+    }
+    if !words.contains(&"--clone-loads") {
+        command.arg("--no-cloning");
     }
     command
 }
