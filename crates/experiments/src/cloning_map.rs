@@ -3,8 +3,9 @@
 //!
 //! 6 servers of 15 workers, services of 25 us and more in three shapes, jitter of 1 % and 0.1 %, and
 //! copies that each draw their service, as the published artifact does, or share the request's
-//! base. Then servers of one worker with services of 1 ms, and servers of unequal size. A scheme that
-//! completes less than 99 % of what is offered has no figure at that load.
+//! base. Then servers of one worker with services of 1 ms, and servers of unequal size; and what it
+//! brings to cancel the slower copy. A scheme that completes less than 99 % of what is offered has no
+//! figure at that load.
 //!
 //! What must hold are the claims on `auto-clone`, where exponential services let a p99 tell: below
 //! half of the capacity its p99 is no higher than that of NetClone with RackSched, from 0.8 on no
@@ -15,7 +16,7 @@ use anyhow::Result;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
-use tailcut_sim::cloning::{Config, Coordinator, Copies, Scheme, Slots};
+use tailcut_sim::cloning::{Config, Coordinator, Copies, Loser, Scheme, Slots};
 
 use super::cloning::Point;
 use super::effort::Effort;
@@ -26,11 +27,16 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let (places, mut cells) = (places(), Vec::new());
     for place in &places {
         for scheme in place.schemes {
-            cells.extend(LOADS.map(|load| Cell { place: place.clone(), scheme, load }));
+            let loser = Loser::Runs;
+            cells.extend(LOADS.map(|load| Cell { place: place.clone(), scheme, load, loser }));
         }
     }
+    for (scheme, loser) in LOSERS {
+        let place = Place { title: LOSERS_TITLE.to_owned(), ..places[0].clone() };
+        cells.extend(LOADS.map(|load| Cell { place: place.clone(), scheme, load, loser }));
+    }
     let found: Vec<Found> = cells.par_iter().map(|cell| cell.run(effort)).collect::<Result<_>>()?;
-    let panels = places.iter().map(|place| panel(place, &found)).collect();
+    let panels = places.iter().map(|place| panel(place, &found)).chain([losers(&found)]).collect();
     let judged = places.iter().filter(|place| place.is_judged);
     let verdicts = judged.flat_map(|place| verdicts(effort, place, &found)).collect();
     Ok(Figure { panels, verdicts })
@@ -53,6 +59,7 @@ struct Cell {
     place: Place,
     scheme: &'static str,
     load: f64,
+    loser: Loser,
 }
 
 /// What it came to.
@@ -60,6 +67,7 @@ struct Found {
     title: String,
     scheme: &'static str,
     load: f64,
+    loser: Loser,
     p99_us: f64,
     completed: f64,
 }
@@ -74,6 +82,7 @@ impl Cell {
             jitter: *jitter,
             copies: *copies,
             coordinator,
+            loser: self.loser,
             ..Config::new(scheme, servers.clone(), service, self.load)
         };
         let point = Point::run_seeds(effort, &config, REQUESTS, RUNS)?;
@@ -81,6 +90,7 @@ impl Cell {
             title: self.place.title.clone(),
             scheme: self.scheme,
             load: self.load,
+            loser: self.loser,
             p99_us: point.percentile_us(0.99),
             completed: point.average(|run| run.goodput_share()),
         })
@@ -142,13 +152,28 @@ fn panel(place: &Place, found: &[Found]) -> Panel {
             .collect(),
         expected: Vec::new(),
     };
-    Panel {
-        title: place.title.clone(),
-        x: "load",
-        y: "p99 (us)",
-        y_max: None,
-        curves: place.schemes.iter().map(curve).collect(),
-    }
+    over_load(place.title.clone(), place.schemes.iter().map(curve).collect())
+}
+
+/// The p99 of schemes whose slower copies run to their ends, leave the queue, or are stopped.
+fn losers(found: &[Found]) -> Panel {
+    let curve = |(scheme, loser): (&'static str, Loser)| {
+        let here = found.iter().filter(|it| it.title == LOSERS_TITLE);
+        let mine = here.filter(|it| (it.scheme, it.loser) == (scheme, loser));
+        Curve {
+            label: format!("{scheme}/{loser}"),
+            obtained: mine
+                .filter(|it| it.completed >= SERVES)
+                .map(|it| (it.load, it.p99_us))
+                .collect(),
+            expected: Vec::new(),
+        }
+    };
+    over_load(LOSERS_TITLE.to_owned(), LOSERS.map(curve).to_vec())
+}
+
+fn over_load(title: String, curves: Vec<Curve>) -> Panel {
+    Panel { title, x: "load", y: "p99 (us)", y_max: None, curves }
 }
 
 fn verdicts(effort: Effort, place: &Place, found: &[Found]) -> Vec<Verdict> {
@@ -178,6 +203,18 @@ fn verdicts(effort: Effort, place: &Place, found: &[Found]) -> Vec<Verdict> {
 const SCHEMES: usize = 9;
 const LOADS: [f64; 8] = [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 const NETCLONE: &str = "netclone+racksched";
+/// Schemes by what becomes of the slower copy.
+const LOSERS: [(&str, Loser); 8] = [
+    ("cclone", Loser::Runs),
+    ("cclone", Loser::Stops),
+    (NETCLONE, Loser::Runs),
+    (NETCLONE, Loser::Leaves),
+    (NETCLONE, Loser::Stops),
+    (AUTO, Loser::Runs),
+    (AUTO, Loser::Leaves),
+    (AUTO, Loser::Stops),
+];
+const LOSERS_TITLE: &str = "slower copies: 6x15, exp:25us, jitter 0.01, fresh";
 const AUTO: &str = "auto-clone";
 /// Of a run.
 const REQUESTS: u32 = 400_000;

@@ -11,7 +11,7 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::parse_count;
 use tailcut_sim::PS_PER_NS;
 use tailcut_sim::cloning::{
-    CloningError, Config, Coordinator, Copies, Counts, Delays, Discard, JITTER_FACTOR,
+    CloningError, Config, Coordinator, Copies, Counts, Delays, Discard, JITTER_FACTOR, Loser,
     Outcome as Run, REQUESTS_MAX, Report, Scheme, Sending, Slots, ZeroLoad, simulate,
 };
 use tailcut_sim::sojourn::Estimate;
@@ -70,6 +70,10 @@ pub(crate) struct Args {
     /// Keep clones that find a queue
     #[arg(long)]
     no_discard: bool,
+    /// When a request is answered its other copy runs to its end, or leaves the queue if it waits
+    /// there, or is also stopped where it runs
+    #[arg(long, default_value_t, value_parser = one_of::<Loser>())]
+    loser: Loser,
     /// Simulate random placement under the same seeds too, and give the gain
     #[arg(long)]
     compare: bool,
@@ -145,6 +149,7 @@ fn config(args: &Args) -> Result<Config> {
         copies: args.copies,
         sending: args.arrivals,
         discard: if args.no_discard { Discard::Off } else { Discard::On },
+        loser: args.loser,
         report: args.report,
         delays: Delays {
             client_switch_ps: network.client_delay * PS_PER_NS,
@@ -254,6 +259,7 @@ fn config_json(args: &Args, config: &Config) -> Value {
         "arrivals": config.sending.to_string(),
         "report": config.report.to_string(),
         "discard": config.discard == Discard::On,
+        "loser": config.loser.to_string(),
         "delays_us": {
             "client_switch": us(config.delays.client_switch_ps),
             "switch_server": us(config.delays.switch_server_ps),
@@ -276,6 +282,9 @@ fn counts_json(summary: &Summary) -> Value {
         "discarded": summary.total(|counts| counts.discarded),
         "filtered": summary.total(|counts| counts.filtered),
         "duplicates": summary.total(|counts| counts.duplicates),
+        "told": summary.total(|counts| counts.told),
+        "withdrawn": summary.total(|counts| counts.withdrawn),
+        "stopped": summary.total(|counts| counts.stopped),
         "held": summary.total(|counts| counts.held),
     })
 }
@@ -321,6 +330,11 @@ fn shares(summary: &Summary) -> Vec<Vec<String>> {
         ("responses filtered", summary.total(|counts| counts.filtered).to_string()),
         ("duplicates at clients", summary.total(|counts| counts.duplicates).to_string()),
     ];
+    if summary.total(|counts| counts.told) > 0 {
+        rows.push(("losers told", summary.total(|counts| counts.told).to_string()));
+        rows.push(("that waited", summary.total(|counts| counts.withdrawn).to_string()));
+        rows.push(("that were stopped", summary.total(|counts| counts.stopped).to_string()));
+    }
     if summary.total(|counts| counts.held) > 0 {
         let held =
             summary.total(|counts| counts.held) as f64 / summary.total(|counts| counts.sent) as f64;
@@ -374,6 +388,7 @@ Examples:
   tailcut sim clone --scheme netclone --load 0.5 --compare
   tailcut sim clone --scheme laedge --servers 5 --load 0.02 --slots server
   tailcut sim clone --scheme auto-clone --load 0.5 --compare
+  tailcut sim clone --scheme netclone --load 0.7 --loser stops --compare
   tailcut sim clone --scheme racksched --workers 7*4,4*4 --load 0.9 --report outstanding";
 /// Servers unless told, as on the NetClone testbed.
 const SERVERS: u32 = 6;

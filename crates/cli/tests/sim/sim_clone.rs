@@ -23,7 +23,7 @@ fn a_point_has_its_figures_and_what_repeats_it() {
     let config = json!({
         "scheme": "netclone", "workers": [15, 15, 15, 15, 15, 15], "service": "exp:25us", "jitter": 0.01,
         "jitter_factor": 15.0, "load": 0.5, "requests": 60_000, "seed": 7, "seeds": 2, "copies": "fresh", "arrivals": "poisson",
-        "report": "waiting", "discard": true,
+        "report": "waiting", "discard": true, "loser": "runs",
         "delays_us": { "client_switch": 1.5, "switch_server": 1.0, "recirculation": 0.7, "switch_coordinator": 0.5 },
         "coordinator": { "packet_us": 0.5, "threads": 1, "slots": "server" },
     });

@@ -26,6 +26,8 @@ pub(super) struct Packet {
     pub(super) mark: Mark,
     /// The filter table that the client drew, 0 or 1.
     pub(super) table: u8,
+    /// The server of the other copy; `None` where there is none.
+    pub(super) other: Option<WorkerId>,
 }
 
 /// The mark that a switch writes into a request, and a server echoes.
@@ -60,6 +62,8 @@ pub(super) enum Event {
     Returned(WorkerId, Packet, u32),
     /// The router hears that a copy is concluded, and how its server stands.
     Heard(WorkerId, Standing),
+    /// The server hears that nobody waits for its copy of this request any more.
+    Cancelled(WorkerId, Packet),
     /// The coordinator has dealt with a request.
     RequestDone(Packet),
     /// The coordinator has dealt with a response.
@@ -77,13 +81,15 @@ pub(super) enum Link {
     Responses,
     /// From a server to the router.
     Feedback,
+    /// From a client to a server, to cancel.
+    Cancels,
 }
 
 /// Everything that is yet to happen, but for departures.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     agenda: Agenda<Event>,
-    links: [VecDeque<(u64, Event)>; 4],
+    links: [VecDeque<(u64, Event)>; 5],
 }
 
 impl Events {
@@ -122,7 +128,8 @@ mod tests {
     use super::*;
 
     fn event(id: u32) -> Event {
-        Event::RequestDone(Packet { sent_ps: 0, base_ps: 0, id, mark: Mark::Sole, table: 0 })
+        let mark = Mark::Sole;
+        Event::RequestDone(Packet { sent_ps: 0, base_ps: 0, id, mark, table: 0, other: None })
     }
 
     #[test]

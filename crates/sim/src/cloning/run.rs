@@ -11,9 +11,9 @@ use super::client::{Answered, Departures};
 use super::coordinator::Station;
 use super::events::{Event, Events, Link, Mark, Packet, Standing};
 use super::router::Router;
-use super::server::{Admission, Server};
+use super::server::{Admission, Found, Server};
 use super::switch::Switch;
-use super::{CloningError, Config, Copies, Counts, JITTER_FACTOR, Outcome, Scheme};
+use super::{CloningError, Config, Copies, Counts, JITTER_FACTOR, Loser, Outcome, Scheme};
 use crate::sojourn::Sojourns;
 use crate::{PS_PER_NS, WARMUP_SHARE};
 
@@ -133,6 +133,7 @@ impl<'a> Run<'a> {
                     self.handle_returned(now_ps, (server, report), packet)
                 }
                 Event::Heard(server, standing) => self.handle_heard(now_ps, server, standing),
+                Event::Cancelled(server, packet) => self.handle_cancelled(now_ps, server, packet),
                 Event::RequestDone(packet) => self.handle_request_done(now_ps, packet),
                 Event::ResponseDone(server, packet) => {
                     self.handle_response_done(now_ps, server, packet)
@@ -151,6 +152,7 @@ impl<'a> Run<'a> {
             id: self.passed,
             mark: Mark::Sole,
             table,
+            other: None,
         };
         self.counts.sent += self.measured(&packet);
         if let Some(station) = &mut self.station {
@@ -212,12 +214,15 @@ impl<'a> Run<'a> {
         let recirculation_ps = if is_switch { self.config.delays.recirculation_ps } else { 0 };
         let is_marked = is_cloned && (is_switch || self.router.is_some());
         let marks = if is_marked { [Mark::Original, Mark::Clone] } else { [Mark::Sole; 2] };
+        let [first, last] =
+            [servers.first(), servers.into_iter().last().unwrap_or(servers.first())];
         for (server, mark) in servers.into_iter().zip(marks) {
+            let other = is_cloned.then_some(if server == first { last } else { first });
             let (link, delay_ps) = match mark {
                 Mark::Sole | Mark::Original => (Link::Requests, 0),
                 Mark::Clone => (Link::Clones, recirculation_ps),
             };
-            let reached = Event::Reached(server, Packet { mark, ..packet });
+            let reached = Event::Reached(server, Packet { mark, other, ..packet });
             self.events.send(link, reached_ps.saturating_add(delay_ps), reached);
         }
     }
@@ -238,18 +243,64 @@ impl<'a> Run<'a> {
         let (from_ps, to_ps) =
             (now_ps.max(self.window.start_ps), finish_ps.min(self.window.end_ps));
         self.busy_ps += to_ps.saturating_sub(from_ps) as f64;
+        if self.config.loser != Loser::Runs {
+            self.servers[server.index()].note_started(packet.id, finish_ps);
+        }
         self.events.post(finish_ps, Event::Finished(server, packet));
     }
 
-    fn handle_finished(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
+    /// The client has an answer: tells the other server, where it does.
+    fn cancel_other(&mut self, received_ps: u64, packet: &Packet) {
+        let Some(other) = packet.other.filter(|_| self.config.loser != Loser::Runs) else { return };
+        self.counts.told += self.measured(packet);
+        let delays = self.config.delays;
+        let way_ps = delays.client_switch_ps.saturating_add(delays.switch_server_ps);
+        let told_ps = received_ps.saturating_add(way_ps);
+        self.events.send(Link::Cancels, told_ps, Event::Cancelled(other, *packet));
+    }
+
+    /// A server hears that nobody waits for its copy of a request. It concludes it now, whether its
+    /// worker can be stopped or not.
+    fn handle_cancelled(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
+        let measured = self.measured(&packet);
+        match self.servers[server.index()].cancel(packet.id) {
+            Found::Ended => return,
+            Found::Waiting => self.counts.withdrawn += measured,
+            Found::Running(finish_ps) if self.config.loser == Loser::Stops => {
+                self.counts.stopped += measured;
+                let (from_ps, to_ps) =
+                    (now_ps.max(self.window.start_ps), finish_ps.min(self.window.end_ps));
+                self.busy_ps -= to_ps.saturating_sub(from_ps) as f64;
+                self.free_worker(now_ps, server);
+            }
+            Found::Running(_) => {}
+        }
+        self.tell(now_ps, server);
+    }
+
+    /// A worker is free and starts the next; what the server reports then.
+    fn free_worker(&mut self, now_ps: u64, server: WorkerId) -> u32 {
         let (report, next) = self.servers[server.index()].finish(self.config.report);
+        if let Some(next) = next {
+            self.start(now_ps, server, next);
+        }
+        report
+    }
+
+    fn handle_finished(&mut self, now_ps: u64, server: WorkerId, packet: Packet) {
+        if self.config.loser != Loser::Runs && self.servers[server.index()].note_finished(packet.id)
+        {
+            // What was stopped has given its worker back before.
+            if self.config.loser == Loser::Leaves {
+                self.free_worker(now_ps, server);
+            }
+            return;
+        }
+        let report = self.free_worker(now_ps, server);
         let returned_ps = now_ps
             .saturating_add(self.config.delays.switch_server_ps)
             .saturating_add(self.detour_ps);
         self.events.send(Link::Responses, returned_ps, Event::Returned(server, packet, report));
-        if let Some(next) = next {
-            self.start(now_ps, server, next);
-        }
         self.tell(now_ps, server);
     }
 
@@ -310,6 +361,7 @@ impl<'a> Run<'a> {
             self.counts.duplicates += self.measured(packet);
             return;
         }
+        self.cancel_other(received_ps, packet);
         if received_ps <= self.window.start_ps || received_ps > self.window.end_ps {
             return;
         }

@@ -13,6 +13,11 @@ pub(super) struct Server {
     busy: u32,
     /// Requests that wait; empty while a worker is free.
     queue: VecDeque<Packet>,
+    /// What runs, where copies are cancelled: the request, and when it will finish, ps. Empty
+    /// elsewhere.
+    running: Vec<(u32, u64)>,
+    /// Requests whose copy was cancelled as it ran, and whose finish is to come.
+    cancelled: Vec<u32>,
 }
 
 /// The fate of a copy that comes to a server.
@@ -26,9 +31,26 @@ pub(super) enum Admission {
     Discard,
 }
 
+/// The state of a copy when its cancel comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It waited, and has left the queue.
+    Waiting,
+    /// It runs, and would finish then, ps.
+    Running(u64),
+    /// It has ended, or was discarded.
+    Ended,
+}
+
 impl Server {
     pub(super) fn new(workers: u32) -> Self {
-        Self { workers, busy: 0, queue: VecDeque::new() }
+        Self {
+            workers,
+            busy: 0,
+            queue: VecDeque::new(),
+            running: Vec::new(),
+            cancelled: Vec::new(),
+        }
     }
 
     /// Takes a copy, or discards it.
@@ -42,6 +64,35 @@ impl Server {
         }
         self.queue.push_back(packet);
         Admission::Wait
+    }
+
+    /// Remembers what a worker has started, so that it can be cancelled.
+    pub(super) fn note_started(&mut self, id: u32, finish_ps: u64) {
+        self.running.push((id, finish_ps));
+    }
+
+    /// Releases what a worker has finished; whether it was cancelled before.
+    pub(super) fn note_finished(&mut self, id: u32) -> bool {
+        if let Some(at) = self.running.iter().position(|&(running, _)| running == id) {
+            self.running.swap_remove(at);
+            return false;
+        }
+        let cancelled = self.cancelled.iter().position(|&cancelled| cancelled == id);
+        cancelled.map(|at| self.cancelled.swap_remove(at)).is_some()
+    }
+
+    /// Nobody waits for its copy of a request any more. One that runs is remembered until its
+    /// finish.
+    pub(super) fn cancel(&mut self, id: u32) -> Found {
+        if let Some(at) = self.queue.iter().position(|packet| packet.id == id) {
+            self.queue.remove(at);
+            return Found::Waiting;
+        }
+        let Some(at) = self.running.iter().position(|&(running, _)| running == id) else {
+            return Found::Ended;
+        };
+        self.cancelled.push(id);
+        Found::Running(self.running.swap_remove(at).1)
     }
 
     /// What it has now.
@@ -71,7 +122,7 @@ mod tests {
     use super::*;
 
     fn packet(id: u32, mark: Mark) -> Packet {
-        Packet { sent_ps: 0, base_ps: 0, id, mark, table: 0 }
+        Packet { sent_ps: 0, base_ps: 0, id, mark, table: 0, other: None }
     }
 
     /// A server of two workers, both busy, and `waiting` requests behind them.
@@ -115,6 +166,19 @@ mod tests {
             .map(|(load, next)| (load, next.map(|next| next.id)))
             .collect();
         assert_eq!(reports, [(2, Some(3)), (1, Some(4)), (0, None), (0, None)]);
+    }
+
+    #[test]
+    fn a_cancelled_copy_leaves_the_queue_or_is_remembered() {
+        let mut server = busy(2);
+        for id in 1..=2 {
+            server.note_started(id, 10 * u64::from(id));
+        }
+        assert_eq!(server.cancel(3), Found::Waiting);
+        assert_eq!(server.cancel(2), Found::Running(20));
+        assert_eq!([server.cancel(2), server.cancel(3)], [Found::Ended; 2]);
+        assert_eq!([1, 2].map(|id| server.note_finished(id)), [false, true]);
+        assert_eq!(server.finish(Report::Waiting).1.map(|next| next.id), Some(4));
     }
 
     #[test]

@@ -64,7 +64,7 @@ mod tests {
     const SERVERS: [WorkerId; 2] = [WorkerId(0), WorkerId(1)];
 
     fn packet(id: u32, mark: Mark) -> Packet {
-        Packet { sent_ps: 0, base_ps: 0, id, mark, table: 0 }
+        Packet { sent_ps: 0, base_ps: 0, id, mark, table: 0, other: None }
     }
 
     #[test]
