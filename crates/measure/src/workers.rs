@@ -29,6 +29,11 @@ impl FifoWorker {
         self.free_at_ns
     }
 
+    /// Stops what it runs at `now_ns`, and anything that it was given after it.
+    pub fn stop(&mut self, now_ns: u64) {
+        self.free_at_ns = self.free_at_ns.min(now_ns);
+    }
+
     /// When everything given so far is finished, ns.
     pub fn free_at_ns(&self) -> u64 {
         self.free_at_ns
@@ -63,6 +68,16 @@ mod tests {
         worker.serve(100, 50);
         assert!(worker.is_busy(149));
         assert!(!worker.is_busy(150));
+    }
+
+    #[test]
+    fn a_worker_that_is_stopped_is_free() {
+        let mut worker = FifoWorker::new();
+        worker.serve(100, 50);
+        worker.stop(120);
+        assert_eq!(worker.serve(121, 10), 131);
+        worker.stop(200);
+        assert_eq!(worker.free_at_ns(), 131, "it was free before");
     }
 
     #[test]

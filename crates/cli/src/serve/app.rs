@@ -22,7 +22,7 @@ use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::overload::OverloadConfig;
 
 use super::crew::{Crew, spin};
-use super::emulated::{Emulated, Job};
+use super::emulated::{Cancelled, Emulated, Job};
 use super::times::Times;
 use crate::distribution_file;
 
@@ -105,6 +105,8 @@ pub(super) struct HandlerConfig {
     pub(super) limits: Limits,
     /// Probability that a drawn service takes much longer.
     pub(super) jitter: f64,
+    /// What becomes of emulated services that are cancelled.
+    pub(super) cancelled: Cancelled,
     /// Of the drawn services.
     pub(super) seed: u64,
     /// Which of the ports this is.

@@ -250,7 +250,8 @@ impl CallDesk {
 
     fn new(app: App, config: HandlerConfig) -> Self {
         let overload = OverloadConfig { seed: !config.seed, ..OverloadConfig::DEFAULT };
-        let emulated = Emulated::new(config.worker_count, config.queue_len_max, overload);
+        let emulated = Emulated::new(config.worker_count, config.queue_len_max, overload)
+            .with_cancelled(config.cancelled);
         let mut spun = Scheduler::new(Box::new(Jbsq::new(NonZeroU32::MIN)), config.queue_len_max)
             .with_overload(overload);
         spun.add_worker();
@@ -282,7 +283,7 @@ impl CallDesk {
                 }
                 // What waits to be computed is asked about when it is its turn.
                 Event::Cancelled { id } => {
-                    self.emulated.cancel(id);
+                    self.emulated.cancel(now, id);
                     self.crew.iter_mut().for_each(|crew| crew.cancel(id));
                 }
                 Event::Replied { .. } | Event::Failed { .. } => {}

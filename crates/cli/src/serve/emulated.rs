@@ -6,6 +6,7 @@
 //! | arrives | all workers are busy | it waits, first come first served |
 //! | waits | a worker finishes | it starts at that ideal finish, however late the loop looks at it |
 //! | waits | its deadline passes, it is cancelled | it leaves |
+//! | runs | it is cancelled, and workers stop | its worker is free now |
 //! | waits | it has waited for as long as the overload rule lets it | it is refused |
 //! | runs | its service has passed | finished |
 //!
@@ -13,8 +14,8 @@
 //! hundreds of servers fit on a core, and their queueing is that of real ones as long as the loop
 //! keeps up.
 //!
-//! Invariant: starts and finishes depend on arrivals and services alone, not on when the loop
-//! looks.
+//! Invariant: starts and finishes depend on arrivals, cancels and services alone, not on when the
+//! loop looks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -65,6 +66,18 @@ pub(super) struct Emulated<W> {
     kinds: Kinds,
     /// Of what has finished, by type.
     typed_times: TypedTimes,
+    /// What becomes of what is cancelled as it runs.
+    cancelled: Cancelled,
+}
+
+/// The fate of a request that is cancelled as it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Cancelled {
+    /// It occupies its worker to the end, as one that cannot be interrupted.
+    #[default]
+    Runs,
+    /// Its worker stops it.
+    Stops,
 }
 
 impl<W: Copy> Emulated<W> {
@@ -85,7 +98,13 @@ impl<W: Copy> Emulated<W> {
             waiting_at_finish: 0,
             kinds: Kinds::default(),
             typed_times: TypedTimes::default(),
+            cancelled: Cancelled::Runs,
         }
+    }
+
+    /// The same with workers that treat what is cancelled so.
+    pub(super) fn with_cancelled(self, cancelled: Cancelled) -> Self {
+        Self { cancelled, ..self }
     }
 
     /// The same with requests of types.
@@ -118,10 +137,19 @@ impl<W: Copy> Emulated<W> {
         true
     }
 
-    /// Takes a request out of the queue. One that runs occupies its worker to the end.
-    pub(super) fn cancel(&mut self, id: RequestId) {
+    /// Takes a request out of the queue, or from its worker where workers stop. Drain
+    /// [`Emulated::poll_finished`] first.
+    pub(super) fn cancel(&mut self, now: Time, id: RequestId) {
         if let Some(ticket) = self.held.remove(&id) {
             self.scheduler.remove(ticket);
+        } else if self.cancelled == Cancelled::Stops {
+            let found = self.running.iter().find(|Reverse(running)| running.job.id == id);
+            let Some(worker) = found.map(|Reverse(running)| running.worker) else { return };
+            self.running.retain(|Reverse(running)| running.worker != worker);
+            self.workers[worker.index()].stop(now);
+            self.scheduler.conclude(worker);
+            self.forget_expired(now);
+            self.start_waiting(now);
         }
     }
 
@@ -140,12 +168,7 @@ impl<W: Copy> Emulated<W> {
         self.scheduler.conclude(finished.worker);
         self.forget_expired(finished.finish_at);
         self.waiting_at_finish = self.waiting();
-        // Several, where types have been dealt other workers.
-        while let Some((workers, job)) = self.scheduler.poll_placed(finished.finish_at, NO_RANDOM) {
-            self.held.remove(&job.id);
-            self.start(finished.finish_at, workers, job);
-            self.forget_expired(finished.finish_at);
-        }
+        self.start_waiting(finished.finish_at);
         Some(finished.job)
     }
 
@@ -189,6 +212,16 @@ impl<W: Copy> Emulated<W> {
     /// When the next request finishes.
     pub(super) fn next_finish(&self) -> Option<Time> {
         self.running.peek().map(|Reverse(running)| running.finish_at)
+    }
+
+    /// A worker is free: starts the next of the queue, or several where types have been dealt other
+    /// workers.
+    fn start_waiting(&mut self, at: Time) {
+        while let Some((workers, job)) = self.scheduler.poll_placed(at, NO_RANDOM) {
+            self.held.remove(&job.id);
+            self.start(at, workers, job);
+            self.forget_expired(at);
+        }
     }
 
     fn start(&mut self, at: Time, workers: Workers, job: Job<W>) {
@@ -299,9 +332,25 @@ mod tests {
         for id in [1, 2, 3] {
             emulated.offer(job(id, 0, 10), FOREVER);
         }
-        emulated.cancel(RequestId(2));
-        emulated.cancel(RequestId(2));
+        emulated.cancel(1, RequestId(2));
+        emulated.cancel(1, RequestId(2));
+        // One that runs does, to its end.
+        emulated.cancel(1, RequestId(1));
         assert_eq!(finishes(&mut emulated, 1_000), [(1, 10), (3, 20)]);
+    }
+
+    #[test]
+    fn workers_that_stop_begin_the_next_at_a_cancel() {
+        let emulated = Emulated::new(2, 10, OverloadConfig::DEFAULT);
+        let mut emulated = emulated.with_cancelled(Cancelled::Stops);
+        for (id, service_ns) in [(1, 100), (2, 50), (3, 10), (4, 10)] {
+            emulated.offer(job(id, 0, service_ns), FOREVER);
+        }
+        for id in [1, 1, 9] {
+            emulated.cancel(20, RequestId(id));
+        }
+        assert_eq!(finishes(&mut emulated, 1_000), [(3, 30), (4, 40), (2, 50)]);
+        assert!(emulated.is_idle());
     }
 
     #[test]

@@ -33,6 +33,7 @@ use self::app::{App, HandlerConfig};
 use self::calls::Endpoints;
 use self::connections::Listeners;
 use self::datagrams::Ports;
+use self::emulated::Cancelled;
 use self::kinds::Kinds;
 use self::layout::Layout;
 use self::report::Snapshot;
@@ -129,6 +130,10 @@ pub(crate) struct Args {
     /// server was interrupted (R2P2, Homa and NetClone only)
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     jitter: f64,
+    /// Stop emulated services that are cancelled, as by clients with --cancel-loser; otherwise they
+    /// occupy their workers to the end
+    #[arg(long)]
+    stop_cancelled: bool,
     /// Seed of the drawn service times
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -387,6 +392,9 @@ fn check(args: &Args) -> Result<()> {
             "--jitter is of service times that are drawn here, over R2P2, Homa or NetClone; take --app synthetic:DIST, or leave it out"
         );
     }
+    if args.stop_cancelled && !(args.app.is_emulated() && args.transport.has_endpoints()) {
+        bail!("--stop-cancelled is of emulated services over R2P2 or Homa; take --app synthetic");
+    }
     let is_r2p2 = args.transport == Transport::R2p2;
     if !is_r2p2 && (args.router.is_some() || args.pool_key_file.is_some()) {
         bail!("--router and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
@@ -436,6 +444,7 @@ fn handler_config(args: &Args, index: usize, message_bytes_max: u64) -> HandlerC
             reply_bytes_max: message_bytes_max,
         },
         jitter: args.jitter,
+        cancelled: if args.stop_cancelled { Cancelled::Stops } else { Cancelled::Runs },
         seed: args.seed,
         stream: index as u64,
     }

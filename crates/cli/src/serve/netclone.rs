@@ -333,6 +333,7 @@ const NO_TIME: [u8; 8] = [0; 8];
 mod tests {
     use super::*;
     use crate::serve::app::HandlerConfig;
+    use crate::serve::emulated::Cancelled;
     use tailcut_measure::app::serving::Limits;
     use tailcut_wire::netclone::{CClone, NoClone, Trailer};
     use zerocopy::IntoBytes;
@@ -345,6 +346,7 @@ mod tests {
             queue_len_max: 10,
             limits,
             jitter: 0.0,
+            cancelled: Cancelled::Runs,
             seed: 1,
             stream: 0,
         };
