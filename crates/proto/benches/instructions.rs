@@ -9,6 +9,9 @@
 //! | `homa` | Homa, 100 B each way, 16 outstanding |
 //! | `direct-large`, `homa-large` | 100 kB each way, one outstanding |
 //! | `place-POLICY` | a placement over 16 workers by a scheduler, whose workers conclude what they get after 8 more; a clone is two |
+//!
+//! What a placement takes by itself, without its conclusions and reports, is what callgrind collects with
+//! `--toggle-collect='*instructions::offer*'`.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -17,7 +20,7 @@ use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
 use tailcut_proto::policy::{Draws, PolicySpec, WorkerId};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
-use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler};
+use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Workers};
 use tailcut_proto::{homa, r2p2};
 
 const SECOND: Time = 1_000_000_000;
@@ -96,25 +99,32 @@ fn place(policy: &str, count: u64) -> u64 {
     let policy: PolicySpec = policy.parse().expect("a policy");
     let mut scheduler = Scheduler::new(policy.build(), 16);
     let workers: Vec<WorkerId> = (0..16).map(|_| scheduler.add_worker()).collect();
-    let (mut draws, mut clones) = (Draws::new(1), 0);
-    let mut placed = [None; 8];
+    let (mut draws, mut concluded) = (Draws::new(1), 0);
+    let mut placed: [Option<Workers>; 8] = [None; 8];
     for item in 0..count {
         let place = (item % placed.len() as u64) as usize;
-        for worker in placed[place].take().into_iter().flatten() {
-            scheduler.conclude(worker);
-            scheduler.set_reported(worker, 1, 0);
+        if let Some(workers) = placed[place] {
+            for worker in workers {
+                scheduler.conclude(worker);
+                scheduler.set_reported(worker, 1, 0);
+                concluded += 1;
+            }
         }
         // One in 16 reports that somebody waits, so that policies that go by that take both ways.
         scheduler.set_reported(workers[place], 1, u32::from(item % 16 == 0));
-        match scheduler.offer(item, Cloning::Allowed, Time::MAX, draws.word()) {
-            Outcome::Placed(workers, _) => {
-                clones += u64::from(workers.into_iter().count() == 2);
-                placed[place] = Some(workers);
-            }
-            other => panic!("{other:?}"),
-        }
+        placed[place] = Some(offer(&mut scheduler, item, draws.word()));
     }
-    clones
+    let outstanding = placed.into_iter().flatten().flatten().count() as u64;
+    concluded + outstanding - count
+}
+
+/// A placement alone, kept apart so that its instructions can be counted by themselves.
+#[inline(never)]
+fn offer(scheduler: &mut Scheduler<u64>, item: u64, random: u64) -> Workers {
+    match scheduler.offer(item, Cloning::Allowed, Time::MAX, random) {
+        Outcome::Placed(workers, _) => workers,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn router() -> Router {

@@ -18,17 +18,36 @@ use super::{
 /// bounds it: nobody waits there either. A load is the higher of what is outstanding and what was
 /// reported, which includes what other routers have placed.
 ///
+/// It looks at servers in a circle, and no further than at one that is idle and has as few
+/// outstanding as the last that took a request: nearly the fewest, for a look at a few servers. What
+/// it saw of the others when it last looked says whether most have an idle thread.
+///
 /// Copies need no budget: they take threads that nobody needs now, and the half that stays idle is
 /// for what comes before one of them ends. What a server may have beyond its threads hides the way
 /// of the next request, so that late binding costs no throughput.
 #[derive(Clone, Debug, Default)]
 pub struct AutoClone {
-    /// By server: threads, and 0 while they are not known.
-    threads: Vec<u32>,
-    /// Where the next scan begins: after the server that was placed on last.
-    next: u32,
+    /// What is known, by server.
+    servers: Vec<Known>,
+    /// Servers with an idle thread less those without, as of the last look at each.
+    balance: i32,
+    /// Where the next look begins: after the server that was placed on last.
+    next: usize,
+    /// The rank of the server that took the last request, or any that is idle; below [`BUSY`].
+    level: u32,
+    /// The rank of the server that took the last copy.
+    copy_level: u32,
     /// Placements since the threads were last released, for a server may come back with others.
     placed: u32,
+}
+
+/// What is known of a server.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Its threads, and 0 while they are not known.
+    threads: u32,
+    /// 1 if it had an idle thread, -1 if it had none, and 0 if it was not in service.
+    standing: i32,
 }
 
 /// Its entry in the registry.
@@ -49,12 +68,69 @@ impl AutoClone {
     pub const SPEC: PolicySpec = PolicySpec::new(&ENTRIES[0], Argument::None);
 
     /// Releases the threads now and then.
+    #[inline]
     fn begin(&mut self, servers: usize) {
-        self.threads.resize(servers, 0);
+        if self.servers.len() != servers {
+            self.balance = 0;
+            self.servers.clear();
+            self.servers.resize(servers, Known::default());
+        }
         self.placed += 1;
         if self.placed == PLACEMENTS_BELIEVED {
             self.placed = 0;
-            self.threads.fill(0);
+            self.servers.iter_mut().for_each(|known| known.threads = 0);
+        }
+    }
+
+    /// Looks at a server: its rank.
+    #[inline]
+    fn look(&mut self, loads: Loads<'_>, index: usize) -> u32 {
+        let outstanding = loads.outstanding[index];
+        let (reported, waiting) = (loads.reported[index], loads.waiting[index]);
+        let known = &mut self.servers[index];
+        // The requests that run there while others wait.
+        if waiting > 0 && reported > waiting {
+            known.threads = reported - waiting;
+        }
+        let (rank, standing) = if outstanding == OUT_OF_SERVICE {
+            (NOBODY, 0)
+        } else {
+            let rank = rank(outstanding.max(reported), known.threads, waiting > 0);
+            (rank, if rank < BUSY { 1 } else { -1 })
+        };
+        self.balance += standing - known.standing;
+        known.standing = standing;
+        rank
+    }
+
+    /// Looks at up to `count` servers from `next` on, for one of a rank up to `level`; the lowest
+    /// rank that it has seen, and whose that is.
+    #[inline]
+    fn find(&mut self, loads: Loads<'_>, count: usize, level: u32) -> (u32, usize) {
+        let (mut best, mut index) = ((NOBODY, 0), self.next);
+        for _ in 0..count {
+            if index >= self.servers.len() {
+                index = 0;
+            }
+            let rank = self.look(loads, index);
+            if rank <= level {
+                return (rank, index);
+            }
+            if rank < best.0 {
+                best = (rank, index);
+            }
+            index += 1;
+        }
+        best
+    }
+
+    /// A server of this rank, which had an idle thread, takes one request more.
+    #[inline]
+    fn occupy(&mut self, rank: u32, index: usize) {
+        let known = &mut self.servers[index];
+        if rank + 1 == known.threads {
+            self.balance -= 1 + known.standing;
+            known.standing = -1;
         }
     }
 }
@@ -78,58 +154,29 @@ fn rank(load: u32, threads: u32, is_waited: bool) -> u32 {
 
 impl Policy for AutoClone {
     fn place(&mut self, loads: Loads<'_>, _random: u64) -> Placement {
-        self.begin(loads.outstanding.len());
-        let reports = loads.reported.iter().zip(loads.waiting);
-        let columns = loads.outstanding.iter().zip(reports).zip(&mut self.threads);
-        let (mut first, mut second) = (Candidate::NOBODY, Candidate::NOBODY);
-        let (mut in_service, mut idle) = (0, 0);
-        for (index, ((&outstanding, (&reported, &waiting)), threads)) in (0u32..).zip(columns) {
-            // The requests that run there while others wait.
-            if waiting > 0 && reported > waiting {
-                *threads = reported - waiting;
-            }
-            if outstanding == OUT_OF_SERVICE {
-                continue;
-            }
-            in_service += 1u32;
-            let rank = rank(outstanding.max(reported), *threads, waiting > 0);
-            idle += u32::from(rank < BUSY);
-            let candidate = Candidate::new(rank, index.wrapping_sub(self.next));
-            second = second.min(first.max(candidate));
-            first = first.min(candidate);
-        }
-        if first.rank() == NOBODY {
+        let count = loads.outstanding.len();
+        self.begin(count);
+        let (rank, original) = self.find(loads, count, self.level);
+        if rank == NOBODY {
             return Placement::Hold;
         }
-        let original = WorkerId(first.place().wrapping_add(self.next));
-        let copy = WorkerId(second.place().wrapping_add(self.next));
-        self.next = original.0 + 1;
-        if second.rank() < BUSY && 2 * idle > in_service {
-            return Placement::Two(original, copy);
+        self.next = original + 1;
+        if rank >= BUSY {
+            self.level = BUSY - 1;
+            return Placement::One(WorkerId::at(original));
         }
-        Placement::One(original)
-    }
-}
-
-/// A server by its rank, then by how far it is from where the scan begins: those before that count
-/// as the furthest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate(u64);
-
-impl Candidate {
-    const NOBODY: Self = Self(u64::MAX);
-
-    #[inline]
-    fn new(rank: u32, place: u32) -> Self {
-        Self(u64::from(rank) << 32 | u64::from(place))
-    }
-
-    fn rank(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    fn place(self) -> u32 {
-        self.0 as u32
+        self.level = rank;
+        let mut placement = Placement::One(WorkerId::at(original));
+        if self.balance > 0 {
+            let (rank, copy) = self.find(loads, count - 1, self.copy_level);
+            if rank < BUSY {
+                self.copy_level = rank;
+                self.occupy(rank, copy);
+                placement = Placement::Two(WorkerId::at(original), WorkerId::at(copy));
+            }
+        }
+        self.occupy(rank, original);
+        placement
     }
 }
 
@@ -147,6 +194,7 @@ const PLACEMENTS_BELIEVED: u32 = 1 << 16;
 mod tests {
     use super::super::tests::{OUT, one, two};
     use super::*;
+    use proptest::prelude::*;
 
     /// Places after reports of three waiting requests, which say so many threads.
     fn check(threads: &[u32], outstanding: &[u32], expected: Placement) {
@@ -195,6 +243,20 @@ mod tests {
     }
 
     #[test]
+    fn the_first_that_is_as_idle_as_the_last_is_taken() {
+        let mut policy = AutoClone::default();
+        let none = [0; 5];
+        let mut place = |outstanding: &[u32; 5]| {
+            policy.place(Loads { outstanding, reported: &none, waiting: &none }, 0)
+        };
+        assert_eq!(place(&[3, 1, 2, 2, 9]), two(1, 2));
+        // From the third on: as few as the last had are found before the fewest.
+        assert_eq!(place(&[0, 2, 1, 2, 9]), two(2, 3));
+        assert_eq!(place(&[0, 2, 3, 2, 9]), two(0, 1));
+        assert_eq!(place(&[1, 2, 3, 2, 9]), two(0, 1));
+    }
+
+    #[test]
     fn the_threads_of_a_server_are_learned_again() {
         let mut policy = AutoClone::default();
         let waits = Loads { outstanding: &[2, 2], reported: &[4, 4], waiting: &[3, 3] };
@@ -204,5 +266,49 @@ mod tests {
             (1..PLACEMENTS_BELIEVED).take_while(|_| policy.place(idle, 0) == Placement::Hold);
         assert_eq!(held.count(), PLACEMENTS_BELIEVED as usize - 2);
         assert!(matches!(policy.place(idle, 0), Placement::Two(..)));
+    }
+
+    proptest! {
+        /// Whatever was placed before: nobody waits while a thread is idle, and no copy does.
+        #[test]
+        fn an_idle_thread_comes_first(
+            threads in proptest::collection::vec(1u32..5, 1..9),
+            steps in proptest::collection::vec((any::<bool>(), 0usize..9), 1..60),
+        ) {
+            let mut policy = AutoClone::default();
+            policy.begin(threads.len());
+            for (known, &threads) in policy.servers.iter_mut().zip(&threads) {
+                known.threads = threads;
+            }
+            let (mut outstanding, none) = (vec![0u32; threads.len()], vec![0; threads.len()]);
+            for (is_arrival, at) in steps {
+                if !is_arrival {
+                    let at = at % threads.len();
+                    outstanding[at] = outstanding[at].saturating_sub(1);
+                    continue;
+                }
+                let is_idle = |at: usize| outstanding[at] < threads[at];
+                let has_room = |at: usize| outstanding[at] < threads[at] + threads[at] / 8 + 1;
+                let any_idle = (0..threads.len()).any(is_idle);
+                let loads = Loads { outstanding: &outstanding, reported: &none, waiting: &none };
+                let taken = match policy.place(loads, 0) {
+                    Placement::Hold => {
+                        prop_assert!(!(0..threads.len()).any(has_room));
+                        vec![]
+                    }
+                    Placement::One(first) => {
+                        prop_assert!(has_room(first.index()));
+                        prop_assert!(is_idle(first.index()) || !any_idle);
+                        vec![first]
+                    }
+                    Placement::Two(first, second) => {
+                        prop_assert!(first != second);
+                        prop_assert!(is_idle(first.index()) && is_idle(second.index()));
+                        vec![first, second]
+                    }
+                };
+                taken.into_iter().for_each(|worker| outstanding[worker.index()] += 1);
+            }
+        }
     }
 }

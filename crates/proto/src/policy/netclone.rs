@@ -76,7 +76,7 @@ impl Policy for NetClone {
     fn place(&mut self, loads: Loads<'_>, random: u64) -> Placement {
         match loads.draw_pair(OUT_OF_SERVICE, random) {
             Placement::Two(first, second)
-                if loads.of(first).waiting > 0 || loads.of(second).waiting > 0 =>
+                if (loads.waiting[first.index()] | loads.waiting[second.index()]) > 0 =>
             {
                 Placement::One(match self.fallback {
                     Fallback::First => first,

@@ -31,8 +31,6 @@ pub mod overload;
 mod queue;
 pub mod typed;
 
-use std::{iter, option};
-
 use crate::call::slab::SlotKey;
 use crate::node::Time;
 use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
@@ -141,11 +139,31 @@ impl Workers {
 
 impl IntoIterator for Workers {
     type Item = WorkerId;
-    type IntoIter = iter::Chain<iter::Once<WorkerId>, option::IntoIter<WorkerId>>;
+    type IntoIter = EachWorker;
 
     #[inline]
-    fn into_iter(self) -> Self::IntoIter {
-        iter::once(self.first).chain(self.second())
+    fn into_iter(self) -> EachWorker {
+        EachWorker { next: Some(self.first), last: self.last }
+    }
+}
+
+/// The workers of an item, that of the clone last.
+#[derive(Clone, Copy, Debug)]
+pub struct EachWorker {
+    /// The next; `None` at the end.
+    next: Option<WorkerId>,
+    /// The last.
+    last: WorkerId,
+}
+
+impl Iterator for EachWorker {
+    type Item = WorkerId;
+
+    #[inline]
+    fn next(&mut self) -> Option<WorkerId> {
+        let worker = self.next?;
+        self.next = (worker != self.last).then_some(self.last);
+        Some(worker)
     }
 }
 
@@ -654,6 +672,7 @@ mod tests {
     use super::*;
     use crate::policy::{NetClone, PolicySpec};
     use proptest::prelude::*;
+    use std::iter;
 
     fn scheduler(policy: &str, workers: usize, queue_len_max: usize) -> Scheduler<u32> {
         let mut scheduler =
