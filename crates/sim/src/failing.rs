@@ -44,7 +44,8 @@ pub struct Config {
     pub router: RouterConfig,
     /// Time between two pauses of a server on average, exponential, and how long each lasts; ns.
     pub pauses: Option<(u64, u64)>,
-    /// Every so long the next server dies, and how long it is down; ns.
+    /// Every so long the next server dies, and how long it is down; ns. Nobody dies so late that
+    /// [`Run::capacity`] would lack what comes after it.
     pub crashes: Option<(u64, u64)>,
     /// The first server is slow from the first of these on, up to the second, by this factor.
     pub slow: Option<(Time, Time, u64)>,
@@ -169,7 +170,6 @@ struct Pool<'a> {
     arrivals: Arrivals,
     services: Generator,
     pauses: Vec<Arrivals>,
-    crash_at: Option<Time>,
     /// The time of the router's next event on the agenda; others there are void.
     due_at: Time,
     buffer: Vec<u8>,
@@ -204,7 +204,6 @@ impl<'a> Pool<'a> {
             arrivals,
             services: generator(config.seed, SERVICES),
             pauses,
-            crash_at: config.crashes.map(|(every_ns, _)| every_ns),
             due_at: 0,
             buffer: vec![0; 9_000],
             run: Run {
@@ -233,8 +232,8 @@ impl<'a> Pool<'a> {
             let at = WARM_UP_NS + self.pauses[index].next_ns();
             self.agenda.post(at, Event::Pause(index as u16));
         }
-        if let Some(at) = self.crash_at {
-            self.agenda.post(at, Event::Crash(0));
+        if let Some((every_ns, _)) = self.config.crashes {
+            self.post_crash(every_ns, 0);
         }
         while let Some((now, event)) = self.agenda.pop() {
             if now > self.config.length_ns {
@@ -370,16 +369,16 @@ impl<'a> Pool<'a> {
 
     /// Begins the next service.
     fn serve(&mut self, now: Time, index: u16) {
+        let server = &mut self.servers[usize::from(index)];
+        if server.busy_until.is_some() || server.queue.is_empty() {
+            return;
+        }
         let mut service_ns = self.config.service.sample_whole(&mut self.services);
         if let Some((from, until, factor)) = self.config.slow
             && index == 0
             && (from..until).contains(&now)
         {
             service_ns *= factor;
-        }
-        let server = &mut self.servers[usize::from(index)];
-        if server.busy_until.is_some() || server.queue.is_empty() {
-            return;
         }
         server.serial += 1;
         server.busy_until = Some(now + service_ns);
@@ -456,6 +455,12 @@ impl<'a> Pool<'a> {
         self.agenda.post(at.max(now), Event::Pause(index));
     }
 
+    fn post_crash(&mut self, at: Time, index: u16) {
+        if at + BINS as u64 * BIN_NS <= self.config.length_ns {
+            self.agenda.post(at, Event::Crash(index));
+        }
+    }
+
     fn crash(&mut self, now: Time, index: u16) {
         let Some((_, down_ns)) = self.config.crashes else { return };
         self.crashes += 1;
@@ -476,7 +481,7 @@ impl<'a> Pool<'a> {
         self.run.unseen += u64::from(!server.is_seen);
         (server.down_at, server.is_seen) = (None, false);
         let next = (index + 1) % self.config.servers;
-        self.agenda.post(now + every_ns - down_ns, Event::Crash(next));
+        self.post_crash(now + every_ns - down_ns, next);
     }
 
     fn findings(mut self, mean_ns: f64) -> Run {
