@@ -79,7 +79,8 @@ fn verdicts(effort: Effort, found: &[(Cell, Run)]) -> Vec<Verdict> {
     let silent_ns = default_ns();
     let run = |cell: Cell| &found.iter().find(|(it, _)| *it == cell).expect("it was run").1;
     let (crashes, rest) = (run(Cell::Crashes { silent_ns }), run(Cell::Rest));
-    let alarms = run(Cell::Pauses { silent_ns, pause_ms: PAUSE_MS }).alarms;
+    let pauses = Cell::Pauses { silent_ns, pause_ms: PAUSE_MS };
+    let (alarms, pauses_s) = (run(pauses).alarms, pauses.length_ns(effort) / SECOND);
     let longest_ns = crashes.seen_ns.iter().max().map_or(f64::INFINITY, |&ns| ns as f64);
     let verdict = |what: &str, expected: f64, obtained: f64, tolerance: Tolerance| {
         Verdict::fixed(what.to_owned(), (Basis::Claimed, expected), obtained, tolerance)
@@ -91,7 +92,12 @@ fn verdicts(effort: Effort, found: &[(Cell, Run)]) -> Vec<Verdict> {
     let after = &crashes.capacity[BACK_BINS];
     let back = after.iter().sum::<f64>() / after.len() as f64;
     vec![
-        verdict("false alarms in an hour of pauses of 20 ms", 0.0, alarms as f64, exactly),
+        verdict(
+            &format!("false alarms in {pauses_s} s of pauses of 20 ms"),
+            0.0,
+            alarms as f64,
+            exactly,
+        ),
         verdict("crashes unseen", 0.0, crashes.unseen as f64, exactly),
         verdict(
             "30 ms over the longest time to see a crash",
